@@ -1,0 +1,67 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Installs the Debian packages of cmake/debian-packages.txt that are missing; silent when none is.
+#   install-packages.sh           what a build and its tests need
+#   install-packages.sh check     the same, and what `make check` needs
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+list="$here/debian-packages.txt"
+group=${1:-build}
+case $group in
+  build | check) ;;
+  *)
+    echo "install-packages.sh: unknown group '$group' (build or check)" >&2
+    exit 2
+    ;;
+esac
+
+wanted=$(sed -e 's/#.*//' -e 's/[[:space:]]//g' -e '/^$/d' "$list" |
+  if [ "$group" = check ]; then sed -e 's/^check://'; else sed -e '/^check:/d'; fi)
+
+if ! command -v dpkg-query >/dev/null 2>&1; then
+  # Not a Debian: the build itself says what it does not find.
+  echo "install-packages.sh: no dpkg here; the build needs what these Debian packages hold:" \
+    $wanted >&2
+  exit 0
+fi
+
+missing=""
+for package in $wanted; do
+  state=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
+  case $state in
+    installed*) ;;
+    *) missing="$missing $package" ;;
+  esac
+done
+[ -n "$missing" ] || exit 0
+
+give_up() {
+  {
+    echo "install-packages.sh: $1"
+    echo "missing packages:$missing"
+    echo "install them with:"
+    echo "  sudo apt-get update && sudo apt-get install -y --no-install-recommends$missing"
+  } >&2
+  exit 1
+}
+
+command -v apt-get >/dev/null 2>&1 || give_up "apt-get is not on this machine"
+if [ "$(id -u)" -eq 0 ]; then
+  as_root="env"
+elif command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then
+  as_root="sudo -n env"
+else
+  give_up "not root, and no passwordless sudo"
+fi
+
+apt() { $as_root DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 "$@"; }
+install() { apt install -y -q --no-install-recommends $missing; }
+
+echo "installing:$missing"
+# An image's package lists may be absent or too old to fetch from: refresh only then.
+if apt install -s -q --no-install-recommends $missing >/dev/null 2>&1 && install; then
+  exit 0
+fi
+apt update -q || give_up "apt-get update failed"
+install || give_up "apt-get install failed"

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "expert_provider.hpp"
+
+#include "model.hpp"
+
+namespace tiny_moe {
+
+void expert_provider::on_step(std::uint64_t /*step*/, request_kind /*kind*/,
+                              std::size_t /*tokens*/) {}
+
+void resident_experts::run(const visit_inputs& visit, visit_compute& compute) {
+  compute.all([&](std::int32_t expert) {
+    return model_->expert(static_cast<std::size_t>(visit.layer), static_cast<std::size_t>(expert));
+  });
+}
+
+}  // namespace tiny_moe

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The seam between the decoder and whatever keeps its experts: one virtual call per visit.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <type_traits>
+
+#include "kernels.hpp"
+
+namespace tiny_moe {
+
+/// A provider broke its contract: an expert without weights, a token left out or computed twice. A
+/// programming error.
+class provider_error : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
+};
+
+/// What a forward pass is for.
+enum class request_kind : std::uint8_t { decode = 0, prefill = 1, verify = 2 };
+
+/// What one layer routed in one step. The spans are valid during `expert_provider::run` only.
+struct visit_inputs {
+  std::int32_t layer = 0;
+  std::uint64_t step = 0;
+  request_kind kind = request_kind::decode;
+  std::size_t tokens = 0;
+  std::size_t experts = 0;
+  std::size_t top_k = 0;
+  std::size_t hidden_size = 0;
+  std::span<std::int32_t>
+      ids;  ///< [tokens * top_k], rank order; a provider may edit them first, -1 drops a rank
+  std::span<float> weights;              ///< [tokens * top_k]; may be edited likewise
+  std::span<const float> logits;         ///< [tokens * experts]
+  std::span<const float> probabilities;  ///< [tokens * experts]
+  std::span<const float> hidden;         ///< [tokens * hidden_size]
+};
+
+/// A reference to a callable `expert_tensors(std::int32_t expert)`; it is asked once per distinct
+/// expert of a call.
+class expert_lookup {
+ public:
+  template <class Function>
+    requires(!std::is_same_v<std::remove_cvref_t<Function>, expert_lookup> &&
+             std::is_invocable_r_v<expert_tensors, const Function&, std::int32_t>)
+  expert_lookup(const Function& function)
+  noexcept
+      : context_(std::addressof(function)),
+        call_([](const void* context, std::int32_t expert) -> expert_tensors {
+          return (*static_cast<const Function*>(context))(expert);
+        }) {}
+
+  [[nodiscard]] expert_tensors operator()(std::int32_t expert) const {
+    return call_(context_, expert);
+  }
+
+ private:
+  const void* context_;
+  expert_tensors (*call_)(const void*, std::int32_t);
+};
+
+/// What the decoder lends a provider during a visit. Every (token, rank) with an id must be
+/// computed exactly once.
+class visit_compute {
+ public:
+  /// Computes all experts of these tokens (places in the visit, each < tokens). Each token is
+  /// summed in rank order, so any grouping of tokens gives the same bits. Errors: provider_error if
+  /// an expert has no weights, a token is out of range, or a rank was computed before.
+  void operator()(std::span<const std::int32_t> tokens, expert_lookup lookup) {
+    compute_tokens(tokens, lookup);
+  }
+  /// The same for all tokens of the visit.
+  void all(expert_lookup lookup) { compute_all(lookup); }
+  /// Adds the contributions of these experts to every token that routed them, experts in the given
+  /// order. Not byte-identical to the above: the order of summation follows the calls. Errors: as
+  /// above.
+  void partial(std::span<const std::int32_t> experts, expert_lookup lookup) {
+    compute_partial(experts, lookup);
+  }
+
+ protected:
+  visit_compute() = default;
+  visit_compute(const visit_compute&) = default;
+  visit_compute& operator=(const visit_compute&) = default;
+  ~visit_compute() = default;
+
+ private:
+  virtual void compute_tokens(std::span<const std::int32_t> tokens, expert_lookup lookup) = 0;
+  virtual void compute_all(expert_lookup lookup) = 0;
+  virtual void compute_partial(std::span<const std::int32_t> experts, expert_lookup lookup) = 0;
+};
+
+/// Serves the experts of each visit: makes their weights reachable, then calls `compute` as often
+/// as it must.
+class expert_provider {
+ public:
+  virtual ~expert_provider() = default;
+  /// A forward pass begins. `tokens` is the number of rows that each of its visits will have.
+  virtual void on_step(std::uint64_t step, request_kind kind, std::size_t tokens);
+  /// One layer of the pass. When it returns, every routed (token, rank) whose id is not -1 has been
+  /// computed.
+  virtual void run(const visit_inputs& visit, visit_compute& compute) = 0;
+
+ protected:
+  expert_provider() = default;
+  expert_provider(const expert_provider&) = default;
+  expert_provider& operator=(const expert_provider&) = default;
+};
+
+class model;
+
+/// Full residency: every expert is read where the model file is mapped.
+class resident_experts final : public expert_provider {
+ public:
+  /// Pre: `weights` outlives the provider.
+  explicit resident_experts(const model& weights) noexcept : model_(&weights) {}
+  void run(const visit_inputs& visit, visit_compute& compute) override;
+
+ private:
+  const model* model_;
+};
+
+}  // namespace tiny_moe

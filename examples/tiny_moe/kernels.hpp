@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The arithmetic of the decoder: every kernel sums one row in one written order, whatever rows
+/// stand beside it.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace tiny_moe {
+
+// Batch invariance is what makes "byte-identical" mean something in the rest of the example: a
+// token gives the same bits alone, in a prompt, or in any group of tokens. A plain GEMM does not
+// (it picks its blocking, and so its order of summation, by the shape of the batch). Two orders are
+// used here:
+//   project     y[o] = ((x[0] w[0][o] + x[1] w[1][o]) + x[2] w[2][o]) + ...        vectorised over
+//   o dot         eight lanes, lane l sums the places l, l+8, l+16, ...; then
+//               ((l0 + l4) + (l2 + l6)) + ((l1 + l5) + (l3 + l7))                  vectorised over
+//               l
+// The library is compiled without contraction of a*b+c, so that no inlining decision changes a bit.
+
+/// Lanes of `dot`; every summed length is a multiple of it.
+inline constexpr std::size_t lanes = 8;
+
+/// Half precision to float. Exact, so both paths give the same bits (NaNs come out quiet in both).
+void half_to_float(std::span<const std::uint16_t> in, float* out) noexcept;
+/// The reference path: integer arithmetic only.
+void half_to_float_portable(std::span<const std::uint16_t> in, float* out) noexcept;
+/// Whether `half_to_float` uses the F16C instructions of this machine.
+[[nodiscard]] bool half_to_float_is_native() noexcept;
+
+/// The sum of left[i] * right[i]. Pre: `count` is a multiple of `lanes`.
+[[nodiscard]] float dot(const float* left, const float* right, std::size_t count) noexcept;
+
+/// out[r][o] = sum over i of rows[r][i] * weights[i][o].
+/// Shape: weights [inputs, outputs] (transposed against the file), rows [count, inputs], out
+/// [count, outputs]. Pre: `outputs` is a multiple of `lanes`.
+void project(const float* weights, std::size_t inputs, std::size_t outputs, const float* rows,
+             std::size_t count, float* out) noexcept;
+
+/// out = in / sqrt(mean(in^2) + epsilon) * weight, for one row. `out` may be `in`.
+void rms_norm(const float* in, const float* weight, std::size_t size, float epsilon,
+              float* out) noexcept;
+
+/// Rotates one head in place: the pair (i, i + half) turns by the angle whose cosine and sine stand
+/// at i.
+void rotate_half(float* head, const float* cosines, const float* sines, std::size_t half) noexcept;
+
+/// Softmax attention of one query row over `positions` rows of keys and values, head by head.
+/// Shape: query and out [heads * head_size], keys and values [positions, heads * head_size], scores
+/// [positions] scratch. Pre: `head_size` is a multiple of `lanes`; positions >= 1.
+void attend(const float* query, const float* keys, const float* values, std::size_t positions,
+            std::size_t heads, std::size_t head_size, float* scores, float* out) noexcept;
+
+/// The softmax of one row. `out` may be `in`.
+void softmax(std::span<const float> in, float* out) noexcept;
+
+/// The ids of the largest probabilities, largest first, ties to the lower id; and their shares of
+/// the chosen sum. Pre: ids.size() == weights.size() <= probabilities.size().
+void select_top_k(std::span<const float> probabilities, std::span<std::int32_t> ids,
+                  std::span<float> weights) noexcept;
+
+/// The place of the largest value, ties to the lower place; 0 if none is larger than another (or
+/// all are NaN).
+[[nodiscard]] std::size_t largest(std::span<const float> values) noexcept;
+
+/// The three tensors of one expert, half precision as in the file: gate and up [inner, hidden],
+/// down [hidden, inner].
+struct expert_tensors {
+  const std::uint16_t* gate = nullptr;
+  const std::uint16_t* up = nullptr;
+  const std::uint16_t* down = nullptr;
+};
+
+/// One row to compute: hidden row `token` in, output row `place` out.
+struct expert_row {
+  std::int32_t token = 0;
+  std::int32_t place = 0;
+};
+
+/// Floats of scratch that `run_expert` needs for `rows` rows.
+[[nodiscard]] std::size_t expert_scratch(std::size_t hidden_size, std::size_t inner_size,
+                                         std::size_t rows) noexcept;
+
+/// out[place] = down(silu(gate h) * up h) for h = hidden[token], for every row; weights are
+/// converted once per call. Pre: hidden_size and inner_size are multiples of `lanes`; `scratch`
+/// holds `expert_scratch(...)` floats.
+void run_expert(const expert_tensors& expert, std::size_t hidden_size, std::size_t inner_size,
+                const float* hidden, std::span<const expert_row> rows, float* out,
+                float* scratch) noexcept;
+
+}  // namespace tiny_moe

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Admits a key on its n-th miss, later if it was evicted a short while ago.
+///
+/// Rule: a key enters on its `uses`-th miss since it last left, or on its `after_eviction`-th while at most
+///       `window` steps have passed since then. A visit counts once. Entering sets the count to 0.
+/// Source: none; common practice against thrash.
+/// Deviations: none.
+/// Exact: yes where the miss policy serves a refused key exactly.
+/// Cost: O(1) per miss and per use. Memory: 24 bytes per key.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hotset/concepts/admission_policy.hpp"
+
+namespace hotset::inline v0 {
+
+class after_n_uses {
+ public:
+  struct config {
+    std::uint64_t uses = 2;
+    std::uint64_t after_eviction = 3;
+    std::uint64_t window = 16;  ///< steps
+    [[nodiscard]] validation validate() const {
+      if (uses < 1) return error{"after_n_uses uses = 0, accepted: 1 or more"};
+      if (after_eviction < uses)
+        return error{"after_n_uses after_eviction = " + std::to_string(after_eviction) +
+                     ", accepted: uses (" + std::to_string(uses) + ") or more"};
+      return std::nullopt;
+    }
+  };
+  static constexpr std::string_view name = "after_n_uses";
+  static constexpr bool admits_all = false;
+
+  explicit after_n_uses(const pool_layout& layout) : after_n_uses(layout, config{}) {}
+  after_n_uses(const pool_layout& layout, const config& options)
+      : experts_(static_cast<std::size_t>(layout.shape().experts)),
+        options_(options),
+        keys_(layout.shape().keys()) {}
+
+  void admit(const visit_context&, std::span<const access> misses,
+             std::span<std::uint8_t> admitted) const noexcept {
+    for (std::size_t n = 0; n < misses.size(); ++n) {
+      const auto& a = misses[n];
+      const auto& k = keys_[index(a.key)];
+      const bool lately = k.evicted && a.step <= k.left + options_.window;
+      const auto needed = lately ? options_.after_eviction : options_.uses;
+      admitted[n] = k.misses + (a.repeated ? 0U : 1U) >= needed ? 1 : 0;
+    }
+  }
+  void on_use(const access& a, bool hit, bool admitted) noexcept {
+    if (hit) return;
+    auto& k = keys_[index(a.key)];
+    if (admitted)
+      k.misses = 0;
+    else if (!a.repeated)
+      ++k.misses;
+  }
+  void on_evict(expert_key key, step_id step) noexcept {
+    auto& k = keys_[index(key)];
+    k.misses = 0;
+    k.left = step;
+    k.evicted = true;
+  }
+
+ private:
+  struct record {
+    std::uint64_t misses = 0;
+    step_id left = 0;
+    bool evicted = false;
+  };
+  [[nodiscard]] std::size_t index(expert_key key) const noexcept {
+    return static_cast<std::size_t>(key.layer) * experts_ + static_cast<std::size_t>(key.expert);
+  }
+
+  std::size_t experts_;
+  config options_;
+  std::vector<record> keys_;
+};
+
+static_assert(admission_policy<after_n_uses>);
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Admits at most so many misses per visit, those of the keys used most recently.
+///
+/// Rule: of a visit's misses the `fills_per_visit` whose last use is latest enter; keys never used come
+///       last, ties go to the earlier in routed order. Token groups of one visit share the allowance.
+/// Source: none; a cap on the bytes that one visit can put on the link.
+/// Deviations: none.
+/// Exact: yes where the miss policy serves a refused key exactly.
+/// Cost: O(m n) for n misses and an allowance of m; O(1) per use. Memory: 8 bytes per key.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "hotset/concepts/admission_policy.hpp"
+
+namespace hotset::inline v0 {
+
+class budgeted {
+ public:
+  struct config {
+    std::uint64_t fills_per_visit = 4;
+    [[nodiscard]] validation validate() const { return std::nullopt; }  // 0: nothing enters
+  };
+  static constexpr std::string_view name = "budgeted";
+  static constexpr bool admits_all = false;
+
+  explicit budgeted(const pool_layout& layout) : budgeted(layout, config{}) {}
+  budgeted(const pool_layout& layout, const config& options)
+      : experts_(static_cast<std::size_t>(layout.shape().experts)),
+        allowance_(options.fills_per_visit),
+        last_use_(layout.shape().keys(), 0) {}
+
+  void admit(const visit_context& context, std::span<const access> misses,
+             std::span<std::uint8_t> admitted) const noexcept {
+    std::fill_n(admitted.begin(), misses.size(), std::uint8_t{0});
+    const auto spent = same_visit(context.step, context.ordinal, context.layer) ? spent_ : 0;
+    const auto left = allowance_ > spent ? allowance_ - spent : 0;
+    for (std::uint64_t n = 0; n < std::min<std::uint64_t>(left, misses.size()); ++n) {
+      std::size_t best = misses.size();
+      for (std::size_t m = 0; m < misses.size(); ++m)
+        if (admitted[m] == 0 && (best == misses.size() || last_use(misses[m]) > last_use(misses[best])))
+          best = m;
+      admitted[best] = 1;
+    }
+  }
+  void on_use(const access& a, bool hit, bool admitted) noexcept {
+    if (!same_visit(a.step, a.ordinal, a.key.layer)) {
+      step_ = a.step;
+      ordinal_ = a.ordinal;
+      layer_ = a.key.layer;
+      spent_ = 0;
+    }
+    if (!hit && admitted) ++spent_;
+    last_use_[index(a)] = ++clock_;
+  }
+  void on_evict(expert_key, step_id) noexcept {}
+
+ private:
+  [[nodiscard]] std::size_t index(const access& a) const noexcept {
+    return static_cast<std::size_t>(a.key.layer) * experts_ + static_cast<std::size_t>(a.key.expert);
+  }
+  [[nodiscard]] std::uint64_t last_use(const access& a) const noexcept {
+    return last_use_[index(a)];
+  }
+  [[nodiscard]] bool same_visit(step_id step, std::uint64_t ordinal, layer_id layer) const noexcept {
+    return step == step_ && ordinal == ordinal_ && layer == layer_;
+  }
+
+  std::size_t experts_;
+  std::uint64_t allowance_;
+  std::uint64_t clock_ = 0;
+  std::vector<std::uint64_t> last_use_;  // [key] position, 0: never
+  step_id step_ = 0;                     // the visit that spent_ belongs to
+  std::uint64_t ordinal_ = 0;
+  layer_id layer_ = -1;
+  std::uint64_t spent_ = 0;
+};
+
+static_assert(admission_policy<budgeted>);
+
+}  // namespace hotset::inline v0

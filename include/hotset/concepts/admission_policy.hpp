@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Requirements on a policy that says whether a miss may take a slot at all.
+///
+/// | expression | meaning |
+/// |---|---|
+/// | `typename A::config`, `A(layout, config)`, `A::name` | as for an eviction policy |
+/// | `A::admits_all` | true if `admit` always says yes: the pager then never calls it |
+/// | `admit(context, misses, admitted)` | writes 1 or 0 for each miss of the visit; changes nothing |
+/// | `on_use(a, hit, admitted)` | a visit was committed; told of each distinct expert in routed order |
+/// | `on_evict(key, step)` | the key lost its slot in that step |
+///
+/// A miss that is refused is served without a slot by the engine (from the host copy or a transient slot).
+
+#include <concepts>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "hotset/core/access.hpp"
+#include "hotset/core/pool_layout.hpp"
+
+namespace hotset::inline v0 {
+
+template <class A>
+concept admission_policy =
+    std::move_constructible<A> &&
+    std::constructible_from<A, const pool_layout&, const typename A::config&> &&
+    requires(A policy, const A& const_policy, const visit_context& context,
+             std::span<const access> misses, std::span<std::uint8_t> admitted, const access& a,
+             expert_key key, step_id step, bool flag, const typename A::config& config) {
+      { A::name } -> std::convertible_to<std::string_view>;
+      { A::admits_all } -> std::convertible_to<bool>;
+      { config.validate() } -> std::same_as<validation>;
+      { const_policy.admit(context, misses, admitted) } noexcept;
+      { policy.on_use(a, flag, flag) } noexcept;
+      { policy.on_evict(key, step) } noexcept;
+    };
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Precondition checks: on in debug builds and with HOTSET_HARDENED, free elsewhere.
+
+#if defined(HOTSET_HARDENED) || !defined(NDEBUG)
+#include <cstdio>
+#include <cstdlib>
+#define HOTSET_ASSERT(condition)                                                              \
+  ((condition) ? static_cast<void>(0)                                                         \
+               : (std::fprintf(stderr, "%s:%d: precondition violated: %s\n", __FILE__,        \
+                               __LINE__, #condition),                                         \
+                  std::abort()))
+#else
+#define HOTSET_ASSERT(condition) static_cast<void>(0)
+#endif

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Errors of set-up and input: a result type that works without exceptions, and the two exceptions.
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "hotset/core/assert.hpp"
+
+#if defined(__cpp_exceptions)
+#define HOTSET_EXCEPTIONS 1
+#include <stdexcept>
+#else
+#define HOTSET_EXCEPTIONS 0
+#endif
+
+namespace hotset::inline v0 {
+
+/// Why a set-up call refused: names the offending value and the accepted range.
+struct error {
+  std::string message;
+};
+
+#if HOTSET_EXCEPTIONS
+/// A configuration that cannot work.
+struct invalid_config : std::invalid_argument {
+  using std::invalid_argument::invalid_argument;
+};
+/// A file or stream that is not what it should be.
+struct trace_error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+#endif
+
+/// A value, or the reason why there is none.
+template <class T>
+class [[nodiscard]] result {
+ public:
+  result(T value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  result(error reason) : reason_(std::move(reason)) {}  // NOLINT(google-explicit-constructor)
+
+  [[nodiscard]] bool has_value() const noexcept { return value_.has_value(); }
+  explicit operator bool() const noexcept { return has_value(); }
+
+  /// Pre: has_value().
+  T& operator*() & noexcept {
+    HOTSET_ASSERT(has_value());
+    return *value_;
+  }
+  T&& operator*() && noexcept {
+    HOTSET_ASSERT(has_value());
+    return *std::move(value_);
+  }
+  T* operator->() noexcept {
+    HOTSET_ASSERT(has_value());
+    return &*value_;
+  }
+  /// Pre: !has_value().
+  [[nodiscard]] const error& reason() const noexcept { return reason_; }
+
+#if HOTSET_EXCEPTIONS
+  /// Errors: throws invalid_config with the reason's message.
+  T value() && {
+    if (!value_) throw invalid_config(reason_.message);
+    return std::move(*value_);
+  }
+#endif
+
+ private:
+  std::optional<T> value_;
+  error reason_;
+};
+
+/// The reason why a configuration is refused, or nothing.
+using validation = std::optional<error>;
+
+#if HOTSET_EXCEPTIONS
+/// Errors: throws invalid_config when `check` holds a reason.
+inline void require_valid(const validation& check) {
+  if (check) throw invalid_config(check->message);
+}
+#endif
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The shape of a model's routed experts: layers, experts, top-k, bytes and size classes.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hotset/core/error.hpp"
+#include "hotset/core/ids.hpp"
+
+namespace hotset::inline v0 {
+
+/// Units: bytes are those of one whole expert (all of its tensors).
+struct geometry {
+  std::int32_t layers = 0;                ///< MoE layers, L
+  std::int32_t experts = 0;               ///< routed experts in a layer, E
+  std::int32_t top_k = 0;                 ///< experts of one token, K
+  std::int32_t max_tokens_per_visit = 1;  ///< sizes every scratch buffer
+  std::vector<std::uint64_t> expert_bytes{};     ///< [layers]; one entry stands for all; empty: unknown (1)
+  std::vector<size_class_id> layer_size_class{}; ///< [layers]; empty: layers of equal bytes share a class
+
+  static constexpr std::int64_t max_keys = std::int64_t{1} << 28;
+
+  [[nodiscard]] std::size_t keys() const noexcept {
+    return static_cast<std::size_t>(layers) * static_cast<std::size_t>(experts);
+  }
+  /// Pre: contains(key).
+  [[nodiscard]] std::size_t index(expert_key key) const noexcept {
+    return static_cast<std::size_t>(key.layer) * static_cast<std::size_t>(experts) +
+           static_cast<std::size_t>(key.expert);
+  }
+  [[nodiscard]] expert_key key(std::size_t index) const noexcept {
+    const auto width = static_cast<std::size_t>(experts);
+    return {static_cast<layer_id>(index / width), static_cast<expert_id>(index % width)};
+  }
+  [[nodiscard]] bool contains(expert_key k) const noexcept {
+    return k.layer >= 0 && k.layer < layers && k.expert >= 0 && k.expert < experts;
+  }
+  /// Pre: 0 <= layer < layers.
+  [[nodiscard]] std::uint64_t bytes_of(layer_id layer) const noexcept {
+    if (expert_bytes.empty()) return 1;
+    return expert_bytes.size() == 1 ? expert_bytes.front()
+                                    : expert_bytes[static_cast<std::size_t>(layer)];
+  }
+  /// Size class of every layer, dense from 0 in order of first appearance.
+  [[nodiscard]] std::vector<size_class_id> size_classes() const {
+    if (!layer_size_class.empty()) return layer_size_class;
+    std::vector<size_class_id> classes(static_cast<std::size_t>(layers), 0);
+    std::vector<std::uint64_t> seen;
+    for (layer_id l = 0; l < layers; ++l) {
+      const auto bytes = bytes_of(l);
+      std::size_t at = 0;
+      while (at < seen.size() && seen[at] != bytes) ++at;
+      if (at == seen.size()) seen.push_back(bytes);
+      classes[static_cast<std::size_t>(l)] = static_cast<size_class_id>(at);
+    }
+    return classes;
+  }
+
+  [[nodiscard]] validation validate() const {
+    const auto refuse = [](std::string text) { return validation(error{std::move(text)}); };
+    if (layers < 1) return refuse("layers = " + std::to_string(layers) + ", accepted: 1 or more");
+    if (experts < 1) return refuse("experts = " + std::to_string(experts) + ", accepted: 1 or more");
+    if (std::int64_t{layers} * experts > max_keys)
+      return refuse("layers x experts = " + std::to_string(std::int64_t{layers} * experts) +
+                    ", accepted: at most " + std::to_string(max_keys));
+    if (top_k < 1 || top_k > experts)
+      return refuse("top_k = " + std::to_string(top_k) + ", accepted: 1.." + std::to_string(experts));
+    if (max_tokens_per_visit < 1 || max_tokens_per_visit > (1 << 24))
+      return refuse("max_tokens_per_visit = " + std::to_string(max_tokens_per_visit) +
+                    ", accepted: 1..16777216");
+    if (expert_bytes.size() > 1 && expert_bytes.size() != static_cast<std::size_t>(layers))
+      return refuse("expert_bytes has " + std::to_string(expert_bytes.size()) +
+                    " entries, accepted: none, 1 or one per layer (" + std::to_string(layers) + ")");
+    for (std::size_t l = 0; l < expert_bytes.size(); ++l)
+      if (expert_bytes[l] == 0)
+        return refuse("expert_bytes[" + std::to_string(l) + "] = 0, accepted: 1 or more");
+    return validate_classes();
+  }
+
+ private:
+  [[nodiscard]] validation validate_classes() const {
+    if (layer_size_class.empty()) return std::nullopt;
+    if (layer_size_class.size() != static_cast<std::size_t>(layers))
+      return error{"layer_size_class has " + std::to_string(layer_size_class.size()) +
+                   " entries, accepted: none or one per layer (" + std::to_string(layers) + ")"};
+    for (std::size_t l = 0; l < layer_size_class.size(); ++l)
+      if (layer_size_class[l] < 0 || layer_size_class[l] >= layers)
+        return error{"layer_size_class[" + std::to_string(l) +
+                     "] = " + std::to_string(layer_size_class[l]) + ", accepted: 0.." +
+                     std::to_string(layers - 1)};
+    return std::nullopt;
+  }
+};
+
+}  // namespace hotset::inline v0

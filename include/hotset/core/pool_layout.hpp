@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// How slots are divided into pools, and which pool serves which layer.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hotset/core/error.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/ids.hpp"
+
+namespace hotset::inline v0 {
+
+/// Whether all layers compete for one pool of slots or each layer has its own quota.
+enum class cache_scope : std::uint8_t { shared, per_layer };
+
+/// Slot ids are global; a pool's slots are contiguous when it is built.
+class pool_layout {
+ public:
+  struct pool {
+    slot_id first_slot = 0;
+    std::int32_t slots = 0;
+    size_class_id size_class = 0;
+    std::vector<layer_id> layers;  ///< ascending
+  };
+
+  /// One pool for all layers. Slots are counted whatever their bytes (the simulator's shared scope).
+  static result<pool_layout> shared(const geometry& shape, std::int64_t slots) {
+    if (auto bad = shape.validate()) return *std::move(bad);
+    std::vector<layer_id> all(static_cast<std::size_t>(shape.layers));
+    std::iota(all.begin(), all.end(), 0);
+    return assemble(shape, {{0, std::move(all)}}, {slots});
+  }
+
+  /// One pool per size class; `slots[c]` slots for class c. What an engine with mixed layouts needs.
+  static result<pool_layout> shared_by_size_class(const geometry& shape,
+                                                  std::span<const std::int64_t> slots) {
+    if (auto bad = shape.validate()) return *std::move(bad);
+    const auto classes = shape.size_classes();
+    const auto count = static_cast<std::size_t>(*std::max_element(classes.begin(), classes.end())) + 1;
+    std::vector<group> groups(count);
+    for (std::size_t c = 0; c < count; ++c) groups[c].size_class = static_cast<size_class_id>(c);
+    for (layer_id l = 0; l < shape.layers; ++l)
+      groups[static_cast<std::size_t>(classes[static_cast<std::size_t>(l)])].layers.push_back(l);
+    return assemble(shape, std::move(groups), {slots.begin(), slots.end()});
+  }
+
+  /// One pool per layer; `quotas` holds one number for all layers, or one per layer.
+  static result<pool_layout> per_layer(const geometry& shape, std::span<const std::int64_t> quotas) {
+    if (auto bad = shape.validate()) return *std::move(bad);
+    const auto classes = shape.size_classes();
+    const auto layers = static_cast<std::size_t>(shape.layers);
+    std::vector<group> groups(layers);
+    for (std::size_t l = 0; l < layers; ++l) groups[l] = {classes[l], {static_cast<layer_id>(l)}};
+    std::vector<std::int64_t> counts(quotas.begin(), quotas.end());
+    if (counts.size() == 1) counts.assign(layers, quotas.front());
+    return assemble(shape, std::move(groups), std::move(counts));
+  }
+  static result<pool_layout> per_layer(const geometry& shape, std::int64_t quota) {
+    return per_layer(shape, std::span(&quota, 1));
+  }
+
+  [[nodiscard]] const geometry& shape() const noexcept { return shape_; }
+  [[nodiscard]] std::size_t slots() const noexcept { return slot_pool_.size(); }
+  [[nodiscard]] std::size_t pools() const noexcept { return pools_.size(); }
+  [[nodiscard]] const pool& at(pool_id p) const noexcept { return pools_[static_cast<std::size_t>(p)]; }
+  [[nodiscard]] pool_id pool_of_layer(layer_id layer) const noexcept {
+    return layer_pool_[static_cast<std::size_t>(layer)];
+  }
+  /// The pool that a slot belongs to when the cache is built (a quota change may move it later).
+  [[nodiscard]] pool_id pool_of_slot(slot_id slot) const noexcept {
+    return slot_pool_[static_cast<std::size_t>(slot)];
+  }
+  /// Most slots that pool p could ever hold: its layers' experts, or all slots of its size class.
+  [[nodiscard]] std::size_t most_slots(pool_id p) const noexcept {
+    std::size_t same_class = 0;
+    for (const auto& other : pools_)
+      if (other.size_class == at(p).size_class) same_class += static_cast<std::size_t>(other.slots);
+    return std::min(same_class, at(p).layers.size() * static_cast<std::size_t>(shape_.experts));
+  }
+
+ private:
+  struct group {
+    size_class_id size_class = 0;
+    std::vector<layer_id> layers;
+  };
+
+  static result<pool_layout> assemble(const geometry& shape, std::vector<group> groups,
+                                      std::vector<std::int64_t> slots) {
+    if (slots.size() != groups.size())
+      return error{std::to_string(slots.size()) + " slot counts for " + std::to_string(groups.size()) +
+                   " pools, accepted: one for each pool"};
+    pool_layout out;
+    out.shape_ = shape;
+    out.layer_pool_.resize(static_cast<std::size_t>(shape.layers));
+    for (std::size_t p = 0; p < groups.size(); ++p) {
+      const auto most = static_cast<std::int64_t>(groups[p].layers.size()) * shape.experts;
+      if (groups[p].layers.empty())
+        return error{"size class " + std::to_string(p) + " has no layer, accepted: dense classes"};
+      if (slots[p] < shape.top_k)
+        return error{"pool " + std::to_string(p) + " has " + std::to_string(slots[p]) +
+                     " slots, fewer than top_k: a token could never be served; accepted: " +
+                     std::to_string(shape.top_k) + ".." + std::to_string(most)};
+      const auto kept = static_cast<std::int32_t>(std::min(slots[p], most));
+      for (const auto layer : groups[p].layers)
+        out.layer_pool_[static_cast<std::size_t>(layer)] = static_cast<pool_id>(p);
+      out.pools_.push_back({static_cast<slot_id>(out.slot_pool_.size()), kept, groups[p].size_class,
+                            std::move(groups[p].layers)});
+      out.slot_pool_.insert(out.slot_pool_.end(), static_cast<std::size_t>(kept),
+                            static_cast<pool_id>(p));
+    }
+    return out;
+  }
+
+  geometry shape_{};
+  std::vector<pool> pools_;
+  std::vector<pool_id> layer_pool_;
+  std::vector<pool_id> slot_pool_;
+};
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// A set of slots as a bit per slot.
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "hotset/core/assert.hpp"
+#include "hotset/core/ids.hpp"
+
+namespace hotset::inline v0 {
+
+/// Threads: compatible. Memory: slots / 8 bytes, allocated once.
+class slot_mask {
+ public:
+  slot_mask() = default;
+  explicit slot_mask(std::size_t slots) : slots_(slots), words_((slots + 63) / 64, 0) {}
+
+  [[nodiscard]] std::size_t slots() const noexcept { return slots_; }
+  [[nodiscard]] bool test(slot_id slot) const noexcept {
+    return ((words_[word(slot)] >> bit(slot)) & 1U) != 0;
+  }
+  void set(slot_id slot) noexcept { words_[word(slot)] |= std::uint64_t{1} << bit(slot); }
+  void reset(slot_id slot) noexcept { words_[word(slot)] &= ~(std::uint64_t{1} << bit(slot)); }
+  void assign(slot_id slot, bool on) noexcept { on ? set(slot) : reset(slot); }
+  void clear() noexcept { words_.assign(words_.size(), 0); }
+
+  /// Complexity: O(slots / 64).
+  [[nodiscard]] std::size_t count() const noexcept {
+    std::size_t total = 0;
+    for (const auto w : words_) total += static_cast<std::size_t>(std::popcount(w));
+    return total;
+  }
+  /// Lowest slot >= from that is set, or no_slot. Complexity: O(slots / 64).
+  [[nodiscard]] slot_id next(slot_id from) const noexcept {
+    auto w = static_cast<std::size_t>(from) / 64;
+    if (w >= words_.size()) return no_slot;
+    std::uint64_t rest = words_[w] & (~std::uint64_t{0} << (static_cast<std::size_t>(from) % 64));
+    while (rest == 0) {
+      if (++w == words_.size()) return no_slot;
+      rest = words_[w];
+    }
+    return static_cast<slot_id>(w * 64 + static_cast<std::size_t>(std::countr_zero(rest)));
+  }
+  /// this = a & ~b. Pre: equal sizes. Complexity: O(slots / 64).
+  void assign_difference(const slot_mask& a, const slot_mask& b) noexcept {
+    HOTSET_ASSERT(a.words_.size() == words_.size() && b.words_.size() == words_.size());
+    for (std::size_t w = 0; w < words_.size(); ++w) words_[w] = a.words_[w] & ~b.words_[w];
+  }
+  /// this = a & b. Pre: equal sizes. Complexity: O(slots / 64).
+  void assign_intersection(const slot_mask& a, const slot_mask& b) noexcept {
+    HOTSET_ASSERT(a.words_.size() == words_.size() && b.words_.size() == words_.size());
+    for (std::size_t w = 0; w < words_.size(); ++w) words_[w] = a.words_[w] & b.words_[w];
+  }
+  [[nodiscard]] std::span<const std::uint64_t> words() const noexcept { return words_; }
+  friend bool operator==(const slot_mask&, const slot_mask&) = default;
+
+ private:
+  [[nodiscard]] std::size_t word(slot_id slot) const noexcept {
+    HOTSET_ASSERT(slot >= 0 && static_cast<std::size_t>(slot) < slots_);
+    return static_cast<std::size_t>(slot) / 64;
+  }
+  static unsigned bit(slot_id slot) noexcept { return static_cast<unsigned>(slot) % 64; }
+
+  std::size_t slots_ = 0;
+  std::vector<std::uint64_t> words_;
+};
+
+}  // namespace hotset::inline v0

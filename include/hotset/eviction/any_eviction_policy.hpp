@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Holds any eviction policy chosen or written at run time, and is one itself.
+///
+/// Rule: the held policy's.
+/// Source: the shape of std::pmr and cuda::mr: the eraser models the concept that it erases.
+/// Deviations: none.
+/// Exact: yes (never changes what is computed).
+/// Cost: the held policy's and one virtual call each; a template instance has none.
+
+#include <concepts>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "hotset/concepts/eviction_policy.hpp"
+
+namespace hotset::inline v0 {
+
+/// Move-only. Pre, for every call but destruction and assignment: it holds a policy.
+class any_eviction_policy {
+ public:
+  /// How to build the policy that will be held.
+  struct config {
+    std::function<any_eviction_policy(const pool_layout&)> factory{};
+    [[nodiscard]] validation validate() const {
+      if (inner_validation) return inner_validation;
+      if (!factory) return error{"any_eviction_policy factory = none, accepted: a factory"};
+      return std::nullopt;
+    }
+    validation inner_validation{};  ///< why the held policy's own configuration is refused
+  };
+  static constexpr std::string_view name = "any";
+  static constexpr bool needs_weights = true;  ///< the held policy may
+
+  /// A config that builds P with these options.
+  template <eviction_policy P>
+  [[nodiscard]] static config holding(typename P::config options = {}) {
+    config out;
+    out.inner_validation = options.validate();
+    out.factory = [options = std::move(options)](const pool_layout& layout) {
+      return any_eviction_policy(P(layout, options));
+    };
+    return out;
+  }
+
+  template <class P>
+    requires(!std::same_as<std::remove_cvref_t<P>, any_eviction_policy> &&
+             eviction_policy<std::remove_cvref_t<P>>)
+  explicit any_eviction_policy(P&& policy)
+      : held_(std::make_unique<model<std::remove_cvref_t<P>>>(std::forward<P>(policy))) {}
+  any_eviction_policy(const pool_layout& layout, const config& options)
+      : any_eviction_policy(options.factory(layout)) {}
+
+  void on_step(step_id step, layer_id layer) noexcept { held_->on_step(step, layer); }
+  void on_hit(const access& a) noexcept { held_->on_hit(a); }
+  void on_fill(const access& a) noexcept { held_->on_fill(a); }
+  void on_bypass(const access& a) noexcept { held_->on_bypass(a); }
+  void on_request(const access& a) noexcept { held_->on_request(a); }
+  void on_evict(slot_id slot, expert_key key) noexcept { held_->on_evict(slot, key); }
+  [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
+                                           std::span<slot_id> out) noexcept {
+    return held_->select_victims(context, eligible, out);
+  }
+
+  [[nodiscard]] bool has_value() const noexcept { return held_ != nullptr; }
+  /// The held policy's name.
+  [[nodiscard]] std::string_view held_name() const noexcept { return held_->held_name(); }
+  [[nodiscard]] bool held_needs_weights() const noexcept { return held_->held_needs_weights(); }
+
+ private:
+  struct interface {
+    interface() = default;
+    interface(const interface&) = delete;
+    interface& operator=(const interface&) = delete;
+    virtual ~interface() = default;
+    virtual void on_step(step_id step, layer_id layer) noexcept = 0;
+    virtual void on_hit(const access& a) noexcept = 0;
+    virtual void on_fill(const access& a) noexcept = 0;
+    virtual void on_bypass(const access& a) noexcept = 0;
+    virtual void on_request(const access& a) noexcept = 0;
+    virtual void on_evict(slot_id slot, expert_key key) noexcept = 0;
+    virtual std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
+                                       std::span<slot_id> out) noexcept = 0;
+    [[nodiscard]] virtual std::string_view held_name() const noexcept = 0;
+    [[nodiscard]] virtual bool held_needs_weights() const noexcept = 0;
+  };
+
+  template <class P>
+  struct model final : interface {
+    explicit model(P&& p) : policy(std::move(p)) {}
+    explicit model(const P& p) : policy(p) {}
+    void on_step(step_id step, layer_id layer) noexcept override { policy.on_step(step, layer); }
+    void on_hit(const access& a) noexcept override { policy.on_hit(a); }
+    void on_fill(const access& a) noexcept override { policy.on_fill(a); }
+    void on_bypass(const access& a) noexcept override { policy.on_bypass(a); }
+    void on_request([[maybe_unused]] const access& a) noexcept override {
+      if constexpr (requires { policy.on_request(a); }) policy.on_request(a);
+    }
+    void on_evict(slot_id slot, expert_key key) noexcept override { policy.on_evict(slot, key); }
+    std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
+                               std::span<slot_id> out) noexcept override {
+      return policy.select_victims(context, eligible, out);
+    }
+    [[nodiscard]] std::string_view held_name() const noexcept override { return P::name; }
+    [[nodiscard]] bool held_needs_weights() const noexcept override {
+      return detail::needs_weights<P>();
+    }
+    P policy;
+  };
+
+  std::unique_ptr<interface> held_;
+};
+
+static_assert(eviction_policy<any_eviction_policy>);
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Evicts a slot of the layer whose turn is furthest away.
+///
+/// Rule: order by the distance (l - l_now - 1) mod L of the key's layer, furthest first: the layer being
+///       executed has L - 1, the next layer 0. Then recency position.
+/// Source: FLD in SpecMD appendix B, from HOBBIT.
+/// Deviations: none.
+/// Exact: yes (never changes what is computed).
+/// Cost: O(1) per hit and fill; a victim costs O(1) plus the ineligible slots passed over.
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/residency/recency_list.hpp"
+
+namespace hotset::inline v0 {
+
+class furthest_layer {
+ public:
+  struct config {
+    [[nodiscard]] validation validate() const { return std::nullopt; }
+  };
+  static constexpr std::string_view name = "furthest_layer";
+
+  explicit furthest_layer(const pool_layout& layout, const config& = {})
+      : order_(layout.slots(), static_cast<std::size_t>(layout.shape().layers)),
+        words_((static_cast<std::size_t>(layout.shape().layers) + 63) / 64),
+        used_(layout.pools() * words_, 0),
+        layer_pool_(static_cast<std::size_t>(layout.shape().layers)) {
+    for (layer_id l = 0; l < layout.shape().layers; ++l) layer_pool_[at(l)] = layout.pool_of_layer(l);
+  }
+
+  void on_step(step_id, layer_id) noexcept {}
+  void on_hit(const access& a) noexcept { order_.move_to_back(at(a.key.layer), a.slot); }
+  void on_fill(const access& a) noexcept {
+    order_.push_back(at(a.key.layer), a.slot);
+    word(a.key.layer) |= bit(a.key.layer);
+  }
+  void on_bypass(const access&) noexcept {}
+  void on_evict(slot_id slot, expert_key key) noexcept {
+    order_.erase(slot);
+    if (order_.front(at(key.layer)) == no_slot) word(key.layer) &= ~bit(key.layer);
+  }
+
+  [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
+                                           std::span<slot_id> out) noexcept {
+    // Descending distance is descending layer from the running one, then from the last one down.
+    const auto* const used = used_.data() + static_cast<std::size_t>(context.pool) * words_;
+    const auto here = at(context.layer) / 64;
+    const auto upto = ~std::uint64_t{0} >> (63 - at(context.layer) % 64);
+    std::size_t count = 0;
+    const auto take = [&](std::size_t w, std::uint64_t layers) {
+      while (layers != 0 && count < out.size()) {
+        const auto b = static_cast<std::size_t>(63 - std::countl_zero(layers));
+        layers &= ~(std::uint64_t{1} << b);
+        for (slot_id s = order_.front(w * 64 + b); s != no_slot && count < out.size();
+             s = order_.after(s))
+          if (eligible.test(s)) out[count++] = s;
+      }
+    };
+    take(here, used[here] & upto);
+    for (auto w = here; w-- > 0;) take(w, used[w]);
+    for (auto w = words_; --w > here;) take(w, used[w]);
+    take(here, used[here] & ~upto);
+    return count;
+  }
+
+ private:
+  static std::size_t at(layer_id layer) noexcept { return static_cast<std::size_t>(layer); }
+  static std::uint64_t bit(layer_id layer) noexcept { return std::uint64_t{1} << (at(layer) % 64); }
+  std::uint64_t& word(layer_id layer) noexcept {
+    return used_[static_cast<std::size_t>(layer_pool_[at(layer)]) * words_ + at(layer) / 64];
+  }
+
+  recency_list order_;  // one list per layer
+  std::size_t words_;
+  std::vector<std::uint64_t> used_;  // [pool][layer] bits: the layer holds slots
+  std::vector<pool_id> layer_pool_;
+};
+
+static_assert(eviction_policy<furthest_layer>);
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Decorator: a prefill does not evict what decoding has used lately.
+///
+/// Rule: while a prefill visit asks, slots that a decode (or verify) visit used in the running step or the
+///       `window` steps before it are not offered to the inner policy; what is still missing then comes
+///       from them, in the inner policy's own order. Other visits see the inner policy unchanged.
+/// Source: none; the fault it mends is reported as imp #1408.
+/// Deviations: none.
+/// Exact: yes (never changes what is computed).
+/// Cost: the inner policy's, O(1) more per decode use (amortised over expiry), O(S / 64) more per choice
+///       of a prefill.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/eviction/protect_hot.hpp"
+#include "hotset/residency/recency_list.hpp"
+
+namespace hotset::inline v0 {
+
+template <eviction_policy P>
+class protect_decode {
+  static constexpr detail::decorated_name<15, P> full_name{"protect_decode"};
+
+ public:
+  struct config {
+    std::uint64_t window = 16;  ///< steps
+    typename P::config inner{};
+    [[nodiscard]] validation validate() const { return inner.validate(); }
+  };
+  static constexpr std::string_view name = full_name.view();
+  static constexpr bool needs_weights = detail::needs_weights<P>();
+
+  explicit protect_decode(const pool_layout& layout) : protect_decode(layout, config{}) {}
+  protect_decode(const pool_layout& layout, const config& options)
+      : window_(options.window),
+        used_in_(layout.slots(), 0),
+        uses_(layout.slots(), 1),
+        recent_(layout.slots()),
+        offered_(layout.slots()),
+        inner_(layout, options.inner) {}
+
+  void on_step(step_id step, layer_id layer) noexcept {
+    expire(step);
+    inner_.on_step(step, layer);
+  }
+  void on_hit(const access& a) noexcept {
+    use(a);
+    inner_.on_hit(a);
+  }
+  void on_fill(const access& a) noexcept {
+    if (!a.speculative) use(a);
+    inner_.on_fill(a);
+  }
+  void on_bypass(const access& a) noexcept { inner_.on_bypass(a); }
+  void on_request(const access& a) noexcept
+    requires requires(P& p) { p.on_request(a); }
+  {
+    inner_.on_request(a);
+  }
+  void on_evict(slot_id slot, expert_key key) noexcept {
+    forget(slot);
+    inner_.on_evict(slot, key);
+  }
+
+  [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
+                                           std::span<slot_id> out) noexcept {
+    if (context.kind != request_class::prefill)
+      return inner_.select_victims(context, eligible, out);
+    expire(context.step);
+    offered_.assign_difference(eligible, recent_);
+    const auto others = inner_.select_victims(context, offered_, out);
+    if (others == out.size()) return others;
+    offered_.assign_intersection(eligible, recent_);
+    return others + inner_.select_victims(context, offered_, out.subspan(others));
+  }
+
+  [[nodiscard]] const P& inner() const noexcept { return inner_; }
+
+ private:
+  void use(const access& a) noexcept {
+    if (a.kind == request_class::prefill) return;
+    used_in_[static_cast<std::size_t>(a.slot)] = a.step;
+    if (recent_.test(a.slot)) {
+      uses_.move_to_back(0, a.slot);
+    } else {
+      uses_.push_back(0, a.slot);
+      recent_.set(a.slot);
+    }
+  }
+  void forget(slot_id slot) noexcept {
+    uses_.erase(slot);
+    recent_.reset(slot);
+  }
+  void expire(step_id now) noexcept {
+    for (auto s = uses_.front(0); s != no_slot; s = uses_.front(0)) {
+      const auto step = used_in_[static_cast<std::size_t>(s)];
+      if (step >= now || now - step <= window_) break;
+      forget(s);
+    }
+  }
+
+  std::uint64_t window_;
+  std::vector<step_id> used_in_;  // [slot] last decode use
+  recency_list uses_;             // decode uses within the window, oldest first
+  slot_mask recent_;              // the same as a set
+  slot_mask offered_;
+  P inner_;
+};
+
+}  // namespace hotset::inline v0

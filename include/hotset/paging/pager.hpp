@@ -1,0 +1,979 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Decides, visit by visit, which experts get a slot and which slots are given up. It moves no bytes.
+///
+/// Every visit is event-atomic: distinct experts are judged against residency as it was before the visit, the
+/// whole visit is protected before a victim is chosen, and policies are told afterwards, in routed order.
+///
+/// Life of a visit: `plan` decides and reserves; `commit` publishes and tells the policies; `abort` undoes.
+/// A visit whose experts do not fit is split: commit each group, then `plan_next` until `!plan.more()`.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hotset/admission/always.hpp"
+#include "hotset/concepts/admission_policy.hpp"
+#include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/prefetch_request.hpp"
+#include "hotset/core/routing_view.hpp"
+#include "hotset/core/status.hpp"
+#include "hotset/paging/cliff_guard.hpp"
+#include "hotset/paging/pager_stats.hpp"
+#include "hotset/residency/free_slots.hpp"
+#include "hotset/residency/slot_map.hpp"
+#include "hotset/residency/slot_table.hpp"
+#include "hotset/residency/step_plan.hpp"
+#include "hotset/residency/token_groups.hpp"
+#include "hotset/residency/unique_ids.hpp"
+
+namespace hotset::inline v0 {
+
+/// How a visit that does not fit is divided.
+enum class visit_split : std::uint8_t {
+  by_token,   ///< a token's sum is computed whole, as before: exact
+  by_expert,  ///< fewer fills, but each token's sum is computed in parts: not exact
+};
+
+/// Threads: compatible; one thread at a time. No allocation and no exception after construction.
+template <eviction_policy Eviction, admission_policy Admission = always>
+class pager {
+ public:
+  using eviction_type = Eviction;
+  using admission_type = Admission;
+
+  struct config {
+    pool_layout layout;
+    typename Eviction::config eviction{};
+    typename Admission::config admission{};
+    visit_split split = visit_split::by_token;
+    prefetch_guard guard = prefetch_guard::named;
+  };
+
+  /// Errors: the first parameter that cannot work, with its accepted range.
+  static result<pager> create(config setup) noexcept {
+    if (setup.layout.pools() == 0) return error{"the pool layout is empty, accepted: one made by pool_layout"};
+    if (auto bad = setup.eviction.validate()) return *std::move(bad);
+    if (auto bad = setup.admission.validate()) return *std::move(bad);
+    return pager(checked{}, std::move(setup));
+  }
+#if HOTSET_EXCEPTIONS
+  /// Errors: throws invalid_config.
+  explicit pager(config setup) : pager(create(std::move(setup)).value()) {}
+#endif
+
+  [[nodiscard]] step_plan make_plan() const { return step_plan(shape()); }
+
+  /// Decides a visit. On any status but ok nothing has changed.
+  /// Pre: with a split visit, the arrays of `view` stay valid until its last group is committed.
+  /// Errors: invalid_visit, visit_too_large, no_victim, plan_open, invalid_argument (a plan of another shape).
+  /// Complexity: O(routed ids + misses * the policy's victim cost).
+  status plan(const routing_view& view, step_plan& plan) noexcept {
+    if (open_serial_ != 0) return status::plan_open;
+    if (const auto bad = check(view, plan); bad != status::ok) return bad;
+    next_group_ = 0;
+    plan.reset(context_of(view));
+    look_up(view.experts, view.weights, plan);
+    plan.ignored_ = unique_.ignored();
+    if (miss_count_ != 0)
+      if (const auto failed = serve_misses(view, plan); failed != status::ok) return failed;
+    open(plan);
+    return status::ok;
+  }
+
+  /// Plans the next group of a split visit. Pre: the group before was committed and its slots are unpinned.
+  /// After an error or an abort the same group may be planned again; `plan` abandons what is left of the visit.
+  status plan_next(step_plan& plan) noexcept {
+    if (open_serial_ != 0) return status::plan_open;
+    if (next_group_ == 0) return status::no_plan;
+    if (const auto failed = plan_group(next_group_, plan); failed != status::ok) return failed;
+    open(plan);
+    return status::ok;
+  }
+
+  /// Publishes a plan, then tells the policies of each distinct expert in routed order.
+  status commit(step_plan& plan) noexcept {
+    if (plan.serial_ == 0 || plan.serial_ != open_serial_) return status::no_plan;
+    close(plan);
+    if (plan.speculative_) {
+      commit_speculative(plan);
+      return status::ok;
+    }
+    begin_step(plan.context_);
+    account(plan);
+    policy_.on_step(plan.context_.step, plan.context_.layer);
+    for (const auto& f : plan.fills()) place(f, slot_state::resident);
+    if (unused_prefetches_ + pools_[index(plan.context_.pool)].filling != 0) use_prefetched(plan);
+    if (outstanding_ != 0) settle_requests(plan.context_);
+    notify(plan);
+    next_group_ = plan.more() ? plan.group_ + 1 : 0;
+    return status::ok;
+  }
+
+  /// Undoes a plan. `submitted[i]` is 1 if the copy of fill i may have started: its slot is then left free and
+  /// both keys absent, for the old bytes are gone. Other fills give their victim back. Empty: none submitted.
+  status abort(step_plan& plan, std::span<const std::uint8_t> submitted = {}) noexcept {
+    if (plan.serial_ == 0 || plan.serial_ != open_serial_) return status::no_plan;
+    if (!submitted.empty() && submitted.size() != plan.fill_count_) return status::invalid_argument;
+    close(plan);
+    for (auto i = plan.fill_count_; i-- > 0;) {
+      const auto& f = plan.fills_[i];
+      const auto pool = layout_.pool_of_layer(f.key.layer);
+      const bool started = !submitted.empty() && submitted[i] != 0;
+      stats_.failed_fills += started ? 1U : 0U;
+      if (f.victim == no_key) {
+        free_.give_back(pool, f.slot);
+      } else if (started) {
+        release(f.slot);
+      } else {
+        map_.place_and_publish(f.victim, f.slot);
+      }
+    }
+    return status::ok;
+  }
+
+  /// Plans speculative fills for what a prefetcher asked for, best first, as far as the guard leaves slots.
+  /// A request for a resident key only tells the policy. `context` is the running visit's. Commit or abort it.
+  status plan_prefetch(const visit_context& context, std::span<const prefetch_request> requests,
+                       step_plan& plan) noexcept {
+    return speculate(context, requests, plan, speculation::guarded).code;
+  }
+
+  /// Plans fills of `keys` into free slots only, in this order (the last one is the most recent).
+  /// Returns how many keys were dealt with; call again with the rest while that is not zero.
+  struct warm_result {
+    status code;
+    std::size_t consumed;
+  };
+  warm_result plan_warm(std::span<const expert_key> keys, step_plan& plan) noexcept {
+    warm_requests_.clear();
+    const auto count = std::min(keys.size(), warm_requests_.capacity());
+    for (std::size_t i = 0; i < count; ++i) warm_requests_.push_back({keys[i], 0, 1.0F});
+    return speculate({}, warm_requests_, plan, speculation::warm_start);
+  }
+
+  /// A speculative copy has arrived: its key may be read. Ignored if the slot was reused since.
+  void arrived(slot_id slot, std::uint32_t generation) noexcept {
+    auto& entry = table_[slot];
+    if (entry.generation != generation || entry.state != slot_state::filling) return;
+    entry.state = slot_state::resident;
+    --pools_[index(layout_.pool_of_layer(entry.key.layer))].filling;
+    map_.publish(entry.key);
+    refresh_evictable(slot);
+  }
+
+  /// A copy will never arrive: the slot becomes free and no row names it. Ignored if the slot was reused since.
+  void failed(slot_id slot, std::uint32_t generation) noexcept {
+    auto& entry = table_[slot];
+    if (entry.generation != generation || entry.state == slot_state::free) return;
+    ++stats_.failed_fills;
+    entry.pins = 0;
+    release(slot);
+  }
+
+  /// Keeps a slot from being evicted while an engine reads it.
+  void pin(slot_id slot) noexcept {
+    ++table_[slot].pins;
+    refresh_evictable(slot);
+  }
+  /// Ends one pin. `reader` names the point after which the slot's bytes are no longer read.
+  void unpin(slot_id slot, ticket reader = no_ticket) noexcept {
+    auto& entry = table_[slot];
+    if (entry.pins == 0) return;
+    --entry.pins;
+    if (reader != no_ticket) entry.last_reader = reader;
+    refresh_evictable(slot);
+  }
+
+  /// Copies planned into the slot from now on start no earlier than `point`.
+  void wait_before_fill(slot_id slot, ticket point) noexcept { table_[slot].last_reader = point; }
+
+  /// Evicts in policy order until the pool's experts take at most `bytes`, never touching `protected_slots`.
+  /// Returns the number evicted; stops early when nothing more may be evicted.
+  std::size_t trim(const visit_context& context, std::uint64_t bytes,
+                   std::span<const slot_id> protected_slots) noexcept {
+    if (open_serial_ != 0) return 0;
+    const auto& pool = pools_[index(context.pool)];
+    std::size_t evicted = 0;
+    if (pool.resident_bytes <= bytes) return 0;
+    mask(protected_slots);
+    while (pool.resident_bytes > bytes) {
+      const auto chunk = std::span(victims_).first(std::min<std::size_t>(trim_chunk, victims_.size()));
+      const auto count = policy_.select_victims(context, evictable_, chunk);
+      for (std::size_t i = 0; i < count && pool.resident_bytes > bytes; ++i, ++evicted) release(chunk[i]);
+      if (count == 0) break;
+    }
+    unmask();
+    return evicted;
+  }
+
+  /// Forgets a key, because its host bytes change or go away.
+  /// Errors: invalid_argument, plan_open, busy (a visit reads it, or a copy is on its way: drain first).
+  status invalidate(expert_key key) noexcept {
+    if (!shape().contains(key)) return status::invalid_argument;
+    if (open_serial_ != 0) return status::plan_open;
+    const auto slot = map_.locate(key);
+    if (slot == no_slot) return status::ok;
+    if (!table_.evictable(slot)) return status::busy;
+    release(slot);
+    return status::ok;
+  }
+  /// Forgets a whole layer, or on any error nothing of it.
+  status invalidate(layer_id layer) noexcept {
+    if (layer < 0 || layer >= shape().layers) return status::invalid_argument;
+    if (open_serial_ != 0) return status::plan_open;
+    for (expert_id e = 0; e < shape().experts; ++e)
+      if (const auto slot = map_.locate({layer, e}); slot != no_slot && !table_.evictable(slot))
+        return status::busy;
+    for (expert_id e = 0; e < shape().experts; ++e)
+      if (const auto slot = map_.locate({layer, e}); slot != no_slot) release(slot);
+    return status::ok;
+  }
+
+  /// Changes how many slots the pool of a layer may use. Shrinking evicts in policy order and leaves the slots
+  /// spare within their size class; growing takes from the spare ones. On any error nothing has changed.
+  /// Errors: invalid_argument (below top_k, above the pool's experts), busy, exceeds_memory, plan_open.
+  status set_quota(layer_id layer, std::int32_t slots) noexcept {
+    if (layer < 0 || layer >= shape().layers) return status::invalid_argument;
+    const auto p = layout_.pool_of_layer(layer);
+    if (slots < shape().top_k || static_cast<std::size_t>(slots) > layout_.most_slots(p))
+      return status::invalid_argument;
+    if (open_serial_ != 0 || next_group_ != 0) return status::plan_open;
+    return slots < pools_[index(p)].capacity ? shrink(p, layer, slots) : grow(p, slots);
+  }
+  [[nodiscard]] std::int32_t quota(layer_id layer) const noexcept {
+    return pools_[index(layout_.pool_of_layer(layer))].capacity;
+  }
+
+  /// Resident keys in the order in which the policy would give them up, pool by pool: what to save so that a
+  /// restart with plan_warm continues alike. Allocates; not for the hot path.
+  [[nodiscard]] std::vector<expert_key> residents() {
+    std::vector<expert_key> keys;
+    std::vector<slot_id> order(table_.slots());
+    for (std::size_t p = 0; p < pools_.size(); ++p) {
+      visit_context context;
+      context.pool = static_cast<pool_id>(p);
+      context.layer = layout_.at(context.pool).layers.front();
+      context.step = last_step_.value_or(0);
+      const auto count = policy_.select_victims(context, evictable_, order);
+      for (std::size_t i = 0; i < count; ++i) keys.push_back(table_[order[i]].key);
+    }
+    return keys;
+  }
+
+  /// Shape: [experts]. Slot of every expert whose bytes may be read, -1 for the others.
+  [[nodiscard]] std::span<const slot_id> row(layer_id layer) const noexcept { return map_.row(layer); }
+  [[nodiscard]] slot_id locate(expert_key key) const noexcept { return map_.locate(key); }
+  [[nodiscard]] const slot_entry& slot(slot_id s) const noexcept { return table_[s]; }
+  [[nodiscard]] const pager_stats& stats() const noexcept { return stats_; }
+  [[nodiscard]] const pool_layout& layout() const noexcept { return layout_; }
+  [[nodiscard]] const geometry& shape() const noexcept { return layout_.shape(); }
+  [[nodiscard]] std::uint64_t resident_bytes(pool_id pool) const noexcept {
+    return pools_[index(pool)].resident_bytes;
+  }
+  [[nodiscard]] const Eviction& eviction() const noexcept { return policy_; }
+  /// A running hash of every fill and eviction: two pagers that decided alike agree.
+  [[nodiscard]] std::uint64_t decision_hash() const noexcept { return hash_; }
+  /// A pool that is smaller than one token's cycle, in words; or nothing.
+  [[nodiscard]] std::optional<std::string> warning() const { return cliff_warning(layout_); }
+  /// False only if the configuration splits visits by expert.
+  [[nodiscard]] bool is_exact() const noexcept { return split_ == visit_split::by_token; }
+
+ private:
+  static constexpr std::size_t trim_chunk = 16;
+  enum class speculation : std::uint8_t { guarded, warm_start };
+
+  struct checked {};
+  struct pool_state {
+    std::int32_t capacity = 0;
+    std::size_t evictable = 0;
+    std::size_t filling = 0;
+    std::uint64_t resident_bytes = 0;
+  };
+  struct visit_counts {
+    std::uint64_t accesses = 0, hits = 0, misses = 0, compulsory = 0, collisions = 0, bypasses = 0;
+  };
+
+  pager(checked, config setup)
+      : layout_(std::move(setup.layout)),
+        policy_(layout_, setup.eviction),
+        admission_(layout_, setup.admission),
+        split_(setup.split),
+        guard_(setup.guard),
+        most_ids_(static_cast<std::size_t>(shape().max_tokens_per_visit) *
+                  static_cast<std::size_t>(shape().top_k)),
+        map_(shape()),
+        table_(layout_.slots()),
+        free_(layout_),
+        evictable_(layout_.slots()),
+        pools_(layout_.pools()),
+        spare_(layout_.pools()),
+        unique_(static_cast<std::size_t>(shape().experts), most_ids_),
+        groups_(shape()),
+        seen_(shape().keys(), 0),
+        evicted_in_(shape().keys(), 0),
+        requested_for_(layout_.slots(), 0) {
+    const auto distinct = std::min(static_cast<std::size_t>(shape().experts), most_ids_);
+    misses_.resize(distinct);
+    victims_.resize(std::max(distinct, std::min(trim_chunk, layout_.slots())));
+    masked_.reserve(layout_.slots());
+    counted_.assign(static_cast<std::size_t>(shape().experts), 0);
+    on_host_.assign(static_cast<std::size_t>(shape().experts), 0);
+    if constexpr (!Admission::admits_all) {
+      accesses_.resize(distinct);
+      admitted_.resize(distinct);
+    }
+    split_experts_.reserve(distinct);
+    split_begin_.reserve(distinct + 1);
+    group_ids_.resize(most_ids_);
+    group_weights_.resize(most_ids_);
+    warm_requests_.reserve(distinct);
+    requested_slots_.reserve(layout_.slots());
+    stats_.per_layer.resize(static_cast<std::size_t>(shape().layers));
+    for (std::size_t p = 0; p < pools_.size(); ++p) {
+      pools_[p].capacity = layout_.at(static_cast<pool_id>(p)).slots;
+      const auto c = index(layout_.at(static_cast<pool_id>(p)).size_class);
+      if (spare_.size() <= c) spare_.resize(c + 1);
+    }
+    for (std::size_t p = 0; p < pools_.size(); ++p) {
+      const auto& pool = layout_.at(static_cast<pool_id>(p));
+      auto& spare = spare_[index(pool.size_class)];
+      spare.reserve(spare.capacity() + static_cast<std::size_t>(pool.slots));
+    }
+  }
+
+  static std::size_t index(std::int32_t id) noexcept { return static_cast<std::size_t>(id); }
+
+  // --- planning -------------------------------------------------------------------------------------------
+
+  status check(const routing_view& view, const step_plan& plan) const noexcept {
+    if (view.layer < 0 || view.layer >= shape().layers) return status::invalid_visit;
+    if (view.experts.size() > most_ids_) return status::visit_too_large;
+    if (!view.weights.empty() && view.weights.size() != view.experts.size()) return status::invalid_visit;
+    if (plan.capacity() != misses_.size()) return status::invalid_argument;
+    return status::ok;
+  }
+  [[nodiscard]] visit_context context_of(const routing_view& view) const noexcept {
+    return {view.layer, layout_.pool_of_layer(view.layer), view.step, view.ordinal, view.kind};
+  }
+
+  /// Distinct experts, their slots, and which of them miss.
+  void look_up(std::span<const expert_id> ids, std::span<const float> weights, step_plan& plan) noexcept {
+    const auto count = unique_.collect(ids, plan.experts_.data());
+    const slot_id* const row = map_.located(plan.context_.layer);
+    const expert_id* const experts = plan.experts_.data();
+    slot_id* const slots = plan.slots_.data();
+    service* const services = plan.services_.data();
+    std::uint32_t* const misses = misses_.data();
+    std::size_t missing = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const slot_id slot = row[experts[i]];
+      slots[i] = slot;
+      services[i] = static_cast<service>(slot < 0);
+      misses[missing] = static_cast<std::uint32_t>(i);
+      missing += static_cast<std::size_t>(slot < 0);
+    }
+    miss_count_ = missing;
+    plan.count_ = count;
+    plan.reordered_ = unique_.repeated();
+    if (plan.reordered_) unique_.last_appearance_order(ids, plan.order_.data());
+    if constexpr (detail::needs_weights<Eviction>()) add_weights(ids, weights, plan);
+  }
+
+  /// Sums of gate weights in routed order and best ranks, for policies that ask.
+  void add_weights(std::span<const expert_id> ids, std::span<const float> weights, step_plan& plan) noexcept {
+    const auto k = static_cast<std::size_t>(shape().top_k);
+    std::fill_n(plan.weights_.begin(), plan.count_, 0.0);
+    std::fill_n(plan.ranks_.begin(), plan.count_, std::numeric_limits<std::uint16_t>::max());
+    for (std::size_t i = 0, rank = 0; i < ids.size(); ++i, rank = rank + 1 == k ? 0 : rank + 1) {
+      const auto at = unique_.index_of(ids[i]);
+      if (at >= plan.count_) continue;
+      if (!weights.empty()) plan.weights_[at] += static_cast<double>(weights[i]);
+      plan.ranks_[at] = std::min(plan.ranks_[at], static_cast<std::uint16_t>(rank));
+    }
+  }
+
+  status serve_misses(const routing_view& view, step_plan& plan) noexcept {
+    count_misses(plan);
+    if constexpr (!Admission::admits_all) refuse_misses(plan);
+    const auto pool = plan.context_.pool;
+    const auto free = free_.count(pool);
+    if (miss_count_ <= free) return reserve(plan, 0);
+    mask(plan.slots());
+    const auto room = pools_[index(pool)].evictable - masked_.size() + free;
+    const auto served = miss_count_ <= room ? choose_victims(plan, miss_count_ - free) : split(view, plan, room);
+    unmask();
+    if (served != status::ok || plan.groups_ > 1) return served;
+    return reserve(plan, miss_count_ - free);
+  }
+
+  /// Pre: the visit's slots are masked.
+  status choose_victims(const step_plan& plan, std::size_t count) noexcept {
+    const auto chosen = policy_.select_victims(plan.context_, evictable_, std::span(victims_).first(count));
+    HOTSET_ASSERT(chosen == count);
+    return chosen == count ? status::ok : status::no_victim;
+  }
+
+  /// Gives every miss a slot under a new generation and takes the victims' keys off the map.
+  status reserve(step_plan& plan, std::size_t victims) noexcept {
+    const auto from_free = miss_count_ - victims;
+    for (std::size_t j = 0; j < miss_count_; ++j) {
+      const auto at = misses_[j];
+      const auto slot = j < from_free ? free_.take(plan.context_.pool) : victims_[j - from_free];
+      auto& entry = table_[slot];
+      auto& f = plan.fills_[plan.fill_count_++];
+      f = fill{};
+      f.key = {plan.context_.layer, plan.experts_[at]};
+      f.slot = slot;
+      f.generation = ++entry.generation;
+      f.after = entry.last_reader;
+      if (j >= from_free) {
+        f.victim = entry.key;
+        map_.remove(entry.key);
+      }
+      plan.slots_[at] = slot;
+    }
+    return status::ok;
+  }
+
+  /// Asks the admission policy; refused misses stay on the host.
+  void refuse_misses(step_plan& plan) noexcept {
+    for (std::size_t j = 0; j < miss_count_; ++j) accesses_[j] = describe_access(plan, misses_[j]);
+    admission_.admit(plan.context_, std::span(accesses_).first(miss_count_),
+                     std::span(admitted_).first(miss_count_));
+    std::size_t kept = 0;
+    for (std::size_t j = 0; j < miss_count_; ++j) {
+      if (admitted_[j] != 0)
+        misses_[kept++] = misses_[j];
+      else
+        plan.services_[misses_[j]] = service::host;
+    }
+    plan.host_count_ = miss_count_ - kept;
+    visit_.bypasses = plan.host_count_;
+    miss_count_ = kept;
+  }
+
+  void mask(std::span<const slot_id> slots) noexcept {
+    masked_.clear();
+    for (const auto slot : slots)
+      if (slot != no_slot && evictable_.test(slot)) {
+        evictable_.reset(slot);
+        masked_.push_back(slot);
+      }
+  }
+  void unmask() noexcept {
+    for (const auto slot : masked_) evictable_.set(slot);
+    masked_.clear();
+  }
+
+  // --- visits that do not fit -----------------------------------------------------------------------------
+
+  /// Pre: the visit's slots are masked, `room` slots can be had for what is not already pinned down.
+  status split(const routing_view& view, step_plan& plan, std::size_t room) noexcept {
+    room += masked_.size();
+    const auto costs = [&](expert_id id) {
+      const auto at = unique_.index_of(id);
+      if (plan.services_[at] == service::host) return false;
+      return plan.services_[at] == service::fill || was_masked(plan.slots_[at]);
+    };
+    split_view_ = view;
+    ++split_serial_;
+    for (std::size_t i = 0; i < plan.count_; ++i)
+      if (plan.services_[i] == service::host) on_host_[index(plan.experts_[i])] = split_serial_;
+    if (split_ == visit_split::by_expert) {
+      if (!split_by_expert(plan, room, costs)) return status::no_victim;
+    } else {
+      if (view.experts.size() % index(shape().top_k) != 0) return status::invalid_visit;
+      if (!groups_.build(view.experts, room, costs)) return status::no_victim;
+      split_groups_ = groups_.groups();
+    }
+    unmask();
+    stats_.split_visits += 1;
+    stats_.groups += split_groups_;
+    return plan_group(0, plan);
+  }
+  [[nodiscard]] bool was_masked(slot_id slot) const noexcept {
+    return table_.evictable(slot);  // every slot of the visit that was evictable is masked now
+  }
+
+  /// Residents first, so that they are used before their slots are given up.
+  template <class Costs>
+  bool split_by_expert(const step_plan& plan, std::size_t room, Costs costs) noexcept {
+    if (room == 0) return false;
+    split_experts_.clear();
+    for (const auto wanted : {service::hit, service::fill, service::host})
+      for (std::size_t i = 0; i < plan.count_; ++i)
+        if (plan.services_[i] == wanted) split_experts_.push_back(plan.experts_[i]);
+    split_begin_.clear();
+    split_begin_.push_back(0);
+    std::size_t used = 0;
+    for (std::size_t i = 0; i < split_experts_.size(); ++i) {
+      const auto cost = static_cast<std::size_t>(costs(split_experts_[i]));
+      if (used + cost > room) {
+        split_begin_.push_back(i);
+        used = 0;
+      }
+      used += cost;
+    }
+    split_begin_.push_back(split_experts_.size());
+    split_groups_ = split_begin_.size() - 1;
+    return true;
+  }
+
+  status plan_group(std::size_t group, step_plan& plan) noexcept {
+    auto context = context_of(split_view_);
+    context.ordinal += group;  // a group is an event
+    const auto ignored = plan.ignored_;
+    plan.reset(context);
+    plan.ignored_ = ignored;
+    plan.groups_ = split_groups_;
+    plan.group_ = group;
+    gather(group, plan);
+    drop_host_experts(plan);
+    const auto free = free_.count(context.pool);
+    if (miss_count_ <= free) return reserve(plan, 0);
+    mask(plan.slots());
+    const auto room = pools_[index(context.pool)].evictable - masked_.size() + free;
+    const auto chosen = miss_count_ <= room ? choose_victims(plan, miss_count_ - free) : status::no_victim;
+    unmask();
+    return chosen == status::ok ? reserve(plan, miss_count_ - free) : chosen;
+  }
+  void gather(std::size_t group, step_plan& plan) noexcept {
+    if (split_ == visit_split::by_expert) {
+      const auto begin = split_begin_[group];
+      const auto ids = std::span(split_experts_).subspan(begin, split_begin_[group + 1] - begin);
+      look_up(ids, {}, plan);
+      plan.expert_wise_ = true;
+      return;
+    }
+    const auto k = static_cast<std::size_t>(shape().top_k);
+    const auto tokens = groups_.tokens(group);
+    const bool weighted = !split_view_.weights.empty();
+    std::size_t count = 0;
+    for (const std::size_t token : tokens)
+      for (std::size_t r = 0; r < k; ++r, ++count) {
+        group_ids_[count] = split_view_.experts[token * k + r];
+        if (weighted) group_weights_[count] = split_view_.weights[token * k + r];
+      }
+    look_up(std::span(group_ids_).first(count), std::span(group_weights_).first(weighted ? count : 0), plan);
+    plan.tokens_ = tokens;
+  }
+  /// What admission refused for the visit stays refused in all of its groups.
+  void drop_host_experts(step_plan& plan) noexcept {
+    std::size_t kept = 0;
+    for (std::size_t j = 0; j < miss_count_; ++j) {
+      const auto at = misses_[j];
+      if (on_host_[index(plan.experts_[at])] == split_serial_) {
+        plan.services_[at] = service::host;
+        ++plan.host_count_;
+      } else {
+        misses_[kept++] = at;
+      }
+    }
+    miss_count_ = kept;
+  }
+
+  // --- committing -----------------------------------------------------------------------------------------
+
+  void open(step_plan& plan) noexcept { plan.serial_ = open_serial_ = ++serials_; }
+  void close(step_plan& plan) noexcept { plan.serial_ = open_serial_ = 0; }
+
+  void begin_step(const visit_context& context) noexcept {
+    if (last_step_ == context.step) return;
+    last_step_ = context.step;
+    step_has_miss_ = false;
+    ++stats_.steps;
+  }
+
+  /// Judges the misses of a whole visit, once, before any of its groups changes anything.
+  void count_misses(const step_plan& plan) noexcept {
+    visit_ = {};
+    visit_.misses = miss_count_;
+    for (std::size_t j = 0; j < miss_count_; ++j) {
+      const auto at = shape().index({plan.context_.layer, plan.experts_[misses_[j]]});
+      visit_.compulsory += seen_[at] == 0 ? 1U : 0U;
+      visit_.collisions += evicted_in_[at] == plan.context_.step + 1 ? 1U : 0U;
+    }
+    visit_.accesses = plan.count_;
+    visit_.hits = plan.count_ - miss_count_;
+  }
+
+  /// Statistics are those of the visit: a split one is counted with its first group.
+  void account(const step_plan& plan) noexcept {
+    stats_.fills += plan.fill_count_;
+    if (plan.group_ != 0) return;
+    ++stats_.visits;
+    stats_.ignored_ids += plan.ignored_;
+    const bool all_hit = plan.fill_count_ + plan.host_count_ == 0 && plan.groups_ == 1;
+    const auto accesses = all_hit ? plan.count_ : visit_.accesses;
+    const auto hits = all_hit ? plan.count_ : visit_.hits;
+    stats_.accesses += accesses;
+    stats_.hits += hits;
+    auto& kind = stats_.by_kind[static_cast<std::size_t>(plan.context_.kind)];
+    kind.accesses += accesses;
+    kind.hits += hits;
+    auto& layer = stats_.per_layer[index(plan.context_.layer)];
+    layer.accesses += accesses;
+    layer.hits += hits;
+    if (all_hit) return;
+    stats_.misses += visit_.misses;
+    stats_.compulsory_misses += visit_.compulsory;
+    stats_.collision_misses += visit_.collisions;
+    stats_.bypasses += visit_.bypasses;
+    if (visit_.misses != 0 && !step_has_miss_) {
+      step_has_miss_ = true;
+      ++stats_.steps_with_miss;
+    }
+  }
+
+  /// Tells the policies of each distinct expert, in the order of its last appearance.
+  void notify(const step_plan& plan) noexcept {
+    const bool only_hits = plan.fill_count_ + plan.host_count_ == 0;
+    if (plan.groups_ == 1 && only_hits && !plan.reordered_ && Admission::admits_all) {
+      for (std::size_t i = 0; i < plan.count_; ++i) policy_.on_hit(describe_access(plan, i));
+      return;
+    }
+    for (std::size_t j = 0; j < plan.count_; ++j) {
+      const std::size_t i = plan.reordered_ ? plan.order_[j] : j;
+      auto a = describe_access(plan, i);
+      if (plan.groups_ > 1) a.repeated = !count_once(a.key.expert);
+      tell(a, plan.services_[i]);
+    }
+  }
+  void tell(const access& a, service how) noexcept {
+    if (how == service::hit) {
+      policy_.on_hit(a);
+    } else if (how == service::fill) {
+      policy_.on_fill(a);
+    } else {
+      seen_[shape().index(a.key)] = 1;
+      policy_.on_bypass(a);
+    }
+    if constexpr (!Admission::admits_all) admission_.on_use(a, how == service::hit, how != service::host);
+  }
+  [[nodiscard]] bool count_once(expert_id expert) noexcept {
+    auto& mark = counted_[index(expert)];
+    if (mark == split_serial_) return false;
+    mark = split_serial_;
+    return true;
+  }
+  [[nodiscard]] access describe_access(const step_plan& plan, std::size_t i) const noexcept {
+    access a;
+    a.key = {plan.context_.layer, plan.experts_[i]};
+    a.slot = plan.slots_[i];
+    a.pool = plan.context_.pool;
+    a.step = plan.context_.step;
+    a.ordinal = plan.context_.ordinal;
+    a.kind = plan.context_.kind;
+    if constexpr (detail::needs_weights<Eviction>()) {
+      a.weight = plan.weights_[i];
+      a.rank = plan.ranks_[i];
+    }
+    return a;
+  }
+
+  /// Makes the slot the key's own; whatever it held is forgotten first.
+  void place(const fill& f, slot_state state) noexcept {
+    if (f.victim != no_key) forget(f.slot);
+    auto& entry = table_[f.slot];
+    entry.key = f.key;
+    entry.state = state;
+    entry.unused_prefetch = f.speculative;
+    unused_prefetches_ += f.speculative ? 1U : 0U;
+    auto& pool = pools_[index(layout_.pool_of_layer(f.key.layer))];
+    const auto bytes = shape().bytes_of(f.key.layer);
+    pool.resident_bytes += bytes;
+    stats_.bytes_filled += bytes;
+    if (state == slot_state::resident) {
+      map_.place_and_publish(f.key, f.slot);
+      evictable_.set(f.slot);
+      ++pool.evictable;
+      seen_[shape().index(f.key)] = 1;
+    } else {
+      map_.place(f.key, f.slot);
+      ++pool.filling;
+    }
+    mix(f.slot, f.key);
+  }
+
+  /// The slot no longer holds its key; the caller decides what becomes of the slot.
+  void forget(slot_id slot) noexcept {
+    auto& entry = table_[slot];
+    const auto key = entry.key;
+    const auto k = shape().index(key);
+    map_.remove(key);
+    policy_.on_evict(slot, key);
+    if constexpr (!Admission::admits_all) admission_.on_evict(key, last_step_.value_or(0));
+    evicted_in_[k] = last_step_.value_or(0) + 1;
+    if (entry.unused_prefetch) {
+      evicted_in_[k] = std::max(evicted_in_[k], requested_for_[index(slot)]);
+      entry.unused_prefetch = false;
+      --unused_prefetches_;
+    }
+    drop_request(slot);
+    auto& pool = pools_[index(layout_.pool_of_layer(key.layer))];
+    pool.resident_bytes -= shape().bytes_of(key.layer);
+    if (evictable_.test(slot)) {
+      evictable_.reset(slot);
+      --pool.evictable;
+    }
+    pool.filling -= entry.state == slot_state::filling ? 1U : 0U;
+    entry.state = slot_state::free;
+    ++stats_.evictions;
+    mix(slot, no_key);
+  }
+  /// Forgets a slot's key and gives the slot back to its pool.
+  void release(slot_id slot) noexcept {
+    const auto pool = layout_.pool_of_layer(table_[slot].key.layer);
+    forget(slot);
+    free_.give_back(pool, slot);
+  }
+
+  void refresh_evictable(slot_id slot) noexcept {
+    const bool now = table_.evictable(slot);
+    if (now == evictable_.test(slot)) return;
+    auto& pool = pools_[index(layout_.pool_of_layer(table_[slot].key.layer))];
+    evictable_.assign(slot, now);
+    now ? ++pool.evictable : --pool.evictable;
+  }
+
+  void mix(slot_id slot, expert_key key) noexcept {
+    const auto word = (static_cast<std::uint64_t>(static_cast<std::uint32_t>(slot)) << 40U) ^
+                      (static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.layer)) << 20U) ^
+                      static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.expert));
+    hash_ = (hash_ ^ word) * 0x9E3779B97F4A7C15ULL;
+    hash_ ^= hash_ >> 29U;
+  }
+
+  // --- speculation ----------------------------------------------------------------------------------------
+
+  warm_result speculate(const visit_context& context, std::span<const prefetch_request> requests,
+                        step_plan& plan, speculation mode) noexcept {
+    if (open_serial_ != 0) return {status::plan_open, 0};
+    if (plan.capacity() != misses_.size()) return {status::invalid_argument, 0};
+    plan.reset(context);
+    plan.speculative_ = true;
+    masked_.clear();
+    std::size_t consumed = 0;
+    for (const auto& request : requests) {
+      if (plan.fill_count_ == plan.capacity() || plan.requested_count_ == plan.capacity()) break;
+      ++consumed;
+      if (!shape().contains(request.key) || planned(plan, request.key)) continue;
+      const auto slot = map_.locate(request.key);
+      if (slot == no_slot) {
+        reserve_speculative(plan, request, mode);
+      } else if (mode == speculation::guarded) {
+        if (guard_ == prefetch_guard::named) mask_one(slot);
+        plan.requested_[plan.requested_count_++] = describe_request(request, slot, context);
+      }
+    }
+    unmask();
+    open(plan);
+    return {status::ok, consumed};
+  }
+  [[nodiscard]] static bool planned(const step_plan& plan, expert_key key) noexcept {
+    return std::ranges::any_of(plan.fills(), [key](const fill& f) { return f.key == key; });
+  }
+  [[nodiscard]] access describe_request(const prefetch_request& request, slot_id slot,
+                                        const visit_context& context) const noexcept {
+    access a;
+    a.key = request.key;
+    a.slot = slot;
+    a.pool = layout_.pool_of_layer(request.key.layer);
+    a.step = request.for_step;
+    a.ordinal = context.ordinal;
+    a.kind = context.kind;
+    a.speculative = true;
+    return a;
+  }
+  void reserve_speculative(step_plan& plan, const prefetch_request& request, speculation mode) noexcept {
+    fill f;
+    f.key = request.key;
+    f.speculative = mode == speculation::guarded;  // a warm start is no prediction: it is not judged as one
+    if (!find_speculative_slot(plan, f)) {
+      stats_.refused_prefetches += f.speculative ? 1U : 0U;
+      return;
+    }
+    if (f.victim != no_key) map_.remove(f.victim);
+    auto& entry = table_[f.slot];
+    f.generation = ++entry.generation;
+    f.after = entry.last_reader;
+    plan.requested_steps_[plan.fill_count_] = request.for_step;
+    plan.fills_[plan.fill_count_++] = f;
+  }
+  bool find_speculative_slot(const step_plan& plan, fill& f) noexcept {
+    const auto pool = layout_.pool_of_layer(f.key.layer);
+    if (f.speculative && !leaves_room_for_demand(plan, pool)) return false;
+    if (free_.count(pool) == 0) return f.speculative && choose_speculative_victim(plan.context_, pool, f);
+    f.slot = free_.take(pool);
+    return true;
+  }
+  /// Copies on their way hold their slots: enough must stay for one token, or a visit could find no victim.
+  [[nodiscard]] bool leaves_room_for_demand(const step_plan& plan, pool_id pool) const noexcept {
+    auto held = pools_[index(pool)].filling;
+    for (const auto& f : plan.fills()) held += layout_.pool_of_layer(f.key.layer) == pool ? 1U : 0U;
+    return held + static_cast<std::size_t>(shape().top_k) < static_cast<std::size_t>(pools_[index(pool)].capacity);
+  }
+  /// Chosen victims and, under `named`, requested keys stay masked until the whole plan is made.
+  bool choose_speculative_victim(visit_context context, pool_id pool, fill& f) noexcept {
+    context.pool = pool;
+    if (guard_ == prefetch_guard::named && outstanding_ != 0)
+      for (const auto slot : requested_slots_) mask_one(slot);
+    if (policy_.select_victims(context, evictable_, std::span(victims_).first(1)) == 0) return false;
+    f.slot = victims_.front();
+    f.victim = table_[f.slot].key;
+    mask_one(f.slot);
+    return true;
+  }
+  void mask_one(slot_id slot) noexcept {
+    if (!evictable_.test(slot)) return;
+    evictable_.reset(slot);
+    masked_.push_back(slot);
+  }
+
+  void commit_speculative(step_plan& plan) noexcept {
+    for (std::size_t i = 0; i < plan.fill_count_; ++i) {
+      const auto& f = plan.fills_[i];
+      place(f, slot_state::filling);
+      ++stats_.speculative_fills;
+      if (f.speculative) remember_request(f.slot, plan.requested_steps_[i]);
+      policy_.on_fill(describe_request({f.key, plan.requested_steps_[i], 1.0F}, f.slot, plan.context_));
+    }
+    for (std::size_t i = 0; i < plan.requested_count_; ++i) {
+      const auto& a = plan.requested_[i];
+      if (map_.locate(a.key) != a.slot) continue;  // given up for a better request of the same plan
+      remember_request(a.slot, a.step);
+      if constexpr (requires { policy_.on_request(a); }) policy_.on_request(a);
+    }
+  }
+  void remember_request(slot_id slot, step_id for_step) noexcept {
+    if (requested_for_[index(slot)] == 0) {
+      requested_slots_.push_back(slot);
+      ++outstanding_;
+    }
+    requested_for_[index(slot)] = for_step + 1;
+  }
+  void drop_request(slot_id slot) noexcept {
+    if (requested_for_[index(slot)] == 0) return;
+    requested_for_[index(slot)] = 0;
+    --outstanding_;
+    std::erase(requested_slots_, slot);
+  }
+  /// A request is over when the visit that it was meant for has come.
+  void settle_requests(const visit_context& context) noexcept {
+    std::erase_if(requested_slots_, [&](slot_id slot) {
+      const bool over = table_[slot].key.layer == context.layer && requested_for_[index(slot)] <= context.step + 1;
+      if (over) {
+        requested_for_[index(slot)] = 0;
+        --outstanding_;
+      }
+      return over;
+    });
+  }
+  /// First uses of prefetched experts; late ones join the plan's fence list and become readable.
+  void use_prefetched(step_plan& plan) noexcept {
+    for (std::size_t i = 0; i < plan.count_; ++i) {
+      if (plan.services_[i] != service::hit) continue;
+      const auto slot = plan.slots_[i];
+      auto& entry = table_[slot];
+      if (entry.unused_prefetch) {
+        entry.unused_prefetch = false;
+        --unused_prefetches_;
+        ++stats_.prefetch_hits;
+      }
+      seen_[shape().index(entry.key)] = 1;
+      if (entry.state != slot_state::filling) continue;
+      plan.late_[plan.late_count_++] = slot;
+      arrived(slot, entry.generation);
+    }
+  }
+
+  // --- quotas ---------------------------------------------------------------------------------------------
+
+  status shrink(pool_id p, layer_id layer, std::int32_t slots) noexcept {
+    auto& pool = pools_[index(p)];
+    const auto surplus = static_cast<std::size_t>(pool.capacity - slots);
+    if (surplus > free_.count(p) + pool.evictable) return status::busy;
+    visit_context context;
+    context.layer = layer;
+    context.pool = p;
+    context.step = last_step_.value_or(0);
+    while (free_.count(p) < surplus) {
+      if (policy_.select_victims(context, evictable_, std::span(victims_).first(1)) == 0) return status::busy;
+      release(victims_.front());
+    }
+    auto& spare = spare_[index(layout_.at(p).size_class)];
+    for (std::size_t i = 0; i < surplus; ++i) spare.push_back(free_.take(p));
+    pool.capacity = slots;
+    return status::ok;
+  }
+  status grow(pool_id p, std::int32_t slots) noexcept {
+    auto& pool = pools_[index(p)];
+    auto& spare = spare_[index(layout_.at(p).size_class)];
+    if (static_cast<std::size_t>(slots - pool.capacity) > spare.size()) return status::exceeds_memory;
+    for (; pool.capacity < slots; ++pool.capacity) {
+      free_.give_back(p, spare.back());
+      spare.pop_back();
+    }
+    return status::ok;
+  }
+
+  pool_layout layout_;
+  Eviction policy_;
+  Admission admission_;
+  visit_split split_;
+  prefetch_guard guard_;
+  std::size_t most_ids_;
+
+  slot_map map_;
+  slot_table table_;
+  free_slots free_;
+  slot_mask evictable_;                      ///< resident and not pinned
+  std::vector<pool_state> pools_;
+  std::vector<std::vector<slot_id>> spare_;  ///< by size class: slots that no quota claims
+
+  unique_ids unique_;
+  token_groups groups_;
+  std::vector<std::uint32_t> misses_;        ///< positions in the plan
+  std::size_t miss_count_ = 0;
+  std::vector<slot_id> victims_;
+  std::vector<slot_id> masked_;
+  std::vector<access> accesses_;
+  std::vector<std::uint8_t> admitted_;
+  visit_counts visit_{};
+
+  std::uint64_t serials_ = 0;
+  std::uint64_t open_serial_ = 0;            ///< of the plan that is neither committed nor aborted
+
+  routing_view split_view_{};
+  std::size_t split_groups_ = 0;
+  std::size_t next_group_ = 0;               ///< 0: no split visit is under way
+  std::uint64_t split_serial_ = 0;
+  std::vector<std::uint64_t> counted_;       ///< by expert: last split visit that counted it
+  std::vector<std::uint64_t> on_host_;       ///< by expert: last split visit that refused it
+  std::vector<expert_id> split_experts_;
+  std::vector<std::size_t> split_begin_;
+  std::vector<expert_id> group_ids_;
+  std::vector<float> group_weights_;
+
+  std::vector<std::uint8_t> seen_;           ///< by key: was used before
+  std::vector<step_id> evicted_in_;          ///< by key: step + 1 of the last eviction
+  std::vector<step_id> requested_for_;       ///< by slot: step + 1 of an outstanding request
+  std::vector<slot_id> requested_slots_;
+  std::vector<prefetch_request> warm_requests_;
+  std::size_t outstanding_ = 0;
+  std::size_t unused_prefetches_ = 0;
+
+  std::optional<step_id> last_step_{};
+  bool step_has_miss_ = false;
+  std::uint64_t hash_ = 0;
+  pager_stats stats_{};
+};
+
+}  // namespace hotset::inline v0

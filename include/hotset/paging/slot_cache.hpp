@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Joins a pager and a transfer backend: one call per visit from routed ids to slots whose bytes are there.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "hotset/concepts/transfer_backend.hpp"
+#include "hotset/core/routing_view.hpp"
+#include "hotset/core/status.hpp"
+#include "hotset/paging/pager.hpp"
+
+namespace hotset::inline v0 {
+
+/// What an engine needs to compute one visit, or one group of it. Made once by `slot_cache::make_visit`, reused.
+class cache_visit {
+ public:
+  /// The decision: experts, slots, token groups, which experts stay on the host.
+  [[nodiscard]] const step_plan& plan() const noexcept { return plan_; }
+  /// True while the visit has a further group: release this one, then call `resolve_next`.
+  [[nodiscard]] bool more() const noexcept { return plan_.more(); }
+  [[nodiscard]] bool is_open() const noexcept { return open_; }
+
+ private:
+  template <class Pager, transfer_backend Backend>
+  friend class slot_cache;
+  explicit cache_visit(step_plan plan) : plan_(std::move(plan)), pinned_(plan_.capacity()) {}
+
+  step_plan plan_;
+  std::vector<slot_id> pinned_;
+  std::size_t pin_count_ = 0;
+  bool open_ = false;
+};
+
+/// Threads: compatible; one thread at a time. No allocation after construction.
+///
+/// Per visit: `resolve` -> [kernel] -> `release`; while `visit.more()`: `resolve_next` -> [kernel] -> `release`.
+template <class Pager, transfer_backend Backend>
+class slot_cache {
+ public:
+  using stream_type = typename Backend::stream_type;
+
+  /// `backend` outlives the cache.
+  slot_cache(Pager decisions, Backend& backend)
+      : pager_(std::move(decisions)),
+        backend_(backend),
+        prefetch_plan_(pager_.make_plan()),
+        started_(prefetch_plan_.capacity()),
+        fill_ticket_(pager_.layout().slots(), no_ticket) {
+    underway_.reserve(pager_.layout().slots() * 2);
+  }
+  slot_cache(const slot_cache&) = delete;
+  slot_cache& operator=(const slot_cache&) = delete;
+  ~slot_cache() { wait_for_copies(); }
+
+  [[nodiscard]] cache_visit make_visit() const { return cache_visit(pager_.make_plan()); }
+
+  /// Plans the visit, starts its copies, and makes `stream` wait for them. On ok, `visit.plan()` names a slot for
+  /// every expert that did not stay on the host, and those slots are kept until `release`.
+  /// Errors: those of pager::plan; fill_failed (nothing of the visit is pinned; slots whose copy had started are
+  /// free, every other key is where it was), busy (`visit` was not released).
+  status resolve(const routing_view& view, stream_type& stream, cache_visit& visit) noexcept {
+    if (visit.open_) return status::busy;
+    if (const auto lost = collect(); lost != status::ok) return lost;
+    return plan_and_carry_out(stream, visit, [&] { return pager_.plan(view, visit.plan_); });
+  }
+  /// The next group of a split visit. Pre: the group before was released.
+  status resolve_next(stream_type& stream, cache_visit& visit) noexcept {
+    if (visit.open_) return status::busy;
+    return plan_and_carry_out(stream, visit, [&] { return pager_.plan_next(visit.plan_); });
+  }
+  /// Call when the kernel that reads the visit's slots is enqueued: copies into them wait for it.
+  void release(cache_visit& visit, stream_type& stream) noexcept {
+    if (!visit.open_) return;
+    const auto reader = backend_.record(stream);
+    for (std::size_t i = 0; i < visit.pin_count_; ++i) pager_.unpin(visit.pinned_[i], reader);
+    visit.pin_count_ = 0;
+    visit.open_ = false;
+  }
+
+  /// Starts speculative copies of what a prefetcher asked for, best first.
+  status prefetch(const visit_context& context, std::span<const prefetch_request> requests,
+                  stream_type& stream) noexcept {
+    if (const auto lost = collect(); lost != status::ok) return lost;
+    const auto planned = pager_.plan_prefetch(context, requests, prefetch_plan_);
+    return planned == status::ok ? start_speculative(stream) : planned;
+  }
+  /// Fills free slots with `keys`, least wanted first, and waits for them.
+  status warm(std::span<const expert_key> keys, stream_type& stream) noexcept {
+    while (!keys.empty()) {
+      const auto [planned, consumed] = pager_.plan_warm(keys, prefetch_plan_);
+      if (planned != status::ok) return planned;
+      if (const auto started = start_speculative(stream); started != status::ok) return started;
+      wait_for_copies();
+      if (const auto lost = collect(); lost != status::ok) return lost;
+      keys = keys.subspan(consumed);
+    }
+    return status::ok;
+  }
+
+  /// Waits for copies that read the host bytes, then forgets the key or the layer. Call before they go away.
+  /// Errors: those of pager::invalidate.
+  template <class KeyOrLayer>
+  status invalidate(KeyOrLayer what) noexcept {
+    wait_for_copies();
+    const auto lost = collect();
+    const auto forgotten = pager_.invalidate(what);
+    return forgotten == status::ok ? lost : forgotten;
+  }
+  status set_quota(layer_id layer, std::int32_t slots) noexcept {
+    wait_for_copies();
+    if (const auto lost = collect(); lost != status::ok) return lost;
+    return pager_.set_quota(layer, slots);
+  }
+
+  [[nodiscard]] std::span<const slot_id> row(layer_id layer) const noexcept { return pager_.row(layer); }
+  [[nodiscard]] const pager_stats& stats() const noexcept { return pager_.stats(); }
+  [[nodiscard]] Pager& decisions() noexcept { return pager_; }
+  [[nodiscard]] const Pager& decisions() const noexcept { return pager_; }
+
+ private:
+  struct copy_underway {
+    ticket batch = no_ticket;
+    slot_id slot = no_slot;
+    std::uint32_t generation = 0;
+  };
+
+  template <class Plan>
+  status plan_and_carry_out(stream_type& stream, cache_visit& visit, Plan plan) noexcept {
+    auto planned = plan();
+    while (planned == status::ok && !fence_late(stream, visit.plan_)) planned = plan();
+    return planned == status::ok ? carry_out(stream, visit) : planned;
+  }
+  /// Before a plan is committed: a hit whose speculative copy is late is fenced; one whose copy failed is dropped.
+  bool fence_late(stream_type& stream, step_plan& plan) noexcept {
+    for (const auto slot : plan.slots()) {
+      if (slot == no_slot || pager_.slot(slot).state != slot_state::filling) continue;
+      const auto batch = fill_ticket_[static_cast<std::size_t>(slot)];
+      backend_.promote(batch);
+      if (backend_.fence(stream, batch) == status::ok && backend_.poll(batch) != transfer_state::failed) continue;
+      const auto generation = pager_.slot(slot).generation;
+      (void)pager_.abort(plan);
+      pager_.failed(slot, generation);
+      return false;
+    }
+    return true;
+  }
+
+  status carry_out(stream_type& stream, cache_visit& visit) noexcept {
+    auto& plan = visit.plan_;
+    submission sent;
+    if (!plan.fills().empty()) {
+      sent = backend_.submit(plan.fills(), stream, urgency::now);
+      if (sent.accepted != plan.fills().size() || backend_.fence(stream, sent.id) != status::ok)
+        return give_up(plan, sent);
+    }
+    if (const auto done = pager_.commit(plan); done != status::ok) return done;
+    if (sent.id != no_ticket && backend_.poll(sent.id) == transfer_state::pending) remember(plan, sent.id);
+    visit.pin_count_ = 0;
+    for (const auto slot : plan.slots())
+      if (slot != no_slot) {
+        pager_.pin(slot);
+        visit.pinned_[visit.pin_count_++] = slot;
+      }
+    visit.open_ = true;
+    return status::ok;
+  }
+  /// Later copies into a slot whose bytes may still be moving start after those have stopped.
+  status give_up(step_plan& plan, const submission& sent) noexcept {
+    for (std::size_t i = 0; i < plan.fills().size(); ++i) {
+      started_[i] = i < sent.accepted ? 1 : 0;
+      if (i < sent.accepted) pager_.wait_before_fill(plan.fills()[i].slot, sent.id);
+    }
+    (void)pager_.abort(plan, std::span(started_).first(plan.fills().size()));
+    return status::fill_failed;
+  }
+
+  status start_speculative(stream_type& stream) noexcept {
+    auto& plan = prefetch_plan_;
+    submission sent;
+    if (!plan.fills().empty()) {
+      sent = backend_.submit(plan.fills(), stream, urgency::soon);
+      if (sent.accepted != plan.fills().size()) return give_up(plan, sent);
+    }
+    if (const auto done = pager_.commit(plan); done != status::ok) return done;
+    for (const auto& f : plan.fills()) fill_ticket_[static_cast<std::size_t>(f.slot)] = sent.id;
+    if (sent.id != no_ticket) remember(plan, sent.id);
+    return status::ok;
+  }
+
+  void remember(const step_plan& plan, ticket batch) noexcept {
+    for (const auto& f : plan.fills()) {
+      while (underway_.size() == underway_.capacity()) {
+        (void)backend_.wait(underway_.front().batch);
+        take_in_settled();
+      }
+      underway_.push_back({batch, f.slot, f.generation});
+    }
+  }
+  /// Takes in what has arrived or failed, and tells once of a failed copy that a visit may have read.
+  status collect() noexcept {
+    if (!underway_.empty()) take_in_settled();
+    return std::exchange(lost_, status::ok);
+  }
+  void take_in_settled() noexcept {
+    std::erase_if(underway_, [&](const copy_underway& copy) {
+      const auto state = backend_.poll(copy.batch);
+      if (state == transfer_state::pending) return false;
+      if (state == transfer_state::arrived) {
+        pager_.arrived(copy.slot, copy.generation);
+      } else {
+        const bool was_read = pager_.slot(copy.slot).state == slot_state::resident ||
+                              pager_.slot(copy.slot).generation != copy.generation;
+        pager_.failed(copy.slot, copy.generation);
+        if (was_read) lost_ = status::fill_failed;
+      }
+      return true;
+    });
+  }
+  void wait_for_copies() noexcept {
+    for (const auto& copy : underway_) (void)backend_.wait(copy.batch);
+  }
+
+  Pager pager_;
+  Backend& backend_;
+  step_plan prefetch_plan_;
+  std::vector<std::uint8_t> started_;
+  std::vector<ticket> fill_ticket_;       ///< by slot: batch of its speculative copy
+  std::vector<copy_underway> underway_;   ///< copies whose end nobody has waited for
+  status lost_ = status::ok;
+};
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Free slots of each pool, lowest id first as far as the pool was never shuffled.
+
+#include <cstddef>
+#include <vector>
+
+#include "hotset/core/assert.hpp"
+#include "hotset/core/ids.hpp"
+#include "hotset/core/pool_layout.hpp"
+
+namespace hotset::inline v0 {
+
+/// Stacks, one per pool. Complexity: O(1). No allocation after construction.
+class free_slots {
+ public:
+  free_slots() = default;
+  explicit free_slots(const pool_layout& layout) : stacks_(layout.pools()) {
+    for (std::size_t p = 0; p < stacks_.size(); ++p) {
+      const auto& pool = layout.at(static_cast<pool_id>(p));
+      stacks_[p].reserve(layout.most_slots(static_cast<pool_id>(p)));
+      for (auto s = pool.first_slot + pool.slots; s-- > pool.first_slot;) stacks_[p].push_back(s);
+    }
+  }
+  [[nodiscard]] std::size_t count(pool_id pool) const noexcept { return stack(pool).size(); }
+  /// Pre: count(pool) > 0.
+  slot_id take(pool_id pool) noexcept {
+    auto& slots = stacks_[static_cast<std::size_t>(pool)];
+    HOTSET_ASSERT(!slots.empty());
+    const auto slot = slots.back();
+    slots.pop_back();
+    return slot;
+  }
+  void give_back(pool_id pool, slot_id slot) noexcept {
+    auto& slots = stacks_[static_cast<std::size_t>(pool)];
+    HOTSET_ASSERT(slots.size() < slots.capacity());
+    slots.push_back(slot);
+  }
+
+ private:
+  [[nodiscard]] const std::vector<slot_id>& stack(pool_id pool) const noexcept {
+    return stacks_[static_cast<std::size_t>(pool)];
+  }
+  std::vector<std::vector<slot_id>> stacks_;
+};
+
+}  // namespace hotset::inline v0

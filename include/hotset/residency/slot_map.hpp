@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Where each expert lives: rows of int32 that an engine can upload unchanged, -1 for absent.
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/ids.hpp"
+
+namespace hotset::inline v0 {
+
+/// A key is *placed* when a slot is its own, *published* when its bytes may be read.
+/// Memory: 8 bytes per key. Complexity: every operation is O(1).
+class slot_map {
+ public:
+  slot_map() = default;
+  explicit slot_map(const geometry& shape)
+      : experts_(static_cast<std::size_t>(shape.experts)),
+        placed_(shape.keys(), no_slot),
+        published_(shape.keys(), no_slot) {}
+
+  /// Slot of a key whose bytes are in place or on their way, or no_slot.
+  [[nodiscard]] slot_id locate(expert_key key) const noexcept { return placed_[index(key)]; }
+  [[nodiscard]] const slot_id* located(layer_id layer) const noexcept {
+    return placed_.data() + static_cast<std::size_t>(layer) * experts_;
+  }
+  /// Shape: [experts]. The slots that kernels may read.
+  [[nodiscard]] std::span<const slot_id> row(layer_id layer) const noexcept {
+    return {published_.data() + static_cast<std::size_t>(layer) * experts_, experts_};
+  }
+  void place(expert_key key, slot_id slot) noexcept { placed_[index(key)] = slot; }
+  void publish(expert_key key) noexcept { published_[index(key)] = placed_[index(key)]; }
+  void place_and_publish(expert_key key, slot_id slot) noexcept {
+    placed_[index(key)] = published_[index(key)] = slot;
+  }
+  void remove(expert_key key) noexcept { placed_[index(key)] = published_[index(key)] = no_slot; }
+
+ private:
+  [[nodiscard]] std::size_t index(expert_key key) const noexcept {
+    return static_cast<std::size_t>(key.layer) * experts_ + static_cast<std::size_t>(key.expert);
+  }
+
+  std::size_t experts_ = 0;
+  std::vector<slot_id> placed_;
+  std::vector<slot_id> published_;
+};
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What each slot holds and who still uses it.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "hotset/core/assert.hpp"
+#include "hotset/core/fill.hpp"
+#include "hotset/core/ids.hpp"
+
+namespace hotset::inline v0 {
+
+enum class slot_state : std::uint8_t {
+  free,      ///< holds nothing
+  filling,   ///< a speculative copy is on its way
+  resident,  ///< holds its key's bytes, or will before any reader that was told of it
+};
+
+struct slot_entry {
+  expert_key key{};
+  ticket last_reader = no_ticket;  ///< copies into the slot start after it
+  std::uint32_t generation = 0;    ///< rises with every reservation
+  std::uint16_t pins = 0;          ///< open visits that read the slot
+  slot_state state = slot_state::free;
+  bool unused_prefetch = false;    ///< filled speculatively and not used since
+};
+
+/// One entry per slot. Complexity: O(1).
+class slot_table {
+ public:
+  slot_table() = default;
+  explicit slot_table(std::size_t slots) : entries_(slots) {}
+
+  [[nodiscard]] std::size_t slots() const noexcept { return entries_.size(); }
+  [[nodiscard]] slot_entry& operator[](slot_id slot) noexcept {
+    HOTSET_ASSERT(slot >= 0 && static_cast<std::size_t>(slot) < entries_.size());
+    return entries_[static_cast<std::size_t>(slot)];
+  }
+  [[nodiscard]] const slot_entry& operator[](slot_id slot) const noexcept {
+    HOTSET_ASSERT(slot >= 0 && static_cast<std::size_t>(slot) < entries_.size());
+    return entries_[static_cast<std::size_t>(slot)];
+  }
+  /// A resident slot that nobody reads may be evicted.
+  [[nodiscard]] bool evictable(slot_id slot) const noexcept {
+    const auto& entry = (*this)[slot];
+    return entry.state == slot_state::resident && entry.pins == 0;
+  }
+
+ private:
+  std::vector<slot_entry> entries_;
+};
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What the pager decided for one visit (or one token group of it): hits, copies, and what stays on the host.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "hotset/concepts/admission_policy.hpp"
+#include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/access.hpp"
+#include "hotset/core/fill.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/ids.hpp"
+
+namespace hotset::inline v0 {
+
+template <eviction_policy, admission_policy>
+class pager;
+
+/// How a distinct expert of a visit is served.
+enum class service : std::uint8_t {
+  hit,   ///< resident before the visit
+  fill,  ///< copied into a slot for this visit
+  host,  ///< refused a slot: the engine serves it from the host copy
+};
+
+/// A buffer that a caller makes once and passes to every plan call. Only the pager writes it.
+class step_plan {
+ public:
+  step_plan() = default;
+  explicit step_plan(const geometry& shape)
+      : capacity_(std::min(static_cast<std::size_t>(shape.experts),
+                           static_cast<std::size_t>(shape.max_tokens_per_visit) *
+                               static_cast<std::size_t>(shape.top_k))),
+        experts_(capacity_),
+        slots_(capacity_),
+        services_(capacity_),
+        order_(capacity_),
+        weights_(capacity_),
+        ranks_(capacity_),
+        fills_(capacity_),
+        late_(capacity_),
+        requested_(capacity_),
+        requested_steps_(capacity_) {}
+
+  [[nodiscard]] const visit_context& context() const noexcept { return context_; }
+  /// The distinct experts, in order of first appearance.
+  [[nodiscard]] std::span<const expert_id> experts() const noexcept { return {experts_.data(), count_}; }
+  /// The slot of each of them; no_slot for one that stays on the host.
+  [[nodiscard]] std::span<const slot_id> slots() const noexcept { return {slots_.data(), count_}; }
+  [[nodiscard]] std::span<const service> services() const noexcept { return {services_.data(), count_}; }
+  /// The copies to make, in the order of need.
+  [[nodiscard]] std::span<const fill> fills() const noexcept { return {fills_.data(), fill_count_}; }
+  [[nodiscard]] std::span<fill> fills() noexcept { return {fills_.data(), fill_count_}; }
+  /// Slots of hits whose speculative copy may still be on its way: fence on them before use.
+  [[nodiscard]] std::span<const slot_id> late_slots() const noexcept { return {late_.data(), late_count_}; }
+  [[nodiscard]] std::size_t host_count() const noexcept { return host_count_; }
+  /// Routed ids that named no expert of the layer.
+  [[nodiscard]] std::size_t ignored_ids() const noexcept { return ignored_; }
+
+  /// Token groups: 1 for a visit that fits.
+  [[nodiscard]] std::size_t groups() const noexcept { return groups_; }
+  [[nodiscard]] std::size_t group() const noexcept { return group_; }
+  [[nodiscard]] bool more() const noexcept { return group_ + 1 < groups_; }
+  /// The tokens of this group, ascending; empty for a visit in one group and in expert-wise mode.
+  [[nodiscard]] std::span<const std::uint32_t> tokens() const noexcept { return tokens_; }
+  /// True if each group computes a part of every token's sum: the order of summation changes (not exact).
+  [[nodiscard]] bool expert_wise() const noexcept { return expert_wise_; }
+  [[nodiscard]] bool speculative() const noexcept { return speculative_; }
+  [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
+
+ private:
+  template <eviction_policy, admission_policy>
+  friend class pager;
+
+  void reset(const visit_context& context) noexcept {
+    context_ = context;
+    count_ = fill_count_ = late_count_ = host_count_ = requested_count_ = ignored_ = 0;
+    groups_ = 1;
+    group_ = 0;
+    tokens_ = {};
+    reordered_ = expert_wise_ = speculative_ = false;
+  }
+
+
+  visit_context context_{};
+  std::size_t capacity_ = 0;
+  std::size_t count_ = 0;
+  std::size_t fill_count_ = 0;
+  std::size_t late_count_ = 0;
+  std::size_t host_count_ = 0;
+  std::size_t requested_count_ = 0;
+  std::size_t ignored_ = 0;
+  std::size_t groups_ = 1;
+  std::size_t group_ = 0;
+  std::uint64_t serial_ = 0;
+  bool reordered_ = false;  ///< order_ differs from 0, 1, 2, ...
+  bool expert_wise_ = false;
+  bool speculative_ = false;
+  std::span<const std::uint32_t> tokens_{};
+  std::vector<expert_id> experts_;
+  std::vector<slot_id> slots_;
+  std::vector<service> services_;
+  std::vector<std::uint32_t> order_;
+  std::vector<double> weights_;
+  std::vector<std::uint16_t> ranks_;
+  std::vector<fill> fills_;
+  std::vector<slot_id> late_;
+  std::vector<access> requested_;         ///< resident keys that a prefetcher asked for
+  std::vector<step_id> requested_steps_;  ///< by fill: the step that a speculative one is meant for
+};
+
+}  // namespace hotset::inline v0

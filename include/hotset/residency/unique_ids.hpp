@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Reduces the routed ids of a visit to its distinct experts, without hashing or allocation.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "hotset/core/ids.hpp"
+
+namespace hotset::inline v0 {
+
+/// Threads: compatible. Memory: 4 bytes per expert and per routed id, taken once.
+class unique_ids {
+ public:
+  unique_ids() = default;
+  unique_ids(std::size_t experts, std::size_t most_ids)
+      : stamp_(experts, 0), last_(std::min(experts, most_ids), 0) {}
+
+  /// Writes the distinct ids in 0..experts-1 in order of first appearance; returns how many.
+  /// Pre: `out` has room for min(experts, ids.size()). Complexity: O(ids).
+  std::size_t collect(std::span<const expert_id> ids, expert_id* out) noexcept {
+    const auto base = next_base();
+    const auto experts = stamp_.size();
+    std::uint32_t count = 0;
+    std::size_t valid = 0;
+    for (const expert_id id : ids) {
+      const auto e = static_cast<std::size_t>(static_cast<std::uint32_t>(id));
+      if (e >= experts) continue;
+      ++valid;
+      if (stamp_[e] - base < count) continue;
+      stamp_[e] = base + count;
+      out[count++] = id;
+    }
+    base_ = base;
+    count_ = count;
+    ignored_ = ids.size() - valid;
+    repeated_ = valid != count;
+    return count;
+  }
+  /// Ids of the last collect that were outside 0..experts-1.
+  [[nodiscard]] std::size_t ignored() const noexcept { return ignored_; }
+  /// True if the last collect saw some id twice.
+  [[nodiscard]] bool repeated() const noexcept { return repeated_; }
+  /// Position of an id in the last collected list, or a number >= its length.
+  [[nodiscard]] std::uint32_t index_of(expert_id id) const noexcept {
+    const auto e = static_cast<std::size_t>(static_cast<std::uint32_t>(id));
+    if (e >= stamp_.size()) return std::numeric_limits<std::uint32_t>::max();
+    return stamp_[e] - base_;
+  }
+  [[nodiscard]] bool contains(expert_id id) const noexcept { return index_of(id) < count_; }
+
+  /// Writes the positions of the collected ids in the order of their last appearance in the same `ids`.
+  /// Complexity: O(ids).
+  void last_appearance_order(std::span<const expert_id> ids, std::uint32_t* out) noexcept {
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      if (const auto at = index_of(ids[i]); at < count_) last_[at] = i;
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      if (const auto at = index_of(ids[i]); at < count_ && last_[at] == i) *out++ = at;
+  }
+
+ private:
+  std::uint32_t next_base() noexcept {
+    const auto limit = std::numeric_limits<std::uint32_t>::max() - stamp_.size();
+    if (next_ > limit) {
+      std::fill(stamp_.begin(), stamp_.end(), 0U);
+      next_ = 1;
+    }
+    const auto base = next_;
+    next_ += static_cast<std::uint32_t>(stamp_.size());
+    return base;
+  }
+
+  std::vector<std::uint32_t> stamp_;  ///< base of its visit + position in the collected list
+  std::vector<std::size_t> last_;
+  std::uint32_t next_ = 1;
+  std::uint32_t base_ = 1;
+  std::uint32_t count_ = 0;
+  std::size_t ignored_ = 0;
+  bool repeated_ = false;
+};
+
+}  // namespace hotset::inline v0

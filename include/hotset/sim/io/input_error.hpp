@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// One line for every input that is refused: file, place, what was found, what is accepted.
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "hotset/core/error.hpp"
+
+namespace hotset::inline v0::sim {
+
+/// Text of others, made fit for a one-line message: control characters become '?', long text is cut.
+[[nodiscard]] std::string printable(std::string_view text, std::size_t longest = 120);
+
+/// "file: place: found; accepted: ..." ; an empty place or accepted part is left out.
+[[nodiscard]] std::string input_message(std::string_view file, std::string_view place,
+                                        std::string_view found, std::string_view accepted);
+
+/// Errors: always throws trace_error with input_message().
+[[noreturn]] void refuse_input(std::string_view file, std::string_view place,
+                               std::string_view found, std::string_view accepted);
+
+}  // namespace hotset::inline v0::sim

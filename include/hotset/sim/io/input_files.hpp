@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Whole inputs in memory: a plain file, a compressed file (.gz .xz .zst), a tar archive or a folder.
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace hotset::inline v0::sim {
+
+/// One file of an input. name: the last part of its path.
+struct input_entry {
+  std::string name;
+  std::string text;
+};
+
+/// What is read at most, after decompression; more is refused.
+struct input_limits {
+  std::uint64_t bytes = std::uint64_t{16} << 30U;
+  std::uint64_t files = 65536;
+};
+
+/// All regular files of an input, sorted by name; recognised by content, not by extension. A folder's
+/// subfolders are not entered. Errors: trace_error.
+[[nodiscard]] std::vector<input_entry> read_input(const std::filesystem::path& path,
+                                                  const input_limits& limits = {});
+
+/// What a recogniser looks at.
+struct input_beginning {
+  std::string text;         ///< the first bytes of the only, or first, file; empty for a folder
+  bool collection = false;  ///< a folder or an archive
+};
+
+/// Decompresses only as far as needed. Errors: trace_error.
+[[nodiscard]] input_beginning read_beginning(const std::filesystem::path& path, std::size_t bytes);
+
+}  // namespace hotset::inline v0::sim

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// A whole file, mapped read-only into memory.
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <utility>
+
+namespace hotset::inline v0::sim {
+
+/// Move-only. The mapping lives as long as the object. The file must not be shortened meanwhile: reading
+/// past its new end is a bus error, which no reader can turn into an exception.
+class mapped_file {
+ public:
+  /// Errors: trace_error if the file cannot be opened, is no regular file, or cannot be mapped.
+  explicit mapped_file(const std::filesystem::path& path);
+  ~mapped_file();
+  mapped_file(mapped_file&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  mapped_file& operator=(mapped_file&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  mapped_file(const mapped_file&) = delete;
+  mapped_file& operator=(const mapped_file&) = delete;
+
+  /// Empty for an empty file.
+  [[nodiscard]] std::span<const std::byte> bytes() const noexcept {
+    return {static_cast<const std::byte*>(data_), size_};
+  }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace hotset::inline v0::sim

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Reads Mooncake's request traces: JSON lines of timestamp, input_length, output_length, hash_ids.
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "hotset/trace/kv_trace.hpp"
+
+namespace hotset::inline v0::sim {
+
+/// Errors: trace_error naming the line.
+[[nodiscard]] kv_trace read_mooncake(const std::filesystem::path& path);
+
+/// The same for text in memory; file is for messages.
+[[nodiscard]] kv_trace parse_mooncake(std::string_view text, const std::string& file);
+
+}  // namespace hotset::inline v0::sim

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Writes a routing trace as a safetensors file, which hotset and every safetensors reader can open.
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "hotset/core/error.hpp"
+#include "hotset/trace/routing_trace.hpp"
+
+namespace hotset::inline v0 {
+
+namespace detail {
+
+static_assert(std::endian::native == std::endian::little, "native traces are little-endian");
+
+/// Length of the well-formed UTF-8 sequence at the front of text, or 0.
+[[nodiscard]] inline std::size_t utf8_sequence(std::string_view text) noexcept {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned first = byte(0);
+  if (first < 0x80U) return 1;
+  const std::size_t length = first >= 0xf0U ? 4 : first >= 0xe0U ? 3 : 2;
+  if (first < 0xc2U || first > 0xf4U || text.size() < length) return 0;
+  for (std::size_t i = 1; i < length; ++i)
+    if ((byte(i) & 0xc0U) != 0x80U) return 0;
+  const unsigned second = byte(1);
+  if ((first == 0xe0U && second < 0xa0U) || (first == 0xedU && second > 0x9fU) ||
+      (first == 0xf0U && second < 0x90U) || (first == 0xf4U && second > 0x8fU))
+    return 0;
+  return length;
+}
+
+/// Bytes that are not UTF-8 become '?'.
+inline void append_json_string(std::string& out, std::string_view text) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  out += '"';
+  while (!text.empty()) {
+    const auto c = static_cast<unsigned char>(text.front());
+    const auto length = utf8_sequence(text);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += text.front();
+    } else if (c < 0x20U) {
+      out.append("\\u00").append(1, digits[c >> 4U]).append(1, digits[c & 15U]);
+    } else if (length == 0) {
+      out += '?';
+    } else {
+      out.append(text.substr(0, length));
+    }
+    text.remove_prefix(std::max<std::size_t>(length, 1));
+  }
+  out += '"';
+}
+
+/// Writes to a new file beside the target and takes its place only when everything is on it.
+class replacing_file {
+ public:
+  explicit replacing_file(std::string target) : target_(std::move(target)) {
+    for (int i = 0; i < 100 && file_ == nullptr; ++i) {
+      temporary_ = target_ + ".partial" + std::to_string(i);
+      errno = 0;
+      file_ = std::fopen(temporary_.c_str(), "wbx");  // x: never touches a file that is there
+      if (file_ == nullptr && errno != EEXIST) break;
+    }
+    if (file_ == nullptr) fail("cannot be created");
+  }
+  ~replacing_file() {
+    if (file_ == nullptr) return;
+    std::fclose(file_);
+    std::remove(temporary_.c_str());
+  }
+  replacing_file(const replacing_file&) = delete;
+  replacing_file& operator=(const replacing_file&) = delete;
+
+  void write(const void* bytes, std::size_t size) {
+    if (problem_ || size == 0) return;
+    errno = 0;
+    if (std::fwrite(bytes, 1, size, file_) != size) fail("cannot be written");
+  }
+  template <class T>
+  void write(std::span<const T> values) {
+    write(values.data(), values.size_bytes());
+  }
+  /// What went wrong so far, or nothing.
+  [[nodiscard]] const std::optional<error>& problem() const noexcept { return problem_; }
+  /// Returns what went wrong since the start, or nothing: then the target is complete.
+  std::optional<error> finish() {
+    if (!problem_ && std::fflush(file_) != 0) fail("cannot be written");
+    if (problem_) return problem_;
+    const bool closed = std::fclose(std::exchange(file_, nullptr)) == 0;
+    if (!closed) fail("cannot be closed");
+    if (closed && std::rename(temporary_.c_str(), target_.c_str()) != 0) fail("cannot be renamed");
+    if (problem_) std::remove(temporary_.c_str());
+    return problem_;
+  }
+
+ private:
+  void fail(const char* what) {
+    const int code = errno;
+    problem_ = error{target_ + ": " + what + (code != 0 ? std::string(": ") + std::strerror(code) : "") +
+                     "; accepted: a folder that can be written to"};
+  }
+
+  std::string target_;
+  std::string temporary_;
+  std::FILE* file_ = nullptr;
+  std::optional<error> problem_;
+};
+
+/// Lays the tensors of a trace out and writes them one after the other.
+class native_layout {
+ public:
+  explicit native_layout(const routing_trace& trace) : trace_(trace) {
+    const auto t = trace.tokens();
+    const auto l = static_cast<std::size_t>(trace.layers);
+    const auto k = static_cast<std::size_t>(trace.top_k);
+    const auto e = static_cast<std::size_t>(trace.experts);
+    const auto d = static_cast<std::size_t>(trace.hidden_width);
+    const auto ahead = static_cast<std::size_t>(trace.prediction_depth);
+    // Wide elements first: with data that begins at a multiple of 64, everything is aligned.
+    if (!trace.expert_bytes.empty()) add("expert_bytes", "U64", {l}, 8);
+    add("step", "U32", {t}, 4);
+    add("sequence", "U32", {t}, 4);
+    if (!trace.weights.empty()) add("weights", "F32", {t, l, k}, 4);
+    if (!trace.logits.empty()) add("logits", "F32", {t, l, e}, 4);
+    add("ids", "U16", {t, l, k}, 2);
+    if (!trace.probabilities.empty()) add("probabilities", "F16", {t, l, e}, 2);
+    if (!trace.hidden.empty()) add("hidden", "F16", {t, l, d}, 2);
+    if (!trace.predictions.empty()) add("predictions", "F16", {t, l, ahead, e}, 2);
+    if (!trace.adapter.empty()) add("adapter", "I16", {t}, 2);
+    add("kind", "U8", {t}, 1);
+  }
+
+  /// Length and JSON of the header, padded with spaces so that the data begins at a multiple of 64.
+  [[nodiscard]] std::string header() const {
+    std::string json = "{\"__metadata__\":{";
+    bool first = true;
+    for (const auto& [key, value] : metadata()) {
+      if (!std::exchange(first, false)) json += ',';
+      append_json_string(json, key);
+      json += ':';
+      append_json_string(json, value);
+    }
+    json += '}';
+    json += tensors_;
+    json += '}';
+    json.append((64 - (8 + json.size()) % 64) % 64, ' ');
+    const std::uint64_t length = json.size();
+    std::string out(8, '\0');
+    std::memcpy(out.data(), &length, 8);
+    return out + json;
+  }
+
+  void write(replacing_file& file) const {
+    std::vector<std::uint64_t> bytes = trace_.expert_bytes;
+    if (bytes.size() == 1) bytes.assign(static_cast<std::size_t>(trace_.layers), bytes.front());
+    file.write(std::span<const std::uint64_t>(bytes));
+    file.write(std::span<const std::uint32_t>(trace_.step));
+    file.write(std::span<const std::uint32_t>(trace_.sequence));
+    file.write(std::span<const float>(trace_.weights));
+    file.write(std::span<const float>(trace_.logits));
+    write_ids(file);
+    file.write(trace_.probabilities.bytes());
+    file.write(trace_.hidden.bytes());
+    file.write(trace_.predictions.bytes());
+    file.write(std::span<const std::int16_t>(trace_.adapter));
+    file.write(trace_.kind.data(), trace_.kind.size());
+  }
+
+ private:
+  void add(std::string_view name, std::string_view dtype, std::initializer_list<std::size_t> shape,
+           std::size_t element_bytes) {
+    tensors_.append(",\"").append(name).append("\":{\"dtype\":\"").append(dtype);
+    tensors_.append("\",\"shape\":[");
+    std::size_t size = element_bytes;
+    bool first = true;
+    for (const auto extent : shape) {
+      tensors_.append(std::exchange(first, false) ? "" : ",").append(std::to_string(extent));
+      size *= extent;
+    }
+    tensors_.append("],\"data_offsets\":[").append(std::to_string(end_));
+    end_ += size;
+    tensors_.append(",").append(std::to_string(end_)).append("]}");
+  }
+
+  [[nodiscard]] std::map<std::string, std::string> metadata() const {
+    std::map<std::string, std::string> facts(trace_.metadata.begin(), trace_.metadata.end());
+    facts["format"] = "hotset.trace/1";
+    facts["experts"] = std::to_string(trace_.experts);
+    facts["name"] = trace_.name;
+    facts["model"] = trace_.model;
+    facts["source"] = trace_.source;
+    return facts;
+  }
+
+  void write_ids(replacing_file& file) const {
+    std::vector<std::uint16_t> part(std::min<std::size_t>(trace_.ids.size(), std::size_t{1} << 16U));
+    for (std::size_t at = 0; at < trace_.ids.size(); at += part.size()) {
+      const auto count = std::min(part.size(), trace_.ids.size() - at);
+      for (std::size_t i = 0; i < count; ++i)
+        part[i] = static_cast<std::uint16_t>(trace_.ids[at + i]);  // -1 becomes 0xFFFF
+      file.write(std::span<const std::uint16_t>(part).first(count));
+    }
+  }
+
+  const routing_trace& trace_;
+  std::string tensors_;
+  std::size_t end_ = 0;
+};
+
+}  // namespace detail
+
+/// Writes trace to path: a temporary file in the same folder first, renamed when it is complete.
+/// Returns what went wrong, or nothing; on failure path is as it was before. The bytes depend on the
+/// trace alone. Accepted: a valid trace of at most 65,535 experts (ids are U16; 0xFFFF means absent).
+[[nodiscard]] inline std::optional<error> write_native_trace(const routing_trace& trace,
+                                                             const std::string& path) {
+  if (auto bad = trace.validate()) return error{path + ": not written: " + bad->message};
+  if (trace.experts > 65535)
+    return error{path + ": not written: experts = " + std::to_string(trace.experts) +
+                 ", accepted: 1..65535 (the format keeps ids in 16 bits)"};
+  detail::replacing_file file(path);
+  const detail::native_layout layout(trace);
+  const auto header = layout.header();
+  file.write(header.data(), header.size());
+  layout.write(file);
+  return file.finish();
+}
+
+}  // namespace hotset::inline v0

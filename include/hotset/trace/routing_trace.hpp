@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What the routers of a model chose, token by token: the in-memory form of every trace.
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "hotset/core/error.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/ids.hpp"
+#include "hotset/trace/half_array.hpp"
+
+namespace hotset::inline v0 {
+
+namespace detail {
+
+/// The product, or nothing when it passes 2^63 - 1.
+[[nodiscard]] inline std::optional<std::size_t> product(
+    std::initializer_list<std::size_t> factors) noexcept {
+  constexpr auto most = static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max());
+  std::size_t total = 1;
+  for (const auto f : factors) {
+    if (f != 0 && total > most / f) return std::nullopt;
+    total *= f;
+  }
+  return total;
+}
+
+}  // namespace detail
+
+/// One row a token. Rows of one step are contiguous: they go through each layer in one visit.
+///
+/// Shape: T tokens, L layers, K top_k, E experts, d hidden_width, D prediction_depth; row-major.
+/// Empty optional arrays mean: not recorded.
+struct routing_trace {
+  std::string name;    ///< what reports call it
+  std::string model;   ///< as the recording named it
+  std::string source;  ///< who recorded it, and the file's format
+  std::vector<std::pair<std::string, std::string>> metadata;  ///< further facts, sorted by key
+
+  std::int32_t layers = 0;
+  std::int32_t experts = 0;
+  std::int32_t top_k = 0;
+  std::vector<std::uint64_t> expert_bytes;  ///< [L]; one entry stands for all; empty: unknown
+
+  std::vector<std::uint32_t> step;      ///< [T], non-decreasing
+  std::vector<std::uint32_t> sequence;  ///< [T]
+  std::vector<request_class> kind;      ///< [T]
+  std::vector<expert_id> ids;           ///< [T, L, K] in rank order; -1 absent
+
+  std::vector<float> weights;       ///< [T, L, K] or empty; 0 where the id is absent
+  std::vector<float> logits;        ///< [T, L, E] or empty
+  half_array probabilities;         ///< [T, L, E] or empty
+  half_array hidden;                ///< [T, L, d] or empty
+  half_array predictions;           ///< [T, L, D, E] or empty: scores of the next D layers
+  std::vector<std::int16_t> adapter;  ///< [T] or empty; -1 none
+  std::int32_t hidden_width = 0;
+  std::int32_t prediction_depth = 0;
+
+  [[nodiscard]] std::size_t tokens() const noexcept { return step.size(); }
+  /// Position of (token, layer, rank 0) in ids and weights.
+  [[nodiscard]] std::size_t index(std::size_t token, layer_id layer) const noexcept {
+    return (token * static_cast<std::size_t>(layers) + static_cast<std::size_t>(layer)) *
+           static_cast<std::size_t>(top_k);
+  }
+  /// The K ids of one token in one layer. Pre: token < tokens(), 0 <= layer < layers.
+  [[nodiscard]] std::span<const expert_id> ids_of(std::size_t token, layer_id layer) const noexcept {
+    return std::span(ids).subspan(index(token, layer), static_cast<std::size_t>(top_k));
+  }
+  /// The K weights of one token in one layer; empty if there are none.
+  [[nodiscard]] std::span<const float> weights_of(std::size_t token, layer_id layer) const noexcept {
+    if (weights.empty()) return {};
+    return std::span(weights).subspan(index(token, layer), static_cast<std::size_t>(top_k));
+  }
+  /// Value of a metadata key, or nothing.
+  [[nodiscard]] std::optional<std::string> fact(std::string_view key) const {
+    for (const auto& [k, v] : metadata)
+      if (k == key) return v;
+    return std::nullopt;
+  }
+  /// The model's shape, for visits of at most max_tokens tokens.
+  [[nodiscard]] geometry shape(std::int32_t max_tokens = 1) const {
+    return {layers, experts, top_k, max_tokens, expert_bytes, {}};
+  }
+
+  /// Why the trace cannot be replayed, or nothing. Half-precision arrays are checked by size only.
+  /// Complexity: O(T L (K + E)).
+  [[nodiscard]] validation validate() const {
+    if (auto bad = shape().validate()) return bad;
+    if (auto bad = validate_lengths()) return bad;
+    if (auto bad = validate_rows()) return bad;
+    return validate_values();
+  }
+
+ private:
+  static validation refuse(std::string text) { return error{std::move(text)}; }
+
+  static validation check(const char* what, std::size_t size, std::optional<std::size_t> wanted,
+                          bool optional) {
+    if ((optional && size == 0) || (wanted && size == *wanted)) return std::nullopt;
+    return refuse(std::string(what) + " has " + std::to_string(size) + " entries, accepted: " +
+                  (wanted ? std::to_string(*wanted) : std::string("fewer than 2^63")) +
+                  (optional ? " or none" : ""));
+  }
+
+  [[nodiscard]] validation validate_lengths() const {
+    const auto t = tokens();
+    if (t == 0) return refuse("the trace has no tokens, accepted: 1 or more");
+    if (t >= std::numeric_limits<std::uint32_t>::max())
+      return refuse(std::to_string(t) + " tokens, accepted: fewer than 2^32 - 1");
+    const auto l = static_cast<std::size_t>(layers);
+    const auto k = static_cast<std::size_t>(top_k);
+    const auto e = static_cast<std::size_t>(experts);
+    if (hidden_width < 0 || (hidden_width == 0 && !hidden.empty()))
+      return refuse("hidden_width = " + std::to_string(hidden_width) + ", accepted: 1 or more");
+    if (prediction_depth < 0 || (prediction_depth == 0 && !predictions.empty()))
+      return refuse("prediction_depth = " + std::to_string(prediction_depth) +
+                    ", accepted: 1 or more");
+    const auto d = static_cast<std::size_t>(hidden_width);
+    const auto ahead = static_cast<std::size_t>(prediction_depth);
+    if (auto bad = check("sequence", sequence.size(), t, false)) return bad;
+    if (auto bad = check("kind", kind.size(), t, false)) return bad;
+    if (auto bad = check("ids", ids.size(), detail::product({t, l, k}), false)) return bad;
+    if (auto bad = check("weights", weights.size(), detail::product({t, l, k}), true)) return bad;
+    if (auto bad = check("logits", logits.size(), detail::product({t, l, e}), true)) return bad;
+    if (auto bad = check("probabilities", probabilities.size(), detail::product({t, l, e}), true))
+      return bad;
+    if (auto bad = check("hidden", hidden.size(), detail::product({t, l, d}), true)) return bad;
+    if (auto bad =
+            check("predictions", predictions.size(), detail::product({t, l, ahead, e}), true))
+      return bad;
+    return check("adapter", adapter.size(), t, true);
+  }
+
+  [[nodiscard]] validation validate_rows() const {
+    for (std::size_t t = 0; t < tokens(); ++t) {
+      if (t > 0 && step[t] < step[t - 1])
+        return refuse("step[" + std::to_string(t) + "] = " + std::to_string(step[t]) +
+                      ", accepted: " + std::to_string(step[t - 1]) +
+                      " or more (steps never decrease)");
+      if (kind[t] > request_class::verify)
+        return refuse("kind[" + std::to_string(t) +
+                      "] = " + std::to_string(static_cast<unsigned>(kind[t])) +
+                      ", accepted: 0 (decode), 1 (prefill), 2 (verify)");
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] std::string place(const char* what, std::size_t i, int width) const {
+    const auto k = static_cast<std::size_t>(width);
+    const auto l = static_cast<std::size_t>(layers);
+    return std::string(what) + " of token " + std::to_string(i / (k * l)) + ", layer " +
+           std::to_string(i / k % l) + ", position " + std::to_string(i % k);
+  }
+
+  [[nodiscard]] validation validate_values() const {
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      if (ids[i] < no_expert || ids[i] >= experts)
+        return refuse(place("id", i, top_k) + " is " + std::to_string(ids[i]) +
+                      ", accepted: 0.." + std::to_string(experts - 1) + " or -1 (absent)");
+    for (std::size_t i = 0; i < weights.size(); ++i)
+      if (!std::isfinite(weights[i]))
+        return refuse(place("weight", i, top_k) + " is not finite, accepted: finite numbers");
+    for (std::size_t i = 0; i < logits.size(); ++i)
+      if (std::isnan(logits[i]))
+        return refuse(place("logit", i, experts) + " is NaN, accepted: numbers or -infinity");
+    return std::nullopt;
+  }
+};
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Records what an engine routes, in three calls that are safe on the hot path.
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hotset/core/error.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/routing_view.hpp"
+#include "hotset/core/status.hpp"
+#include "hotset/trace/routing_trace.hpp"
+
+namespace hotset::inline v0 {
+
+/// What to record and for how many tokens; all memory is taken at once.
+struct trace_recorder_config {
+  geometry shape{};
+  std::size_t capacity = 0;  ///< tokens
+  bool weights = true;
+  bool logits = false;
+  bool probabilities = false;     ///< kept in half precision
+  std::int32_t hidden_width = 0;  ///< 0: hidden states are not recorded; kept in half precision
+  std::string name{};
+  std::string model{};
+  std::string source = "hotset recorder";
+
+  [[nodiscard]] validation validate() const {
+    if (auto bad = shape.validate()) return bad;
+    if (capacity < 1 || capacity > (std::size_t{1} << 31U))
+      return error{"capacity = " + std::to_string(capacity) + " tokens, accepted: 1..2147483648"};
+    if (hidden_width < 0 || hidden_width > (1 << 24))
+      return error{"hidden_width = " + std::to_string(hidden_width) + ", accepted: 0..16777216"};
+    return std::nullopt;
+  }
+};
+
+/// begin_step(), record() once a layer, end_step(); between runs take().
+///
+/// A full recorder keeps what it has: a step that does not fit is refused whole and counted.
+/// Threads: compatible. Memory: capacity * layers * (4 top_k + 4 top_k if weights + 4 experts if
+/// logits + 2 experts if probabilities + 2 hidden_width) bytes.
+class trace_recorder {
+ public:
+  using config = trace_recorder_config;
+
+#if HOTSET_EXCEPTIONS
+  /// Errors: throws invalid_config.
+  explicit trace_recorder(const config& c) : trace_recorder(create(c).value()) {}
+#endif
+  static result<trace_recorder> create(const config& c) {
+    if (auto bad = c.validate()) return *std::move(bad);
+    return trace_recorder(c, checked{});
+  }
+
+  /// Opens a step of `tokens` rows. sequences: one per row, or empty for 0.
+  /// Errors: invalid_argument if a step is open or step does not exceed the last one;
+  /// exceeds_memory if the rows do not fit; invalid_visit if sequences has another length.
+  status begin_step(step_id step, request_class kind, std::size_t tokens,
+                    std::span<const std::uint32_t> sequences = {}) noexcept {
+    if (open_ || step > std::numeric_limits<std::uint32_t>::max() || tokens == 0 ||
+        (rows_ > 0 && step <= trace_.step[rows_ - 1]))
+      return status::invalid_argument;
+    if (!sequences.empty() && sequences.size() != tokens) return status::invalid_visit;
+    if (tokens > capacity() - rows_) {
+      lost_tokens_ += tokens;
+      return status::exceeds_memory;
+    }
+    for (std::size_t t = 0; t < tokens; ++t) {
+      trace_.step[rows_ + t] = static_cast<std::uint32_t>(step);
+      trace_.sequence[rows_ + t] = sequences.empty() ? 0 : sequences[t];
+      trace_.kind[rows_ + t] = kind;
+    }
+    clear_rows(tokens);
+    open_ = true;
+    step_tokens_ = tokens;
+    return status::ok;
+  }
+
+  /// Stores one layer of the open step; a layer recorded twice keeps the later call.
+  /// Ids that are no expert become -1, weights that are not finite become 0; both are counted.
+  /// Errors: invalid_argument if no step is open; invalid_visit if a length does not belong.
+  status record(const routing_view& view) noexcept {
+    if (!open_) return status::invalid_argument;
+    if (!lengths_agree(view)) return status::invalid_visit;
+    for (std::size_t t = 0; t < step_tokens_; ++t) {
+      store_ids(view, t);
+      store(view.weights, trace_.weights, width(trace_.top_k), view.layer, t);
+      store(view.logits, trace_.logits, width(trace_.experts), view.layer, t);
+      store(view.probabilities, probabilities_, width(trace_.experts), view.layer, t);
+      store(view.hidden, hidden_, width(trace_.hidden_width), view.layer, t);
+    }
+    return status::ok;
+  }
+
+  /// Closes the step and keeps it. Errors: invalid_argument if no step is open.
+  status end_step() noexcept {
+    if (!open_) return status::invalid_argument;
+    open_ = false;
+    rows_ += step_tokens_;
+    return status::ok;
+  }
+
+  [[nodiscard]] std::size_t tokens() const noexcept { return rows_; }
+  [[nodiscard]] std::size_t capacity() const noexcept { return config_.capacity; }
+  /// Tokens of the steps that did not fit.
+  [[nodiscard]] std::uint64_t lost_tokens() const noexcept { return lost_tokens_; }
+  /// Ids out of range and weights, logits or probabilities that are NaN or (weights) infinite.
+  [[nodiscard]] std::uint64_t replaced_values() const noexcept { return replaced_; }
+
+  /// Hands the closed steps over and begins anew with fresh memory; an open step is dropped.
+  /// Not for the hot path.
+  [[nodiscard]] routing_trace take() {
+    trim();
+    if (config_.probabilities) trace_.probabilities = half_array(std::move(probabilities_));
+    if (config_.hidden_width > 0) trace_.hidden = half_array(std::move(hidden_));
+    routing_trace out = std::move(trace_);
+    allocate();
+    return out;
+  }
+
+ private:
+  struct checked {};
+  trace_recorder(const config& c, checked) : config_(c) { allocate(); }
+
+  static std::size_t width(std::int32_t n) noexcept { return static_cast<std::size_t>(n); }
+  [[nodiscard]] std::size_t layer_rows(std::size_t tokens) const noexcept {
+    return tokens * width(config_.shape.layers);
+  }
+
+  void allocate() {
+    const auto& shape = config_.shape;
+    trace_ = {};
+    trace_.name = config_.name;
+    trace_.model = config_.model;
+    trace_.source = config_.source;
+    trace_.layers = shape.layers;
+    trace_.experts = shape.experts;
+    trace_.top_k = shape.top_k;
+    trace_.expert_bytes = shape.expert_bytes;
+    trace_.hidden_width = config_.hidden_width;
+    trace_.step.resize(capacity());
+    trace_.sequence.resize(capacity());
+    trace_.kind.resize(capacity());
+    const auto rows = layer_rows(capacity());
+    trace_.ids.resize(rows * width(shape.top_k));
+    trace_.weights.resize(config_.weights ? rows * width(shape.top_k) : 0);
+    trace_.logits.resize(config_.logits ? rows * width(shape.experts) : 0);
+    probabilities_.assign(config_.probabilities ? rows * width(shape.experts) : 0, 0);
+    hidden_.assign(rows * width(config_.hidden_width), 0);
+    rows_ = 0;
+    open_ = false;
+  }
+
+  void trim() {
+    const auto rows = layer_rows(rows_);
+    const auto shrink = [](auto& values, std::size_t size) {
+      values.resize(std::min(values.size(), size));
+      values.shrink_to_fit();
+    };
+    shrink(trace_.step, rows_);
+    shrink(trace_.sequence, rows_);
+    shrink(trace_.kind, rows_);
+    shrink(trace_.ids, rows * width(trace_.top_k));
+    shrink(trace_.weights, rows * width(trace_.top_k));
+    shrink(trace_.logits, rows * width(trace_.experts));
+    shrink(probabilities_, rows * width(trace_.experts));
+    shrink(hidden_, rows * width(trace_.hidden_width));
+  }
+
+  /// A layer that the engine does not record reads as: nothing routed, all scores 0.
+  void clear_rows(std::size_t tokens) noexcept {
+    const auto clear = [&](auto& values, std::int32_t columns, auto value) {
+      if (values.empty()) return;
+      const auto first = values.begin() + static_cast<std::ptrdiff_t>(layer_rows(rows_) * width(columns));
+      std::fill_n(first, layer_rows(tokens) * width(columns), value);
+    };
+    clear(trace_.ids, trace_.top_k, no_expert);
+    clear(trace_.weights, trace_.top_k, 0.0F);
+    clear(trace_.logits, trace_.experts, 0.0F);
+    clear(probabilities_, trace_.experts, std::uint16_t{0});
+    clear(hidden_, trace_.hidden_width, std::uint16_t{0});
+  }
+
+  [[nodiscard]] bool lengths_agree(const routing_view& view) const noexcept {
+    const auto fits = [&](std::size_t size, std::int32_t columns, bool may_be_empty) {
+      return (may_be_empty && size == 0) || size == step_tokens_ * width(columns);
+    };
+    return view.layer >= 0 && view.layer < trace_.layers &&
+           fits(view.experts.size(), trace_.top_k, false) &&
+           fits(view.weights.size(), trace_.top_k, true) &&
+           fits(view.logits.size(), trace_.experts, true) &&
+           fits(view.probabilities.size(), trace_.experts, true) &&
+           (config_.hidden_width == 0 || fits(view.hidden.size(), trace_.hidden_width, true));
+  }
+
+  void store_ids(const routing_view& view, std::size_t token) noexcept {
+    const auto k = width(trace_.top_k);
+    auto* const out = trace_.ids.data() + trace_.index(rows_ + token, view.layer);
+    for (std::size_t i = 0; i < k; ++i) {
+      const auto id = view.experts[token * k + i];
+      const bool known = id >= 0 && id < trace_.experts;
+      replaced_ += (!known && id != no_expert) ? 1U : 0U;
+      out[i] = known ? id : no_expert;
+    }
+  }
+
+  template <class Stored>
+  void store(std::span<const float> values, std::vector<Stored>& target, std::size_t columns,
+             layer_id layer, std::size_t token) noexcept {
+    if (values.empty() || target.empty()) return;
+    auto* const out =
+        target.data() +
+        ((rows_ + token) * width(trace_.layers) + static_cast<std::size_t>(layer)) * columns;
+    const bool infinity_is_meant = static_cast<const void*>(&target) != &trace_.weights;
+    for (std::size_t i = 0; i < columns; ++i) {
+      float value = values[token * columns + i];
+      if (std::isnan(value) || (!infinity_is_meant && std::isinf(value))) {
+        ++replaced_;
+        value = 0;
+      }
+      if constexpr (sizeof(Stored) == sizeof(float))
+        out[i] = value;
+      else
+        out[i] = float_to_half(value);
+    }
+  }
+
+  config config_;
+  routing_trace trace_;
+  std::vector<std::uint16_t> probabilities_;
+  std::vector<std::uint16_t> hidden_;
+  std::size_t rows_ = 0;         ///< closed
+  std::size_t step_tokens_ = 0;  ///< of the open step
+  bool open_ = false;
+  std::uint64_t lost_tokens_ = 0;
+  std::uint64_t replaced_ = 0;
+};
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The states of the tickets that a host backend has given out, in a ring of fixed size.
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "hotset/core/fill.hpp"
+
+namespace hotset::inline v0 {
+
+/// A ticket older than the ring counts as arrived: it was settled before its place was used again.
+/// Threads: safe.
+class ticket_board {
+ public:
+  static constexpr std::size_t default_ring = 4096;
+
+  explicit ticket_board(std::size_t ring = default_ring) : entries_(ring) {}
+
+  /// A new pending ticket, or no_ticket while the oldest one in the ring is still pending.
+  ticket open() noexcept {
+    const std::lock_guard lock(mutex_);
+    auto& entry = entries_[static_cast<std::size_t>(last_ + 1) % entries_.size()];
+    if (entry.id != no_ticket && entry.state == transfer_state::pending) return no_ticket;
+    entry = {++last_, transfer_state::pending};
+    return last_;
+  }
+  void settle(ticket t, transfer_state state) noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      auto& entry = at(t);
+      if (entry.id == t) entry.state = state;
+    }
+    settled_.notify_all();
+  }
+  [[nodiscard]] transfer_state state(ticket t) const noexcept {
+    const std::lock_guard lock(mutex_);
+    return look(t);
+  }
+  transfer_state wait(ticket t) noexcept {
+    std::unique_lock lock(mutex_);
+    settled_.wait(lock, [&] { return look(t) != transfer_state::pending; });
+    return look(t);
+  }
+
+ private:
+  struct record {
+    ticket id = no_ticket;
+    transfer_state state = transfer_state::arrived;
+  };
+  [[nodiscard]] record& at(ticket t) noexcept { return entries_[static_cast<std::size_t>(t) % entries_.size()]; }
+  [[nodiscard]] transfer_state look(ticket t) const noexcept {
+    const auto& entry = entries_[static_cast<std::size_t>(t) % entries_.size()];
+    return t != no_ticket && entry.id == t ? entry.state : transfer_state::arrived;
+  }
+
+  mutable std::mutex mutex_;
+  std::condition_variable settled_;
+  std::vector<record> entries_;
+  ticket last_ = no_ticket;
+};
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/sim/io/input_error.hpp"
+
+#include <algorithm>
+
+namespace hotset::inline v0::sim {
+
+std::string printable(std::string_view text, std::size_t longest) {
+  const bool cut = text.size() > longest;
+  std::string out(text.substr(0, longest));
+  std::replace_if(
+      out.begin(), out.end(),
+      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
+  if (cut) out += "...";
+  return out;
+}
+
+std::string input_message(std::string_view file, std::string_view place, std::string_view found,
+                          std::string_view accepted) {
+  std::string line = printable(file, 4096);
+  if (!place.empty()) line.append(": ").append(printable(place, 200));
+  line.append(": ").append(printable(found, 400));
+  if (!accepted.empty()) line.append("; accepted: ").append(printable(accepted, 400));
+  return line;
+}
+
+void refuse_input(std::string_view file, std::string_view place, std::string_view found,
+                  std::string_view accepted) {
+  throw trace_error(input_message(file, place, found, accepted));
+}
+
+}  // namespace hotset::inline v0::sim

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/sim/io/open_trace.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "hotset/sim/io/bigmoe_route_csv.hpp"
+#include "hotset/sim/io/esft.hpp"
+#include "hotset/sim/io/input_files.hpp"
+#include "hotset/sim/io/layer_expert_csv.hpp"
+#include "hotset/sim/io/mooncake.hpp"
+#include "hotset/sim/io/native_trace.hpp"
+#include "hotset/sim/io/oracle_general.hpp"
+#include "text_scan.hpp"
+
+namespace hotset::inline v0::sim {
+namespace {
+
+struct format_name {
+  trace_format format;
+  std::string_view name;
+};
+constexpr std::array format_names = {
+    format_name{trace_format::automatic, "auto"},
+    format_name{trace_format::native, "native"},
+    format_name{trace_format::bigmoe, "bigmoe"},
+    format_name{trace_format::esft, "esft"},
+    format_name{trace_format::layer_expert, "layer-expert"},
+    format_name{trace_format::json_lines, "jsonl"},
+    format_name{trace_format::oracle, "oracle"},
+    format_name{trace_format::mooncake, "mooncake"},
+};
+
+constexpr std::string_view known_formats =
+    "a native trace (safetensors), BigMoeOnEdge route CSV, ESFT folder or archive, layer,expert CSV, "
+    "JSON lines with 'layer' and 'experts', Mooncake JSON lines, oracleGeneral";
+
+/// A small enough header that opens with a brace is a safetensors file and nothing else.
+bool looks_native(std::string_view text) noexcept {
+  if (text.size() < 16 || text[8] != '{') return false;
+  std::uint64_t length = 0;
+  std::memcpy(&length, text.data(), 8);
+  return length < (std::uint64_t{1} << 40U);
+}
+
+/// The first line with anything on it that is no comment, or the first comment that names a format.
+std::string_view telling_line(std::string_view text) {
+  line_scanner lines("", text);
+  std::string_view line;
+  while (lines.next(line)) {
+    line = trimmed(line);
+    if (line.starts_with("# route_trace")) return line;
+    if (!line.empty() && line.front() != '#') return line;
+  }
+  return {};
+}
+
+/// How many comma-separated columns, or 0 if one of them is no number.
+std::size_t numeric_columns(std::string_view line) {
+  std::size_t count = 0;
+  field_scanner scan(line, ',');
+  while (const auto field = scan.next()) {
+    if (!parse_number<double>(trimmed(*field))) return 0;
+    ++count;
+  }
+  return count;
+}
+
+std::optional<trace_format> text_format(std::string_view text) {
+  const auto line = telling_line(text);
+  if (line.empty()) return std::nullopt;
+  if (line.front() == '{')
+    return line.find("\"hash_ids\"") != std::string_view::npos ? trace_format::mooncake
+                                                              : trace_format::json_lines;
+  if (line.starts_with("# route_trace") || line.starts_with("turn,phase,"))
+    return trace_format::bigmoe;
+  if (line.starts_with("layer,expert")) return trace_format::layer_expert;
+  const auto columns = numeric_columns(line);
+  if (columns == 7 || columns == 9) return trace_format::bigmoe;
+  if (columns == 2 || columns == 3) return trace_format::layer_expert;
+  return std::nullopt;
+}
+
+bool named_esft(const std::filesystem::path& path) {
+  return path.filename().string().starts_with("expert_weights_");
+}
+
+bool named_oracle(const std::filesystem::path& path) {
+  return path.filename().string().find(".oracleGeneral") != std::string::npos;
+}
+
+}  // namespace
+
+std::string_view name_of(trace_format format) noexcept {
+  for (const auto& known : format_names)
+    if (known.format == format) return known.name;
+  return "unknown";
+}
+
+trace_format parse_trace_format(std::string_view name) {
+  std::string all;
+  for (const auto& known : format_names) {
+    if (known.name == name) return known.format;
+    all.append(all.empty() ? "" : ", ").append(known.name);
+  }
+  throw invalid_config("trace format '" + printable(name) + "', accepted: " + all);
+}
+
+step_shape parse_step_shape(std::string_view text) {
+  if (text == "decode") return {};
+  if (text == "prefill") return {request_class::prefill, 0};
+  constexpr std::string_view chunked = "prefill:";
+  if (text.starts_with(chunked)) {
+    const auto chunk = parse_number<std::uint32_t>(text.substr(chunked.size()));
+    if (chunk && *chunk > 0) return {request_class::prefill, *chunk};
+  }
+  throw invalid_config("step shape '" + printable(text) +
+                       "', accepted: decode, prefill, prefill:<tokens of 1 or more>");
+}
+
+void cut_steps(routing_trace& trace, const step_shape& shape) {
+  const bool prefill = shape.kind == request_class::prefill;
+  std::uint32_t step = 0;
+  std::uint32_t filled = 0;
+  for (std::size_t t = 0; t < trace.tokens(); ++t) {
+    const bool other = t > 0 && trace.sequence[t] != trace.sequence[t - 1];
+    const bool full = !prefill || (shape.chunk > 0 && filled == shape.chunk);
+    if (t > 0 && (other || full)) {
+      ++step;
+      filled = 0;
+    }
+    ++filled;
+    trace.step[t] = step;
+    trace.kind[t] = shape.kind;
+  }
+}
+
+trace_format recognise_trace(const std::filesystem::path& path) {
+  const auto beginning = read_beginning(path, 65536);
+  if (beginning.collection || named_esft(path)) return trace_format::esft;
+  if (beginning.text.empty())
+    refuse_input(path.string(), "byte 0", "the file is empty", known_formats);
+  if (named_oracle(path)) return trace_format::oracle;
+  if (looks_native(beginning.text)) return trace_format::native;
+  if (looks_like_oracle_general(beginning.text)) return trace_format::oracle;
+  if (const auto format = text_format(beginning.text)) return *format;
+  refuse_input(path.string(), "byte 0", "the format is not recognised", known_formats);
+}
+
+routing_trace open_trace(const std::filesystem::path& path, const open_trace_options& options) {
+  const auto format =
+      options.format == trace_format::automatic ? recognise_trace(path) : options.format;
+  auto trace = [&]() -> routing_trace {
+    switch (format) {
+      case trace_format::automatic: break;
+      case trace_format::native: return read_native_trace(path);
+      case trace_format::bigmoe: return read_bigmoe_route_csv(path);
+      case trace_format::esft: return read_esft(path, {options.top_k, options.experts}).trace;
+      case trace_format::layer_expert:
+        return read_layer_expert_csv(path, {options.top_k, options.experts});
+      case trace_format::json_lines: return read_json_lines(path, options.fields, options.experts);
+      case trace_format::oracle: return read_oracle_general(path);
+      case trace_format::mooncake: {
+        auto made = block_accesses(read_mooncake(path), options.block_bytes);
+        if (!made) refuse_input(path.string(), "", made.reason().message, "");
+        return *std::move(made);
+      }
+    }
+    refuse_input(path.string(), "", "no such trace format", known_formats);
+  }();
+  if (options.as) cut_steps(trace, *options.as);
+  return trace;
+}
+
+}  // namespace hotset::inline v0::sim

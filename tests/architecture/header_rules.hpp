@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The rules of the house that a header's text can break, as functions that name each breach.
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace hotset_rules {
+
+/// One header: its path below include/hotset, and what it holds.
+struct header {
+  std::string path;
+  std::string text;
+};
+
+/// Each breach as one sentence that starts with the header's path.
+using breaches = std::vector<std::string>;
+
+/// One include line: the name between the delimiters, and whether they were angle brackets.
+struct include_line {
+  std::string name;
+  bool angled = false;
+};
+
+inline std::vector<header> read_headers(const std::filesystem::path& folder) {
+  std::vector<header> headers;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (!entry.is_regular_file() || entry.path().extension() != ".hpp") continue;
+    std::ifstream file(entry.path());
+    headers.push_back({entry.path().lexically_relative(folder).generic_string(),
+                       {std::istreambuf_iterator<char>(file), {}}});
+    if (!file) throw std::runtime_error("cannot read " + entry.path().string());
+  }
+  std::sort(headers.begin(), headers.end(),
+            [](const header& a, const header& b) { return a.path < b.path; });
+  return headers;
+}
+
+inline std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
+    const auto first = line.find_first_not_of(" \t");
+    const auto last = line.find_last_not_of(" \t\r");
+    lines.push_back(first == std::string::npos ? "" : line.substr(first, last - first + 1));
+  }
+  return lines;
+}
+
+inline std::vector<include_line> includes_of(const std::string& text) {
+  std::vector<include_line> found;
+  for (const std::string& line : lines_of(text)) {
+    if (line.empty() || line.front() != '#') continue;
+    const auto word = line.find_first_not_of(" \t", 1);
+    if (word == std::string::npos || line.compare(word, 7, "include") != 0) continue;
+    const auto open = line.find_first_of("<\"", word);
+    if (open == std::string::npos) continue;
+    const bool angled = line[open] == '<';
+    const auto close = line.find(angled ? '>' : '"', open + 1);
+    if (close != std::string::npos)
+      found.push_back({line.substr(open + 1, close - open - 1), angled});
+  }
+  return found;
+}
+
+/// The room of a header: the first part of its path below include/hotset; empty at the root.
+inline std::string folder_of(std::string_view path) {
+  const auto slash = path.find('/');
+  return slash == std::string_view::npos ? std::string{} : std::string(path.substr(0, slash));
+}
+
+/// The floor of a header, 0 to 6, and -1 for the version; none where the house has no such room.
+inline std::optional<int> floor_of(std::string_view path) {
+  static const std::map<std::string, int> floors = {
+      {"core", 0},    {"concepts", 1}, {"residency", 2}, {"predict", 2},  {"trace", 2},
+      {"curve", 2},   {"eviction", 3}, {"admission", 3}, {"prefetch", 3}, {"pre_eviction", 3},
+      {"miss", 3},    {"routing", 3},  {"budget", 3},    {"transfer", 3}, {"adapters", 3},
+      {"control", 5}, {"sim", 6},      {"cuda", 6},
+  };
+  if (path == "version.hpp") return -1;  // below the house
+  const std::string folder = folder_of(path);
+  if (folder == "paging") {
+    const std::string_view file = path.substr(folder.size() + 1);
+    return file.starts_with("slot_cache") || file.starts_with("resize") ? 5 : 4;
+  }
+  const auto found = floors.find(folder);
+  if (found == floors.end()) return std::nullopt;
+  return found->second;
+}
+
+/// Folders of floor 3 that may include a neighbour: {from, to}. Each pair needs a reason beside it.
+inline const std::set<std::pair<std::string, std::string>>& allowed_neighbours() {
+  static const std::set<std::pair<std::string, std::string>> pairs = {};
+  return pairs;
+}
+
+/// A header includes only lower floors and its own folder.
+inline breaches floor_breaches(const header& h) {
+  if (h.path == "hotset.hpp") return {};  // the umbrella over F0 to F5
+  const auto own = floor_of(h.path);
+  if (!own) return {h.path + ": its folder has no floor"};
+  breaches found;
+  for (const include_line& line : includes_of(h.text)) {
+    if (!line.name.starts_with("hotset/")) continue;
+    const std::string target = line.name.substr(7);
+    const auto floor = floor_of(target);
+    if (!floor) {
+      found.push_back(h.path + ": includes " + target + ", whose folder has no floor");
+      continue;
+    }
+    const std::string from = folder_of(h.path);
+    const std::string to = folder_of(target);
+    const bool below = *floor < *own;
+    const bool at_home = from == to && *floor <= *own;
+    const bool neighbour = *own == 3 && *floor == 3 && allowed_neighbours().contains({from, to});
+    if (!below && !at_home && !neighbour) {
+      found.push_back(h.path + " (floor " + std::to_string(*own) + "): includes " + target +
+                      " (floor " + std::to_string(*floor) + ")");
+    }
+  }
+  return found;
+}
+
+/// Floors 0 to 5 include the standard library and hotset by its full name, nothing else.
+inline breaches foreign_include_breaches(const header& h) {
+  static const std::set<std::string> known = {
+      "algorithm", "any", "array", "atomic", "barrier", "bit", "bitset", "cassert", "cctype",
+      "cerrno", "cfloat", "charconv", "chrono", "cinttypes", "climits", "cmath", "compare",
+      "complex", "concepts", "condition_variable", "coroutine", "csignal", "cstdarg", "cstddef",
+      "cstdint", "cstdio", "cstdlib", "cstring", "ctime", "deque", "exception", "execution",
+      "filesystem", "forward_list", "fstream", "functional", "future", "initializer_list",
+      "iomanip", "ios", "iosfwd", "iostream", "istream", "iterator", "latch", "limits", "list",
+      "locale", "map", "memory", "memory_resource", "mutex", "new", "numbers", "numeric",
+      "optional", "ostream", "queue", "random", "ranges", "ratio", "regex", "scoped_allocator",
+      "semaphore", "set", "shared_mutex", "source_location", "span", "sstream", "stack",
+      "stdexcept", "stop_token", "streambuf", "string", "string_view", "system_error", "thread",
+      "tuple", "type_traits", "typeindex", "typeinfo", "unordered_map", "unordered_set", "utility",
+      "valarray", "variant", "vector", "version",
+      // the compiler's own, for the vector forms
+      "immintrin.h", "arm_neon.h"};
+  const auto floor = floor_of(h.path);
+  if (floor && *floor > 5) return {};
+  breaches found;
+  for (const include_line& line : includes_of(h.text)) {
+    if (line.name.starts_with("hotset/")) continue;
+    if (!line.angled) {
+      found.push_back(h.path + ": includes \"" + line.name + "\" by a relative name");
+    } else if (!known.contains(line.name)) {
+      found.push_back(h.path + ": includes <" + line.name +
+                      ">, which is not of the standard library");
+    }
+  }
+  return found;
+}
+
+/// A header opens with SPDX, #pragma once and one `///` sentence.
+inline breaches opening_breaches(const header& h) {
+  std::vector<std::string> lines = lines_of(h.text);
+  std::erase(lines, std::string{});
+  if (lines.empty() || lines[0] != "// SPDX-License-Identifier: Apache-2.0") {
+    return {h.path + ": the first line is not its SPDX line"};
+  }
+  if (lines.size() < 2 || lines[1] != "#pragma once") {
+    return {h.path + ": #pragma once does not follow the SPDX line"};
+  }
+  std::string sentence;
+  for (std::size_t i = 2; i < lines.size() && lines[i].starts_with("///"); ++i) {
+    sentence += lines[i].substr(3);
+  }
+  if (sentence.find_first_not_of(' ') == std::string::npos) {
+    return {h.path + ": no /// sentence stands before the first include or declaration"};
+  }
+  if (sentence.find('.') == std::string::npos) {
+    return {h.path + ": the opening /// comment is not a sentence"};
+  }
+  return {};
+}
+
+/// A policy's header also says its rule, its source, its deviations, its exactness and its cost.
+inline breaches policy_breaches(const header& h) {
+  static const std::set<std::string> policy_folders = {"eviction", "admission"};
+  if (!policy_folders.contains(folder_of(h.path))) return {};
+  if (h.path.find("/detail/") != std::string::npos) return {};
+  breaches found;
+  const std::vector<std::string> lines = lines_of(h.text);
+  for (const std::string_view label : {"Rule:", "Source:", "Deviations:", "Exact:", "Cost:"}) {
+    const bool said = std::any_of(lines.begin(), lines.end(), [&](const std::string& line) {
+      if (!line.starts_with("///")) return false;
+      const auto at = line.find(label);
+      return at != std::string::npos &&
+             line.find_first_not_of(" /", at + label.size()) != std::string::npos;
+    });
+    if (!said) found.push_back(h.path + ": does not say " + std::string(label));
+  }
+  return found;
+}
+
+}  // namespace hotset_rules

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Holds every header to the rules, and shows for each rule a text that breaks it.
+#include "header_rules.hpp"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace {
+
+using hotset_rules::breaches;
+using hotset_rules::header;
+
+const std::filesystem::path include_folder =
+    std::filesystem::path(HOTSET_SOURCE_DIR) / "include" / "hotset";
+
+template <class Rule>
+void expect_every_header_to_obey(Rule rule) {
+  const std::vector<header> headers = hotset_rules::read_headers(include_folder);
+  ASSERT_FALSE(headers.empty());
+  for (const header& h : headers) {
+    for (const std::string& breach : rule(h)) ADD_FAILURE() << breach;
+  }
+}
+
+std::string include_of(const std::string& name) { return "#include \"" + name + "\"\n"; }
+
+TEST(headers, include_only_lower_floors_and_their_own_folder) {
+  expect_every_header_to_obey(hotset_rules::floor_breaches);
+}
+
+TEST(headers, include_only_the_standard_library_and_hotset_up_to_floor_5) {
+  expect_every_header_to_obey(hotset_rules::foreign_include_breaches);
+}
+
+TEST(headers, open_with_licence_pragma_once_and_a_sentence) {
+  expect_every_header_to_obey(hotset_rules::opening_breaches);
+}
+
+TEST(headers, of_policies_say_rule_source_deviations_exactness_and_cost) {
+  expect_every_header_to_obey(hotset_rules::policy_breaches);
+}
+
+struct include_case {
+  std::string from;
+  std::string to;
+  bool allowed;
+};
+
+TEST(floor_rule, refuses_what_looks_up_or_sideways) {
+  const std::vector<include_case> cases = {
+      {"eviction/lru.hpp", "residency/recency_list.hpp", true},
+      {"eviction/lru.hpp", "eviction/lfu.hpp", true},
+      {"concepts/eviction_policy.hpp", "core/access.hpp", true},
+      {"core/ids.hpp", "version.hpp", true},
+      {"paging/slot_cache.hpp", "paging/pager.hpp", true},
+      {"sim/replay.hpp", "paging/slot_cache.hpp", true},
+      {"core/ids.hpp", "concepts/eviction_policy.hpp", false},     // up
+      {"concepts/x.hpp", "residency/slot_map.hpp", false},         // up
+      {"curve/x.hpp", "trace/routing_trace.hpp", false},           // sideways on floor 2
+      {"eviction/lru.hpp", "admission/always.hpp", false},         // sideways on floor 3
+      {"paging/pager.hpp", "paging/slot_cache.hpp", false},        // up, inside one folder
+      {"control/marginal_value.hpp", "paging/resize.hpp", false},  // sideways on floor 5
+      {"paging/slot_cache.hpp", "sim/replay.hpp", false},          // into the edge
+      {"sim/replay.hpp", "cuda/stream.hpp", false},                // from edge to edge
+      {"eviction/lru.hpp", "attic/x.hpp", false},                  // a room that the house has not
+      {"attic/x.hpp", "core/ids.hpp", false},
+  };
+  for (const include_case& c : cases) {
+    const breaches found = hotset_rules::floor_breaches({c.from, include_of("hotset/" + c.to)});
+    EXPECT_EQ(found.empty(), c.allowed) << c.from << " -> " << c.to;
+  }
+}
+
+TEST(floor_rule, sees_indented_and_angled_includes) {
+  const std::string text = "#if 1\n#  include <hotset/paging/pager.hpp>\n#endif\n";
+  EXPECT_EQ(hotset_rules::floor_breaches({"core/ids.hpp", text}).size(), 1U);
+}
+
+TEST(foreign_include_rule, refuses_libraries_and_relative_names) {
+  EXPECT_TRUE(
+      hotset_rules::foreign_include_breaches({"core/a.hpp", "#include <cstdint>\n"}).empty());
+  EXPECT_TRUE(
+      hotset_rules::foreign_include_breaches({"sim/a.hpp", "#include <fmt/core.h>\n"}).empty());
+  for (const char* bad :
+       {"#include <fmt/core.h>\n", "#include <Eigen/Core>\n", "#include <cuda_runtime.h>\n",
+        "#include <unistd.h>\n", "#include \"ids.hpp\"\n"}) {
+    EXPECT_EQ(hotset_rules::foreign_include_breaches({"core/a.hpp", bad}).size(), 1U) << bad;
+  }
+}
+
+TEST(opening_rule, refuses_every_missing_part) {
+  const std::string spdx = "// SPDX-License-Identifier: Apache-2.0\n";
+  const std::string once = "#pragma once\n";
+  const std::string sentence = "/// What this is.\n";
+  const std::string rest = "\n#include <cstdint>\nint declared();\n";
+  EXPECT_TRUE(
+      hotset_rules::opening_breaches({"core/a.hpp", spdx + once + sentence + rest}).empty());
+  EXPECT_TRUE(
+      hotset_rules::opening_breaches({"core/a.hpp", spdx + once + "\n" + sentence + rest}).empty());
+  for (const std::string& bad :
+       {std::string{}, once + sentence + rest, spdx + sentence + rest, spdx + once + rest,
+        spdx + once + "int declared();\n" + sentence, spdx + once + "///\n" + rest,
+        spdx + once + "/// no full stop\n" + rest}) {
+    EXPECT_EQ(hotset_rules::opening_breaches({"core/a.hpp", bad}).size(), 1U) << bad;
+  }
+}
+
+TEST(policy_rule, refuses_every_missing_or_empty_label) {
+  const std::vector<std::string> said = {"/// Rule: oldest.\n", "/// Source: none\n",
+                                         "/// Deviations: none\n", "/// Exact: yes\n",
+                                         "/// Cost: O(1)\n"};
+  std::string whole;
+  for (const std::string& line : said) whole += line;
+  EXPECT_TRUE(hotset_rules::policy_breaches({"eviction/a.hpp", whole}).empty());
+  EXPECT_TRUE(hotset_rules::policy_breaches({"core/a.hpp", ""}).empty());
+  for (const std::string& left_out : said) {
+    std::string text = whole;
+    const auto at = text.find(left_out);
+    text.erase(at, left_out.size());
+    EXPECT_EQ(hotset_rules::policy_breaches({"admission/a.hpp", text}).size(), 1U) << left_out;
+    text.insert(at, left_out.substr(0, left_out.find(':') + 1) + "\n");
+    EXPECT_EQ(hotset_rules::policy_breaches({"admission/a.hpp", text}).size(), 1U) << left_out;
+  }
+}
+
+}  // namespace

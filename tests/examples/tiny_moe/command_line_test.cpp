@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifdef TINY_MOE_CLI
+
+#include <array>
+#include <cstdio>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+struct outcome {
+  int code = -1;
+  std::string text;  // what the shell redirections leave on standard output
+};
+
+outcome run(const std::string& arguments) {
+  const std::string command =
+      "env -u HOTSET_TINY_MOE_DIR '" + std::string(TINY_MOE_CLI) + "' " + arguments;
+  outcome result;
+  FILE* pipe = ::popen(command.c_str(), "r");
+  if (pipe == nullptr) return result;
+  std::array<char, 4096> buffer{};
+  for (std::size_t n = 0; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) {
+    result.text.append(buffer.data(), n);
+  }
+  const int status = ::pclose(pipe);
+  if (WIFEXITED(status)) result.code = WEXITSTATUS(status);
+  return result;
+}
+
+TEST(tiny_moe_command_line, generates_text) {
+  const outcome result = run("generate --prompt 'def add(a, b):' --tokens 8 2>&1 >/dev/null");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.text, AllOf(HasSubstr("prefill 14 tokens"), HasSubstr("decode 7 tokens")));
+  const outcome text = run("generate --prompt 'def add(a, b):' --tokens 8 2>/dev/null");
+  EXPECT_EQ(text.code, 0);
+  EXPECT_THAT(text.text, StartsWith("def add(a, b):"));
+  EXPECT_EQ(text.text.size(), 14U + 8U + 1U);
+  EXPECT_EQ(run("generate --prompt 'def add(a, b):' --tokens 8 2>/dev/null").text, text.text);
+}
+
+TEST(tiny_moe_command_line, checks_the_reference) {
+  const outcome result = run("check");
+  EXPECT_EQ(result.code, 0) << result.text;
+  EXPECT_THAT(result.text, AllOf(HasSubstr("prose-1"), HasSubstr("agrees with the reference")));
+}
+
+TEST(tiny_moe_command_line, wrong_usage_is_2) {
+  EXPECT_EQ(run("2>&1").code, 2);
+  EXPECT_EQ(run("unknown 2>&1").code, 2);
+  EXPECT_EQ(run("generate 2>&1").code, 2);
+  EXPECT_EQ(run("generate --prompt a --prompt-file b 2>&1").code, 2);
+  EXPECT_EQ(run("generate --prompt a --tokens 0 2>&1").code, 2);
+  EXPECT_EQ(run("generate --prompt a --tokens many 2>&1").code, 2);
+  EXPECT_EQ(run("--help").code, 0);
+}
+
+TEST(tiny_moe_command_line, bad_input_is_4) {
+  const outcome nowhere = run("check --model /nowhere 2>&1");
+  EXPECT_EQ(nowhere.code, 4);
+  EXPECT_THAT(nowhere.text, AllOf(StartsWith("tiny_moe: "), HasSubstr("/nowhere/config.json")));
+  EXPECT_EQ(run("check --reference /dev/null 2>&1").code, 4);
+  EXPECT_EQ(run("generate --prompt '' 2>&1").code, 4);
+  EXPECT_EQ(run("generate --prompt-file /nowhere 2>&1").code, 4);
+  EXPECT_EQ(run("generate --prompt a --tokens 3000 2>&1").code, 4);
+}
+
+TEST(tiny_moe_command_line, the_environment_names_the_model_and_the_option_wins) {
+  const std::string program = std::string("HOTSET_TINY_MOE_DIR=/elsewhere '") + TINY_MOE_CLI + "' ";
+  const auto with_environment = [&](const std::string& arguments) {
+    return run("--help >/dev/null; " + program + arguments);
+  };
+  EXPECT_THAT(with_environment("check 2>&1").text, HasSubstr("/elsewhere/config.json"));
+  EXPECT_THAT(with_environment("check --model /here 2>&1").text, HasSubstr("/here/config.json"));
+  EXPECT_EQ(with_environment("check --model '" HOTSET_TINY_MOE_DIR "'").code, 0);
+}
+
+}  // namespace
+
+#endif  // TINY_MOE_CLI
