@@ -80,14 +80,10 @@ void sum_rows(const float* rows, std::size_t stride, const float* factors, std::
     sum_block<4>(rows + c, stride, factors, count, out + c);
   }
   switch ((columns - c) / lanes) {
-    case 3:
-      return sum_block<3>(rows + c, stride, factors, count, out + c);
-    case 2:
-      return sum_block<2>(rows + c, stride, factors, count, out + c);
-    case 1:
-      return sum_block<1>(rows + c, stride, factors, count, out + c);
-    default:
-      return;
+    case 3: return sum_block<3>(rows + c, stride, factors, count, out + c);
+    case 2: return sum_block<2>(rows + c, stride, factors, count, out + c);
+    case 1: return sum_block<1>(rows + c, stride, factors, count, out + c);
+    default: return;
   }
 }
 

@@ -334,7 +334,7 @@ class walk {
     for (const auto e : v.experts)
       if (!where_.contains({v.layer, e})) missing.push_back({v.layer, e});
     std::size_t vacant = 0;
-    for (const auto& f : free_) vacant += f.pool == pool ? 1 : 0;
+    for (const auto& f : free_) vacant += f.pool == pool ? 1U : 0U;
     const auto need = missing.size() > vacant ? missing.size() - vacant : 0;
     const auto victims = ask({v.layer, pool, v.step, ordinal_, v.kind}, need);
     ASSERT_FALSE(failed_);
@@ -392,7 +392,7 @@ class walk {
     if (what.prefetches && random_.one_in(3)) {
       const auto layer = static_cast<layer_id>(random_.below(static_cast<std::uint64_t>(layout_.shape().layers)));
       const expert_key key{layer, static_cast<expert_id>(random_.below(static_cast<std::uint64_t>(layout_.shape().experts)))};
-      const auto meant_for = v.step + random_.below(4) - (random_.one_in(5) ? 2 : 0);
+      const auto meant_for = v.step + random_.below(4) - (random_.one_in(5) ? 2U : 0U);
       const auto found = where_.find(key);
       if (found != where_.end()) {
         auto a = about(key, found->second, v);
@@ -430,8 +430,8 @@ class walk {
       auto& moved = free_[random_.below(free_.size())];
       const auto to = static_cast<pool_id>(random_.below(layout_.pools()));
       std::size_t held = 0;
-      for (const auto& f : free_) held += f.pool == to ? 1 : 0;
-      for (const auto& [s, k] : keys_) held += layout_.pool_of_layer(k.layer) == to ? 1 : 0;
+      for (const auto& f : free_) held += f.pool == to ? 1U : 0U;
+      for (const auto& [s, k] : keys_) held += layout_.pool_of_layer(k.layer) == to ? 1U : 0U;
       if (held < layout_.most_slots(to) &&
           layout_.at(to).size_class == layout_.at(moved.pool).size_class)
         moved.pool = to;

@@ -19,12 +19,12 @@ namespace hotset::inline v0 {
 struct kv_trace {
   std::string name;
   std::string source;
-  std::uint32_t block_tokens = 512;           ///< tokens of one block
-  std::vector<std::uint64_t> timestamp;       ///< [R], milliseconds
-  std::vector<std::uint32_t> input_length;    ///< [R], tokens
-  std::vector<std::uint32_t> output_length;   ///< [R], tokens
-  std::vector<std::uint64_t> block_end;       ///< [R], end of the request's blocks; non-decreasing
-  std::vector<std::uint64_t> blocks;          ///< the source's own ids; equal ids are equal prefixes
+  std::uint32_t block_tokens = 512;          ///< tokens of one block
+  std::vector<std::uint64_t> timestamp;      ///< [R], milliseconds
+  std::vector<std::uint32_t> input_length;   ///< [R], tokens
+  std::vector<std::uint32_t> output_length;  ///< [R], tokens
+  std::vector<std::uint64_t> block_end;      ///< [R], end of the request's blocks; non-decreasing
+  std::vector<std::uint64_t> blocks;         ///< the source's own ids; equal ids are equal prefixes
 
   [[nodiscard]] std::size_t requests() const noexcept { return timestamp.size(); }
   [[nodiscard]] std::size_t references() const noexcept { return blocks.size(); }

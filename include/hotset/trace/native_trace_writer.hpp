@@ -110,8 +110,9 @@ class replacing_file {
  private:
   void fail(const char* what) {
     const int code = errno;
-    problem_ = error{target_ + ": " + what + (code != 0 ? std::string(": ") + std::strerror(code) : "") +
-                     "; accepted: a folder that can be written to"};
+    problem_ =
+        error{target_ + ": " + what + (code != 0 ? std::string(": ") + std::strerror(code) : "") +
+              "; accepted: a folder that can be written to"};
   }
 
   std::string target_;
@@ -207,7 +208,8 @@ class native_layout {
   }
 
   void write_ids(replacing_file& file) const {
-    std::vector<std::uint16_t> part(std::min<std::size_t>(trace_.ids.size(), std::size_t{1} << 16U));
+    std::vector<std::uint16_t> part(
+        std::min<std::size_t>(trace_.ids.size(), std::size_t{1} << 16U));
     for (std::size_t at = 0; at < trace_.ids.size(); at += part.size()) {
       const auto count = std::min(part.size(), trace_.ids.size() - at);
       for (std::size_t i = 0; i < count; ++i)

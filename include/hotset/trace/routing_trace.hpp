@@ -57,11 +57,11 @@ struct routing_trace {
   std::vector<request_class> kind;      ///< [T]
   std::vector<expert_id> ids;           ///< [T, L, K] in rank order; -1 absent
 
-  std::vector<float> weights;       ///< [T, L, K] or empty; 0 where the id is absent
-  std::vector<float> logits;        ///< [T, L, E] or empty
-  half_array probabilities;         ///< [T, L, E] or empty
-  half_array hidden;                ///< [T, L, d] or empty
-  half_array predictions;           ///< [T, L, D, E] or empty: scores of the next D layers
+  std::vector<float> weights;         ///< [T, L, K] or empty; 0 where the id is absent
+  std::vector<float> logits;          ///< [T, L, E] or empty
+  half_array probabilities;           ///< [T, L, E] or empty
+  half_array hidden;                  ///< [T, L, d] or empty
+  half_array predictions;             ///< [T, L, D, E] or empty: scores of the next D layers
   std::vector<std::int16_t> adapter;  ///< [T] or empty; -1 none
   std::int32_t hidden_width = 0;
   std::int32_t prediction_depth = 0;
@@ -73,11 +73,13 @@ struct routing_trace {
            static_cast<std::size_t>(top_k);
   }
   /// The K ids of one token in one layer. Pre: token < tokens(), 0 <= layer < layers.
-  [[nodiscard]] std::span<const expert_id> ids_of(std::size_t token, layer_id layer) const noexcept {
+  [[nodiscard]] std::span<const expert_id> ids_of(std::size_t token,
+                                                  layer_id layer) const noexcept {
     return std::span(ids).subspan(index(token, layer), static_cast<std::size_t>(top_k));
   }
   /// The K weights of one token in one layer; empty if there are none.
-  [[nodiscard]] std::span<const float> weights_of(std::size_t token, layer_id layer) const noexcept {
+  [[nodiscard]] std::span<const float> weights_of(std::size_t token,
+                                                  layer_id layer) const noexcept {
     if (weights.empty()) return {};
     return std::span(weights).subspan(index(token, layer), static_cast<std::size_t>(top_k));
   }
@@ -165,8 +167,8 @@ struct routing_trace {
   [[nodiscard]] validation validate_values() const {
     for (std::size_t i = 0; i < ids.size(); ++i)
       if (ids[i] < no_expert || ids[i] >= experts)
-        return refuse(place("id", i, top_k) + " is " + std::to_string(ids[i]) +
-                      ", accepted: 0.." + std::to_string(experts - 1) + " or -1 (absent)");
+        return refuse(place("id", i, top_k) + " is " + std::to_string(ids[i]) + ", accepted: 0.." +
+                      std::to_string(experts - 1) + " or -1 (absent)");
     for (std::size_t i = 0; i < weights.size(); ++i)
       if (!std::isfinite(weights[i]))
         return refuse(place("weight", i, top_k) + " is not finite, accepted: finite numbers");

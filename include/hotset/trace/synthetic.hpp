@@ -51,12 +51,12 @@ struct synthetic_config {
   std::int32_t layers = 4;
   std::int32_t experts = 32;
   std::int32_t top_k = 4;
-  std::uint32_t sequences = 1;      ///< one after the other
-  std::uint32_t prefill = 0;        ///< prompt tokens of each sequence: one step
-  std::uint32_t tokens = 256;       ///< decoded tokens of each sequence: a step each
-  double zipf = 1.0;                ///< popularity of the r-th expert ~ 1 / r^zipf; 0: uniform
-  double stickiness = 0.0;          ///< chance that a rank repeats the previous token's expert
-  std::uint32_t phase_length = 0;   ///< tokens after which the popular experts change; 0: never
+  std::uint32_t sequences = 1;     ///< one after the other
+  std::uint32_t prefill = 0;       ///< prompt tokens of each sequence: one step
+  std::uint32_t tokens = 256;      ///< decoded tokens of each sequence: a step each
+  double zipf = 1.0;               ///< popularity of the r-th expert ~ 1 / r^zipf; 0: uniform
+  double stickiness = 0.0;         ///< chance that a rank repeats the previous token's expert
+  std::uint32_t phase_length = 0;  ///< tokens after which the popular experts change; 0: never
   bool weights = true;
   std::uint64_t expert_bytes = 1;
   std::uint64_t seed = 1;
@@ -65,7 +65,8 @@ struct synthetic_config {
     if (auto bad = geometry{layers, experts, top_k, 1, {expert_bytes}, {}}.validate()) return bad;
     if (experts > (1 << 20))
       return error{"experts = " + std::to_string(experts) + ", accepted: 1..1048576"};
-    if (!(zipf >= 0 && zipf <= 8)) return error{"zipf = " + std::to_string(zipf) + ", accepted: 0..8"};
+    if (!(zipf >= 0 && zipf <= 8))
+      return error{"zipf = " + std::to_string(zipf) + ", accepted: 0..8"};
     if (!(stickiness >= 0 && stickiness <= 1))
       return error{"stickiness = " + std::to_string(stickiness) + ", accepted: 0..1"};
     const auto rows = std::uint64_t{sequences} * (std::uint64_t{prefill} + tokens);
@@ -103,9 +104,9 @@ namespace detail {
 [[nodiscard]] constexpr std::uint64_t exp2_minus_q40(std::uint64_t x) noexcept {
   const std::uint64_t whole = x >> 30U;
   if (whole >= 40) return 1;
-  std::uint64_t factor = std::uint64_t{1} << 31U;        // 2^0
+  std::uint64_t factor = std::uint64_t{1} << 31U;  // 2^0
   std::uint64_t value = std::uint64_t{1} << 31U;
-  for (unsigned bit = 30; bit-- > 0;) {                  // factor becomes 2^-(1/2), 2^-(1/4), ...
+  for (unsigned bit = 30; bit-- > 0;) {  // factor becomes 2^-(1/2), 2^-(1/4), ...
     factor = bit == 29 ? integer_sqrt(std::uint64_t{1} << 61U) : integer_sqrt(factor << 31U);
     if (((x >> bit) & 1U) != 0) value = (value * factor) >> 31U;
   }
@@ -172,7 +173,8 @@ class synthetic_generator {
       auto& order = popular_[layer];
       order.resize(static_cast<std::size_t>(config_.experts));
       std::iota(order.begin(), order.end(), 0);
-      for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+      for (std::size_t i = order.size(); i > 1; --i)
+        std::swap(order[i - 1], order[random.below(i)]);
     }
   }
 
@@ -188,8 +190,8 @@ class synthetic_generator {
   }
 
   [[nodiscard]] bool taken(std::size_t begin, expert_id id) const {
-    return std::find(trace_.ids.begin() + static_cast<std::ptrdiff_t>(begin), trace_.ids.end(), id) !=
-           trace_.ids.end();
+    return std::find(trace_.ids.begin() + static_cast<std::ptrdiff_t>(begin), trace_.ids.end(),
+                     id) != trace_.ids.end();
   }
 
   /// By popularity, without repetition; after 64 repetitions the most popular one that is left.
@@ -200,7 +202,8 @@ class synthetic_generator {
       const auto id = order[static_cast<std::size_t>(at - table_.begin())];
       if (!taken(begin, id)) return id;
     }
-    return *std::find_if(order.begin(), order.end(), [&](expert_id id) { return !taken(begin, id); });
+    return *std::find_if(order.begin(), order.end(),
+                         [&](expert_id id) { return !taken(begin, id); });
   }
 
   /// Gate weights of one token in one layer: descending, their sum 1 up to rounding.
@@ -213,7 +216,8 @@ class synthetic_generator {
     }
     std::sort(draws_.begin(), draws_.end(), [](auto a, auto b) { return a > b; });
     for (const auto d : draws_)
-      trace_.weights.push_back(static_cast<float>(static_cast<double>(d) / static_cast<double>(total)));
+      trace_.weights.push_back(
+          static_cast<float>(static_cast<double>(d) / static_cast<double>(total)));
   }
 
   synthetic_config config_;

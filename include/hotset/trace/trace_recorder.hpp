@@ -179,7 +179,8 @@ class trace_recorder {
   void clear_rows(std::size_t tokens) noexcept {
     const auto clear = [&](auto& values, std::int32_t columns, auto value) {
       if (values.empty()) return;
-      const auto first = values.begin() + static_cast<std::ptrdiff_t>(layer_rows(rows_) * width(columns));
+      const auto first =
+          values.begin() + static_cast<std::ptrdiff_t>(layer_rows(rows_) * width(columns));
       std::fill_n(first, layer_rows(tokens) * width(columns), value);
     };
     clear(trace_.ids, trace_.top_k, no_expert);

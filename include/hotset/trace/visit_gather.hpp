@@ -36,9 +36,10 @@ class visit_gather {
     view.logits = collect(v, logits_, [this](std::size_t first, std::span<float> out) {
       for (std::size_t n = 0; n < out.size(); ++n) out[n] = trace_->logits[first + n];
     });
-    view.probabilities = collect(v, probabilities_, [this](std::size_t first, std::span<float> out) {
-      trace_->probabilities.convert(first, out);
-    });
+    view.probabilities =
+        collect(v, probabilities_, [this](std::size_t first, std::span<float> out) {
+          trace_->probabilities.convert(first, out);
+        });
     view.hidden = collect(v, hidden_, [this](std::size_t first, std::span<float> out) {
       trace_->hidden.convert(first, out);
     });
@@ -46,10 +47,9 @@ class visit_gather {
   }
   /// Recorded scores of the layers after visit i's: [tokens, D, E], empty if there are none.
   [[nodiscard]] std::span<const float> predictions(std::size_t i) noexcept {
-    return collect(sequence_->at(i), predictions_,
-                   [this](std::size_t first, std::span<float> out) {
-                     trace_->predictions.convert(first, out);
-                   });
+    return collect(sequence_->at(i), predictions_, [this](std::size_t first, std::span<float> out) {
+      trace_->predictions.convert(first, out);
+    });
   }
 
  private:

@@ -21,7 +21,7 @@ namespace hotset::inline v0 {
 /// One layer of one step: `count` routed ids from `offset` on, token-major in rank order.
 struct visit {
   std::uint64_t offset = 0;
-  std::uint32_t step = 0;       ///< renumbered: 0, 1, 2, ...
+  std::uint32_t step = 0;  ///< renumbered: 0, 1, 2, ...
   layer_id layer = 0;
   std::uint32_t count = 0;      ///< tokens * top_k, absent ids included
   std::uint32_t first_row = 0;  ///< of the trace; the visit's tokens are the rows from here on
@@ -30,7 +30,8 @@ struct visit {
 
 /// How a trace is cut into visits.
 struct visit_options {
-  bool per_access = false;       ///< each routed id is a visit of its own (only to compare with literature)
+  bool per_access =
+      false;  ///< each routed id is a visit of its own (only to compare with literature)
   std::uint32_t max_tokens = 0;  ///< a step of more tokens becomes several steps; 0: no limit
 };
 

@@ -34,9 +34,12 @@ class route_reader {
     std::string_view line;
     while (lines_.next(line)) {
       if (line.empty()) continue;
-      if (line.front() == '#') comment(line);
-      else if (line.starts_with("turn,")) continue;
-      else row(line);
+      if (line.front() == '#')
+        comment(line);
+      else if (line.starts_with("turn,"))
+        continue;
+      else
+        row(line);
     }
     refuse_a_broken_end();
     if (facts_.layer_bytes.empty()) facts_.layer_bytes = std::move(read_bytes_);
@@ -73,12 +76,16 @@ class route_reader {
     std::size_t count = 0;
     field_scanner scan(line, ',');
     while (const auto field = scan.next()) {
-      if (count == fields.size()) { ++count; break; }
+      if (count == fields.size()) {
+        ++count;
+        break;
+      }
       fields[count++] = *field;
     }
     if (count != 9 && count != 7)
-      lines_.refuse((count > 9 ? "more than 9" : std::to_string(count)) + " columns",
-                    "turn,phase,step,layer,slot,expert,weight with or without residency,expert_bytes");
+      lines_.refuse(
+          (count > 9 ? "more than 9" : std::to_string(count)) + " columns",
+          "turn,phase,step,layer,slot,expert,weight with or without residency,expert_bytes");
     constexpr std::uint64_t most = 0xffffffffU;
     trace_record r;
     r.sequence = number<std::uint64_t>(fields[0], "turn", 0, most);
@@ -92,13 +99,13 @@ class route_reader {
     r.expert = number<std::int32_t>(fields[5], "expert", 0,
                                     (facts_.experts > 0 ? facts_.experts : most_experts) - 1);
     const auto weight = parse_weight(trimmed(fields[6]));
-    if (!weight)
-      lines_.refuse("weight is '" + std::string(fields[6]) + "'", "a finite number");
+    if (!weight) lines_.refuse("weight is '" + std::string(fields[6]) + "'", "a finite number");
     r.weight = *weight;
     r.line = lines_.number();
     if (count == 9) {
       number<std::int32_t>(fields[7], "residency", 0, 2);
-      keep_bytes(r.layer, number<std::uint64_t>(fields[8], "expert_bytes", 0, std::uint64_t{1} << 50U));
+      keep_bytes(r.layer,
+                 number<std::uint64_t>(fields[8], "expert_bytes", 0, std::uint64_t{1} << 50U));
     }
     records_.push_back(r);
   }
@@ -107,8 +114,10 @@ class route_reader {
     if (bytes == 0) return;
     const auto at = std::find_if(read_bytes_.begin(), read_bytes_.end(),
                                  [&](const auto& known) { return known.first == layer; });
-    if (at == read_bytes_.end()) read_bytes_.emplace_back(layer, bytes);
-    else at->second = std::max(at->second, bytes);
+    if (at == read_bytes_.end())
+      read_bytes_.emplace_back(layer, bytes);
+    else
+      at->second = std::max(at->second, bytes);
   }
 
   /// Rows come in execution order, so the last one is the last rank of the last layer.
@@ -122,10 +131,10 @@ class route_reader {
     }
     const auto& last = records_.back();
     if (last.layer != layer || last.rank + 1 != ranks)
-      lines_.refuse("the file ends inside a token, at layer " + std::to_string(last.layer) +
-                        ", slot " + std::to_string(last.rank),
-                    "a last row of layer " + std::to_string(layer) + ", slot " +
-                        std::to_string(ranks - 1));
+      lines_.refuse(
+          "the file ends inside a token, at layer " + std::to_string(last.layer) + ", slot " +
+              std::to_string(last.rank),
+          "a last row of layer " + std::to_string(layer) + ", slot " + std::to_string(ranks - 1));
   }
 
   line_scanner lines_;

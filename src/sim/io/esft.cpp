@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <charconv>
+#include <cmath>
 #include <numeric>
-#include <utility>
 #include <string_view>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -45,7 +45,8 @@ std::optional<std::int32_t> layer_number(std::string_view name) {
 
 class esft_reader {
  public:
-  esft_reader(const std::vector<input_entry>& entries, std::string file, const esft_options& options)
+  esft_reader(const std::vector<input_entry>& entries, std::string file,
+              const esft_options& options)
       : file_(std::move(file)), options_(options), experts_(options.experts) {
     for (const auto& entry : entries)
       if (entry.name == "summary.json" && experts_ == 0) experts_ = listed_experts(entry);
@@ -67,7 +68,9 @@ class esft_reader {
   }
 
  private:
-  [[nodiscard]] std::string place(const layer_file& layer) const { return file_ + ": " + layer.name; }
+  [[nodiscard]] std::string place(const layer_file& layer) const {
+    return file_ + ": " + layer.name;
+  }
 
   [[nodiscard]] std::int32_t listed_experts(const input_entry& entry) const {
     const auto json = nlohmann::json::parse(entry.text, nullptr, false);
@@ -83,7 +86,8 @@ class esft_reader {
   void add_layer(std::int32_t number, const input_entry& entry) {
     for (const auto& known : layers_)
       if (known.number == number)
-        refuse_input(file_, "", entry.name + " and " + known.name + " are the same layer", "one file each");
+        refuse_input(file_, "", entry.name + " and " + known.name + " are the same layer",
+                     "one file each");
     layer_file layer{number, entry.name, {}};
     line_scanner lines(place(layer), entry.text);
     std::string_view line;
@@ -104,21 +108,24 @@ class esft_reader {
     while (const auto field = ids.next()) {
       const auto id = parse_number<expert_id>(*field);
       if (!id || *id < 0 || *id > most)
-        lines.refuse("expert " + std::to_string(out.ids.size()) + " is '" + std::string(*field) + "'",
-                     "0.." + std::to_string(most));
+        lines.refuse(
+            "expert " + std::to_string(out.ids.size()) + " is '" + std::string(*field) + "'",
+            "0.." + std::to_string(most));
       out.ids.push_back(*id);
     }
     field_scanner weights(text.substr(gap + 2), '\t');
     while (const auto field = weights.next()) {
       const auto weight = parse_weight(*field);
       if (!weight)
-        lines.refuse("weight " + std::to_string(out.weights.size()) + " is '" + std::string(*field) + "'",
-                     "a finite number");
+        lines.refuse(
+            "weight " + std::to_string(out.weights.size()) + " is '" + std::string(*field) + "'",
+            "a finite number");
       out.weights.push_back(*weight);
     }
     if (out.ids.size() != out.weights.size())
       lines.refuse(std::to_string(out.weights.size()) + " weights for " +
-                       std::to_string(out.ids.size()) + " experts", "one for each");
+                       std::to_string(out.ids.size()) + " experts",
+                   "one for each");
     return out;
   }
 
@@ -149,7 +156,8 @@ class esft_reader {
   [[nodiscard]] std::size_t infer_top_k() const {
     std::size_t common = 0;
     for (const auto& line : layers_.front().lines) common = std::gcd(common, line.ids.size());
-    for (std::size_t k = std::min<std::size_t>(common, static_cast<std::size_t>(most_ranks)); k > 1; --k)
+    for (std::size_t k = std::min<std::size_t>(common, static_cast<std::size_t>(most_ranks)); k > 1;
+         --k)
       if (common % k == 0 && divides_into_tokens(k)) return k;
     return 1;
   }
@@ -164,7 +172,8 @@ class esft_reader {
           double sum = 0;
           for (std::size_t i = begin; i < begin + k; ++i) {
             sum += static_cast<double>(line.weights[i]);
-            if (std::exchange(seen[static_cast<std::size_t>(line.ids[i])], token) == token) return false;
+            if (std::exchange(seen[static_cast<std::size_t>(line.ids[i])], token) == token)
+              return false;
           }
           if (sum > 1.01) return false;
         }
@@ -253,7 +262,8 @@ void require_writable(const esft_trace& esft) {
     refuse_input(trace.name, "", "cannot be written as ESFT: weights or experts are absent",
                  "a trace with weights, top_k experts in every layer of every token");
   if (!esft.file_position.empty() && esft.file_position.size() != trace.ids.size())
-    refuse_input(trace.name, "", "file_position has " + std::to_string(esft.file_position.size()) + " entries",
+    refuse_input(trace.name, "",
+                 "file_position has " + std::to_string(esft.file_position.size()) + " entries",
                  std::to_string(trace.ids.size()) + " or none");
   for (const auto position : esft.file_position)
     if (position >= trace.top_k)
@@ -318,10 +328,13 @@ void write_esft(const esft_trace& esft, const std::filesystem::path& folder) {
   require_writable(esft);
   std::error_code code;
   std::filesystem::create_directories(folder, code);
-  if (code) refuse_input(folder.string(), "", "cannot be made: " + code.message(), "a folder that can be written to");
+  if (code)
+    refuse_input(folder.string(), "", "cannot be made: " + code.message(),
+                 "a folder that can be written to");
   const auto names = layer_numbers(esft.trace);
   for (layer_id layer = 0; layer < esft.trace.layers; ++layer)
-    write_file(folder / (std::string(name_begin) + names[static_cast<std::size_t>(layer)] + std::string(name_end)),
+    write_file(folder / (std::string(name_begin) + names[static_cast<std::size_t>(layer)] +
+                         std::string(name_end)),
                layer_formatter(esft, layer).format());
 }
 
@@ -343,8 +356,10 @@ esft_scores score_esft(const routing_trace& trace) {
       }
     }
   const auto tokens = static_cast<double>(trace.tokens());
-  for (auto& row : scores.gate) for (auto& score : row) score /= tokens;
-  for (auto& row : scores.token) for (auto& score : row) score /= tokens * trace.top_k;
+  for (auto& row : scores.gate)
+    for (auto& score : row) score /= tokens;
+  for (auto& row : scores.token)
+    for (auto& score : row) score /= tokens * trace.top_k;
   return scores;
 }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/sim/io/input_files.hpp"
 
-#include <archive.h>
-#include <archive_entry.h>
-
 #include <algorithm>
 #include <array>
 #include <memory>
 #include <string_view>
+
+#include <archive.h>
+#include <archive_entry.h>
 
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/io/mapped_file.hpp"
@@ -27,8 +27,9 @@ bool is_tar(std::string_view bytes) noexcept {
 
 bool is_packed(std::string_view bytes) noexcept {
   using namespace std::string_view_literals;
-  return bytes.starts_with("\xFD\x37\x7A\x58\x5A\x00"sv) || bytes.starts_with("\x28\xB5\x2F\xFD"sv) ||
-         bytes.starts_with("\x1F\x8B"sv) || is_tar(bytes);
+  return bytes.starts_with("\xFD\x37\x7A\x58\x5A\x00"sv) ||
+         bytes.starts_with("\x28\xB5\x2F\xFD"sv) || bytes.starts_with("\x1F\x8B"sv) ||
+         is_tar(bytes);
 }
 
 /// An open archive, or a single compressed file seen as an archive of one.
@@ -106,7 +107,8 @@ std::string unpacked_name(const fs::path& path) {
 
 class collector {
  public:
-  collector(std::string file, const input_limits& limits) : file_(std::move(file)), limits_(limits) {}
+  collector(std::string file, const input_limits& limits)
+      : file_(std::move(file)), limits_(limits) {}
 
   void add_plain(const fs::path& path) {
     const mapped_file map(path);

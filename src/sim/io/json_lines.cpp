@@ -45,7 +45,9 @@ class json_reader {
   }
   dom::element need(const dom::object& object, const std::string& key) const {
     const auto value = find(object, key);
-    if (!value) lines_.refuse("has no '" + key + "'", "an object with " + fields_.layer + " and " + fields_.experts);
+    if (!value)
+      lines_.refuse("has no '" + key + "'",
+                    "an object with " + fields_.layer + " and " + fields_.experts);
     return *value;
   }
   std::int64_t number(const dom::element& value, const std::string& what, std::int64_t least,
@@ -86,7 +88,8 @@ class json_reader {
       lines_.refuse("is no object", "one JSON object a line");
     trace_record r;
     r.line = lines_.number();
-    r.layer = static_cast<std::int32_t>(number(need(object, fields_.layer), fields_.layer, 0, most_layers - 1));
+    r.layer = static_cast<std::int32_t>(
+        number(need(object, fields_.layer), fields_.layer, 0, most_layers - 1));
     r.kind = phase(find(object, fields_.phase));
     if (const auto s = find(object, fields_.sequence))
       r.sequence = static_cast<std::uint64_t>(number(*s, fields_.sequence, 0, most_number));
@@ -100,8 +103,8 @@ class json_reader {
     if (token) r.token = static_cast<std::uint64_t>(number(*token, fields_.token, 0, most_number));
     if (!step && token) r.step = r.token;
     if (!step && !token) r.step = first ? 0 : last_.step + (r.layer <= last_.layer ? 1U : 0U);
-    const bool follows = !first && r.sequence == last_.sequence && r.step == last_.step &&
-                         r.layer == last_.layer;
+    const bool follows =
+        !first && r.sequence == last_.sequence && r.step == last_.step && r.layer == last_.layer;
     if (!token) r.token = follows ? next_token_ : 0;
     last_ = r;
   }
@@ -140,7 +143,8 @@ class json_reader {
   void add_token(trace_record r, const dom::array& ids, const optional_element& weights) {
     std::vector<float> values;
     if (weights)
-      for (const dom::element item : array(*weights, fields_.weights)) values.push_back(weight(item));
+      for (const dom::element item : array(*weights, fields_.weights))
+        values.push_back(weight(item));
     std::size_t count = 0;
     for (const dom::element id : ids) {
       const auto most = (facts_.experts > 0 ? facts_.experts : most_experts) - 1;
@@ -152,8 +156,9 @@ class json_reader {
         lines_.refuse("a token has too many experts", "up to " + std::to_string(most_ranks));
     }
     if (weights && values.size() != count)
-      lines_.refuse(std::to_string(values.size()) + " weights for " + std::to_string(count) + " experts",
-                    "one for each");
+      lines_.refuse(
+          std::to_string(values.size()) + " weights for " + std::to_string(count) + " experts",
+          "one for each");
   }
 
   float weight(const dom::element& item) const {
@@ -177,22 +182,29 @@ class json_reader {
 
 json_field_map parse_field_map(std::string_view text) {
   json_field_map map;
-  const std::array<std::pair<std::string_view, std::string*>, 7> known = {{
-      {"layer", &map.layer}, {"experts", &map.experts}, {"weights", &map.weights},
-      {"step", &map.step}, {"token", &map.token}, {"phase", &map.phase}, {"sequence", &map.sequence}}};
+  const std::array<std::pair<std::string_view, std::string*>, 7> known = {
+      {{"layer", &map.layer},
+       {"experts", &map.experts},
+       {"weights", &map.weights},
+       {"step", &map.step},
+       {"token", &map.token},
+       {"phase", &map.phase},
+       {"sequence", &map.sequence}}};
   field_scanner scan(text, ',');
   while (const auto part = scan.next()) {
     if (text.empty()) break;
     const auto equals = part->find('=');
     bool found = false;
     for (const auto& [name, target] : known)
-      if (equals != std::string_view::npos && equals + 1 < part->size() && part->substr(0, equals) == name) {
+      if (equals != std::string_view::npos && equals + 1 < part->size() &&
+          part->substr(0, equals) == name) {
         *target = std::string(part->substr(equals + 1));
         found = true;
       }
     if (!found)
-      throw invalid_config("field map '" + printable(*part) +
-                           "', accepted: name=key, names layer experts weights step token phase sequence");
+      throw invalid_config(
+          "field map '" + printable(*part) +
+          "', accepted: name=key, names layer experts weights step token phase sequence");
   }
   return map;
 }
@@ -206,7 +218,8 @@ routing_trace read_json_lines(const std::filesystem::path& path, const json_fiel
                               std::int32_t experts) {
   const auto input = read_input(path);
   if (input.size() != 1)
-    refuse_input(path.string(), "", std::to_string(input.size()) + " files", "one file of JSON lines");
+    refuse_input(path.string(), "", std::to_string(input.size()) + " files",
+                 "one file of JSON lines");
   return parse_json_lines(input.front().text, path.string(), fields, experts);
 }
 

@@ -69,8 +69,8 @@ class layer_expert_reader {
     field_scanner scan(line, ',');
     trace_record r;
     r.layer = number(scan.next(), "layer", most_layers - 1);
-    r.expert = number(scan.next(), "expert",
-                      (options_.experts > 0 ? options_.experts : most_experts) - 1);
+    r.expert =
+        number(scan.next(), "expert", (options_.experts > 0 ? options_.experts : most_experts) - 1);
     if (columns_ == 3) {
       const auto field = scan.next();
       const auto weight = parse_weight(trimmed(*field));
@@ -135,8 +135,9 @@ class layer_expert_reader {
     std::int32_t layer = 0;
     for (const auto& r : runs_) layer = std::max(layer, records_[r.first].layer);
     if (records_.back().layer != layer)
-      lines_.refuse("the file ends inside a token, at layer " + std::to_string(records_.back().layer),
-                    "a last row of layer " + std::to_string(layer));
+      lines_.refuse(
+          "the file ends inside a token, at layer " + std::to_string(records_.back().layer),
+          "a last row of layer " + std::to_string(layer));
   }
 
   line_scanner lines_;

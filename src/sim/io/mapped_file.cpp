@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/sim/io/mapped_file.hpp"
 
+#include <cerrno>
+#include <system_error>
+
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <system_error>
 
 #include "hotset/sim/io/input_error.hpp"
 

@@ -42,7 +42,8 @@ class mooncake_reader {
       lines_.refuse("is no object", "one JSON object a line");
     constexpr auto most = std::numeric_limits<std::uint32_t>::max();
     trace_.timestamp.push_back(number(request, "timestamp", std::uint64_t{1} << 62U));
-    trace_.input_length.push_back(static_cast<std::uint32_t>(number(request, "input_length", most)));
+    trace_.input_length.push_back(
+        static_cast<std::uint32_t>(number(request, "input_length", most)));
     trace_.output_length.push_back(
         static_cast<std::uint32_t>(number(request, "output_length", most)));
     dom::array blocks;
@@ -79,7 +80,8 @@ kv_trace parse_mooncake(std::string_view text, const std::string& file) {
 kv_trace read_mooncake(const std::filesystem::path& path) {
   const auto input = read_input(path);
   if (input.size() != 1)
-    refuse_input(path.string(), "", std::to_string(input.size()) + " files", "one file of JSON lines");
+    refuse_input(path.string(), "", std::to_string(input.size()) + " files",
+                 "one file of JSON lines");
   return parse_mooncake(input.front().text, path.string());
 }
 

@@ -54,10 +54,14 @@ class native_reader {
     if (code != std::errc{} || rest != end || trace_.experts < 1 || trace_.experts > 65535)
       refuse("__metadata__", "experts is '" + text + "'", "1..65535");
     for (const auto& [key, value] : facts) {
-      if (key == "name") trace_.name = value;
-      else if (key == "model") trace_.model = value;
-      else if (key == "source") trace_.source = value;
-      else if (key != "format" && key != "experts") trace_.metadata.emplace_back(key, value);
+      if (key == "name")
+        trace_.name = value;
+      else if (key == "model")
+        trace_.model = value;
+      else if (key == "source")
+        trace_.source = value;
+      else if (key != "format" && key != "experts")
+        trace_.metadata.emplace_back(key, value);
     }
     if (trace_.name.empty()) trace_.name = file_->path().stem().string();
   }
@@ -117,7 +121,8 @@ class native_reader {
   }
 
   /// Extent `at` of a tensor that may be absent (0).
-  [[nodiscard]] std::uint64_t extent(std::string_view name, std::size_t rank, std::size_t at) const {
+  [[nodiscard]] std::uint64_t extent(std::string_view name, std::size_t rank,
+                                     std::size_t at) const {
     const auto* const found = file_->find(name);
     if (found == nullptr) return 0;
     const auto& shape = found->shape;

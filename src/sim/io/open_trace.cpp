@@ -33,7 +33,8 @@ constexpr std::array format_names = {
 };
 
 constexpr std::string_view known_formats =
-    "a native trace (safetensors), BigMoeOnEdge route CSV, ESFT folder or archive, layer,expert CSV, "
+    "a native trace (safetensors), BigMoeOnEdge route CSV, ESFT folder or archive, layer,expert "
+    "CSV, "
     "JSON lines with 'layer' and 'experts', Mooncake JSON lines, oracleGeneral";
 
 /// A small enough header that opens with a brace is a safetensors file and nothing else.
@@ -72,7 +73,7 @@ std::optional<trace_format> text_format(std::string_view text) {
   if (line.empty()) return std::nullopt;
   if (line.front() == '{')
     return line.find("\"hash_ids\"") != std::string_view::npos ? trace_format::mooncake
-                                                              : trace_format::json_lines;
+                                                               : trace_format::json_lines;
   if (line.starts_with("# route_trace") || line.starts_with("turn,phase,"))
     return trace_format::bigmoe;
   if (line.starts_with("layer,expert")) return trace_format::layer_expert;
@@ -143,8 +144,9 @@ trace_format recognise_trace(const std::filesystem::path& path) {
     refuse_input(path.string(), "byte 0", "the file is empty", known_formats);
   if (named_oracle(path)) return trace_format::oracle;
   if (looks_native(beginning.text)) return trace_format::native;
-  if (looks_like_oracle_general(beginning.text)) return trace_format::oracle;
   if (const auto format = text_format(beginning.text)) return *format;
+  const bool binary = beginning.text.find('\0') != std::string::npos;
+  if (binary && looks_like_oracle_general(beginning.text)) return trace_format::oracle;
   refuse_input(path.string(), "byte 0", "the format is not recognised", known_formats);
 }
 

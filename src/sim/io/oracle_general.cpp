@@ -128,8 +128,10 @@ void write_oracle_general(const routing_trace& trace, const std::filesystem::pat
     const auto& v = visits.at(i);
     const auto size = visits.shape().bytes_of(v.layer);
     if (size > std::numeric_limits<std::uint32_t>::max())
-      refuse_input(path.string(), "", "not written: an expert of layer " + std::to_string(v.layer) +
-                   " has " + std::to_string(size) + " bytes", "1..4294967295");
+      refuse_input(path.string(), "",
+                   "not written: an expert of layer " + std::to_string(v.layer) + " has " +
+                       std::to_string(size) + " bytes",
+                   "1..4294967295");
     const expert_key key{v.layer, visits[i].experts.front()};
     const auto record =
         pack({v.step, visits.shape().index(key), static_cast<std::uint32_t>(size), next[i]});

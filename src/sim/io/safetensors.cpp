@@ -22,12 +22,12 @@ struct dtype_fact {
   unsigned bits;
 };
 constexpr std::array dtypes = {
-    dtype_fact{"BOOL", 8},    dtype_fact{"U8", 8},       dtype_fact{"I8", 8},
-    dtype_fact{"F8_E5M2", 8}, dtype_fact{"F8_E4M3", 8},  dtype_fact{"F8_E8M0", 8},
-    dtype_fact{"F4", 4},      dtype_fact{"F6_E2M3", 6},  dtype_fact{"F6_E3M2", 6},
-    dtype_fact{"I16", 16},    dtype_fact{"U16", 16},     dtype_fact{"F16", 16},
-    dtype_fact{"BF16", 16},   dtype_fact{"I32", 32},     dtype_fact{"U32", 32},
-    dtype_fact{"F32", 32},    dtype_fact{"I64", 64},     dtype_fact{"U64", 64},
+    dtype_fact{"BOOL", 8},    dtype_fact{"U8", 8},      dtype_fact{"I8", 8},
+    dtype_fact{"F8_E5M2", 8}, dtype_fact{"F8_E4M3", 8}, dtype_fact{"F8_E8M0", 8},
+    dtype_fact{"F4", 4},      dtype_fact{"F6_E2M3", 6}, dtype_fact{"F6_E3M2", 6},
+    dtype_fact{"I16", 16},    dtype_fact{"U16", 16},    dtype_fact{"F16", 16},
+    dtype_fact{"BF16", 16},   dtype_fact{"I32", 32},    dtype_fact{"U32", 32},
+    dtype_fact{"F32", 32},    dtype_fact{"I64", 64},    dtype_fact{"U64", 64},
     dtype_fact{"F64", 64},    dtype_fact{"C64", 64},
 };
 
@@ -143,12 +143,9 @@ class header_reader : public nlohmann::json_sax<json> {
     switch (state_) {
       case state::before: return refuse("the header is " + what, "a JSON object");
       case state::names:
-        return refuse("its description is " + what,
-                      "an object with dtype, shape and data_offsets");
-      case state::metadata:
-        return refuse("the value of '" + key_ + "' is " + what, "strings only");
-      case state::numbers:
-        return refuse("'" + key_ + "' holds " + what, "integers of 0 or more");
+        return refuse("its description is " + what, "an object with dtype, shape and data_offsets");
+      case state::metadata: return refuse("the value of '" + key_ + "' is " + what, "strings only");
+      case state::numbers: return refuse("'" + key_ + "' holds " + what, "integers of 0 or more");
       default:
         return refuse("'" + key_ + "' is " + what,
                       "dtype (a string), shape and data_offsets (arrays of integers)");
@@ -227,7 +224,8 @@ header_text find_header(const std::string& file, std::span<const std::byte> byte
                  "8 or more: a safetensors file begins with the length of its header");
   const auto length = read_unaligned<std::uint64_t>(bytes, 0);
   if (length > bytes.size() - 8)
-    refuse_input(file, "byte 0", "header length " + std::to_string(length) + " passes the file's end",
+    refuse_input(file, "byte 0",
+                 "header length " + std::to_string(length) + " passes the file's end",
                  "2.." + std::to_string(bytes.size() - 8));
   if (length < 2)
     refuse_input(file, "byte 0", "header length " + std::to_string(length),

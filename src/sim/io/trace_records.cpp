@@ -32,9 +32,8 @@ void sort_and_check(std::vector<trace_record>& records, const record_facts& fact
            std::tuple_cat(order_of(b), std::tie(b.line));
   });
   const auto twice =
-      std::adjacent_find(records.begin(), records.end(), [](const auto& a, const auto& b) {
-        return order_of(a) == order_of(b);
-      });
+      std::adjacent_find(records.begin(), records.end(),
+                         [](const auto& a, const auto& b) { return order_of(a) == order_of(b); });
   if (twice != records.end())
     refuse_input(facts.file, line_of(*(twice + 1)),
                  "layer " + std::to_string(twice->layer) + ", rank " + std::to_string(twice->rank) +
@@ -77,7 +76,8 @@ std::vector<std::uint64_t> bytes_of(const std::vector<std::int32_t>& layers,
 void keep_layer_numbers(routing_trace& trace, const std::vector<std::int32_t>& layers) {
   if (layers.front() == 0 && layers.back() == static_cast<std::int32_t>(layers.size()) - 1) return;
   std::string text;
-  for (const auto layer : layers) text.append(text.empty() ? "" : ",").append(std::to_string(layer));
+  for (const auto layer : layers)
+    text.append(text.empty() ? "" : ",").append(std::to_string(layer));
   trace.metadata.emplace_back("layers", text);
 }
 

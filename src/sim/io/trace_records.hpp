@@ -11,9 +11,9 @@
 
 namespace hotset::inline v0::sim {
 
-inline constexpr std::int32_t most_ranks = 4096;         ///< accepted top_k of a text format
-inline constexpr std::int32_t most_layers = 65536;       ///< accepted layer numbers of a text format
-inline constexpr std::int32_t most_experts = 1 << 20;    ///< accepted expert ids of a text format
+inline constexpr std::int32_t most_ranks = 4096;       ///< accepted top_k of a text format
+inline constexpr std::int32_t most_layers = 65536;     ///< accepted layer numbers of a text format
+inline constexpr std::int32_t most_experts = 1 << 20;  ///< accepted expert ids of a text format
 
 /// One expert that one token was routed to in one layer. line: where it was read.
 struct trace_record {

@@ -18,14 +18,16 @@
 namespace hotset::inline v0::sim {
 
 struct esft_options {
-  std::int32_t top_k = 0;    ///< 0: the largest that divides every line into tokens of distinct experts whose weights sum to at most 1
+  std::int32_t top_k =
+      0;  ///< 0: the largest that divides every line into tokens of distinct experts whose weights sum to at most 1
   std::int32_t experts = 0;  ///< 0: as many as summary.json lists, else the highest id + 1
 };
 
 /// A trace (each token a decode step) and the order within each token in which the file had it.
 struct esft_trace {
   routing_trace trace;
-  std::vector<std::uint16_t> file_position;  ///< [T, L, K]: position in the file of the expert at each rank
+  std::vector<std::uint16_t>
+      file_position;  ///< [T, L, K]: position in the file of the expert at each rank
 };
 
 /// Scores by which ESFT selects experts, per layer and expert.
@@ -35,11 +37,12 @@ struct esft_scores {
 };
 
 /// Errors: trace_error naming file and line.
-[[nodiscard]] esft_trace read_esft(const std::filesystem::path& path, const esft_options& options = {});
+[[nodiscard]] esft_trace read_esft(const std::filesystem::path& path,
+                                   const esft_options& options = {});
 
 /// The same for files in memory; file is for messages.
-[[nodiscard]] esft_trace parse_esft(const std::vector<input_entry>& entries, const std::string& file,
-                                    const esft_options& options = {});
+[[nodiscard]] esft_trace parse_esft(const std::vector<input_entry>& entries,
+                                    const std::string& file, const esft_options& options = {});
 
 /// Text of one layer's file, weights in the fewest digits that read back the same.
 /// Pre: trace has weights and no absent ids (else trace_error).

@@ -31,8 +31,9 @@ enum class trace_format : std::uint8_t {
 
 /// How tokens are cut into steps, whatever the recording says.
 struct step_shape {
-  request_class kind = request_class::decode;  ///< decode: a token is a step; prefill: a sequence is
-  std::uint32_t chunk = 0;                     ///< prefill: tokens of a step; 0: the whole sequence
+  request_class kind =
+      request_class::decode;  ///< decode: a token is a step; prefill: a sequence is
+  std::uint32_t chunk = 0;    ///< prefill: tokens of a step; 0: the whole sequence
 };
 
 /// Reads "decode", "prefill" or "prefill:512". Errors: invalid_config.
@@ -43,11 +44,12 @@ void cut_steps(routing_trace& trace, const step_shape& shape);
 
 struct open_trace_options {
   trace_format format = trace_format::automatic;
-  std::optional<step_shape> as{};  ///< none: the recording's own steps; a token a step where it has none
-  json_field_map fields{};         ///< json_lines
-  std::int32_t top_k = 0;          ///< esft, layer_expert; 0: infer
-  std::int32_t experts = 0;        ///< esft, layer_expert, json_lines; 0: infer
-  std::uint64_t block_bytes = 1;   ///< mooncake: bytes of one block
+  std::optional<step_shape>
+      as{};                  ///< none: the recording's own steps; a token a step where it has none
+  json_field_map fields{};   ///< json_lines
+  std::int32_t top_k = 0;    ///< esft, layer_expert; 0: infer
+  std::int32_t experts = 0;  ///< esft, layer_expert, json_lines; 0: infer
+  std::uint64_t block_bytes = 1;  ///< mooncake: bytes of one block
 };
 
 /// Errors: trace_error if the content is of no known format.

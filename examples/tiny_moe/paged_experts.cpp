@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tiny_moe/paged_experts.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "hotset/admission/after_n_uses.hpp"
+#include "hotset/admission/always.hpp"
+#include "hotset/admission/budgeted.hpp"
+#include "hotset/core/expert_layout.hpp"
+#include "hotset/eviction/any_eviction_policy.hpp"
+#include "hotset/sim/errors.hpp"
+#include "hotset/sim/policy_spec.hpp"
+#include "tiny_moe/engine.hpp"
+
+namespace tiny_moe {
+namespace {
+
+std::vector<hotset::expert_layout> tensors_of(const model& weights) {
+  const auto bytes = weights.expert_bytes(0, 0);
+  return {{{{"gate_proj", bytes[0].size()},
+            {"up_proj", bytes[1].size()},
+            {"down_proj", bytes[2].size()}}}};
+}
+
+// Counts what is routed, and lets another provider serve it.
+class counting_experts final : public expert_provider {
+ public:
+  counting_experts(expert_provider& inner, std::vector<double>& counts)
+      : inner_(inner), counts_(counts) {}
+  void run(const visit_inputs& visit, visit_compute& compute) override {
+    const std::size_t first = static_cast<std::size_t>(visit.layer) * visit.experts;
+    for (const std::int32_t id : visit.ids) counts_[first + static_cast<std::size_t>(id)] += 1.0;
+    inner_.run(visit, compute);
+  }
+
+ private:
+  expert_provider& inner_;
+  std::vector<double>& counts_;
+};
+
+template <class Admission>
+std::unique_ptr<paged_provider> make(const model& weights, const paging_config& config,
+                                     hotset::any_eviction_policy::config eviction,
+                                     const hotset::sim::parameter_reader& read,
+                                     typename Admission::config admission) {
+  read.finish();
+  if (const auto bad = admission.validate()) throw hotset::sim::usage_error(bad->message);
+  using pager = hotset::pager<hotset::any_eviction_policy, Admission>;
+  return std::make_unique<paged_experts<pager>>(weights, config, std::move(eviction), admission);
+}
+
+}  // namespace
+
+hotset::geometry geometry_of(const model& weights, std::size_t max_tokens) {
+  const model_config& config = weights.config();
+  return {.layers = static_cast<std::int32_t>(config.layers),
+          .experts = static_cast<std::int32_t>(config.experts),
+          .top_k = static_cast<std::int32_t>(config.top_k),
+          .max_tokens_per_visit =
+              static_cast<std::int32_t>(max_tokens == 0 ? config.max_positions : max_tokens),
+          .expert_bytes = {config.expert_bytes()}};
+}
+
+hotset::pool_layout layout_of(const model& weights, const paging_config& config) {
+  const auto shape = geometry_of(weights, config.max_tokens);
+  return (config.scope == hotset::cache_scope::shared
+              ? hotset::pool_layout::shared(shape, config.slots)
+              : hotset::pool_layout::per_layer(shape, config.slots))
+      .value();
+}
+
+hotset::memory_expert_source source_of(const model& weights) {
+  const auto shape = geometry_of(weights);
+  auto source = hotset::memory_expert_source::create(shape, tensors_of(weights)).value();
+  for (std::size_t i = 0; i < shape.keys(); ++i) {
+    const auto key = shape.key(i);
+    const auto tensors = weights.expert_bytes(static_cast<std::size_t>(key.layer),
+                                              static_cast<std::size_t>(key.expert));
+    hotset::require_valid(source.add(key, tensors));
+  }
+  return source;
+}
+
+hotset::host_slot_bank bank_of(const model& weights, const hotset::pool_layout& layout) {
+  return hotset::host_slot_bank::create(layout, tensors_of(weights)).value();
+}
+
+std::unique_ptr<paged_provider> make_paged_experts(const model& weights,
+                                                   const paging_config& config,
+                                                   std::string_view eviction,
+                                                   std::string_view admission,
+                                                   const hotset::popularity::config& profile) {
+  auto chosen = hotset::sim::make_eviction(eviction, {.profile = profile});
+  const auto spec = hotset::sim::parse_policy(admission);
+  hotset::sim::parameter_reader read(spec);
+  if (spec.name == hotset::always::name) {
+    return make<hotset::always>(weights, config, std::move(chosen), read, {});
+  }
+  if (spec.name == hotset::after_n_uses::name) {
+    hotset::after_n_uses::config options;
+    options.uses = read.number("uses", options.uses);
+    options.after_eviction =
+        read.number("after_eviction", std::max(options.uses, options.after_eviction));
+    options.window = read.number("window", options.window);
+    return make<hotset::after_n_uses>(weights, config, std::move(chosen), read, options);
+  }
+  if (spec.name == hotset::budgeted::name) {
+    hotset::budgeted::config options;
+    options.fills_per_visit = read.number("fills_per_visit", options.fills_per_visit);
+    return make<hotset::budgeted>(weights, config, std::move(chosen), read, options);
+  }
+  throw hotset::sim::usage_error(fmt::format(
+      "unknown admission policy '{}', accepted: always, after_n_uses, budgeted", spec.name));
+}
+
+hotset::popularity::config count_routing(const model& weights, std::span<const std::string> texts) {
+  hotset::popularity::config profile;
+  profile.profile.assign(geometry_of(weights).keys(), 0.0);
+  resident_experts resident(weights);
+  counting_experts counting(resident, profile.profile);
+  engine decoder(weights, counting);
+  for (const std::string& text : texts) {
+    decoder.reset();
+    const std::vector<std::uint8_t> tokens(text.begin(), text.end());
+    decoder.forward(tokens);
+  }
+  profile.source = fmt::format("{} texts", texts.size());
+  return profile;
+}
+
+}  // namespace tiny_moe

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// A pager whose policies were chosen at run time, erased once per visit.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hotset/core/routing_view.hpp"
+#include "hotset/core/status.hpp"
+#include "hotset/paging/pager.hpp"
+
+namespace hotset::inline v0::sim {
+
+/// Is told what a pager decided; for decision logs and comparisons.
+class decision_sink {
+ public:
+  virtual ~decision_sink() = default;
+  /// One committed plan: a visit, or one group of it.
+  virtual void on_plan(const step_plan& plan) = 0;
+  /// Keys that a byte budget evicted after a visit.
+  virtual void on_trim(const visit_context& context, std::span<const expert_key> evicted) = 0;
+};
+
+/// What replay needs of a pager. Visits are carried out whole: every group planned and committed.
+class any_pager {
+ public:
+  any_pager() = default;
+  any_pager(const any_pager&) = delete;
+  any_pager& operator=(const any_pager&) = delete;
+  virtual ~any_pager() = default;
+
+  virtual status visit(const routing_view& view) = 0;
+  /// Then evicts until the visit's pool takes at most `bytes`, sparing what the visit used.
+  virtual status visit_within(const routing_view& view, std::uint64_t bytes) = 0;
+  [[nodiscard]] virtual const pager_stats& stats() const = 0;
+  [[nodiscard]] virtual std::uint64_t decision_hash() const = 0;
+  /// Facts that a reader of the result must know.
+  [[nodiscard]] virtual std::vector<std::string> notes() const = 0;
+
+  void watch(decision_sink* sink) noexcept { sink_ = sink; }
+
+ protected:
+  [[nodiscard]] decision_sink* sink() const noexcept { return sink_; }
+
+ private:
+  decision_sink* sink_ = nullptr;
+};
+
+/// Any pager of the library as an any_pager.
+template <class Pager>
+class pager_model final : public any_pager {
+ public:
+  explicit pager_model(Pager decisions) : pager_(std::move(decisions)), plan_(pager_.make_plan()) {}
+
+  status visit(const routing_view& view) override {
+    auto s = pager_.plan(view, plan_);
+    while (s == status::ok) {
+      s = pager_.commit(plan_);
+      if (sink() != nullptr) sink()->on_plan(plan_);
+      if (s != status::ok || !plan_.more()) return s;
+      s = pager_.plan_next(plan_);
+    }
+    return s;
+  }
+  status visit_within(const routing_view& view, std::uint64_t bytes) override {
+    if (const auto s = visit(view); s != status::ok) return s;
+    if (sink() != nullptr) return trim_aloud(bytes);
+    pager_.trim(plan_.context(), bytes, plan_.slots());
+    return status::ok;
+  }
+  [[nodiscard]] const pager_stats& stats() const override { return pager_.stats(); }
+  [[nodiscard]] std::uint64_t decision_hash() const override { return pager_.decision_hash(); }
+  [[nodiscard]] std::vector<std::string> notes() const override {
+    std::vector<std::string> out;
+    if (!pager_.is_exact()) out.emplace_back("visits are split by expert: sums change their order (not exact)");
+    return out;
+  }
+
+ private:
+  status trim_aloud(std::uint64_t bytes) {
+    std::vector<expert_key> before;
+    for (std::size_t s = 0; s < pager_.layout().slots(); ++s)
+      if (const auto& entry = pager_.slot(static_cast<slot_id>(s)); entry.state != slot_state::free)
+        before.push_back(entry.key);
+    pager_.trim(plan_.context(), bytes, plan_.slots());
+    std::erase_if(before, [this](expert_key key) { return pager_.locate(key) != no_slot; });
+    sink()->on_trim(plan_.context(), before);
+    return status::ok;
+  }
+
+  Pager pager_;
+  step_plan plan_;
+};
+
+}  // namespace hotset::inline v0::sim

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Results of a sweep as JSON (schema hotset.simulate/1), as CSV and as a table for people.
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "hotset/sim/sweep.hpp"
+
+namespace hotset::inline v0::sim {
+
+inline constexpr std::string_view simulate_schema = "hotset.simulate/1";
+
+/// {"schema", "trace": {...}, "results": [...]}: counters only, no ratios.
+[[nodiscard]] nlohmann::ordered_json to_json(const sweep_result& sweep);
+
+/// JSON text with a line for each replay: an object for one sweep, else an array of such objects.
+/// Bytes that are not UTF-8 become U+FFFD.
+[[nodiscard]] std::string to_json_text(std::span<const sweep_result> sweeps);
+
+/// A header and a line for each replay; the fields of JSON without per_layer, after the trace's name.
+[[nodiscard]] std::string to_csv(std::span<const sweep_result> sweeps);
+
+/// The trace in a line, a row for each replay, then the notes. Regret is fills / fills of belady - 1,
+/// against the belady row of the same admission, scope, replay and size; "-" where there is none.
+[[nodiscard]] std::string to_table(const sweep_result& sweep);
+
+}  // namespace hotset::inline v0::sim

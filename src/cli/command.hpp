@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What the subcommands of the hotset program share: their list, exit codes and checked option values.
+
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "hotset/sim/errors.hpp"
+#include "hotset/sim/io/input_error.hpp"
+
+namespace hotset::cli {
+
+enum exit_code : int { ok = 0, failure = 1, usage = 2, infeasible = 3, bad_input = 4 };
+
+/// A subcommand: its options, and what runs when it was named. Returns an exit code; errors are thrown.
+struct command {
+  CLI::App* app = nullptr;
+  std::function<int()> run;
+};
+
+command add_info(CLI::App& root);
+command add_simulate(CLI::App& root);
+command add_import(CLI::App& root);
+command add_export(CLI::App& root);
+command add_synth(CLI::App& root);
+command add_diff(CLI::App& root);
+command add_completion(CLI::App& root);
+
+/// What an option accepts, for help and completion.
+struct option_values {
+  std::string_view option;          ///< long name, or the name of a positional
+  std::vector<std::string> values;  ///< empty: file names
+  bool list = false;                ///< several, separated by commas
+};
+[[nodiscard]] std::vector<option_values> known_values();
+
+/// Errors: usage_error "<option>: '<text>'; accepted: <accepted>".
+[[noreturn]] inline void refuse_option(std::string_view option, std::string_view text,
+                                       std::string_view accepted) {
+  throw sim::usage_error(
+      sim::input_message(option, "", fmt::format("'{}'", sim::printable(text)), accepted));
+}
+
+/// Runs make and puts the option's name before what it has to say against its value.
+template <class Make>
+auto for_option(std::string_view option, Make&& make) {
+  try {
+    return make();
+  } catch (const std::invalid_argument& error) {  // usage_error, invalid_config
+    const std::string_view reason = error.what();
+    if (reason.starts_with(option)) throw sim::usage_error(error.what());
+    throw sim::usage_error(fmt::format("{}: {}", option, reason));
+  }
+}
+
+/// A number in [least, most] and nothing else. Errors: usage_error.
+template <class T>
+[[nodiscard]] T parse_number(std::string_view option, std::string_view text, T least, T most) {
+  T value{};
+  const char* const end = text.data() + text.size();
+  const auto [rest, code] = std::from_chars(text.data(), end, value);
+  if (code != std::errc{} || rest != end || !(value >= least && value <= most))
+    refuse_option(option, text, fmt::format("{}..{}", least, most));
+  return value;
+}
+
+/// An option that holds a number in [least, most].
+template <class T>
+CLI::Option* add_number(CLI::App& app, const std::string& name, T& value, T least, T most,
+                        const std::string& description) {
+  return app
+      .add_option_function<std::string>(
+          name,
+          [&value, name, least, most](const std::string& text) {
+            value = parse_number<T>(name, text, least, most);
+          },
+          description)
+      ->type_name("N")
+      ->default_str(fmt::format("{}", value));
+}
+
+/// An option that may be given several times, each with one value.
+inline CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<std::string>& values,
+                             const std::string& description) {
+  return app.add_option(name, values, description)->type_name("LIST")->allow_extra_args(false);
+}
+
+/// The entries of all comma-separated values of an option. Errors: usage_error for an empty entry.
+[[nodiscard]] inline std::vector<std::string> split_lists(std::string_view option,
+                                                          const std::vector<std::string>& values) {
+  std::vector<std::string> entries;
+  for (const std::string& value : values) {
+    for (std::size_t begin = 0; begin <= value.size();) {
+      const auto end = std::min(value.find(',', begin), value.size());
+      if (end == begin) refuse_option(option, value, "a comma-separated list without empty entries");
+      entries.push_back(value.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  }
+  return entries;
+}
+
+}  // namespace hotset::cli

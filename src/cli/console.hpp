@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Standard output that notices when it cannot be written, and a progress line for people.
+
+#include <cstddef>
+#include <filesystem>
+#include <mutex>
+#include <ostream>
+#include <streambuf>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hotset/sim/io/atomic_file.hpp"
+
+namespace hotset::cli {
+
+/// Thrown when the reader of standard output is gone; nothing is wrong then.
+struct closed_pipe {};
+
+/// A closed pipe becomes an error of write() instead of the end of the process.
+void ignore_closed_pipes();
+
+/// Errors: closed_pipe; std::runtime_error if standard output cannot be written.
+void print(std::string_view text);
+
+/// Writes a whole file, or standard output if path is empty. Errors: as print; std::runtime_error.
+void write_output(const std::filesystem::path& path, std::string_view text);
+
+/// Runs write and reports a refusal as a failure to write, not as bad input.
+template <class Write>
+void write_or_fail(Write&& write) {
+  try {
+    write();
+  } catch (const trace_error& error) {
+    throw std::runtime_error(error.what());
+  }
+}
+
+/// "hotset: <message>" on standard error, in one line whatever the message holds.
+void report_error(std::string_view message);
+
+/// One line on standard error that is rewritten in place; silent unless that is a terminal.
+///
+/// Threads: advance() may be called from any.
+class progress_line {
+ public:
+  explicit progress_line(std::string label);
+  ~progress_line();
+  progress_line(const progress_line&) = delete;
+  progress_line& operator=(const progress_line&) = delete;
+
+  void advance(std::size_t done, std::size_t total);
+
+ private:
+  std::string label_;
+  bool shown_ = false;
+  bool terminal_ = false;
+  std::size_t done_ = 0;
+  std::mutex mutex_;
+};
+
+/// A stream whose text goes to an atomic_file.
+class atomic_stream : private std::streambuf, public std::ostream {
+ public:
+  /// Errors: std::runtime_error if the folder cannot be written to.
+  explicit atomic_stream(const std::filesystem::path& path);
+  /// Puts the file in its place. Errors: std::runtime_error.
+  void commit();
+
+ private:
+  int_type overflow(int_type c) override;
+  int sync() override;
+
+  static sim::atomic_file open(const std::filesystem::path& path);
+
+  sim::atomic_file file_;
+  std::vector<char> buffer_;
+};
+
+}  // namespace hotset::cli

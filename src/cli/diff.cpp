@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// hotset diff: what changed between two results of hotset simulate.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.hpp"
+#include "cli/console.hpp"
+#include "hotset/sim/io/input_error.hpp"
+#include "hotset/sim/report.hpp"
+
+namespace hotset::cli {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+struct diff_options {
+  std::filesystem::path before;
+  std::filesystem::path after;
+  double tolerance = 0;
+};
+
+using counters = std::vector<std::pair<std::string, std::uint64_t>>;
+
+/// A replay, or the facts of a trace, under the text that names it.
+struct row {
+  std::string key;
+  counters values;
+};
+
+/// Reads one result file; everything that is refused names the file and the place.
+class result_reader {
+ public:
+  explicit result_reader(std::filesystem::path path) : path_(std::move(path)) {}
+
+  [[nodiscard]] std::vector<row> read() {
+    const json root = parse();
+    if (root.is_array()) {
+      for (std::size_t i = 0; i < root.size(); ++i) add_sweep(root[i], fmt::format("[{}]", i));
+    } else {
+      add_sweep(root, "");
+    }
+    return std::move(rows_);
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& place, const std::string& found,
+                           const std::string& accepted) const {
+    sim::refuse_input(path_.string(), place, found, accepted);
+  }
+
+  [[nodiscard]] json parse() const {
+    std::ifstream file(path_, std::ios::binary);
+    if (!file || std::filesystem::is_directory(path_))
+      refuse("", "cannot be read", "a file that hotset simulate --json wrote");
+    const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    try {
+      return json::parse(text);
+    } catch (const json::parse_error& error) {
+      refuse(fmt::format("byte {}", error.byte), "not JSON", "what hotset simulate --json wrote");
+    }
+  }
+
+  const json& member(const json& object, const char* name, const std::string& place) const {
+    if (!object.is_object()) refuse(place, "not an object", "an object");
+    const auto found = object.find(name);
+    if (found == object.end()) refuse(place, fmt::format("no \"{}\"", name), "an object with it");
+    return *found;
+  }
+
+  std::string text(const json& object, const char* name, const std::string& place) const {
+    const json& value = member(object, name, place);
+    if (!value.is_string()) refuse(place, fmt::format("\"{}\" is no text", name), "a string");
+    return sim::printable(value.get<std::string>());
+  }
+
+  void add_sweep(const json& sweep, const std::string& place) {
+    if (text(sweep, "schema", place) != sim::simulate_schema)
+      refuse(place, fmt::format("schema \"{}\"", text(sweep, "schema", place)),
+             fmt::format("\"{}\"", sim::simulate_schema));
+    const json& trace = member(sweep, "trace", place);
+    const auto name = text(trace, "name", place);
+    add_row(name, trace, {"name"}, place + "trace");
+    const json& results = member(sweep, "results", place);
+    if (!results.is_array()) refuse(place + "results", "not an array", "an array");
+    for (std::size_t i = 0; i < results.size(); ++i)
+      add_result(name, results[i], fmt::format("{}results[{}]", place, i));
+  }
+
+  void add_result(const std::string& trace, const json& result, const std::string& place) {
+    std::string key = trace + ":";
+    for (const char* name : {"eviction", "admission", "scope", "replay"})
+      key += ' ' + text(result, name, place);
+    const json& slots = member(result, "slots", place);
+    const json& budget = member(result, "budget_bytes", place);
+    key += fmt::format(" slots {}", count(slots, place + ".slots"));
+    if (!budget.is_null()) key += fmt::format(" budget {}", count(budget, place + ".budget_bytes"));
+    add_row(key, result,
+            {"eviction", "admission", "scope", "replay", "slots", "budget_bytes"}, place);
+  }
+
+  /// Rows of the same key are told apart by their order.
+  void add_row(const std::string& key, const json& object, const std::vector<std::string>& names,
+               const std::string& place) {
+    row out;
+    const auto nth = ++seen_[key];
+    out.key = nth == 1 ? key : fmt::format("{} (#{})", key, nth);
+    if (!object.is_object()) refuse(place, "not an object", "an object");
+    for (const auto& [name, value] : object.items())
+      if (std::find(names.begin(), names.end(), name) == names.end())
+        add_counters(out.values, name, value, place + '.' + name);
+    rows_.push_back(std::move(out));
+  }
+
+  std::uint64_t count(const json& value, const std::string& place) const {
+    if (!value.is_number_unsigned())
+      refuse(place, sim::printable(value.dump(-1, ' ', false, json::error_handler_t::replace), 40),
+             "a whole number of 0 or more");
+    return value.get<std::uint64_t>();
+  }
+
+  /// Numbers in objects and arrays get the path to them as their name.
+  void add_counters(counters& out, const std::string& name, const json& value,
+                    const std::string& place, int depth = 0) const {
+    if (depth > 8) refuse(place, "nested too deeply", "what hotset simulate --json wrote");
+    if (!value.is_structured()) {
+      out.emplace_back(sim::printable(name), count(value, place));
+      return;
+    }
+    for (const auto& [key, entry] : value.items())
+      add_counters(out, name + (value.is_array() ? '[' + key + ']' : '.' + key), entry,
+                   place + '.' + key, depth + 1);
+  }
+
+  std::filesystem::path path_;
+  std::vector<row> rows_;
+  std::map<std::string, std::size_t> seen_;
+};
+
+bool close(std::uint64_t a, std::uint64_t b, double tolerance) {
+  const auto apart = a > b ? a - b : b - a;
+  return apart == 0 ||
+         static_cast<double>(apart) <= tolerance * static_cast<double>(std::max(a, b));
+}
+
+std::optional<std::uint64_t> value_of(const counters& values, const std::string& name) {
+  const auto found = std::find_if(values.begin(), values.end(),
+                                  [&](const auto& entry) { return entry.first == name; });
+  if (found == values.end()) return std::nullopt;
+  return found->second;
+}
+
+std::string change(const std::string& name, std::optional<std::uint64_t> a,
+                   std::optional<std::uint64_t> b) {
+  const auto shown = [](std::optional<std::uint64_t> v) {
+    return v ? std::to_string(*v) : std::string("none");
+  };
+  std::string line = fmt::format("  {}: {} -> {}", name, shown(a), shown(b));
+  if (a && b) line += fmt::format(" ({}{})", *b > *a ? '+' : '-', *b > *a ? *b - *a : *a - *b);
+  return line + '\n';
+}
+
+std::string changes(const row& a, const row& b, double tolerance) {
+  std::string out;
+  for (const auto& [name, before] : a.values) {
+    const auto after = value_of(b.values, name);
+    if (!after || !close(before, *after, tolerance)) out += change(name, before, after);
+  }
+  for (const auto& [name, after] : b.values)
+    if (!value_of(a.values, name)) out += change(name, std::nullopt, after);
+  return out;
+}
+
+const row* find_row(const std::vector<row>& rows, const std::string& key) {
+  const auto found =
+      std::find_if(rows.begin(), rows.end(), [&](const row& r) { return r.key == key; });
+  return found == rows.end() ? nullptr : &*found;
+}
+
+struct tally {
+  std::size_t equal = 0, changed = 0, removed = 0, added = 0;
+};
+
+std::string compare(const std::vector<row>& a, const std::vector<row>& b, double tolerance,
+                    tally& count) {
+  std::string out;
+  for (const row& before : a) {
+    const row* after = find_row(b, before.key);
+    const auto changed = after != nullptr ? changes(before, *after, tolerance) : std::string();
+    if (after == nullptr) {
+      ++count.removed;
+      out += "- " + before.key + '\n';
+    } else if (!changed.empty()) {
+      ++count.changed;
+      out += "~ " + before.key + '\n' + changed;
+    } else {
+      ++count.equal;
+    }
+  }
+  for (const row& after : b) {
+    if (find_row(a, after.key) != nullptr) continue;
+    ++count.added;
+    out += "+ " + after.key + '\n';
+  }
+  return out;
+}
+
+int diff(const diff_options& options) {
+  const auto before = result_reader(options.before).read();
+  const auto after = result_reader(options.after).read();
+  tally count;
+  const auto lines = compare(before, after, options.tolerance, count);
+  print(fmt::format("{}{} rows equal, {} changed, {} removed, {} added\n", lines, count.equal,
+                    count.changed, count.removed, count.added));
+  return lines.empty() ? ok : failure;
+}
+
+}  // namespace
+
+command add_diff(CLI::App& root) {
+  auto* app = root.add_subcommand("diff", "Compare two results of simulate --json");
+  auto options = std::make_shared<diff_options>();
+  app->add_option("A", options->before, "result before")->required()->type_name("FILE");
+  app->add_option("B", options->after, "result after")->required()->type_name("FILE");
+  add_number(*app, "--tolerance", options->tolerance, 0.0, 1.0,
+             "accept counters that differ by this share of the larger one");
+  app->footer(R"(Rows are matched by trace, eviction, admission, scope, replay, slots and budget; so are the
+facts of each trace. Marks: ~ changed, - only in A, + only in B. Exit code 0: equal; 1: different.
+Examples:
+  hotset diff before.json after.json
+  hotset diff before.json after.json --tolerance 0.01)");
+  return {app, [options] { return diff(*options); }};
+}
+
+}  // namespace hotset::cli

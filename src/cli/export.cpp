@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// hotset export: any known format to one that other tools read.
+#include <array>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "cli/command.hpp"
+#include "cli/console.hpp"
+#include "cli/trace_input.hpp"
+#include "hotset/sim/io/esft.hpp"
+#include "hotset/sim/io/oracle_general.hpp"
+#include "hotset/trace/native_trace_writer.hpp"
+
+namespace hotset::cli {
+namespace {
+
+struct export_options {
+  std::filesystem::path in;
+  std::filesystem::path out;
+  std::string to;
+  trace_options reading;
+};
+
+void to_native(const opened_trace& opened, const std::filesystem::path& out) {
+  if (const auto bad = write_native_trace(opened.trace, out.string()))
+    throw trace_error(bad->message);
+}
+
+void to_oracle_general(const opened_trace& opened, const std::filesystem::path& out) {
+  sim::write_oracle_general(opened.trace, out);
+}
+
+/// What came from ESFT keeps the order that it had within each token.
+void to_esft(const opened_trace& opened, const std::filesystem::path& out) {
+  if (opened.format == sim::trace_format::esft)
+    return sim::write_esft(sim::read_esft(opened.path, {opened.trace.top_k, opened.trace.experts}),
+                           out);
+  sim::write_esft({opened.trace, {}}, out);
+}
+
+struct exporter {
+  std::string_view name;
+  void (*write)(const opened_trace&, const std::filesystem::path&);
+};
+constexpr std::array exporters = {
+    exporter{"native", to_native},
+    exporter{"esft", to_esft},
+    exporter{"oracle-general", to_oracle_general},
+};
+
+const exporter& find_exporter(std::string_view name) {
+  std::string all;
+  for (const auto& known : exporters) {
+    if (known.name == name) return known;
+    all.append(all.empty() ? "" : ", ").append(known.name);
+  }
+  refuse_option("--to", name, all);
+}
+
+int export_trace(const export_options& options) {
+  const auto& chosen = find_exporter(options.to);
+  const auto opened = open_input(options.in, checked(options.reading));
+  write_or_fail([&] { chosen.write(opened, options.out); });
+  return ok;
+}
+
+}  // namespace
+
+command add_export(CLI::App& root) {
+  auto* app = root.add_subcommand("export", "Write a trace in a format that other tools read");
+  auto options = std::make_shared<export_options>();
+  app->add_option("IN", options->in, "trace of any known format")->required()->type_name("FILE");
+  app->add_option("OUT", options->out, "file to write; a folder for esft")
+      ->required()
+      ->type_name("FILE");
+  app->add_option("--to", options->to,
+                  "native (safetensors), esft (a folder of expert_weights_<layer>.txt) or "
+                  "oracle-general (libCacheSim)")
+      ->required()
+      ->type_name("NAME");
+  add_trace_options(*app, options->reading);
+  app->footer(R"(Examples:
+  hotset export routes.trace routes.oracleGeneral --to oracle-general
+  hotset export routes.trace weights/ --to esft)");
+  return {app, [options] { return export_trace(*options); }};
+}
+
+}  // namespace hotset::cli

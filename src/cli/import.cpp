@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// hotset import: any known format to a native trace.
+#include <filesystem>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "cli/command.hpp"
+#include "cli/console.hpp"
+#include "cli/trace_input.hpp"
+#include "hotset/trace/native_trace_writer.hpp"
+
+namespace hotset::cli {
+namespace {
+
+struct import_options {
+  std::filesystem::path in;
+  std::filesystem::path out;
+  std::string name;
+  trace_options reading;
+};
+
+int import_trace(const import_options& options) {
+  auto opened = open_input(options.in, checked(options.reading));
+  if (!options.name.empty()) opened.trace.name = options.name;
+  if (const auto bad = write_native_trace(opened.trace, options.out.string()))
+    throw std::runtime_error(bad->message);
+  print(fmt::format("{}: {} tokens, {} layers, {} experts, top-{}\n", options.out.string(),
+                    opened.trace.tokens(), opened.trace.layers, opened.trace.experts,
+                    opened.trace.top_k));
+  return ok;
+}
+
+}  // namespace
+
+command add_import(CLI::App& root) {
+  auto* app = root.add_subcommand("import", "Turn a trace of any known format into a native one");
+  auto options = std::make_shared<import_options>();
+  app->add_option("IN", options->in, "trace of any known format")->required()->type_name("FILE");
+  app->add_option("OUT", options->out, "native trace to write (safetensors)")
+      ->required()
+      ->type_name("FILE");
+  app->add_option("--name", options->name, "what reports call the trace")->type_name("TEXT");
+  add_trace_options(*app, options->reading);
+  app->footer(R"(Examples:
+  hotset import gemma.route.csv gemma.trace
+  hotset import esft-law.tar.xz law.trace --as prefill:512 --name law
+  hotset import dump.jsonl dump.trace --format jsonl --field layer=l,experts=ids)");
+  return {app, [options] { return import_trace(*options); }};
+}
+
+}  // namespace hotset::cli

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// hotset synth: a trace made from a seed.
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "cli/command.hpp"
+#include "cli/console.hpp"
+#include "hotset/core/units.hpp"
+#include "hotset/trace/native_trace_writer.hpp"
+#include "hotset/trace/synthetic.hpp"
+
+namespace hotset::cli {
+namespace {
+
+struct synth_options {
+  std::filesystem::path out;
+  synthetic_config config;
+  std::string expert_bytes = "1MiB";
+  std::string name;
+  bool no_weights = false;
+};
+
+int synthesise(const synth_options& options) {
+  auto config = options.config;
+  const auto bytes = parse_bytes(options.expert_bytes);
+  if (!bytes || *bytes == 0)
+    refuse_option("--expert-bytes", options.expert_bytes, byte_size_syntax);
+  config.expert_bytes = *bytes;
+  config.weights = !options.no_weights;
+  auto trace = synthetic_trace(config).value();
+  if (!options.name.empty()) trace.name = options.name;
+  if (const auto bad = write_native_trace(trace, options.out.string()))
+    throw std::runtime_error(bad->message);
+  print(fmt::format("{}: {} tokens, {} layers, {} experts, top-{}\n", options.out.string(),
+                    trace.tokens(), trace.layers, trace.experts, trace.top_k));
+  return ok;
+}
+
+void add_shape(CLI::App& app, synthetic_config& config) {
+  constexpr auto most = std::numeric_limits<std::int32_t>::max();
+  constexpr auto many = std::numeric_limits<std::uint32_t>::max();
+  add_number(app, "--layers", config.layers, 1, most, "MoE layers");
+  add_number(app, "--experts", config.experts, 1, 65535, "experts of a layer");
+  add_number(app, "--top-k", config.top_k, 1, most, "experts of a token");
+  add_number(app, "--sequences", config.sequences, 1U, many, "sequences, one after the other");
+  add_number(app, "--tokens", config.tokens, 0U, many, "decoded tokens of each sequence");
+  add_number(app, "--prefill", config.prefill, 0U, many,
+             "prompt tokens of each sequence, which are one step");
+}
+
+void add_behaviour(CLI::App& app, synthetic_config& config) {
+  constexpr auto many = std::numeric_limits<std::uint32_t>::max();
+  add_number(app, "--zipf", config.zipf, 0.0, 8.0,
+             "the r-th most popular expert has popularity 1 / r^N; 0 is uniform");
+  add_number(app, "--stickiness", config.stickiness, 0.0, 1.0,
+             "chance that a rank repeats the previous token's expert");
+  add_number(app, "--phase-every", config.phase_length, 0U, many,
+             "tokens after which other experts become popular; 0: never");
+  add_number(app, "--seed", config.seed, std::uint64_t{0},
+             std::numeric_limits<std::uint64_t>::max(), "the same seed gives the same trace anywhere");
+}
+
+}  // namespace
+
+command add_synth(CLI::App& root) {
+  auto* app = root.add_subcommand("synth", "Make a trace from a seed");
+  auto options = std::make_shared<synth_options>();
+  app->add_option("OUT", options->out, "native trace to write (safetensors)")
+      ->required()
+      ->type_name("FILE");
+  add_shape(*app, options->config);
+  add_behaviour(*app, options->config);
+  app->add_option("--expert-bytes", options->expert_bytes, "bytes of an expert")
+      ->type_name("SIZE")
+      ->capture_default_str();
+  app->add_option("--name", options->name, "what reports call the trace")->type_name("TEXT");
+  app->add_flag("--no-weights", options->no_weights, "leave the gate weights out");
+  app->footer(R"(Examples:
+  hotset synth demo.trace --layers 16 --experts 64 --top-k 6 --tokens 2000
+  hotset synth drift.trace --zipf 1.2 --stickiness 0.3 --phase-every 500 --prefill 256 --seed 7)");
+  return {app, [options] { return synthesise(*options); }};
+}
+
+}  // namespace hotset::cli

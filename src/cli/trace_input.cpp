@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/trace_input.hpp"
+
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "cli/command.hpp"
+#include "hotset/core/units.hpp"
+#include "hotset/sim/io/input_error.hpp"
+
+namespace hotset::cli {
+namespace {
+
+std::uint64_t parse_size(std::string_view option, std::string_view text) {
+  const auto bytes = parse_bytes(text);
+  if (!bytes || *bytes == 0) refuse_option(option, text, byte_size_syntax);
+  return *bytes;
+}
+
+std::string joined(const std::vector<std::string>& fields) {
+  std::string all;
+  for (const auto& field : fields) all.append(all.empty() ? "" : ",").append(field);
+  return all;
+}
+
+}  // namespace
+
+void add_trace_options(CLI::App& app, trace_options& options) {
+  const std::string group = "Reading traces";
+  app.add_option("--format", options.format,
+                 "auto (by content), native, bigmoe, esft, layer-expert, jsonl, oracle, mooncake")
+      ->type_name("NAME")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--as", options.as,
+                 "cut the tokens into steps anew: decode (a token a step), prefill (a sequence a "
+                 "step) or prefill:<tokens>")
+      ->type_name("SHAPE")
+      ->group(group);
+  add_list(app, "--field", options.fields,
+           "jsonl: names of the fields, such as layer=l,experts=ids")
+      ->group(group);
+  constexpr auto most = std::numeric_limits<std::int32_t>::max();
+  add_number(app, "--top-k", options.top_k, 0, most, "esft, layer-expert: experts of a token; 0: infer")
+      ->group(group);
+  add_number(app, "--experts", options.experts, 0, most,
+             "esft, layer-expert, jsonl: experts of a layer; 0: infer")
+      ->group(group);
+  app.add_option("--block-bytes", options.block_bytes, "mooncake: bytes of a block")
+      ->type_name("SIZE")
+      ->capture_default_str()
+      ->group(group);
+}
+
+sim::open_trace_options checked(const trace_options& options) {
+  sim::open_trace_options out;
+  out.format = for_option("--format", [&] { return sim::parse_trace_format(options.format); });
+  if (!options.as.empty())
+    out.as = for_option("--as", [&] { return sim::parse_step_shape(options.as); });
+  if (!options.fields.empty())
+    out.fields = for_option("--field", [&] { return sim::parse_field_map(joined(options.fields)); });
+  out.top_k = options.top_k;
+  out.experts = options.experts;
+  out.block_bytes = parse_size("--block-bytes", options.block_bytes);
+  return out;
+}
+
+std::string with_path(const std::filesystem::path& path, const std::string& message) {
+  const auto file = sim::printable(path.string(), 4096);
+  if (message.find(file) != std::string::npos) return message;
+  return fmt::format("{}: {}", file, message);
+}
+
+opened_trace open_input(const std::filesystem::path& path, const sim::open_trace_options& options) {
+  opened_trace opened;
+  opened.path = path;
+  auto chosen = options;
+  try {
+    if (chosen.format == sim::trace_format::automatic) chosen.format = sim::recognise_trace(path);
+    opened.format = chosen.format;
+    opened.trace = sim::open_trace(path, chosen);
+    if (const auto bad = opened.trace.validate()) throw trace_error(bad->message);
+  } catch (const trace_error& error) {
+    throw trace_error(with_path(path, error.what()));
+  } catch (const invalid_config& error) {  // numbers of a file that no model can have
+    throw trace_error(with_path(path, error.what()));
+  }
+  if (opened.trace.name.empty()) opened.trace.name = path.stem().string();
+  return opened;
+}
+
+}  // namespace hotset::cli

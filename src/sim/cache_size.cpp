@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/sim/cache_size.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+
+#include "hotset/core/units.hpp"
+
+namespace hotset::inline v0::sim {
+
+size_request size_request::parse_slots(std::string_view text) {
+  size_request out;
+  out.text = text;
+  const auto refuse = [&] {
+    throw usage_error(fmt::format("slots '{}', accepted: a whole number from 1, or a percentage such as 12.5%", text));
+  };
+  if (text.ends_with('%')) {
+    const auto digits = text.substr(0, text.size() - 1);
+    const auto* const end = digits.data() + digits.size();
+    const auto [rest, code] = std::from_chars(digits.data(), end, out.value, std::chars_format::fixed);
+    if (code != std::errc{} || rest != end || !(out.value > 0) || out.value > 100) refuse();
+    out.what = unit::percent;
+    return out;
+  }
+  const auto* const end = text.data() + text.size();
+  const auto [rest, code] = std::from_chars(text.data(), end, out.count);
+  if (code != std::errc{} || rest != end || out.count == 0 || out.count > (1ULL << 31U)) refuse();
+  return out;
+}
+
+size_request size_request::parse_budget(std::string_view text) {
+  const auto bytes = parse_bytes(text);
+  if (!bytes || *bytes == 0) throw usage_error(fmt::format("budget '{}', accepted: {}", text, byte_size_syntax));
+  return {unit::bytes, 0, *bytes, std::string(text)};
+}
+
+cache_scope parse_scope(std::string_view name) {
+  if (name == "shared") return cache_scope::shared;
+  if (name == "per-layer") return cache_scope::per_layer;
+  throw usage_error(fmt::format("scope '{}', accepted: shared, per-layer", name));
+}
+std::string_view name_of(cache_scope scope) noexcept {
+  return scope == cache_scope::shared ? "shared" : "per-layer";
+}
+
+namespace {
+
+std::int64_t percent_of(double percent, std::size_t experts) {
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::floor(percent / 100 * static_cast<double>(experts) + 0.5)));
+}
+
+/// Keys and bytes of each size class.
+struct class_sum {
+  std::size_t keys = 0;
+  std::uint64_t bytes_each = 0;
+};
+std::vector<class_sum> sum_classes(const geometry& shape) {
+  const auto classes = shape.size_classes();
+  std::vector<class_sum> sums(static_cast<std::size_t>(*std::ranges::max_element(classes)) + 1);
+  for (layer_id l = 0; l < shape.layers; ++l) {
+    auto& sum = sums[static_cast<std::size_t>(classes[static_cast<std::size_t>(l)])];
+    sum.keys += static_cast<std::size_t>(shape.experts);
+    sum.bytes_each = shape.bytes_of(l);
+  }
+  return sums;
+}
+
+std::uint64_t largest_expert(const geometry& shape) {
+  std::uint64_t most = 0;
+  for (layer_id l = 0; l < shape.layers; ++l) most = std::max(most, shape.bytes_of(l));
+  return most;
+}
+
+std::uint64_t all_bytes(const geometry& shape) {
+  std::uint64_t total = 0;
+  for (layer_id l = 0; l < shape.layers; ++l) total += shape.bytes_of(l) * static_cast<std::uint64_t>(shape.experts);
+  return total;
+}
+
+pool_layout accept(result<pool_layout> made, const geometry& shape, const size_request& size, std::string_view smallest) {
+  if (made) return *std::move(made);
+  throw infeasible_error(fmt::format("size {}: fewer slots than one token needs (top-{}), accepted: {} or more",
+                                     size.text, shape.top_k, smallest));
+}
+
+std::int64_t slots_for(const size_request& size, std::size_t experts, std::uint64_t bytes, std::uint64_t bytes_each) {
+  switch (size.what) {
+    case size_request::unit::slots: return static_cast<std::int64_t>(size.count);
+    case size_request::unit::percent: return percent_of(size.value, experts);
+    case size_request::unit::bytes: break;
+  }
+  return static_cast<std::int64_t>(bytes / bytes_each);
+}
+
+void need_bytes(const geometry& shape, const size_request& size) {
+  if (size.what == size_request::unit::bytes && shape.expert_bytes.empty())
+    throw usage_error("a byte budget needs the bytes of an expert, and the trace has none; give sizes in slots");
+}
+
+pool_layout per_layer_slots(const geometry& shape, const size_request& size) {
+  std::vector<std::int64_t> quotas;
+  const auto share = size.count / static_cast<std::uint64_t>(shape.layers);
+  for (layer_id l = 0; l < shape.layers; ++l)
+    quotas.push_back(slots_for(size, static_cast<std::size_t>(shape.experts), share, shape.bytes_of(l)));
+  const auto smallest = size.what == size_request::unit::bytes
+                            ? fmt::format("{} bytes", largest_expert(shape) * static_cast<std::uint64_t>(shape.top_k) *
+                                                          static_cast<std::uint64_t>(shape.layers))
+                            : fmt::format("{} slots in every layer", shape.top_k);
+  return accept(pool_layout::per_layer(shape, quotas), shape, size, smallest);
+}
+
+pool_layout shared_slots(const geometry& shape, const size_request& size, bool size_classes) {
+  const auto k = static_cast<std::uint64_t>(shape.top_k);
+  if (!size_classes) {
+    // An engine's slot holds the largest expert; so many slots are sure to fit.
+    const auto slots = slots_for(size, shape.keys(), size.count, largest_expert(shape));
+    const auto smallest = size.what == size_request::unit::bytes ? fmt::format("{} bytes", k * largest_expert(shape))
+                                                                 : fmt::format("{} slots", k);
+    return accept(pool_layout::shared(shape, slots), shape, size, smallest);
+  }
+  const auto sums = sum_classes(shape);
+  std::vector<std::int64_t> slots;
+  for (const auto& sum : sums) {
+    // Each class gets the share that its keys (or bytes) have in the model.
+    const auto share = static_cast<long double>(sum.keys) / static_cast<long double>(shape.keys());
+    const auto byte_share = static_cast<long double>(sum.bytes_each) * static_cast<long double>(sum.keys) /
+                            static_cast<long double>(all_bytes(shape));
+    const auto bytes = static_cast<std::uint64_t>(static_cast<long double>(size.count) * byte_share);
+    slots.push_back(size.what == size_request::unit::slots
+                        ? static_cast<std::int64_t>(static_cast<long double>(size.count) * share)
+                        : slots_for(size, sum.keys, bytes, sum.bytes_each));
+  }
+  return accept(pool_layout::shared_by_size_class(shape, slots), shape, size,
+                fmt::format("a size that gives each of the {} size classes {} slots", sums.size(), k));
+}
+
+cache_size deferred_size(const geometry& shape, cache_scope scope, const size_request& size) {
+  if (scope == cache_scope::shared) {
+    const auto bytes = size.what == size_request::unit::bytes
+                           ? size.count
+                           : static_cast<std::uint64_t>(slots_for(size, shape.keys(), 0, 1)) * largest_expert(shape);
+    return {pool_layout::shared(shape, static_cast<std::int64_t>(shape.keys())).value(), {bytes}};
+  }
+  std::vector<std::uint64_t> bytes;
+  for (layer_id l = 0; l < shape.layers; ++l)
+    bytes.push_back(size.what == size_request::unit::bytes
+                        ? size.count / static_cast<std::uint64_t>(shape.layers)
+                        : static_cast<std::uint64_t>(slots_for(size, static_cast<std::size_t>(shape.experts), 0, 1)) *
+                              shape.bytes_of(l));
+  return {pool_layout::per_layer(shape, shape.experts).value(), std::move(bytes)};
+}
+
+}  // namespace
+
+cache_size make_cache_size(const geometry& shape, cache_scope scope, const size_request& size, replay_mode mode,
+                           bool size_classes) {
+  need_bytes(shape, size);
+  if (mode == replay_mode::deferred) return deferred_size(shape, scope, size);
+  if (scope == cache_scope::per_layer) return {per_layer_slots(shape, size), {}};
+  return {shared_slots(shape, size, size_classes), {}};
+}
+
+}  // namespace hotset::inline v0::sim

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/sim/registry.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "hotset/admission/after_n_uses.hpp"
+#include "hotset/admission/always.hpp"
+#include "hotset/admission/budgeted.hpp"
+#include "hotset/eviction/belady.hpp"
+#include "hotset/eviction/fifo.hpp"
+#include "hotset/eviction/furthest_layer.hpp"
+#include "hotset/eviction/gate_score.hpp"
+#include "hotset/eviction/least_stale.hpp"
+#include "hotset/eviction/lfru.hpp"
+#include "hotset/eviction/lfu.hpp"
+#include "hotset/eviction/lru.hpp"
+#include "hotset/eviction/protect_decode.hpp"
+#include "hotset/eviction/protect_hot.hpp"
+#include "hotset/sim/belady_bypass.hpp"
+#include "hotset/sim/errors.hpp"
+
+namespace hotset::inline v0::sim {
+
+namespace {
+
+constexpr std::string_view bypass_name = "belady_bypass";
+
+std::string join(const std::vector<std::string>& names) {
+  std::string out;
+  for (const auto& name : names) {
+    if (!out.empty()) out += ", ";
+    out += name;
+  }
+  return out;
+}
+
+std::string_view without_prefix(std::string_view name, std::string_view folder) {
+  return name.starts_with(folder) ? name.substr(folder.size()) : name;
+}
+
+template <class Config>
+Config checked(Config config) {
+  if (const auto bad = config.validate()) throw usage_error(bad->message);
+  return config;
+}
+
+template <class P>
+struct policy_tag {
+  using type = P;
+};
+
+/// Calls use(policy_tag<P>{}, config) for the policy that the spec names.
+template <class Use>
+auto with_eviction(const policy_spec& spec, const policy_knowledge& knowledge, Use use) {
+  const auto name = without_prefix(spec.name, "eviction.");
+  parameter_reader read(spec);
+  const auto finish = [&]<class P>(policy_tag<P> tag, typename P::config config) {
+    read.finish();
+    return use(tag, checked(std::move(config)));
+  };
+  if (name == lru::name) return finish(policy_tag<lru>{}, {});
+  if (name == fifo::name) return finish(policy_tag<fifo>{}, {});
+  if (name == furthest_layer::name) return finish(policy_tag<furthest_layer>{}, {});
+  if (name == lfu::name)
+    return finish(policy_tag<lfu>{}, {static_cast<lfu_history>(read.choice("history", {"whole", "resident"}, 0)),
+                                      read.number("ageing_period", 0)});
+  if (name == lfru::name) return finish(policy_tag<lfru>{}, {read.real("decay", lfru::config{}.decay)});
+  if (name == gate_score::name)
+    return finish(policy_tag<gate_score>{},
+                  {static_cast<gate_accumulate>(read.choice("accumulate", {"sum", "ema"}, 0)),
+                   read.real("decay", gate_score::config{}.decay)});
+  if (name == least_stale::name)
+    return finish(policy_tag<least_stale>{},
+                  {static_cast<stale_order>(read.choice("order", {"layer", "last_access"}, 0))});
+  if (name == popularity::name) {
+    (void)read.text("profile", "trace");
+    (void)read.number("first", 0);
+    return finish(policy_tag<popularity>{}, knowledge.profile);
+  }
+  if (name == belady::name) return finish(policy_tag<belady>{}, {knowledge.future});
+  throw usage_error(fmt::format("unknown eviction policy '{}', accepted: {}; decorated by: {}", spec.name,
+                                join(eviction_names()), join(eviction_decorator_names())));
+}
+
+template <class Use>
+auto with_admission(std::string_view text, Use use) {
+  const auto spec = parse_policy(text);
+  const auto name = without_prefix(spec.name, "admission.");
+  parameter_reader read(spec);
+  const auto finish = [&]<class A>(policy_tag<A> tag, typename A::config config) {
+    read.finish();
+    return use(tag, checked(std::move(config)));
+  };
+  if (name == always::name) return finish(policy_tag<always>{}, {});
+  if (name == after_n_uses::name) {
+    after_n_uses::config config;
+    config.uses = read.number("uses", config.uses);
+    config.after_eviction = read.number("after_eviction", std::max(config.after_eviction, config.uses));
+    config.window = read.number("window", config.window);
+    return finish(policy_tag<after_n_uses>{}, config);
+  }
+  if (name == budgeted::name)
+    return finish(policy_tag<budgeted>{}, {read.number("fills_per_visit", budgeted::config{}.fills_per_visit)});
+  throw usage_error(fmt::format("unknown admission policy '{}', accepted: {}", spec.name, join(admission_names())));
+}
+
+any_eviction_policy::config decorate(const policy_spec& spec, any_eviction_policy::config inner) {
+  const auto name = without_prefix(spec.name, "eviction.");
+  parameter_reader read(spec);
+  if (name == "protect_hot") {
+    protect_hot<any_eviction_policy>::config config;
+    config.uses = read.number("uses", config.uses);
+    config.inner = std::move(inner);
+    read.finish();
+    return any_eviction_policy::holding<protect_hot<any_eviction_policy>>(checked(std::move(config)));
+  }
+  if (name == "protect_decode") {
+    protect_decode<any_eviction_policy>::config config;
+    config.window = read.number("window", config.window);
+    config.inner = std::move(inner);
+    read.finish();
+    return any_eviction_policy::holding<protect_decode<any_eviction_policy>>(checked(std::move(config)));
+  }
+  throw usage_error(fmt::format("'{}' decorates no policy, accepted: {}", spec.name, join(eviction_decorator_names())));
+}
+
+template <class P, class A>
+std::unique_ptr<any_pager> build(typename P::config eviction, typename A::config admission,
+                                 const pager_request& request) {
+  auto made = pager<P, A>::create({.layout = request.layout,
+                                   .eviction = std::move(eviction),
+                                   .admission = std::move(admission),
+                                   .split = request.split});
+  if (!made) throw usage_error(made.reason().message);
+  return std::make_unique<pager_model<pager<P, A>>>(*std::move(made));
+}
+
+}  // namespace
+
+std::vector<std::string> eviction_names() {
+  return {"lru",         "lfu",        "lfru",   "fifo",         "furthest_layer", "gate_score",
+          "least_stale", "popularity", "belady", "belady_bypass"};
+}
+std::vector<std::string> eviction_decorator_names() { return {"protect_hot", "protect_decode"}; }
+std::vector<std::string> admission_names() { return {"always", "after_n_uses", "budgeted"}; }
+
+bool needs_future(std::string_view eviction) {
+  const auto name = std::string(without_prefix(parse_policy_chain(eviction).back().name, "eviction."));
+  return name == belady::name || name == bypass_name;
+}
+
+std::optional<profile_request> requested_profile(std::string_view eviction) {
+  const auto spec = parse_policy_chain(eviction).back();
+  if (without_prefix(spec.name, "eviction.") != popularity::name) return std::nullopt;
+  parameter_reader read(spec);
+  return profile_request{read.text("profile", "trace"), read.number("first", 0)};
+}
+
+any_eviction_policy::config make_eviction(std::string_view eviction, const policy_knowledge& knowledge) {
+  const auto chain = parse_policy_chain(eviction);
+  auto config = with_eviction(chain.back(), knowledge, []<class P>(policy_tag<P>, typename P::config inner) {
+    return any_eviction_policy::holding<P>(std::move(inner));
+  });
+  for (auto at = chain.size() - 1; at-- > 0;) config = decorate(chain[at], std::move(config));
+  return config;
+}
+
+std::unique_ptr<any_pager> make_pager(const pager_request& request, const policy_knowledge& knowledge) {
+  const auto chain = parse_policy_chain(request.eviction);
+  const auto& last = chain.back();
+  const bool decorated = chain.size() > 1;
+  if (without_prefix(last.name, "eviction.") == bypass_name) {
+    parameter_reader(last).finish();
+    if (decorated) throw usage_error("belady_bypass takes no decorator");
+    if (parse_policy(request.admission).name != always::name)
+      throw usage_error("belady_bypass decides admission itself, accepted: --admission always");
+    return std::make_unique<belady_bypass>(request.layout, knowledge.future);
+  }
+  return with_admission(request.admission, [&]<class A>(policy_tag<A>, typename A::config admission) {
+    if (decorated || !A::admits_all)
+      return build<any_eviction_policy, A>(make_eviction(request.eviction, knowledge), std::move(admission), request);
+    return with_eviction(last, knowledge, [&]<class P>(policy_tag<P>, typename P::config eviction) {
+      return build<P, always>(std::move(eviction), {}, request);
+    });
+  });
+}
+
+}  // namespace hotset::inline v0::sim

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/admission/after_n_uses.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace hotset {
+namespace {
+
+using verdict = std::vector<std::uint8_t>;
+
+const geometry shape{.layers = 2, .experts = 8, .top_k = 2};
+const pool_layout layout = pool_layout::shared(shape, 4).value();
+
+access use_of(expert_id e, step_id step, bool repeated = false) {
+  access a;
+  a.key = {0, e};
+  a.step = step;
+  a.ordinal = step;
+  a.repeated = repeated;
+  return a;
+}
+template <class A>
+verdict ask(const A& policy, const std::vector<access>& misses) {
+  verdict out(misses.size() + 1, 7);
+  visit_context context;
+  if (!misses.empty()) {
+    context.step = misses.front().step;
+    context.ordinal = misses.front().ordinal;
+  }
+  policy.admit(context, misses, std::span(out).first(misses.size()));
+  EXPECT_EQ(out.back(), 7) << "wrote past the misses";
+  out.pop_back();
+  return out;
+}
+
+TEST(after_n_uses, a_key_enters_on_its_nth_miss) {
+  after_n_uses policy(layout, {.uses = 2, .after_eviction = 3, .window = 4});
+  EXPECT_EQ(ask(policy, {use_of(1, 0), use_of(2, 0)}), (verdict{0, 0}));
+  policy.on_use(use_of(1, 0), false, false);
+  EXPECT_EQ(ask(policy, {use_of(1, 1), use_of(2, 1)}), (verdict{1, 0}));
+  EXPECT_EQ(ask(policy, {use_of(1, 1), use_of(2, 1)}), (verdict{1, 0}));  // asking changes nothing
+}
+
+TEST(after_n_uses, later_if_it_left_a_short_while_ago) {
+  after_n_uses policy(layout, {.uses = 1, .after_eviction = 3, .window = 4});
+  EXPECT_EQ(ask(policy, {use_of(1, 0)}), verdict{1});
+  policy.on_use(use_of(1, 0), false, true);
+  policy.on_evict({0, 1}, 2);
+  EXPECT_EQ(ask(policy, {use_of(1, 3)}), verdict{0});
+  policy.on_use(use_of(1, 3), false, false);
+  EXPECT_EQ(ask(policy, {use_of(1, 6)}), verdict{0});
+  EXPECT_EQ(ask(policy, {use_of(1, 7)}), verdict{1});  // the window is over
+  policy.on_use(use_of(1, 4), false, false);
+  EXPECT_EQ(ask(policy, {use_of(1, 5)}), verdict{1});  // the third miss
+}
+
+TEST(after_n_uses, a_visit_counts_once) {
+  after_n_uses policy(layout, {.uses = 2, .after_eviction = 2, .window = 0});
+  policy.on_use(use_of(1, 0), false, false);
+  EXPECT_EQ(ask(policy, {use_of(1, 0, true)}), verdict{0});  // a later group of the same visit
+  policy.on_use(use_of(1, 0, true), false, false);
+  EXPECT_EQ(ask(policy, {use_of(1, 0, true)}), verdict{0});
+  EXPECT_EQ(ask(policy, {use_of(1, 1)}), verdict{1});
+}
+
+TEST(after_n_uses, hits_are_no_misses) {
+  after_n_uses policy(layout, {.uses = 2, .after_eviction = 2, .window = 0});
+  policy.on_use(use_of(1, 0), true, false);
+  EXPECT_EQ(ask(policy, {use_of(1, 1)}), verdict{0});
+}
+
+TEST(after_n_uses, checks_its_configuration) {
+  EXPECT_FALSE(after_n_uses::config{}.validate());
+  EXPECT_TRUE(after_n_uses::config{.uses = 0}.validate());
+  EXPECT_TRUE((after_n_uses::config{.uses = 5, .after_eviction = 4}.validate()));
+}
+
+}  // namespace
+}  // namespace hotset

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/concepts/admission_policy.hpp"
+
+#include <gtest/gtest.h>
+
+namespace hotset {
+namespace {
+
+struct archetype {
+  struct config {
+    [[nodiscard]] validation validate() const { return std::nullopt; }
+  };
+  static constexpr std::string_view name = "archetype";
+  static constexpr bool admits_all = false;
+  archetype(const pool_layout&, const config&) {}
+  void admit(const visit_context&, std::span<const access>, std::span<std::uint8_t>) const noexcept {}
+  void on_use(const access&, bool, bool) noexcept {}
+  void on_evict(expert_key, step_id) noexcept {}
+};
+struct throwing : archetype {
+  using archetype::archetype;
+  void on_use(const access&, bool, bool) {}
+};
+struct changes_when_asked : archetype {
+  using archetype::archetype;
+  void admit(const visit_context&, std::span<const access>, std::span<std::uint8_t>) noexcept {}
+};
+struct says_nothing_of_all : archetype {
+  using archetype::archetype;
+  void admits_all();
+};
+
+static_assert(admission_policy<archetype>);
+static_assert(!admission_policy<throwing>);
+static_assert(!admission_policy<changes_when_asked>);
+static_assert(!admission_policy<says_nothing_of_all>);
+
+TEST(admission_policy, is_checked_when_this_file_is_compiled) {
+  SUCCEED();
+}
+
+}  // namespace
+}  // namespace hotset

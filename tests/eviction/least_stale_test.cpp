@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/eviction/least_stale.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "hotset/eviction/fifo.hpp"
+#include "hotset/eviction/lru.hpp"
+#include "reference_policies.hpp"
+
+namespace hotset {
+namespace {
+
+using reference::hand_walk;
+using slots = std::vector<slot_id>;
+
+pool_layout shared(std::int32_t layers, std::int64_t count) {
+  return pool_layout::shared({.layers = layers, .experts = 8, .top_k = 2}, count).value();
+}
+
+/// Layer l holds slot l, filled in step 0.
+hand_walk<least_stale> after_one_step(std::int32_t layers, stale_order order = stale_order::layer) {
+  hand_walk<least_stale> w(shared(layers, layers + 4), {.order = order});
+  for (layer_id l = 0; l < layers; ++l) {
+    w.begin(0, l);
+    w.fill(l, {l, 4});
+  }
+  return w;
+}
+
+TEST(least_stale, executed_layers_go_first) {
+  auto w = after_one_step(4);
+  w.begin(1, 0);
+  w.fill(4, {0, 5});
+  w.begin(1, 1);
+  w.fill(5, {1, 5});
+  // Stale: slot 0 (executed), 1 (executed), 2, 3 (ahead). Current: 4, 5.
+  EXPECT_EQ(w.order(1, 2), (slots{0, 1, 2, 3, 4, 5}));
+}
+
+TEST(least_stale, current_keys_go_only_to_avoid_failure) {
+  auto w = after_one_step(3);
+  w.begin(1, 0);
+  w.hit(0);
+  EXPECT_EQ(w.order(1, 1), (slots{1, 2, 0}));
+  w.eligible.reset(1);
+  w.eligible.reset(2);
+  EXPECT_EQ(w.order(1, 1), (slots{0}));
+}
+
+TEST(least_stale, asking_for_a_resident_key_makes_it_current) {
+  auto w = after_one_step(3);
+  w.begin(1, 0);
+  w.hit(0);
+  w.request(1, 1);
+  EXPECT_EQ(w.order(1, 1), (slots{2, 0, 1}));
+}
+
+TEST(least_stale, keys_for_a_later_step_go_last_and_become_current_in_it) {
+  auto w = after_one_step(3);
+  w.begin(1, 0);
+  w.hit(0);
+  w.prefetch(3, {0, 6}, 2);
+  w.request(1, 2);
+  EXPECT_EQ(w.order(1, 1), (slots{2, 0, 3, 1}));
+  EXPECT_EQ(w.order(2, 0), (slots{0, 2, 3, 1}));  // current in step 2
+  EXPECT_EQ(w.order(3, 0), (slots{0, 3, 1, 2}));  // all stale: layer, then arrival
+}
+
+TEST(least_stale, a_new_step_turns_current_keys_stale) {
+  auto w = after_one_step(3);
+  EXPECT_EQ(w.order(0, 2), (slots{0, 1, 2}));  // all current
+  w.begin(1, 0);
+  w.hit(0);
+  EXPECT_EQ(w.order(1, 1), (slots{1, 2, 0}));
+  EXPECT_EQ(w.order(2, 0), (slots{0, 1, 2}));
+}
+
+TEST(least_stale, a_late_prefetch_behind_the_cursor_is_found) {
+  auto w = after_one_step(3);
+  w.begin(1, 0);
+  w.hit(0);
+  EXPECT_EQ(w.order(1, 1), (slots{1, 2, 0}));
+  w.prefetch(3, {0, 7}, 0);  // for a step gone by: stale
+  EXPECT_EQ(w.order(1, 1), (slots{3, 1, 2, 0}));
+}
+
+TEST(least_stale, is_fifo_in_per_layer_scope) {
+  const auto layout = pool_layout::per_layer({.layers = 2, .experts = 16, .top_k = 2}, 4).value();
+  hand_walk<least_stale> stale(layout);
+  hand_walk<fifo> arrivals(layout);
+  std::uint64_t random = 11;
+  std::vector<std::vector<expert_key>> held(2, std::vector<expert_key>(4));
+  for (step_id step = 0; step < 200; ++step)
+    for (layer_id l = 0; l < 2; ++l) {
+      auto& keys = held[static_cast<std::size_t>(l)];
+      // What the visit uses is protected while it chooses.
+      random = random * 6364136223846793005U + 1442695040888963407U;
+      const expert_key wanted{l, static_cast<expert_id>((random >> 40U) % 16)};
+      const auto found = std::find(keys.begin(), keys.end(), wanted);
+      const auto at = static_cast<slot_id>(found - keys.begin()) + l * 4;
+      if (found == keys.end()) {
+        const auto a = stale.order(step, l);
+        EXPECT_EQ(a, arrivals.order(step, l));
+        const auto slot = a.size() < 4 ? static_cast<slot_id>(a.size()) + l * 4 : a[0];
+        stale.begin(step, l);
+        arrivals.begin(step, l);
+        if (a.size() == 4) {
+          stale.evict(slot);
+          arrivals.evict(slot);
+        }
+        keys[static_cast<std::size_t>(slot - l * 4)] = wanted;
+        stale.fill(slot, wanted);
+        arrivals.fill(slot, wanted);
+      } else {
+        stale.begin(step, l);
+        arrivals.begin(step, l);
+        stale.hit(at);
+        arrivals.hit(at);
+      }
+    }
+}
+
+TEST(least_stale, last_access_is_lru_while_nothing_is_prefetched) {
+  const auto layout = shared(6, 14);
+  hand_walk<least_stale> stale(layout, {.order = stale_order::last_access});
+  hand_walk<lru> recent(layout);
+  std::vector<expert_key> keys(14);
+  std::size_t filled = 0;
+  std::uint64_t random = 5;
+  bool parted = false;
+  for (step_id step = 0; step < 120; ++step)
+    for (layer_id l = 0; l < 6; ++l) {
+      const auto order = stale.order(step, l);
+      EXPECT_EQ(order, recent.order(step, l));
+      stale.begin(step, l);
+      recent.begin(step, l);
+      random = random * 6364136223846793005U + 1442695040888963407U;
+      const expert_key wanted{l, static_cast<expert_id>((random >> 40U) % 8)};
+      const auto found = std::find(keys.begin(), keys.end(), wanted);
+      if (found != keys.end()) {
+        const auto slot = static_cast<slot_id>(found - keys.begin());
+        stale.hit(slot);
+        recent.hit(slot);
+        continue;
+      }
+      slot_id slot = order.empty() ? 0 : order.front();
+      if (filled < 14) {
+        slot = static_cast<slot_id>(filled++);
+      } else {
+        stale.evict(slot);
+        recent.evict(slot);
+      }
+      keys[static_cast<std::size_t>(slot)] = wanted;
+      stale.fill(slot, wanted);
+      recent.fill(slot, wanted);
+    }
+  stale.request(stale.order(120, 0).front(), 120);  // the first prefetch parts them
+  parted = stale.order(120, 0) != recent.order(120, 0);
+  EXPECT_TRUE(parted);
+}
+
+TEST(least_stale, last_access_orders_by_epoch_then_layer_then_recency) {
+  auto w = after_one_step(3, stale_order::last_access);
+  w.begin(1, 0);
+  w.prefetch(4, {2, 5}, 1);
+  w.hit(0);
+  EXPECT_EQ(w.order(1, 1), (slots{1, 2, 0, 4}));
+  w.request(1, 1);
+  EXPECT_EQ(w.order(1, 1), (slots{2, 0, 1, 4}));
+}
+
+}  // namespace
+}  // namespace hotset

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/eviction/lfu.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "reference_policies.hpp"
+
+namespace hotset {
+namespace {
+
+using reference::hand_walk;
+using slots = std::vector<slot_id>;
+
+pool_layout shared(std::int32_t layers, std::int64_t count) {
+  return pool_layout::shared({.layers = layers, .experts = 8, .top_k = 2}, count).value();
+}
+
+TEST(lfu, gives_up_the_key_of_fewest_visits_ties_by_recency) {
+  hand_walk<lfu> w(shared(1, 3));
+  w.begin(0, 0);
+  w.fill(0, {0, 4});
+  w.fill(1, {0, 5});
+  w.fill(2, {0, 6});
+  w.begin(1, 0);
+  w.hit(0);
+  w.begin(2, 0);
+  w.hit(1);
+  EXPECT_EQ(w.order(3, 0), (slots{2, 0, 1}));
+}
+
+// Counts of key 4: 3 visits before it leaves. `whole` remembers them, `resident` does not.
+template <class Check>
+void leave_and_return(lfu_history history, Check check) {
+  hand_walk<lfu> w(shared(1, 2), {.history = history});
+  w.begin(0, 0);
+  w.fill(0, {0, 4});
+  for (step_id s = 1; s < 3; ++s) {
+    w.begin(s, 0);
+    w.hit(0);
+  }
+  w.evict(0);
+  w.begin(3, 0);
+  w.fill(1, {0, 5});
+  w.begin(4, 0);
+  w.hit(1);
+  w.begin(5, 0);
+  w.fill(0, {0, 4});
+  check(w.order(6, 0));
+}
+TEST(lfu, whole_history_outlives_eviction) {
+  leave_and_return(lfu_history::whole, [](const slots& s) { EXPECT_EQ(s, (slots{1, 0})); });
+}
+TEST(lfu, resident_history_starts_again) {
+  leave_and_return(lfu_history::resident, [](const slots& s) { EXPECT_EQ(s, (slots{0, 1})); });
+}
+
+TEST(lfu, counts_a_key_once_per_visit_and_moves_it_all_the_same) {
+  hand_walk<lfu> w(shared(1, 3));
+  w.begin(0, 0);
+  w.fill(0, {0, 4});
+  w.fill(1, {0, 5});
+  w.hit_again(0);
+  EXPECT_EQ(w.order(1, 0), (slots{1, 0}));  // one visit each, 0 is the more recent
+  w.begin(1, 0);
+  w.hit(1);
+  EXPECT_EQ(w.order(2, 0), (slots{0, 1}));
+}
+
+TEST(lfu, counts_bypasses_but_not_speculative_fills) {
+  hand_walk<lfu> w(shared(1, 2));
+  w.begin(0, 0);
+  w.bypass({0, 5});
+  w.fill(0, {0, 4});
+  w.prefetch(1, {0, 5}, 1);  // one visit so far, as key 4
+  EXPECT_EQ(w.order(1, 0), (slots{0, 1}));
+  w.evict(1);
+  w.prefetch(1, {0, 6}, 1);  // none
+  EXPECT_EQ(w.order(1, 0), (slots{1, 0}));
+}
+
+TEST(lfu, ageing_lets_old_fame_fade) {
+  const auto run = [](std::uint64_t period) {
+    hand_walk<lfu> w(shared(1, 2), {.ageing_period = period});
+    w.begin(0, 0);
+    w.fill(0, {0, 4});
+    for (step_id s = 1; s < 8; ++s) {
+      w.begin(s, 0);
+      w.hit(0);
+    }
+    w.begin(8, 0);
+    w.fill(1, {0, 5});
+    for (step_id s = 9; s < 13; ++s) {
+      w.begin(s, 0);
+      w.hit(1);
+    }
+    return w.order(13, 0);
+  };
+  EXPECT_EQ(run(0), (slots{1, 0}));  // 8 visits against 5
+  EXPECT_EQ(run(4), (slots{0, 1}));  // 4 + (4 / 2) = 6, then 3, then 1; against 4, then 2, then 3
+}
+
+TEST(lfu, refuses_an_unknown_history) {
+  EXPECT_FALSE(lfu::config{}.validate());
+  EXPECT_TRUE(lfu::config{.history = static_cast<lfu_history>(7)}.validate());
+}
+
+}  // namespace
+}  // namespace hotset

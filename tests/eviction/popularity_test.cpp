@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/eviction/popularity.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "reference_policies.hpp"
+
+namespace hotset {
+namespace {
+
+using reference::hand_walk;
+using slots = std::vector<slot_id>;
+
+pool_layout shared(std::int32_t layers, std::int64_t count) {
+  return pool_layout::shared({.layers = layers, .experts = 8, .top_k = 2}, count).value();
+}
+
+TEST(popularity, never_changes_its_mind) {
+  hand_walk<popularity> w(shared(1, 4), {.profile = {0, 0, 0, 0, 9, 3, 3, 0}, .source = "a file"});
+  w.begin(0, 0);
+  w.fill(0, {0, 4});
+  w.fill(1, {0, 5});
+  w.fill(2, {0, 6});
+  w.fill(3, {0, 7});
+  for (step_id s = 1; s < 20; ++s) {
+    w.begin(s, 0);
+    w.hit(3);
+    w.hit(1);
+  }
+  EXPECT_EQ(w.order(20, 0), (slots{3, 2, 1, 0}));  // 0, then 3 and 3 by recency, then 9
+}
+
+TEST(popularity, checks_its_profile) {
+  const geometry shape{.layers = 1, .experts = 4, .top_k = 1};
+  EXPECT_FALSE(popularity::config{}.validate(shape));
+  EXPECT_FALSE((popularity::config{.profile = {1, 2, 3, 4}}.validate(shape)));
+  EXPECT_TRUE((popularity::config{.profile = {1, 2, 3}}.validate(shape)));
+  EXPECT_TRUE((popularity::config{.profile = {1, 2, 3, -1}}.validate()));
+}
+
+}  // namespace
+}  // namespace hotset

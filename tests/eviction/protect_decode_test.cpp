@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/eviction/protect_decode.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "hotset/eviction/least_stale.hpp"
+#include "hotset/eviction/lru.hpp"
+#include "reference_policies.hpp"
+
+namespace hotset {
+namespace {
+
+using reference::hand_walk;
+using slots = std::vector<slot_id>;
+
+pool_layout shared(std::int32_t layers, std::int64_t count) {
+  return pool_layout::shared({.layers = layers, .experts = 8, .top_k = 2}, count).value();
+}
+
+using calm_lru = protect_decode<lru>;
+static_assert(eviction_policy<calm_lru>);
+static_assert(eviction_policy<protect_hot<protect_decode<lru>>>);
+static_assert(protect_hot<calm_lru>::name == "protect_hot<protect_decode<lru>>");
+static_assert(requires(protect_decode<least_stale>& p, const access& a) { p.on_request(a); });
+template <class P>
+concept hears_requests = requires(P& p, const access& a) { p.on_request(a); };
+static_assert(!hears_requests<calm_lru>);
+
+TEST(protect_decode, a_prefill_takes_other_slots_first) {
+  hand_walk<calm_lru> w(shared(1, 4), {.window = 2});
+  w.begin(0, 0);
+  w.fill(0, {0, 1});
+  w.begin(1, 0);
+  w.fill(1, {0, 2});
+  w.begin(2, 0, request_class::prefill);
+  w.fill(2, {0, 3});
+  EXPECT_EQ(w.order(3, 0, request_class::decode), (slots{0, 1, 2}));
+  EXPECT_EQ(w.order(2, 0, request_class::prefill), (slots{2, 0, 1}));
+  EXPECT_EQ(w.order(3, 0, request_class::prefill), (slots{0, 2, 1}));  // 0 was used 3 steps ago
+  EXPECT_EQ(w.order(4, 0, request_class::prefill), (slots{0, 1, 2}));
+}
+
+TEST(protect_decode, a_prefill_use_neither_protects_nor_exposes) {
+  hand_walk<calm_lru> w(shared(1, 3), {.window = 4});
+  w.begin(0, 0);
+  w.fill(0, {0, 1});
+  w.begin(1, 0, request_class::prefill);
+  w.hit(0);
+  w.fill(1, {0, 2});
+  w.begin(2, 0, request_class::verify);
+  w.fill(2, {0, 3});
+  EXPECT_EQ(w.order(3, 0, request_class::prefill), (slots{1, 0, 2}));
+}
+
+TEST(protect_decode, a_slot_forgets_with_its_key) {
+  hand_walk<calm_lru> w(shared(1, 2), {.window = 4});
+  w.begin(0, 0);
+  w.fill(0, {0, 1});
+  w.fill(1, {0, 2});
+  w.evict(0);
+  w.begin(1, 0, request_class::prefill);
+  w.fill(0, {0, 3});
+  EXPECT_EQ(w.order(2, 0, request_class::prefill), (slots{0, 1}));
+}
+
+}  // namespace
+}  // namespace hotset

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/eviction/protect_hot.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "hotset/eviction/gate_score.hpp"
+#include "hotset/eviction/lru.hpp"
+#include "reference_policies.hpp"
+
+namespace hotset {
+namespace {
+
+using reference::hand_walk;
+using slots = std::vector<slot_id>;
+
+pool_layout shared(std::int32_t layers, std::int64_t count) {
+  return pool_layout::shared({.layers = layers, .experts = 8, .top_k = 2}, count).value();
+}
+
+using hot_lru = protect_hot<lru>;
+static_assert(eviction_policy<hot_lru>);
+static_assert(eviction_policy<protect_hot<protect_hot<gate_score>>>);
+static_assert(hot_lru::name == "protect_hot<lru>");
+static_assert(!detail::needs_weights<hot_lru>() && detail::needs_weights<protect_hot<gate_score>>());
+
+TEST(protect_hot, spares_keys_used_often_since_their_fill) {
+  hand_walk<hot_lru> w(shared(1, 3), {.uses = 2});
+  w.begin(0, 0);
+  w.fill(0, {0, 4});
+  w.begin(1, 0);
+  w.hit(0);
+  w.begin(2, 0);
+  w.fill(1, {0, 5});
+  w.hit_again(1);  // the same visit
+  w.fill(2, {0, 6});
+  EXPECT_EQ(w.order(3, 0), (slots{1, 2, 0}));  // the hot one only where nothing else is left
+  w.evict(0);
+  w.begin(3, 0);
+  w.fill(0, {0, 4});
+  w.begin(4, 0);
+  w.hit(1);
+  EXPECT_EQ(w.order(5, 0), (slots{2, 0, 1}));
+}
+
+TEST(protect_hot, checks_both_configurations) {
+  EXPECT_TRUE(hot_lru::config{.uses = 0}.validate());
+  EXPECT_TRUE((protect_hot<gate_score>::config{.inner = {.decay = 2.0}}.validate()));
+  EXPECT_FALSE(hot_lru::config{}.validate());
+}
+
+}  // namespace
+}  // namespace hotset

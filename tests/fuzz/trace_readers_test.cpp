@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every reader of traces on damaged input: it gives a valid trace or throws trace_error, nothing else.
+#include <functional>
+#include <iostream>
+
+#include <gtest/gtest.h>
+
+#include "hotset/sim/io/bigmoe_route_csv.hpp"
+#include "hotset/sim/io/esft.hpp"
+#include "hotset/sim/io/layer_expert_csv.hpp"
+#include "hotset/sim/io/mooncake.hpp"
+#include "hotset/sim/io/native_trace.hpp"
+#include "hotset/sim/io/open_trace.hpp"
+#include "hotset/sim/io/oracle_general.hpp"
+#include "hotset/trace/native_trace_writer.hpp"
+#include "hotset/trace/synthetic.hpp"
+#include "hotset/trace/visit_sequence.hpp"
+#include "trace_samples.hpp"
+
+namespace {
+using namespace hotset;
+using namespace hotset::sim;
+
+/// One to four small injuries: flipped bits, changed, cut, doubled or inserted bytes, big numbers.
+std::string damaged(std::string bytes, splitmix64& random) {
+  const auto injuries = 1 + random.below(4);
+  for (std::uint64_t i = 0; i < injuries; ++i) {
+    const auto at = static_cast<std::size_t>(random.below(bytes.size() + 1));
+    const auto length = static_cast<std::size_t>(random.below(24));
+    const auto any = static_cast<char>(random.next() & 0xffU);
+    constexpr std::string_view likely = "0123456789,.-+eE\t\n\"[]{}:nai# ";
+    switch (random.below(8)) {
+      case 0:
+        if (at < bytes.size()) bytes[at] = static_cast<char>(bytes[at] ^ (1 << random.below(8)));
+        break;
+      case 1:
+        if (at < bytes.size()) bytes[at] = any;
+        break;
+      case 2: bytes.resize(at); break;
+      case 3: bytes.insert(at, 1, any); break;
+      case 4: bytes.insert(at, 1, likely[random.below(likely.size())]); break;
+      case 5: bytes.insert(at, bytes.substr(at, length)); break;
+      case 6: bytes.erase(at, length); break;
+      default: bytes.insert(at, "99999999999"); break;
+    }
+  }
+  return bytes;
+}
+
+using reader = std::function<routing_trace(const std::string&)>;
+
+void fuzz(const std::string& sample, std::uint64_t rounds, const reader& read) {
+  constexpr std::uint64_t first_seed = 20240601;
+  std::cout << "seeds " << first_seed << ".." << first_seed + rounds - 1 << '\n';
+  std::uint64_t accepted = 0;
+  ASSERT_FALSE(read(sample).validate()) << "the undamaged sample";
+  for (std::uint64_t seed = first_seed; seed < first_seed + rounds; ++seed) {
+    splitmix64 random(seed);
+    const auto bytes = damaged(sample, random);
+    try {
+      const auto trace = read(bytes);
+      const auto bad = trace.validate();
+      ASSERT_FALSE(bad) << "seed " << seed << ": " << bad->message;
+      (void)visit_sequence::create(trace);
+      ++accepted;
+    } catch (const trace_error& refusal) {
+      ASSERT_EQ(std::string_view(refusal.what()).find('\n'), std::string_view::npos)
+          << "seed " << seed << ": " << refusal.what();
+    } catch (const std::exception& other) {
+      FAIL() << "seed " << seed << ": " << other.what();
+    }
+  }
+  std::cout << accepted << " of " << rounds << " accepted\n";
+  EXPECT_LT(accepted, rounds) << "damage must be noticed now and then";
+}
+
+routing_trace accesses(const kv_trace& kv) {
+  auto made = block_accesses(kv);
+  if (!made) throw trace_error(made.reason().message);
+  return *std::move(made);
+}
+
+/// Through a file, for readers that map or unpack.
+reader through_file(std::function<routing_trace(const std::filesystem::path&)> open) {
+  const auto folder = std::make_shared<trace_samples::temporary_folder>();
+  return [folder, open = std::move(open)](const std::string& bytes) {
+    return open(folder->write("input", bytes));
+  };
+}
+
+TEST(fuzz_traces, native) {
+  const trace_samples::temporary_folder folder;
+  const auto path = folder.path() / "t";
+  ASSERT_FALSE(write_native_trace(trace_samples::full_trace(), path.string()));
+  fuzz(trace_samples::read_all(path), 4000, through_file(read_native_trace));
+}
+
+TEST(fuzz_traces, bigmoe) {
+  fuzz(std::string(trace_samples::bigmoe_text), 4000,
+       [](const std::string& bytes) { return parse_bigmoe_route_csv(bytes, "fuzz"); });
+}
+
+TEST(fuzz_traces, layer_expert) {
+  fuzz(std::string(trace_samples::layer_expert_text), 6000,
+       [](const std::string& bytes) { return parse_layer_expert_csv(bytes, "fuzz"); });
+}
+
+TEST(fuzz_traces, json_lines) {
+  fuzz(std::string(trace_samples::json_lines_text), 4000,
+       [](const std::string& bytes) { return parse_json_lines(bytes, "fuzz"); });
+}
+
+TEST(fuzz_traces, mooncake) {
+  fuzz(std::string(trace_samples::mooncake_text), 4000,
+       [](const std::string& bytes) { return accesses(parse_mooncake(bytes, "fuzz")); });
+}
+
+TEST(fuzz_traces, esft) {
+  fuzz(std::string(trace_samples::esft_layer_1), 1500, [](const std::string& bytes) {
+    const auto esft = parse_esft({{"expert_weights_1.txt", bytes}}, "fuzz");
+    (void)format_esft_layer(esft, 0);
+    return esft.trace;
+  });
+}
+
+TEST(fuzz_traces, esft_summary) {
+  const std::string summary = R"({"gate_scores":{"1":{"0":0.5,"1":0.25,"2":0.1,"3":0.1}}})";
+  fuzz(summary, 1500, [](const std::string& bytes) {
+    return parse_esft({{"expert_weights_1.txt", std::string(trace_samples::esft_layer_1)},
+                       {"summary.json", bytes}},
+                      "fuzz")
+        .trace;
+  });
+}
+
+TEST(fuzz_traces, oracle_general) {
+  fuzz(trace_samples::oracle_bytes(), 6000,
+       [](const std::string& bytes) { return parse_oracle_general(bytes, "fuzz"); });
+}
+
+TEST(fuzz_traces, recogniser) {
+  const std::vector<std::string> samples = {
+      std::string(trace_samples::bigmoe_text), std::string(trace_samples::json_lines_text),
+      trace_samples::oracle_bytes(), std::string(trace_samples::layer_expert_text)};
+  for (const auto& sample : samples)
+    fuzz(sample, 1000, through_file([](const auto& path) { return open_trace(path); }));
+}
+
+TEST(fuzz_traces, compressed) {
+  const std::vector<std::span<const unsigned char>> samples = {
+      trace_samples::mooncake_xz, trace_samples::mooncake_gz, trace_samples::mooncake_zst,
+      trace_samples::esft_tar_xz};
+  for (const auto sample : samples)
+    fuzz(std::string(trace_samples::text_of(sample)), 700,
+         through_file([](const auto& path) { return open_trace(path); }));
+}
+
+}  // namespace

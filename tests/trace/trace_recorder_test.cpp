@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/trace/trace_recorder.hpp"
+
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "hotset/trace/visit_gather.hpp"
+#include "trace_samples.hpp"
+
+namespace {
+using namespace hotset;
+
+trace_recorder_config config_of(const routing_trace& t, std::size_t capacity) {
+  trace_recorder_config c;
+  c.shape = t.shape();
+  c.capacity = capacity;
+  c.logits = true;
+  c.probabilities = true;
+  c.hidden_width = t.hidden_width;
+  return c;
+}
+
+TEST(trace_recorder, records_what_it_is_told) {
+  const auto trace = trace_samples::full_trace();
+  const visit_sequence visits(trace);
+  visit_gather gather(trace, visits);
+  trace_recorder recorder(config_of(trace, 8));
+  ASSERT_EQ(recorder.begin_step(0, request_class::prefill, 2), status::ok);
+  EXPECT_EQ(recorder.record(gather[0]), status::ok);
+  EXPECT_EQ(recorder.record(gather[1]), status::ok);
+  ASSERT_EQ(recorder.end_step(), status::ok);
+  const std::uint32_t sequence = 1;
+  ASSERT_EQ(recorder.begin_step(7, request_class::decode, 1, {&sequence, 1}), status::ok);
+  EXPECT_EQ(recorder.record(gather[2]), status::ok);
+  ASSERT_EQ(recorder.end_step(), status::ok);
+  const auto taken = recorder.take();
+  EXPECT_FALSE(taken.validate()) << taken.validate()->message;
+  EXPECT_EQ(taken.ids, trace.ids);
+  EXPECT_EQ(taken.weights, trace.weights);
+  EXPECT_EQ(taken.step, trace.step);
+  EXPECT_EQ(taken.sequence, trace.sequence);
+  EXPECT_EQ(taken.kind, trace.kind);
+  EXPECT_EQ(taken.probabilities[5], 0.25F);
+  EXPECT_EQ(taken.hidden[5], 2.0F);
+  EXPECT_EQ(recorder.tokens(), 0U) << "begins anew";
+  EXPECT_EQ(recorder.begin_step(0, request_class::decode, 8), status::ok);
+}
+
+TEST(trace_recorder, refuses_calls_out_of_order_and_lengths_that_do_not_belong) {
+  const auto trace = trace_samples::full_trace();
+  trace_recorder recorder(config_of(trace, 4));
+  const std::vector<expert_id> ids = {0, 1};
+  EXPECT_EQ(recorder.record({.layer = 0, .experts = ids}), status::invalid_argument);
+  EXPECT_EQ(recorder.end_step(), status::invalid_argument);
+  EXPECT_EQ(recorder.begin_step(5, request_class::decode, 0), status::invalid_argument);
+  ASSERT_EQ(recorder.begin_step(5, request_class::decode, 1), status::ok);
+  EXPECT_EQ(recorder.begin_step(6, request_class::decode, 1), status::invalid_argument);
+  EXPECT_EQ(recorder.record({.layer = 2, .experts = ids}), status::invalid_visit);
+  EXPECT_EQ(recorder.record({.layer = -1, .experts = ids}), status::invalid_visit);
+  EXPECT_EQ(recorder.record({.layer = 0, .experts = std::span(ids).first(1)}),
+            status::invalid_visit);
+  EXPECT_EQ(recorder.end_step(), status::ok);
+  EXPECT_EQ(recorder.begin_step(5, request_class::decode, 1), status::invalid_argument);
+}
+
+TEST(trace_recorder, a_step_that_does_not_fit_is_left_out_whole) {
+  trace_recorder recorder(config_of(trace_samples::full_trace(), 3));
+  ASSERT_EQ(recorder.begin_step(0, request_class::decode, 2), status::ok);
+  ASSERT_EQ(recorder.end_step(), status::ok);
+  EXPECT_EQ(recorder.begin_step(1, request_class::decode, 2), status::exceeds_memory);
+  EXPECT_EQ(recorder.lost_tokens(), 2U);
+  EXPECT_EQ(recorder.take().tokens(), 2U);
+}
+
+TEST(trace_recorder, replaces_and_counts_values_that_no_trace_may_hold) {
+  trace_recorder recorder(config_of(trace_samples::full_trace(), 3));
+  const std::vector<expert_id> ids = {4, -7};
+  const std::vector<float> weights = {std::numeric_limits<float>::quiet_NaN(), 1.0F};
+  ASSERT_EQ(recorder.begin_step(0, request_class::decode, 1), status::ok);
+  ASSERT_EQ(recorder.record({.layer = 1, .experts = ids, .weights = weights}), status::ok);
+  ASSERT_EQ(recorder.end_step(), status::ok);
+  EXPECT_EQ(recorder.replaced_values(), 3U);
+  const auto taken = recorder.take();
+  EXPECT_FALSE(taken.validate());
+  EXPECT_EQ(taken.ids_of(0, 1)[0], no_expert);
+  EXPECT_EQ(taken.ids_of(0, 0)[0], no_expert) << "a layer that was not recorded";
+}
+
+TEST(trace_recorder, refuses_a_configuration_with_the_accepted_range) {
+  auto config = config_of(trace_samples::full_trace(), 0);
+  EXPECT_THROW(trace_recorder{config}, invalid_config);
+  config.capacity = 1;
+  config.hidden_width = -1;
+  EXPECT_FALSE(trace_recorder::create(config));
+}
+
+}  // namespace
