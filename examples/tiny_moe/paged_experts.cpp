@@ -10,6 +10,7 @@
 #include "hotset/admission/budgeted.hpp"
 #include "hotset/core/expert_layout.hpp"
 #include "hotset/eviction/any_eviction_policy.hpp"
+#include "hotset/sim/cache_size.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/policy_spec.hpp"
 #include "tiny_moe/engine.hpp"
@@ -63,12 +64,15 @@ hotset::geometry geometry_of(const model& weights, std::size_t max_tokens) {
           .expert_bytes = {config.expert_bytes()}};
 }
 
-hotset::pool_layout layout_of(const model& weights, const paging_config& config) {
-  const auto shape = geometry_of(weights, config.max_tokens);
-  return (config.scope == hotset::cache_scope::shared
-              ? hotset::pool_layout::shared(shape, config.slots)
-              : hotset::pool_layout::per_layer(shape, config.slots))
-      .value();
+hotset::pool_layout layout_of(const model& weights, hotset::cache_scope scope,
+                              std::string_view budget, std::size_t max_tokens) {
+  using hotset::sim::size_request;
+  const bool has_unit = budget.find_first_not_of("0123456789.%") != std::string_view::npos;
+  const auto size =
+      has_unit ? size_request::parse_budget(budget) : size_request::parse_slots(budget);
+  return hotset::sim::make_cache_size(geometry_of(weights, max_tokens), scope, size,
+                                      hotset::sim::replay_mode::event_atomic, false)
+      .layout;
 }
 
 hotset::memory_expert_source source_of(const model& weights) {
@@ -92,6 +96,11 @@ std::unique_ptr<paged_provider> make_paged_experts(const model& weights,
                                                    std::string_view eviction,
                                                    std::string_view admission,
                                                    const hotset::popularity::config& profile) {
+  if (hotset::sim::needs_future(eviction)) {
+    throw hotset::sim::usage_error(fmt::format(
+        "eviction policy '{}' needs the future, accepted here: policies that an engine can run",
+        eviction));
+  }
   auto chosen = hotset::sim::make_eviction(eviction, {.profile = profile});
   const auto spec = hotset::sim::parse_policy(admission);
   hotset::sim::parameter_reader read(spec);

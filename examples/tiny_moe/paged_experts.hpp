@@ -31,22 +31,25 @@
 
 namespace tiny_moe {
 
+/// The model's experts as hotset counts them. max_tokens: of one visit; 0: the model's max_positions.
+[[nodiscard]] hotset::geometry geometry_of(const model& weights, std::size_t max_tokens = 0);
+
+/// The slots that a budget buys: "25%" of the experts in the scope, "96" slots (in per-layer scope:
+/// in every layer), or "1500KiB" for all layers together. max_tokens as above.
+/// Errors: hotset::sim::usage_error; hotset::sim::infeasible_error if a token could not be served.
+[[nodiscard]] hotset::pool_layout layout_of(const model& weights, hotset::cache_scope scope,
+                                            std::string_view budget, std::size_t max_tokens = 0);
+
 struct paging_config {
-  hotset::cache_scope scope = hotset::cache_scope::shared;
-  std::int64_t slots = 0;      ///< in all (shared), or in every layer (per-layer)
-  std::size_t max_tokens = 0;  ///< of one visit; 0: the model's max_positions
+  hotset::pool_layout layout;
   hotset::visit_split split = hotset::visit_split::by_token;
   /// caller: every group is computed at once. worker: on a thread of its own, like a device stream,
   /// so that the copies of one group run beside the arithmetic of another.
   hotset::host_stream::mode stream = hotset::host_stream::mode::caller;
-  /// caller: a visit whose copies fail is tried so often, then computed from the host copy.
+  /// A visit whose copies fail is tried so often, then computed from the host copy.
   int attempts = 3;
 };
 
-/// The model's experts as hotset counts them. `max_tokens` as in paging_config.
-[[nodiscard]] hotset::geometry geometry_of(const model& weights, std::size_t max_tokens = 0);
-/// Errors: hotset::invalid_config if a token could not be served.
-[[nodiscard]] hotset::pool_layout layout_of(const model& weights, const paging_config& config);
 /// Where every expert stands in the mapped file: gate, up, down.
 [[nodiscard]] hotset::memory_expert_source source_of(const model& weights);
 [[nodiscard]] hotset::host_slot_bank bank_of(const model& weights,
@@ -55,7 +58,7 @@ struct paging_config {
 /// A provider that pages, whatever its policies.
 class paged_provider : public expert_provider {
  public:
-  [[nodiscard]] virtual const hotset::pager_stats& stats() const noexcept = 0;
+  [[nodiscard]] virtual hotset::pager_stats stats() const = 0;
   [[nodiscard]] virtual const hotset::pool_layout& layout() const noexcept = 0;
   [[nodiscard]] virtual std::uint64_t decision_hash() const noexcept = 0;
   [[nodiscard]] virtual std::uint64_t bytes_moved() const noexcept = 0;
@@ -70,7 +73,7 @@ class paged_provider : public expert_provider {
 template <class Pager, class Backend = hotset::host_backend<hotset::memory_expert_source>>
 class paged_experts final : public paged_provider {
  public:
-  /// Pre: `weights` outlives the provider; a pass brings at most `config.max_tokens` tokens.
+  /// Pre: `weights` outlives the provider; no pass has more tokens than the layout was made for.
   /// Errors: hotset::invalid_config.
   paged_experts(const model& weights, const paging_config& config,
                 typename Pager::eviction_type::config eviction = {},
@@ -78,10 +81,10 @@ class paged_experts final : public paged_provider {
       : model_(weights),
         attempts_(std::max(1, config.attempts)),
         source_(source_of(weights)),
-        bank_(bank_of(weights, layout_of(weights, config))),
+        bank_(bank_of(weights, config.layout)),
         backend_(source_, bank_),
         stream_(config.stream),
-        cache_(Pager({.layout = layout_of(weights, config),
+        cache_(Pager({.layout = config.layout,
                       .eviction = std::move(eviction),
                       .admission = std::move(admission),
                       .split = config.split}),
@@ -114,9 +117,7 @@ class paged_experts final : public paged_provider {
     finish(visit, compute, state);
   }
 
-  [[nodiscard]] const hotset::pager_stats& stats() const noexcept override {
-    return cache_.stats();
-  }
+  [[nodiscard]] hotset::pager_stats stats() const override { return cache_.stats(); }
   [[nodiscard]] const hotset::pool_layout& layout() const noexcept override {
     return cache_.decisions().layout();
   }

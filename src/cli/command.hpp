@@ -89,8 +89,8 @@ CLI::Option* add_number(CLI::App& app, const std::string& name, T& value, T leas
 }
 
 /// An option that may be given several times, each with one value.
-inline CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<std::string>& values,
-                             const std::string& description) {
+inline CLI::Option* add_list(CLI::App& app, const std::string& name,
+                             std::vector<std::string>& values, const std::string& description) {
   return app.add_option(name, values, description)->type_name("LIST")->allow_extra_args(false);
 }
 
@@ -101,7 +101,8 @@ inline CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector
   for (const std::string& value : values) {
     for (std::size_t begin = 0; begin <= value.size();) {
       const auto end = std::min(value.find(',', begin), value.size());
-      if (end == begin) refuse_option(option, value, "a comma-separated list without empty entries");
+      if (end == begin)
+        refuse_option(option, value, "a comma-separated list without empty entries");
       entries.push_back(value.substr(begin, end - begin));
       begin = end + 1;
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/console.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <stdexcept>
 #include <utility>
 
 #include <fmt/format.h>
@@ -26,9 +26,14 @@ void print(std::string_view text) {
       fmt::format("standard output: cannot be written: {}", std::strerror(errno)));
 }
 
-void write_output(const std::filesystem::path& path, std::string_view text) {
-  if (path.empty()) return print(text);
-  write_or_fail([&] { sim::write_file(path, text); });
+output_file::output_file(const std::filesystem::path& path) {
+  if (!path.empty()) write_or_fail([&] { file_.emplace(path); });
+}
+
+void output_file::finish(std::string_view text) {
+  if (!file_) return print(text);
+  file_->write(text);
+  write_or_fail([&] { file_->commit(); });
 }
 
 void report_error(std::string_view message) {
@@ -50,38 +55,30 @@ void progress_line::advance(std::size_t done, std::size_t total) {
   shown_ = true;
   constexpr std::size_t width = 30;
   const auto filled = width * std::min(done, total) / total;
-  fmt::print(stderr, "\r{} [{:<{}}] {}/{}\033[K", label_, std::string(filled, '#'), width, done, total);
+  fmt::print(stderr, "\r{} [{:<{}}] {}/{}\033[K", label_, std::string(filled, '#'), width, done,
+             total);
   std::fflush(stderr);
 }
 
-atomic_stream::atomic_stream(const std::filesystem::path& path)
-    : std::ostream(nullptr), file_(open(path)), buffer_(std::size_t{1} << 16U) {
-  setp(buffer_.data(), buffer_.data() + buffer_.size());
-  rdbuf(static_cast<std::streambuf*>(this));
+atomic_buffer::atomic_buffer(const std::filesystem::path& path)
+    : file_(write_or_fail([&] { return sim::atomic_file(path); })), text_(std::size_t{1} << 16U) {
+  setp(text_.data(), text_.data() + text_.size());
 }
 
-sim::atomic_file atomic_stream::open(const std::filesystem::path& path) {
-  try {
-    return sim::atomic_file(path);
-  } catch (const trace_error& error) {
-    throw std::runtime_error(error.what());
-  }
-}
-
-void atomic_stream::commit() {
+void atomic_buffer::commit() {
   sync();
   write_or_fail([&] { file_.commit(); });
 }
 
-atomic_stream::int_type atomic_stream::overflow(int_type c) {
+atomic_buffer::int_type atomic_buffer::overflow(int_type c) {
   sync();
   if (!traits_type::eq_int_type(c, traits_type::eof())) sputc(traits_type::to_char_type(c));
   return traits_type::not_eof(c);
 }
 
-int atomic_stream::sync() {
+int atomic_buffer::sync() {
   file_.write({pbase(), static_cast<std::size_t>(pptr() - pbase())});
-  setp(buffer_.data(), buffer_.data() + buffer_.size());
+  setp(text_.data(), text_.data() + text_.size());
   return 0;
 }
 

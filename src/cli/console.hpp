@@ -5,12 +5,14 @@
 #include <cstddef>
 #include <filesystem>
 #include <mutex>
-#include <ostream>
+#include <optional>
+#include <stdexcept>
 #include <streambuf>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "hotset/core/error.hpp"
 #include "hotset/sim/io/atomic_file.hpp"
 
 namespace hotset::cli {
@@ -24,18 +26,27 @@ void ignore_closed_pipes();
 /// Errors: closed_pipe; std::runtime_error if standard output cannot be written.
 void print(std::string_view text);
 
-/// Writes a whole file, or standard output if path is empty. Errors: as print; std::runtime_error.
-void write_output(const std::filesystem::path& path, std::string_view text);
-
 /// Runs write and reports a refusal as a failure to write, not as bad input.
 template <class Write>
-void write_or_fail(Write&& write) {
+auto write_or_fail(Write&& write) {
   try {
-    write();
+    return write();
   } catch (const trace_error& error) {
     throw std::runtime_error(error.what());
   }
 }
+
+/// A file that is written in one go, or standard output.
+class output_file {
+ public:
+  /// An empty path is standard output. Errors: std::runtime_error if the file cannot be created.
+  explicit output_file(const std::filesystem::path& path);
+  /// Errors: as print; std::runtime_error, and then an earlier file is as it was.
+  void finish(std::string_view text);
+
+ private:
+  std::optional<sim::atomic_file> file_;
+};
 
 /// "hotset: <message>" on standard error, in one line whatever the message holds.
 void report_error(std::string_view message);
@@ -60,11 +71,11 @@ class progress_line {
   std::mutex mutex_;
 };
 
-/// A stream whose text goes to an atomic_file.
-class atomic_stream : private std::streambuf, public std::ostream {
+/// A stream buffer whose text goes to an atomic_file.
+class atomic_buffer : public std::streambuf {
  public:
   /// Errors: std::runtime_error if the folder cannot be written to.
-  explicit atomic_stream(const std::filesystem::path& path);
+  explicit atomic_buffer(const std::filesystem::path& path);
   /// Puts the file in its place. Errors: std::runtime_error.
   void commit();
 
@@ -72,10 +83,8 @@ class atomic_stream : private std::streambuf, public std::ostream {
   int_type overflow(int_type c) override;
   int sync() override;
 
-  static sim::atomic_file open(const std::filesystem::path& path);
-
   sim::atomic_file file_;
-  std::vector<char> buffer_;
+  std::vector<char> text_;
 };
 
 }  // namespace hotset::cli

@@ -66,10 +66,17 @@ class result_reader {
     if (!file || std::filesystem::is_directory(path_))
       refuse("", "cannot be read", "a file that hotset simulate --json wrote");
     const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    // Copies of nested values recurse: deep nesting is refused before there is any.
+    const auto shallow = [&](int depth, json::parse_event_t, json&) {
+      if (depth > 16) refuse("", "nested more than 16 deep", "what hotset simulate --json wrote");
+      return true;
+    };
     try {
-      return json::parse(text);
+      return json::parse(text, shallow);
     } catch (const json::parse_error& error) {
       refuse(fmt::format("byte {}", error.byte), "not JSON", "what hotset simulate --json wrote");
+    } catch (const json::out_of_range&) {
+      refuse("", "a number is out of range", "whole numbers below 2^64");
     }
   }
 
@@ -107,8 +114,8 @@ class result_reader {
     const json& budget = member(result, "budget_bytes", place);
     key += fmt::format(" slots {}", count(slots, place + ".slots"));
     if (!budget.is_null()) key += fmt::format(" budget {}", count(budget, place + ".budget_bytes"));
-    add_row(key, result,
-            {"eviction", "admission", "scope", "replay", "slots", "budget_bytes"}, place);
+    add_row(key, result, {"eviction", "admission", "scope", "replay", "slots", "budget_bytes"},
+            place);
   }
 
   /// Rows of the same key are told apart by their order.
@@ -133,15 +140,14 @@ class result_reader {
 
   /// Numbers in objects and arrays get the path to them as their name.
   void add_counters(counters& out, const std::string& name, const json& value,
-                    const std::string& place, int depth = 0) const {
-    if (depth > 8) refuse(place, "nested too deeply", "what hotset simulate --json wrote");
+                    const std::string& place) const {
     if (!value.is_structured()) {
       out.emplace_back(sim::printable(name), count(value, place));
       return;
     }
     for (const auto& [key, entry] : value.items())
       add_counters(out, name + (value.is_array() ? '[' + key + ']' : '.' + key), entry,
-                   place + '.' + key, depth + 1);
+                   place + '.' + key);
   }
 
   std::filesystem::path path_;
@@ -236,7 +242,8 @@ command add_diff(CLI::App& root) {
   app->add_option("B", options->after, "result after")->required()->type_name("FILE");
   add_number(*app, "--tolerance", options->tolerance, 0.0, 1.0,
              "accept counters that differ by this share of the larger one");
-  app->footer(R"(Rows are matched by trace, eviction, admission, scope, replay, slots and budget; so are the
+  app->footer(
+      R"(Rows are matched by trace, eviction, admission, scope, replay, slots and budget; so are the
 facts of each trace. Marks: ~ changed, - only in A, + only in B. Exit code 0: equal; 1: different.
 Examples:
   hotset diff before.json after.json

@@ -79,8 +79,8 @@ command add_export(CLI::App& root) {
       ->required()
       ->type_name("FILE");
   app->add_option("--to", options->to,
-                  "native (safetensors), esft (a folder of expert_weights_<layer>.txt) or "
-                  "oracle-general (libCacheSim)")
+                  "format to write: native (safetensors), esft (a folder of "
+                  "expert_weights_<layer>.txt), oracle-general (libCacheSim)")
       ->required()
       ->type_name("NAME");
   add_trace_options(*app, options->reading);

@@ -85,9 +85,9 @@ void count_keys(const visit_sequence& visits, trace_facts& facts) {
     facts.bytes_used += visits.shape().bytes_of(visits.shape().key(key).layer);
   }
   const auto tenth = static_cast<std::ptrdiff_t>((accesses.size() + 9) / 10);
-  std::nth_element(accesses.begin(), accesses.begin() + tenth - 1, accesses.end(), std::greater<>());
-  const auto top =
-      std::accumulate(accesses.begin(), accesses.begin() + tenth, std::uint64_t{0});
+  std::nth_element(accesses.begin(), accesses.begin() + tenth - 1, accesses.end(),
+                   std::greater<>());
+  const auto top = std::accumulate(accesses.begin(), accesses.begin() + tenth, std::uint64_t{0});
   facts.top_tenth = static_cast<double>(top) / static_cast<double>(facts.accesses);
 }
 
@@ -254,7 +254,8 @@ command add_info(CLI::App& root) {
   app->add_option("TRACE", options->traces, "traces of any known format")
       ->required()
       ->type_name("FILE");
-  app->add_flag("--json", options->as_json, "print JSON: an object, or an array for several traces");
+  app->add_flag("--json", options->as_json,
+                "print JSON: an object, or an array for several traces");
   add_trace_options(*app, options->reading);
   app->footer(R"(Examples:
   hotset info routes.trace

@@ -33,7 +33,7 @@ constexpr const char* footer = R"(Examples:
 Exit codes: 0 success, 1 failure or difference, 2 wrong usage, 3 too few slots for the trace, 4 bad input.)";
 
 std::vector<command> add_commands(CLI::App& root) {
-  return {add_info(root), add_simulate(root), add_import(root),     add_export(root),
+  return {add_info(root),  add_simulate(root), add_import(root),    add_export(root),
           add_synth(root), add_diff(root),     add_completion(root)};
 }
 
@@ -43,9 +43,21 @@ const CLI::App& named(const CLI::App& root) {
   return chosen.empty() ? root : *chosen.back();
 }
 
+/// What is wrong when no subcommand was named.
+std::string unnamed(const CLI::App& root, const CLI::ParseError& error) {
+  std::vector<std::string> names;
+  for (const auto* app : root.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(app->get_name());
+  const auto rest = root.remaining();
+  const auto found = rest.empty() ? std::string(error.what())
+                                  : fmt::format("'{}' is no subcommand or option", rest.front());
+  return fmt::format("{}; accepted: {}", found, fmt::join(names, ", "));
+}
+
 int parse_failed(const CLI::App& root, const CLI::ParseError& error) {
   if (error.get_name() == "CallForHelp" || error.get_name() == "CallForAllHelp") {
-    print(named(root).help());
+    const auto& app = named(root);
+    print(app.help(&app == &root ? "" : "hotset"));
     return ok;
   }
   if (error.get_name() == "CallForVersion") {
@@ -53,9 +65,9 @@ int parse_failed(const CLI::App& root, const CLI::ParseError& error) {
     return ok;
   }
   const auto& app = named(root);
-  const auto path = &app == &root ? std::string("hotset") : "hotset " + app.get_name();
-  report_error(fmt::format("{}{}; see {} --help", &app == &root ? "" : app.get_name() + ": ",
-                           error.what(), path));
+  report_error(&app == &root
+                   ? unnamed(root, error)
+                   : fmt::format("{0}: {1}; see hotset {0} --help", app.get_name(), error.what()));
   return usage;
 }
 

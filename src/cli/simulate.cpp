@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -145,12 +146,14 @@ int simulate(const simulate_options& options) {
   auto request = request_of(options);
   if (!options.decisions.empty() && options.traces.size() != 1)
     refuse_option("--decisions", options.decisions.string(), "one trace, not several");
-  std::optional<atomic_stream> decisions;
+  std::optional<atomic_buffer> decisions;
   if (!options.decisions.empty()) decisions.emplace(options.decisions);
-  request.decisions = decisions ? &*decisions : nullptr;
+  std::ostream decision_stream(decisions ? &*decisions : nullptr);
+  request.decisions = decisions ? &decision_stream : nullptr;
+  output_file out(options.out);  // refused now if it cannot be written, not after the replays
   const auto sweeps = sweep_all(options, std::move(request));
   if (decisions) decisions->commit();
-  write_output(options.out, text_of(sweeps, options));
+  out.finish(text_of(sweeps, options));
   if (options.as_json || options.as_csv) report_notes(sweeps);
   return ok;
 }
@@ -161,17 +164,18 @@ void add_what(CLI::App& app, simulate_options& options) {
                        "{}+lru",
                        fmt::join(sim::eviction_names(), ", "),
                        fmt::join(sim::eviction_decorator_names(), "+lru, ")))
-      ->capture_default_str();
+      ->default_str("lru");
   add_list(app, "--admission", options.admissions,
            fmt::format("admission policies: {}", fmt::join(sim::admission_names(), ", ")))
-      ->capture_default_str();
+      ->default_str("always");
   add_list(app, "--scope", options.scopes,
-           "shared (one pool for all layers), per-layer (a pool for every layer)")
-      ->capture_default_str();
-  add_list(app, "--replay", options.replays,
-           "event-atomic (evict within the visit, as an engine does), deferred (after the visit, "
-           "until the budget holds), per-access (each routed id is a visit; only to compare)")
-      ->capture_default_str();
+           "who shares slots: shared (one pool for all layers), per-layer (a pool for every layer)")
+      ->default_str("shared");
+  add_list(
+      app, "--replay", options.replays,
+      "when evictions happen: event-atomic (within the visit, as in an engine), deferred (after "
+      "it, until the budget holds), per-access (each routed id is a visit; only to compare)")
+      ->default_str("event-atomic");
 }
 
 void add_sizes(CLI::App& app, simulate_options& options) {
@@ -185,7 +189,7 @@ void add_sizes(CLI::App& app, simulate_options& options) {
   app.add_flag("--size-classes", options.size_classes,
                "shared scope: a pool for each size of expert");
   app.add_option("--split", options.split,
-                 "a visit wider than its pool is split by-token (exact) or by-expert")
+                 "how a visit wider than its pool is split: by-token (exact), by-expert")
       ->type_name("NAME")
       ->capture_default_str();
   add_number(app, "--max-tokens", options.max_tokens, 0U, std::numeric_limits<std::uint32_t>::max(),

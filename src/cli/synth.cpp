@@ -62,7 +62,8 @@ void add_behaviour(CLI::App& app, synthetic_config& config) {
   add_number(app, "--phase-every", config.phase_length, 0U, many,
              "tokens after which other experts become popular; 0: never");
   add_number(app, "--seed", config.seed, std::uint64_t{0},
-             std::numeric_limits<std::uint64_t>::max(), "the same seed gives the same trace anywhere");
+             std::numeric_limits<std::uint64_t>::max(),
+             "the same seed gives the same trace anywhere");
 }
 
 }  // namespace

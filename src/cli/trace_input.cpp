@@ -29,20 +29,22 @@ std::string joined(const std::vector<std::string>& fields) {
 void add_trace_options(CLI::App& app, trace_options& options) {
   const std::string group = "Reading traces";
   app.add_option("--format", options.format,
-                 "auto (by content), native, bigmoe, esft, layer-expert, jsonl, oracle, mooncake")
+                 "format of the trace: auto (by content), native, bigmoe, esft, layer-expert, "
+                 "jsonl, oracle, mooncake")
       ->type_name("NAME")
       ->capture_default_str()
       ->group(group);
   app.add_option("--as", options.as,
                  "cut the tokens into steps anew: decode (a token a step), prefill (a sequence a "
-                 "step) or prefill:<tokens>")
+                 "step), prefill:<tokens>")
       ->type_name("SHAPE")
       ->group(group);
   add_list(app, "--field", options.fields,
            "jsonl: names of the fields, such as layer=l,experts=ids")
       ->group(group);
   constexpr auto most = std::numeric_limits<std::int32_t>::max();
-  add_number(app, "--top-k", options.top_k, 0, most, "esft, layer-expert: experts of a token; 0: infer")
+  add_number(app, "--top-k", options.top_k, 0, most,
+             "esft, layer-expert: experts of a token; 0: infer")
       ->group(group);
   add_number(app, "--experts", options.experts, 0, most,
              "esft, layer-expert, jsonl: experts of a layer; 0: infer")
@@ -59,7 +61,8 @@ sim::open_trace_options checked(const trace_options& options) {
   if (!options.as.empty())
     out.as = for_option("--as", [&] { return sim::parse_step_shape(options.as); });
   if (!options.fields.empty())
-    out.fields = for_option("--field", [&] { return sim::parse_field_map(joined(options.fields)); });
+    out.fields =
+        for_option("--field", [&] { return sim::parse_field_map(joined(options.fields)); });
   out.top_k = options.top_k;
   out.experts = options.experts;
   out.block_bytes = parse_size("--block-bytes", options.block_bytes);

@@ -49,15 +49,45 @@ std::string_view name_of(cache_scope scope) noexcept {
 
 namespace {
 
+/// Half up in decimal: 2.8 % of 125 are 3.5, though the nearest double to 2.8 lies below it.
 std::int64_t percent_of(double percent, std::size_t experts) {
-  return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::floor(percent / 100 * static_cast<double>(experts) + 0.5)));
+  const double share = percent * static_cast<double>(experts) / 100;
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::floor(share + share * 0x1p-50 + 0.5)));
 }
 
-/// Keys and bytes of each size class.
+/// Keys of each size class.
 struct class_sum {
   std::size_t keys = 0;
-  std::uint64_t bytes_each = 0;
 };
+/// floor(count * keys / whole), at most keys.
+std::int64_t share_of(std::uint64_t count, std::uint64_t keys, std::uint64_t whole) {
+  if (count >= whole) return static_cast<std::int64_t>(keys);
+  std::uint64_t slots = 0;
+  std::uint64_t rest = 0;
+  for (int bit = 63; bit >= 0; --bit) {  // long multiplication, reduced as it goes: rest < whole
+    slots *= 2;
+    const bool carries = rest >= whole - rest;
+    rest = carries ? rest - (whole - rest) : rest + rest;
+    slots += carries ? 1U : 0U;
+    if (((keys >> static_cast<unsigned>(bit)) & 1U) == 0) continue;
+    const bool over = rest >= whole - count;
+    rest = over ? rest - (whole - count) : rest + count;
+    slots += over ? 1U : 0U;
+  }
+  return static_cast<std::int64_t>(slots);
+}
+/// The least count whose share is `wanted` slots or more. Pre: wanted <= keys.
+std::uint64_t smallest_share(std::uint64_t wanted, std::uint64_t keys, std::uint64_t whole) {
+  std::uint64_t low = 0, high = whole;
+  while (low < high) {
+    const auto middle = low + (high - low) / 2;
+    if (share_of(middle, keys, whole) >= static_cast<std::int64_t>(wanted))
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low;
+}
 std::vector<class_sum> sum_classes(const geometry& shape) {
   const auto classes = shape.size_classes();
   std::vector<class_sum> sums(static_cast<std::size_t>(*std::ranges::max_element(classes)) + 1);
@@ -124,18 +154,16 @@ pool_layout shared_slots(const geometry& shape, const size_request& size, bool s
   }
   const auto sums = sum_classes(shape);
   std::vector<std::int64_t> slots;
+  std::uint64_t smallest = 0;
   for (const auto& sum : sums) {
-    // Each class gets the share that its keys (or bytes) have in the model.
-    const auto share = static_cast<long double>(sum.keys) / static_cast<long double>(shape.keys());
-    const auto byte_share = static_cast<long double>(sum.bytes_each) * static_cast<long double>(sum.keys) /
-                            static_cast<long double>(all_bytes(shape));
-    const auto bytes = static_cast<std::uint64_t>(static_cast<long double>(size.count) * byte_share);
-    slots.push_back(size.what == size_request::unit::slots
-                        ? static_cast<std::int64_t>(static_cast<long double>(size.count) * share)
-                        : slots_for(size, sum.keys, bytes, sum.bytes_each));
+    // Each class gets the share that its keys (or bytes) have in the model: so many slots either way.
+    const auto whole = size.what == size_request::unit::bytes ? all_bytes(shape) : std::uint64_t{shape.keys()};
+    slots.push_back(size.what == size_request::unit::percent ? percent_of(size.value, sum.keys)
+                                                             : share_of(size.count, sum.keys, whole));
+    smallest = std::max(smallest, smallest_share(k, sum.keys, whole));
   }
   return accept(pool_layout::shared_by_size_class(shape, slots), shape, size,
-                fmt::format("a size that gives each of the {} size classes {} slots", sums.size(), k));
+                fmt::format("{} {}", smallest, size.what == size_request::unit::bytes ? "bytes" : "slots"));
 }
 
 cache_size deferred_size(const geometry& shape, cache_scope scope, const size_request& size) {

@@ -75,8 +75,8 @@ json run_to_json(const run_result& run) {
 }
 
 json trace_to_json(const sweep_result& sweep) {
-  return {{"name", sweep.name},     {"layers", sweep.layers}, {"experts", sweep.experts},
-          {"top_k", sweep.top_k},   {"tokens", sweep.tokens}, {"visits", sweep.visits}};
+  return {{"name", sweep.name},   {"layers", sweep.layers}, {"experts", sweep.experts},
+          {"top_k", sweep.top_k}, {"tokens", sweep.tokens}, {"visits", sweep.visits}};
 }
 
 std::string one_line(const json& value) {
@@ -137,8 +137,7 @@ std::string regret(const sweep_result& sweep, const run_result& run) {
   for (const auto& best : sweep.results) {
     if (!is_belady(best) || !same_cache(best, run)) continue;
     if (best.stats.fills == 0) return run.stats.fills == 0 ? "0.00" : "-";
-    const auto ratio =
-        static_cast<double>(run.stats.fills) / static_cast<double>(best.stats.fills);
+    const auto ratio = static_cast<double>(run.stats.fills) / static_cast<double>(best.stats.fills);
     return fmt::format("{:.2f}", 100 * (ratio - 1));
   }
   return "-";
@@ -195,11 +194,9 @@ std::vector<column> make_columns(const sweep_result& sweep) {
   number("collision", [&](const run_result& r) { return count(r.stats.collision_misses); });
   number("fills", [&](const run_result& r) { return count(r.stats.fills); });
   number("MiB filled", [](const run_result& r) { return mebibytes(r.stats.bytes_filled); });
-  number("miss-free steps %", [](const run_result& r) {
-    return percent(r.stats.miss_free_steps(), r.stats.steps);
-  });
-  if (any(is_belady))
-    number("regret %", [&](const run_result& r) { return regret(sweep, r); });
+  number("miss-free steps %",
+         [](const run_result& r) { return percent(r.stats.miss_free_steps(), r.stats.steps); });
+  if (any(is_belady)) number("regret %", [&](const run_result& r) { return regret(sweep, r); });
   return out;
 }
 

@@ -13,7 +13,8 @@ struct archetype {
   static constexpr std::string_view name = "archetype";
   static constexpr bool admits_all = false;
   archetype(const pool_layout&, const config&) {}
-  void admit(const visit_context&, std::span<const access>, std::span<std::uint8_t>) const noexcept {}
+  void admit(const visit_context&, std::span<const access>,
+             std::span<std::uint8_t>) const noexcept {}
   void on_use(const access&, bool, bool) noexcept {}
   void on_evict(expert_key, step_id) noexcept {}
 };
@@ -35,9 +36,7 @@ static_assert(!admission_policy<throwing>);
 static_assert(!admission_policy<changes_when_asked>);
 static_assert(!admission_policy<says_nothing_of_all>);
 
-TEST(admission_policy, is_checked_when_this_file_is_compiled) {
-  SUCCEED();
-}
+TEST(admission_policy, is_checked_when_this_file_is_compiled) { SUCCEED(); }
 
 }  // namespace
 }  // namespace hotset

@@ -69,9 +69,7 @@ static_assert(!eviction_policy<immovable>);
 static_assert(eviction_policy<weighs> && detail::needs_weights<weighs>());
 static_assert(!detail::needs_weights<archetype>());
 
-TEST(eviction_policy, is_checked_when_this_file_is_compiled) {
-  SUCCEED();
-}
+TEST(eviction_policy, is_checked_when_this_file_is_compiled) { SUCCEED(); }
 
 }  // namespace
 }  // namespace hotset

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every admission policy joins here with its type and its options.
 
-#include <gtest/gtest.h>
-
 #include <cstdint>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "hotset/admission/after_n_uses.hpp"
 #include "hotset/admission/always.hpp"

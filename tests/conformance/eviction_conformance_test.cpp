@@ -2,14 +2,14 @@
 // Every eviction policy joins here with one `entry`: what it is, how it is configured, and its rule's naive
 // form. Random sequences of everything that may happen to a policy are told to both; they must always agree.
 
-#include <gtest/gtest.h>
-
 #include <memory>
 #include <random>
 #include <set>
 #include <string>
 #include <tuple>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "hotset/eviction/any_eviction_policy.hpp"
 #include "hotset/eviction/belady.hpp"
@@ -73,7 +73,9 @@ script write_script(const geometry& shape, std::size_t visits, random_source& ra
       const auto limit = 1 + random.below(width);
       chosen.insert(static_cast<expert_id>(random.below(limit)));
     }
-    for (const auto e : chosen) v.experts.insert(v.experts.begin() + static_cast<std::ptrdiff_t>(random.below(v.experts.size() + 1)), e);
+    for (const auto e : chosen)
+      v.experts.insert(
+          v.experts.begin() + static_cast<std::ptrdiff_t>(random.below(v.experts.size() + 1)), e);
     out.push_back(std::move(v));
     layer += static_cast<layer_id>(random.one_in(8) ? 2 : 1);
     if (layer >= shape.layers) {
@@ -311,9 +313,8 @@ class walk {
           expected.begin(),
           expected.begin() + static_cast<std::ptrdiff_t>(std::min(wanted, expected.size())));
     };
-    for (const auto wanted :
-         {n, std::size_t{1}, random_.below(expected.size() + 2), n, std::size_t{0},
-          random_.one_in(4) ? all.size() : n}) {
+    for (const auto wanted : {n, std::size_t{1}, random_.below(expected.size() + 2), n,
+                              std::size_t{0}, random_.one_in(4) ? all.size() : n}) {
       const auto got = choose(wanted);
       EXPECT_EQ(got, prefix(wanted)) << "visit " << ordinal_ << ", asked for " << wanted;
       if (got != prefix(wanted)) failed_ = true;
@@ -390,8 +391,10 @@ class walk {
   /// Prefetches, requests, invalidations and quota changes.
   void between(const visit& v, options what) {
     if (what.prefetches && random_.one_in(3)) {
-      const auto layer = static_cast<layer_id>(random_.below(static_cast<std::uint64_t>(layout_.shape().layers)));
-      const expert_key key{layer, static_cast<expert_id>(random_.below(static_cast<std::uint64_t>(layout_.shape().experts)))};
+      const auto layer =
+          static_cast<layer_id>(random_.below(static_cast<std::uint64_t>(layout_.shape().layers)));
+      const expert_key key{layer, static_cast<expert_id>(random_.below(
+                                      static_cast<std::uint64_t>(layout_.shape().experts)))};
       const auto meant_for = v.step + random_.below(4) - (random_.one_in(5) ? 2U : 0U);
       const auto found = where_.find(key);
       if (found != where_.end()) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/eviction/any_eviction_policy.hpp"
 
-#include <gtest/gtest.h>
-
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "hotset/eviction/fifo.hpp"
 #include "hotset/eviction/least_stale.hpp"

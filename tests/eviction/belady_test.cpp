@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/eviction/belady.hpp"
 
-#include <gtest/gtest.h>
-
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "reference_policies.hpp"
 
@@ -21,7 +21,8 @@ std::shared_ptr<const future_uses> future(const std::vector<future_uses::event>&
 
 TEST(belady, gives_up_what_is_used_furthest_away) {
   // Visit 0 uses 4 and 5, visit 1: 6 and 4, visit 2: 5, visit 3: 6.
-  const auto known = future({{0, {0, 4}}, {0, {0, 5}}, {1, {0, 6}}, {1, {0, 4}}, {2, {0, 5}}, {3, {0, 6}}});
+  const auto known =
+      future({{0, {0, 4}}, {0, {0, 5}}, {1, {0, 6}}, {1, {0, 4}}, {2, {0, 5}}, {3, {0, 6}}});
   hand_walk<belady> w(pool_layout::shared(shape, 3).value(), {.future = known});
   w.begin(0, 0);
   w.fill(0, {0, 4});  // next 1
@@ -48,7 +49,8 @@ TEST(future_uses, lists_each_visit_once) {
   const auto known = future({{0, {0, 1}}, {0, {0, 1}}, {4, {0, 1}}, {4, {0, 2}}, {9, {0, 1}}});
   ASSERT_TRUE(known);
   const auto uses = known->uses(1);
-  EXPECT_EQ(std::vector<std::uint32_t>(uses.begin(), uses.end()), (std::vector<std::uint32_t>{0, 4, 9}));
+  EXPECT_EQ(std::vector<std::uint32_t>(uses.begin(), uses.end()),
+            (std::vector<std::uint32_t>{0, 4, 9}));
   EXPECT_EQ(known->uses(2).size(), 1U);
   EXPECT_TRUE(known->uses(3).empty());
 }

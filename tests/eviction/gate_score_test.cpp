@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/eviction/gate_score.hpp"
 
-#include <gtest/gtest.h>
-
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "reference_policies.hpp"
 
@@ -48,7 +48,7 @@ TEST(gate_score, keeps_the_score_of_an_evicted_key_and_counts_bypasses) {
 TEST(gate_score, ema_can_fall) {
   hand_walk<gate_score> w(shared(1, 2), {.accumulate = gate_accumulate::ema, .decay = 0.5});
   w.begin(0, 0);
-  w.fill(0, {0, 4}, 1.0);  // 0.5
+  w.fill(0, {0, 4}, 1.0);   // 0.5
   w.fill(1, {0, 5}, 0.75);  // 0.375
   EXPECT_EQ(w.order(1, 0), (slots{1, 0}));
   w.begin(1, 0);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/eviction/least_stale.hpp"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "hotset/eviction/fifo.hpp"
 #include "hotset/eviction/lru.hpp"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/eviction/lfru.hpp"
 
-#include <gtest/gtest.h>
-
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "reference_policies.hpp"
 
@@ -24,7 +24,7 @@ TEST(lfru, divides_by_age) {
   w.begin(1, 0);
   w.hit(0);  // f = 2, last = 1
   w.begin(3, 0);
-  w.fill(1, {0, 5});  // f = 1, last = 3
+  w.fill(1, {0, 5});                        // f = 1, last = 3
   EXPECT_EQ(w.order(3, 0), (slots{0, 1}));  // 2/3 against 1/1
   EXPECT_EQ(w.order(5, 0), (slots{1, 0}));  // 2/5 against 1/3
   EXPECT_EQ(w.order(4, 0), (slots{0, 1}));  // 2/4 against 1/2: a tie, by recency

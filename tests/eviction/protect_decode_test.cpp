@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/eviction/protect_decode.hpp"
 
-#include <gtest/gtest.h>
-
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "hotset/eviction/least_stale.hpp"
 #include "hotset/eviction/lru.hpp"
@@ -23,9 +23,11 @@ using calm_lru = protect_decode<lru>;
 static_assert(eviction_policy<calm_lru>);
 static_assert(eviction_policy<protect_hot<protect_decode<lru>>>);
 static_assert(protect_hot<calm_lru>::name == "protect_hot<protect_decode<lru>>");
-static_assert(requires(protect_decode<least_stale>& p, const access& a) { p.on_request(a); });
+static_assert(requires(protect_decode<least_stale> & p, const access& a) { p.on_request(a); });
 template <class P>
-concept hears_requests = requires(P& p, const access& a) { p.on_request(a); };
+concept hears_requests = requires(P& p, const access& a) {
+  p.on_request(a);
+};
 static_assert(!hears_requests<calm_lru>);
 
 TEST(protect_decode, a_prefill_takes_other_slots_first) {

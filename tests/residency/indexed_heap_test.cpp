@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/residency/indexed_heap.hpp"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <map>
 #include <utility>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 namespace hotset {
 namespace {

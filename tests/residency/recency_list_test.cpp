@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/residency/recency_list.hpp"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <list>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 namespace hotset {
 namespace {

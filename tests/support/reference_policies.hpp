@@ -46,7 +46,8 @@ struct state {
 };
 
 /// Appends a rule's key: smaller leaves first. Rules compose by appending one after the other.
-using ranking = std::function<void(const state&, const resident&, const visit_context&, std::vector<double>&)>;
+using ranking =
+    std::function<void(const state&, const resident&, const visit_context&, std::vector<double>&)>;
 
 inline double power(double base, std::uint64_t n) {
   double p = 1.0;
@@ -147,7 +148,8 @@ inline ranking sparing_hot(double uses, ranking inner) {
 }
 inline ranking sparing_decode(step_id window, ranking inner) {
   return [=](const state& s, const resident& r, const visit_context& c, std::vector<double>& out) {
-    const bool spared = c.kind == request_class::prefill && r.decoded && c.step - *r.decoded <= window;
+    const bool spared =
+        c.kind == request_class::prefill && r.decoded && c.step - *r.decoded <= window;
     out.push_back(spared ? 1.0 : 0.0);
     inner(s, r, c, out);
   };
@@ -196,7 +198,8 @@ class policy {
   }
   void on_evict(slot_id slot, expert_key) { state_.residents.erase(slot); }
 
-  [[nodiscard]] std::vector<slot_id> order(const visit_context& context, const slot_mask& eligible) const {
+  [[nodiscard]] std::vector<slot_id> order(const visit_context& context,
+                                           const slot_mask& eligible) const {
     std::vector<std::pair<std::vector<double>, slot_id>> ranked;
     for (const auto& [slot, r] : state_.residents) {
       if (r.pool != context.pool || !eligible.test(slot)) continue;

@@ -43,7 +43,8 @@ class budgeted {
     for (std::uint64_t n = 0; n < std::min<std::uint64_t>(left, misses.size()); ++n) {
       std::size_t best = misses.size();
       for (std::size_t m = 0; m < misses.size(); ++m)
-        if (admitted[m] == 0 && (best == misses.size() || last_use(misses[m]) > last_use(misses[best])))
+        if (admitted[m] == 0 &&
+            (best == misses.size() || last_use(misses[m]) > last_use(misses[best])))
           best = m;
       admitted[best] = 1;
     }
@@ -62,12 +63,14 @@ class budgeted {
 
  private:
   [[nodiscard]] std::size_t index(const access& a) const noexcept {
-    return static_cast<std::size_t>(a.key.layer) * experts_ + static_cast<std::size_t>(a.key.expert);
+    return static_cast<std::size_t>(a.key.layer) * experts_ +
+           static_cast<std::size_t>(a.key.expert);
   }
   [[nodiscard]] std::uint64_t last_use(const access& a) const noexcept {
     return last_use_[index(a)];
   }
-  [[nodiscard]] bool same_visit(step_id step, std::uint64_t ordinal, layer_id layer) const noexcept {
+  [[nodiscard]] bool same_visit(step_id step, std::uint64_t ordinal,
+                                layer_id layer) const noexcept {
     return step == step_ && ordinal == ordinal_ && layer == layer_;
   }
 

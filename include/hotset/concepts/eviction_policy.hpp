@@ -12,7 +12,7 @@
 /// | `on_fill(a)` | `a.key` now lives in `a.slot`; used unless `a.speculative` |
 /// | `on_bypass(a)` | `a.key` is used without a slot |
 /// | `on_evict(slot, key)` | the slot no longer holds the key |
-/// | `select_victims(context, eligible, out)` | writes up to `out.size()` distinct eligible slots of `context.pool` in the order of eviction; returns how many. Fewer only when no more are eligible. Asking for n gives the first n of asking for more; asking twice gives the same answer. It may repair its own index. |
+/// | `select_victims(context, eligible, out)` | writes up to `out.size()` distinct eligible slots of `context.pool` in the order of eviction; returns how many. Fewer only when no more are eligible. Asking for n gives the first n of asking for more; the order of two slots does not depend on what else is eligible; asking twice gives the same answer. It may repair its own index. |
 ///
 /// Optional: `on_request(a)`: a prefetcher asked for a key that is resident already, for step `a.step`.
 /// Optional: `static constexpr bool needs_weights = true`: fill `access::weight` and `access::rank`.

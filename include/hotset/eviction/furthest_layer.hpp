@@ -33,7 +33,8 @@ class furthest_layer {
         words_((static_cast<std::size_t>(layout.shape().layers) + 63) / 64),
         used_(layout.pools() * words_, 0),
         layer_pool_(static_cast<std::size_t>(layout.shape().layers)) {
-    for (layer_id l = 0; l < layout.shape().layers; ++l) layer_pool_[at(l)] = layout.pool_of_layer(l);
+    for (layer_id l = 0; l < layout.shape().layers; ++l)
+      layer_pool_[at(l)] = layout.pool_of_layer(l);
   }
 
   void on_step(step_id, layer_id) noexcept {}

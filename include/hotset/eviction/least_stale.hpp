@@ -174,10 +174,10 @@ class least_stale {
   std::uint64_t clock_ = 0;
   std::vector<step_id> epoch_;  // [slot] step last used or requested for
   // order: layer
-  recency_list arrivals_;              // one list per layer
-  std::vector<std::uint64_t> used_;    // [pool][layer] bits: the layer holds slots
-  std::vector<search> cursor_;         // [pool]
-  std::vector<pool_id> layer_pool_;    // [layer]
+  recency_list arrivals_;            // one list per layer
+  std::vector<std::uint64_t> used_;  // [pool][layer] bits: the layer holds slots
+  std::vector<search> cursor_;       // [pool]
+  std::vector<pool_id> layer_pool_;  // [layer]
   // order: last_access
   indexed_heap accesses_;
 };

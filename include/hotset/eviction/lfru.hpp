@@ -8,7 +8,8 @@
 /// Deviations: powers are products of d, one factor after the other, up to d^65535, which stands for all
 ///       higher powers too. A key never used has f = 0.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(1) per hit and fill; a victim costs O(S): scores move by themselves, so a choice scans the pool.
+/// Cost: O(1) per hit and fill. Scores move by themselves: a small pool is scanned, O(S), at every choice;
+///       a large one at the first choice of a step, which sorts the coldest slots for the others.
 
 #include <algorithm>
 #include <bit>
@@ -47,7 +48,9 @@ class lfru {
         present_(layout.slots()),
         position_(layout.slots(), 0),
         members_(layout),
-        chosen_(layout.slots()) {
+        chosen_(layout.slots()),
+        coldest_(layout.pools()),
+        entries_(members_.places()) {
     double p = 1.0;
     for (std::size_t n = 0; n < powers; ++n, p *= options.decay) {
       power_[n] = p;
@@ -60,6 +63,7 @@ class lfru {
   void on_hit(const access& a) noexcept {
     if (!a.repeated) use(present_[at(a.slot)], a.step);
     position_[at(a.slot)] = ++clock_;
+    changed(a.pool, a.slot);
   }
   void on_fill(const access& a) noexcept {
     if (members_.home(a.slot) != a.pool)
@@ -68,6 +72,7 @@ class lfru {
     heat = past_[index(a.key)];
     if (!a.speculative && !a.repeated) use(heat, a.step);
     position_[at(a.slot)] = ++clock_;
+    changed(a.pool, a.slot);
   }
   void on_bypass(const access& a) noexcept {
     if (!a.speculative && !a.repeated) use(past_[index(a.key)], a.step);
@@ -81,10 +86,130 @@ class lfru {
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
     if (out.empty()) return 0;
+    if (members_.size(context.pool) <= scan_limit || out.size() > members_.size(context.pool) / 4)
+      return select_scanned(context, eligible, out);
+    auto& list = coldest_[static_cast<std::size_t>(context.pool)];
+    if (!list.valid || list.step != context.step) gather(context.pool, list, context.step);
+    for (int widened = 0;; ++widened) {
+      std::size_t count = 0;
+      candidate* const entries = entries_.data() + members_.first(context.pool);
+      // Used, evicted or filled again since: if it belongs here at all, it stands elsewhere too.
+      const auto gone = [&](const candidate& e) {
+        return position_[at(e.slot)] != e.rank.position || vacant(e.slot);
+      };
+      while (list.first < list.end && gone(entries[list.first])) ++list.first;
+      for (auto n = list.first; n < list.end && count < out.size(); ++n)
+        if (eligible.test(entries[n].slot) && !gone(entries[n])) out[count++] = entries[n].slot;
+      list.given += count;
+      if (count == out.size()) return count;
+      if (widened == 3) return select_scanned(context, eligible, out);
+      list.limit *= 2.0;
+      collect(context.pool, list, context.step);
+    }
+  }
+
+ private:
+  static constexpr std::size_t scan_limit = 128;
+  // The product with a rounded quotient is within 2^-51 of the score: with this much to spare, what it
+  // excludes is no candidate. Only the others pay for the division.
+  static constexpr double spare = 1.0 + 0x1p-48;
+  struct heat_record {
+    double frequency = 0.0;  // infinite for a vacant slot
+    step_id last = 0;
+  };
+  struct candidate {
+    slot_rank rank;
+    slot_id slot = no_slot;
+  };
+
+  /// The slots of a large pool whose score in this step is below `limit`, in order. Within a step only a
+  /// use, a fill or an eviction changes a score: the slot is then put in again, if it still belongs here.
+  struct cold_list {
+    bool valid = false;
+    step_id step = 0;
+    double limit = 1.0;
+    std::size_t first = 0;  // those before are gone
+    std::size_t end = 0;
+    std::size_t given = 0;  // in this step, to set the next one's limit
+  };
+
+  static std::size_t at(slot_id slot) noexcept { return static_cast<std::size_t>(slot); }
+  [[nodiscard]] std::size_t index(expert_key key) const noexcept {
+    return static_cast<std::size_t>(key.layer) * experts_ + static_cast<std::size_t>(key.expert);
+  }
+  [[nodiscard]] bool vacant(slot_id slot) const noexcept {
+    return present_[at(slot)].frequency > std::numeric_limits<double>::max();
+  }
+  static std::size_t age_of(const heat_record& heat, step_id now) noexcept {
+    return now > heat.last ? static_cast<std::size_t>(now - heat.last) : 0;
+  }
+  void use(heat_record& heat, step_id step) const noexcept {
+    heat.frequency = heat.frequency * power_[std::min(age_of(heat, step), powers - 1)] + 1.0;
+    heat.last = std::max(heat.last, step);
+  }
+  [[nodiscard]] double score(const heat_record& heat, std::size_t age) const noexcept {
+    return heat.frequency * power_[std::min(age, powers - 1)] / static_cast<double>(age + 1);
+  }
+
+  /// A new step: the limit follows what the last one needed.
+  void gather(pool_id pool, cold_list& list, step_id now) noexcept {
+    const auto wanted = list.first + list.given + 32;
+    if (list.valid && list.end > wanted + 64)
+      list.limit = std::bit_cast<double>(entries_[members_.first(pool) + wanted].rank.key);
+    list.given = 0;
+    collect(pool, list, now);
+  }
+  void collect(pool_id pool, cold_list& list, step_id now) noexcept {
+    candidate* const entries = entries_.data() + members_.first(pool);
+    const double spared = list.limit * spare;
+    std::size_t size = 0;
+    for (const auto slot : members_.of(pool)) {
+      const auto& heat = present_[at(slot)];
+      const auto age = age_of(heat, now);
+      if (!(heat.frequency * score_of_one_[std::min(age, powers - 1)] <= spared)) continue;
+      const auto exact = score(heat, age);
+      if (exact < list.limit)
+        entries[size++] = {{std::bit_cast<std::uint64_t>(exact), position_[at(slot)]}, slot};
+    }
+    std::sort(entries, entries + size,
+              [](const candidate& a, const candidate& b) { return a.rank < b.rank; });
+    list.first = 0;
+    list.end = size;
+    list.step = now;
+    list.valid = true;
+  }
+  /// A slot was used or filled.
+  void changed(pool_id pool, slot_id slot) noexcept {
+    auto& list = coldest_[static_cast<std::size_t>(pool)];
+    const auto& heat = present_[at(slot)];
+    if (!list.valid) return;
+    const auto exact =
+        heat.last >= list.step ? heat.frequency : score(heat, age_of(heat, list.step));
+    if (exact < list.limit)
+      insert(pool, list, {{std::bit_cast<std::uint64_t>(exact), position_[at(slot)]}, slot});
+  }
+  void insert(pool_id pool, cold_list& list, candidate entry) noexcept {
+    candidate* const entries = entries_.data() + members_.first(pool);
+    const auto place = static_cast<std::size_t>(
+        std::lower_bound(entries + list.first, entries + list.end, entry,
+                         [](const candidate& a, const candidate& b) { return a.rank < b.rank; }) -
+        entries);
+    const bool room = list.end < members_.capacity(pool);
+    if (list.first > 0 && (place - list.first <= list.end - place || !room)) {
+      std::copy(entries + list.first, entries + place, entries + list.first - 1);
+      --list.first;
+      entries[place - 1] = entry;
+    } else if (room) {
+      std::copy_backward(entries + place, entries + list.end, entries + list.end + 1);
+      ++list.end;
+      entries[place] = entry;
+    } else {
+      list.valid = false;
+    }
+  }
+  std::size_t select_scanned(const visit_context& context, const slot_mask& eligible,
+                             std::span<slot_id> out) noexcept {
     constexpr double all = std::numeric_limits<double>::max();
-    // The product with a rounded quotient is within 2^-51 of the score: with this much to spare, what it
-    // excludes is no candidate. Only the others pay for the division.
-    constexpr double spare = 1.0 + 0x1p-48;
     const step_id now = context.step;
     auto worst = vacant_rank;
     double limit = all;
@@ -108,34 +233,6 @@ class lfru {
     return count;
   }
 
- private:
-  struct heat_record {
-    double frequency = 0.0;  // infinite for a vacant slot
-    step_id last = 0;
-  };
-  struct candidate {
-    slot_rank rank;
-    slot_id slot = no_slot;
-  };
-
-  static std::size_t at(slot_id slot) noexcept { return static_cast<std::size_t>(slot); }
-  [[nodiscard]] std::size_t index(expert_key key) const noexcept {
-    return static_cast<std::size_t>(key.layer) * experts_ + static_cast<std::size_t>(key.expert);
-  }
-  [[nodiscard]] bool vacant(slot_id slot) const noexcept {
-    return present_[at(slot)].frequency > std::numeric_limits<double>::max();
-  }
-  static std::size_t age_of(const heat_record& heat, step_id now) noexcept {
-    return now > heat.last ? static_cast<std::size_t>(now - heat.last) : 0;
-  }
-  void use(heat_record& heat, step_id step) const noexcept {
-    heat.frequency = heat.frequency * power_[std::min(age_of(heat, step), powers - 1)] + 1.0;
-    heat.last = std::max(heat.last, step);
-  }
-  [[nodiscard]] double score(const heat_record& heat, std::size_t age) const noexcept {
-    return heat.frequency * power_[std::min(age, powers - 1)] / static_cast<double>(age + 1);
-  }
-
   std::size_t experts_;
   std::vector<double> power_;         // [n] d^n
   std::vector<double> score_of_one_;  // [age] score of f = 1, rounded otherwise than score()
@@ -145,6 +242,8 @@ class lfru {
   std::uint64_t clock_ = 0;
   pool_members members_;
   std::vector<candidate> chosen_;
+  std::vector<cold_list> coldest_;  // [pool]
+  std::vector<candidate> entries_;  // [place] of the lists
 };
 
 static_assert(eviction_policy<lfru>);

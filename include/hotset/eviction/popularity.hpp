@@ -28,7 +28,7 @@ class popularity {
  public:
   struct config {
     std::vector<double> profile{};  ///< [layers * experts] counts or frequencies; empty: all 0
-    std::string source{};           ///< a file, "first n tokens", "the replayed trace": for the report
+    std::string source{};  ///< a file, "first n tokens", "the replayed trace": for the report
 
     [[nodiscard]] validation validate() const {
       for (std::size_t k = 0; k < profile.size(); ++k)

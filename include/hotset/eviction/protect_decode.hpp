@@ -59,11 +59,8 @@ class protect_decode {
     inner_.on_fill(a);
   }
   void on_bypass(const access& a) noexcept { inner_.on_bypass(a); }
-  void on_request(const access& a) noexcept
-    requires requires(P& p) { p.on_request(a); }
-  {
-    inner_.on_request(a);
-  }
+  void on_request(const access& a) noexcept requires requires(P& p) { p.on_request(a); }
+  { inner_.on_request(a); }
   void on_evict(slot_id slot, expert_key key) noexcept {
     forget(slot);
     inner_.on_evict(slot, key);

@@ -80,7 +80,7 @@ class pager {
     next_group_ = 0;
     plan.reset(context_of(view));
     look_up(view.experts, view.weights, plan);
-    plan.ignored_ = unique_.ignored();
+    plan.count_.ignored = unique_.ignored();
     if (miss_count_ != 0)
       if (const auto failed = serve_misses(view, plan); failed != status::ok) return failed;
     open(plan);
@@ -92,6 +92,7 @@ class pager {
   status plan_next(step_plan& plan) noexcept {
     if (open_serial_ != 0) return status::plan_open;
     if (next_group_ == 0) return status::no_plan;
+    if (plan.capacity() != misses_.size()) return status::invalid_argument;
     if (const auto failed = plan_group(next_group_, plan); failed != status::ok) return failed;
     open(plan);
     return status::ok;
@@ -109,10 +110,12 @@ class pager {
     account(plan);
     policy_.on_step(plan.context_.step, plan.context_.layer);
     for (const auto& f : plan.fills()) place(f, slot_state::resident);
-    if (unused_prefetches_ + pools_[index(plan.context_.pool)].filling != 0) use_prefetched(plan);
-    if (outstanding_ != 0) settle_requests(plan.context_);
+    if (unused_prefetches_ + filling_ + outstanding_ != 0) {
+      use_prefetched(plan);
+      settle_requests(plan.context_);
+    }
     notify(plan);
-    next_group_ = plan.more() ? plan.group_ + 1 : 0;
+    next_group_ = plan.more() ? plan.count_.group + 1 : 0;
     return status::ok;
   }
 
@@ -120,9 +123,9 @@ class pager {
   /// both keys absent, for the old bytes are gone. Other fills give their victim back. Empty: none submitted.
   status abort(step_plan& plan, std::span<const std::uint8_t> submitted = {}) noexcept {
     if (plan.serial_ == 0 || plan.serial_ != open_serial_) return status::no_plan;
-    if (!submitted.empty() && submitted.size() != plan.fill_count_) return status::invalid_argument;
+    if (!submitted.empty() && submitted.size() != plan.count_.fills) return status::invalid_argument;
     close(plan);
-    for (auto i = plan.fill_count_; i-- > 0;) {
+    for (auto i = plan.count_.fills; i-- > 0;) {
       const auto& f = plan.fills_[i];
       const auto pool = layout_.pool_of_layer(f.key.layer);
       const bool started = !submitted.empty() && submitted[i] != 0;
@@ -164,6 +167,7 @@ class pager {
     if (entry.generation != generation || entry.state != slot_state::filling) return;
     entry.state = slot_state::resident;
     --pools_[index(layout_.pool_of_layer(entry.key.layer))].filling;
+    --filling_;
     map_.publish(entry.key);
     refresh_evictable(slot);
   }
@@ -242,7 +246,7 @@ class pager {
   status set_quota(layer_id layer, std::int32_t slots) noexcept {
     if (layer < 0 || layer >= shape().layers) return status::invalid_argument;
     const auto p = layout_.pool_of_layer(layer);
-    if (slots < shape().top_k || static_cast<std::size_t>(slots) > layout_.most_slots(p))
+    if (slots < shape().top_k || static_cast<std::size_t>(slots) > layout_.at(p).layers.size() * index(shape().experts))
       return status::invalid_argument;
     if (open_serial_ != 0 || next_group_ != 0) return status::plan_open;
     return slots < pools_[index(p)].capacity ? shrink(p, layer, slots) : grow(p, slots);
@@ -271,7 +275,26 @@ class pager {
   [[nodiscard]] std::span<const slot_id> row(layer_id layer) const noexcept { return map_.row(layer); }
   [[nodiscard]] slot_id locate(expert_key key) const noexcept { return map_.locate(key); }
   [[nodiscard]] const slot_entry& slot(slot_id s) const noexcept { return table_[s]; }
-  [[nodiscard]] const pager_stats& stats() const noexcept { return stats_; }
+  /// Complexity: O(layers). Allocates; not for the hot path.
+  [[nodiscard]] pager_stats stats() const {
+    auto out = stats_;
+    out.per_layer.assign(static_cast<std::size_t>(shape().layers), {});
+    for (std::size_t at = 0; at < counts_.size(); ++at) {
+      const auto& cell = counts_[at];
+      if (cell.visits == 0) continue;
+      auto& kind = out.by_kind[at % kinds];
+      auto& layer = out.per_layer[at / kinds];
+      out.visits += cell.visits;
+      for (auto* sum : {&kind, &layer}) {
+        sum->accesses += cell.accesses;
+        sum->hits += cell.hits;
+      }
+      out.accesses += cell.accesses;
+      out.hits += cell.hits;
+    }
+    out.misses = out.accesses - out.hits;
+    return out;
+  }
   [[nodiscard]] const pool_layout& layout() const noexcept { return layout_; }
   [[nodiscard]] const geometry& shape() const noexcept { return layout_.shape(); }
   [[nodiscard]] std::uint64_t resident_bytes(pool_id pool) const noexcept {
@@ -296,6 +319,10 @@ class pager {
     std::size_t filling = 0;
     std::uint64_t resident_bytes = 0;
   };
+  struct alignas(32) count_cell {
+    std::uint64_t visits = 0, accesses = 0, hits = 0;
+  };
+  static constexpr std::size_t kinds = 4;  ///< of request_class, rounded up so that a cell is found by a shift
   struct visit_counts {
     std::uint64_t accesses = 0, hits = 0, misses = 0, compulsory = 0, collisions = 0, bypasses = 0;
   };
@@ -335,7 +362,7 @@ class pager {
     group_weights_.resize(most_ids_);
     warm_requests_.reserve(distinct);
     requested_slots_.reserve(layout_.slots());
-    stats_.per_layer.resize(static_cast<std::size_t>(shape().layers));
+    counts_.resize(static_cast<std::size_t>(shape().layers) * kinds);
     for (std::size_t p = 0; p < pools_.size(); ++p) {
       pools_[p].capacity = layout_.at(static_cast<pool_id>(p)).slots;
       const auto c = index(layout_.at(static_cast<pool_id>(p)).size_class);
@@ -365,35 +392,43 @@ class pager {
 
   /// Distinct experts, their slots, and which of them miss.
   void look_up(std::span<const expert_id> ids, std::span<const float> weights, step_plan& plan) noexcept {
-    const auto count = unique_.collect(ids, plan.experts_.data());
     const slot_id* const row = map_.located(plan.context_.layer);
-    const expert_id* const experts = plan.experts_.data();
+    expert_id* const experts = plan.experts_.data();
     slot_id* const slots = plan.slots_.data();
-    service* const services = plan.services_.data();
-    std::uint32_t* const misses = misses_.data();
-    std::size_t missing = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      const slot_id slot = row[experts[i]];
-      slots[i] = slot;
-      services[i] = static_cast<service>(slot < 0);
-      misses[missing] = static_cast<std::uint32_t>(i);
-      missing += static_cast<std::size_t>(slot < 0);
-    }
-    miss_count_ = missing;
-    plan.count_ = count;
+    slot_id any_absent = 0;
+    const auto count = unique_.collect(ids, [&](std::uint32_t at, expert_id id) {
+      const slot_id slot = row[id];
+      experts[at] = id;
+      slots[at] = slot;
+      any_absent |= slot;
+    });
+    plan.count_.distinct = count;
+    miss_count_ = any_absent < 0 ? find_misses(plan) : 0;
     plan.reordered_ = unique_.repeated();
     if (plan.reordered_) unique_.last_appearance_order(ids, plan.order_.data());
     if constexpr (detail::needs_weights<Eviction>()) add_weights(ids, weights, plan);
   }
 
+  std::size_t find_misses(step_plan& plan) noexcept {
+    std::uint32_t* const misses = misses_.data();
+    std::size_t missing = 0;
+    for (std::uint32_t i = 0; i < plan.count_.distinct; ++i) {
+      const bool absent = plan.slots_[i] < 0;
+      plan.services_[i] = absent ? service::fill : service::hit;
+      misses[missing] = i;
+      missing += absent ? 1U : 0U;
+    }
+    plan.all_hits_ = false;
+    return missing;
+  }
   /// Sums of gate weights in routed order and best ranks, for policies that ask.
   void add_weights(std::span<const expert_id> ids, std::span<const float> weights, step_plan& plan) noexcept {
     const auto k = static_cast<std::size_t>(shape().top_k);
-    std::fill_n(plan.weights_.begin(), plan.count_, 0.0);
-    std::fill_n(plan.ranks_.begin(), plan.count_, std::numeric_limits<std::uint16_t>::max());
+    std::fill_n(plan.weights_.begin(), plan.count_.distinct, 0.0);
+    std::fill_n(plan.ranks_.begin(), plan.count_.distinct, std::numeric_limits<std::uint16_t>::max());
     for (std::size_t i = 0, rank = 0; i < ids.size(); ++i, rank = rank + 1 == k ? 0 : rank + 1) {
       const auto at = unique_.index_of(ids[i]);
-      if (at >= plan.count_) continue;
+      if (at >= plan.count_.distinct) continue;
       if (!weights.empty()) plan.weights_[at] += static_cast<double>(weights[i]);
       plan.ranks_[at] = std::min(plan.ranks_[at], static_cast<std::uint16_t>(rank));
     }
@@ -405,12 +440,27 @@ class pager {
     const auto pool = plan.context_.pool;
     const auto free = free_.count(pool);
     if (miss_count_ <= free) return reserve(plan, 0);
+    const auto victims = miss_count_ - free;
+    if (choose_unprotected(plan, victims)) return reserve(plan, victims);
     mask(plan.slots());
     const auto room = pools_[index(pool)].evictable - masked_.size() + free;
-    const auto served = miss_count_ <= room ? choose_victims(plan, miss_count_ - free) : split(view, plan, room);
+    const auto served = miss_count_ <= room ? choose_victims(plan, victims) : split(view, plan, room);
     unmask();
-    if (served != status::ok || plan.groups_ > 1) return served;
-    return reserve(plan, miss_count_ - free);
+    if (served != status::ok || plan.count_.groups > 1) return served;
+    return reserve(plan, victims);
+  }
+
+  /// A policy's order does not depend on what else is eligible: if the first victims of all are not of the visit,
+  /// they are the first victims of the rest, and the visit need not be masked.
+  bool choose_unprotected(const step_plan& plan, std::size_t count) noexcept {
+    if (pools_[index(plan.context_.pool)].evictable < count + plan.count_.distinct) return false;
+    const auto chosen = policy_.select_victims(plan.context_, evictable_, std::span(victims_).first(count));
+    if (chosen != count) return false;
+    for (std::size_t v = 0; v < count; ++v) {
+      const auto key = table_[victims_[v]].key;
+      if (key.layer == plan.context_.layer && unique_.contains(key.expert)) return false;
+    }
+    return true;
   }
 
   /// Pre: the visit's slots are masked.
@@ -427,7 +477,7 @@ class pager {
       const auto at = misses_[j];
       const auto slot = j < from_free ? free_.take(plan.context_.pool) : victims_[j - from_free];
       auto& entry = table_[slot];
-      auto& f = plan.fills_[plan.fill_count_++];
+      auto& f = plan.fills_[plan.count_.fills++];
       f = fill{};
       f.key = {plan.context_.layer, plan.experts_[at]};
       f.slot = slot;
@@ -454,8 +504,8 @@ class pager {
       else
         plan.services_[misses_[j]] = service::host;
     }
-    plan.host_count_ = miss_count_ - kept;
-    visit_.bypasses = plan.host_count_;
+    plan.count_.host = static_cast<std::uint32_t>(miss_count_ - kept);
+    visit_.bypasses = plan.count_.host;
     miss_count_ = kept;
   }
 
@@ -484,7 +534,7 @@ class pager {
     };
     split_view_ = view;
     ++split_serial_;
-    for (std::size_t i = 0; i < plan.count_; ++i)
+    for (std::size_t i = 0; i < plan.count_.distinct; ++i)
       if (plan.services_[i] == service::host) on_host_[index(plan.experts_[i])] = split_serial_;
     if (split_ == visit_split::by_expert) {
       if (!split_by_expert(plan, room, costs)) return status::no_victim;
@@ -494,8 +544,6 @@ class pager {
       split_groups_ = groups_.groups();
     }
     unmask();
-    stats_.split_visits += 1;
-    stats_.groups += split_groups_;
     return plan_group(0, plan);
   }
   [[nodiscard]] bool was_masked(slot_id slot) const noexcept {
@@ -508,7 +556,7 @@ class pager {
     if (room == 0) return false;
     split_experts_.clear();
     for (const auto wanted : {service::hit, service::fill, service::host})
-      for (std::size_t i = 0; i < plan.count_; ++i)
+      for (std::size_t i = 0; i < plan.count_.distinct; ++i)
         if (plan.services_[i] == wanted) split_experts_.push_back(plan.experts_[i]);
     split_begin_.clear();
     split_begin_.push_back(0);
@@ -529,11 +577,11 @@ class pager {
   status plan_group(std::size_t group, step_plan& plan) noexcept {
     auto context = context_of(split_view_);
     context.ordinal += group;  // a group is an event
-    const auto ignored = plan.ignored_;
+    const auto ignored = plan.count_.ignored;
     plan.reset(context);
-    plan.ignored_ = ignored;
-    plan.groups_ = split_groups_;
-    plan.group_ = group;
+    plan.count_.ignored = ignored;
+    plan.count_.groups = static_cast<std::uint32_t>(split_groups_);
+    plan.count_.group = static_cast<std::uint32_t>(group);
     gather(group, plan);
     drop_host_experts(plan);
     const auto free = free_.count(context.pool);
@@ -549,6 +597,7 @@ class pager {
       const auto begin = split_begin_[group];
       const auto ids = std::span(split_experts_).subspan(begin, split_begin_[group + 1] - begin);
       look_up(ids, {}, plan);
+      if constexpr (detail::needs_weights<Eviction>()) add_weights(split_view_.experts, split_view_.weights, plan);
       plan.expert_wise_ = true;
       return;
     }
@@ -571,7 +620,7 @@ class pager {
       const auto at = misses_[j];
       if (on_host_[index(plan.experts_[at])] == split_serial_) {
         plan.services_[at] = service::host;
-        ++plan.host_count_;
+        ++plan.count_.host;
       } else {
         misses_[kept++] = at;
       }
@@ -600,29 +649,31 @@ class pager {
       visit_.compulsory += seen_[at] == 0 ? 1U : 0U;
       visit_.collisions += evicted_in_[at] == plan.context_.step + 1 ? 1U : 0U;
     }
-    visit_.accesses = plan.count_;
-    visit_.hits = plan.count_ - miss_count_;
+    visit_.accesses = plan.count_.distinct;
+    visit_.hits = plan.count_.distinct - miss_count_;
   }
 
   /// Statistics are those of the visit: a split one is counted with its first group.
   void account(const step_plan& plan) noexcept {
-    stats_.fills += plan.fill_count_;
-    if (plan.group_ != 0) return;
-    ++stats_.visits;
-    stats_.ignored_ids += plan.ignored_;
-    const bool all_hit = plan.fill_count_ + plan.host_count_ == 0 && plan.groups_ == 1;
-    const auto accesses = all_hit ? plan.count_ : visit_.accesses;
-    const auto hits = all_hit ? plan.count_ : visit_.hits;
-    stats_.accesses += accesses;
-    stats_.hits += hits;
-    auto& kind = stats_.by_kind[static_cast<std::size_t>(plan.context_.kind)];
-    kind.accesses += accesses;
-    kind.hits += hits;
-    auto& layer = stats_.per_layer[index(plan.context_.layer)];
-    layer.accesses += accesses;
-    layer.hits += hits;
-    if (all_hit) return;
-    stats_.misses += visit_.misses;
+    if (plan.count_.group != 0) {
+      stats_.fills += plan.count_.fills;
+      return;
+    }
+    auto& cell = counts_[index(plan.context_.layer) * kinds + static_cast<std::size_t>(plan.context_.kind)];
+    ++cell.visits;
+    stats_.ignored_ids += plan.count_.ignored;
+    if (plan.all_hits_ && plan.count_.groups == 1) {
+      cell.accesses += plan.count_.distinct;
+      cell.hits += plan.count_.distinct;
+      return;
+    }
+    stats_.fills += plan.count_.fills;
+    if (plan.count_.groups > 1) {
+      ++stats_.split_visits;
+      stats_.groups += plan.count_.groups;
+    }
+    cell.accesses += visit_.accesses;
+    cell.hits += visit_.hits;
     stats_.compulsory_misses += visit_.compulsory;
     stats_.collision_misses += visit_.collisions;
     stats_.bypasses += visit_.bypasses;
@@ -634,15 +685,14 @@ class pager {
 
   /// Tells the policies of each distinct expert, in the order of its last appearance.
   void notify(const step_plan& plan) noexcept {
-    const bool only_hits = plan.fill_count_ + plan.host_count_ == 0;
-    if (plan.groups_ == 1 && only_hits && !plan.reordered_ && Admission::admits_all) {
-      for (std::size_t i = 0; i < plan.count_; ++i) policy_.on_hit(describe_access(plan, i));
+    if (plan.all_hits_ && !plan.reordered_ && plan.count_.groups == 1 && Admission::admits_all) {
+      for (std::size_t i = 0; i < plan.count_.distinct; ++i) policy_.on_hit(describe_access(plan, i));
       return;
     }
-    for (std::size_t j = 0; j < plan.count_; ++j) {
+    for (std::size_t j = 0; j < plan.count_.distinct; ++j) {
       const std::size_t i = plan.reordered_ ? plan.order_[j] : j;
       auto a = describe_access(plan, i);
-      if (plan.groups_ > 1) a.repeated = !count_once(a.key.expert);
+      if (plan.count_.groups > 1) a.repeated = !count_once(a.key.expert);
       tell(a, plan.services_[i]);
     }
   }
@@ -690,43 +740,52 @@ class pager {
     const auto bytes = shape().bytes_of(f.key.layer);
     pool.resident_bytes += bytes;
     stats_.bytes_filled += bytes;
-    if (state == slot_state::resident) {
-      map_.place_and_publish(f.key, f.slot);
-      evictable_.set(f.slot);
-      ++pool.evictable;
-      seen_[shape().index(f.key)] = 1;
-    } else {
+    mix(f.slot, f.key);
+    if (!f.speculative) seen_[shape().index(f.key)] = 1;  // demand, or warm from an earlier run
+    if (state == slot_state::filling) {
       map_.place(f.key, f.slot);
       ++pool.filling;
+      ++filling_;
+      return;
     }
-    mix(f.slot, f.key);
+    map_.place_and_publish(f.key, f.slot);
+    evictable_.set(f.slot);
+    ++pool.evictable;
   }
 
   /// The slot no longer holds its key; the caller decides what becomes of the slot.
   void forget(slot_id slot) noexcept {
     auto& entry = table_[slot];
     const auto key = entry.key;
-    const auto k = shape().index(key);
+    const auto at = shape().index(key);
+    auto& pool = pools_[index(layout_.pool_of_layer(key.layer))];
     map_.remove(key);
     policy_.on_evict(slot, key);
     if constexpr (!Admission::admits_all) admission_.on_evict(key, last_step_.value_or(0));
-    evicted_in_[k] = last_step_.value_or(0) + 1;
-    if (entry.unused_prefetch) {
-      evicted_in_[k] = std::max(evicted_in_[k], requested_for_[index(slot)]);
-      entry.unused_prefetch = false;
-      --unused_prefetches_;
-    }
-    drop_request(slot);
-    auto& pool = pools_[index(layout_.pool_of_layer(key.layer))];
+    evicted_in_[at] = last_step_.value_or(0) + 1;
+    if (unused_prefetches_ + filling_ + outstanding_ != 0) forget_speculation(slot, pool);
     pool.resident_bytes -= shape().bytes_of(key.layer);
     if (evictable_.test(slot)) {
       evictable_.reset(slot);
       --pool.evictable;
     }
-    pool.filling -= entry.state == slot_state::filling ? 1U : 0U;
     entry.state = slot_state::free;
     ++stats_.evictions;
     mix(slot, no_key);
+  }
+  void forget_speculation(slot_id slot, pool_state& pool) noexcept {
+    auto& entry = table_[slot];
+    if (entry.unused_prefetch) {
+      auto& evicted_in = evicted_in_[shape().index(entry.key)];
+      evicted_in = std::max(evicted_in, requested_for_[index(slot)]);
+      entry.unused_prefetch = false;
+      --unused_prefetches_;
+    }
+    drop_request(slot);
+    if (entry.state == slot_state::filling) {
+      --pool.filling;
+      --filling_;
+    }
   }
   /// Forgets a slot's key and gives the slot back to its pool.
   void release(slot_id slot) noexcept {
@@ -759,10 +818,11 @@ class pager {
     if (plan.capacity() != misses_.size()) return {status::invalid_argument, 0};
     plan.reset(context);
     plan.speculative_ = true;
+    plan.refused_ = 0;
     masked_.clear();
     std::size_t consumed = 0;
     for (const auto& request : requests) {
-      if (plan.fill_count_ == plan.capacity() || plan.requested_count_ == plan.capacity()) break;
+      if (plan.count_.fills == plan.capacity() || plan.count_.requested == plan.capacity()) break;
       ++consumed;
       if (!shape().contains(request.key) || planned(plan, request.key)) continue;
       const auto slot = map_.locate(request.key);
@@ -770,7 +830,7 @@ class pager {
         reserve_speculative(plan, request, mode);
       } else if (mode == speculation::guarded) {
         if (guard_ == prefetch_guard::named) mask_one(slot);
-        plan.requested_[plan.requested_count_++] = describe_request(request, slot, context);
+        plan.requested_[plan.count_.requested++] = describe_request(request, slot, context);
       }
     }
     unmask();
@@ -797,15 +857,15 @@ class pager {
     f.key = request.key;
     f.speculative = mode == speculation::guarded;  // a warm start is no prediction: it is not judged as one
     if (!find_speculative_slot(plan, f)) {
-      stats_.refused_prefetches += f.speculative ? 1U : 0U;
+      plan.refused_ += f.speculative ? 1U : 0U;
       return;
     }
     if (f.victim != no_key) map_.remove(f.victim);
     auto& entry = table_[f.slot];
     f.generation = ++entry.generation;
     f.after = entry.last_reader;
-    plan.requested_steps_[plan.fill_count_] = request.for_step;
-    plan.fills_[plan.fill_count_++] = f;
+    plan.requested_steps_[plan.count_.fills] = request.for_step;
+    plan.fills_[plan.count_.fills++] = f;
   }
   bool find_speculative_slot(const step_plan& plan, fill& f) noexcept {
     const auto pool = layout_.pool_of_layer(f.key.layer);
@@ -838,14 +898,15 @@ class pager {
   }
 
   void commit_speculative(step_plan& plan) noexcept {
-    for (std::size_t i = 0; i < plan.fill_count_; ++i) {
+    stats_.refused_prefetches += plan.refused_;
+    for (std::size_t i = 0; i < plan.count_.fills; ++i) {
       const auto& f = plan.fills_[i];
       place(f, slot_state::filling);
       ++stats_.speculative_fills;
       if (f.speculative) remember_request(f.slot, plan.requested_steps_[i]);
       policy_.on_fill(describe_request({f.key, plan.requested_steps_[i], 1.0F}, f.slot, plan.context_));
     }
-    for (std::size_t i = 0; i < plan.requested_count_; ++i) {
+    for (std::size_t i = 0; i < plan.count_.requested; ++i) {
       const auto& a = plan.requested_[i];
       if (map_.locate(a.key) != a.slot) continue;  // given up for a better request of the same plan
       remember_request(a.slot, a.step);
@@ -878,7 +939,7 @@ class pager {
   }
   /// First uses of prefetched experts; late ones join the plan's fence list and become readable.
   void use_prefetched(step_plan& plan) noexcept {
-    for (std::size_t i = 0; i < plan.count_; ++i) {
+    for (std::size_t i = 0; i < plan.count_.distinct; ++i) {
       if (plan.services_[i] != service::hit) continue;
       const auto slot = plan.slots_[i];
       auto& entry = table_[slot];
@@ -889,7 +950,7 @@ class pager {
       }
       seen_[shape().index(entry.key)] = 1;
       if (entry.state != slot_state::filling) continue;
-      plan.late_[plan.late_count_++] = slot;
+      plan.late_[plan.count_.late++] = slot;
       arrived(slot, entry.generation);
     }
   }
@@ -969,11 +1030,13 @@ class pager {
   std::vector<prefetch_request> warm_requests_;
   std::size_t outstanding_ = 0;
   std::size_t unused_prefetches_ = 0;
+  std::size_t filling_ = 0;
 
   std::optional<step_id> last_step_{};
   bool step_has_miss_ = false;
   std::uint64_t hash_ = 0;
-  pager_stats stats_{};
+  pager_stats stats_{};                      ///< without what counts_ holds
+  std::vector<count_cell> counts_;           ///< [layers][kinds]
 };
 
 }  // namespace hotset::inline v0

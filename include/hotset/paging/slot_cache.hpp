@@ -117,14 +117,14 @@ class slot_cache {
   }
 
   [[nodiscard]] std::span<const slot_id> row(layer_id layer) const noexcept { return pager_.row(layer); }
-  [[nodiscard]] const pager_stats& stats() const noexcept { return pager_.stats(); }
+  [[nodiscard]] pager_stats stats() const { return pager_.stats(); }
   [[nodiscard]] Pager& decisions() noexcept { return pager_; }
   [[nodiscard]] const Pager& decisions() const noexcept { return pager_; }
 
  private:
   struct copy_underway {
     ticket batch = no_ticket;
-    slot_id slot = no_slot;
+    slot_id slot = no_slot;  ///< no_slot: given up; only its end is waited for
     std::uint32_t generation = 0;
   };
 
@@ -144,6 +144,8 @@ class slot_cache {
       const auto generation = pager_.slot(slot).generation;
       (void)pager_.abort(plan);
       pager_.failed(slot, generation);
+      for (auto& copy : underway_)
+        if (copy.batch == batch && copy.slot == slot) copy.slot = no_slot;  // dealt with: nobody read it
       return false;
     }
     return true;
@@ -154,11 +156,12 @@ class slot_cache {
     submission sent;
     if (!plan.fills().empty()) {
       sent = backend_.submit(plan.fills(), stream, urgency::now);
-      if (sent.accepted != plan.fills().size() || backend_.fence(stream, sent.id) != status::ok)
+      if (sent.accepted != plan.fills().size() || backend_.fence(stream, sent.id) != status::ok ||
+          backend_.poll(sent.id) == transfer_state::failed)  // a stream of its own is not told of it
         return give_up(plan, sent);
     }
     if (const auto done = pager_.commit(plan); done != status::ok) return done;
-    if (sent.id != no_ticket && backend_.poll(sent.id) == transfer_state::pending) remember(plan, sent.id);
+    if (sent.id != no_ticket && backend_.poll(sent.id) != transfer_state::arrived) remember(plan, sent.id);
     visit.pin_count_ = 0;
     for (const auto slot : plan.slots())
       if (slot != no_slot) {
@@ -175,6 +178,7 @@ class slot_cache {
       if (i < sent.accepted) pager_.wait_before_fill(plan.fills()[i].slot, sent.id);
     }
     (void)pager_.abort(plan, std::span(started_).first(plan.fills().size()));
+    if (backend_.poll(sent.id) == transfer_state::pending) watch({sent.id, no_slot, 0});
     return status::fill_failed;
   }
 
@@ -192,13 +196,14 @@ class slot_cache {
   }
 
   void remember(const step_plan& plan, ticket batch) noexcept {
-    for (const auto& f : plan.fills()) {
-      while (underway_.size() == underway_.capacity()) {
-        (void)backend_.wait(underway_.front().batch);
-        take_in_settled();
-      }
-      underway_.push_back({batch, f.slot, f.generation});
+    for (const auto& f : plan.fills()) watch({batch, f.slot, f.generation});
+  }
+  void watch(const copy_underway& copy) noexcept {
+    while (underway_.size() == underway_.capacity()) {
+      (void)backend_.wait(underway_.front().batch);
+      take_in_settled();
     }
+    underway_.push_back(copy);
   }
   /// Takes in what has arrived or failed, and tells once of a failed copy that a visit may have read.
   status collect() noexcept {
@@ -209,6 +214,7 @@ class slot_cache {
     std::erase_if(underway_, [&](const copy_underway& copy) {
       const auto state = backend_.poll(copy.batch);
       if (state == transfer_state::pending) return false;
+      if (copy.slot == no_slot) return true;
       if (state == transfer_state::arrived) {
         pager_.arrived(copy.slot, copy.generation);
       } else {

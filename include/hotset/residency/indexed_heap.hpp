@@ -25,9 +25,9 @@ struct slot_rank {
   friend constexpr bool operator==(const slot_rank&, const slot_rank&) = default;
   friend constexpr bool operator<(const slot_rank& a, const slot_rank& b) noexcept {
     // Without a branch: the outcome cannot be predicted.
-    return static_cast<bool>(static_cast<unsigned>(a.key < b.key) |
-                             (static_cast<unsigned>(a.key == b.key) &
-                              static_cast<unsigned>(a.position < b.position)));
+    return static_cast<bool>(
+        static_cast<unsigned>(a.key < b.key) |
+        (static_cast<unsigned>(a.key == b.key) & static_cast<unsigned>(a.position < b.position)));
   }
 };
 

@@ -12,63 +12,56 @@
 namespace hotset::inline v0 {
 
 /// Oldest at the front. Complexity: every operation is O(1). Memory: 8 bytes per slot and per head.
+///
+/// The two directions lie in arrays of their own: a link that was written half a visit ago by its neighbour could
+/// not be forwarded to one load of both halves.
 class recency_list {
  public:
   recency_list() = default;
-  recency_list(std::size_t slots, std::size_t heads) : slots_(slots), links_(slots + heads) {
-    for (std::size_t n = 0; n < links_.size(); ++n) links_[n] = {self(n), self(n)};
+  recency_list(std::size_t slots, std::size_t heads) : slots_(slots), previous_(slots + heads), next_(slots + heads) {
+    for (std::size_t n = 0; n < next_.size(); ++n) previous_[n] = next_[n] = static_cast<std::uint32_t>(n);
   }
 
   /// Appends a slot that is in no list.
   void push_back(std::size_t head, slot_id slot) noexcept {
-    const auto end = sentinel(head);
-    const auto node = static_cast<std::uint32_t>(slot);
     HOTSET_ASSERT(!contains(slot));
-    const auto last = links_[end].previous;
-    links_[node] = {last, end};
-    links_[last].next = node;
-    links_[end].previous = node;
+    link_last(sentinel(head), static_cast<std::uint32_t>(slot));
   }
   /// Takes a slot out of whatever list it is in; a slot in none stays so.
   void erase(slot_id slot) noexcept {
     const auto node = static_cast<std::uint32_t>(slot);
-    const auto [previous, next] = links_[node];
-    links_[previous].next = next;
-    links_[next].previous = previous;
-    links_[node] = {node, node};
+    unlink(node);
+    previous_[node] = next_[node] = node;
   }
   /// Pre: the slot is in list `head`.
   void move_to_back(std::size_t head, slot_id slot) noexcept {
-    const auto end = sentinel(head);
     const auto node = static_cast<std::uint32_t>(slot);
-    const auto [previous, next] = links_[node];
-    if (next == end) return;
-    links_[previous].next = next;
-    links_[next].previous = previous;
-    const auto last = links_[end].previous;
-    links_[node] = {last, end};
-    links_[last].next = node;
-    links_[end].previous = node;
+    unlink(node);
+    link_last(sentinel(head), node);
   }
   [[nodiscard]] bool contains(slot_id slot) const noexcept {
     const auto node = static_cast<std::uint32_t>(slot);
-    return links_[node].next != node;
+    return next_[node] != node;
   }
   /// First slot of a list, or no_slot.
-  [[nodiscard]] slot_id front(std::size_t head) const noexcept {
-    return as_slot(links_[sentinel(head)].next);
-  }
+  [[nodiscard]] slot_id front(std::size_t head) const noexcept { return as_slot(next_[sentinel(head)]); }
   /// The slot after this one, or no_slot at the end of its list.
-  [[nodiscard]] slot_id after(slot_id slot) const noexcept {
-    return as_slot(links_[static_cast<std::uint32_t>(slot)].next);
-  }
+  [[nodiscard]] slot_id after(slot_id slot) const noexcept { return as_slot(next_[static_cast<std::uint32_t>(slot)]); }
 
  private:
-  struct link {
-    std::uint32_t previous;
-    std::uint32_t next;
-  };
-  static std::uint32_t self(std::size_t n) noexcept { return static_cast<std::uint32_t>(n); }
+  void unlink(std::uint32_t node) noexcept {
+    const auto before = previous_[node];
+    const auto behind = next_[node];
+    next_[before] = behind;
+    previous_[behind] = before;
+  }
+  void link_last(std::uint32_t end, std::uint32_t node) noexcept {
+    const auto last = previous_[end];
+    previous_[node] = last;
+    next_[node] = end;
+    next_[last] = node;
+    previous_[end] = node;
+  }
   [[nodiscard]] std::uint32_t sentinel(std::size_t head) const noexcept {
     return static_cast<std::uint32_t>(slots_ + head);
   }
@@ -77,7 +70,8 @@ class recency_list {
   }
 
   std::size_t slots_ = 0;
-  std::vector<link> links_;
+  std::vector<std::uint32_t> previous_;
+  std::vector<std::uint32_t> next_;
 };
 
 }  // namespace hotset::inline v0

@@ -48,23 +48,23 @@ class step_plan {
 
   [[nodiscard]] const visit_context& context() const noexcept { return context_; }
   /// The distinct experts, in order of first appearance.
-  [[nodiscard]] std::span<const expert_id> experts() const noexcept { return {experts_.data(), count_}; }
+  [[nodiscard]] std::span<const expert_id> experts() const noexcept { return {experts_.data(), count_.distinct}; }
   /// The slot of each of them; no_slot for one that stays on the host.
-  [[nodiscard]] std::span<const slot_id> slots() const noexcept { return {slots_.data(), count_}; }
-  [[nodiscard]] std::span<const service> services() const noexcept { return {services_.data(), count_}; }
+  [[nodiscard]] std::span<const slot_id> slots() const noexcept { return {slots_.data(), count_.distinct}; }
+  [[nodiscard]] std::span<const service> services() const noexcept { return {services_.data(), count_.distinct}; }
   /// The copies to make, in the order of need.
-  [[nodiscard]] std::span<const fill> fills() const noexcept { return {fills_.data(), fill_count_}; }
-  [[nodiscard]] std::span<fill> fills() noexcept { return {fills_.data(), fill_count_}; }
+  [[nodiscard]] std::span<const fill> fills() const noexcept { return {fills_.data(), count_.fills}; }
+  [[nodiscard]] std::span<fill> fills() noexcept { return {fills_.data(), count_.fills}; }
   /// Slots of hits whose speculative copy may still be on its way: fence on them before use.
-  [[nodiscard]] std::span<const slot_id> late_slots() const noexcept { return {late_.data(), late_count_}; }
-  [[nodiscard]] std::size_t host_count() const noexcept { return host_count_; }
+  [[nodiscard]] std::span<const slot_id> late_slots() const noexcept { return {late_.data(), count_.late}; }
+  [[nodiscard]] std::size_t host_count() const noexcept { return count_.host; }
   /// Routed ids that named no expert of the layer.
-  [[nodiscard]] std::size_t ignored_ids() const noexcept { return ignored_; }
+  [[nodiscard]] std::size_t ignored_ids() const noexcept { return count_.ignored; }
 
   /// Token groups: 1 for a visit that fits.
-  [[nodiscard]] std::size_t groups() const noexcept { return groups_; }
-  [[nodiscard]] std::size_t group() const noexcept { return group_; }
-  [[nodiscard]] bool more() const noexcept { return group_ + 1 < groups_; }
+  [[nodiscard]] std::size_t groups() const noexcept { return count_.groups; }
+  [[nodiscard]] std::size_t group() const noexcept { return count_.group; }
+  [[nodiscard]] bool more() const noexcept { return count_.group + 1 < count_.groups; }
   /// The tokens of this group, ascending; empty for a visit in one group and in expert-wise mode.
   [[nodiscard]] std::span<const std::uint32_t> tokens() const noexcept { return tokens_; }
   /// True if each group computes a part of every token's sum: the order of summation changes (not exact).
@@ -76,31 +76,37 @@ class step_plan {
   template <eviction_policy, admission_policy>
   friend class pager;
 
+  /// What every plan starts from; small, for it is written anew for each visit.
+  struct counters {
+    std::uint32_t distinct = 0;
+    std::uint32_t fills = 0;
+    std::uint32_t late = 0;
+    std::uint32_t host = 0;
+    std::uint32_t requested = 0;
+    std::uint32_t ignored = 0;
+    std::uint32_t groups = 1;
+    std::uint32_t group = 0;
+  };
+
   void reset(const visit_context& context) noexcept {
+    if (!all_hits_) std::fill_n(services_.begin(), count_.distinct, service::hit);
     context_ = context;
-    count_ = fill_count_ = late_count_ = host_count_ = requested_count_ = ignored_ = 0;
-    groups_ = 1;
-    group_ = 0;
+    count_ = counters{};
     tokens_ = {};
+    all_hits_ = true;
     reordered_ = expert_wise_ = speculative_ = false;
   }
 
-
   visit_context context_{};
-  std::size_t capacity_ = 0;
-  std::size_t count_ = 0;
-  std::size_t fill_count_ = 0;
-  std::size_t late_count_ = 0;
-  std::size_t host_count_ = 0;
-  std::size_t requested_count_ = 0;
-  std::size_t ignored_ = 0;
-  std::size_t groups_ = 1;
-  std::size_t group_ = 0;
+  counters count_{};
+  std::span<const std::uint32_t> tokens_{};
   std::uint64_t serial_ = 0;
+  bool all_hits_ = true;    ///< services_ holds nothing else
   bool reordered_ = false;  ///< order_ differs from 0, 1, 2, ...
   bool expert_wise_ = false;
   bool speculative_ = false;
-  std::span<const std::uint32_t> tokens_{};
+  std::uint32_t refused_ = 0;  ///< of a speculative plan: requests for which there was no slot
+  std::size_t capacity_ = 0;
   std::vector<expert_id> experts_;
   std::vector<slot_id> slots_;
   std::vector<service> services_;

@@ -20,29 +20,42 @@ class unique_ids {
   unique_ids(std::size_t experts, std::size_t most_ids)
       : stamp_(experts, 0), last_(std::min(experts, most_ids), 0) {}
 
-  /// Writes the distinct ids in 0..experts-1 in order of first appearance; returns how many.
-  /// Pre: `out` has room for min(experts, ids.size()). Complexity: O(ids).
-  std::size_t collect(std::span<const expert_id> ids, expert_id* out) noexcept {
+  /// Calls take(position, id) for each distinct id in 0..experts-1, in order of first appearance; returns how many.
+  /// Complexity: O(ids).
+  template <class Take>
+  std::uint32_t collect(std::span<const expert_id> ids, Take take) noexcept {
     const auto base = next_base();
     const auto experts = stamp_.size();
+    std::uint32_t* const stamp = stamp_.data();
     std::uint32_t count = 0;
-    std::size_t valid = 0;
+    std::uint32_t ignored = 0;
+    bool repeated = false;
     for (const expert_id id : ids) {
       const auto e = static_cast<std::size_t>(static_cast<std::uint32_t>(id));
-      if (e >= experts) continue;
-      ++valid;
-      if (stamp_[e] - base < count) continue;
-      stamp_[e] = base + count;
-      out[count++] = id;
+      if (e >= experts) [[unlikely]] {
+        ++ignored;
+        continue;
+      }
+      if (stamp[e] - base < count) {
+        repeated = true;
+        continue;
+      }
+      stamp[e] = base + count;
+      take(count, id);
+      ++count;
     }
     base_ = base;
     count_ = count;
-    ignored_ = ids.size() - valid;
-    repeated_ = valid != count;
+    ignored_ = ignored;
+    repeated_ = repeated;
     return count;
   }
+  /// Writes the distinct ids. Pre: `out` has room for min(experts, ids.size()).
+  std::uint32_t collect(std::span<const expert_id> ids, expert_id* out) noexcept {
+    return collect(ids, [out](std::uint32_t at, expert_id id) { out[at] = id; });
+  }
   /// Ids of the last collect that were outside 0..experts-1.
-  [[nodiscard]] std::size_t ignored() const noexcept { return ignored_; }
+  [[nodiscard]] std::uint32_t ignored() const noexcept { return ignored_; }
   /// True if the last collect saw some id twice.
   [[nodiscard]] bool repeated() const noexcept { return repeated_; }
   /// Position of an id in the last collected list, or a number >= its length.
@@ -79,7 +92,7 @@ class unique_ids {
   std::uint32_t next_ = 1;
   std::uint32_t base_ = 1;
   std::uint32_t count_ = 0;
-  std::size_t ignored_ = 0;
+  std::uint32_t ignored_ = 0;
   bool repeated_ = false;
 };
 

@@ -36,7 +36,7 @@ class any_pager {
   virtual status visit(const routing_view& view) = 0;
   /// Then evicts until the visit's pool takes at most `bytes`, sparing what the visit used.
   virtual status visit_within(const routing_view& view, std::uint64_t bytes) = 0;
-  [[nodiscard]] virtual const pager_stats& stats() const = 0;
+  [[nodiscard]] virtual pager_stats stats() const = 0;
   [[nodiscard]] virtual std::uint64_t decision_hash() const = 0;
   /// Facts that a reader of the result must know.
   [[nodiscard]] virtual std::vector<std::string> notes() const = 0;
@@ -72,7 +72,7 @@ class pager_model final : public any_pager {
     pager_.trim(plan_.context(), bytes, plan_.slots());
     return status::ok;
   }
-  [[nodiscard]] const pager_stats& stats() const override { return pager_.stats(); }
+  [[nodiscard]] pager_stats stats() const override { return pager_.stats(); }
   [[nodiscard]] std::uint64_t decision_hash() const override { return pager_.decision_hash(); }
   [[nodiscard]] std::vector<std::string> notes() const override {
     std::vector<std::string> out;

@@ -31,7 +31,7 @@ class belady_bypass final : public any_pager {
   status visit(const routing_view& view) override;
   /// Not offered: transient slots and a byte budget after the visit do not go together. Returns invalid_argument.
   status visit_within(const routing_view& view, std::uint64_t bytes) override;
-  [[nodiscard]] const pager_stats& stats() const override { return stats_; }
+  [[nodiscard]] pager_stats stats() const override { return stats_; }
   [[nodiscard]] std::uint64_t decision_hash() const override { return hash_; }
   [[nodiscard]] std::vector<std::string> notes() const override;
 

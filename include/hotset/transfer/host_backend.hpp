@@ -3,7 +3,6 @@
 /// Copies experts into host slots on a thread of its own, demand before speculation, each in order of submission.
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -47,7 +46,7 @@ class host_backend {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
     }
-    changed_.notify_all();
+    board_.touch();
     thread_.join();
   }
 
@@ -63,7 +62,7 @@ class host_backend {
       for (const auto& f : fills.first(out.accepted)) jobs_.push_back({f, out.id, when});
       batches_.push_back({out.id, out.accepted, false, false});
     }
-    changed_.notify_all();
+    board_.touch();
     return out;
   }
   void promote(ticket t) noexcept {
@@ -114,25 +113,30 @@ class host_backend {
   void loop() noexcept {
     std::unique_lock lock(mutex_);
     while (true) {
-      changed_.wait(lock, [this] { return !jobs_.empty() || stopping_; });
-      if (jobs_.empty()) return;
+      const auto seen = board_.changes();
       const auto next = choose();
+      if (next == jobs_.end()) {
+        if (jobs_.empty() && stopping_) return;
+        lock.unlock();
+        board_.wait_for_change(seen);  // a reader is done, or there is more to do
+        lock.lock();
+        continue;
+      }
       const job taken = *next;
       jobs_.erase(next);
       std::ranges::find(batches_, taken.batch, &batch::id)->started = true;
       lock.unlock();
-      board_.wait(taken.what.after);
       const auto moved = copy(taken.what);
       lock.lock();
       finish(taken.batch, moved);
     }
   }
-  /// The first demand copy whose slot is no longer read, else the first speculative one; else the first of all.
+  /// The first demand copy whose slot is no longer read, else the first such speculative one, else none.
   typename std::vector<job>::iterator choose() noexcept {
     for (const auto when : {urgency::now, urgency::soon})
       for (auto it = jobs_.begin(); it != jobs_.end(); ++it)
         if (it->when == when && board_.state(it->what.after) != transfer_state::pending) return it;
-    return jobs_.begin();
+    return jobs_.end();
   }
   /// Returns the bytes moved, 0 for a copy that cannot be made.
   [[nodiscard]] std::uint64_t copy(const fill& f) const noexcept {
@@ -161,7 +165,6 @@ class host_backend {
   const host_slot_bank& bank_;
   ticket_board board_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
   std::vector<job> jobs_;       ///< in order of submission
   std::vector<batch> batches_;
   std::uint64_t bytes_moved_ = 0;

@@ -33,6 +33,24 @@ class ticket_board {
       const std::lock_guard lock(mutex_);
       auto& entry = at(t);
       if (entry.id == t) entry.state = state;
+      ++changes_;
+    }
+    settled_.notify_all();
+  }
+  /// Counts settled tickets and touches; read it before looking, then wait for it to change.
+  [[nodiscard]] std::uint64_t changes() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return changes_;
+  }
+  void wait_for_change(std::uint64_t seen) noexcept {
+    std::unique_lock lock(mutex_);
+    settled_.wait(lock, [&] { return changes_ != seen; });
+  }
+  /// Wakes who waits for a change.
+  void touch() noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      ++changes_;
     }
     settled_.notify_all();
   }
@@ -61,6 +79,7 @@ class ticket_board {
   std::condition_variable settled_;
   std::vector<record> entries_;
   ticket last_ = no_ticket;
+  std::uint64_t changes_ = 0;
 };
 
 }  // namespace hotset::inline v0

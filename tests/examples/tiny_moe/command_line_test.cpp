@@ -82,6 +82,55 @@ TEST(tiny_moe_command_line, the_environment_names_the_model_and_the_option_wins)
   EXPECT_EQ(with_environment("check --model '" HOTSET_TINY_MOE_DIR "'").code, 0);
 }
 
+TEST(tiny_moe_command_line, a_budget_for_experts_changes_the_speed_and_not_the_text) {
+  const std::string plain = "generate --prompt 'def add(a, b):' --tokens 24 ";
+  const auto wanted = run(plain + "2>/dev/null").text;
+  for (const char* paging :
+       {"--expert-budget 25%", "--expert-budget 4 --eviction lru", "--expert-budget 1500KiB",
+        "--expert-budget 4 --scope per-layer --eviction protect_hot:uses=2+lfu",
+        "--expert-budget 25% --stream worker --max-tokens 5 --eviction popularity",
+        "--expert-budget 25% --admission budgeted:fills_per_visit=1"}) {
+    const outcome result = run(plain + paging + " 2>/dev/null");
+    EXPECT_EQ(result.code, 0) << paging;
+    EXPECT_EQ(result.text, wanted) << paging;
+  }
+  EXPECT_THAT(run(plain + "--expert-budget 25% 2>&1 >/dev/null").text,
+              AllOf(HasSubstr("experts 96 of 384"), HasSubstr("% hits"), HasSubstr("MB moved")));
+}
+
+TEST(tiny_moe_command_line, verify_ends_with_what_it_verified) {
+  const std::string prompts = " --prompts '" HOTSET_TINY_MOE_DIR "/prompts/math-2.txt'";
+  const outcome result = run("verify --tokens 2" + prompts);
+  EXPECT_EQ(result.code, 0) << result.text;
+  EXPECT_THAT(result.text, AllOf(HasSubstr("not exact, as it says"), HasSubstr("verified: 76 runs"),
+                                 HasSubstr("all byte-identical to full residency")));
+}
+
+TEST(tiny_moe_command_line, what_cannot_be_is_one_line_and_its_own_exit_code) {
+  const auto refused = [](const std::string& arguments, int code) {
+    const outcome result = run(arguments + " 2>&1 >/dev/null");
+    EXPECT_EQ(result.code, code) << arguments;
+    EXPECT_THAT(result.text, StartsWith("tiny_moe: ")) << arguments;
+    EXPECT_EQ(result.text.find('\n'), result.text.size() - 1) << result.text;
+    return result.text;
+  };
+  const std::string start = "generate --prompt a --expert-budget ";
+  EXPECT_THAT(refused(start + "3", 3), HasSubstr("4 slots"));
+  EXPECT_THAT(refused(start + "1% --scope per-layer", 3), HasSubstr("4 slots"));
+  EXPECT_THAT(refused(start + "91kB", 3), HasSubstr("92160"));
+  EXPECT_THAT(refused(start + "24XB", 2), HasSubstr("MiB"));
+  EXPECT_THAT(refused(start + "25% --eviction nothing", 2), HasSubstr("least_stale"));
+  EXPECT_THAT(refused(start + "25% --eviction belady", 2), HasSubstr("future"));
+  EXPECT_THAT(refused(start + "25% --scope global", 2), HasSubstr("per-layer"));
+  refused(start + "25% --admission never", 2);
+  refused(start + "25% --stream device", 2);
+  refused("trace", 2);
+  refused("trace out --with everything", 2);
+  refused("trace /nowhere/out --tokens 1", 4);
+  refused("verify --prompts /nowhere", 4);
+  refused("verify --model /nowhere", 4);
+}
+
 }  // namespace
 
 #endif  // TINY_MOE_CLI

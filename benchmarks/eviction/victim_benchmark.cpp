@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+/// One victim chosen, evicted and filled again, as the slots of a shared pool grow from 8 to 4096.
+
+#include <benchmark/benchmark.h>
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "hotset/eviction/fifo.hpp"
+#include "hotset/eviction/furthest_layer.hpp"
+#include "hotset/eviction/gate_score.hpp"
+#include "hotset/eviction/least_stale.hpp"
+#include "hotset/eviction/lfru.hpp"
+#include "hotset/eviction/lfu.hpp"
+#include "hotset/eviction/lru.hpp"
+#include "hotset/eviction/popularity.hpp"
+#include "hotset/trace/synthetic.hpp"
+
+namespace {
+
+using namespace hotset;
+
+constexpr std::int32_t layers = 64;
+constexpr std::int32_t experts = 128;
+
+template <class P>
+void BM_Victim(benchmark::State& state) {
+  const auto slots = state.range(0);
+  const auto layout = pool_layout::shared({.layers = layers, .experts = experts, .top_k = 8}, slots).value();
+  P policy(layout, {});
+  slot_mask eligible(layout.slots());
+  std::vector<expert_key> held(layout.slots());
+  hotset::access a;
+  a.weight = 0.25;
+  const auto fill = [&](slot_id slot, std::uint64_t n) {
+    a.key = layout.shape().key(n % layout.shape().keys());
+    a.slot = slot;
+    policy.on_fill(a);
+    held[static_cast<std::size_t>(slot)] = a.key;
+    eligible.set(slot);
+  };
+  for (std::int64_t s = 0; s < slots; ++s) fill(static_cast<slot_id>(s), static_cast<std::uint64_t>(s));
+  splitmix64 random(5);
+  visit_context context;
+  std::uint64_t next = static_cast<std::uint64_t>(slots);
+  for (auto _ : state) {
+    // A step of the model: some hits, one victim, one fill.
+    context.step = a.step = next;
+    context.layer = static_cast<layer_id>(next % layers);
+    policy.on_step(context.step, context.layer);
+    for (int h = 0; h < 4; ++h) {
+      a.slot = static_cast<slot_id>(random.below(static_cast<std::uint64_t>(slots)));
+      a.key = held[static_cast<std::size_t>(a.slot)];
+      policy.on_hit(a);
+    }
+    std::array<slot_id, 1> victim{no_slot};
+    if (policy.select_victims(context, eligible, victim) != 1) state.SkipWithError("no victim");
+    policy.on_evict(victim[0], held[static_cast<std::size_t>(victim[0])]);
+    fill(victim[0], next++);
+  }
+}
+
+void grow(benchmark::internal::Benchmark* b) { b->ArgName("slots")->RangeMultiplier(2)->Range(8, 4096); }
+
+BENCHMARK(BM_Victim<lru>)->Apply(grow);
+BENCHMARK(BM_Victim<fifo>)->Apply(grow);
+BENCHMARK(BM_Victim<furthest_layer>)->Apply(grow);
+BENCHMARK(BM_Victim<least_stale>)->Apply(grow);
+BENCHMARK(BM_Victim<lfu>)->Apply(grow);
+BENCHMARK(BM_Victim<gate_score>)->Apply(grow);
+BENCHMARK(BM_Victim<popularity>)->Apply(grow);
+BENCHMARK(BM_Victim<lfru>)->Apply(grow);
+
+}  // namespace
+
+BENCHMARK_MAIN();

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// A runtime that has its own slots and its own copies, and takes only the decision from hotset.
+#include <array>
+#include <cstdio>
+#include <span>
+
+#include "hotset/eviction/least_stale.hpp"
+
+namespace {
+
+constexpr std::int32_t layers = 4, experts = 16, top_k = 2, slots = 12;
+
+// The runtime's own cache: which expert lies in which slot. Slots 0..used-1 are taken.
+class expert_slots {
+ public:
+  using routed_experts = std::array<hotset::expert_id, top_k>;
+
+  // One layer of one step. Returns how many of its experts were there already.
+  int visit(hotset::step_id step, hotset::layer_id layer, const routed_experts& routed) {
+    std::array<hotset::slot_id, top_k> slot{};
+    std::size_t misses = 0;
+    for (std::size_t i = 0; i < routed.size(); ++i) {
+      slot[i] = find({layer, routed[i]});
+      slot[i] == hotset::no_slot ? void(++misses)
+                                 : eligible_.reset(slot[i]);  // its own experts stay
+    }
+    // Free slots first; the policy chooses the rest, on its state before the visit.
+    std::array<hotset::slot_id, top_k> taken{};
+    std::size_t ready = 0;
+    while (ready < misses && used_ < slots) taken[ready++] = used_++;
+    hotset::visit_context context;
+    context.layer = layer;
+    context.step = step;
+    const auto victims = std::span(taken).subspan(ready, misses - ready);
+    if (policy_.select_victims(context, eligible_, victims) != victims.size()) return 0;
+    policy_.on_step(step, layer);
+    for (const auto victim : victims) policy_.on_evict(victim, key(victim));
+    for (std::size_t i = 0, next = 0; i < routed.size(); ++i) {
+      const bool hit = slot[i] != hotset::no_slot;
+      if (!hit) slot[i] = taken[next++];
+      key(slot[i]) = {layer, routed[i]};  // a miss: here the runtime copies
+      hotset::access use;
+      use.key = key(slot[i]);
+      use.slot = slot[i];
+      use.step = step;
+      hit ? policy_.on_hit(use) : policy_.on_fill(use);
+    }
+    for (const auto s : slot) eligible_.set(s);
+    return static_cast<int>(routed.size() - misses);
+  }
+
+ private:
+  hotset::expert_key& key(hotset::slot_id slot) { return keys_[static_cast<std::size_t>(slot)]; }
+  [[nodiscard]] hotset::slot_id find(hotset::expert_key key) const {
+    for (hotset::slot_id s = 0; s < used_; ++s)
+      if (keys_[static_cast<std::size_t>(s)] == key) return s;
+    return hotset::no_slot;
+  }
+
+  hotset::least_stale policy_{
+      hotset::pool_layout::shared({.layers = layers, .experts = experts, .top_k = top_k}, slots)
+          .value(),
+      {}};
+  std::array<hotset::expert_key, slots> keys_{};
+  hotset::slot_mask eligible_{slots};
+  hotset::slot_id used_ = 0;
+};
+
+}  // namespace
+
+int main() {
+  expert_slots cache;
+  int hits = 0, uses = 0;
+  for (hotset::step_id step = 0; step < 100; ++step)
+    for (hotset::layer_id layer = 0; layer < layers; ++layer, uses += top_k)
+      hits += cache.visit(step, layer, {layer, static_cast<hotset::expert_id>(8 + (step + 3) % 8)});
+  std::printf("least_stale in a runtime's own %d slots: %d hits of %d\n", slots, hits, uses);
+}

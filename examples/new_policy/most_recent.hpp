@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// A policy of one's own: evicts what was used most recently, which suits a cycle larger than the cache.
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/eviction/lru.hpp"
+
+// [policy]
+class most_recent {
+ public:
+  using config = hotset::lru::config;  // no options
+  static constexpr std::string_view name = "most_recent";
+  most_recent(const hotset::pool_layout& layout, const config&) : slots_(layout.slots()) {}
+  void on_step(hotset::step_id, hotset::layer_id) noexcept {}
+  void on_hit(const hotset::access& a) noexcept { at(a.slot) = {a.pool, ++clock_}; }
+  void on_fill(const hotset::access& a) noexcept { at(a.slot) = {a.pool, ++clock_}; }
+  void on_bypass(const hotset::access&) noexcept {}
+  void on_evict(hotset::slot_id, hotset::expert_key) noexcept {}
+  std::size_t select_victims(const hotset::visit_context& visit, const hotset::slot_mask& eligible,
+                             std::span<hotset::slot_id> out) noexcept {
+    std::size_t count = 0;
+    for (std::uint64_t before = clock_ + 1; count < out.size(); before = at(out[count++]).second) {
+      out[count] = hotset::no_slot;
+      for (auto s = eligible.next(0); s != hotset::no_slot; s = eligible.next(s + 1))
+        if (at(s).first == visit.pool && at(s).second < before)
+          if (out[count] == hotset::no_slot || at(s).second > at(out[count]).second) out[count] = s;
+      if (out[count] == hotset::no_slot) break;
+    }
+    return count;
+  }
+
+ private:
+  using use = std::pair<hotset::pool_id, std::uint64_t>;  // when: the larger, the later
+  use& at(hotset::slot_id slot) noexcept { return slots_[static_cast<std::size_t>(slot)]; }
+  std::vector<use> slots_;
+  std::uint64_t clock_ = 0;
+};
+// [policy]
+
+static_assert(hotset::eviction_policy<most_recent>);

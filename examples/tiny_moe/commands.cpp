@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tiny_moe/commands.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <span>
+#include <stdexcept>
+
+#include <fmt/format.h>
+
+#include "hotset/core/error.hpp"
+#include "hotset/sim/cache_size.hpp"
+#include "hotset/sim/io/input_error.hpp"
+#include "hotset/sim/io/mapped_file.hpp"
+#include "hotset/trace/native_trace_writer.hpp"
+#include "tiny_moe/engine.hpp"
+#include "tiny_moe/paged_experts.hpp"
+#include "tiny_moe/reference_check.hpp"
+#include "tiny_moe/tracing_experts.hpp"
+#include "tiny_moe/verification.hpp"
+
+namespace tiny_moe {
+namespace {
+
+constexpr std::size_t vocabulary = model_config::vocabulary;
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double percent(std::uint64_t part, std::uint64_t whole) {
+  return whole == 0 ? 0.0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
+std::string read_prompt(const std::filesystem::path& path) {
+  const hotset::sim::mapped_file file(path);
+  const auto bytes = file.bytes();
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+void check_length(const model& weights, const std::string& prompt, std::size_t tokens) {
+  const std::size_t room = weights.config().max_positions;
+  if (prompt.empty() || prompt.size() > room || tokens > room - prompt.size() + 1) {
+    hotset::sim::refuse_input(
+        "prompt", "",
+        fmt::format("has {} bytes, and {} tokens are to follow", prompt.size(), tokens),
+        fmt::format("1..{} bytes, and {} in all", room, room + 1));
+  }
+}
+
+// Feeds a prompt in passes of at most the engine's max_tokens. Returns the last row of logits.
+std::span<const float> prefill(engine& decoder, std::span<const std::uint8_t> prompt) {
+  std::span<const float> logits;
+  while (!prompt.empty()) {
+    const std::size_t count = std::min(prompt.size(), decoder.max_tokens());
+    logits = decoder.forward(prompt.first(count), request_kind::prefill);
+    prompt = prompt.subspan(count);
+  }
+  return logits.last(vocabulary);
+}
+
+std::unique_ptr<paged_provider> paged(const model& weights, const options& chosen,
+                                      const std::string& prompt) {
+  hotset::popularity::config profile;
+  if (const auto asked = hotset::sim::requested_profile(chosen.eviction)) {
+    if (*asked != hotset::sim::profile_request{}) {
+      throw hotset::sim::usage_error(
+          "popularity: a profile cannot be chosen here, accepted: popularity alone, which counts "
+          "the prompt");
+    }
+    profile = count_routing(weights, std::span(&prompt, 1));
+  }
+  const auto scope = hotset::sim::parse_scope(chosen.scope);
+  return make_paged_experts(
+      weights,
+      {.layout = layout_of(weights, scope, chosen.budget, chosen.max_tokens),
+       .stream = chosen.stream == "worker" ? hotset::host_stream::mode::worker
+                                           : hotset::host_stream::mode::caller},
+      chosen.eviction, chosen.admission, profile);
+}
+
+void print_paging(const paged_provider& experts, const options& chosen) {
+  const auto stats = experts.stats();
+  const auto& shape = experts.layout().shape();
+  const std::uint64_t slots = experts.layout().slots();
+  fmt::print(stderr,
+             "experts {} of {} in slots ({}, {:.0f} KiB of {:.0f}), {}: {:.1f} % hits of {}, "
+             "{:.1f} MB moved, {} visits split, {} uses from the host\n",
+             slots, shape.keys(), chosen.scope,
+             static_cast<double>(slots * shape.bytes_of(0)) / 1024.0,
+             static_cast<double>(shape.keys() * shape.bytes_of(0)) / 1024.0, chosen.eviction,
+             percent(stats.hits, stats.accesses), stats.accesses,
+             static_cast<double>(experts.bytes_moved()) / 1e6, stats.split_visits, stats.bypasses);
+}
+
+// One row per policy, one column per cache.
+void print_hit_table(std::span<const verification_case> cases,
+                     std::span<const verification_outcome> outcomes) {
+  const auto is_plain = [](const verification_case& one) {
+    return one.admission == "always" && one.max_tokens == 0 &&
+           one.stream == hotset::host_stream::mode::caller;
+  };
+  fmt::print(
+      "hit rate of distinct experts, by policy and cache (slots, or share of the experts)\n");
+  fmt::print("{:<20}", "");
+  for (const auto& one : cases) {
+    if (one.eviction != cases.front().eviction || !is_plain(one)) break;
+    const auto scope = hotset::sim::name_of(one.scope);
+    fmt::print(" {:>10}", one.budget == "4" ? fmt::format("{} 4", scope) : one.budget);
+  }
+  std::string row;
+  for (std::size_t i = 0; i < cases.size() && is_plain(cases[i]); ++i) {
+    if (cases[i].eviction != row) {
+      row = cases[i].eviction;
+      fmt::print("\n{:<20}", row);
+    }
+    fmt::print(" {:>8.1f} %", percent(outcomes[i].hits, outcomes[i].accesses));
+  }
+  fmt::print("\n");
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    if (is_plain(cases[i])) continue;
+    fmt::print("{}: {:.1f} % hits, {} uses from the host\n", cases[i].text(),
+               percent(outcomes[i].hits, outcomes[i].accesses), outcomes[i].host_uses);
+  }
+}
+
+}  // namespace
+
+int generate(const options& chosen) {
+  const model weights(chosen.model);
+  const std::string prompt =
+      chosen.prompt_file.empty() ? chosen.prompt : read_prompt(chosen.prompt_file);
+  check_length(weights, prompt, chosen.tokens);
+  resident_experts resident(weights);
+  const auto paging = chosen.budget.empty() ? nullptr : paged(weights, chosen, prompt);
+  expert_provider& experts = paging ? static_cast<expert_provider&>(*paging) : resident;
+  engine decoder(weights, experts, {.max_tokens = chosen.max_tokens});
+  if (paging) {
+    if (const auto warning = paging->warning()) fmt::print(stderr, "warning: {}\n", *warning);
+  }
+
+  const std::vector<std::uint8_t> tokens(prompt.begin(), prompt.end());
+  const auto prefill_start = std::chrono::steady_clock::now();
+  auto logits = prefill(decoder, tokens);
+  const double prefill_seconds = seconds_since(prefill_start);
+
+  std::string text = prompt;
+  const auto decode_start = std::chrono::steady_clock::now();
+  for (std::size_t i = 0; i < chosen.tokens; ++i) {
+    const auto token = static_cast<std::uint8_t>(largest(logits));
+    text += static_cast<char>(token);
+    if (i + 1 < chosen.tokens) logits = decoder.forward({&token, 1}, request_kind::decode);
+  }
+  const double decode_seconds = seconds_since(decode_start);
+
+  text += '\n';
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    throw std::runtime_error("standard output: cannot be written");
+  }
+  fmt::print(stderr, "prefill {} tokens, {:.0f} tokens/s\n", tokens.size(),
+             static_cast<double>(tokens.size()) / prefill_seconds);
+  if (chosen.tokens > 1) {
+    // The first token comes out of the prefill.
+    fmt::print(stderr, "decode {} tokens, {:.0f} tokens/s\n", chosen.tokens - 1,
+               static_cast<double>(chosen.tokens - 1) / decode_seconds);
+  }
+  if (paging) print_paging(*paging, chosen);
+  return ok;
+}
+
+int check(const options& chosen) {
+  const model weights(chosen.model);
+  resident_experts experts(weights);
+  const reference_tolerance tolerance;
+  const auto report = check_reference(
+      weights, experts,
+      chosen.reference.empty() ? chosen.model / "reference.safetensors" : chosen.reference,
+      tolerance);
+  bool all = true;
+  fmt::print("{:<12} {:>6} {:>10} {:>10} {:>10} {:>12} {:>10}\n", "prompt", "tokens", "logits",
+             "weights", "router", "ids", "greedy");
+  for (const auto& prompt : report) {
+    const bool agrees = prompt.agrees(tolerance);
+    all = all && agrees;
+    fmt::print("{:<12} {:>6} {:>10.1e} {:>10.1e} {:>10.1e} {:>12} {:>10}{}\n", prompt.name,
+               prompt.tokens, prompt.logits, prompt.weights, prompt.probabilities,
+               fmt::format("{}/{}", prompt.ids - prompt.ids_differing, prompt.ids),
+               fmt::format("{}/{}", prompt.greedy - prompt.greedy_differing, prompt.greedy),
+               agrees ? "" : "  DIFFERS");
+  }
+  fmt::print("largest difference accepted: logits {:.0e}, weights {:.0e}, router {:.0e}\n",
+             tolerance.logits, tolerance.weights, tolerance.probabilities);
+  fmt::print("{}\n", all ? "agrees with the reference" : "differs from the reference");
+  return all ? ok : failure;
+}
+
+int verify(const options& chosen) {
+  const model weights(chosen.model);
+  const verification full(weights, read_texts(chosen.prompts, chosen.model), chosen.tokens);
+  const auto cases = exact_cases();
+  const auto outcomes = full.compare_all(cases);
+  std::size_t rows = 0;
+  std::uint64_t split = 0;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    if (const auto& first = outcomes[i].difference) {
+      fmt::print("DIFFERS: {}: prompt {}, position {}, largest difference {:.1e}\n",
+                 cases[i].text(), first->prompt, first->position, outcomes[i].largest);
+      return failure;
+    }
+    rows += outcomes[i].rows;
+    split += outcomes[i].split_visits;
+  }
+  print_hit_table(cases, outcomes);
+
+  const verification_case by_expert{.scope = hotset::cache_scope::per_layer,
+                                    .budget = "4",
+                                    .split = hotset::visit_split::by_expert};
+  const auto inexact = full.compare(by_expert);
+  fmt::print("not exact, as it says: {}: largest difference of a logit {:.1e} in {} rows\n",
+             by_expert.text(), inexact.largest, inexact.rows);
+  fmt::print(
+      "verified: {} runs, {} logits rows ({} visits larger than the cache), all byte-identical to "
+      "full residency\n",
+      cases.size(), rows, split);
+  return ok;
+}
+
+int trace(const options& chosen) {
+  const auto wants = [&](const char* what) {
+    return std::find(chosen.with.begin(), chosen.with.end(), what) != chosen.with.end();
+  };
+  const model weights(chosen.model);
+  const auto texts = read_texts(chosen.prompts, chosen.model);
+  std::size_t capacity = 0;
+  for (const auto& [name, text] : texts) {
+    check_length(weights, text, chosen.tokens);
+    capacity += text.size() + chosen.tokens - 1;
+  }
+  resident_experts resident(weights);
+  tracing_experts tracing(weights, resident,
+                          {.capacity = capacity,
+                           .logits = wants("logits"),
+                           .probabilities = wants("probabilities"),
+                           .hidden = wants("hidden"),
+                           .predictions = wants("predictions")});
+  engine decoder(weights, tracing, {.max_tokens = chosen.max_tokens});
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    tracing.begin_sequence(static_cast<std::uint32_t>(i));
+    decoder.reset();
+    const std::vector<std::uint8_t> prompt(texts[i].text.begin(), texts[i].text.end());
+    auto logits = prefill(decoder, prompt);
+    for (std::size_t t = 0; t + 1 < chosen.tokens; ++t) {
+      const auto token = static_cast<std::uint8_t>(largest(logits));
+      logits = decoder.forward({&token, 1}, request_kind::decode);
+    }
+  }
+  const auto recorded = tracing.take();
+  if (const auto bad = hotset::write_native_trace(recorded, chosen.out.string())) {
+    throw hotset::trace_error(bad->message);
+  }
+  fmt::print(stderr, "{}: {} tokens of {} prompts, {} steps, {} layers\n", chosen.out.string(),
+             recorded.tokens(), texts.size(), recorded.step.back() + 1, recorded.layers);
+  return ok;
+}
+
+}  // namespace tiny_moe

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+// hotset completion: completion scripts for shells, made from the options themselves.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "cli/command.hpp"
+#include "cli/console.hpp"
+#include "hotset/sim/io/open_trace.hpp"
+#include "hotset/sim/registry.hpp"
+
+namespace hotset::cli {
+namespace {
+
+using names = std::vector<std::string>;
+
+/// How an argument is completed.
+struct argument {
+  std::string name;  ///< with its dashes; empty for a positional
+  std::string description;
+  bool takes_value = true;
+  bool file = false;
+  bool list = false;
+  names values;
+};
+
+names eviction_values() {
+  auto values = sim::eviction_names();
+  for (const auto& decorator : sim::eviction_decorator_names())
+    values.push_back(decorator + "+lru");
+  return values;
+}
+
+names format_values() {
+  names values;
+  for (const auto format :
+       {sim::trace_format::automatic, sim::trace_format::native, sim::trace_format::bigmoe,
+        sim::trace_format::esft, sim::trace_format::layer_expert, sim::trace_format::json_lines,
+        sim::trace_format::oracle, sim::trace_format::mooncake})
+    values.emplace_back(sim::name_of(format));
+  return values;
+}
+
+argument describe(const CLI::Option& option) {
+  argument out;
+  const bool positional = option.get_positional();
+  if (!positional) out.name = option.get_name(false, true);
+  out.name = out.name.substr(out.name.rfind(',') + 1);  // "-h,--help": the long form
+  out.description = option.get_description();
+  out.takes_value = positional || option.get_items_expected_max() > 0;
+  out.file = option.get_type_name() == "FILE";
+  const auto key = positional ? option.get_name(true) : out.name;
+  for (const auto& known : known_values()) {
+    if (known.option != key) continue;
+    out.values = known.values;
+    out.list = known.list;
+    out.description = out.description.substr(0, out.description.find(':'));  // the list follows
+  }
+  return out;
+}
+
+std::vector<argument> arguments_of(const CLI::App& app) {
+  std::vector<argument> out;
+  for (const auto* option : app.get_options()) out.push_back(describe(*option));
+  return out;
+}
+
+names option_names(const CLI::App& app) {
+  names out;
+  for (const auto& argument : arguments_of(app))
+    if (!argument.name.empty()) out.push_back(argument.name);
+  return out;
+}
+
+std::vector<const CLI::App*> subcommands(const CLI::App& root) {
+  return root.get_subcommands([](const CLI::App*) { return true; });
+}
+
+names subcommand_names(const CLI::App& root) {
+  names out;
+  for (const auto* app : subcommands(root)) out.push_back(app->get_name());
+  return out;
+}
+
+std::string words(const names& list) { return fmt::format("{}", fmt::join(list, " ")); }
+
+/// Every option that has values or names a file, once, whatever the subcommand.
+std::vector<argument> valued_options(const CLI::App& root) {
+  std::vector<argument> out;
+  for (const auto* app : subcommands(root)) {
+    for (auto& argument : arguments_of(*app)) {
+      const auto same = [&](const auto& known) { return known.name == argument.name; };
+      if (argument.name.empty() || !argument.takes_value ||
+          std::any_of(out.begin(), out.end(), same))
+        continue;
+      out.push_back(std::move(argument));
+    }
+  }
+  return out;
+}
+
+// Readline splits words at '=' and ':', so `--eviction=lru` arrives as three words. An empty answer
+// makes readline complete file names.
+constexpr std::string_view bash_head =
+    R"(# bash completion for hotset; use it with: source <(hotset completion bash)
+_hotset_values() {  # values, word
+  COMPREPLY=($(compgen -W "$1" -- "$2"))
+}
+_hotset_list() {  # values, word: the last entry of a list separated by commas
+  local done=
+  [[ $2 == *,* ]] && done=${2%,*},
+  COMPREPLY=($(compgen -P "$done" -W "$1" -- "${2##*,}"))
+  compopt -o nospace 2>/dev/null
+}
+_hotset() {
+  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} name= i
+  if [[ $word == = ]]; then
+    word=
+  elif [[ $before == = ]]; then
+    before=${COMP_WORDS[COMP_CWORD-2]}
+  fi
+  COMPREPLY=()
+  for ((i = 1; i < COMP_CWORD; ++i)); do
+    case ${COMP_WORDS[i]} in
+)";
+
+std::string bash_values(const argument& argument) {
+  const auto label = argument.name.empty() ? std::string("*") : argument.name;
+  if (argument.values.empty()) return fmt::format("    {}) return ;;\n", label);
+  return fmt::format("    {}) {} \"{}\" \"$word\"; return ;;\n", label,
+                     argument.list ? "_hotset_list" : "_hotset_values", words(argument.values));
+}
+
+std::string bash_options(const CLI::App& app) {
+  std::string positional;
+  for (const auto& argument : arguments_of(app))
+    if (argument.name.empty() && !argument.values.empty()) positional = words(argument.values);
+  auto line = fmt::format("    {}) [[ $word == -* ]] && _hotset_values \"{}\" \"$word\"",
+                          app.get_name(), words(option_names(app)));
+  if (!positional.empty()) line += fmt::format(" || _hotset_values \"{}\" \"$word\"", positional);
+  return line + " ;;\n";
+}
+
+std::string bash_script(const CLI::App& root) {
+  std::string out(bash_head);
+  out += fmt::format("      {}) name=${{COMP_WORDS[i]}}; break ;;\n",
+                     fmt::join(subcommand_names(root), "|"));
+  out += "    esac\n  done\n  case $before in\n";
+  for (const auto& argument : valued_options(root)) out += bash_values(argument);
+  out += "  esac\n  case $name in\n";
+  for (const auto* app : subcommands(root)) out += bash_options(*app);
+  out += fmt::format("    *) _hotset_values \"{} {}\" \"$word\" ;;\n",
+                     words(subcommand_names(root)), words(option_names(root)));
+  return out + "  esac\n}\ncomplete -o bashdefault -o default -F _hotset hotset\n";
+}
+
+/// Text inside single quotes.
+std::string quoted(std::string_view text, std::string_view escaped_quote) {
+  std::string out;
+  for (const char c : text) c == '\'' ? out.append(escaped_quote) : out.append(1, c);
+  return out;
+}
+
+std::string zsh_description(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '[' || c == ']' || c == ':' || c == '\\') out += '\\';
+    out += c;
+  }
+  return quoted(out, "'\\''");
+}
+
+std::string zsh_action(const argument& argument) {
+  if (argument.file) return "_files";
+  if (argument.values.empty()) return " ";
+  if (argument.list) return fmt::format("_sequence compadd - {}", words(argument.values));
+  return fmt::format("({})", words(argument.values));
+}
+
+std::string zsh_argument(const argument& argument) {
+  if (argument.name.empty()) return fmt::format("'*:argument:{}'", zsh_action(argument));
+  const auto text = zsh_description(argument.description);
+  if (!argument.takes_value) return fmt::format("'{}[{}]'", argument.name, text);
+  return fmt::format("'*{}=[{}]:value:{}'", argument.name, text, zsh_action(argument));
+}
+
+std::string zsh_subcommand(const CLI::App& app) {
+  std::string out = fmt::format("        {}) _arguments", app.get_name());
+  bool positional = false;
+  for (const auto& argument : arguments_of(app)) {
+    if (argument.name.empty() && std::exchange(positional, true)) continue;
+    out += " \\\n          " + zsh_argument(argument);
+  }
+  return out + " ;;\n";
+}
+
+std::string zsh_script(const CLI::App& root) {
+  std::string out =
+      "#compdef hotset\n# zsh completion for hotset; use it with: source <(hotset completion zsh)\n"
+      "_hotset() {\n  local context state state_descr line\n  typeset -A opt_args\n"
+      "  local -a commands\n  commands=(\n";
+  for (const auto* app : subcommands(root))
+    out += fmt::format("    '{}:{}'\n", app->get_name(), zsh_description(app->get_description()));
+  out += "  )\n  _arguments -C \\\n";
+  for (const auto& argument : arguments_of(root)) out += "    " + zsh_argument(argument) + " \\\n";
+  out +=
+      "    '1:command:->command' \\\n    '*::argument:->argument'\n  case $state in\n"
+      "    command) _describe command commands ;;\n    argument)\n      case $words[1] in\n";
+  for (const auto* app : subcommands(root)) out += zsh_subcommand(*app);
+  return out +
+         "      esac ;;\n  esac\n}\n"
+         "if [[ $funcstack[1] == _hotset ]]; then _hotset \"$@\"; else compdef _hotset hotset; "
+         "fi\n";
+}
+
+std::string fish_values(const argument& argument) {
+  if (argument.file) return " -r -F";
+  if (argument.values.empty()) return " -x";
+  const auto all = fmt::format("{}", fmt::join(argument.values, " "));
+  if (argument.list)
+    return fmt::format(" -x -a '(__fish_complete_list , \"printf %s\\\\\\\\n {}\")'", all);
+  return fmt::format(" -x -a '{}'", all);
+}
+
+std::string fish_argument(const argument& argument, const std::string& condition) {
+  const auto line = fmt::format("complete -c hotset -n '{}'", condition);
+  if (argument.name.empty())
+    return argument.file ? line + " -F\n" : line + fish_values(argument) + '\n';
+  return fmt::format("{} -l {} -d '{}'{}\n", line, argument.name.substr(2),
+                     quoted(argument.description, "\\'"),
+                     argument.takes_value ? fish_values(argument) : "");
+}
+
+std::string fish_script(const CLI::App& root) {
+  std::string out =
+      "# fish completion for hotset; use it with: hotset completion fish | source\n"
+      "complete -c hotset -e\ncomplete -c hotset -f\n";
+  for (const auto& argument : arguments_of(root))
+    out += fish_argument(argument, "__fish_use_subcommand");
+  for (const auto* app : subcommands(root))
+    out += fmt::format("complete -c hotset -n __fish_use_subcommand -a {} -d '{}'\n",
+                       app->get_name(), quoted(app->get_description(), "\\'"));
+  for (const auto* app : subcommands(root))
+    for (const auto& argument : arguments_of(*app))
+      out += fish_argument(argument, "__fish_seen_subcommand_from " + app->get_name());
+  return out;
+}
+
+int completion(const CLI::App& root, const std::string& shell) {
+  if (shell == "bash") {
+    print(bash_script(root));
+  } else if (shell == "zsh") {
+    print(zsh_script(root));
+  } else if (shell == "fish") {
+    print(fish_script(root));
+  } else {
+    refuse_option("completion", shell, "bash, zsh, fish");
+  }
+  return ok;
+}
+
+}  // namespace
+
+std::vector<option_values> known_values() {
+  return {{"--eviction", eviction_values(), true},
+          {"--admission", sim::admission_names(), true},
+          {"--scope", {"shared", "per-layer"}, true},
+          {"--replay", {"event-atomic", "deferred", "per-access"}, true},
+          {"--split", {"by-token", "by-expert"}, false},
+          {"--format", format_values(), false},
+          {"--as", {"decode", "prefill", "prefill:512"}, false},
+          {"--to", {"native", "esft", "oracle-general"}, false},
+          {"SHELL", {"bash", "zsh", "fish"}, false}};
+}
+
+command add_completion(CLI::App& root) {
+  auto* app = root.add_subcommand("completion", "Print a completion script for a shell");
+  auto shell = std::make_shared<std::string>();
+  app->add_option("SHELL", *shell, "bash, zsh or fish")->required()->type_name("NAME");
+  app->footer(R"(Examples:
+  source <(hotset completion bash)
+  hotset completion bash > /etc/bash_completion.d/hotset
+  hotset completion zsh > "${fpath[1]}/_hotset"
+  hotset completion fish > ~/.config/fish/completions/hotset.fish)");
+  return {app, [&root, shell] { return completion(root, *shell); }};
+}
+
+}  // namespace hotset::cli

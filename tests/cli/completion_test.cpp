@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <sstream>
+#include <vector>
+
+#include "run_program.hpp"
+
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+class completion : public hotset_test::command_line {
+ protected:
+  /// What bash offers for the last of these words.
+  [[nodiscard]] std::vector<std::string> offered(const std::string& words) const {
+    const auto result = shell("source <(hotset completion bash)\nCOMP_WORDS=(" + words +
+                              ")\nCOMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n_hotset\n"
+                              "printf '%s\\n' \"${COMPREPLY[@]}\"");
+    EXPECT_EQ(result.err, "") << words;
+    std::vector<std::string> lines;
+    std::istringstream text(result.out);
+    for (std::string line; std::getline(text, line);)
+      if (!line.empty()) lines.push_back(line);
+    return lines;
+  }
+};
+
+TEST_F(completion, bash_script_registers_itself) {
+  const auto result = shell("source <(hotset completion bash); complete -p hotset");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.err, "");
+  EXPECT_THAT(result.out, HasSubstr("-F _hotset hotset"));
+}
+
+TEST_F(completion, bash_offers_subcommands_and_options) {
+  EXPECT_THAT(offered("hotset ''"), Contains("simulate"));
+  EXPECT_THAT(offered("hotset si"), ElementsAre("simulate"));
+  EXPECT_THAT(offered("hotset simulate t --ev"), ElementsAre("--eviction"));
+  EXPECT_THAT(offered("hotset diff --to"), ElementsAre("--tolerance"));
+  EXPECT_THAT(offered("hotset info --ev"), IsEmpty());
+  EXPECT_THAT(offered("hotset completion ''"), ElementsAre("bash", "zsh", "fish"));
+}
+
+TEST_F(completion, bash_offers_policies_in_lists) {
+  EXPECT_THAT(offered("hotset simulate t --eviction ''"), Contains("least_stale"));
+  EXPECT_THAT(offered("hotset simulate t --eviction fi"), ElementsAre("fifo"));
+  EXPECT_THAT(offered("hotset simulate t --eviction lru,fi"), ElementsAre("lru,fifo"));
+  EXPECT_THAT(offered("hotset simulate t --eviction = fi"), ElementsAre("fifo"));
+  EXPECT_THAT(offered("hotset simulate t --admission ''"), Contains("always"));
+  EXPECT_THAT(offered("hotset simulate t --scope p"), ElementsAre("per-layer"));
+  EXPECT_THAT(offered("hotset export a b --to n"), ElementsAre("native"));
+}
+
+TEST_F(completion, bash_leaves_file_names_to_readline) {
+  EXPECT_THAT(offered("hotset simulate ''"), IsEmpty());
+  EXPECT_THAT(offered("hotset simulate t --out ''"), IsEmpty());
+}
+
+TEST_F(completion, every_offered_policy_is_accepted) {
+  make_trace("t.trace");
+  for (const auto& name : offered("hotset simulate t --eviction ''"))
+    EXPECT_EQ(run("simulate t.trace --slots 50% --eviction " + name).code, 0) << name;
+  for (const auto& name : offered("hotset simulate t --admission ''"))
+    EXPECT_EQ(run("simulate t.trace --slots 50% --admission " + name).code, 0) << name;
+  for (const auto& name : offered("hotset simulate t --replay ''"))
+    EXPECT_EQ(run("simulate t.trace --slots 50% --replay " + name).code, 0) << name;
+}
+
+TEST_F(completion, every_offered_export_is_accepted) {
+  make_trace("t.trace");
+  for (const auto& name : offered("hotset export a b --to ''"))
+    EXPECT_EQ(run("export t.trace out-" + name + " --to " + name).code, 0) << name;
+}
+
+TEST_F(completion, zsh_and_fish_scripts_name_every_subcommand) {
+  for (const char* shell_name : {"zsh", "fish"}) {
+    const auto result = run(std::string("completion ") + shell_name);
+    EXPECT_EQ(result.code, 0);
+    for (const char* text : {"simulate", "least_stale", "tolerance", "expert-bytes"})
+      EXPECT_THAT(result.out, HasSubstr(text)) << shell_name;
+  }
+}
+
+TEST_F(completion, zsh_and_fish_parse_where_they_are_installed) {
+  const auto result = shell(
+      "if command -v zsh >/dev/null; then zsh -fn <(hotset completion zsh) || exit 1; fi\n"
+      "if command -v fish >/dev/null; then fish -n <(hotset completion fish) || exit 1; fi\n");
+  EXPECT_EQ(result.code, 0) << result.err;
+}
+
+TEST_F(completion, other_shells_are_refused) {
+  refused("completion tcsh", 2, {"'tcsh'", "bash, zsh, fish"});
+}
+
+}  // namespace

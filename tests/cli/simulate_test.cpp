@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <map>
+#include <set>
+#include <sstream>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "run_program.hpp"
+
+namespace {
+
+using hotset_test::read_text;
+using hotset_test::write_text;
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+class simulate : public hotset_test::command_line {
+ protected:
+  void SetUp() override {
+    command_line::SetUp();
+    make_trace("t.trace");
+  }
+};
+
+std::vector<std::string> keys_of(const std::string& text) {
+  std::vector<std::string> keys;
+  const auto root = nlohmann::ordered_json::parse(text);
+  for (const auto& [key, value] : root.items()) keys.push_back(key);
+  return keys;
+}
+
+TEST_F(simulate, json_has_the_promised_names) {
+  const auto text = run("simulate t.trace --slots 25% --json").out;
+  EXPECT_THAT(keys_of(text), ElementsAre("schema", "trace", "results"));
+  const auto root = nlohmann::ordered_json::parse(text);
+  EXPECT_EQ(root["schema"], "hotset.simulate/1");
+  EXPECT_THAT(keys_of(root["trace"].dump()),
+              ElementsAre("name", "layers", "experts", "top_k", "tokens", "visits"));
+  EXPECT_EQ(root["trace"]["layers"], 2);
+  EXPECT_EQ(root["trace"]["visits"], 42);
+  ASSERT_EQ(root["results"].size(), 1U);
+  const auto& run = root["results"][0];
+  EXPECT_THAT(
+      keys_of(run.dump()),
+      ElementsAre("eviction", "admission", "scope", "replay", "slots", "budget_bytes", "accesses",
+                  "hits", "misses", "compulsory_misses", "collision_misses", "fills", "evictions",
+                  "bytes_filled", "miss_free_steps", "steps", "by_kind", "per_layer"));
+  EXPECT_EQ(run["eviction"], "lru");
+  EXPECT_EQ(run["admission"], "always");
+  EXPECT_EQ(run["scope"], "shared");
+  EXPECT_EQ(run["replay"], "event-atomic");
+  EXPECT_EQ(run["slots"], 4);
+  EXPECT_TRUE(run["budget_bytes"].is_null());
+  EXPECT_EQ(run["steps"], 21);
+  EXPECT_THAT(keys_of(run["by_kind"].dump()), ElementsAre("prefill", "decode"));
+  EXPECT_THAT(keys_of(run["by_kind"]["decode"].dump()), ElementsAre("accesses", "hits"));
+  ASSERT_EQ(run["per_layer"].size(), 2U);
+  EXPECT_THAT(keys_of(run["per_layer"][1].dump()), ElementsAre("layer", "accesses", "hits"));
+  EXPECT_EQ(run["per_layer"][1]["layer"], 1);
+}
+
+TEST_F(simulate, counters_add_up) {
+  const auto facts = json_of("info t.trace --json");
+  const auto root =
+      json_of("simulate t.trace --eviction lru,lfu,fifo,belady --slots 3,50%,100% --json");
+  for (const auto& run : root["results"]) {
+    EXPECT_EQ(run["accesses"], facts["accesses"]);
+    EXPECT_EQ(run["hits"].get<int>() + run["misses"].get<int>(), run["accesses"].get<int>());
+    EXPECT_EQ(run["compulsory_misses"], facts["distinct_experts"]);
+    EXPECT_GE(run["fills"], run["misses"]);
+    EXPECT_EQ(run["bytes_filled"].get<std::uint64_t>(), run["fills"].get<std::uint64_t>() << 20U);
+    int accesses = 0;
+    int hits = 0;
+    for (const auto& [kind, counts] : run["by_kind"].items()) {
+      accesses += counts["accesses"].get<int>();
+      hits += counts["hits"].get<int>();
+    }
+    EXPECT_EQ(accesses, run["accesses"]);
+    EXPECT_EQ(hits, run["hits"]);
+  }
+  EXPECT_EQ(root["results"].back()["misses"], facts["distinct_experts"]);
+}
+
+TEST_F(simulate, lists_give_every_combination_once) {
+  const auto root = json_of(
+      "simulate t.trace --eviction lru,lfu:history=resident --eviction belady --slots 25%,4,8 "
+      "--scope shared,per-layer --admission always,after_n_uses --replay event-atomic,per-access "
+      "--json --jobs 2");
+  std::set<std::string> seen;
+  for (const auto& run : root["results"])
+    seen.insert(run["eviction"].dump() + run["admission"].dump() + run["scope"].dump() +
+                run["replay"].dump() + run["slots"].dump());
+  EXPECT_EQ(root["results"].size(), 3U * 3 * 2 * 2 * 2);
+  // 25 % of 16 shared experts is 4 slots, as "4" is; per layer it is 2 of 8.
+  EXPECT_EQ(seen.size(), 3U * (2 + 3) * 2 * 2);
+}
+
+TEST_F(simulate, sizes_in_slots_percent_and_bytes) {
+  const auto sizes = [&](const std::string& arguments) {
+    std::vector<json> out;
+    const auto root = json_of("simulate t.trace --json " + arguments);
+    for (const auto& run : root["results"]) out.push_back({run["slots"], run["budget_bytes"]});
+    return out;
+  };
+  EXPECT_THAT(sizes("--slots 3,12.5%"), ElementsAre(json{3, nullptr}, json{2, nullptr}));
+  EXPECT_THAT(sizes("--slots 3,25% --scope per-layer"),
+              ElementsAre(json{6, nullptr}, json{4, nullptr}));
+  EXPECT_THAT(sizes("--budget 4MiB,5MB"), ElementsAre(json{4, 4 << 20}, json{4, 5000000}));
+  EXPECT_THAT(sizes("--budget 8MiB --scope per-layer"), ElementsAre(json{8, 8 << 20}));
+  EXPECT_THAT(sizes(""), ElementsAre(json{2, nullptr}, json{4, nullptr}, json{8, nullptr}));
+}
+
+TEST_F(simulate, jobs_change_no_number) {
+  const std::string what =
+      "simulate t.trace --eviction lru,lfu,belady,fifo --slots 3,4,8 --json --jobs ";
+  EXPECT_EQ(run(what + "1").out, run(what + "4").out);
+}
+
+TEST_F(simulate, verify_steps_are_shown_where_there_are_any) {
+  write_text(path("v.jsonl"), R"({"layer":0,"experts":[[0,1],[1,2]],"step":0,"phase":"verify"}
+{"layer":0,"experts":[0,1],"step":1,"phase":"decode"}
+)");
+  const auto run = json_of("simulate v.jsonl --slots 3 --json")["results"][0];
+  EXPECT_EQ(run["by_kind"]["verify"], json({{"accesses", 3}, {"hits", 0}}));
+  EXPECT_EQ(run["by_kind"]["decode"], json({{"accesses", 2}, {"hits", 2}}));
+  EXPECT_EQ(run["by_kind"]["prefill"], json({{"accesses", 0}, {"hits", 0}}));
+}
+
+TEST_F(simulate, several_traces_give_an_array) {
+  make_trace("u.trace", "--name other");
+  const auto root = json_of("simulate t.trace u.trace --slots 4 --json");
+  ASSERT_TRUE(root.is_array());
+  ASSERT_EQ(root.size(), 2U);
+  EXPECT_EQ(root[1]["trace"]["name"], "other");
+  EXPECT_EQ(root[0]["results"], root[1]["results"]);
+}
+
+TEST_F(simulate, csv_says_the_same_as_json) {
+  const auto root = json_of("simulate t.trace --eviction lru,belady --slots 3,8 --json");
+  std::istringstream csv(run("simulate t.trace --eviction lru,belady --slots 3,8 --csv").out);
+  const auto fields = [&] {
+    std::string line;
+    std::getline(csv, line);
+    std::vector<std::string> out;
+    std::istringstream cells(line);
+    for (std::string cell; std::getline(cells, cell, ',');) out.push_back(cell);
+    return out;
+  };
+  const auto names = fields();
+  for (const auto& run : root["results"]) {
+    const auto cells = fields();
+    ASSERT_EQ(cells.size(), names.size());
+    EXPECT_EQ(cells[0], "synthetic");
+    for (std::size_t i = 1; i < names.size(); ++i) {
+      if (!run.contains(names[i])) continue;
+      const auto& value = run[names[i]];
+      const auto shown = value.is_null()     ? ""
+                         : value.is_string() ? value.get<std::string>()
+                                             : value.dump();
+      EXPECT_EQ(cells[i], shown) << names[i];
+    }
+    EXPECT_EQ(cells[names.size() - 3], run["by_kind"]["decode"]["hits"].dump());
+  }
+  EXPECT_EQ(csv.peek(), std::char_traits<char>::eof());
+}
+
+TEST_F(simulate, the_table_shows_regret_only_beside_belady) {
+  const auto with = run("simulate t.trace --eviction lru,belady --slots 4");
+  EXPECT_EQ(with.code, 0);
+  EXPECT_EQ(with.err, "");
+  for (const char* title :
+       {"eviction", "admission", "scope", "replay", "slots", "hit %", "decode hit %", "misses",
+        "compulsory", "collision", "fills", "MiB filled", "miss-free steps %", "regret %"})
+    EXPECT_THAT(with.out, HasSubstr(title));
+  EXPECT_THAT(run("simulate t.trace --slots 4").out, Not(HasSubstr("regret")));
+}
+
+TEST_F(simulate, out_writes_the_same_text_to_a_file) {
+  const auto text = run("simulate t.trace --slots 4 --json").out;
+  const auto quiet = run("simulate t.trace --slots 4 --json --out r.json");
+  EXPECT_EQ(quiet.code, 0);
+  EXPECT_EQ(quiet.out, "");
+  EXPECT_EQ(read_text(path("r.json")), text);
+}
+
+TEST_F(simulate, decisions_are_json_lines_that_add_up) {
+  const auto root =
+      json_of("simulate t.trace --eviction lru,lfu --slots 16 --decisions d.jsonl --json");
+  std::istringstream lines(read_text(path("d.jsonl")));
+  std::map<int, std::uint64_t> fills;
+  std::map<int, std::uint64_t> hits;
+  for (std::string line; std::getline(lines, line);) {
+    const auto one = json::parse(line);
+    fills[one["run"]] += one["fills"].size();
+    hits[one["run"]] += one["hits"].size();
+  }
+  ASSERT_EQ(fills.size(), 2U);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(fills[i], root["results"][static_cast<std::size_t>(i)]["fills"]);
+    EXPECT_EQ(hits[i], root["results"][static_cast<std::size_t>(i)]["hits"]);
+  }
+  refused("simulate t.trace t.trace --decisions e.jsonl", 2, {"--decisions", "one trace"});
+}
+
+TEST_F(simulate, nothing_is_left_behind_by_a_failure) {
+  write_text(path("kept.json"), "earlier");
+  refused("simulate t.trace --slots 1 --json --out kept.json --decisions d.jsonl", 3,
+          {"t.trace: "});
+  EXPECT_EQ(read_text(path("kept.json")), "earlier");
+  EXPECT_THAT(files(), ElementsAre("kept.json", "t.trace"));
+  refused("simulate t.trace --out no/such/folder", 1, {"no/such/folder: cannot be created"});
+}
+
+TEST_F(simulate, too_few_slots_is_3_and_says_how_many_work) {
+  refused("simulate t.trace --slots 1", 3, {"t.trace: ", "top-2", "2 slots"});
+  refused("simulate t.trace --slots 1 --scope per-layer", 3, {"2 slots in every layer"});
+  refused("simulate t.trace --slots 1%", 3, {"1%", "2 slots"});
+  refused("simulate t.trace --budget 1MiB", 3, {"1MiB", "2097152 bytes"});
+}
+
+TEST_F(simulate, sizes_are_strict) {
+  refused("simulate t.trace --budget 24XB", 2,
+          {"--budget", "'24XB'", "kB, MB, GB, TB, KiB, MiB, GiB or TiB"});
+  for (const char* bad :
+       {"0", "-4", "4.5", "24XB", "0%", "101%", "%", "4MiB", "1e3", "18446744073709551616"})
+    refused("simulate t.trace --slots=" + std::string(bad), 2, {"--slots", bad, "accepted: "});
+  for (const char* bad : {"0", "-4MiB", "nan", "1e999GB", "12.5%", "4 MiB"})
+    refused("simulate t.trace --budget='" + std::string(bad) + "'", 2,
+            {"--budget", bad, "accepted: "});
+  refused("simulate t.trace --slots 4,,8", 2, {"--slots: '4,,8'", "without empty entries"});
+  refused("simulate t.trace --slots ''", 2, {"--slots"});
+}
+
+TEST_F(simulate, a_budget_needs_the_bytes_of_an_expert) {
+  write_text(path("n.jsonl"), R"({"layer":0,"experts":[0,1]})");
+  refused("simulate n.jsonl --budget 4MiB", 2, {"n.jsonl: ", "--slots"});
+}
+
+TEST_F(simulate, unknown_names_list_the_known_ones) {
+  refused("simulate t.trace --eviction nope", 2, {"'nope'", "lru, lfu", "least_stale", "belady"});
+  refused("simulate t.trace --eviction lfu:nope=1", 2, {"nope", "history"});
+  refused("simulate t.trace --admission nope", 2, {"'nope'", "always, after_n_uses, budgeted"});
+  refused("simulate t.trace --scope nope", 2, {"--scope", "shared, per-layer"});
+  refused("simulate t.trace --replay nope", 2,
+          {"--replay", "event-atomic", "deferred", "per-access"});
+  refused("simulate t.trace --split nope", 2, {"--split: 'nope'; accepted: by-token, by-expert"});
+}
+
+TEST_F(simulate, no_progress_line_without_a_terminal) {
+  EXPECT_EQ(run("simulate t.trace --eviction lru,lfu,fifo --slots 3,4").err, "");
+}
+
+// The table that others published for this trace; see the data folder's README for its rules.
+class published_curve : public hotset_test::command_line {
+ protected:
+  struct policy {
+    const char* name;
+    const char* eviction;
+    const char* scope;
+  };
+  static constexpr policy policies[] = {{"lru", "lru", "shared"},
+                                        {"lfu", "lfu", "shared"},
+                                        {"belady", "belady", "shared"},
+                                        {"layer", "lru", "per-layer"},
+                                        {"layerlfu", "lfu", "per-layer"}};
+
+  static std::filesystem::path data(const char* name) {
+    return std::filesystem::path(HOTSET_DATA_DIR) / "routing/bigmoe-gemma" / name;
+  }
+  static const policy* find_policy(const std::string& name) {
+    for (const auto& p : policies)
+      if (name == p.name) return &p;
+    return nullptr;
+  }
+  /// "hit_pct_cum,hit_pct_decode,read_mib" of one replay.
+  static std::string digits(const json& run) {
+    const auto percent = [](const json& counts) {
+      return 100 * counts["hits"].get<double>() / counts["accesses"].get<double>();
+    };
+    return fmt::format("{:.3f},{:.3f},{:.1f}", percent(run), percent(run["by_kind"]["decode"]),
+                       run["bytes_filled"].get<double>() / (1 << 20));
+  }
+  /// Replays in one scope, by "eviction budget_bytes".
+  [[nodiscard]] std::map<std::string, json> replay(const std::string& scope,
+                                                   const std::string& evictions,
+                                                   const std::string& budgets) const {
+    std::map<std::string, json> runs;
+    const auto root =
+        json_of("simulate '" + data("gemma.route.csv").string() + "' --replay deferred --scope " +
+                scope + " --eviction " + evictions + " --budget " + budgets + " --json");
+    for (const auto& run : root["results"])
+      runs[run["eviction"].get<std::string>() + ' ' + run["budget_bytes"].dump()] = run;
+    return runs;
+  }
+};
+
+TEST_F(published_curve, is_reproduced_to_the_printed_digits) {
+  if (std::string_view(HOTSET_DATA_DIR).empty() ||
+      !std::filesystem::exists(data("gemma-curve.csv")))
+    GTEST_SKIP() << "HOTSET_DATA_DIR has no routing/bigmoe-gemma";
+  struct row {
+    std::string budget;
+    std::string policy;
+    std::string digits;
+  };
+  std::vector<row> rows;
+  std::string budgets;
+  std::istringstream lines(read_text(data("gemma-curve.csv")));
+  std::string line;
+  std::getline(lines, line);
+  ASSERT_EQ(line, "budget_mib,policy,hit_pct_cum,hit_pct_decode,read_mib");
+  while (std::getline(lines, line)) {
+    const auto first = line.find(',');
+    const auto second = line.find(',', first + 1);
+    row r{line.substr(0, first), line.substr(first + 1, second - first - 1),
+          line.substr(second + 1)};
+    if (find_policy(r.policy) == nullptr) continue;  // random
+    if (rows.empty() || rows.back().budget != r.budget)
+      budgets += (budgets.empty() ? "" : ",") + r.budget + "MiB";
+    rows.push_back(r);
+  }
+  ASSERT_EQ(rows.size(), 55U);
+  std::map<std::string, std::map<std::string, json>> runs;
+  runs["shared"] = replay("shared", "lru,lfu,belady", budgets);
+  runs["per-layer"] = replay("per-layer", "lru,lfu", budgets);
+  for (const auto& r : rows) {
+    const auto* p = find_policy(r.policy);
+    const auto bytes = std::stoull(r.budget) << 20U;
+    const auto& run = runs[p->scope][std::string(p->eviction) + ' ' + std::to_string(bytes)];
+    ASSERT_FALSE(run.is_null()) << r.policy << ' ' << r.budget;
+    EXPECT_EQ(digits(run), r.digits) << r.policy << " at " << r.budget << " MiB";
+  }
+}
+
+}  // namespace

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+// info, import, export and synth.
+#include <limits>
+#include <vector>
+
+#include "run_program.hpp"
+
+namespace {
+
+using hotset_test::read_text;
+using hotset_test::safetensors;
+using hotset_test::write_text;
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+class trace_commands : public hotset_test::command_line {};
+
+/// 3 layers, 4 experts, top-2, two tokens of a step each.
+constexpr std::string_view jsonl =
+    R"({"l":0,"ids":[0,1],"t":0}
+{"l":1,"ids":[0,2],"t":0}
+{"l":2,"ids":[3,2],"t":0}
+{"l":0,"ids":[1,2],"t":1}
+{"l":1,"ids":[2,0],"t":1}
+{"l":2,"ids":[3,1],"t":1}
+)";
+const std::string as_jsonl =
+    " --format jsonl --field layer=l,experts=ids --field step=t --experts 4";
+
+TEST_F(trace_commands, info_counts_what_a_hand_count_counts) {
+  write_text(path("hand.jsonl"), jsonl);
+  const auto facts = json_of("info hand.jsonl --json" + as_jsonl);
+  EXPECT_EQ(facts["schema"], "hotset.info/1");
+  EXPECT_EQ(facts["format"], "jsonl");
+  EXPECT_EQ(facts["layers"], 3);
+  EXPECT_EQ(facts["experts"], 4);
+  EXPECT_EQ(facts["top_k"], 2);
+  EXPECT_EQ(facts["tokens"], 2);
+  EXPECT_EQ(facts["sequences"], 1);
+  EXPECT_EQ(facts["steps"], 2);
+  EXPECT_EQ(facts["steps_by_kind"], json({{"decode", 2}, {"prefill", 0}, {"verify", 0}}));
+  EXPECT_EQ(facts["visits"], 6);
+  EXPECT_EQ(facts["routed"], 12);
+  EXPECT_EQ(facts["accesses"], 12);
+  EXPECT_EQ(facts["widest_union"], 2);
+  EXPECT_EQ(facts["distinct_experts"], 3 + 2 + 3);
+  EXPECT_EQ(facts["footprint_bytes"], nullptr);
+  // 12 keys: the two most used of them have 2 accesses each.
+  EXPECT_DOUBLE_EQ(facts["top_tenth_share"].get<double>(), 4.0 / 12);
+}
+
+TEST_F(trace_commands, info_sees_a_prompt_as_one_step) {
+  write_text(path("hand.jsonl"), jsonl);
+  const auto facts = json_of("info hand.jsonl --json --as prefill" + as_jsonl);
+  EXPECT_EQ(facts["steps_by_kind"], json({{"decode", 0}, {"prefill", 1}, {"verify", 0}}));
+  EXPECT_EQ(facts["visits"], 3);
+  EXPECT_EQ(facts["accesses"], 8);
+  EXPECT_EQ(facts["widest_union"], 3);
+}
+
+TEST_F(trace_commands, info_prints_text_and_takes_several_traces) {
+  make_trace("a.trace", "--expert-bytes 3MiB");
+  make_trace("b.trace");
+  const auto text = run("info a.trace b.trace");
+  EXPECT_EQ(text.code, 0);
+  for (const char* part : {"steps              21 (20 decode, 1 prefill)", "3145728 (3.0 MiB)",
+                           "optional arrays    weights", "the top 10 % of experts take"})
+    EXPECT_THAT(text.out, HasSubstr(part));
+  const auto both = json_of("info a.trace b.trace --json");
+  ASSERT_TRUE(both.is_array());
+  ASSERT_EQ(both.size(), 2U);
+  EXPECT_EQ(both[0]["expert_bytes_min"], 3 << 20);
+  EXPECT_EQ(both[1]["expert_bytes_max"], 1 << 20);
+}
+
+TEST_F(trace_commands, import_keeps_every_fact) {
+  write_text(path("hand.jsonl"), jsonl);
+  const auto imported = run("import hand.jsonl hand.trace --name renamed" + as_jsonl);
+  EXPECT_EQ(imported.code, 0) << imported.err;
+  EXPECT_THAT(imported.out, HasSubstr("2 tokens, 3 layers, 4 experts, top-2"));
+  EXPECT_EQ(imported.err, "");
+  auto before = json_of("info hand.jsonl --json" + as_jsonl);
+  auto after = json_of("info hand.trace --json");
+  EXPECT_EQ(after["name"], "renamed");
+  EXPECT_EQ(after["format"], "native");
+  for (const char* key : {"name", "format"}) {
+    before.erase(key);
+    after.erase(key);
+  }
+  EXPECT_EQ(before, after);
+}
+
+TEST_F(trace_commands, import_leaves_nothing_behind_when_it_fails) {
+  write_text(path("bad.jsonl"), R"({"layer":0,"experts":[0,1]}
+{"layer":0,"experts":[0,)");
+  write_text(path("kept.trace"), "earlier");
+  refused("import bad.jsonl kept.trace", 4, {"bad.jsonl: line 2"});
+  EXPECT_EQ(read_text(path("kept.trace")), "earlier");
+  EXPECT_THAT(files(), ElementsAre("bad.jsonl", "kept.trace"));
+}
+
+TEST_F(trace_commands, options_of_reading_are_strict) {
+  make_trace("t.trace");
+  refused("info t.trace --format nope", 2, {"--format", "auto, native, bigmoe"});
+  refused("info t.trace --as chunks", 2, {"--as", "decode, prefill"});
+  refused("info t.trace --as prefill:0", 2, {"--as", "'prefill:0'"});
+  refused("info t.trace --field nope=x", 2, {"--field", "nope"});
+  refused("info t.trace --block-bytes 24XB", 2, {"--block-bytes: '24XB'", "MiB, GiB or TiB"});
+  refused("info t.trace --top-k=-1", 2, {"--top-k: '-1'; accepted: 0.."});
+}
+
+TEST_F(trace_commands, synth_is_the_same_for_a_seed) {
+  make_trace("a.trace");
+  make_trace("b.trace");
+  make_trace("c.trace", "--zipf 2");
+  EXPECT_EQ(read_text(path("a.trace")), read_text(path("b.trace")));
+  EXPECT_NE(read_text(path("a.trace")), read_text(path("c.trace")));
+  const auto facts = json_of("info a.trace --json");
+  EXPECT_EQ(facts["layers"], 2);
+  EXPECT_EQ(facts["tokens"], 24);
+  EXPECT_EQ(facts["steps_by_kind"]["prefill"], 1);
+}
+
+TEST_F(trace_commands, synth_refuses_what_makes_no_trace) {
+  refused("synth t --zipf nan", 2, {"--zipf: 'nan'; accepted: 0..8"});
+  refused("synth t --stickiness 1.5", 2, {"--stickiness", "0..1"});
+  refused("synth t --experts 4 --top-k 5", 2, {"top_k = 5", "1..4"});
+  refused("synth t --tokens 0", 2, {"accepted: 1.."});
+  refused("synth t --expert-bytes 24XB", 2, {"--expert-bytes: '24XB'", "KiB"});
+  refused("synth no/such/folder/t", 1, {"no/such/folder/t: cannot be created"});
+  EXPECT_TRUE(files().empty());
+}
+
+TEST_F(trace_commands, export_to_native_and_back_is_the_same_file) {
+  make_trace("t.trace");
+  ASSERT_EQ(run("export t.trace u.trace --to native").code, 0);
+  EXPECT_EQ(read_text(path("t.trace")), read_text(path("u.trace")));
+}
+
+TEST_F(trace_commands, export_to_oracle_general_holds_a_record_for_each_routed_id) {
+  make_trace("t.trace");
+  ASSERT_EQ(run("export t.trace t.oracleGeneral --to oracle-general").code, 0);
+  EXPECT_EQ(std::filesystem::file_size(path("t.oracleGeneral")), 24U * 24 * 2 * 2);
+  const auto facts = json_of("info t.oracleGeneral --json");
+  EXPECT_EQ(facts["format"], "oracle");
+  EXPECT_EQ(facts["tokens"], 24 * 2 * 2);
+}
+
+TEST_F(trace_commands, export_to_esft_reads_back) {
+  make_trace("t.trace");
+  ASSERT_EQ(run("export t.trace weights --to esft").code, 0);
+  EXPECT_THAT(files(), ElementsAre("t.trace", "weights"));
+  const auto facts = json_of("info weights --json --top-k 2 --experts 8");
+  EXPECT_EQ(facts["format"], "esft");
+  EXPECT_EQ(facts["tokens"], 24);
+  EXPECT_EQ(facts["layers"], 2);
+  EXPECT_EQ(facts["accesses"], json_of("info t.trace --as decode --json")["accesses"]);
+  // A second export of what was read gives the same bytes.
+  ASSERT_EQ(run("export weights again --to esft --top-k 2 --experts 8").code, 0);
+  for (const auto& entry : std::filesystem::directory_iterator(path("weights")))
+    EXPECT_EQ(read_text(entry.path()), read_text(path("again") / entry.path().filename()));
+}
+
+TEST_F(trace_commands, export_refuses_unknown_formats_and_folders) {
+  make_trace("t.trace");
+  refused("export t.trace out --to parquet", 2,
+          {"--to: 'parquet'", "native, esft, oracle-general"});
+  refused("export t.trace no/out --to native", 1, {"no/out"});
+  refused("export t.trace out", 2, {"--to is required"});
+  EXPECT_THAT(files(), ElementsAre("t.trace"));
+}
+
+/// A native trace of one layer, 4 experts, top-1 and the given tokens.
+std::string tiny_native(const std::vector<std::uint16_t>& ids, float weight) {
+  const auto n = ids.size();
+  std::string data;
+  const auto append = [&](const auto& value) {
+    data.append(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+  for (std::size_t i = 0; i < n; ++i) append(static_cast<std::uint32_t>(i));
+  for (std::size_t i = 0; i < n; ++i) append(std::uint32_t{0});
+  for (std::size_t i = 0; i < n; ++i) append(weight);
+  for (const auto id : ids) append(id);
+  for (std::size_t i = 0; i < n; ++i) append(std::uint8_t{0});
+  std::string header = R"({"__metadata__":{"format":"hotset.trace/1","experts":"4"})";
+  std::size_t at = 0;
+  const auto tensor = [&](const char* name, const char* dtype, const std::string& shape,
+                          std::size_t bytes) {
+    header += ",\"" + std::string(name) + R"(":{"dtype":")" + dtype + R"(","shape":)" + shape +
+              R"(,"data_offsets":[)" + std::to_string(at) + "," + std::to_string(at + bytes) + "]}";
+    at += bytes;
+  };
+  const auto rows = "[" + std::to_string(n) + "]";
+  const auto cube = "[" + std::to_string(n) + ",1,1]";
+  tensor("step", "U32", rows, 4 * n);
+  tensor("sequence", "U32", rows, 4 * n);
+  tensor("weights", "F32", cube, 4 * n);
+  tensor("ids", "U16", cube, 2 * n);
+  tensor("kind", "U8", rows, n);
+  return safetensors(header + "}", data);
+}
+
+TEST_F(trace_commands, a_well_formed_native_trace_is_read) {
+  write_text(path("t"), tiny_native({0, 3, 1}, 0.5F));
+  EXPECT_EQ(json_of("info t --json")["tokens"], 3);
+}
+
+/// Every subcommand that reads a trace refuses it alike.
+class bad_traces : public hotset_test::command_line {
+ protected:
+  void refused_everywhere(std::initializer_list<std::string_view> parts) const {
+    const auto before = files();
+    for (const char* arguments : {"info bad", "import bad out", "export bad out --to native",
+                                  "simulate bad", "simulate bad --json --out out"})
+      refused(arguments, 4, parts);
+    EXPECT_EQ(files(), before);
+  }
+};
+
+TEST_F(bad_traces, that_are_missing_or_empty) {
+  refused_everywhere({"bad: cannot be opened"});
+  write_text(path("bad"), "");
+  refused_everywhere({"bad: byte 0: the file is empty; accepted: "});
+}
+
+TEST_F(bad_traces, of_unknown_content) {
+  write_text(path("bad"), "GIF89a, surely no trace");
+  refused_everywhere({"bad: byte 0: the format is not recognised; accepted: "});
+}
+
+TEST_F(bad_traces, that_end_too_early) {
+  const auto whole = tiny_native({0, 3, 1}, 0.5F);
+  write_text(path("bad"), std::string_view(whole).substr(0, whole.size() - 1));
+  refused_everywhere({"bad: "});
+  write_text(path("bad"), std::string_view(whole).substr(0, 100));
+  refused_everywhere({"bad: "});
+}
+
+TEST_F(bad_traces, whose_header_is_longer_than_any_file) {
+  auto text = tiny_native({0}, 0.5F);
+  const std::uint64_t length = std::uint64_t{1} << 63U;
+  std::memcpy(text.data(), &length, 8);
+  write_text(path("bad"), text);
+  refused_everywhere({"bad: "});
+  refused("info bad --format native", 4, {"bad: ", "9223372036854775808"});
+}
+
+TEST_F(bad_traces, that_route_to_no_expert_of_the_layer) {
+  write_text(path("bad"), tiny_native({0, 4, 1}, 0.5F));
+  refused_everywhere({"bad: ", "4", "0..3"});
+}
+
+TEST_F(bad_traces, with_weights_that_are_no_numbers) {
+  write_text(path("bad"), tiny_native({0, 3, 1}, std::numeric_limits<float>::quiet_NaN()));
+  refused_everywhere({"bad: ", "finite"});
+}
+
+TEST_F(bad_traces, without_tokens_or_without_routing) {
+  write_text(path("bad"), tiny_native({}, 0.5F));
+  refused_everywhere({"bad: "});
+  write_text(path("bad"), tiny_native({0xffff, 0xffff}, 0));
+  refused("info bad", 4, {"bad: ", "no expert"});
+  refused("simulate bad", 4, {"bad: ", "no expert"});
+}
+
+}  // namespace

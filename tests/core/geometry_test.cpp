@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/core/geometry.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace hotset {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const geometry sound{.layers = 3, .experts = 8, .top_k = 2};
+
+std::string reason(const geometry& shape) {
+  const auto refusal = shape.validate();
+  return refusal ? refusal->message : "accepted";
+}
+
+TEST(geometry, accepts_what_works) {
+  EXPECT_EQ(reason(sound), "accepted");
+  auto largest = sound;
+  largest.top_k = 8;
+  largest.max_tokens_per_visit = 1 << 24;
+  EXPECT_EQ(reason(largest), "accepted");
+}
+
+TEST(geometry, a_refusal_names_the_value_and_the_accepted_range) {
+  auto shape = sound;
+  shape.layers = 0;
+  EXPECT_EQ(reason(shape), "layers = 0, accepted: 1 or more");
+  shape = sound;
+  shape.experts = -4;
+  EXPECT_EQ(reason(shape), "experts = -4, accepted: 1 or more");
+  shape = sound;
+  shape.top_k = 9;
+  EXPECT_EQ(reason(shape), "top_k = 9, accepted: 1..8");
+  shape.top_k = 0;
+  EXPECT_EQ(reason(shape), "top_k = 0, accepted: 1..8");
+  shape = sound;
+  shape.max_tokens_per_visit = 0;
+  EXPECT_EQ(reason(shape), "max_tokens_per_visit = 0, accepted: 1..16777216");
+  shape.max_tokens_per_visit = (1 << 24) + 1;
+  EXPECT_THAT(reason(shape), HasSubstr("max_tokens_per_visit = 16777217"));
+  shape = sound;
+  shape.layers = 1 << 20;
+  shape.experts = 1 << 20;
+  EXPECT_EQ(reason(shape), "layers x experts = 1099511627776, accepted: at most 268435456");
+}
+
+TEST(geometry, byte_counts_are_none_one_or_one_per_layer) {
+  auto shape = sound;
+  shape.expert_bytes = {10, 20};
+  EXPECT_THAT(reason(shape), HasSubstr("expert_bytes has 2 entries, accepted: none, 1 or one per layer (3)"));
+  shape.expert_bytes = {10, 0, 20};
+  EXPECT_EQ(reason(shape), "expert_bytes[1] = 0, accepted: 1 or more");
+  shape.expert_bytes = {10, 20, 30};
+  EXPECT_EQ(reason(shape), "accepted");
+  EXPECT_EQ(shape.bytes_of(2), 30U);
+  shape.expert_bytes = {7};
+  EXPECT_EQ(shape.bytes_of(2), 7U);
+  shape.expert_bytes = {};
+  EXPECT_EQ(shape.bytes_of(2), 1U) << "unknown bytes count as one";
+}
+
+TEST(geometry, layers_of_equal_bytes_share_a_size_class_unless_told_otherwise) {
+  auto shape = sound;
+  shape.expert_bytes = {30, 10, 30};
+  EXPECT_THAT(shape.size_classes(), ElementsAre(0, 1, 0));
+  shape.layer_size_class = {1, 0, 1};
+  EXPECT_THAT(shape.size_classes(), ElementsAre(1, 0, 1));
+  EXPECT_EQ(reason(shape), "accepted");
+  shape.layer_size_class = {1, 0};
+  EXPECT_THAT(reason(shape), HasSubstr("layer_size_class has 2 entries, accepted: none or one per layer (3)"));
+  shape.layer_size_class = {0, 3, 0};
+  EXPECT_EQ(reason(shape), "layer_size_class[1] = 3, accepted: 0..2");
+  shape.layer_size_class = {0, -1, 0};
+  EXPECT_THAT(reason(shape), HasSubstr("layer_size_class[1] = -1"));
+}
+
+TEST(geometry, every_key_has_its_own_index) {
+  for (std::size_t i = 0; i < sound.keys(); ++i) {
+    EXPECT_TRUE(sound.contains(sound.key(i)));
+    EXPECT_EQ(sound.index(sound.key(i)), i);
+  }
+  for (const expert_key outside : {expert_key{-1, 0}, expert_key{3, 0}, expert_key{0, -1}, expert_key{0, 8}, no_key})
+    EXPECT_FALSE(sound.contains(outside));
+}
+
+}  // namespace
+}  // namespace hotset

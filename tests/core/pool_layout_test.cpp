@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/core/pool_layout.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <limits>
+#include <string>
+
+namespace hotset {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const geometry shape{.layers = 3, .experts = 8, .top_k = 2};
+
+std::string reason(const result<pool_layout>& made) {
+  return made.has_value() ? "accepted" : made.reason().message;
+}
+
+// Hazard 7: fewer slots than a token needs.
+TEST(pool_layout, fewer_slots_than_top_k_are_refused_with_the_smallest_workable_number) {
+  EXPECT_EQ(reason(pool_layout::shared(shape, 1)),
+            "pool 0 has 1 slots, fewer than top_k: a token could never be served; accepted: 2..24");
+  EXPECT_THAT(reason(pool_layout::per_layer(shape, std::array<std::int64_t, 3>{4, 1, 4})),
+              HasSubstr("pool 1 has 1 slots, fewer than top_k: a token could never be served; accepted: 2..8"));
+  EXPECT_THAT(reason(pool_layout::shared(shape, -5)), HasSubstr("has -5 slots"));
+  EXPECT_EQ(reason(pool_layout::shared(shape, 2)), "accepted");
+}
+
+TEST(pool_layout, a_bad_geometry_is_refused_first) {
+  auto bad = shape;
+  bad.top_k = 99;
+  EXPECT_THAT(reason(pool_layout::shared(bad, 10)), HasSubstr("top_k = 99"));
+  EXPECT_THAT(reason(pool_layout::per_layer(bad, 10)), HasSubstr("top_k = 99"));
+  EXPECT_THAT(reason(pool_layout::shared_by_size_class(bad, {})), HasSubstr("top_k = 99"));
+}
+
+TEST(pool_layout, a_pool_holds_at_most_its_layers_experts) {
+  EXPECT_EQ(pool_layout::shared(shape, 1000).value().slots(), 24U);
+  EXPECT_EQ(pool_layout::shared(shape, std::numeric_limits<std::int64_t>::max()).value().slots(), 24U);
+  const auto layout = pool_layout::per_layer(shape, 99).value();
+  EXPECT_EQ(layout.slots(), 24U);
+  EXPECT_EQ(layout.at(1).slots, 8);
+}
+
+TEST(pool_layout, shared_serves_all_layers_from_one_pool) {
+  const auto layout = pool_layout::shared(shape, 7).value();
+  EXPECT_EQ(layout.pools(), 1U);
+  EXPECT_THAT(layout.at(0).layers, ElementsAre(0, 1, 2));
+  EXPECT_EQ(layout.at(0).slots, 7);
+  for (layer_id l = 0; l < 3; ++l) EXPECT_EQ(layout.pool_of_layer(l), 0);
+}
+
+TEST(pool_layout, per_layer_quotas_may_differ) {
+  const auto layout = pool_layout::per_layer(shape, std::array<std::int64_t, 3>{4, 2, 3}).value();
+  EXPECT_EQ(layout.pools(), 3U);
+  EXPECT_EQ(layout.slots(), 9U);
+  EXPECT_EQ(layout.at(1).first_slot, 4);
+  EXPECT_EQ(layout.at(2).first_slot, 6);
+  EXPECT_EQ(layout.pool_of_slot(3), 0);
+  EXPECT_EQ(layout.pool_of_slot(4), 1);
+  EXPECT_EQ(layout.pool_of_slot(8), 2);
+  EXPECT_THAT(reason(pool_layout::per_layer(shape, std::array<std::int64_t, 2>{4, 2})),
+              HasSubstr("2 slot counts for 3 pools"));
+}
+
+TEST(pool_layout, size_classes_get_a_pool_each) {
+  auto mixed = shape;
+  mixed.expert_bytes = {30, 10, 30};
+  const auto layout = pool_layout::shared_by_size_class(mixed, std::array<std::int64_t, 2>{5, 3}).value();
+  EXPECT_EQ(layout.pools(), 2U);
+  EXPECT_THAT(layout.at(0).layers, ElementsAre(0, 2));
+  EXPECT_THAT(layout.at(1).layers, ElementsAre(1));
+  EXPECT_EQ(layout.at(1).size_class, 1);
+  EXPECT_EQ(layout.pool_of_layer(1), 1);
+  EXPECT_EQ(layout.pool_of_layer(2), 0);
+  EXPECT_THAT(reason(pool_layout::shared_by_size_class(mixed, std::array<std::int64_t, 1>{5})),
+              HasSubstr("1 slot counts for 2 pools"));
+}
+
+TEST(pool_layout, a_size_class_without_layers_is_refused) {
+  auto sparse = shape;
+  sparse.layer_size_class = {0, 2, 0};
+  EXPECT_THAT(reason(pool_layout::shared_by_size_class(sparse, std::array<std::int64_t, 3>{5, 3, 3})),
+              HasSubstr("size class 1 has no layer"));
+}
+
+TEST(pool_layout, a_pool_can_grow_to_the_slots_of_its_class) {
+  auto mixed = shape;
+  mixed.expert_bytes = {30, 10, 30};
+  const auto layout = pool_layout::per_layer(mixed, std::array<std::int64_t, 3>{4, 2, 3}).value();
+  EXPECT_EQ(layout.most_slots(0), 7U) << "its own and those of layer 2";
+  EXPECT_EQ(layout.most_slots(1), 2U);
+  EXPECT_EQ(pool_layout::per_layer(shape, 6).value().most_slots(0), 8U) << "never more than it has experts";
+}
+
+}  // namespace
+}  // namespace hotset

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of a plan: open, committed, aborted, refused.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hotset/eviction/any_eviction_policy.hpp"
+#include "hotset/eviction/least_stale.hpp"
+#include "hotset/eviction/lfu.hpp"
+#include "pager_walk.hpp"
+#include "random_source.hpp"
+
+namespace hotset {
+namespace {
+
+using support::pager_walk;
+using support::told_lru;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+const geometry shape{.layers = 2, .experts = 8, .top_k = 2, .max_tokens_per_visit = 4};
+
+pool_layout shared(std::int64_t slots) { return pool_layout::shared(shape, slots).value(); }
+
+TEST(pager_plan, shows_each_distinct_expert_its_slot_and_service) {
+  pager_walk w({.layout = shared(4)});
+  w.visit(0, 0, {0, 1});
+  ASSERT_EQ(w.try_plan(1, 0, {2, 1}), status::ok);
+  EXPECT_THAT(w.plan.experts(), ElementsAre(2, 1));
+  EXPECT_THAT(w.plan.services(), ElementsAre(service::fill, service::hit));
+  EXPECT_EQ(w.plan.slots()[1], w.decisions.locate({0, 1}));
+  ASSERT_EQ(w.plan.fills().size(), 1U);
+  const auto& f = w.plan.fills()[0];
+  EXPECT_EQ(f.key, (expert_key{0, 2}));
+  EXPECT_EQ(f.slot, w.plan.slots()[0]);
+  EXPECT_EQ(f.victim, no_key);
+  EXPECT_FALSE(f.speculative);
+  EXPECT_EQ(f.generation, w.decisions.slot(f.slot).generation);
+  EXPECT_EQ(w.decisions.commit(w.plan), status::ok);
+}
+
+// Hazard 3.
+TEST(pager_plan, nothing_new_is_published_and_the_victim_is_gone_while_a_plan_is_open) {
+  pager_walk w({.layout = shared(2)});
+  w.visit(0, 0, {0, 1});
+  ASSERT_EQ(w.try_plan(1, 0, {0, 2}), status::ok);
+  EXPECT_EQ(w.plan.fills()[0].victim, (expert_key{0, 1}));
+  EXPECT_THAT(w.readable(0), ElementsAre(0));
+  EXPECT_EQ(w.decisions.locate({0, 2}), no_slot);
+  ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
+  EXPECT_THAT(w.readable(0), ElementsAre(0, 2));
+}
+
+// Hazard 2: a reused slot has a new generation, so that an old copy's end cannot be taken for the new one's.
+TEST(pager_plan, every_reservation_has_a_generation_of_its_own) {
+  pager_walk w({.layout = shared(2)});
+  w.visit(0, 0, {0, 1});
+  const auto slot = w.decisions.locate({0, 0});
+  const auto before = w.decisions.slot(slot).generation;
+  w.visit(1, 0, {2, 1});
+  ASSERT_EQ(w.decisions.locate({0, 2}), slot);
+  EXPECT_GT(w.decisions.slot(slot).generation, before);
+  w.decisions.failed(slot, before);  // too late to matter
+  w.decisions.arrived(slot, before);
+  EXPECT_EQ(w.decisions.locate({0, 2}), slot);
+  EXPECT_EQ(w.stats().failed_fills, 0U);
+}
+
+// Hazard 11: choosing and reserving are one act.
+TEST(pager_plan, a_second_plan_cannot_choose_the_same_victim) {
+  pager_walk w({.layout = shared(2)});
+  w.visit(0, 0, {0, 1});
+  ASSERT_EQ(w.try_plan(1, 0, {0, 2}), status::ok);
+  auto other = w.decisions.make_plan();
+  const std::vector<expert_id> ids{3, 4};
+  EXPECT_EQ(w.decisions.plan(w.view(1, 1, ids), other), status::plan_open);
+  EXPECT_EQ(w.decisions.plan_next(other), status::plan_open);
+  EXPECT_EQ(w.decisions.plan_prefetch({}, {}, other), status::plan_open);
+  EXPECT_EQ(w.decisions.plan_warm({}, other).code, status::plan_open);
+  EXPECT_EQ(w.decisions.commit(other), status::no_plan);
+  EXPECT_EQ(w.decisions.abort(other), status::no_plan);
+  EXPECT_EQ(w.decisions.invalidate(expert_key{0, 0}), status::plan_open);
+  EXPECT_EQ(w.decisions.invalidate(layer_id{0}), status::plan_open);
+  EXPECT_EQ(w.decisions.set_quota(0, 2), status::plan_open);
+  EXPECT_EQ(w.decisions.trim({}, 0, {}), 0U);
+  EXPECT_EQ(w.decisions.commit(w.plan), status::ok);
+  EXPECT_EQ(w.decisions.plan(w.view(1, 1, ids), other), status::ok);
+  EXPECT_EQ(w.decisions.commit(other), status::ok);
+}
+
+TEST(pager_plan, a_plan_ends_once) {
+  pager_walk w({.layout = shared(2)});
+  EXPECT_EQ(w.decisions.commit(w.plan), status::no_plan);
+  EXPECT_EQ(w.decisions.abort(w.plan), status::no_plan);
+  EXPECT_EQ(w.decisions.plan_next(w.plan), status::no_plan);
+  ASSERT_EQ(w.try_plan(0, 0, {0, 1}), status::ok);
+  EXPECT_EQ(w.decisions.commit(w.plan), status::ok);
+  EXPECT_EQ(w.decisions.commit(w.plan), status::no_plan);
+  EXPECT_EQ(w.decisions.abort(w.plan), status::no_plan);
+  ASSERT_EQ(w.try_plan(1, 0, {2, 3}), status::ok);
+  EXPECT_EQ(w.decisions.abort(w.plan), status::ok);
+  EXPECT_EQ(w.decisions.abort(w.plan), status::no_plan);
+  EXPECT_EQ(w.decisions.commit(w.plan), status::no_plan);
+}
+
+TEST(pager_plan, a_view_that_cannot_be_is_refused) {
+  pager_walk w({.layout = shared(4)});
+  const std::vector<expert_id> nine(9, 0);
+  const std::vector<expert_id> two{0, 1};
+  const std::vector<float> one_weight{1.0F};
+  EXPECT_EQ(w.decisions.plan(w.view(0, 2, two), w.plan), status::invalid_visit);
+  EXPECT_EQ(w.decisions.plan(w.view(0, -1, two), w.plan), status::invalid_visit);
+  EXPECT_EQ(w.decisions.plan(w.view(0, 0, nine), w.plan), status::visit_too_large);
+  EXPECT_EQ(w.decisions.plan(w.view(0, 0, two, one_weight), w.plan), status::invalid_visit);
+  step_plan of_another(geometry{.layers = 1, .experts = 8, .top_k = 1});
+  EXPECT_EQ(w.decisions.plan(w.view(0, 0, two), of_another), status::invalid_argument);
+  EXPECT_EQ(w.decisions.plan_prefetch({}, {}, of_another), status::invalid_argument);
+  EXPECT_EQ(w.stats(), pager<lru>({.layout = shared(4)}).stats());
+  w.visit(0, 0, {0, 1});
+}
+
+TEST(pager_plan, a_group_is_not_written_into_a_plan_of_another_shape) {
+  pager_walk w({.layout = shared(2)});
+  ASSERT_EQ(w.try_plan(0, 0, {0, 1, 2, 3}), status::ok);
+  ASSERT_TRUE(w.plan.more());
+  ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
+  step_plan of_another(geometry{.layers = 1, .experts = 8, .top_k = 1});
+  EXPECT_EQ(w.decisions.plan_next(of_another), status::invalid_argument);
+  EXPECT_EQ(w.decisions.plan_next(w.plan), status::ok);
+}
+
+// Hazard 10: no legal victim is a status, and nothing has changed.
+TEST(pager_plan, no_victim_changes_nothing) {
+  support::told_lru::journal journal;
+  pager_walk<pager<told_lru>> w({.layout = shared(3), .eviction = {&journal}});
+  w.visit(0, 0, {0, 1});
+  w.visit(0, 1, {0, 1});
+  for (const expert_key k : {expert_key{0, 1}, expert_key{1, 0}}) w.decisions.pin(w.decisions.locate(k));
+  const auto told = journal.lines;
+  const auto stats = w.stats();
+  const auto hash = w.decisions.decision_hash();
+  const auto order = w.decisions.residents();
+  EXPECT_EQ(w.try_plan(1, 0, {4, 5}), status::no_victim);
+  EXPECT_EQ(journal.lines, told);
+  EXPECT_EQ(w.stats(), stats);
+  EXPECT_EQ(w.decisions.decision_hash(), hash);
+  EXPECT_EQ(w.decisions.residents(), order);
+  EXPECT_EQ(w.decisions.commit(w.plan), status::no_plan);
+  EXPECT_EQ(w.try_plan(1, 0, {4, 1}), status::ok) << "one slot is free to go, and 1 is there";
+}
+
+template <class P>
+class pager_abort : public testing::Test {};
+using policies = testing::Types<lru, lfu, least_stale>;
+TYPED_TEST_SUITE(pager_abort, policies);
+
+/// Two pagers see the same visits; one of them also plans others and aborts them. They must stay equal.
+TYPED_TEST(pager_abort, leaves_no_trace) {
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    support::random_source random(seed);
+    const auto slots = static_cast<std::int64_t>(2 + random.below(6));
+    pager_walk<pager<TypeParam>> plain({.layout = shared(slots)});
+    pager_walk<pager<TypeParam>> other({.layout = shared(slots)});
+    const auto ids = [&] {
+      std::vector<expert_id> out(2 * (1 + random.below(4)));
+      for (auto& id : out) id = random.id_below(9) - 1;
+      return out;
+    };
+    for (step_id step = 0; step < 40; ++step)
+      for (layer_id layer = 0; layer < 2; ++layer) {
+        const auto wanted = ids();
+        if (random.one_in(2)) {
+          ASSERT_EQ(other.try_plan(step + random.below(2), random.id_below(2), ids()), status::ok);
+          const std::vector<std::uint8_t> none(other.plan.fills().size(), 0);
+          ASSERT_EQ(other.decisions.abort(other.plan, none), status::ok);
+        }
+        if (random.one_in(3)) {
+          const std::vector<prefetch_request> requests{{{0, random.id_below(8)}, step}, {{1, random.id_below(8)}, step}};
+          ASSERT_EQ(other.decisions.plan_prefetch({layer, 0, step, 0, {}}, requests, other.plan), status::ok);
+          ASSERT_EQ(other.decisions.abort(other.plan), status::ok);
+        }
+        support::expect_consistent(other.decisions);
+        plain.visit(step, layer, wanted);
+        other.visit(step, layer, wanted);
+        ASSERT_EQ(plain.stats(), other.stats());
+        ASSERT_EQ(plain.decisions.decision_hash(), other.decisions.decision_hash());
+        ASSERT_EQ(plain.decisions.residents(), other.decisions.residents());
+        for (layer_id l = 0; l < 2; ++l)
+          ASSERT_TRUE(std::ranges::equal(plain.decisions.row(l), other.decisions.row(l)));
+      }
+  }
+}
+
+TEST(pager_plan, an_aborted_split_visit_leaves_no_trace_in_the_statistics) {
+  pager_walk w({.layout = shared(2)});
+  const auto before = w.stats();
+  ASSERT_EQ(w.try_plan(0, 0, {0, 1, 2, 3}), status::ok);
+  ASSERT_EQ(w.plan.groups(), 2U);
+  ASSERT_EQ(w.decisions.abort(w.plan), status::ok);
+  EXPECT_EQ(w.stats(), before);
+  w.visit(0, 0, {0, 1, 2, 3});
+  EXPECT_EQ(w.stats().split_visits, 1U);
+  EXPECT_EQ(w.stats().groups, 2U);
+}
+
+TEST(pager_plan, an_aborted_prefetch_leaves_no_trace_in_the_statistics) {
+  pager_walk w({.layout = shared(2)});
+  const auto before = w.stats();
+  const std::vector<prefetch_request> requests{{{0, 5}, 0}};
+  ASSERT_EQ(w.decisions.plan_prefetch({}, requests, w.plan), status::ok);
+  ASSERT_THAT(w.plan.fills(), IsEmpty()) << "2 slots leave no room beside a token";
+  ASSERT_EQ(w.decisions.abort(w.plan), status::ok);
+  EXPECT_EQ(w.stats(), before);
+}
+
+// Hazard 19: a copy that has started has overwritten its victim.
+TEST(pager_plan, an_aborted_fill_that_was_submitted_frees_the_slot_and_both_keys_are_absent) {
+  support::told_lru::journal journal;
+  pager_walk<pager<told_lru>> w({.layout = shared(3), .eviction = {&journal}});
+  w.visit(0, 0, {0, 1});
+  w.visit(0, 1, {7, 7});
+  journal.lines.clear();
+  ASSERT_EQ(w.try_plan(1, 0, {4, 5}), status::ok);  // victims 0 and 1
+  const auto slot = w.plan.fills()[0].slot;
+  ASSERT_EQ(w.decisions.abort(w.plan, std::vector<std::uint8_t>{1, 0}), status::ok);
+  support::expect_consistent(w.decisions);
+  EXPECT_THAT(w.readable(0), ElementsAre(1)) << "the fill that was not submitted gave its victim back";
+  EXPECT_EQ(w.decisions.locate({0, 4}), no_slot);
+  EXPECT_EQ(w.decisions.locate({0, 5}), no_slot);
+  EXPECT_EQ(w.decisions.slot(slot).state, slot_state::free);
+  EXPECT_EQ(w.stats().failed_fills, 1U);
+  EXPECT_THAT(journal.lines, ElementsAre("evict 0"));
+  ASSERT_EQ(w.try_plan(1, 0, {4, 1}), status::ok);
+  ASSERT_EQ(w.plan.fills().size(), 1U);
+  EXPECT_EQ(w.plan.fills()[0].slot, slot) << "the free slot is used first";
+  EXPECT_EQ(w.plan.fills()[0].victim, no_key);
+}
+
+TEST(pager_plan, a_submitted_fill_of_a_free_slot_gives_the_slot_back) {
+  pager_walk w({.layout = shared(3)});
+  ASSERT_EQ(w.try_plan(0, 0, {4, 5}), status::ok);
+  ASSERT_EQ(w.decisions.abort(w.plan, std::vector<std::uint8_t>{1, 1}), status::ok);
+  EXPECT_EQ(w.stats().evictions, 0U);
+  w.visit(0, 0, {0, 1});
+  w.visit(1, 0, {2, 1});
+  EXPECT_EQ(w.stats().evictions, 0U) << "all three slots are there";
+}
+
+TEST(pager_plan, abort_wants_an_entry_for_every_fill) {
+  pager_walk w({.layout = shared(3)});
+  ASSERT_EQ(w.try_plan(0, 0, {4, 5}), status::ok);
+  EXPECT_EQ(w.decisions.abort(w.plan, std::vector<std::uint8_t>{1}), status::invalid_argument);
+  EXPECT_EQ(w.decisions.commit(w.plan), status::ok) << "the plan is still open";
+}
+
+TEST(pager_plan, abort_of_all_but_a_submitted_fill_takes_back_in_reverse_order) {
+  pager_walk w({.layout = shared(8)});
+  ASSERT_EQ(w.try_plan(0, 0, {0, 1, 2, 3}), status::ok);
+  const std::vector<slot_id> first(w.plan.slots().begin(), w.plan.slots().end());
+  ASSERT_EQ(w.decisions.abort(w.plan), status::ok);
+  ASSERT_EQ(w.try_plan(0, 0, {0, 1, 2, 3}), status::ok);
+  EXPECT_TRUE(std::ranges::equal(w.plan.slots(), first));
+}
+
+// Hazard 21: nothing is shared between two pagers.
+TEST(pager_plan, two_pagers_side_by_side_do_not_influence_each_other) {
+  pager_walk alone({.layout = shared(3)});
+  pager_walk a({.layout = shared(3)});
+  pager_walk b({.layout = shared(3)});
+  support::random_source random(5);
+  for (step_id step = 0; step < 100; ++step) {
+    const std::vector<expert_id> ids{random.id_below(8), random.id_below(8)};
+    const std::vector<expert_id> others{random.id_below(8), random.id_below(8)};
+    alone.visit(step, 0, ids);
+    b.visit(step * 3, 1, others);
+    a.visit(step, 0, ids);
+  }
+  EXPECT_EQ(a.stats(), alone.stats());
+  EXPECT_EQ(a.decisions.decision_hash(), alone.decisions.decision_hash());
+}
+
+TEST(pager_plan, a_configuration_that_cannot_work_is_refused) {
+  EXPECT_FALSE(pager<lru>::create({.layout = {}}).has_value());
+  const auto bad = pager<lfu>::create({.layout = shared(3), .eviction = {.ageing_period = 0}});
+  EXPECT_EQ(bad.has_value(), !lfu::config{.ageing_period = 0}.validate().has_value());
+  EXPECT_THROW(pager<lru>({.layout = {}}), invalid_config);
+}
+
+// Hazard 7: the number is in the warning.
+TEST(pager_plan, warns_of_a_pool_below_one_tokens_cycle_with_the_number) {
+  const geometry deep{.layers = 5, .experts = 8, .top_k = 2};
+  const auto warning = pager<lru>({.layout = pool_layout::shared(deep, 8).value()}).warning();
+  ASSERT_TRUE(warning);
+  EXPECT_THAT(*warning, testing::HasSubstr("use at least 9"));
+  EXPECT_FALSE(pager<lru>({.layout = pool_layout::shared(deep, 9).value()}).warning());
+  EXPECT_FALSE(pager<lru>({.layout = pool_layout::per_layer(deep, 2).value()}).warning());
+}
+
+TEST(pager_plan, the_warning_is_right) {
+  const geometry deep{.layers = 5, .experts = 8, .top_k = 2};
+  for (const auto& [slots, some_hit] : {std::pair{8, false}, std::pair{10, true}}) {
+    pager_walk w({.layout = pool_layout::shared(deep, slots).value()});
+    for (step_id step = 0; step < 20; ++step)
+      for (layer_id l = 0; l < 5; ++l) w.visit(step, l, {l, l + 1});
+    EXPECT_EQ(w.stats().hits != 0, some_hit) << slots;
+  }
+}
+
+TEST(pager_plan, only_a_split_by_expert_is_not_exact) {
+  EXPECT_TRUE(pager<lru>({.layout = shared(3)}).is_exact());
+  EXPECT_FALSE(pager<lru>({.layout = shared(3), .split = visit_split::by_expert}).is_exact());
+}
+
+}  // namespace
+}  // namespace hotset

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pins, quotas, trim, invalidation, size classes: how the room changes.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "pager_walk.hpp"
+
+namespace hotset {
+namespace {
+
+using support::pager_walk;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+const geometry shape{.layers = 2, .experts = 8, .top_k = 2, .max_tokens_per_visit = 4, .expert_bytes = {10}};
+
+pool_layout shared(std::int64_t slots) { return pool_layout::shared(shape, slots).value(); }
+pool_layout per_layer(std::int64_t a, std::int64_t b) {
+  return pool_layout::per_layer(shape, std::array<std::int64_t, 2>{a, b}).value();
+}
+
+TEST(pager_pins, pins_are_counted) {
+  pager_walk w({.layout = shared(2)});
+  w.visit(0, 0, {0, 1});
+  const auto slot = w.decisions.locate({0, 0});
+  w.decisions.pin(slot);
+  w.decisions.pin(slot);
+  w.decisions.unpin(slot);
+  EXPECT_EQ(w.try_plan(1, 0, {2, 3}), status::no_victim);
+  w.decisions.unpin(slot);
+  w.decisions.unpin(slot);  // once too often: ignored
+  EXPECT_EQ(w.try_plan(1, 0, {2, 3}), status::ok);
+}
+
+// Hazard 2: what a plan hands to the backend.
+TEST(pager_pins, a_fill_starts_after_the_last_reader_of_its_slot) {
+  pager_walk w({.layout = shared(2)});
+  w.visit(0, 0, {0, 1});
+  const auto slot = w.decisions.locate({0, 0});
+  w.decisions.pin(slot);
+  w.decisions.unpin(slot, 17);
+  ASSERT_EQ(w.try_plan(1, 0, {2, 1}), status::ok);
+  EXPECT_EQ(w.plan.fills()[0].slot, slot);
+  EXPECT_EQ(w.plan.fills()[0].after, 17U);
+  ASSERT_EQ(w.decisions.abort(w.plan, std::vector<std::uint8_t>{1}), status::ok);
+  w.decisions.wait_before_fill(slot, 23);
+  ASSERT_EQ(w.try_plan(1, 0, {3, 1}), status::ok);
+  EXPECT_EQ(w.plan.fills()[0].slot, slot) << "a free slot, and still it has a reader";
+  EXPECT_EQ(w.plan.fills()[0].after, 23U);
+}
+
+// Hazard 22.
+TEST(pager_quota, shrinking_evicts_in_policy_order_and_leaves_nobody_above) {
+  pager_walk w({.layout = per_layer(4, 3)});
+  w.visit(0, 0, {0, 1});
+  w.visit(0, 1, {0, 1});
+  w.visit(1, 0, {2, 3});
+  ASSERT_EQ(w.decisions.set_quota(0, 2), status::ok);
+  support::expect_consistent(w.decisions);
+  EXPECT_EQ(w.decisions.quota(0), 2);
+  EXPECT_THAT(w.readable(0), ElementsAre(2, 3));
+  EXPECT_THAT(w.readable(1), ElementsAre(0, 1));
+  w.visit(2, 0, {4, 5});
+  EXPECT_THAT(w.readable(0), ElementsAre(4, 5));
+}
+
+TEST(pager_quota, what_one_layer_gives_up_another_may_take) {
+  pager_walk w({.layout = per_layer(4, 3)});
+  EXPECT_EQ(w.decisions.set_quota(1, 4), status::exceeds_memory);
+  ASSERT_EQ(w.decisions.set_quota(0, 2), status::ok);
+  EXPECT_EQ(w.decisions.set_quota(1, 6), status::exceeds_memory);
+  EXPECT_EQ(w.decisions.quota(1), 3);
+  ASSERT_EQ(w.decisions.set_quota(1, 5), status::ok);
+  w.visit(0, 1, {0, 1, 2, 3});
+  w.visit(1, 1, {4, 4});
+  EXPECT_EQ(w.stats().evictions, 0U);
+  w.visit(2, 1, {5, 5});
+  EXPECT_EQ(w.stats().evictions, 1U);
+}
+
+TEST(pager_quota, a_quota_that_cannot_be_is_refused) {
+  pager_walk w({.layout = per_layer(4, 3)});
+  EXPECT_EQ(w.decisions.set_quota(0, 1), status::invalid_argument) << "below top_k";
+  EXPECT_EQ(w.decisions.set_quota(0, 9), status::invalid_argument) << "more than the layer has experts";
+  EXPECT_EQ(w.decisions.set_quota(2, 3), status::invalid_argument);
+  EXPECT_EQ(w.decisions.set_quota(-1, 3), status::invalid_argument);
+  EXPECT_EQ(w.decisions.set_quota(0, 8), status::exceeds_memory) << "the experts exist, the slots do not";
+  EXPECT_EQ(pager<lru>({.layout = shared(4)}).set_quota(0, 5), status::exceeds_memory);
+}
+
+TEST(pager_quota, shrinking_below_what_is_pinned_or_filling_is_busy_and_changes_nothing) {
+  pager_walk w({.layout = per_layer(6, 3)});
+  w.visit(0, 0, {0, 1, 2, 3});
+  for (const auto e : {0, 1}) w.decisions.pin(w.decisions.locate({0, e}));
+  const auto fills = w.prefetch(0, 0, {{{0, 6}, 1}});
+  const auto order = w.decisions.residents();
+  EXPECT_EQ(w.decisions.set_quota(0, 2), status::busy);
+  EXPECT_EQ(w.decisions.quota(0), 6);
+  EXPECT_EQ(w.decisions.residents(), order);
+  w.arrive(fills);
+  EXPECT_EQ(w.decisions.set_quota(0, 2), status::ok);
+  EXPECT_THAT(w.readable(0), ElementsAre(0, 1));
+}
+
+TEST(pager_quota, growing_back_and_forth_loses_no_slot) {
+  pager_walk w({.layout = per_layer(5, 5)});
+  for (step_id step = 0; step < 20; ++step) {
+    const auto to = static_cast<std::int32_t>(2 + step % 5);
+    ASSERT_EQ(w.decisions.set_quota(0, 2), status::ok);
+    ASSERT_EQ(w.decisions.set_quota(1, 2), status::ok);
+    ASSERT_EQ(w.decisions.set_quota(0, to), status::ok);
+    ASSERT_EQ(w.decisions.set_quota(1, 10 - to), status::ok);
+    const auto before = w.stats().evictions;
+    for (const auto k : w.decisions.residents()) ASSERT_EQ(w.decisions.invalidate(k), status::ok);
+    const auto cleared = w.stats().evictions;
+    EXPECT_GE(cleared, before);
+    for (expert_id e = 0; e < to; ++e) w.visit(step, 0, {e, e});
+    for (expert_id e = 0; e < 10 - to; ++e) w.visit(step, 1, {e, e});
+    EXPECT_EQ(w.stats().evictions, cleared) << "every slot of the quota could be used";
+  }
+}
+
+TEST(pager_trim, evicts_in_policy_order_until_the_bytes_fit) {
+  pager_walk w({.layout = shared(8)});
+  w.visit(0, 0, {0, 1});
+  w.visit(0, 1, {2, 3});
+  w.visit(1, 0, {0, 4});
+  EXPECT_EQ(w.decisions.resident_bytes(0), 50U);
+  visit_context context;
+  EXPECT_EQ(w.decisions.trim(context, 50, {}), 0U);
+  EXPECT_EQ(w.decisions.trim(context, 49, {}), 1U);
+  support::expect_consistent(w.decisions);
+  EXPECT_THAT(w.readable(0), ElementsAre(0, 4)) << "1 was the least recent";
+  EXPECT_EQ(w.decisions.trim(context, 20, {}), 2U);
+  EXPECT_THAT(w.readable(1), IsEmpty());
+  EXPECT_EQ(w.decisions.resident_bytes(0), 20U);
+}
+
+TEST(pager_trim, never_touches_what_is_protected_or_pinned) {
+  pager_walk w({.layout = shared(8)});
+  w.visit(0, 0, {0, 1, 2, 3});
+  const std::array keep{w.decisions.locate({0, 0}), no_slot, w.decisions.locate({0, 2})};
+  w.decisions.pin(w.decisions.locate({0, 1}));
+  EXPECT_EQ(w.decisions.trim({}, 0, keep), 1U);
+  support::expect_consistent(w.decisions);
+  EXPECT_THAT(w.readable(0), ElementsAre(0, 1, 2));
+  w.decisions.unpin(w.decisions.locate({0, 1}));
+  EXPECT_EQ(w.decisions.trim({}, 0, {}), 3U);
+  EXPECT_EQ(w.decisions.resident_bytes(0), 0U);
+}
+
+TEST(pager_trim, more_slots_than_one_question_asks_for) {
+  const geometry wide{.layers = 1, .experts = 64, .top_k = 2, .max_tokens_per_visit = 32};
+  pager_walk w({.layout = pool_layout::shared(wide, 64).value()});
+  std::vector<expert_id> all(64);
+  for (expert_id e = 0; e < 64; ++e) all[static_cast<std::size_t>(e)] = e;
+  w.visit(0, 0, all);
+  EXPECT_EQ(w.decisions.trim({}, 7, {}), 57U);
+  EXPECT_THAT(w.readable(0), ElementsAre(57, 58, 59, 60, 61, 62, 63));
+}
+
+// Hazard 20: host bytes that go away.
+TEST(pager_invalidate, forgets_a_key_or_a_layer) {
+  pager_walk w({.layout = shared(6)});
+  w.visit(0, 0, {0, 1});
+  w.visit(0, 1, {0, 1});
+  EXPECT_EQ(w.decisions.invalidate(expert_key{0, 1}), status::ok);
+  EXPECT_THAT(w.readable(0), ElementsAre(0));
+  EXPECT_EQ(w.decisions.invalidate(expert_key{0, 1}), status::ok) << "absent already";
+  EXPECT_EQ(w.decisions.invalidate(layer_id{1}), status::ok);
+  EXPECT_THAT(w.readable(1), IsEmpty());
+  support::expect_consistent(w.decisions);
+  for (const expert_key bad : {expert_key{2, 0}, expert_key{0, 8}, expert_key{-1, 0}})
+    EXPECT_EQ(w.decisions.invalidate(bad), status::invalid_argument);
+  EXPECT_EQ(w.decisions.invalidate(layer_id{2}), status::invalid_argument);
+}
+
+TEST(pager_invalidate, a_key_in_use_is_busy_and_a_layer_is_forgotten_whole_or_not_at_all) {
+  pager_walk w({.layout = shared(8)});
+  w.visit(0, 0, {0, 1});
+  const auto slot = w.decisions.locate({0, 1});
+  w.decisions.pin(slot);
+  EXPECT_EQ(w.decisions.invalidate(expert_key{0, 1}), status::busy);
+  EXPECT_EQ(w.decisions.invalidate(layer_id{0}), status::busy);
+  EXPECT_THAT(w.readable(0), ElementsAre(0, 1));
+  w.decisions.unpin(slot);
+  const auto fills = w.prefetch(0, 0, {{{0, 5}, 1}});
+  EXPECT_EQ(w.decisions.invalidate(layer_id{0}), status::busy);
+  EXPECT_EQ(w.decisions.invalidate(expert_key{0, 5}), status::busy);
+  w.arrive(fills);
+  EXPECT_EQ(w.decisions.invalidate(layer_id{0}), status::ok);
+  EXPECT_THAT(w.placed(0), IsEmpty());
+}
+
+TEST(pager_size_classes, layers_of_different_bytes_do_not_share_slots) {
+  auto mixed = shape;
+  mixed.expert_bytes = {10, 30};
+  pager_walk w({.layout = pool_layout::shared_by_size_class(mixed, std::array<std::int64_t, 2>{3, 2}).value()});
+  for (step_id step = 0; step < 12; ++step) {
+    const auto e = static_cast<expert_id>(step % 7);
+    w.visit(step, 0, {e, e + 1});
+    w.visit(step, 1, {e, e + 1});
+    for (const auto slot : w.decisions.row(0)) EXPECT_LT(slot, 3);
+    for (const auto slot : w.decisions.row(1)) EXPECT_TRUE(slot == -1 || slot >= 3);
+  }
+  EXPECT_EQ(w.decisions.resident_bytes(0), 30U);
+  EXPECT_EQ(w.decisions.resident_bytes(1), 60U);
+  EXPECT_EQ(w.decisions.set_quota(0, 2), status::ok);
+  EXPECT_EQ(w.decisions.set_quota(1, 3), status::exceeds_memory) << "the spare slot is of another size";
+}
+
+// Hazard 30: with the least recent slots protected, LRU looks at them and at what it takes, and at no other.
+// The mask has places for those slots alone: a longer walk leaves it and trips its precondition.
+TEST(pager_victims, lru_examines_no_more_than_the_protected_and_the_needed_slots) {
+  const geometry wide{.layers = 1, .experts = 1000, .top_k = 2};
+  const auto layout = pool_layout::shared(wide, 1000).value();
+  lru policy(layout);
+  for (slot_id s = 0; s < 1000; ++s) {
+    access a;
+    a.key = {0, s};
+    a.slot = s;
+    policy.on_fill(a);
+  }
+  constexpr std::size_t protected_slots = 8;
+  constexpr std::size_t needed = 4;
+  slot_mask eligible(protected_slots + needed);
+  for (slot_id s = protected_slots; s < static_cast<slot_id>(protected_slots + needed); ++s) eligible.set(s);
+  std::array<slot_id, needed> out{};
+  EXPECT_EQ(policy.select_victims({}, eligible, out), needed);
+  EXPECT_THAT(out, ElementsAre(8, 9, 10, 11));
+}
+
+}  // namespace
+}  // namespace hotset

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// The five rules of the event-atomic visit, each walked by hand.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "hotset/eviction/lfu.hpp"
+#include "pager_walk.hpp"
+
+namespace hotset {
+namespace {
+
+using support::pager_walk;
+using support::told_lru;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+pool_layout shared(std::int64_t slots, std::int32_t layers = 1, std::int32_t tokens = 4) {
+  return pool_layout::shared({.layers = layers, .experts = 8, .top_k = 2, .max_tokens_per_visit = tokens}, slots)
+      .value();
+}
+
+TEST(pager_rules, the_event_atomic_toy_trace_has_12_hits_and_18_misses) {
+  const geometry shape{.layers = 3, .experts = 4, .top_k = 2};
+  pager_walk w({.layout = pool_layout::per_layer(shape, 2).value()});
+  const std::vector<std::vector<expert_id>> steps{{0, 1}, {0, 2}, {0, 1}, {0, 3}, {0, 1}};
+  for (step_id step = 0; step < steps.size(); ++step)
+    for (layer_id layer = 0; layer < 3; ++layer) {
+      const auto before = w.stats();
+      w.visit(step, layer, steps[step]);
+      EXPECT_EQ(w.stats().hits - before.hits, step == 0 ? 0U : 1U);
+      EXPECT_EQ(w.stats().misses - before.misses, step == 0 ? 2U : 1U);
+    }
+  EXPECT_EQ(w.stats().accesses, 30U);
+  EXPECT_EQ(w.stats().hits, 12U);
+  EXPECT_EQ(w.stats().misses, 18U);
+  EXPECT_EQ(w.stats().fills, 18U);
+  EXPECT_EQ(w.stats().compulsory_misses, 12U);
+  EXPECT_EQ(w.stats().collision_misses, 0U);
+  EXPECT_EQ(w.stats().evictions, 12U);
+  EXPECT_EQ(w.stats().steps, 5U);
+  EXPECT_EQ(w.stats().miss_free_steps(), 0U);
+}
+
+// Rule 1, hazards 5 and 6.
+TEST(pager_rules, ids_are_deduplicated_and_those_out_of_range_are_counted) {
+  pager_walk w({.layout = shared(4)});
+  constexpr auto lowest = std::numeric_limits<expert_id>::min();
+  w.visit(0, 0, {3, 3, -1, 3, 8, 5, lowest, 3});
+  EXPECT_THAT(w.plan.experts(), ElementsAre(3, 5));
+  EXPECT_EQ(w.plan.fills().size(), 2U);
+  EXPECT_NE(w.plan.slots()[0], w.plan.slots()[1]) << "no two experts share a slot";
+  EXPECT_EQ(w.plan.ignored_ids(), 3U);
+  EXPECT_EQ(w.stats().ignored_ids, 3U);
+  EXPECT_EQ(w.stats().accesses, 2U);
+}
+
+// Rule 2: under access-by-access judgement, 2 would push 0 out before 0 is looked up.
+TEST(pager_rules, a_hit_is_residency_before_the_visit) {
+  pager_walk w({.layout = shared(2)});
+  w.visit(0, 0, {0, 1});
+  w.visit(1, 0, {2, 0});
+  EXPECT_EQ(w.stats().hits, 1U);
+  EXPECT_EQ(w.stats().misses, 3U);
+  EXPECT_THAT(w.readable(0), ElementsAre(0, 2));
+}
+
+// Rule 3, hazard 1: the least recent slot belongs to the visit itself.
+TEST(pager_rules, a_visit_never_evicts_its_own_experts) {
+  pager_walk w({.layout = shared(3)});
+  w.visit(0, 0, {0, 1});
+  w.visit(1, 0, {2, 1});
+  w.visit(2, 0, {3, 0});  // order is 0, 2, 1; 0 is needed now
+  EXPECT_EQ(w.plan.fills()[0].victim, (expert_key{0, 2}));
+  EXPECT_THAT(w.readable(0), ElementsAre(0, 1, 3));
+}
+
+// Rule 4: the visit's own uses do not bend the choice; lfu would spare 1 if it counted this visit first.
+TEST(pager_rules, victims_are_chosen_on_the_state_before_the_visit) {
+  pager_walk<pager<lfu>> w({.layout = shared(3)});
+  w.visit(0, 0, {0, 0});
+  w.visit(1, 0, {0, 1});
+  w.visit(2, 0, {2, 2});
+  // Counts: 0 twice, 1 once, 2 once and later. A visit of {3, 4} needs two slots: 1, then 2.
+  ASSERT_EQ(w.try_plan(3, 0, {3, 4}), status::ok);
+  EXPECT_EQ(w.plan.fills()[0].victim, (expert_key{0, 1}));
+  EXPECT_EQ(w.plan.fills()[1].victim, (expert_key{0, 2}));
+}
+
+// Rule 4: what is pinned or on its way is no victim.
+TEST(pager_rules, pinned_and_filling_slots_are_no_victims) {
+  pager_walk w({.layout = shared(5, 2)});
+  w.visit(0, 0, {0, 1});
+  w.visit(0, 1, {0, 1});
+  w.decisions.pin(w.decisions.locate({0, 0}));
+  w.prefetch(0, 1, {{{0, 7}, 1}});
+  w.visit(1, 0, {2, 3});  // would have taken (0,0) and (0,1)
+  EXPECT_THAT(w.readable(0), ElementsAre(0, 2, 3));
+  EXPECT_THAT(w.placed(0), ElementsAre(0, 2, 3, 7));
+  EXPECT_THAT(w.readable(1), ElementsAre(1));
+}
+
+// Rule 5: the last appearance counts, hits and misses interleaved.
+TEST(pager_rules, recency_follows_the_last_appearance_in_routed_order) {
+  support::told_lru::journal journal;
+  pager_walk<pager<told_lru>> w({.layout = shared(4), .eviction = {&journal}});
+  w.visit(0, 0, {0, 1});
+  journal.lines.clear();
+  w.visit(1, 0, {1, 2, 0, 3, 1, 2});
+  EXPECT_THAT(journal.lines, ElementsAre("step 1 layer 0", "hit 0", "fill 3", "hit 1", "fill 2"));
+  EXPECT_THAT(w.decisions.residents(),
+              ElementsAre(expert_key{0, 0}, expert_key{0, 3}, expert_key{0, 1}, expert_key{0, 2}));
+}
+
+TEST(pager_rules, recording_hits_before_misses_would_choose_another_victim) {
+  pager_walk w({.layout = shared(3)});
+  w.visit(0, 0, {0, 1});
+  w.visit(1, 0, {2, 0});  // interleaved: 1, 2, 0. Hits first: 1, 0, 2.
+  w.visit(2, 0, {3, 1});  // takes 2, not 0
+  EXPECT_THAT(w.readable(0), ElementsAre(0, 1, 3));
+}
+
+TEST(pager_rules, evictions_are_told_before_the_uses) {
+  support::told_lru::journal journal;
+  pager_walk<pager<told_lru>> w({.layout = shared(2), .eviction = {&journal}});
+  w.visit(0, 0, {0, 1});
+  journal.lines.clear();
+  w.visit(1, 0, {1, 5});
+  EXPECT_THAT(journal.lines, ElementsAre("step 1 layer 0", "evict 0", "hit 1", "fill 5"));
+}
+
+TEST(pager_rules, a_visit_that_routes_nothing_is_a_visit) {
+  pager_walk w({.layout = shared(2)});
+  w.visit(0, 0, {});
+  w.visit(1, 0, {-1, -1});
+  EXPECT_EQ(w.stats().visits, 2U);
+  EXPECT_EQ(w.stats().accesses, 0U);
+  EXPECT_EQ(w.stats().ignored_ids, 2U);
+  EXPECT_EQ(w.stats().miss_free_steps(), 2U);
+  EXPECT_THAT(w.plan.experts(), IsEmpty());
+}
+
+// Hazard 4.
+TEST(pager_rules, rows_are_minus_one_for_everything_absent) {
+  pager_walk w({.layout = shared(2, 3)});
+  for (layer_id l = 0; l < 3; ++l) EXPECT_THAT(w.readable(l), IsEmpty());
+  w.visit(0, 1, {6, 7});
+  EXPECT_THAT(w.decisions.row(1), ElementsAre(-1, -1, -1, -1, -1, -1, testing::Ge(0), testing::Ge(0)));
+  w.visit(0, 2, {0, 1});
+  EXPECT_THAT(w.readable(1), IsEmpty());
+}
+
+}  // namespace
+}  // namespace hotset

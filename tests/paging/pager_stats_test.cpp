@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/paging/pager_stats.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "pager_walk.hpp"
+
+namespace hotset {
+namespace {
+
+using support::pager_walk;
+using support::picky;
+using support::told_lru;
+using testing::ElementsAre;
+
+const geometry shape{.layers = 2, .experts = 8, .top_k = 2, .max_tokens_per_visit = 4, .expert_bytes = {10, 30}};
+
+pool_layout shared(std::int64_t slots) { return pool_layout::shared(shape, slots).value(); }
+
+// Hazard 9 needs them: what a visit serves is known.
+TEST(pager_stats, accesses_are_counted_by_request_class_and_layer) {
+  pager_walk w({.layout = shared(6)});
+  w.kind = request_class::prefill;
+  w.visit(0, 0, {0, 1, 2, 3});
+  w.kind = request_class::decode;
+  w.visit(1, 0, {0, 4});
+  w.kind = request_class::verify;
+  w.visit(2, 1, {0, 1});
+  const auto s = w.stats();
+  EXPECT_EQ(s.by_kind[0], (access_counts{2, 1}));
+  EXPECT_EQ(s.by_kind[1], (access_counts{4, 0}));
+  EXPECT_EQ(s.by_kind[2], (access_counts{2, 0}));
+  EXPECT_THAT(s.per_layer, ElementsAre(access_counts{6, 1}, access_counts{2, 0}));
+  EXPECT_EQ(s.accesses, 8U);
+  EXPECT_EQ(s.hits, 1U);
+  EXPECT_EQ(s.misses, 7U);
+}
+
+// Hazard 31: hits are not cost; bytes are counted.
+TEST(pager_stats, bytes_are_those_of_the_layer) {
+  pager_walk w({.layout = shared(6)});
+  w.visit(0, 0, {0, 1});
+  w.visit(0, 1, {0, 1});
+  w.prefetch(0, 1, {{{1, 7}, 1}});
+  EXPECT_EQ(w.stats().bytes_filled, 10U + 10 + 30 + 30 + 30);
+  EXPECT_EQ(w.decisions.resident_bytes(0), 110U);
+}
+
+TEST(pager_stats, steps_without_a_miss_are_counted) {
+  pager_walk w({.layout = shared(4)});
+  for (step_id step = 0; step < 5; ++step) {
+    w.visit(step, 0, {0, 1});
+    w.visit(step, 1, step == 3 ? std::vector<expert_id>{0, 5} : std::vector<expert_id>{0, 1});
+  }
+  EXPECT_EQ(w.stats().steps, 5U);
+  EXPECT_EQ(w.stats().steps_with_miss, 3U) << "0, 3, and 4 for what 3 pushed out";
+  EXPECT_EQ(w.stats().miss_free_steps(), 2U);
+}
+
+TEST(pager_stats, a_collision_is_a_miss_of_what_the_same_step_evicted) {
+  pager_walk w({.layout = shared(2)});
+  w.visit(0, 0, {0, 1});
+  w.visit(0, 1, {0, 1});
+  w.visit(0, 0, {0, 1});  // again in step 0
+  EXPECT_EQ(w.stats().collision_misses, 2U);
+  w.visit(1, 1, {0, 1});
+  EXPECT_EQ(w.stats().collision_misses, 2U) << "evicted in an earlier step";
+  EXPECT_EQ(w.stats().compulsory_misses, 4U);
+}
+
+TEST(pager_stats, what_admission_refuses_is_a_miss_and_a_bypass) {
+  support::told_lru::journal journal;
+  pager_walk<pager<told_lru, picky>> w({.layout = shared(2), .eviction = {&journal}, .admission = {{5}}});
+  w.visit(0, 0, {5, 1});
+  EXPECT_EQ(w.plan.host_count(), 1U);
+  EXPECT_THAT(w.plan.services(), ElementsAre(service::host, service::fill));
+  EXPECT_THAT(journal.lines, ElementsAre("step 0 layer 0", "bypass 5", "fill 1"));
+  w.visit(1, 0, {5, 1});
+  const auto s = w.stats();
+  EXPECT_EQ(s.misses, 3U);
+  EXPECT_EQ(s.bypasses, 2U);
+  EXPECT_EQ(s.fills, 1U);
+  EXPECT_EQ(s.compulsory_misses, 2U) << "5 was used on the host in step 0";
+  EXPECT_EQ(s.fills + s.bypasses, s.misses);
+}
+
+}  // namespace
+}  // namespace hotset

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/paging/slot_cache.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "pager_walk.hpp"
+#include "scripted_backend.hpp"
+
+namespace hotset {
+namespace {
+
+using support::scripted_backend;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+const geometry shape{.layers = 2, .experts = 8, .top_k = 2, .max_tokens_per_visit = 4};
+
+class slot_cache_steps : public testing::Test {
+ protected:
+  using cache_type = slot_cache<pager<lru>, scripted_backend>;
+
+  explicit slot_cache_steps(std::int64_t slots = 3)
+      : backend(static_cast<std::size_t>(slots)),
+        cache(pager<lru>({.layout = pool_layout::shared(shape, slots).value()}), backend),
+        visit(cache.make_visit()) {}
+
+  status resolve(step_id step, layer_id layer, std::vector<expert_id> ids) {
+    ids_ = std::move(ids);
+    routing_view view;
+    view.step = step;
+    view.layer = layer;
+    view.experts = ids_;
+    return cache.resolve(view, stream, visit);
+  }
+  /// Enqueues a kernel that finds in every slot the expert that the plan promised.
+  void launch() {
+    const auto& plan = visit.plan();
+    for (std::size_t i = 0; i < plan.experts().size(); ++i) {
+      const expert_key key{plan.context().layer, plan.experts()[i]};
+      const auto slot = static_cast<std::size_t>(plan.slots()[i]);
+      backend.launch(stream, [this, key, slot] {
+        ++kernels;
+        EXPECT_EQ(backend.content[slot], key) << "a kernel read a slot that holds something else";
+      });
+    }
+  }
+  void whole(step_id step, layer_id layer, std::vector<expert_id> ids) {
+    ASSERT_EQ(resolve(step, layer, std::move(ids)), status::ok);
+    while (true) {
+      launch();
+      cache.release(visit, stream);
+      if (!visit.more()) break;
+      ASSERT_EQ(cache.resolve_next(stream, visit), status::ok);
+    }
+    support::expect_consistent(cache.decisions());
+  }
+  status prefetch(std::vector<prefetch_request> requests) { return cache.prefetch({}, requests, stream); }
+  slot_id locate(layer_id layer, expert_id e) { return cache.decisions().locate({layer, e}); }
+
+  scripted_backend backend;
+  scripted_backend::stream_type stream;
+  cache_type cache;
+  cache_visit visit;
+  int kernels = 0;
+
+ private:
+  std::vector<expert_id> ids_;
+};
+struct slot_cache_wide : slot_cache_steps {
+  slot_cache_wide() : slot_cache_steps(5) {}
+};
+
+TEST_F(slot_cache_steps, resolve_copies_fences_and_pins) {
+  ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
+  EXPECT_TRUE(visit.is_open());
+  ASSERT_EQ(backend.batches.size(), 1U);
+  const auto& [id, batch] = *backend.batches.begin();
+  EXPECT_EQ(batch.fills.size(), 2U);
+  EXPECT_EQ(batch.when, urgency::now);
+  EXPECT_THAT(backend.fenced, ElementsAre(id));
+  EXPECT_EQ(backend.poll(id), transfer_state::pending) << "the host did not wait";
+  EXPECT_EQ(cache.decisions().slot(locate(0, 0)).pins, 1);
+  launch();
+  cache.release(visit, stream);
+  EXPECT_EQ(cache.decisions().slot(locate(0, 0)).pins, 0);
+  EXPECT_NE(cache.decisions().slot(locate(0, 0)).last_reader, no_ticket);
+  backend.run(stream);
+  EXPECT_EQ(kernels, 2);
+}
+
+TEST_F(slot_cache_steps, a_visit_without_misses_submits_nothing) {
+  whole(0, 0, {0, 1});
+  whole(1, 0, {1, 0});
+  EXPECT_EQ(backend.submits, 1U);
+  EXPECT_EQ(backend.fenced.size(), 1U);
+  backend.run(stream);
+}
+
+TEST_F(slot_cache_steps, an_open_visit_is_busy_and_a_second_release_is_ignored) {
+  ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
+  EXPECT_EQ(resolve(1, 0, {2, 3}), status::busy);
+  EXPECT_EQ(cache.resolve_next(stream, visit), status::busy);
+  cache.release(visit, stream);
+  cache.release(visit, stream);
+  EXPECT_EQ(cache.decisions().slot(locate(0, 0)).pins, 0);
+  EXPECT_EQ(cache.resolve_next(stream, visit), status::no_plan);
+}
+
+// Hazard 2: the kernel has not run yet; the copy into its slot waits for it.
+TEST_F(slot_cache_steps, a_recycled_slot_is_filled_after_its_last_reader) {
+  whole(0, 0, {0, 1});
+  whole(1, 0, {2, 3});
+  const auto second = backend.last() - 1;  // the last ticket is the reader's
+  ASSERT_EQ(backend.batches.count(second), 1U);
+  EXPECT_FALSE(backend.may_start(second)) << "a kernel still reads what it overwrites";
+  backend.run(stream);
+  EXPECT_EQ(kernels, 4);
+}
+
+TEST_F(slot_cache_steps, slots_of_an_open_visit_are_no_victims) {
+  ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
+  auto other = cache.make_visit();
+  const std::vector<expert_id> ids{2, 3};
+  routing_view view;
+  view.layer = 1;
+  view.experts = ids;
+  EXPECT_EQ(cache.resolve(view, stream, other), status::no_victim);
+  EXPECT_FALSE(other.is_open());
+  cache.release(visit, stream);
+  EXPECT_EQ(cache.resolve(view, stream, other), status::ok);
+}
+
+// Hazard 19.
+TEST_F(slot_cache_steps, a_refused_copy_gives_its_victim_back_and_nothing_is_half_published) {
+  whole(0, 0, {0, 1});
+  whole(0, 1, {6, 6});
+  backend.run(stream);
+  backend.accept = 1;
+  EXPECT_EQ(resolve(1, 0, {4, 5}), status::fill_failed);
+  EXPECT_FALSE(visit.is_open());
+  support::expect_consistent(cache.decisions());
+  EXPECT_EQ(locate(0, 4), no_slot);
+  EXPECT_EQ(locate(0, 5), no_slot);
+  EXPECT_EQ(locate(0, 0), no_slot) << "its bytes are gone";
+  EXPECT_NE(locate(0, 1), no_slot) << "its copy was refused";
+  for (slot_id s = 0; s < 3; ++s) EXPECT_EQ(cache.decisions().slot(s).pins, 0);
+  // The accepted copy may still move: the next one into its slot waits for it.
+  const auto given_up = backend.batches.rbegin()->first;
+  backend.accept = scripted_backend::all;
+  whole(2, 0, {4, 1});
+  const auto& again = backend.batches.rbegin()->second;
+  ASSERT_EQ(again.fills.size(), 1U);
+  EXPECT_EQ(again.fills[0].after, given_up);
+  backend.run(stream);
+}
+
+TEST_F(slot_cache_steps, a_full_backend_changes_nothing) {
+  whole(0, 0, {0, 1});
+  backend.accept = 0;
+  EXPECT_EQ(resolve(1, 0, {2, 3}), status::fill_failed);
+  EXPECT_NE(locate(0, 0), no_slot);
+  EXPECT_NE(locate(0, 1), no_slot);
+  EXPECT_EQ(prefetch({{{0, 7}, 1}}), status::fill_failed);
+  EXPECT_NE(locate(0, 0), no_slot);
+  backend.accept = scripted_backend::all;
+  whole(2, 0, {2, 3});
+  backend.run(stream);
+}
+
+TEST_F(slot_cache_steps, a_failure_on_a_stream_that_waits_is_told_at_once) {
+  backend.blocking = true;
+  backend.failing = {2};
+  whole(0, 0, {0, 1});
+  EXPECT_EQ(resolve(1, 0, {2, 3}), status::fill_failed);
+  support::expect_consistent(cache.decisions());
+  EXPECT_EQ(locate(0, 2), no_slot);
+  EXPECT_EQ(locate(0, 3), no_slot);
+  EXPECT_EQ(cache.stats().failed_fills, 2U);
+  whole(2, 0, {2, 3});
+}
+
+TEST_F(slot_cache_steps, a_failure_that_a_kernel_may_have_read_is_told_once_afterwards) {
+  backend.failing = {1};
+  ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
+  cache.release(visit, stream);
+  backend.run(stream);
+  EXPECT_EQ(resolve(1, 0, {4, 5}), status::fill_failed);
+  EXPECT_FALSE(visit.is_open());
+  EXPECT_EQ(locate(0, 0), no_slot);
+  EXPECT_EQ(locate(0, 1), no_slot);
+  EXPECT_EQ(locate(0, 4), no_slot) << "nothing was planned";
+  whole(1, 0, {4, 5});
+  backend.run(stream);
+}
+
+// Hazard 3.
+TEST_F(slot_cache_wide, prefetched_experts_are_readable_when_they_have_arrived_in_whatever_order) {
+  ASSERT_EQ(prefetch({{{0, 6}, 0}}), status::ok);
+  const auto first = backend.last();
+  ASSERT_EQ(prefetch({{{0, 7}, 0}}), status::ok);
+  const auto second = backend.last();
+  EXPECT_EQ(backend.batches[first].when, urgency::soon);
+  EXPECT_THAT(backend.fenced, IsEmpty());
+  EXPECT_EQ(cache.row(0)[6], -1);
+  backend.finish(second);
+  whole(0, 1, {0, 1});
+  EXPECT_EQ(cache.row(0)[6], -1);
+  EXPECT_NE(cache.row(0)[7], -1);
+  backend.finish(first);
+  whole(1, 1, {0, 1});
+  EXPECT_NE(cache.row(0)[6], -1);
+  backend.run(stream);
+}
+
+TEST_F(slot_cache_wide, a_late_hit_is_promoted_and_fenced) {
+  ASSERT_EQ(prefetch({{{0, 6}, 0}}), status::ok);
+  const auto late = backend.last();
+  whole(0, 0, {6, 1});
+  EXPECT_TRUE(backend.batches[late].promoted);
+  EXPECT_THAT(backend.fenced, Contains(late));
+  EXPECT_EQ(cache.stats().prefetch_hits, 1U);
+  backend.run(stream);
+  EXPECT_EQ(kernels, 2);
+}
+
+TEST_F(slot_cache_wide, late_hits_of_later_groups_are_fenced_too) {
+  ASSERT_EQ(prefetch({{{0, 6}, 0}}), status::ok);
+  const auto late = backend.last();
+  ASSERT_EQ(resolve(0, 0, {0, 1, 0, 2, 1, 3, 6, 4}), status::ok);
+  ASSERT_TRUE(visit.more());
+  ASSERT_THAT(visit.plan().experts(), testing::Not(Contains(6)));
+  EXPECT_THAT(backend.fenced, testing::Not(Contains(late)));
+  launch();
+  cache.release(visit, stream);
+  ASSERT_EQ(cache.resolve_next(stream, visit), status::ok);
+  ASSERT_THAT(visit.plan().experts(), Contains(6));
+  EXPECT_THAT(backend.fenced, Contains(late));
+  launch();
+  cache.release(visit, stream);
+  backend.run(stream);
+  EXPECT_EQ(kernels, 6);
+}
+
+TEST_F(slot_cache_wide, a_late_hit_whose_copy_fails_is_fetched_again) {
+  backend.blocking = true;
+  backend.failing = {1};
+  ASSERT_EQ(prefetch({{{0, 6}, 0}}), status::ok);
+  whole(0, 0, {6, 1});
+  EXPECT_EQ(backend.content[static_cast<std::size_t>(locate(0, 6))], (expert_key{0, 6}));
+  EXPECT_EQ(cache.stats().failed_fills, 1U);
+  EXPECT_EQ(resolve(1, 0, {6, 1}), status::ok) << "nobody read the failed copy: there is nothing to tell";
+  EXPECT_NE(locate(0, 6), no_slot);
+}
+
+TEST_F(slot_cache_wide, a_speculative_copy_that_fails_unread_is_forgotten_in_silence) {
+  backend.failing = {1};
+  ASSERT_EQ(prefetch({{{0, 6}, 0}}), status::ok);
+  backend.finish(backend.last());
+  whole(0, 0, {0, 1});
+  EXPECT_EQ(locate(0, 6), no_slot);
+  backend.run(stream);
+}
+
+TEST_F(slot_cache_wide, a_refused_prefetch_leaves_its_key_absent) {
+  backend.accept = 0;
+  EXPECT_EQ(prefetch({{{0, 6}, 0}}), status::fill_failed);
+  EXPECT_EQ(locate(0, 6), no_slot);
+  support::expect_consistent(cache.decisions());
+}
+
+// Hazard 20.
+TEST_F(slot_cache_wide, invalidate_waits_for_the_copies_that_read_the_host_bytes) {
+  ASSERT_EQ(prefetch({{{0, 6}, 0}}), status::ok);
+  const auto speculative = backend.last();
+  ASSERT_EQ(resolve(0, 1, {0, 1}), status::ok);
+  EXPECT_EQ(cache.invalidate(expert_key{1, 0}), status::busy) << "an open visit reads it";
+  cache.release(visit, stream);
+  EXPECT_EQ(cache.invalidate(layer_id{0}), status::ok);
+  EXPECT_EQ(backend.poll(speculative), transfer_state::arrived);
+  EXPECT_EQ(locate(0, 6), no_slot);
+  EXPECT_EQ(cache.invalidate(expert_key{1, 0}), status::ok);
+  EXPECT_EQ(cache.invalidate(expert_key{9, 0}), status::invalid_argument);
+}
+
+TEST_F(slot_cache_steps, invalidate_waits_for_copies_that_were_given_up) {
+  backend.accept = 1;
+  EXPECT_EQ(resolve(0, 0, {0, 1}), status::fill_failed);
+  const auto given_up = backend.last();
+  ASSERT_EQ(backend.poll(given_up), transfer_state::pending);
+  EXPECT_EQ(cache.invalidate(expert_key{0, 0}), status::ok);
+  EXPECT_NE(backend.poll(given_up), transfer_state::pending) << "it still reads the host bytes";
+  backend.accept = scripted_backend::all;
+  EXPECT_EQ(resolve(1, 0, {0, 1}), status::ok);
+}
+
+TEST_F(slot_cache_steps, a_failure_of_copies_that_were_given_up_is_not_told_twice) {
+  backend.accept = 1;
+  backend.failing = {1};
+  EXPECT_EQ(resolve(0, 0, {0, 1}), status::fill_failed);
+  backend.accept = scripted_backend::all;
+  whole(1, 0, {0, 1});
+  backend.run(stream);
+  whole(2, 0, {0, 1});
+  backend.run(stream);
+}
+
+TEST_F(slot_cache_wide, warm_fills_and_waits) {
+  const std::vector<expert_key> keys{{0, 1}, {0, 2}, {1, 3}, {1, 4}, {1, 5}, {1, 6}};
+  EXPECT_EQ(cache.warm(keys, stream), status::ok);
+  EXPECT_EQ(cache.decisions().residents(), (std::vector<expert_key>{{0, 1}, {0, 2}, {1, 3}, {1, 4}, {1, 5}}));
+  EXPECT_EQ(backend.content[static_cast<std::size_t>(locate(1, 5))], (expert_key{1, 5}));
+}
+
+// Hazard 22.
+TEST_F(slot_cache_wide, a_quota_changes_at_a_drained_point) {
+  ASSERT_EQ(prefetch({{{0, 6}, 0}}), status::ok);
+  whole(0, 1, {0, 1});
+  EXPECT_EQ(cache.set_quota(0, 2), status::ok) << "the copy was waited for";
+  EXPECT_EQ(cache.decisions().quota(0), 2);
+  support::expect_consistent(cache.decisions());
+  ASSERT_EQ(resolve(1, 0, {4, 5}), status::ok);
+  EXPECT_EQ(cache.set_quota(0, 5), status::ok);
+  EXPECT_EQ(cache.set_quota(0, 2), status::ok);
+  cache.release(visit, stream);
+  backend.run(stream);
+}
+
+TEST_F(slot_cache_wide, the_end_of_a_cache_waits_for_its_copies) {
+  scripted_backend other(5);
+  {
+    cache_type brief(pager<lru>({.layout = pool_layout::shared(shape, 5).value()}), other);
+    ASSERT_EQ(brief.prefetch({}, std::vector<prefetch_request>{{{0, 6}, 0}}, stream), status::ok);
+    EXPECT_EQ(other.poll(other.last()), transfer_state::pending);
+  }
+  EXPECT_EQ(other.poll(other.last()), transfer_state::arrived);
+}
+
+// Hazard 21.
+TEST_F(slot_cache_steps, two_caches_side_by_side_do_not_influence_each_other) {
+  scripted_backend alone_backend(3);
+  scripted_backend other_backend(3);
+  scripted_backend::stream_type alone_stream;
+  scripted_backend::stream_type other_stream;
+  cache_type alone(pager<lru>({.layout = pool_layout::shared(shape, 3).value()}), alone_backend);
+  cache_type other(pager<lru>({.layout = pool_layout::shared(shape, 3).value()}), other_backend);
+  auto alone_visit = alone.make_visit();
+  auto other_visit = other.make_visit();
+  for (expert_id e = 0; e < 30; ++e) {
+    const std::vector<expert_id> ids{e % 5, (e * 3 + 1) % 8};
+    const std::vector<expert_id> others{e % 7, (e + 4) % 8};
+    routing_view view;
+    view.step = static_cast<step_id>(e);
+    view.experts = ids;
+    ASSERT_EQ(alone.resolve(view, alone_stream, alone_visit), status::ok);
+    alone.release(alone_visit, alone_stream);
+    whole(view.step, 0, ids);
+    view.layer = 1;
+    view.experts = others;
+    ASSERT_EQ(other.resolve(view, other_stream, other_visit), status::ok);
+    other.release(other_visit, other_stream);
+  }
+  EXPECT_EQ(cache.decisions().decision_hash(), alone.decisions().decision_hash());
+  EXPECT_EQ(cache.stats(), alone.stats());
+  backend.run(stream);
+}
+
+}  // namespace
+}  // namespace hotset

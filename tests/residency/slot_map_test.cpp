@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/residency/slot_map.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace hotset {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+
+const geometry shape{.layers = 2, .experts = 3, .top_k = 1};
+
+// Hazard 4: an unknown expert must not read slot 0.
+TEST(slot_map, everything_is_absent_at_first) {
+  const slot_map map(shape);
+  for (layer_id l = 0; l < 2; ++l) {
+    EXPECT_EQ(map.row(l).size(), 3U);
+    EXPECT_THAT(map.row(l), Each(no_slot));
+  }
+  EXPECT_EQ(no_slot, -1);
+}
+
+// Hazard 3: a slot is the key's own before its bytes may be read.
+TEST(slot_map, a_placed_key_is_not_in_the_row_until_it_is_published) {
+  slot_map map(shape);
+  map.place({1, 2}, 5);
+  EXPECT_EQ(map.locate({1, 2}), 5);
+  EXPECT_EQ(map.located(1)[2], 5);
+  EXPECT_THAT(map.row(1), Each(no_slot));
+  map.publish({1, 2});
+  EXPECT_THAT(map.row(1), ElementsAre(-1, -1, 5));
+  EXPECT_THAT(map.row(0), Each(no_slot));
+  map.remove({1, 2});
+  EXPECT_EQ(map.locate({1, 2}), no_slot);
+  EXPECT_THAT(map.row(1), Each(no_slot));
+}
+
+TEST(slot_map, place_and_publish_does_both) {
+  slot_map map(shape);
+  map.place_and_publish({0, 0}, 4);
+  EXPECT_EQ(map.locate({0, 0}), 4);
+  EXPECT_THAT(map.row(0), ElementsAre(4, -1, -1));
+}
+
+// Hazard 13 needs it: an engine may keep the address of a row.
+TEST(slot_map, rows_keep_their_address) {
+  slot_map map(shape);
+  const auto* const before = map.row(1).data();
+  map.place_and_publish({1, 0}, 1);
+  map.remove({1, 0});
+  EXPECT_EQ(map.row(1).data(), before);
+}
+
+}  // namespace
+}  // namespace hotset

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/residency/slot_table.hpp"
+
+#include <gtest/gtest.h>
+
+namespace hotset {
+namespace {
+
+TEST(slot_table, slots_start_free_and_nameless) {
+  const slot_table table(3);
+  EXPECT_EQ(table.slots(), 3U);
+  for (slot_id s = 0; s < 3; ++s) {
+    EXPECT_EQ(table[s].state, slot_state::free);
+    EXPECT_EQ(table[s].key, no_key);
+    EXPECT_EQ(table[s].last_reader, no_ticket);
+    EXPECT_FALSE(table.evictable(s));
+  }
+}
+
+TEST(slot_table, only_a_resident_slot_without_pins_is_evictable) {
+  slot_table table(1);
+  table[0].state = slot_state::filling;
+  EXPECT_FALSE(table.evictable(0));
+  table[0].state = slot_state::resident;
+  EXPECT_TRUE(table.evictable(0));
+  table[0].pins = 1;
+  EXPECT_FALSE(table.evictable(0));
+}
+
+}  // namespace
+}  // namespace hotset

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Few lines for hand-walked cases: a pager, its plan, and what must always be true of it.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hotset/eviction/lru.hpp"
+#include "hotset/paging/pager.hpp"
+
+namespace hotset::support {
+
+/// What holds whenever no plan is open. Slots of a pool that was resized may lie anywhere.
+template <class Pager>
+void expect_consistent(Pager& p) {
+  const auto& shape = p.shape();
+  const auto& layout = p.layout();
+  std::set<slot_id> claimed;
+  std::vector<std::int64_t> held(layout.pools(), 0);
+  std::vector<std::uint64_t> bytes(layout.pools(), 0);
+  std::size_t unread = 0;
+  for (layer_id l = 0; l < shape.layers; ++l) {
+    const auto pool = static_cast<std::size_t>(layout.pool_of_layer(l));
+    const auto row = p.row(l);
+    ASSERT_EQ(row.size(), static_cast<std::size_t>(shape.experts));
+    for (expert_id e = 0; e < shape.experts; ++e) {
+      const auto slot = p.locate({l, e});
+      const auto shown = row[static_cast<std::size_t>(e)];
+      if (slot == no_slot) {
+        ASSERT_EQ(shown, -1) << "an absent expert is in a row";
+        continue;
+      }
+      ASSERT_TRUE(claimed.insert(slot).second) << "two keys share slot " << slot;
+      const auto& entry = p.slot(slot);
+      ASSERT_EQ(entry.key, (expert_key{l, e})) << "map and table disagree on slot " << slot;
+      ASSERT_NE(entry.state, slot_state::free);
+      ASSERT_EQ(shown, entry.state == slot_state::resident ? slot : -1);
+      ++held[pool];
+      bytes[pool] += shape.bytes_of(l);
+      unread += entry.state == slot_state::resident && entry.pins == 0 ? 1U : 0U;
+    }
+  }
+  std::size_t in_use = 0;
+  for (std::size_t s = 0; s < layout.slots(); ++s)
+    in_use += p.slot(static_cast<slot_id>(s)).state != slot_state::free ? 1U : 0U;
+  ASSERT_EQ(in_use, claimed.size()) << "a slot is in use and no key names it";
+  for (std::size_t n = 0; n < layout.pools(); ++n) {
+    const auto quota = p.quota(layout.at(static_cast<pool_id>(n)).layers.front());
+    ASSERT_LE(held[n], quota);
+    ASSERT_EQ(p.resident_bytes(static_cast<pool_id>(n)), bytes[n]);
+  }
+  const auto order = p.residents();
+  ASSERT_EQ(order.size(), unread) << "the policy and the pager disagree on what may be evicted";
+  ASSERT_EQ(std::set<expert_key>(order.begin(), order.end()).size(), order.size());
+}
+
+template <class Pager = pager<lru>>
+class pager_walk {
+ public:
+  explicit pager_walk(typename Pager::config setup) : decisions(std::move(setup)), plan(decisions.make_plan()) {}
+
+  [[nodiscard]] routing_view view(step_id step, layer_id layer, std::span<const expert_id> ids,
+                                  std::span<const float> weights = {}) const {
+    routing_view v;
+    v.layer = layer;
+    v.step = step;
+    v.experts = ids;
+    v.weights = weights;
+    v.kind = kind;
+    v.ordinal = ordinal;
+    return v;
+  }
+  status try_plan(step_id step, layer_id layer, std::vector<expert_id> ids) {
+    ids_ = std::move(ids);
+    return decisions.plan(view(step, layer, ids_), plan);
+  }
+  /// A whole visit with all of its groups. Returns the number of fills.
+  std::size_t visit(step_id step, layer_id layer, std::vector<expert_id> ids, std::vector<float> weights = {}) {
+    ids_ = std::move(ids);
+    weights_ = std::move(weights);
+    std::size_t fills = 0;
+    auto planned = decisions.plan(view(step, layer, ids_, weights_), plan);
+    EXPECT_EQ(planned, status::ok) << describe(planned);
+    while (planned == status::ok) {
+      fills += plan.fills().size();
+      EXPECT_EQ(decisions.commit(plan), status::ok);
+      expect_consistent(decisions);
+      ++ordinal;
+      if (!plan.more()) break;
+      planned = decisions.plan_next(plan);
+      EXPECT_EQ(planned, status::ok) << describe(planned);
+    }
+    return fills;
+  }
+  /// Plans and commits speculative fills. Returns them.
+  std::vector<fill> prefetch(step_id step, layer_id layer, const std::vector<prefetch_request>& requests) {
+    visit_context context;
+    context.step = step;
+    context.layer = layer;
+    context.pool = decisions.layout().pool_of_layer(layer);
+    EXPECT_EQ(decisions.plan_prefetch(context, requests, plan), status::ok);
+    std::vector<fill> made(plan.fills().begin(), plan.fills().end());
+    EXPECT_EQ(decisions.commit(plan), status::ok);
+    expect_consistent(decisions);
+    return made;
+  }
+  void arrive(const std::vector<fill>& fills) {
+    for (const auto& f : fills) decisions.arrived(f.slot, f.generation);
+    expect_consistent(decisions);
+  }
+  [[nodiscard]] std::set<expert_id> readable(layer_id layer) const {
+    std::set<expert_id> out;
+    const auto row = decisions.row(layer);
+    for (std::size_t e = 0; e < row.size(); ++e)
+      if (row[e] != no_slot) out.insert(static_cast<expert_id>(e));
+    return out;
+  }
+  [[nodiscard]] std::set<expert_id> placed(layer_id layer) const {
+    std::set<expert_id> out;
+    for (expert_id e = 0; e < decisions.shape().experts; ++e)
+      if (decisions.locate({layer, e}) != no_slot) out.insert(e);
+    return out;
+  }
+  [[nodiscard]] pager_stats stats() const { return decisions.stats(); }
+
+  Pager decisions;
+  step_plan plan;
+  request_class kind = request_class::decode;
+  std::uint64_t ordinal = 0;
+
+ private:
+  std::vector<expert_id> ids_;
+  std::vector<float> weights_;
+};
+
+/// LRU that writes down everything it is told; select_victims is counted, for it is no news.
+class told_lru {
+ public:
+  struct journal {
+    std::vector<std::string> lines;
+    std::size_t questions = 0;
+  };
+  struct config {
+    journal* to = nullptr;
+    [[nodiscard]] validation validate() const { return std::nullopt; }
+  };
+  static constexpr std::string_view name = "told_lru";
+  static constexpr bool needs_weights = true;
+
+  told_lru(const pool_layout& layout, const config& options) : inner_(layout), to_(options.to) {}
+  void on_step(step_id step, layer_id layer) noexcept {
+    write("step " + std::to_string(step) + " layer " + std::to_string(layer));
+    inner_.on_step(step, layer);
+  }
+  void on_hit(const access& a) noexcept {
+    write("hit " + words(a));
+    inner_.on_hit(a);
+  }
+  void on_fill(const access& a) noexcept {
+    write((a.speculative ? "prefetch " : "fill ") + words(a));
+    inner_.on_fill(a);
+  }
+  void on_request(const access& a) noexcept { write("request " + words(a)); }
+  void on_bypass(const access& a) noexcept {
+    write("bypass " + words(a));
+    inner_.on_bypass(a);
+  }
+  void on_evict(slot_id slot, expert_key key) noexcept {
+    write("evict " + std::to_string(key.expert));
+    inner_.on_evict(slot, key);
+  }
+  std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
+                             std::span<slot_id> out) noexcept {
+    if (to_ != nullptr) ++to_->questions;
+    return inner_.select_victims(context, eligible, out);
+  }
+
+ private:
+  static std::string words(const access& a) {
+    return std::to_string(a.key.expert) + (a.repeated ? " again" : "");
+  }
+  void write(std::string line) noexcept {
+    if (to_ != nullptr) to_->lines.push_back(std::move(line));
+  }
+  lru inner_;
+  journal* to_;
+};
+static_assert(eviction_policy<told_lru>);
+
+/// Refuses the experts that it is told to.
+class picky {
+ public:
+  struct config {
+    std::set<expert_id> refused{};
+    [[nodiscard]] validation validate() const { return std::nullopt; }
+  };
+  static constexpr std::string_view name = "picky";
+  static constexpr bool admits_all = false;
+  picky(const pool_layout&, const config& options) : refused_(options.refused) {}
+  void admit(const visit_context&, std::span<const access> misses, std::span<std::uint8_t> admitted) const noexcept {
+    for (std::size_t n = 0; n < misses.size(); ++n) admitted[n] = refused_.count(misses[n].key.expert) == 0 ? 1 : 0;
+  }
+  void on_use(const access&, bool, bool) noexcept {}
+  void on_evict(expert_key, step_id) noexcept {}
+
+ private:
+  std::set<expert_id> refused_;
+};
+static_assert(admission_policy<picky>);
+
+}  // namespace hotset::support

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Traces built by hand or from a seed, one replay in one call, and what tests of the simulator share.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "hotset/sim/errors.hpp"
+#include "hotset/sim/sweep.hpp"
+#include "hotset/trace/routing_trace.hpp"
+#include "random_source.hpp"
+
+namespace hotset::support {
+
+inline routing_trace empty_trace(std::int32_t layers, std::int32_t experts, std::int32_t top_k) {
+  routing_trace trace;
+  trace.name = "hand";
+  trace.layers = layers;
+  trace.experts = experts;
+  trace.top_k = top_k;
+  trace.expert_bytes = {1};
+  return trace;
+}
+
+/// Adds a step. `rows`: a row a token, layer by layer, top_k ids each.
+inline void add_step(routing_trace& trace, const std::vector<std::vector<expert_id>>& rows,
+                     request_class kind = request_class::decode) {
+  const auto step = trace.step.empty() ? 0U : trace.step.back() + 1;
+  for (const auto& row : rows) {
+    trace.step.push_back(step);
+    trace.sequence.push_back(0);
+    trace.kind.push_back(kind);
+    trace.ids.insert(trace.ids.end(), row.begin(), row.end());
+  }
+}
+
+/// One layer; each list of ids is a step of one token.
+inline routing_trace one_layer(std::int32_t experts, const std::vector<std::vector<expert_id>>& steps) {
+  auto trace = empty_trace(1, experts, static_cast<std::int32_t>(steps.front().size()));
+  for (const auto& ids : steps) add_step(trace, {ids});
+  return trace;
+}
+
+/// How a random trace looks.
+struct random_shape {
+  std::int32_t layers = 2;
+  std::int32_t experts = 8;
+  std::int32_t top_k = 2;
+  std::size_t steps = 40;
+  std::uint64_t most_tokens = 1;   ///< of a step; steps of several are prefill at times
+  std::uint64_t absent_one_in = 0; ///< chance of an absent id; 0: never
+  bool skewed = true;
+};
+
+/// Ids of a token differ, except where they are absent.
+inline routing_trace random_trace(std::uint64_t seed, const random_shape& shape) {
+  random_source random(seed);
+  auto trace = empty_trace(shape.layers, shape.experts, shape.top_k);
+  trace.name = "random-" + std::to_string(seed);
+  for (std::size_t s = 0; s < shape.steps; ++s) {
+    const auto tokens = 1 + random.below(shape.most_tokens);
+    std::vector<std::vector<expert_id>> rows(tokens);
+    for (auto& row : rows)
+      for (std::int32_t l = 0; l < shape.layers; ++l) {
+        std::vector<expert_id> ids;
+        while (ids.size() < static_cast<std::size_t>(shape.top_k)) {
+          auto id = random.id_below(shape.experts);
+          if (shape.skewed) id = std::min(id, random.id_below(shape.experts));
+          if (shape.absent_one_in != 0 && random.one_in(shape.absent_one_in)) id = no_expert;
+          if (id == no_expert || std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+        }
+        row.insert(row.end(), ids.begin(), ids.end());
+      }
+    const auto kind = tokens == 1          ? request_class::decode
+                      : random.one_in(4) ? request_class::verify
+                                         : request_class::prefill;
+    add_step(trace, rows, kind);
+  }
+  for (const auto id : trace.ids)
+    trace.weights.push_back(id < 0 ? 0.0F : static_cast<float>(1 + random.below(255)) / 256.0F);
+  return trace;
+}
+
+/// What one_run is asked for.
+struct run_request {
+  std::string eviction = "lru";
+  std::string scope = "shared";
+  std::string slots = "50%";
+  std::string replay = "event-atomic";
+  std::string admission = "always";
+  visit_split split = visit_split::by_token;
+};
+
+inline sim::sweep_request sweep_of(const run_request& wanted) {
+  sim::sweep_request request;
+  request.evictions = {wanted.eviction};
+  request.scopes = {wanted.scope};
+  request.replays = {wanted.replay};
+  request.admissions = {wanted.admission};
+  request.sizes = {sim::size_request::parse_slots(wanted.slots)};
+  request.split = wanted.split;
+  return request;
+}
+inline sim::run_result one_run(const routing_trace& trace, const run_request& wanted) {
+  return sim::run_sweep(trace, sweep_of(wanted)).results.front();
+}
+
+/// The message of the exception that call() throws; a failure if it throws another or none.
+template <class Exception, class Call>
+std::string refusal(Call call) {
+  try {
+    call();
+  } catch (const Exception& refused) {
+    return refused.what();
+  } catch (const std::exception& other) {
+    ADD_FAILURE() << "threw another exception: " << other.what();
+    return {};
+  }
+  ADD_FAILURE() << "was accepted";
+  return {};
+}
+
+}  // namespace hotset::support

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/transfer/host_backend.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "host_experts.hpp"
+
+namespace hotset {
+namespace {
+
+using support::gate;
+using support::host_experts;
+
+fill fill_of(expert_key key, slot_id slot, ticket after = no_ticket) {
+  fill f;
+  f.key = key;
+  f.slot = slot;
+  f.after = after;
+  return f;
+}
+
+class host_backend_copies : public testing::Test {
+ protected:
+  host_experts experts{pool_layout::shared({.layers = 2, .experts = 8, .top_k = 2}, 4).value()};
+  host_backend<memory_expert_source> backend{experts.source, experts.bank, {.most_fills = 4}};
+  host_stream stream{host_stream::mode::worker};
+  gate held;
+  /// A reader that is not done before the gate opens.
+  ticket reader() {
+    stream.run(gate::pass, &held);
+    return backend.record(stream);
+  }
+  submission submit(std::vector<fill> fills, urgency when = urgency::now) { return backend.submit(fills, stream, when); }
+};
+
+// Hazard 2.
+TEST_F(host_backend_copies, a_copy_starts_no_earlier_than_its_after) {
+  const auto sent = submit({fill_of({0, 3}, 1, reader())});
+  EXPECT_EQ(backend.poll(sent.id), transfer_state::pending);
+  EXPECT_EQ(backend.bytes_moved(), 0U);
+  held.open();
+  EXPECT_EQ(backend.wait(sent.id), transfer_state::arrived);
+  EXPECT_TRUE(experts.holds(1, {0, 3}));
+  EXPECT_EQ(backend.bytes_moved(), 96U + 33 + 257);
+}
+
+TEST_F(host_backend_copies, a_copy_waits_for_its_own_reader_and_for_nothing_else) {
+  const auto held_up = submit({fill_of({0, 3}, 1, reader())});
+  const auto free = submit({fill_of({0, 4}, 2)}, urgency::soon);
+  EXPECT_EQ(backend.wait(free.id), transfer_state::arrived);
+  EXPECT_EQ(backend.poll(held_up.id), transfer_state::pending);
+  held.open();
+  EXPECT_EQ(backend.wait(held_up.id), transfer_state::arrived);
+}
+
+TEST_F(host_backend_copies, cancel_takes_back_what_has_not_started) {
+  const auto after = reader();
+  const auto a = submit({fill_of({0, 3}, 1, after)});
+  const auto b = submit({fill_of({0, 4}, 2, after)}, urgency::soon);
+  EXPECT_TRUE(backend.cancel(b.id));
+  EXPECT_EQ(backend.poll(b.id), transfer_state::cancelled);
+  EXPECT_FALSE(backend.cancel(b.id));
+  held.open();
+  EXPECT_EQ(backend.wait(a.id), transfer_state::arrived);
+  EXPECT_FALSE(backend.cancel(a.id));
+  EXPECT_EQ(backend.bytes_moved(), 96U + 33 + 257) << "one expert";
+}
+
+TEST_F(host_backend_copies, a_full_queue_takes_the_first_and_refuses_the_rest) {
+  const auto after = reader();
+  std::vector<fill> fills;
+  for (expert_id e = 0; e < 6; ++e) fills.push_back(fill_of({0, e}, e % 4, after));
+  const auto sent = submit(fills);
+  EXPECT_EQ(sent.accepted, 4U);
+  EXPECT_EQ(submit({fill_of({1, 1}, 0, after)}).accepted, 0U);
+  held.open();
+  EXPECT_EQ(backend.wait(sent.id), transfer_state::arrived);
+  for (expert_id e = 0; e < 4; ++e) EXPECT_TRUE(experts.holds(e, {0, e}));
+}
+
+TEST_F(host_backend_copies, one_missing_expert_fails_its_batch_only) {
+  experts.source.remove({0, 5});
+  const auto bad = submit({fill_of({0, 4}, 0), fill_of({0, 5}, 1)});
+  const auto good = submit({fill_of({0, 6}, 2)});
+  EXPECT_EQ(backend.wait(bad.id), transfer_state::failed);
+  EXPECT_EQ(backend.wait(good.id), transfer_state::arrived);
+  host_stream caller;
+  EXPECT_EQ(backend.fence(caller, bad.id), status::fill_failed);
+  EXPECT_EQ(backend.fence(caller, good.id), status::ok);
+}
+
+/// One tensor is shorter than its slot.
+struct short_source {
+  std::array<std::byte, 96> a{};
+  std::array<std::byte, 32> b{};
+  std::array<std::byte, 257> c{};
+  std::array<tensor_bytes, 3> all{a, b, c};
+  [[nodiscard]] std::span<const tensor_bytes> tensors(expert_key, precision_id) const noexcept { return all; }
+};
+
+// Hazard 17.
+TEST_F(host_backend_copies, a_mis_sized_tensor_fails_and_writes_nothing) {
+  const short_source source;
+  host_backend<short_source> other(source, experts.bank);
+  const auto before = submit({fill_of({0, 1}, 0)});
+  EXPECT_EQ(backend.wait(before.id), transfer_state::arrived);
+  const std::array fills{fill_of({0, 2}, 0)};
+  const auto sent = other.submit(fills, stream, urgency::now);
+  EXPECT_EQ(other.wait(sent.id), transfer_state::failed);
+  EXPECT_EQ(other.bytes_moved(), 0U);
+  EXPECT_TRUE(experts.holds(0, {0, 1}));
+}
+
+TEST_F(host_backend_copies, a_promoted_copy_goes_before_other_speculation) {
+  const auto after = reader();
+  const auto first = submit({fill_of({0, 1}, 0, after)}, urgency::soon);
+  const auto second = submit({fill_of({0, 2}, 0, after)}, urgency::soon);  // same slot: who is last stays
+  backend.promote(second.id);
+  held.open();
+  EXPECT_EQ(backend.wait(first.id), transfer_state::arrived);
+  EXPECT_EQ(backend.wait(second.id), transfer_state::arrived);
+  EXPECT_TRUE(experts.holds(0, {0, 1})) << "the promoted one was copied first";
+}
+
+TEST_F(host_backend_copies, its_end_copies_what_was_submitted) {
+  {
+    host_backend<memory_expert_source> brief(experts.source, experts.bank);
+    const std::array fills{fill_of({1, 7}, 3)};
+    EXPECT_EQ(brief.submit(fills, stream, urgency::soon).accepted, 1U);
+  }
+  EXPECT_TRUE(experts.holds(3, {1, 7}));
+}
+
+}  // namespace
+}  // namespace hotset

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/transfer/host_slot_bank.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+
+namespace hotset {
+namespace {
+
+using testing::HasSubstr;
+
+const geometry shape{.layers = 2, .experts = 4, .top_k = 1, .expert_bytes = {30, 8}};
+const std::vector<expert_layout> layouts{{{{"up", 20}, {"down", 10}}}, {{{"all", 8}}}};
+
+TEST(host_slot_bank, every_slot_has_a_place_of_its_own_for_every_tensor) {
+  const auto layout = pool_layout::per_layer(shape, std::array<std::int64_t, 2>{3, 2}).value();
+  const auto bank = host_slot_bank::create(layout, layouts).value();
+  ASSERT_EQ(bank.slots(), 5U);
+  for (slot_id s = 0; s < 5; ++s) {
+    ASSERT_EQ(bank.tensors(s), s < 3 ? 2U : 1U);
+    for (std::size_t t = 0; t < bank.tensors(s); ++t) {
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(bank.bytes(s, t).data()) % 64, 0U);
+      std::memset(bank.bytes(s, t).data(), 16 * s + static_cast<int>(t), bank.bytes(s, t).size());
+    }
+  }
+  EXPECT_EQ(bank.bytes(0, 0).size(), 20U);
+  EXPECT_EQ(bank.bytes(0, 1).size(), 10U);
+  EXPECT_EQ(bank.bytes(4, 0).size(), 8U);
+  for (slot_id s = 0; s < 5; ++s)
+    for (std::size_t t = 0; t < bank.tensors(s); ++t)
+      for (const auto b : bank.bytes(s, t)) ASSERT_EQ(static_cast<int>(b), 16 * s + static_cast<int>(t));
+}
+
+TEST(host_slot_bank, a_pool_of_two_size_classes_is_refused) {
+  const auto mixed = host_slot_bank::create(pool_layout::shared(shape, 4).value(), layouts);
+  ASSERT_FALSE(mixed.has_value());
+  EXPECT_THAT(mixed.reason().message, HasSubstr("pool 0 serves layers of different size classes"));
+  const auto layout = pool_layout::per_layer(shape, 2).value();
+  EXPECT_THAT(host_slot_bank::create(layout, {layouts[0]}).reason().message, HasSubstr("no layout for size class 1"));
+  EXPECT_THAT(host_slot_bank::create(layout, {layouts[0], {}}).reason().message, HasSubstr("0 tensors"));
+}
+
+// Hazard 13 and 14 need it: addresses are stable for the bank's life.
+TEST(host_slot_bank, addresses_survive_a_move) {
+  auto bank = host_slot_bank::create(pool_layout::per_layer(shape, 2).value(), layouts).value();
+  const auto* const before = bank.bytes(1, 1).data();
+  const auto moved = std::move(bank);
+  EXPECT_EQ(moved.bytes(1, 1).data(), before);
+}
+
+}  // namespace
+}  // namespace hotset

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/transfer/ticket_board.hpp"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace hotset {
+namespace {
+
+TEST(ticket_board, a_ticket_is_pending_until_it_is_settled) {
+  ticket_board board;
+  const auto a = board.open();
+  const auto b = board.open();
+  EXPECT_NE(a, no_ticket);
+  EXPECT_NE(a, b);
+  EXPECT_EQ(board.state(a), transfer_state::pending);
+  board.settle(a, transfer_state::failed);
+  EXPECT_EQ(board.state(a), transfer_state::failed);
+  EXPECT_EQ(board.wait(a), transfer_state::failed) << "sticky";
+  EXPECT_EQ(board.state(b), transfer_state::pending);
+}
+
+TEST(ticket_board, no_ticket_has_arrived) {
+  ticket_board board;
+  EXPECT_EQ(board.state(no_ticket), transfer_state::arrived);
+  EXPECT_EQ(board.wait(no_ticket), transfer_state::arrived);
+}
+
+// Hazard 26: a place in the ring is reused only when its ticket is settled.
+TEST(ticket_board, a_full_ring_gives_no_ticket_until_the_oldest_is_settled) {
+  ticket_board board(2);
+  const auto a = board.open();
+  const auto b = board.open();
+  EXPECT_EQ(board.open(), no_ticket);
+  board.settle(b, transfer_state::arrived);
+  EXPECT_EQ(board.open(), no_ticket) << "b is not the oldest";
+  board.settle(a, transfer_state::failed);
+  const auto c = board.open();
+  EXPECT_NE(c, no_ticket);
+  EXPECT_EQ(board.state(c), transfer_state::pending);
+  EXPECT_EQ(board.state(a), transfer_state::arrived) << "older than the ring";
+  board.settle(a, transfer_state::failed);
+  EXPECT_EQ(board.state(c), transfer_state::pending) << "an old ticket cannot settle a new one";
+}
+
+TEST(ticket_board, wait_returns_when_another_thread_settles) {
+  ticket_board board;
+  const auto t = board.open();
+  std::thread other([&] { board.settle(t, transfer_state::cancelled); });
+  EXPECT_EQ(board.wait(t), transfer_state::cancelled);
+  other.join();
+}
+
+}  // namespace
+}  // namespace hotset
