@@ -205,8 +205,7 @@ class paged_experts final : public paged_provider {
                            std::string(hotset::describe(state)));
     }
     if (stream_.is_caller()) return;
-    // A worker is not told of a failed copy. Asking for nothing takes in what has settled.
-    if (cache_.prefetch({}, {}, stream_) != hotset::status::ok) {
+    if (cache_.settle() != hotset::status::ok) {  // a worker is not told of a failed copy
       throw std::runtime_error("layer " + std::to_string(visit.layer) +
                                ": a copy failed after the visit had read it");
     }

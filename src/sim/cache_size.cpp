@@ -55,48 +55,23 @@ std::int64_t percent_of(double percent, std::size_t experts) {
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::floor(share + share * 0x1p-50 + 0.5)));
 }
 
-/// Keys of each size class.
-struct class_sum {
-  std::size_t keys = 0;
-};
+__extension__ using wide = unsigned __int128;
+
 /// floor(count * keys / whole), at most keys.
 std::int64_t share_of(std::uint64_t count, std::uint64_t keys, std::uint64_t whole) {
-  if (count >= whole) return static_cast<std::int64_t>(keys);
-  std::uint64_t slots = 0;
-  std::uint64_t rest = 0;
-  for (int bit = 63; bit >= 0; --bit) {  // long multiplication, reduced as it goes: rest < whole
-    slots *= 2;
-    const bool carries = rest >= whole - rest;
-    rest = carries ? rest - (whole - rest) : rest + rest;
-    slots += carries ? 1U : 0U;
-    if (((keys >> static_cast<unsigned>(bit)) & 1U) == 0) continue;
-    const bool over = rest >= whole - count;
-    rest = over ? rest - (whole - count) : rest + count;
-    slots += over ? 1U : 0U;
-  }
-  return static_cast<std::int64_t>(slots);
+  return static_cast<std::int64_t>(std::min(wide{keys}, wide{count} * keys / whole));
 }
-/// The least count whose share is `wanted` slots or more. Pre: wanted <= keys.
+/// The least count whose share is `wanted` or more.
 std::uint64_t smallest_share(std::uint64_t wanted, std::uint64_t keys, std::uint64_t whole) {
-  std::uint64_t low = 0, high = whole;
-  while (low < high) {
-    const auto middle = low + (high - low) / 2;
-    if (share_of(middle, keys, whole) >= static_cast<std::int64_t>(wanted))
-      high = middle;
-    else
-      low = middle + 1;
-  }
-  return low;
+  return static_cast<std::uint64_t>((wide{wanted} * whole + keys - 1) / keys);
 }
-std::vector<class_sum> sum_classes(const geometry& shape) {
+
+/// Keys of each size class.
+std::vector<std::uint64_t> keys_of_classes(const geometry& shape) {
   const auto classes = shape.size_classes();
-  std::vector<class_sum> sums(static_cast<std::size_t>(*std::ranges::max_element(classes)) + 1);
-  for (layer_id l = 0; l < shape.layers; ++l) {
-    auto& sum = sums[static_cast<std::size_t>(classes[static_cast<std::size_t>(l)])];
-    sum.keys += static_cast<std::size_t>(shape.experts);
-    sum.bytes_each = shape.bytes_of(l);
-  }
-  return sums;
+  std::vector<std::uint64_t> keys(static_cast<std::size_t>(*std::ranges::max_element(classes)) + 1);
+  for (const auto c : classes) keys[static_cast<std::size_t>(c)] += static_cast<std::uint64_t>(shape.experts);
+  return keys;
 }
 
 std::uint64_t largest_expert(const geometry& shape) {
@@ -152,15 +127,14 @@ pool_layout shared_slots(const geometry& shape, const size_request& size, bool s
                                                                  : fmt::format("{} slots", k);
     return accept(pool_layout::shared(shape, slots), shape, size, smallest);
   }
-  const auto sums = sum_classes(shape);
   std::vector<std::int64_t> slots;
   std::uint64_t smallest = 0;
-  for (const auto& sum : sums) {
+  for (const auto keys : keys_of_classes(shape)) {
     // Each class gets the share that its keys (or bytes) have in the model: so many slots either way.
     const auto whole = size.what == size_request::unit::bytes ? all_bytes(shape) : std::uint64_t{shape.keys()};
-    slots.push_back(size.what == size_request::unit::percent ? percent_of(size.value, sum.keys)
-                                                             : share_of(size.count, sum.keys, whole));
-    smallest = std::max(smallest, smallest_share(k, sum.keys, whole));
+    slots.push_back(size.what == size_request::unit::percent ? percent_of(size.value, keys)
+                                                             : share_of(size.count, keys, whole));
+    smallest = std::max(smallest, smallest_share(k, keys, whole));
   }
   return accept(pool_layout::shared_by_size_class(shape, slots), shape, size,
                 fmt::format("{} {}", smallest, size.what == size_request::unit::bytes ? "bytes" : "slots"));

@@ -47,6 +47,11 @@ Config checked(Config config) {
   return config;
 }
 
+template <class Config>
+void require_shape(const Config& config, const geometry& shape) {
+  if (const auto bad = config.validate(shape)) throw usage_error(bad->message);
+}
+
 template <class P>
 struct policy_tag {
   using type = P;
@@ -168,14 +173,27 @@ any_eviction_policy::config make_eviction(std::string_view eviction, const polic
   return config;
 }
 
+void check_policies(std::string_view eviction, std::string_view admission) {
+  const geometry smallest{.layers = 1, .experts = 1, .top_k = 1};
+  policy_knowledge knowledge;
+  knowledge.future = std::make_shared<const future_uses>(future_uses::create(smallest, {}).value());
+  (void)make_pager(
+      {std::string(eviction), std::string(admission), pool_layout::shared(smallest, 1).value()},
+      knowledge);
+}
+
 std::unique_ptr<any_pager> make_pager(const pager_request& request, const policy_knowledge& knowledge) {
   const auto chain = parse_policy_chain(request.eviction);
   const auto& last = chain.back();
   const bool decorated = chain.size() > 1;
+  // A future or a profile of another shape would be cut to size in silence.
+  const auto& shape = request.layout.shape();
+  if (knowledge.future && needs_future(request.eviction)) require_shape(belady::config{knowledge.future}, shape);
+  if (requested_profile(request.eviction)) require_shape(knowledge.profile, shape);
   if (without_prefix(last.name, "eviction.") == bypass_name) {
     parameter_reader(last).finish();
     if (decorated) throw usage_error("belady_bypass takes no decorator");
-    if (parse_policy(request.admission).name != always::name)
+    if (!with_admission(request.admission, []<class A>(policy_tag<A>, typename A::config) { return A::admits_all; }))
       throw usage_error("belady_bypass decides admission itself, accepted: --admission always");
     return std::make_unique<belady_bypass>(request.layout, knowledge.future);
   }

@@ -19,10 +19,12 @@ constexpr std::array<std::string_view, 3> mode_names{"event-atomic", "deferred",
 /// Walks the events of a trace: every visit, or every token group of one that does not fit its pool.
 class event_walk {
  public:
-  event_walk(const visit_sequence& visits, const pool_layout& layout, bool splits)
+  event_walk(const visit_sequence& visits, const pool_layout& layout, bool splits,
+             visit_split how = visit_split::by_token)
       : visits_(visits),
         layout_(layout),
         splits_(splits),
+        how_(how),
         groups_(visits.shape()),
         unique_(static_cast<std::size_t>(visits.shape().experts),
                 static_cast<std::size_t>(visits.shape().max_tokens_per_visit) *
@@ -40,6 +42,10 @@ class event_walk {
       use(event, std::span(experts_).first(count));
       return 1;
     }
+    if (how_ == visit_split::by_expert) {
+      use(event, std::span(experts_).first(count));
+      return static_cast<std::uint32_t>((count + slots - 1) / slots);
+    }
     groups_.build(ids, slots, [](expert_id) { return true; });
     const auto k = static_cast<std::size_t>(visits_.shape().top_k);
     for (std::size_t g = 0; g < groups_.groups(); ++g)
@@ -51,6 +57,7 @@ class event_walk {
   const visit_sequence& visits_;
   const pool_layout& layout_;
   bool splits_;
+  visit_split how_;
   token_groups groups_;
   unique_ids unique_;
   std::vector<expert_id> experts_;
@@ -75,9 +82,10 @@ std::vector<std::uint32_t> events_per_visit(const visit_sequence& visits, const 
   return counts;
 }
 
-event_order order_events(const visit_sequence& visits, const pool_layout& layout, bool splits) {
+event_order order_events(const visit_sequence& visits, const pool_layout& layout, bool splits,
+                         visit_split how) {
   event_order out;
-  event_walk walk(visits, layout, splits);
+  event_walk walk(visits, layout, splits, how);
   std::vector<future_uses::event> events;
   events.reserve(visits.accesses());
   bool split = false;

@@ -99,6 +99,9 @@ bool may_split(const visit_sequence& visits, const pool_layout& layout) {
   return false;
 }
 
+/// belady_bypass never splits a visit.
+bool bypasses(std::string_view eviction) { return parse_policy_chain(eviction).back().name.ends_with("belady_bypass"); }
+
 prepared_run prepare(const run_plan& plan, const sweep_request& request, prepared_trace& trace) {
   prepared_run run;
   run.plan = plan;
@@ -107,10 +110,11 @@ prepared_run prepare(const run_plan& plan, const sweep_request& request, prepare
   if (plan.mode != replay_mode::deferred)
     if (auto warning = cliff_warning(run.size.layout)) run.notes.push_back(*std::move(warning));
   policy_knowledge knowledge;
+  if (bypasses(plan.eviction) && plan.mode == replay_mode::deferred)
+    throw usage_error("belady_bypass has no deferred replay, accepted: event-atomic, per-access");
   if (needs_future(plan.eviction)) {
-    const bool groups = request.split == visit_split::by_token && parse_policy(plan.eviction).name != "belady_bypass" &&
-                        may_split(*run.visits, run.size.layout);
-    run.events = groups ? order_events(*run.visits, run.size.layout, true)
+    const bool groups = !bypasses(plan.eviction) && may_split(*run.visits, run.size.layout);
+    run.events = groups ? order_events(*run.visits, run.size.layout, true, request.split)
                         : trace.whole_events(plan.mode, run.size.layout);
     knowledge.future = run.events.future;
   }
@@ -170,6 +174,8 @@ std::vector<double> count_uses(const routing_trace& trace, std::uint64_t tokens)
 
 sweep_result run_sweep(const routing_trace& trace, const sweep_request& request) {
   if (request.sizes.empty()) throw usage_error("no size, accepted: --slots 5%,64 or --budget 1500MiB");
+  for (const auto& eviction : request.evictions)
+    for (const auto& admission : request.admissions) check_policies(eviction, admission);
   const auto plans = combinations(request);
   prepared_trace prepared(trace, request.max_tokens);
   sweep_result out{trace.name, trace.layers, trace.experts, trace.top_k, trace.tokens(), 0, {}};

@@ -2,9 +2,9 @@
 // Every transfer backend joins here with an entry: how it is built, how work is enqueued on its streams, and how
 // a slot's bytes are read back when nothing moves any more.
 
-#include <gtest/gtest.h>
-
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "host_experts.hpp"
 #include "hotset/transfer/host_backend.hpp"
@@ -22,7 +22,8 @@ constexpr expert_key missing{1, 6};  ///< an expert that the source does not hav
 template <host_stream::mode Mode>
 struct host_entry {
   using backend_type = host_backend<memory_expert_source>;
-  static constexpr bool deferred = Mode == host_stream::mode::worker;  ///< enqueued work may still be waiting
+  static constexpr bool deferred =
+      Mode == host_stream::mode::worker;  ///< enqueued work may still be waiting
   host_experts experts{pool_layout::shared(shape, slots).value()};
   backend_type backend{(experts.source.remove(missing), experts.source), experts.bank};
   host_stream stream{Mode};
@@ -31,7 +32,8 @@ struct host_entry {
   void drain() { stream.drain(); }
   [[nodiscard]] bool holds(slot_id slot, expert_key key) const { return experts.holds(slot, key); }
 };
-using entries = testing::Types<host_entry<host_stream::mode::caller>, host_entry<host_stream::mode::worker>>;
+using entries =
+    testing::Types<host_entry<host_stream::mode::caller>, host_entry<host_stream::mode::worker>>;
 
 template <class Entry>
 class transfer_conformance : public testing::Test {
@@ -153,7 +155,8 @@ TYPED_TEST(transfer_conformance, a_cancelled_copy_moves_no_byte) {
 TYPED_TEST(transfer_conformance, many_batches_arrive) {
   for (expert_id n = 0; n < 500; ++n) {
     const expert_key key{n % 2, n % 6};
-    const auto sent = this->submit({this->fill_of(key, n % 4)}, n % 3 == 0 ? urgency::soon : urgency::now);
+    const auto sent =
+        this->submit({this->fill_of(key, n % 4)}, n % 3 == 0 ? urgency::soon : urgency::now);
     ASSERT_EQ(sent.accepted, 1U);
     if (n % 7 == 0) this->entry.backend.promote(sent.id);
     ASSERT_EQ(this->entry.backend.wait(sent.id), transfer_state::arrived);

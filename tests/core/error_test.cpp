@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/core/error.hpp"
 
-#include <gtest/gtest.h>
-
 #include <memory>
 #include <string>
+
+#include <gtest/gtest.h>
 
 namespace hotset {
 namespace {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/core/geometry.hpp"
 
+#include <string>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <string>
 
 namespace hotset {
 namespace {
@@ -53,7 +53,8 @@ TEST(geometry, a_refusal_names_the_value_and_the_accepted_range) {
 TEST(geometry, byte_counts_are_none_one_or_one_per_layer) {
   auto shape = sound;
   shape.expert_bytes = {10, 20};
-  EXPECT_THAT(reason(shape), HasSubstr("expert_bytes has 2 entries, accepted: none, 1 or one per layer (3)"));
+  EXPECT_THAT(reason(shape),
+              HasSubstr("expert_bytes has 2 entries, accepted: none, 1 or one per layer (3)"));
   shape.expert_bytes = {10, 0, 20};
   EXPECT_EQ(reason(shape), "expert_bytes[1] = 0, accepted: 1 or more");
   shape.expert_bytes = {10, 20, 30};
@@ -73,7 +74,8 @@ TEST(geometry, layers_of_equal_bytes_share_a_size_class_unless_told_otherwise) {
   EXPECT_THAT(shape.size_classes(), ElementsAre(1, 0, 1));
   EXPECT_EQ(reason(shape), "accepted");
   shape.layer_size_class = {1, 0};
-  EXPECT_THAT(reason(shape), HasSubstr("layer_size_class has 2 entries, accepted: none or one per layer (3)"));
+  EXPECT_THAT(reason(shape),
+              HasSubstr("layer_size_class has 2 entries, accepted: none or one per layer (3)"));
   shape.layer_size_class = {0, 3, 0};
   EXPECT_EQ(reason(shape), "layer_size_class[1] = 3, accepted: 0..2");
   shape.layer_size_class = {0, -1, 0};
@@ -85,7 +87,8 @@ TEST(geometry, every_key_has_its_own_index) {
     EXPECT_TRUE(sound.contains(sound.key(i)));
     EXPECT_EQ(sound.index(sound.key(i)), i);
   }
-  for (const expert_key outside : {expert_key{-1, 0}, expert_key{3, 0}, expert_key{0, -1}, expert_key{0, 8}, no_key})
+  for (const expert_key outside :
+       {expert_key{-1, 0}, expert_key{3, 0}, expert_key{0, -1}, expert_key{0, 8}, no_key})
     EXPECT_FALSE(sound.contains(outside));
 }
 

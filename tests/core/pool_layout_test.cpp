@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/core/pool_layout.hpp"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <array>
 #include <limits>
 #include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 namespace hotset {
 namespace {
@@ -24,8 +24,10 @@ std::string reason(const result<pool_layout>& made) {
 TEST(pool_layout, fewer_slots_than_top_k_are_refused_with_the_smallest_workable_number) {
   EXPECT_EQ(reason(pool_layout::shared(shape, 1)),
             "pool 0 has 1 slots, fewer than top_k: a token could never be served; accepted: 2..24");
-  EXPECT_THAT(reason(pool_layout::per_layer(shape, std::array<std::int64_t, 3>{4, 1, 4})),
-              HasSubstr("pool 1 has 1 slots, fewer than top_k: a token could never be served; accepted: 2..8"));
+  EXPECT_THAT(
+      reason(pool_layout::per_layer(shape, std::array<std::int64_t, 3>{4, 1, 4})),
+      HasSubstr(
+          "pool 1 has 1 slots, fewer than top_k: a token could never be served; accepted: 2..8"));
   EXPECT_THAT(reason(pool_layout::shared(shape, -5)), HasSubstr("has -5 slots"));
   EXPECT_EQ(reason(pool_layout::shared(shape, 2)), "accepted");
 }
@@ -40,7 +42,8 @@ TEST(pool_layout, a_bad_geometry_is_refused_first) {
 
 TEST(pool_layout, a_pool_holds_at_most_its_layers_experts) {
   EXPECT_EQ(pool_layout::shared(shape, 1000).value().slots(), 24U);
-  EXPECT_EQ(pool_layout::shared(shape, std::numeric_limits<std::int64_t>::max()).value().slots(), 24U);
+  EXPECT_EQ(pool_layout::shared(shape, std::numeric_limits<std::int64_t>::max()).value().slots(),
+            24U);
   const auto layout = pool_layout::per_layer(shape, 99).value();
   EXPECT_EQ(layout.slots(), 24U);
   EXPECT_EQ(layout.at(1).slots, 8);
@@ -70,7 +73,8 @@ TEST(pool_layout, per_layer_quotas_may_differ) {
 TEST(pool_layout, size_classes_get_a_pool_each) {
   auto mixed = shape;
   mixed.expert_bytes = {30, 10, 30};
-  const auto layout = pool_layout::shared_by_size_class(mixed, std::array<std::int64_t, 2>{5, 3}).value();
+  const auto layout =
+      pool_layout::shared_by_size_class(mixed, std::array<std::int64_t, 2>{5, 3}).value();
   EXPECT_EQ(layout.pools(), 2U);
   EXPECT_THAT(layout.at(0).layers, ElementsAre(0, 2));
   EXPECT_THAT(layout.at(1).layers, ElementsAre(1));
@@ -84,8 +88,9 @@ TEST(pool_layout, size_classes_get_a_pool_each) {
 TEST(pool_layout, a_size_class_without_layers_is_refused) {
   auto sparse = shape;
   sparse.layer_size_class = {0, 2, 0};
-  EXPECT_THAT(reason(pool_layout::shared_by_size_class(sparse, std::array<std::int64_t, 3>{5, 3, 3})),
-              HasSubstr("size class 1 has no layer"));
+  EXPECT_THAT(
+      reason(pool_layout::shared_by_size_class(sparse, std::array<std::int64_t, 3>{5, 3, 3})),
+      HasSubstr("size class 1 has no layer"));
 }
 
 TEST(pool_layout, a_pool_can_grow_to_the_slots_of_its_class) {
@@ -94,7 +99,8 @@ TEST(pool_layout, a_pool_can_grow_to_the_slots_of_its_class) {
   const auto layout = pool_layout::per_layer(mixed, std::array<std::int64_t, 3>{4, 2, 3}).value();
   EXPECT_EQ(layout.most_slots(0), 7U) << "its own and those of layer 2";
   EXPECT_EQ(layout.most_slots(1), 2U);
-  EXPECT_EQ(pool_layout::per_layer(shape, 6).value().most_slots(0), 8U) << "never more than it has experts";
+  EXPECT_EQ(pool_layout::per_layer(shape, 6).value().most_slots(0), 8U)
+      << "never more than it has experts";
 }
 
 }  // namespace

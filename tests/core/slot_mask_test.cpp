@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/core/slot_mask.hpp"
 
-#include <gtest/gtest.h>
-
 #include <set>
+
+#include <gtest/gtest.h>
 
 #include "random_source.hpp"
 
@@ -26,7 +26,8 @@ TEST(slot_mask, agrees_with_a_set) {
       const auto next = model.lower_bound(from);
       ASSERT_EQ(mask.next(from), next == model.end() ? no_slot : *next);
     }
-    for (slot_id s = 0; s < static_cast<slot_id>(slots); ++s) ASSERT_EQ(mask.test(s), model.count(s) == 1);
+    for (slot_id s = 0; s < static_cast<slot_id>(slots); ++s)
+      ASSERT_EQ(mask.test(s), model.count(s) == 1);
     EXPECT_EQ(mask.next(static_cast<slot_id>(slots) + 63), no_slot);
     mask.clear();
     EXPECT_EQ(mask.count(), 0U);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/core/status.hpp"
 
-#include <gtest/gtest.h>
-
 #include <set>
 #include <string_view>
+
+#include <gtest/gtest.h>
 
 namespace hotset {
 namespace {

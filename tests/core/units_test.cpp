@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/core/units.hpp"
 
-#include <gtest/gtest.h>
-
 #include <string>
+
+#include <gtest/gtest.h>
 
 namespace hotset {
 namespace {
@@ -32,8 +32,8 @@ TEST(units, fractions_are_cut_to_whole_bytes) {
 }
 
 TEST(units, anything_else_is_refused) {
-  for (const auto* text : {"", " ", "24XB", "24 GB", " 24GB", "24GB ", "24gb", "24G", "GB", "+1GB", ".5GB",
-                           "1e3", "0x10", "1,5GB", "nan", "inf", "24GBs", "24GiBB", "--1"})
+  for (const auto* text : {"", " ", "24XB", "24 GB", " 24GB", "24GB ", "24gb", "24G", "GB", "+1GB",
+                           ".5GB", "1e3", "0x10", "1,5GB", "nan", "inf", "24GBs", "24GiBB", "--1"})
     EXPECT_FALSE(parse_bytes(text)) << "'" << text << "'";
 }
 

@@ -37,6 +37,20 @@ TEST(belady, gives_up_what_is_used_furthest_away) {
   EXPECT_EQ(w.order(3, 0), (slots{0, 1, 2}));
 }
 
+TEST(belady, orders_equal_next_visits_by_recency) {
+  // Visit 3 uses 1, 2 and 3, whatever the order of their last use.
+  const auto known =
+      future({{0, {0, 3}}, {1, {0, 1}}, {2, {0, 2}}, {3, {0, 1}}, {3, {0, 2}}, {3, {0, 3}}});
+  hand_walk<belady> w(pool_layout::shared(shape, 3).value(), {.future = known});
+  w.begin(0, 0);
+  w.fill(0, {0, 3});
+  w.begin(1, 0);
+  w.fill(1, {0, 1});
+  w.begin(2, 0);
+  w.fill(2, {0, 2});
+  EXPECT_EQ(w.order(3, 0), (slots{0, 1, 2}));
+}
+
 TEST(belady, checks_its_future) {
   EXPECT_TRUE(belady::config{}.validate());
   const belady::config known{.future = future({{0, {0, 4}}})};
@@ -52,6 +66,9 @@ TEST(future_uses, lists_each_visit_once) {
   EXPECT_EQ(std::vector<std::uint32_t>(uses.begin(), uses.end()),
             (std::vector<std::uint32_t>{0, 4, 9}));
   EXPECT_EQ(known->uses(2).size(), 1U);
+  const auto keys = known->keys_in_order();
+  EXPECT_EQ(std::vector<std::uint32_t>(keys.begin(), keys.end()),
+            (std::vector<std::uint32_t>{1, 1, 2, 1}));
   EXPECT_TRUE(known->uses(3).empty());
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/paging/cliff_guard.hpp"
 
+#include <array>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <array>
 
 namespace hotset {
 namespace {
@@ -28,8 +28,8 @@ TEST(cliff_guard, pools_of_one_layer_have_no_cliff) {
 
 TEST(cliff_guard, every_size_class_is_looked_at) {
   const geometry shape{.layers = 5, .experts = 8, .top_k = 2, .expert_bytes = {1, 1, 9, 9, 9}};
-  const auto warning =
-      cliff_warning(pool_layout::shared_by_size_class(shape, std::array<std::int64_t, 2>{3, 4}).value());
+  const auto warning = cliff_warning(
+      pool_layout::shared_by_size_class(shape, std::array<std::int64_t, 2>{3, 4}).value());
   ASSERT_TRUE(warning);
   EXPECT_THAT(*warning, HasSubstr("pool 1"));
 }

@@ -87,8 +87,8 @@ TEST(pager_groups, a_policy_counts_a_key_once_in_a_visit) {
   support::told_lru::journal journal;
   pager_walk<pager<told_lru>> w({.layout = shared(3), .eviction = {&journal}});
   w.visit(0, 0, {0, 1, 2, 3, 1, 2});
-  EXPECT_THAT(journal.lines, ElementsAre("step 0 layer 0", "fill 0", "fill 1", "fill 2", "step 0 layer 0", "evict 0",
-                                         "hit 2 again", "fill 3"));
+  EXPECT_THAT(journal.lines, ElementsAre("step 0 layer 0", "fill 0", "fill 1", "fill 2",
+                                         "step 0 layer 0", "evict 0", "hit 2 again", "fill 3"));
 }
 
 TEST(pager_groups, lfu_counts_a_visit_once_however_it_is_divided) {
@@ -97,7 +97,8 @@ TEST(pager_groups, lfu_counts_a_visit_once_however_it_is_divided) {
   w.visit(1, 0, {5, 5});
   w.visit(2, 0, {5, 5});
   w.visit(3, 0, {6, 7});
-  EXPECT_THAT(w.readable(0), ElementsAre(5, 6, 7)) << "had 0 been counted per group, it would outlive 5";
+  EXPECT_THAT(w.readable(0), ElementsAre(5, 6, 7))
+      << "had 0 been counted per group, it would outlive 5";
 }
 
 TEST(pager_groups, a_failed_group_can_be_planned_again) {
@@ -135,7 +136,8 @@ TEST(pager_groups, pinned_slots_leave_less_room) {
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
   EXPECT_THAT(w.readable(1), ElementsAre(6, 7));
   w.decisions.pin(w.decisions.locate({0, 2}));
-  EXPECT_EQ(w.try_plan(2, 0, {0, 1, 3, 4}), status::no_victim) << "one slot cannot serve a token of two";
+  EXPECT_EQ(w.try_plan(2, 0, {0, 1, 3, 4}), status::no_victim)
+      << "one slot cannot serve a token of two";
 }
 
 TEST(pager_groups, an_incomplete_token_cannot_be_split) {

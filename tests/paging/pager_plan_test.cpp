@@ -135,7 +135,8 @@ TEST(pager_plan, no_victim_changes_nothing) {
   pager_walk<pager<told_lru>> w({.layout = shared(3), .eviction = {&journal}});
   w.visit(0, 0, {0, 1});
   w.visit(0, 1, {0, 1});
-  for (const expert_key k : {expert_key{0, 1}, expert_key{1, 0}}) w.decisions.pin(w.decisions.locate(k));
+  for (const expert_key k : {expert_key{0, 1}, expert_key{1, 0}})
+    w.decisions.pin(w.decisions.locate(k));
   const auto told = journal.lines;
   const auto stats = w.stats();
   const auto hash = w.decisions.decision_hash();
@@ -176,8 +177,10 @@ TYPED_TEST(pager_abort, leaves_no_trace) {
           ASSERT_EQ(other.decisions.abort(other.plan, none), status::ok);
         }
         if (random.one_in(3)) {
-          const std::vector<prefetch_request> requests{{{0, random.id_below(8)}, step}, {{1, random.id_below(8)}, step}};
-          ASSERT_EQ(other.decisions.plan_prefetch({layer, 0, step, 0, {}}, requests, other.plan), status::ok);
+          const std::vector<prefetch_request> requests{{{0, random.id_below(8)}, step},
+                                                       {{1, random.id_below(8)}, step}};
+          ASSERT_EQ(other.decisions.plan_prefetch({layer, 0, step, 0, {}}, requests, other.plan),
+                    status::ok);
           ASSERT_EQ(other.decisions.abort(other.plan), status::ok);
         }
         support::expect_consistent(other.decisions);
@@ -225,7 +228,8 @@ TEST(pager_plan, an_aborted_fill_that_was_submitted_frees_the_slot_and_both_keys
   const auto slot = w.plan.fills()[0].slot;
   ASSERT_EQ(w.decisions.abort(w.plan, std::vector<std::uint8_t>{1, 0}), status::ok);
   support::expect_consistent(w.decisions);
-  EXPECT_THAT(w.readable(0), ElementsAre(1)) << "the fill that was not submitted gave its victim back";
+  EXPECT_THAT(w.readable(0), ElementsAre(1))
+      << "the fill that was not submitted gave its victim back";
   EXPECT_EQ(w.decisions.locate({0, 4}), no_slot);
   EXPECT_EQ(w.decisions.locate({0, 5}), no_slot);
   EXPECT_EQ(w.decisions.slot(slot).state, slot_state::free);

@@ -78,9 +78,9 @@ TEST(pager_prefetch, named_spares_what_was_asked_for_and_what_is_read) {
     pager_walk w({.layout = shared(5), .guard = guard});
     w.visit(0, 0, {0, 1});
     w.visit(0, 1, {0, 1});
-    w.visit(1, 0, {2, 2});                     // order: (0,0) (0,1) (1,0) (1,1) (0,2)
+    w.visit(1, 0, {2, 2});                        // order: (0,0) (0,1) (1,0) (1,1) (0,2)
     w.decisions.pin(w.decisions.locate({0, 1}));  // an open visit reads it
-    w.prefetch(1, 0, {{{0, 0}, 2}});           // asked for, resident
+    w.prefetch(1, 0, {{{0, 0}, 2}});              // asked for, resident
     w.prefetch(1, 0, {{{1, 7}, 1}});
     if (guard == prefetch_guard::none)
       EXPECT_THAT(w.placed(0), ElementsAre(1, 2)) << "whatever the policy picks";
@@ -96,7 +96,7 @@ TEST(pager_prefetch, a_request_is_over_with_the_visit_that_it_was_meant_for) {
   w.visit(0, 0, {0, 1});
   w.visit(0, 1, {0, 1});
   w.prefetch(0, 1, {{{0, 0}, 1}});
-  w.visit(1, 0, {1, 2});           // the visit came, and did not use 0
+  w.visit(1, 0, {1, 2});            // the visit came, and did not use 0
   w.prefetch(1, 0, {{{1, 7}, 1}});  // now 0 may go
   EXPECT_THAT(w.placed(0), ElementsAre(1, 2));
 }
@@ -105,7 +105,8 @@ TEST(pager_prefetch, one_plan_takes_no_slot_twice_and_spares_its_own_better_requ
   pager_walk w({.layout = shared(6)});
   w.visit(0, 0, {0, 1, 2, 3});
   w.visit(0, 1, {0, 1});
-  const auto fills = w.prefetch(0, 0, {{{0, 0}, 1}, {{0, 6}, 1}, {{0, 6}, 1}, {{1, 1}, 1}, {{1, 7}, 1}});
+  const auto fills =
+      w.prefetch(0, 0, {{{0, 0}, 1}, {{0, 6}, 1}, {{0, 6}, 1}, {{1, 1}, 1}, {{1, 7}, 1}});
   ASSERT_EQ(fills.size(), 2U);
   EXPECT_NE(fills[0].slot, fills[1].slot);
   EXPECT_THAT(w.placed(0), ElementsAre(0, 3, 6));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pins, quotas, trim, invalidation, size classes: how the room changes.
 
+#include <array>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <array>
 
 #include "pager_walk.hpp"
 
@@ -15,7 +15,8 @@ using support::pager_walk;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-const geometry shape{.layers = 2, .experts = 8, .top_k = 2, .max_tokens_per_visit = 4, .expert_bytes = {10}};
+const geometry shape{
+    .layers = 2, .experts = 8, .top_k = 2, .max_tokens_per_visit = 4, .expert_bytes = {10}};
 
 pool_layout shared(std::int64_t slots) { return pool_layout::shared(shape, slots).value(); }
 pool_layout per_layer(std::int64_t a, std::int64_t b) {
@@ -84,10 +85,12 @@ TEST(pager_quota, what_one_layer_gives_up_another_may_take) {
 TEST(pager_quota, a_quota_that_cannot_be_is_refused) {
   pager_walk w({.layout = per_layer(4, 3)});
   EXPECT_EQ(w.decisions.set_quota(0, 1), status::invalid_argument) << "below top_k";
-  EXPECT_EQ(w.decisions.set_quota(0, 9), status::invalid_argument) << "more than the layer has experts";
+  EXPECT_EQ(w.decisions.set_quota(0, 9), status::invalid_argument)
+      << "more than the layer has experts";
   EXPECT_EQ(w.decisions.set_quota(2, 3), status::invalid_argument);
   EXPECT_EQ(w.decisions.set_quota(-1, 3), status::invalid_argument);
-  EXPECT_EQ(w.decisions.set_quota(0, 8), status::exceeds_memory) << "the experts exist, the slots do not";
+  EXPECT_EQ(w.decisions.set_quota(0, 8), status::exceeds_memory)
+      << "the experts exist, the slots do not";
   EXPECT_EQ(pager<lru>({.layout = shared(4)}).set_quota(0, 5), status::exceeds_memory);
 }
 
@@ -198,7 +201,9 @@ TEST(pager_invalidate, a_key_in_use_is_busy_and_a_layer_is_forgotten_whole_or_no
 TEST(pager_size_classes, layers_of_different_bytes_do_not_share_slots) {
   auto mixed = shape;
   mixed.expert_bytes = {10, 30};
-  pager_walk w({.layout = pool_layout::shared_by_size_class(mixed, std::array<std::int64_t, 2>{3, 2}).value()});
+  pager_walk w(
+      {.layout =
+           pool_layout::shared_by_size_class(mixed, std::array<std::int64_t, 2>{3, 2}).value()});
   for (step_id step = 0; step < 12; ++step) {
     const auto e = static_cast<expert_id>(step % 7);
     w.visit(step, 0, {e, e + 1});
@@ -209,7 +214,8 @@ TEST(pager_size_classes, layers_of_different_bytes_do_not_share_slots) {
   EXPECT_EQ(w.decisions.resident_bytes(0), 30U);
   EXPECT_EQ(w.decisions.resident_bytes(1), 60U);
   EXPECT_EQ(w.decisions.set_quota(0, 2), status::ok);
-  EXPECT_EQ(w.decisions.set_quota(1, 3), status::exceeds_memory) << "the spare slot is of another size";
+  EXPECT_EQ(w.decisions.set_quota(1, 3), status::exceeds_memory)
+      << "the spare slot is of another size";
 }
 
 // Hazard 30: with the least recent slots protected, LRU looks at them and at what it takes, and at no other.
@@ -227,7 +233,8 @@ TEST(pager_victims, lru_examines_no_more_than_the_protected_and_the_needed_slots
   constexpr std::size_t protected_slots = 8;
   constexpr std::size_t needed = 4;
   slot_mask eligible(protected_slots + needed);
-  for (slot_id s = protected_slots; s < static_cast<slot_id>(protected_slots + needed); ++s) eligible.set(s);
+  for (slot_id s = protected_slots; s < static_cast<slot_id>(protected_slots + needed); ++s)
+    eligible.set(s);
   std::array<slot_id, needed> out{};
   EXPECT_EQ(policy.select_victims({}, eligible, out), needed);
   EXPECT_THAT(out, ElementsAre(8, 9, 10, 11));

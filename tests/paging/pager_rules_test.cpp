@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The five rules of the event-atomic visit, each walked by hand.
 
+#include <limits>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <limits>
 
 #include "hotset/eviction/lfu.hpp"
 #include "pager_walk.hpp"
@@ -18,7 +18,8 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 pool_layout shared(std::int64_t slots, std::int32_t layers = 1, std::int32_t tokens = 4) {
-  return pool_layout::shared({.layers = layers, .experts = 8, .top_k = 2, .max_tokens_per_visit = tokens}, slots)
+  return pool_layout::shared(
+             {.layers = layers, .experts = 8, .top_k = 2, .max_tokens_per_visit = tokens}, slots)
       .value();
 }
 
@@ -147,7 +148,8 @@ TEST(pager_rules, rows_are_minus_one_for_everything_absent) {
   pager_walk w({.layout = shared(2, 3)});
   for (layer_id l = 0; l < 3; ++l) EXPECT_THAT(w.readable(l), IsEmpty());
   w.visit(0, 1, {6, 7});
-  EXPECT_THAT(w.decisions.row(1), ElementsAre(-1, -1, -1, -1, -1, -1, testing::Ge(0), testing::Ge(0)));
+  EXPECT_THAT(w.decisions.row(1),
+              ElementsAre(-1, -1, -1, -1, -1, -1, testing::Ge(0), testing::Ge(0)));
   w.visit(0, 2, {0, 1});
   EXPECT_THAT(w.readable(1), IsEmpty());
 }

@@ -14,7 +14,8 @@ using support::picky;
 using support::told_lru;
 using testing::ElementsAre;
 
-const geometry shape{.layers = 2, .experts = 8, .top_k = 2, .max_tokens_per_visit = 4, .expert_bytes = {10, 30}};
+const geometry shape{
+    .layers = 2, .experts = 8, .top_k = 2, .max_tokens_per_visit = 4, .expert_bytes = {10, 30}};
 
 pool_layout shared(std::int64_t slots) { return pool_layout::shared(shape, slots).value(); }
 
@@ -71,7 +72,8 @@ TEST(pager_stats, a_collision_is_a_miss_of_what_the_same_step_evicted) {
 
 TEST(pager_stats, what_admission_refuses_is_a_miss_and_a_bypass) {
   support::told_lru::journal journal;
-  pager_walk<pager<told_lru, picky>> w({.layout = shared(2), .eviction = {&journal}, .admission = {{5}}});
+  pager_walk<pager<told_lru, picky>> w(
+      {.layout = shared(2), .eviction = {&journal}, .admission = {{5}}});
   w.visit(0, 0, {5, 1});
   EXPECT_EQ(w.plan.host_count(), 1U);
   EXPECT_THAT(w.plan.services(), ElementsAre(service::host, service::fill));

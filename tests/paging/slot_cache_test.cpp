@@ -56,7 +56,9 @@ class slot_cache_steps : public testing::Test {
     }
     support::expect_consistent(cache.decisions());
   }
-  status prefetch(std::vector<prefetch_request> requests) { return cache.prefetch({}, requests, stream); }
+  status prefetch(std::vector<prefetch_request> requests) {
+    return cache.prefetch({}, requests, stream);
+  }
   slot_id locate(layer_id layer, expert_id e) { return cache.decisions().locate({layer, e}); }
 
   scripted_backend backend;
@@ -250,7 +252,8 @@ TEST_F(slot_cache_wide, a_late_hit_whose_copy_fails_is_fetched_again) {
   whole(0, 0, {6, 1});
   EXPECT_EQ(backend.content[static_cast<std::size_t>(locate(0, 6))], (expert_key{0, 6}));
   EXPECT_EQ(cache.stats().failed_fills, 1U);
-  EXPECT_EQ(resolve(1, 0, {6, 1}), status::ok) << "nobody read the failed copy: there is nothing to tell";
+  EXPECT_EQ(resolve(1, 0, {6, 1}), status::ok)
+      << "nobody read the failed copy: there is nothing to tell";
   EXPECT_NE(locate(0, 6), no_slot);
 }
 
@@ -309,7 +312,8 @@ TEST_F(slot_cache_steps, a_failure_of_copies_that_were_given_up_is_not_told_twic
 TEST_F(slot_cache_wide, warm_fills_and_waits) {
   const std::vector<expert_key> keys{{0, 1}, {0, 2}, {1, 3}, {1, 4}, {1, 5}, {1, 6}};
   EXPECT_EQ(cache.warm(keys, stream), status::ok);
-  EXPECT_EQ(cache.decisions().residents(), (std::vector<expert_key>{{0, 1}, {0, 2}, {1, 3}, {1, 4}, {1, 5}}));
+  EXPECT_EQ(cache.decisions().residents(),
+            (std::vector<expert_key>{{0, 1}, {0, 2}, {1, 3}, {1, 4}, {1, 5}}));
   EXPECT_EQ(backend.content[static_cast<std::size_t>(locate(1, 5))], (expert_key{1, 5}));
 }
 

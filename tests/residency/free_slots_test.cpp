@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/residency/free_slots.hpp"
 
-#include <gtest/gtest.h>
-
 #include <array>
+
+#include <gtest/gtest.h>
 
 namespace hotset {
 namespace {

@@ -8,8 +8,12 @@ namespace {
 
 TEST(step_plan, has_room_for_the_distinct_experts_of_the_largest_visit) {
   EXPECT_EQ(step_plan(geometry{.layers = 2, .experts = 64, .top_k = 6}).capacity(), 6U);
-  EXPECT_EQ(step_plan(geometry{.layers = 2, .experts = 64, .top_k = 6, .max_tokens_per_visit = 8}).capacity(), 48U);
-  EXPECT_EQ(step_plan(geometry{.layers = 2, .experts = 64, .top_k = 6, .max_tokens_per_visit = 99}).capacity(), 64U);
+  EXPECT_EQ(step_plan(geometry{.layers = 2, .experts = 64, .top_k = 6, .max_tokens_per_visit = 8})
+                .capacity(),
+            48U);
+  EXPECT_EQ(step_plan(geometry{.layers = 2, .experts = 64, .top_k = 6, .max_tokens_per_visit = 99})
+                .capacity(),
+            64U);
 }
 
 TEST(step_plan, is_empty_until_a_pager_writes_it) {

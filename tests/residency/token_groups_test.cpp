@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/residency/token_groups.hpp"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <bit>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +8,9 @@
 #include <map>
 #include <sstream>
 #include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "naive_groups.hpp"
 #include "random_source.hpp"
@@ -55,7 +55,8 @@ TEST(token_groups, opens_with_the_first_token_and_adds_what_brings_fewest) {
   const std::vector<expert_id> ids{0, 1, 2, 3, 4, 5, 1, 2};
   ASSERT_TRUE(groups.build(ids, 3, every_expert));
   EXPECT_THAT(groups_of(groups), ElementsAre(ElementsAre(0, 3), ElementsAre(1), ElementsAre(2)));
-  ASSERT_TRUE(groups.build(ids, 4, every_expert)) << "tie at 4 slots: token 3 brings 1, token 1 then 1";
+  ASSERT_TRUE(groups.build(ids, 4, every_expert))
+      << "tie at 4 slots: token 3 brings 1, token 1 then 1";
   EXPECT_THAT(groups_of(groups), ElementsAre(ElementsAre(0, 1, 3), ElementsAre(2)));
 }
 
@@ -90,7 +91,9 @@ TEST(token_groups, random_visits_keep_every_promise) {
     const auto k = static_cast<std::size_t>(1 + random.below(4));
     const auto experts = static_cast<std::int32_t>(k + random.below(12));
     const auto room = k + random.below(6);
-    const geometry shape{.layers = 1, .experts = experts, .top_k = static_cast<std::int32_t>(k),
+    const geometry shape{.layers = 1,
+                         .experts = experts,
+                         .top_k = static_cast<std::int32_t>(k),
                          .max_tokens_per_visit = 9};
     const bool some_are_free = random.one_in(3);
     const auto needs_slot = [&](expert_id e) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/residency/unique_ids.hpp"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <limits>
 #include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "random_source.hpp"
 
@@ -20,7 +20,8 @@ std::vector<expert_id> collect(unique_ids& unique, const std::vector<expert_id>&
   out.resize(unique.collect(ids, out.data()));
   return out;
 }
-std::vector<std::uint32_t> last_order(unique_ids& unique, const std::vector<expert_id>& ids, std::size_t count) {
+std::vector<std::uint32_t> last_order(unique_ids& unique, const std::vector<expert_id>& ids,
+                                      std::size_t count) {
   std::vector<std::uint32_t> out(count);
   unique.last_appearance_order(ids, out.data());
   return out;
@@ -67,7 +68,8 @@ TEST(unique_ids, visits_do_not_see_each_other) {
     for (auto& id : ids) id = random.id_below(11) - 1;
     std::vector<expert_id> expected;
     for (const auto id : ids)
-      if (id >= 0 && id < 8 && std::ranges::find(expected, id) == expected.end()) expected.push_back(id);
+      if (id >= 0 && id < 8 && std::ranges::find(expected, id) == expected.end())
+        expected.push_back(id);
     ASSERT_EQ(collect(unique, ids), expected);
   }
 }

@@ -33,11 +33,13 @@ TEST(policy_spec, a_name_alone_has_no_parameters) {
 TEST(policy_spec, parameters_keep_their_order) {
   const auto spec = parse_policy("lfu:history=resident:ageing_period=64");
   EXPECT_EQ(spec.name, "lfu");
-  EXPECT_THAT(spec.parameters, ElementsAre(Pair("history", "resident"), Pair("ageing_period", "64")));
+  EXPECT_THAT(spec.parameters,
+              ElementsAre(Pair("history", "resident"), Pair("ageing_period", "64")));
 }
 
 TEST(policy_spec, a_value_may_hold_an_equals_sign) {
-  EXPECT_THAT(parse_policy("popularity:profile=a=b").parameters, ElementsAre(Pair("profile", "a=b")));
+  EXPECT_THAT(parse_policy("popularity:profile=a=b").parameters,
+              ElementsAre(Pair("profile", "a=b")));
 }
 
 TEST(policy_spec, text_gives_back_what_was_parsed) {
@@ -54,7 +56,8 @@ TEST(policy_spec, a_chain_goes_from_the_outermost_decorator_to_the_policy) {
 }
 
 TEST(policy_spec, malformed_texts_are_shown_with_the_grammar) {
-  for (const std::string text : {"", ":a=1", "lru:", "lru:history", "lru:=1", "lru:a=", "lru:a=1:"}) {
+  for (const std::string text :
+       {"", ":a=1", "lru:", "lru:history", "lru:=1", "lru:a=", "lru:a=1:"}) {
     SCOPED_TRACE(text);
     const auto message = refusal<usage_error>([&] { (void)parse_policy(text); });
     EXPECT_THAT(message, HasSubstr("'" + text + "'"));
@@ -103,7 +106,9 @@ TEST(parameter_reader, names_the_parameter_the_value_and_what_is_accepted) {
     EXPECT_THAT(message, HasSubstr("p: r=" + value + ", accepted: a number"));
   }
   const auto spec = parse_policy("p:c=d");
-  const auto message = refusal<usage_error>([&] { (void)parameter_reader(spec).choice("c", {"a", "b"}, 0); });
+  const auto message = refusal<usage_error>([&] {
+    (void)parameter_reader(spec).choice("c", {"a", "b"}, 0);
+  });
   EXPECT_THAT(message, HasSubstr("p: c=d, accepted: a, b"));
 }
 
@@ -118,7 +123,8 @@ TEST(parameter_reader, refuses_what_nobody_asked_for) {
 
 TEST(parameter_reader, says_none_where_no_parameter_is_known) {
   const auto spec = parse_policy("lru:k=2");
-  EXPECT_THAT(refusal<usage_error>([&] { parameter_reader(spec).finish(); }), HasSubstr("accepted: none"));
+  EXPECT_THAT(refusal<usage_error>([&] { parameter_reader(spec).finish(); }),
+              HasSubstr("accepted: none"));
 }
 
 TEST(parameter_reader, refuses_a_parameter_that_is_given_twice) {

@@ -2,8 +2,6 @@
 #pragma once
 /// Experts in host memory whose every byte tells which expert and tensor it belongs to.
 
-#include <gtest/gtest.h>
-
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -11,14 +9,17 @@
 #include <span>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include "hotset/transfer/host_slot_bank.hpp"
 #include "hotset/transfer/memory_expert_source.hpp"
 
 namespace hotset::support {
 
 inline std::byte pattern(expert_key key, std::size_t tensor, std::size_t at) {
-  const auto mixed = (static_cast<std::size_t>(key.layer) * 131 + static_cast<std::size_t>(key.expert)) * 7 +
-                     tensor * 53 + at * 3 + 1;
+  const auto mixed =
+      (static_cast<std::size_t>(key.layer) * 131 + static_cast<std::size_t>(key.expert)) * 7 +
+      tensor * 53 + at * 3 + 1;
   return static_cast<std::byte>(mixed % 251);
 }
 inline bool holds(std::span<const std::byte> bytes, expert_key key, std::size_t tensor) {
@@ -30,8 +31,11 @@ inline bool holds(std::span<const std::byte> bytes, expert_key key, std::size_t 
 /// All experts of a model of one size class, and a bank for its slots.
 class host_experts {
  public:
-  explicit host_experts(const pool_layout& layout, std::vector<std::uint64_t> tensor_bytes_of = {96, 33, 257})
-      : layouts_{{}}, source(make_source(layout.shape(), tensor_bytes_of)), bank(make_bank(layout)) {
+  explicit host_experts(const pool_layout& layout,
+                        std::vector<std::uint64_t> tensor_bytes_of = {96, 33, 257})
+      : layouts_{{}},
+        source(make_source(layout.shape(), tensor_bytes_of)),
+        bank(make_bank(layout)) {
     const auto& shape = layout.shape();
     for (std::size_t k = 0; k < shape.keys(); ++k) {
       const auto key = shape.key(k);
@@ -59,7 +63,9 @@ class host_experts {
     for (const auto size : sizes) layouts_[0].tensors.push_back({"tensor", size});
     return memory_expert_source::create(shape, layouts_).value();
   }
-  host_slot_bank make_bank(const pool_layout& layout) { return host_slot_bank::create(layout, layouts_).value(); }
+  host_slot_bank make_bank(const pool_layout& layout) {
+    return host_slot_bank::create(layout, layouts_).value();
+  }
 
   std::vector<expert_layout> layouts_;
   std::vector<std::vector<std::vector<std::byte>>> bytes_;

@@ -2,8 +2,6 @@
 #pragma once
 /// Few lines for hand-walked cases: a pager, its plan, and what must always be true of it.
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <set>
@@ -11,6 +9,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "hotset/eviction/lru.hpp"
 #include "hotset/paging/pager.hpp"
@@ -64,7 +64,8 @@ void expect_consistent(Pager& p) {
 template <class Pager = pager<lru>>
 class pager_walk {
  public:
-  explicit pager_walk(typename Pager::config setup) : decisions(std::move(setup)), plan(decisions.make_plan()) {}
+  explicit pager_walk(typename Pager::config setup)
+      : decisions(std::move(setup)), plan(decisions.make_plan()) {}
 
   [[nodiscard]] routing_view view(step_id step, layer_id layer, std::span<const expert_id> ids,
                                   std::span<const float> weights = {}) const {
@@ -82,7 +83,8 @@ class pager_walk {
     return decisions.plan(view(step, layer, ids_), plan);
   }
   /// A whole visit with all of its groups. Returns the number of fills.
-  std::size_t visit(step_id step, layer_id layer, std::vector<expert_id> ids, std::vector<float> weights = {}) {
+  std::size_t visit(step_id step, layer_id layer, std::vector<expert_id> ids,
+                    std::vector<float> weights = {}) {
     ids_ = std::move(ids);
     weights_ = std::move(weights);
     std::size_t fills = 0;
@@ -100,7 +102,8 @@ class pager_walk {
     return fills;
   }
   /// Plans and commits speculative fills. Returns them.
-  std::vector<fill> prefetch(step_id step, layer_id layer, const std::vector<prefetch_request>& requests) {
+  std::vector<fill> prefetch(step_id step, layer_id layer,
+                             const std::vector<prefetch_request>& requests) {
     visit_context context;
     context.step = step;
     context.layer = layer;
@@ -204,8 +207,10 @@ class picky {
   static constexpr std::string_view name = "picky";
   static constexpr bool admits_all = false;
   picky(const pool_layout&, const config& options) : refused_(options.refused) {}
-  void admit(const visit_context&, std::span<const access> misses, std::span<std::uint8_t> admitted) const noexcept {
-    for (std::size_t n = 0; n < misses.size(); ++n) admitted[n] = refused_.count(misses[n].key.expert) == 0 ? 1 : 0;
+  void admit(const visit_context&, std::span<const access> misses,
+             std::span<std::uint8_t> admitted) const noexcept {
+    for (std::size_t n = 0; n < misses.size(); ++n)
+      admitted[n] = refused_.count(misses[n].key.expert) == 0 ? 1 : 0;
   }
   void on_use(const access&, bool, bool) noexcept {}
   void on_evict(expert_key, step_id) noexcept {}

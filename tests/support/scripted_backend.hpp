@@ -2,8 +2,6 @@
 #pragma once
 /// A backend without threads that does what a test tells it: refuses, fails, delays and reorders copies.
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <deque>
@@ -13,6 +11,8 @@
 #include <set>
 #include <span>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "hotset/concepts/transfer_backend.hpp"
 
@@ -48,7 +48,7 @@ class scripted_backend {
   std::function<void()> before_fence{};  ///< happens while a visit is being resolved
 
   // --- what happened
-  std::vector<expert_key> content;       ///< by slot
+  std::vector<expert_key> content;  ///< by slot
   std::map<ticket, batch> batches{};
   std::size_t submits = 0;
   std::vector<ticket> fenced{};
@@ -110,8 +110,9 @@ class scripted_backend {
     b.state = b.fails ? transfer_state::failed : transfer_state::arrived;
   }
   [[nodiscard]] bool may_start(ticket t) const {
-    return std::ranges::all_of(batches.at(t).fills,
-                               [&](const fill& f) { return poll(f.after) != transfer_state::pending; });
+    return std::ranges::all_of(batches.at(t).fills, [&](const fill& f) {
+      return poll(f.after) != transfer_state::pending;
+    });
   }
   void launch(stream_type& stream, std::function<void()> kernel) {
     stream.commands.push_back({.kernel = std::move(kernel)});

@@ -42,7 +42,8 @@ inline void add_step(routing_trace& trace, const std::vector<std::vector<expert_
 }
 
 /// One layer; each list of ids is a step of one token.
-inline routing_trace one_layer(std::int32_t experts, const std::vector<std::vector<expert_id>>& steps) {
+inline routing_trace one_layer(std::int32_t experts,
+                               const std::vector<std::vector<expert_id>>& steps) {
   auto trace = empty_trace(1, experts, static_cast<std::int32_t>(steps.front().size()));
   for (const auto& ids : steps) add_step(trace, {ids});
   return trace;
@@ -54,8 +55,8 @@ struct random_shape {
   std::int32_t experts = 8;
   std::int32_t top_k = 2;
   std::size_t steps = 40;
-  std::uint64_t most_tokens = 1;   ///< of a step; steps of several are prefill at times
-  std::uint64_t absent_one_in = 0; ///< chance of an absent id; 0: never
+  std::uint64_t most_tokens = 1;    ///< of a step; steps of several are prefill at times
+  std::uint64_t absent_one_in = 0;  ///< chance of an absent id; 0: never
   bool skewed = true;
 };
 
@@ -74,11 +75,12 @@ inline routing_trace random_trace(std::uint64_t seed, const random_shape& shape)
           auto id = random.id_below(shape.experts);
           if (shape.skewed) id = std::min(id, random.id_below(shape.experts));
           if (shape.absent_one_in != 0 && random.one_in(shape.absent_one_in)) id = no_expert;
-          if (id == no_expert || std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+          if (id == no_expert || std::find(ids.begin(), ids.end(), id) == ids.end())
+            ids.push_back(id);
         }
         row.insert(row.end(), ids.begin(), ids.end());
       }
-    const auto kind = tokens == 1          ? request_class::decode
+    const auto kind = tokens == 1        ? request_class::decode
                       : random.one_in(4) ? request_class::verify
                                          : request_class::prefill;
     add_step(trace, rows, kind);

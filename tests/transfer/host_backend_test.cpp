@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/transfer/host_backend.hpp"
 
-#include <gtest/gtest.h>
-
 #include <array>
+
+#include <gtest/gtest.h>
 
 #include "host_experts.hpp"
 
@@ -32,18 +32,23 @@ class host_backend_copies : public testing::Test {
     stream.run(gate::pass, &held);
     return backend.record(stream);
   }
-  submission submit(std::vector<fill> fills, urgency when = urgency::now) { return backend.submit(fills, stream, when); }
+  submission submit(std::vector<fill> fills, urgency when = urgency::now) {
+    return backend.submit(fills, stream, when);
+  }
 };
 
 // Hazard 2.
 TEST_F(host_backend_copies, a_copy_starts_no_earlier_than_its_after) {
   const auto sent = submit({fill_of({0, 3}, 1, reader())});
+  const auto later = submit({fill_of({0, 4}, 2)});
+  EXPECT_EQ(backend.wait(later.id),
+            transfer_state::arrived);  // in order of submission, sent would be done too
   EXPECT_EQ(backend.poll(sent.id), transfer_state::pending);
-  EXPECT_EQ(backend.bytes_moved(), 0U);
+  EXPECT_EQ(backend.bytes_moved(), 96U + 33 + 257);
   held.open();
   EXPECT_EQ(backend.wait(sent.id), transfer_state::arrived);
   EXPECT_TRUE(experts.holds(1, {0, 3}));
-  EXPECT_EQ(backend.bytes_moved(), 96U + 33 + 257);
+  EXPECT_EQ(backend.bytes_moved(), 2 * (96U + 33 + 257));
 }
 
 TEST_F(host_backend_copies, a_copy_waits_for_its_own_reader_and_for_nothing_else) {
@@ -97,7 +102,9 @@ struct short_source {
   std::array<std::byte, 32> b{};
   std::array<std::byte, 257> c{};
   std::array<tensor_bytes, 3> all{a, b, c};
-  [[nodiscard]] std::span<const tensor_bytes> tensors(expert_key, precision_id) const noexcept { return all; }
+  [[nodiscard]] std::span<const tensor_bytes> tensors(expert_key, precision_id) const noexcept {
+    return all;
+  }
 };
 
 // Hazard 17.
@@ -116,7 +123,8 @@ TEST_F(host_backend_copies, a_mis_sized_tensor_fails_and_writes_nothing) {
 TEST_F(host_backend_copies, a_promoted_copy_goes_before_other_speculation) {
   const auto after = reader();
   const auto first = submit({fill_of({0, 1}, 0, after)}, urgency::soon);
-  const auto second = submit({fill_of({0, 2}, 0, after)}, urgency::soon);  // same slot: who is last stays
+  const auto second =
+      submit({fill_of({0, 2}, 0, after)}, urgency::soon);  // same slot: who is last stays
   backend.promote(second.id);
   held.open();
   EXPECT_EQ(backend.wait(first.id), transfer_state::arrived);

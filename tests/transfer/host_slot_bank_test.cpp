@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/transfer/host_slot_bank.hpp"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <array>
 #include <cstring>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 namespace hotset {
 namespace {
@@ -31,7 +31,8 @@ TEST(host_slot_bank, every_slot_has_a_place_of_its_own_for_every_tensor) {
   EXPECT_EQ(bank.bytes(4, 0).size(), 8U);
   for (slot_id s = 0; s < 5; ++s)
     for (std::size_t t = 0; t < bank.tensors(s); ++t)
-      for (const auto b : bank.bytes(s, t)) ASSERT_EQ(static_cast<int>(b), 16 * s + static_cast<int>(t));
+      for (const auto b : bank.bytes(s, t))
+        ASSERT_EQ(static_cast<int>(b), 16 * s + static_cast<int>(t));
 }
 
 TEST(host_slot_bank, a_pool_of_two_size_classes_is_refused) {
@@ -39,8 +40,10 @@ TEST(host_slot_bank, a_pool_of_two_size_classes_is_refused) {
   ASSERT_FALSE(mixed.has_value());
   EXPECT_THAT(mixed.reason().message, HasSubstr("pool 0 serves layers of different size classes"));
   const auto layout = pool_layout::per_layer(shape, 2).value();
-  EXPECT_THAT(host_slot_bank::create(layout, {layouts[0]}).reason().message, HasSubstr("no layout for size class 1"));
-  EXPECT_THAT(host_slot_bank::create(layout, {layouts[0], {}}).reason().message, HasSubstr("0 tensors"));
+  EXPECT_THAT(host_slot_bank::create(layout, {layouts[0]}).reason().message,
+              HasSubstr("no layout for size class 1"));
+  EXPECT_THAT(host_slot_bank::create(layout, {layouts[0], {}}).reason().message,
+              HasSubstr("0 tensors"));
 }
 
 // Hazard 13 and 14 need it: addresses are stable for the bank's life.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/transfer/host_stream.hpp"
 
+#include <vector>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <vector>
 
 #include "host_experts.hpp"
 

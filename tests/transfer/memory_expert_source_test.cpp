@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/transfer/memory_expert_source.hpp"
 
+#include <array>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <array>
 
 namespace hotset {
 namespace {
@@ -22,7 +22,8 @@ TEST(memory_expert_source, a_tensor_of_another_size_is_refused_with_its_name) {
   const auto refused = source.add({1, 2}, std::array<tensor_bytes, 2>{up, down});
   ASSERT_TRUE(refused);
   EXPECT_EQ(refused->message, "layer 1, expert 2, tensor 'down' has 9 bytes, accepted: 10");
-  EXPECT_THAT(source.add({1, 2}, std::array<tensor_bytes, 1>{up})->message, HasSubstr("has 1 tensors, accepted: 2"));
+  EXPECT_THAT(source.add({1, 2}, std::array<tensor_bytes, 1>{up})->message,
+              HasSubstr("has 1 tensors, accepted: 2"));
   EXPECT_THAT(source.add({2, 0}, {})->message, HasSubstr("layer 2, expert 0 is outside the model"));
   EXPECT_TRUE(source.tensors({1, 2}, 0).empty());
 }
@@ -48,7 +49,8 @@ TEST(memory_expert_source, every_size_class_needs_a_layout) {
   mixed.expert_bytes = {30, 8};
   EXPECT_THAT(memory_expert_source::create(mixed, {layout}).reason().message,
               HasSubstr("layer 1 is of size class 1"));
-  EXPECT_THAT(memory_expert_source::create(shape, {expert_layout{}}).reason().message, HasSubstr("0 tensors"));
+  EXPECT_THAT(memory_expert_source::create(shape, {expert_layout{}}).reason().message,
+              HasSubstr("0 tensors"));
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/transfer/ticket_board.hpp"
 
-#include <gtest/gtest.h>
-
 #include <thread>
+
+#include <gtest/gtest.h>
 
 namespace hotset {
 namespace {

@@ -8,9 +8,11 @@
 /// Source: Zhu et al., as described in SpecMD.
 /// Deviations: the paper does not say what becomes of a score at eviction; here it is kept.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(1) per hit, O(log S) where the score falls; O(1) per fill, O(log S) where the slot's rank
-///       falls; a victim costs O(log S) plus the ineligible slots passed over.
+/// Cost: O(1) per hit and fill; a victim costs O(1) plus the ineligible slots passed over and a sort of
+///       the slots whose scores share the leading bits.
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -19,7 +21,7 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/residency/indexed_heap.hpp"
+#include "hotset/residency/bucket_order.hpp"
 
 namespace hotset::inline v0 {
 
@@ -49,28 +51,27 @@ class gate_score {
         keep_(options.accumulate == gate_accumulate::sum ? 1.0 : options.decay),
         gain_(options.accumulate == gate_accumulate::sum ? 1.0 : 1.0 - options.decay),
         past_(layout.shape().keys(), 0.0),
-        order_(layout) {}
+        order_(layout, score_buckets(layout)) {}
 
   void on_step(step_id, layer_id) noexcept {}
   void on_hit(const access& a) noexcept {
     const auto old = order_.rank(a.slot).key;
     const auto now = detail::ordered_bits(used(detail::from_ordered_bits(old), a));
-    if (now >= old)
-      order_.raise(a.slot, {now, ++clock_});
-    else
-      order_.assign(a.pool, a.slot, {now, ++clock_});
+    if (now >= old) return order_.raise(a.slot, {now, ++clock_});
+    order_.drop(a.slot);
+    order_.put(a.pool, a.slot, {now, ++clock_});
   }
   void on_fill(const access& a) noexcept {
     const auto kept = past_[index(a.key)];
-    order_.assign(a.pool, a.slot,
-                  {detail::ordered_bits(a.speculative ? kept : used(kept, a)), ++clock_});
+    const auto now = detail::ordered_bits(a.speculative ? kept : used(kept, a));
+    order_.put(a.pool, a.slot, {now, ++clock_});
   }
   void on_bypass(const access& a) noexcept {
     if (!a.speculative) past_[index(a.key)] = used(past_[index(a.key)], a);
   }
   void on_evict(slot_id slot, expert_key key) noexcept {
     past_[index(key)] = detail::from_ordered_bits(order_.rank(slot).key);
-    order_.vacate(slot);
+    order_.drop(slot);
   }
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
@@ -79,6 +80,27 @@ class gate_score {
   }
 
  private:
+  /// The leading bits of a score, enough that few slots of a pool share them.
+  class score_buckets {
+   public:
+    score_buckets() = default;
+    explicit score_buckets(const pool_layout& layout) noexcept
+        : mantissa_(std::clamp(
+              static_cast<unsigned>(std::bit_width(layout.slots() / layout.pools() / 4)), 3U, 9U)) {
+    }
+    [[nodiscard]] std::size_t operator()(std::uint64_t bits) const noexcept {
+      return static_cast<std::size_t>((std::clamp(bits, smallest, largest) - smallest) >>
+                                      (52U - mantissa_));
+    }
+    [[nodiscard]] std::size_t buckets() const noexcept { return (*this)(largest) + 1; }
+
+   private:
+    // What lies outside shares the outermost buckets.
+    static constexpr std::uint64_t smallest = detail::ordered_bits(0x1p-12);
+    static constexpr std::uint64_t largest = detail::ordered_bits(0x1p20);
+    unsigned mantissa_ = 3;
+  };
+
   [[nodiscard]] std::size_t index(expert_key key) const noexcept {
     return static_cast<std::size_t>(key.layer) * experts_ + static_cast<std::size_t>(key.expert);
   }
@@ -91,8 +113,8 @@ class gate_score {
   double keep_;
   double gain_;
   std::uint64_t clock_ = 0;
-  std::vector<double> past_;  // [key] score, out of date while the key is resident
-  indexed_heap order_;        // a resident key's score is its rank, as ordered bits
+  std::vector<double> past_;           // [key] score, out of date while the key is resident
+  bucket_order<score_buckets> order_;  // a resident key's score is its rank, as ordered bits
 };
 
 static_assert(eviction_policy<gate_score>);

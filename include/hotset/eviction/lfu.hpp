@@ -9,9 +9,12 @@
 /// Source: SpecMD appendix B (`whole`); general cache simulators (`resident`); ageing as in TinyLFU.
 /// Deviations: none. A key refilled within one visit has been used once since that fill.
 /// Exact: yes (never changes what is computed).
-/// Cost: one store per hit; O(1) per fill, O(log S) where the count falls; a victim costs O(log S) plus
-///       the ineligible slots passed over. Ageing costs O(keys + S) once per period.
+/// Cost: O(1) per hit and fill; a victim costs O(1) plus the ineligible slots passed over. Counts from
+///       S / 2 on share a bucket with their neighbours, which is sorted when a victim is in it.
+///       Ageing costs O(keys + S) once per period.
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -20,7 +23,7 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/residency/indexed_heap.hpp"
+#include "hotset/residency/bucket_order.hpp"
 
 namespace hotset::inline v0 {
 
@@ -47,7 +50,7 @@ class lfu {
         whole_(options.history == lfu_history::whole),
         ageing_period_(options.ageing_period),
         past_(whole_ ? layout.shape().keys() : 0, 0),
-        order_(layout) {}
+        order_(layout, count_buckets(layout)) {}
 
   void on_step(step_id, layer_id) noexcept {
     if (ageing_period_ == 0) return;
@@ -66,14 +69,14 @@ class lfu {
       uses = past_[index(a.key)] + (a.speculative || a.repeated ? 0U : 1U);
     else
       uses = a.speculative ? 0 : 1;
-    order_.assign(a.pool, a.slot, {uses, ++clock_});
+    order_.put(a.pool, a.slot, {uses, ++clock_});
   }
   void on_bypass(const access& a) noexcept {
     if (whole_ && !a.repeated && !a.speculative) ++past_[index(a.key)];
   }
   void on_evict(slot_id slot, expert_key key) noexcept {
     if (whole_) past_[index(key)] = order_.rank(slot).key;
-    order_.vacate(slot);
+    order_.drop(slot);
   }
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
@@ -82,6 +85,27 @@ class lfu {
   }
 
  private:
+  /// A count as a floating point number: small ones have a bucket each, large ones share theirs with the
+  /// neighbours. Enough bits that few slots of a pool do.
+  class count_buckets {
+   public:
+    count_buckets() = default;
+    explicit count_buckets(const pool_layout& layout) noexcept
+        : mantissa_(std::clamp(
+              static_cast<unsigned>(std::bit_width(layout.slots() / layout.pools() / 4)), 3U, 9U)) {
+    }
+    [[nodiscard]] std::size_t operator()(std::uint64_t uses) const noexcept {
+      const auto bounded = std::min(uses, most);
+      const auto exponent = static_cast<unsigned>(std::bit_width(bounded >> mantissa_ >> 1U));
+      return (std::size_t{exponent} << mantissa_) + static_cast<std::size_t>(bounded >> exponent);
+    }
+    [[nodiscard]] std::size_t buckets() const noexcept { return (*this)(most) + 1; }
+
+   private:
+    static constexpr std::uint64_t most = std::uint64_t{1} << 24;  // larger counts share a bucket
+    unsigned mantissa_ = 3;
+  };
+
   [[nodiscard]] std::size_t index(expert_key key) const noexcept {
     return static_cast<std::size_t>(key.layer) * experts_ + static_cast<std::size_t>(key.expert);
   }
@@ -95,8 +119,8 @@ class lfu {
   std::uint64_t ageing_period_;
   std::uint64_t visits_ = 0;
   std::uint64_t clock_ = 0;
-  std::vector<std::uint64_t> past_;  // [key] visits, out of date while the key is resident
-  indexed_heap order_;               // a resident key's count is its rank
+  std::vector<std::uint64_t> past_;    // [key] visits, out of date while the key is resident
+  bucket_order<count_buckets> order_;  // a resident key's count is its rank
 };
 
 static_assert(eviction_policy<lfu>);

@@ -7,8 +7,7 @@
 /// Source: BrainStorm; any static profile. `config::source` says where the counts come from.
 /// Deviations: none. A profile of the replayed trace itself sees the future: name it so.
 /// Exact: yes (never changes what is computed).
-/// Cost: one store per hit; O(1) per fill, O(log S) where the count falls; a victim costs O(log S) plus
-///       the ineligible slots passed over.
+/// Cost: O(1) per hit and fill; a victim costs O(1) plus the ineligible slots passed over.
 
 #include <algorithm>
 #include <cmath>
@@ -20,7 +19,8 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/residency/indexed_heap.hpp"
+#include "hotset/residency/recency_list.hpp"
+#include "hotset/residency/sparse_bits.hpp"
 
 namespace hotset::inline v0 {
 
@@ -51,36 +51,79 @@ class popularity {
   explicit popularity(const pool_layout& layout) : popularity(layout, config{}) {}
   popularity(const pool_layout& layout, const config& options)
       : experts_(static_cast<std::size_t>(layout.shape().experts)),
-        profile_(layout.shape().keys(), detail::ordered_bits(0.0)),
-        order_(layout) {
-    const auto known = std::min(profile_.size(), options.profile.size());
-    for (std::size_t k = 0; k < known; ++k) profile_[k] = detail::ordered_bits(options.profile[k]);
+        list_of_(classes_of(layout, options.profile)),
+        classes_(*std::max_element(list_of_.begin(), list_of_.end()) + 1),
+        order_(layout.slots(), layout.pools() * classes_),
+        occupied_(layout.pools() * classes_),
+        lowest_(layout.pools()) {
+    for (std::size_t p = 0; p < lowest_.size(); ++p) lowest_[p] = (p + 1) * classes_;
+    for (std::size_t k = 0; k < list_of_.size(); ++k) {
+      const auto pool = layout.pool_of_layer(static_cast<layer_id>(k / experts_));
+      list_of_[k] += static_cast<std::size_t>(pool) * classes_;
+    }
   }
 
   void on_step(step_id, layer_id) noexcept {}
-  void on_hit(const access& a) noexcept {
-    order_.raise(a.slot, {order_.rank(a.slot).key, ++clock_});
-  }
+  void on_hit(const access& a) noexcept { order_.move_to_back(list_of(a.key), a.slot); }
   void on_fill(const access& a) noexcept {
-    order_.assign(a.pool, a.slot, {profile_[index(a.key)], ++clock_});
+    const auto list = list_of(a.key);
+    order_.push_back(list, a.slot);
+    occupied_.set(list);
+    auto& lowest = lowest_[static_cast<std::size_t>(a.pool)];
+    lowest = std::min(lowest, list);
   }
   void on_bypass(const access&) noexcept {}
-  void on_evict(slot_id slot, expert_key) noexcept { order_.vacate(slot); }
+  void on_evict(slot_id slot, expert_key) noexcept { order_.erase(slot); }
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
-    return order_.select(context.pool, eligible, out);
+    const auto end = (static_cast<std::size_t>(context.pool) + 1) * classes_;
+    auto& lowest = lowest_[static_cast<std::size_t>(context.pool)];
+    lowest = first_occupied(lowest, end);
+    std::size_t count = 0;
+    for (auto list = lowest; list != end && count < out.size();
+         list = first_occupied(list + 1, end))
+      for (slot_id s = order_.front(list); s != no_slot && count < out.size(); s = order_.after(s))
+        if (eligible.test(s)) out[count++] = s;
+    return count;
   }
 
  private:
-  [[nodiscard]] std::size_t index(expert_key key) const noexcept {
-    return static_cast<std::size_t>(key.layer) * experts_ + static_cast<std::size_t>(key.expert);
+  /// Keys of equal count are a class; classes are numbered by ascending count.
+  static std::vector<std::size_t> classes_of(const pool_layout& layout,
+                                             const std::vector<double>& profile) {
+    std::vector<double> counts(profile);
+    counts.resize(layout.shape().keys(), 0.0);
+    auto distinct = counts;
+    std::sort(distinct.begin(), distinct.end());
+    distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+    std::vector<std::size_t> out;
+    out.reserve(counts.size());
+    for (const auto count : counts)
+      out.push_back(static_cast<std::size_t>(
+          std::lower_bound(distinct.begin(), distinct.end(), count) - distinct.begin()));
+    return out;
+  }
+  [[nodiscard]] std::size_t list_of(expert_key key) const noexcept {
+    return list_of_[static_cast<std::size_t>(key.layer) * experts_ +
+                    static_cast<std::size_t>(key.expert)];
+  }
+  /// Lists are marked when they get a slot, and unmarked here when they hold none.
+  [[nodiscard]] std::size_t first_occupied(std::size_t from, std::size_t end) noexcept {
+    auto list = occupied_.next(from, end);
+    while (list != end && order_.front(list) == no_slot) {
+      occupied_.reset(list);
+      list = occupied_.next(list + 1, end);
+    }
+    return list;
   }
 
   std::size_t experts_;
-  std::uint64_t clock_ = 0;
-  std::vector<std::uint64_t> profile_;  // [key] ordered bits
-  indexed_heap order_;
+  std::vector<std::size_t> list_of_;  // [key]
+  std::size_t classes_;
+  recency_list order_;               // one list per pool and class
+  sparse_bits occupied_;             // lists that may hold slots
+  std::vector<std::size_t> lowest_;  // [pool] no list of its own before it holds a slot
 };
 
 static_assert(eviction_policy<popularity>);

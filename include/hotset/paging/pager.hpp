@@ -381,6 +381,7 @@ class pager {
 
   status check(const routing_view& view, const step_plan& plan) const noexcept {
     if (view.layer < 0 || view.layer >= shape().layers) return status::invalid_visit;
+    if (view.kind > request_class::verify) return status::invalid_visit;
     if (view.experts.size() > most_ids_) return status::visit_too_large;
     if (!view.weights.empty() && view.weights.size() != view.experts.size()) return status::invalid_visit;
     if (plan.capacity() != misses_.size()) return status::invalid_argument;

@@ -50,7 +50,7 @@ class slot_cache {
         prefetch_plan_(pager_.make_plan()),
         started_(prefetch_plan_.capacity()),
         fill_ticket_(pager_.layout().slots(), no_ticket) {
-    underway_.reserve(pager_.layout().slots() * 2);
+    underway_.reserve(pager_.layout().slots() * 2 + prefetch_plan_.capacity() + 1);
   }
   slot_cache(const slot_cache&) = delete;
   slot_cache& operator=(const slot_cache&) = delete;
@@ -64,7 +64,7 @@ class slot_cache {
   /// free, every other key is where it was), busy (`visit` was not released).
   status resolve(const routing_view& view, stream_type& stream, cache_visit& visit) noexcept {
     if (visit.open_) return status::busy;
-    if (const auto lost = collect(); lost != status::ok) return lost;
+    if (const auto lost = settle(); lost != status::ok) return lost;
     return plan_and_carry_out(stream, visit, [&] { return pager_.plan(view, visit.plan_); });
   }
   /// The next group of a split visit. Pre: the group before was released.
@@ -84,7 +84,8 @@ class slot_cache {
   /// Starts speculative copies of what a prefetcher asked for, best first.
   status prefetch(const visit_context& context, std::span<const prefetch_request> requests,
                   stream_type& stream) noexcept {
-    if (const auto lost = collect(); lost != status::ok) return lost;
+    if (const auto lost = settle(); lost != status::ok) return lost;
+    make_room();
     const auto planned = pager_.plan_prefetch(context, requests, prefetch_plan_);
     return planned == status::ok ? start_speculative(stream) : planned;
   }
@@ -95,7 +96,7 @@ class slot_cache {
       if (planned != status::ok) return planned;
       if (const auto started = start_speculative(stream); started != status::ok) return started;
       wait_for_copies();
-      if (const auto lost = collect(); lost != status::ok) return lost;
+      if (const auto lost = settle(); lost != status::ok) return lost;
       keys = keys.subspan(consumed);
     }
     return status::ok;
@@ -106,14 +107,21 @@ class slot_cache {
   template <class KeyOrLayer>
   status invalidate(KeyOrLayer what) noexcept {
     wait_for_copies();
-    const auto lost = collect();
+    const auto lost = settle();
     const auto forgotten = pager_.invalidate(what);
     return forgotten == status::ok ? lost : forgotten;
   }
   status set_quota(layer_id layer, std::int32_t slots) noexcept {
     wait_for_copies();
-    if (const auto lost = collect(); lost != status::ok) return lost;
+    if (const auto lost = settle(); lost != status::ok) return lost;
     return pager_.set_quota(layer, slots);
+  }
+
+  /// Takes in the copies that have arrived or failed since the last call; every other call does it too.
+  /// Errors, told once: fill_failed, a copy failed that a visit may have read: redo the step.
+  status settle() noexcept {
+    if (!underway_.empty()) take_in_settled();
+    return std::exchange(lost_, status::ok);
   }
 
   [[nodiscard]] std::span<const slot_id> row(layer_id layer) const noexcept { return pager_.row(layer); }
@@ -130,6 +138,7 @@ class slot_cache {
 
   template <class Plan>
   status plan_and_carry_out(stream_type& stream, cache_visit& visit, Plan plan) noexcept {
+    make_room();
     auto planned = plan();
     while (planned == status::ok && !fence_late(stream, visit.plan_)) planned = plan();
     return planned == status::ok ? carry_out(stream, visit) : planned;
@@ -199,16 +208,15 @@ class slot_cache {
     for (const auto& f : plan.fills()) watch({batch, f.slot, f.generation});
   }
   void watch(const copy_underway& copy) noexcept {
-    while (underway_.size() == underway_.capacity()) {
+    HOTSET_ASSERT(underway_.size() < underway_.capacity());
+    underway_.push_back(copy);
+  }
+  /// Before anything is planned, for a copy that ends badly takes its slot out of the map.
+  void make_room() noexcept {
+    while (underway_.size() > pager_.layout().slots() * 2) {
       (void)backend_.wait(underway_.front().batch);
       take_in_settled();
     }
-    underway_.push_back(copy);
-  }
-  /// Takes in what has arrived or failed, and tells once of a failed copy that a visit may have read.
-  status collect() noexcept {
-    if (!underway_.empty()) take_in_settled();
-    return std::exchange(lost_, status::ok);
   }
   void take_in_settled() noexcept {
     std::erase_if(underway_, [&](const copy_underway& copy) {

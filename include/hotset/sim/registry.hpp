@@ -53,6 +53,9 @@ struct pager_request {
   visit_split split = visit_split::by_token;
 };
 
+/// Errors: usage_error if the two cannot be built together, whatever trace they will see.
+void check_policies(std::string_view eviction, std::string_view admission);
+
 /// A pager of the library behind one virtual call per visit; plain policies are composed at compile time.
 /// Errors: usage_error.
 [[nodiscard]] std::unique_ptr<any_pager> make_pager(const pager_request& request, const policy_knowledge& knowledge);

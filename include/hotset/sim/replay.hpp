@@ -40,8 +40,11 @@ struct event_order {
     return first.empty() ? visit : first[visit];
   }
 };
+/// `splits`: visits that do not fit are split. By expert, who is in which group depends on residency: all experts
+/// of the visit then use its first event, and its groups' numbers are left free.
 /// Complexity: O(routed ids), more for visits that do not fit. Memory: O(accesses).
-[[nodiscard]] event_order order_events(const visit_sequence& visits, const pool_layout& layout, bool splits);
+[[nodiscard]] event_order order_events(const visit_sequence& visits, const pool_layout& layout, bool splits,
+                                       visit_split how = visit_split::by_token);
 
 /// Replays all visits. With `pool_bytes` (by pool), evicts after each visit until that holds.
 /// Errors: infeasible_error naming the visit and what the pager said.

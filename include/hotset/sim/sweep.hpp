@@ -54,7 +54,7 @@ struct sweep_result {
 /// Errors: usage_error, infeasible_error, trace_error. Threads: runs up to `jobs` replays at a time.
 [[nodiscard]] sweep_result run_sweep(const routing_trace& trace, const sweep_request& request);
 
-/// Visits in which each key is used, [layers * experts], over the first tokens of a trace (0: all).
+/// Tokens that were routed to each key, [layers * experts], over the first tokens of a trace (0: all).
 [[nodiscard]] std::vector<double> count_uses(const routing_trace& trace, std::uint64_t tokens);
 
 }  // namespace hotset::inline v0::sim

@@ -16,7 +16,7 @@
 
 namespace hotset::inline v0 {
 
-/// Memory: 4 bytes per use and 12 per key. With token groups, a group is an event.
+/// Memory: 8 bytes per use and 12 per key. With token groups, a group is an event.
 class future_uses {
  public:
   struct event {
@@ -26,10 +26,14 @@ class future_uses {
   /// Stands behind every ordinal: the key is not used again.
   static constexpr std::uint32_t never = std::numeric_limits<std::uint32_t>::max();
 
-  /// Errors: ordinals that fall, or are 2^32 - 1 or more; keys outside the shape. An event that repeats
-  /// an earlier (ordinal, key) is counted once.
+  /// Errors: ordinals that fall, or are 2^32 - 1 or more; keys outside the shape; 2^32 - 1 uses or more.
+  /// An event that repeats an earlier (ordinal, key) is counted once.
   static result<future_uses> create(const geometry& shape, std::span<const event> events) {
+    if (events.size() >= never)
+      return error{"a future of " + std::to_string(events.size()) +
+                   " events, accepted: fewer than 4294967295"};
     future_uses out;
+    out.keys_in_order_.reserve(events.size());
     std::vector<std::uint64_t> last(shape.keys(), std::uint64_t{never});
     out.first_.assign(shape.keys() + 1, 0);
     for (std::size_t n = 0; n < events.size(); ++n) {
@@ -46,6 +50,7 @@ class future_uses {
       if (last[k] == e.ordinal) continue;
       last[k] = e.ordinal;
       ++out.first_[k + 1];
+      out.keys_in_order_.push_back(static_cast<std::uint32_t>(k));
     }
     for (std::size_t k = 0; k < shape.keys(); ++k) out.first_[k + 1] += out.first_[k] + 1;
     out.ordinals_.assign(out.first_.back(), never);
@@ -67,10 +72,15 @@ class future_uses {
   /// Where the uses of a key begin in ordinals(); `never` closes them.
   [[nodiscard]] std::size_t first(std::size_t index) const noexcept { return first_[index]; }
   [[nodiscard]] std::span<const std::uint32_t> ordinals() const noexcept { return ordinals_; }
+  /// The key index of every use, by ascending ordinal.
+  [[nodiscard]] std::span<const std::uint32_t> keys_in_order() const noexcept {
+    return keys_in_order_;
+  }
 
  private:
   std::vector<std::size_t> first_;
   std::vector<std::uint32_t> ordinals_;
+  std::vector<std::uint32_t> keys_in_order_;
 };
 
 }  // namespace hotset::inline v0

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// After construction nothing on the hot path allocates: operator new is counted for the whole program.
+
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "host_experts.hpp"
+#include "hotset/admission/after_n_uses.hpp"
+#include "hotset/admission/budgeted.hpp"
+#include "hotset/eviction/any_eviction_policy.hpp"
+#include "hotset/eviction/belady.hpp"
+#include "hotset/eviction/fifo.hpp"
+#include "hotset/eviction/furthest_layer.hpp"
+#include "hotset/eviction/gate_score.hpp"
+#include "hotset/eviction/least_stale.hpp"
+#include "hotset/eviction/lfru.hpp"
+#include "hotset/eviction/lfu.hpp"
+#include "hotset/eviction/lru.hpp"
+#include "hotset/eviction/popularity.hpp"
+#include "hotset/eviction/protect_decode.hpp"
+#include "hotset/eviction/protect_hot.hpp"
+#include "hotset/paging/slot_cache.hpp"
+#include "hotset/transfer/host_backend.hpp"
+#include "random_source.hpp"
+
+namespace {
+std::atomic<std::size_t> allocations{0};
+void* counted(std::size_t size, std::size_t alignment) {
+  ++allocations;
+  size = (size + alignment - 1) / alignment * alignment;
+  if (void* const p = std::aligned_alloc(alignment, size == 0 ? alignment : size)) return p;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void give_back(void* p) noexcept { std::free(p); }
+}  // namespace
+
+void* operator new(std::size_t size) { return counted(size, alignof(std::max_align_t)); }
+void* operator new[](std::size_t size) { return counted(size, alignof(std::max_align_t)); }
+void* operator new(std::size_t size, std::align_val_t a) {
+  return counted(size, static_cast<std::size_t>(a));
+}
+void* operator new[](std::size_t size, std::align_val_t a) {
+  return counted(size, static_cast<std::size_t>(a));
+}
+void operator delete(void* p) noexcept { give_back(p); }
+void operator delete[](void* p) noexcept { give_back(p); }
+void operator delete(void* p, std::size_t) noexcept { give_back(p); }
+void operator delete[](void* p, std::size_t) noexcept { give_back(p); }
+void operator delete(void* p, std::align_val_t) noexcept { give_back(p); }
+void operator delete[](void* p, std::align_val_t) noexcept { give_back(p); }
+void operator delete(void* p, std::size_t, std::align_val_t) noexcept { give_back(p); }
+void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { give_back(p); }
+
+namespace hotset {
+namespace {
+
+const geometry shape{.layers = 3, .experts = 24, .top_k = 4, .max_tokens_per_visit = 6};
+
+/// Everything a pager does between two visits, many times, with all scratch at its fullest.
+template <class Pager>
+void work(Pager& p, step_plan& plan, const std::vector<expert_id>& ids,
+          const std::vector<float>& weights, const std::vector<prefetch_request>& requests,
+          support::random_source& random) {
+  for (step_id step = 0; step < 60; ++step)
+    for (layer_id layer = 0; layer < 3; ++layer) {
+      routing_view view;
+      view.layer = layer;
+      view.step = step;
+      view.ordinal = step * 3 + static_cast<std::uint64_t>(layer);
+      view.kind = static_cast<request_class>(random.below(3));
+      const auto tokens = random.one_in(2) ? 6 : 1;
+      const auto from = random.below(ids.size() - 24);
+      view.experts = std::span(ids).subspan(from, static_cast<std::size_t>(tokens) * 4);
+      view.weights = std::span(weights).subspan(from, static_cast<std::size_t>(tokens) * 4);
+      auto planned = p.plan(view, plan);
+      while (planned == status::ok) {
+        if (random.one_in(5)) {
+          (void)p.abort(plan);
+          break;
+        }
+        for (const auto slot : plan.slots())
+          if (slot != no_slot && p.slot(slot).state == slot_state::resident) p.pin(slot);
+        for (const auto slot : plan.slots())
+          if (slot != no_slot) p.unpin(slot);
+        (void)p.commit(plan);
+        if (!plan.more()) break;
+        planned = p.plan_next(plan);
+      }
+      const visit_context context{layer, p.layout().pool_of_layer(layer), step, view.ordinal,
+                                  view.kind};
+      if (p.plan_prefetch(context,
+                          std::span(requests).subspan(random.below(requests.size() - 4), 4),
+                          plan) == status::ok) {
+        (void)p.commit(plan);
+        for (const auto& f : plan.fills())
+          random.one_in(4) ? p.failed(f.slot, f.generation) : p.arrived(f.slot, f.generation);
+      }
+      if (random.one_in(10)) p.trim(context, random.below(12), {});
+      if (random.one_in(10)) (void)p.invalidate(expert_key{layer, random.id_below(24)});
+      if (random.one_in(10)) (void)p.set_quota(layer, 4 + random.id_below(6));
+    }
+}
+
+template <class Eviction, class Admission = always>
+std::size_t allocations_of(typename Eviction::config eviction = {},
+                           typename Admission::config admission = {},
+                           visit_split split = visit_split::by_token) {
+  support::random_source random(9);
+  std::vector<expert_id> ids(400);
+  std::vector<float> weights(400);
+  std::vector<prefetch_request> requests(100);
+  for (auto& id : ids) id = random.id_below(26) - 1;
+  for (auto& w : weights) w = static_cast<float>(random.below(100)) / 100.0F;
+  for (auto& r : requests) r = {{random.id_below(3), random.id_below(24)}, random.below(60)};
+  std::size_t total = 0;
+  for (const auto& layout :
+       {pool_layout::shared(shape, 9).value(), pool_layout::per_layer(shape, 7).value()}) {
+    pager<Eviction, Admission> p(
+        {.layout = layout, .eviction = eviction, .admission = admission, .split = split});
+    auto plan = p.make_plan();
+    const auto before = allocations.load();
+    work(p, plan, ids, weights, requests, random);
+    total += allocations.load() - before;
+    EXPECT_GT(p.stats().split_visits, 0U);
+  }
+  return total;
+}
+
+TEST(no_allocation, the_counter_counts) {
+  const auto before = allocations.load();
+  const std::vector<int> some(3);
+  EXPECT_GT(allocations.load(), before);
+}
+
+TEST(no_allocation, lru) { EXPECT_EQ(allocations_of<lru>(), 0U); }
+TEST(no_allocation, lru_split_by_expert) {
+  EXPECT_EQ(allocations_of<lru>({}, {}, visit_split::by_expert), 0U);
+}
+TEST(no_allocation, fifo) { EXPECT_EQ(allocations_of<fifo>(), 0U); }
+TEST(no_allocation, lfu) {
+  EXPECT_EQ(allocations_of<lfu>(), 0U);
+  EXPECT_EQ(allocations_of<lfu>({.history = lfu_history::resident, .ageing_period = 17}), 0U);
+}
+TEST(no_allocation, lfru) { EXPECT_EQ(allocations_of<lfru>(), 0U); }
+TEST(no_allocation, gate_score) { EXPECT_EQ(allocations_of<gate_score>(), 0U); }
+TEST(no_allocation, furthest_layer) { EXPECT_EQ(allocations_of<furthest_layer>(), 0U); }
+TEST(no_allocation, least_stale) { EXPECT_EQ(allocations_of<least_stale>(), 0U); }
+TEST(no_allocation, protect_hot) { EXPECT_EQ(allocations_of<protect_hot<lru>>(), 0U); }
+TEST(no_allocation, protect_decode) { EXPECT_EQ(allocations_of<protect_decode<lfu>>(), 0U); }
+TEST(no_allocation, popularity) {
+  popularity::config options;
+  options.profile.assign(shape.keys(), 1.0);
+  EXPECT_EQ(allocations_of<popularity>(options), 0U);
+}
+TEST(no_allocation, belady) {
+  std::vector<future_uses::event> events;
+  for (std::size_t n = 0; n < 180; ++n)
+    events.push_back({n, {static_cast<layer_id>(n % 3), static_cast<expert_id>(n % 24)}});
+  auto future = future_uses::create(shape, events);
+  EXPECT_EQ(allocations_of<belady>({std::make_shared<const future_uses>(*std::move(future))}), 0U);
+}
+TEST(no_allocation, any_eviction_policy) {
+  EXPECT_EQ(allocations_of<any_eviction_policy>(any_eviction_policy::holding<least_stale>()), 0U);
+}
+TEST(no_allocation, after_n_uses) { EXPECT_EQ((allocations_of<lru, after_n_uses>()), 0U); }
+TEST(no_allocation, budgeted) { EXPECT_EQ((allocations_of<least_stale, budgeted>()), 0U); }
+
+TEST(no_allocation, resolve_and_release_with_a_host_backend) {
+  const auto layout = pool_layout::shared(shape, 9).value();
+  support::host_experts experts(layout);
+  support::random_source random(4);
+  std::vector<expert_id> ids(400);
+  for (auto& id : ids) id = random.id_below(26) - 1;
+  const std::vector<prefetch_request> requests{{{0, 1}, 0}, {{1, 2}, 0}, {{2, 3}, 0}};
+  for (const auto mode : {host_stream::mode::caller, host_stream::mode::worker}) {
+    host_backend<memory_expert_source> backend(experts.source, experts.bank);
+    host_stream stream(mode);
+    slot_cache cache(pager<lru>({.layout = layout}), backend);
+    auto visit = cache.make_visit();
+    const auto before = allocations.load();
+    std::size_t failures = 0;
+    for (step_id step = 0; step < 100; ++step) {
+      routing_view view;
+      view.layer = static_cast<layer_id>(step % 3);
+      view.step = step / 3;
+      view.experts = std::span(ids).subspan(random.below(ids.size() - 24), step % 2 == 0 ? 24 : 4);
+      failures += cache.resolve(view, stream, visit) == status::ok ? 0U : 1U;
+      cache.release(visit, stream);
+      while (visit.more()) {
+        failures += cache.resolve_next(stream, visit) == status::ok ? 0U : 1U;
+        cache.release(visit, stream);
+      }
+      failures += cache.prefetch({}, requests, stream) == status::ok ? 0U : 1U;
+    }
+    stream.drain();
+    EXPECT_EQ(allocations.load() - before, 0U);
+    EXPECT_EQ(failures, 0U);
+  }
+}
+
+}  // namespace
+}  // namespace hotset

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/residency/bucket_order.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace hotset {
+namespace {
+
+/// Keys in steps of `width`, the last bucket without an end.
+struct steps {
+  std::uint64_t width = 1;
+  std::size_t count = 1;
+  std::size_t operator()(std::uint64_t key) const noexcept {
+    return std::min(static_cast<std::size_t>(key / width), count - 1);
+  }
+  std::size_t buckets() const noexcept { return count; }
+};
+
+std::vector<slot_id> first(bucket_order<steps>& order, pool_id pool, const slot_mask& eligible,
+                           std::size_t n) {
+  std::vector<slot_id> out(n, no_slot);
+  out.resize(order.select(pool, eligible, out));
+  return out;
+}
+
+TEST(bucket_order, repairs_a_raised_rank_where_a_choice_meets_it) {
+  const geometry shape{.layers = 1, .experts = 40, .top_k = 2};
+  bucket_order<steps> order(pool_layout::shared(shape, 30).value(), {2, 8});
+  slot_mask eligible(30);
+  for (slot_id s = 0; s < 4; ++s) {
+    order.put(0, s, {static_cast<std::uint64_t>(s), static_cast<std::uint64_t>(s) + 1});
+    eligible.set(s);
+  }
+  order.raise(0, {2, 5});  // to the next bucket
+  EXPECT_EQ(first(order, 0, eligible, 2), (std::vector<slot_id>{1, 2}));
+  EXPECT_EQ(first(order, 0, eligible, 4), (std::vector<slot_id>{1, 2, 0, 3}));
+  order.raise(2, {3, 6});  // within its bucket, behind all
+  EXPECT_EQ(first(order, 0, eligible, 4), (std::vector<slot_id>{1, 0, 3, 2}));
+  order.drop(3);
+  order.put(0, 3, {0, 7});  // before all
+  EXPECT_EQ(first(order, 0, eligible, 4), (std::vector<slot_id>{3, 1, 0, 2}));
+  eligible.reset(1);
+  EXPECT_EQ(first(order, 0, eligible, 2), (std::vector<slot_id>{3, 0}));
+  EXPECT_TRUE(first(order, 0, eligible, 0).empty());
+}
+
+// One key a bucket, several, and all; scanned pools and others; slots wander between them.
+TEST(bucket_order, agrees_with_a_sorted_map) {
+  const geometry shape{.layers = 3, .experts = 40, .top_k = 2};
+  const std::vector<std::int64_t> unequal{12, 36, 26};
+  const pool_layout layouts[] = {pool_layout::shared(shape, 50).value(),
+                                 pool_layout::per_layer(shape, 12).value(),
+                                 pool_layout::per_layer(shape, unequal).value()};
+  for (const auto& layout : layouts)
+    for (const steps buckets : {steps{1, 200}, steps{7, 20}, steps{1, 3}, steps{1, 1}}) {
+      SCOPED_TRACE(std::to_string(layout.pools()) + " pools, " + std::to_string(buckets.count) +
+                   " buckets of " + std::to_string(buckets.width));
+      bucket_order<steps> order(layout, buckets);
+      std::vector<std::map<std::pair<std::uint64_t, std::uint64_t>, slot_id>> model(layout.pools());
+      std::vector<int> home(layout.slots(), -1);
+      std::uint64_t random = buckets.count;
+      const auto below = [&](std::uint64_t n) {
+        random = random * 6364136223846793005U + 1442695040888963407U;
+        return (random >> 33U) % n;
+      };
+      slot_mask eligible(layout.slots());
+      std::uint64_t clock = 0;
+      for (int n = 0; n < 20000; ++n) {
+        const auto at = below(layout.slots());
+        const auto s = static_cast<slot_id>(at);
+        const auto forget = [&] {
+          const auto r = order.rank(s);
+          model[static_cast<std::size_t>(home[at])].erase({r.key, r.position});
+        };
+        const auto what = below(10);
+        if (home[at] < 0) {
+          const auto pool = below(layout.pools());
+          if (model[pool].size() >= layout.most_slots(static_cast<pool_id>(pool))) continue;
+          const slot_rank rank{below(60), ++clock};
+          order.put(static_cast<pool_id>(pool), s, rank);
+          home[at] = static_cast<int>(pool);
+          model[pool][{rank.key, rank.position}] = s;
+        } else if (what < 7) {
+          forget();
+          const slot_rank rank{order.rank(s).key + below(3), ++clock};
+          order.raise(s, rank);
+          model[static_cast<std::size_t>(home[at])][{rank.key, rank.position}] = s;
+        } else {
+          forget();
+          order.drop(s);
+          home[at] = -1;
+        }
+        if (n % 5000 == 4999) {
+          order.transform([](slot_rank r) { return slot_rank{r.key / 2, r.position}; });
+          for (auto& pool : model) {
+            std::map<std::pair<std::uint64_t, std::uint64_t>, slot_id> halved;
+            for (const auto& [rank, slot] : pool) halved[{rank.first / 2, rank.second}] = slot;
+            pool = std::move(halved);
+          }
+        }
+        if (below(4) != 0) continue;
+        eligible.clear();
+        for (slot_id e = 0; e < static_cast<slot_id>(layout.slots()); ++e)
+          eligible.assign(e, below(5) != 0);
+        for (std::size_t pool = 0; pool < layout.pools(); ++pool) {
+          std::vector<slot_id> expected;
+          for (const auto& [rank, slot] : model[pool])
+            if (eligible.test(slot)) expected.push_back(slot);
+          const auto wanted = below(4) == 0 ? layout.slots() : 1 + below(9);
+          if (expected.size() > wanted) expected.resize(wanted);
+          ASSERT_EQ(first(order, static_cast<pool_id>(pool), eligible, wanted), expected);
+        }
+      }
+    }
+}
+
+}  // namespace
+}  // namespace hotset
