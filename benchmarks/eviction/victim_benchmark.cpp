@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// One victim chosen, evicted and filled again, as the slots of a shared pool grow from 8 to 4096.
 
-#include <benchmark/benchmark.h>
-
 #include <array>
 #include <cstdint>
 #include <vector>
+
+#include <benchmark/benchmark.h>
 
 #include "hotset/eviction/fifo.hpp"
 #include "hotset/eviction/furthest_layer.hpp"
@@ -27,7 +27,8 @@ constexpr std::int32_t experts = 128;
 template <class P>
 void BM_Victim(benchmark::State& state) {
   const auto slots = state.range(0);
-  const auto layout = pool_layout::shared({.layers = layers, .experts = experts, .top_k = 8}, slots).value();
+  const auto layout =
+      pool_layout::shared({.layers = layers, .experts = experts, .top_k = 8}, slots).value();
   P policy(layout, {});
   slot_mask eligible(layout.slots());
   std::vector<expert_key> held(layout.slots());
@@ -40,7 +41,8 @@ void BM_Victim(benchmark::State& state) {
     held[static_cast<std::size_t>(slot)] = a.key;
     eligible.set(slot);
   };
-  for (std::int64_t s = 0; s < slots; ++s) fill(static_cast<slot_id>(s), static_cast<std::uint64_t>(s));
+  for (std::int64_t s = 0; s < slots; ++s)
+    fill(static_cast<slot_id>(s), static_cast<std::uint64_t>(s));
   splitmix64 random(5);
   visit_context context;
   std::uint64_t next = static_cast<std::uint64_t>(slots);
@@ -61,7 +63,9 @@ void BM_Victim(benchmark::State& state) {
   }
 }
 
-void grow(benchmark::internal::Benchmark* b) { b->ArgName("slots")->RangeMultiplier(2)->Range(8, 4096); }
+void grow(benchmark::internal::Benchmark* b) {
+  b->ArgName("slots")->RangeMultiplier(2)->Range(8, 4096);
+}
 
 BENCHMARK(BM_Victim<lru>)->Apply(grow);
 BENCHMARK(BM_Victim<fifo>)->Apply(grow);

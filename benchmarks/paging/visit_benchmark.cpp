@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// One visit, plan and commit, for every policy: top-8 of 128 experts, beside hand-written LRU caches as floors.
 
-#include <benchmark/benchmark.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include <benchmark/benchmark.h>
 
 #include "hotset/eviction/any_eviction_policy.hpp"
 #include "hotset/eviction/belady.hpp"
@@ -60,7 +60,8 @@ template <>
 popularity::config config_for<popularity>(const visit_sequence& visits) {
   std::vector<double> counts(visits.shape().keys(), 0);
   for (std::size_t i = 0; i < visits.size(); ++i)
-    for (const auto e : visits[i].experts) counts[visits.shape().index({visits.at(i).layer, e})] += 1;
+    for (const auto e : visits[i].experts)
+      counts[visits.shape().index({visits.at(i).layer, e})] += 1;
   return {counts, "the trace"};
 }
 template <>
@@ -71,8 +72,9 @@ any_eviction_policy::config config_for<any_eviction_policy>(const visit_sequence
 void report(benchmark::State& state, std::uint64_t hits, const visit_sequence& visits) {
   const auto rounds = static_cast<double>(state.iterations());
   state.counters["hit_rate"] = static_cast<double>(hits) / static_cast<double>(visits.accesses());
-  state.counters["visit"] = benchmark::Counter(rounds * static_cast<double>(visits.size()),
-                                               benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  state.counters["visit"] =
+      benchmark::Counter(rounds * static_cast<double>(visits.size()),
+                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 }
 
 /// One iteration replays all visits; the counter `visit` is the time of one.
@@ -88,7 +90,8 @@ void BM_Visit(benchmark::State& state) {
     auto plan = cache.make_plan();
     state.ResumeTiming();
     for (std::size_t i = 0; i < visits.size(); ++i)
-      if (cache.plan(visits[i], plan) != status::ok || cache.commit(plan) != status::ok) state.SkipWithError("visit failed");
+      if (cache.plan(visits[i], plan) != status::ok || cache.commit(plan) != status::ok)
+        state.SkipWithError("visit failed");
     state.PauseTiming();
     hits = cache.stats().hits;
     state.ResumeTiming();
@@ -101,21 +104,26 @@ void BM_Floor(benchmark::State& state) {
   const auto& visits = traffic(state.range(1) != 0);
   std::uint64_t hits = 0;
   for (auto _ : state) {
-    Cache cache(visits.shape().layers, visits.shape().experts, static_cast<std::int32_t>(state.range(0)));
-    for (std::size_t i = 0; i < visits.size(); ++i) cache.visit(visits.at(i).layer, visits[i].experts);
+    Cache cache(visits.shape().layers, visits.shape().experts,
+                static_cast<std::int32_t>(state.range(0)));
+    for (std::size_t i = 0; i < visits.size(); ++i)
+      cache.visit(visits.at(i).layer, visits[i].experts);
     hits = cache.hits();
   }
   // Two caches that claim the same policy must agree.
   pager<lru> same({.layout = pool_layout::per_layer(visits.shape(), state.range(0)).value()});
   auto plan = same.make_plan();
   for (std::size_t i = 0; i < visits.size(); ++i)
-    if (same.plan(visits[i], plan) != status::ok || same.commit(plan) != status::ok) state.SkipWithError("visit failed");
+    if (same.plan(visits[i], plan) != status::ok || same.commit(plan) != status::ok)
+      state.SkipWithError("visit failed");
   if (same.stats().hits != hits) state.SkipWithError("the floor and pager<lru> disagree on hits");
   report(state, hits, visits);
 }
 
 void sizes(benchmark::internal::Benchmark* b) {
-  b->ArgNames({"slots", "hit_heavy"})->ArgsProduct({{16, 32, 64}, {1, 0}})->Unit(benchmark::kMillisecond);
+  b->ArgNames({"slots", "hit_heavy"})
+      ->ArgsProduct({{16, 32, 64}, {1, 0}})
+      ->Unit(benchmark::kMillisecond);
 }
 
 BENCHMARK(BM_Floor<benchmarks::flat_lru>)->Apply(sizes);

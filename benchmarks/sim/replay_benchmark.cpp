@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Replay throughput of every policy on a synthetic trace of 48 layers x 128 experts, top-8, beside two floors.
 
-#include <benchmark/benchmark.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include <benchmark/benchmark.h>
 
 #include "hotset/sim/cache_size.hpp"
 #include "hotset/sim/registry.hpp"
@@ -22,12 +22,12 @@ using namespace hotset;
 /// Qwen3-30B's shape: skewed popularity, half of the experts repeated from token to token.
 const routing_trace& trace() {
   static const routing_trace made = synthetic_trace({.layers = 48,
-                                                    .experts = 128,
-                                                    .top_k = 8,
-                                                    .tokens = 2000,
-                                                    .zipf = 0.8,
-                                                    .stickiness = 0.5,
-                                                    .seed = 7})
+                                                     .experts = 128,
+                                                     .top_k = 8,
+                                                     .tokens = 2000,
+                                                     .zipf = 0.8,
+                                                     .stickiness = 0.5,
+                                                     .seed = 7})
                                         .value();
   return made;
 }
@@ -37,13 +37,17 @@ const visit_sequence& visits() {
 }
 
 void count(benchmark::State& state, const pager_stats& stats) {
-  state.SetItemsProcessed(static_cast<std::int64_t>(stats.accesses) * static_cast<std::int64_t>(state.iterations()));
-  state.counters["hit_rate"] = static_cast<double>(stats.hits) / static_cast<double>(stats.accesses);
+  state.SetItemsProcessed(static_cast<std::int64_t>(stats.accesses) *
+                          static_cast<std::int64_t>(state.iterations()));
+  state.counters["hit_rate"] =
+      static_cast<double>(stats.hits) / static_cast<double>(stats.accesses);
 }
 
-void BM_Replay(benchmark::State& state, const std::string& eviction, cache_scope scope, const std::string& slots) {
-  const auto size = sim::make_cache_size(visits().shape(), scope, sim::size_request::parse_slots(slots),
-                                         sim::replay_mode::event_atomic, false);
+void BM_Replay(benchmark::State& state, const std::string& eviction, cache_scope scope,
+               const std::string& slots) {
+  const auto size =
+      sim::make_cache_size(visits().shape(), scope, sim::size_request::parse_slots(slots),
+                           sim::replay_mode::event_atomic, false);
   sim::policy_knowledge knowledge;
   static const auto events = sim::order_events(visits(), size.layout, false);
   knowledge.future = events.future;
@@ -67,27 +71,30 @@ void BM_ReplayFloor(benchmark::State& state, std::int32_t slots) {
   std::uint64_t hits = 0;
   for (auto _ : state) {
     benchmarks::flat_lru cache(48, 128, slots);
-    for (std::size_t i = 0; i < visits().size(); ++i) cache.visit(visits().at(i).layer, visits()[i].experts);
+    for (std::size_t i = 0; i < visits().size(); ++i)
+      cache.visit(visits().at(i).layer, visits()[i].experts);
     hits = cache.hits();
   }
-  state.SetItemsProcessed(static_cast<std::int64_t>(visits().accesses()) * static_cast<std::int64_t>(state.iterations()));
+  state.SetItemsProcessed(static_cast<std::int64_t>(visits().accesses()) *
+                          static_cast<std::int64_t>(state.iterations()));
   state.counters["hit_rate"] = static_cast<double>(hits) / static_cast<double>(visits().accesses());
 }
 
 void register_all() {
   for (const auto slots : {16, 32, 64})
-    benchmark::RegisterBenchmark(("BM_Replay/flat_array_lru/per-layer/slots:" + std::to_string(slots)).c_str(),
-                                 BM_ReplayFloor, slots)
+    benchmark::RegisterBenchmark(
+        ("BM_Replay/flat_array_lru/per-layer/slots:" + std::to_string(slots)).c_str(),
+        BM_ReplayFloor, slots)
         ->Unit(benchmark::kMillisecond);
   for (const auto* slots : {"16", "32", "64"})
     for (const auto& eviction : sim::eviction_names())
-      benchmark::RegisterBenchmark(("BM_Replay/" + eviction + "/per-layer/slots:" + slots).c_str(), BM_Replay, eviction,
-                                   cache_scope::per_layer, slots)
+      benchmark::RegisterBenchmark(("BM_Replay/" + eviction + "/per-layer/slots:" + slots).c_str(),
+                                   BM_Replay, eviction, cache_scope::per_layer, slots)
           ->Unit(benchmark::kMillisecond);
   for (const auto* slots : {"12.5%", "25%", "50%"})
     for (const auto& eviction : sim::eviction_names())
-      benchmark::RegisterBenchmark(("BM_Replay/" + eviction + "/shared/slots:" + slots).c_str(), BM_Replay, eviction,
-                                   cache_scope::shared, slots)
+      benchmark::RegisterBenchmark(("BM_Replay/" + eviction + "/shared/slots:" + slots).c_str(),
+                                   BM_Replay, eviction, cache_scope::shared, slots)
           ->Unit(benchmark::kMillisecond);
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/sim/belady_bypass.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "hotset/sim/errors.hpp"
 
@@ -15,7 +15,8 @@ belady_bypass::belady_bypass(pool_layout layout, std::shared_ptr<const future_us
   const auto& shape = layout_.shape();
   if (!future_ || future_->keys() != shape.keys())
     throw usage_error("belady_bypass needs the future of the trace that is replayed");
-  const auto most_ids = static_cast<std::size_t>(shape.max_tokens_per_visit) * static_cast<std::size_t>(shape.top_k);
+  const auto most_ids =
+      static_cast<std::size_t>(shape.max_tokens_per_visit) * static_cast<std::size_t>(shape.top_k);
   const auto distinct = std::min(static_cast<std::size_t>(shape.experts), most_ids);
   unique_ = unique_ids(static_cast<std::size_t>(shape.experts), most_ids);
   experts_.resize(distinct);
@@ -99,10 +100,13 @@ std::uint64_t belady_bypass::shed(pool_id p, const routing_view& view) {
   return bytes;
 }
 
-status belady_bypass::visit_within(const routing_view&, std::uint64_t) { return status::invalid_argument; }
+status belady_bypass::visit_within(const routing_view&, std::uint64_t) {
+  return status::invalid_argument;
+}
 
 std::vector<std::string> belady_bypass::notes() const {
-  return {fmt::format("offline bound; transient slots beside the pool: {} bytes at most", transient_bytes_)};
+  return {fmt::format("offline bound; transient slots beside the pool: {} bytes at most",
+                      transient_bytes_)};
 }
 
 }  // namespace hotset::inline v0::sim

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/sim/cache_size.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <numeric>
+
+#include <fmt/format.h>
 
 #include "hotset/core/units.hpp"
 
@@ -16,12 +16,14 @@ size_request size_request::parse_slots(std::string_view text) {
   size_request out;
   out.text = text;
   const auto refuse = [&] {
-    throw usage_error(fmt::format("slots '{}', accepted: a whole number from 1, or a percentage such as 12.5%", text));
+    throw usage_error(fmt::format(
+        "slots '{}', accepted: a whole number from 1, or a percentage such as 12.5%", text));
   };
   if (text.ends_with('%')) {
     const auto digits = text.substr(0, text.size() - 1);
     const auto* const end = digits.data() + digits.size();
-    const auto [rest, code] = std::from_chars(digits.data(), end, out.value, std::chars_format::fixed);
+    const auto [rest, code] =
+        std::from_chars(digits.data(), end, out.value, std::chars_format::fixed);
     if (code != std::errc{} || rest != end || !(out.value > 0) || out.value > 100) refuse();
     out.what = unit::percent;
     return out;
@@ -34,7 +36,8 @@ size_request size_request::parse_slots(std::string_view text) {
 
 size_request size_request::parse_budget(std::string_view text) {
   const auto bytes = parse_bytes(text);
-  if (!bytes || *bytes == 0) throw usage_error(fmt::format("budget '{}', accepted: {}", text, byte_size_syntax));
+  if (!bytes || *bytes == 0)
+    throw usage_error(fmt::format("budget '{}', accepted: {}", text, byte_size_syntax));
   return {unit::bytes, 0, *bytes, std::string(text)};
 }
 
@@ -52,7 +55,8 @@ namespace {
 /// Half up in decimal: 2.8 % of 125 are 3.5, though the nearest double to 2.8 lies below it.
 std::int64_t percent_of(double percent, std::size_t experts) {
   const double share = percent * static_cast<double>(experts) / 100;
-  return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::floor(share + share * 0x1p-50 + 0.5)));
+  return std::max<std::int64_t>(
+      1, static_cast<std::int64_t>(std::floor(share + share * 0x1p-50 + 0.5)));
 }
 
 __extension__ using wide = unsigned __int128;
@@ -70,7 +74,8 @@ std::uint64_t smallest_share(std::uint64_t wanted, std::uint64_t keys, std::uint
 std::vector<std::uint64_t> keys_of_classes(const geometry& shape) {
   const auto classes = shape.size_classes();
   std::vector<std::uint64_t> keys(static_cast<std::size_t>(*std::ranges::max_element(classes)) + 1);
-  for (const auto c : classes) keys[static_cast<std::size_t>(c)] += static_cast<std::uint64_t>(shape.experts);
+  for (const auto c : classes)
+    keys[static_cast<std::size_t>(c)] += static_cast<std::uint64_t>(shape.experts);
   return keys;
 }
 
@@ -82,17 +87,21 @@ std::uint64_t largest_expert(const geometry& shape) {
 
 std::uint64_t all_bytes(const geometry& shape) {
   std::uint64_t total = 0;
-  for (layer_id l = 0; l < shape.layers; ++l) total += shape.bytes_of(l) * static_cast<std::uint64_t>(shape.experts);
+  for (layer_id l = 0; l < shape.layers; ++l)
+    total += shape.bytes_of(l) * static_cast<std::uint64_t>(shape.experts);
   return total;
 }
 
-pool_layout accept(result<pool_layout> made, const geometry& shape, const size_request& size, std::string_view smallest) {
+pool_layout accept(result<pool_layout> made, const geometry& shape, const size_request& size,
+                   std::string_view smallest) {
   if (made) return *std::move(made);
-  throw infeasible_error(fmt::format("size {}: fewer slots than one token needs (top-{}), accepted: {} or more",
-                                     size.text, shape.top_k, smallest));
+  throw infeasible_error(
+      fmt::format("size {}: fewer slots than one token needs (top-{}), accepted: {} or more",
+                  size.text, shape.top_k, smallest));
 }
 
-std::int64_t slots_for(const size_request& size, std::size_t experts, std::uint64_t bytes, std::uint64_t bytes_each) {
+std::int64_t slots_for(const size_request& size, std::size_t experts, std::uint64_t bytes,
+                       std::uint64_t bytes_each) {
   switch (size.what) {
     case size_request::unit::slots: return static_cast<std::int64_t>(size.count);
     case size_request::unit::percent: return percent_of(size.value, experts);
@@ -103,16 +112,19 @@ std::int64_t slots_for(const size_request& size, std::size_t experts, std::uint6
 
 void need_bytes(const geometry& shape, const size_request& size) {
   if (size.what == size_request::unit::bytes && shape.expert_bytes.empty())
-    throw usage_error("a byte budget needs the bytes of an expert, and the trace has none; give sizes in slots");
+    throw usage_error(
+        "a byte budget needs the bytes of an expert, and the trace has none; give sizes in slots");
 }
 
 pool_layout per_layer_slots(const geometry& shape, const size_request& size) {
   std::vector<std::int64_t> quotas;
   const auto share = size.count / static_cast<std::uint64_t>(shape.layers);
   for (layer_id l = 0; l < shape.layers; ++l)
-    quotas.push_back(slots_for(size, static_cast<std::size_t>(shape.experts), share, shape.bytes_of(l)));
+    quotas.push_back(
+        slots_for(size, static_cast<std::size_t>(shape.experts), share, shape.bytes_of(l)));
   const auto smallest = size.what == size_request::unit::bytes
-                            ? fmt::format("{} bytes", largest_expert(shape) * static_cast<std::uint64_t>(shape.top_k) *
+                            ? fmt::format("{} bytes", largest_expert(shape) *
+                                                          static_cast<std::uint64_t>(shape.top_k) *
                                                           static_cast<std::uint64_t>(shape.layers))
                             : fmt::format("{} slots in every layer", shape.top_k);
   return accept(pool_layout::per_layer(shape, quotas), shape, size, smallest);
@@ -123,43 +135,48 @@ pool_layout shared_slots(const geometry& shape, const size_request& size, bool s
   if (!size_classes) {
     // An engine's slot holds the largest expert; so many slots are sure to fit.
     const auto slots = slots_for(size, shape.keys(), size.count, largest_expert(shape));
-    const auto smallest = size.what == size_request::unit::bytes ? fmt::format("{} bytes", k * largest_expert(shape))
-                                                                 : fmt::format("{} slots", k);
+    const auto smallest = size.what == size_request::unit::bytes
+                              ? fmt::format("{} bytes", k * largest_expert(shape))
+                              : fmt::format("{} slots", k);
     return accept(pool_layout::shared(shape, slots), shape, size, smallest);
   }
   std::vector<std::int64_t> slots;
   std::uint64_t smallest = 0;
   for (const auto keys : keys_of_classes(shape)) {
     // Each class gets the share that its keys (or bytes) have in the model: so many slots either way.
-    const auto whole = size.what == size_request::unit::bytes ? all_bytes(shape) : std::uint64_t{shape.keys()};
+    const auto whole =
+        size.what == size_request::unit::bytes ? all_bytes(shape) : std::uint64_t{shape.keys()};
     slots.push_back(size.what == size_request::unit::percent ? percent_of(size.value, keys)
                                                              : share_of(size.count, keys, whole));
     smallest = std::max(smallest, smallest_share(k, keys, whole));
   }
-  return accept(pool_layout::shared_by_size_class(shape, slots), shape, size,
-                fmt::format("{} {}", smallest, size.what == size_request::unit::bytes ? "bytes" : "slots"));
+  return accept(
+      pool_layout::shared_by_size_class(shape, slots), shape, size,
+      fmt::format("{} {}", smallest, size.what == size_request::unit::bytes ? "bytes" : "slots"));
 }
 
 cache_size deferred_size(const geometry& shape, cache_scope scope, const size_request& size) {
   if (scope == cache_scope::shared) {
     const auto bytes = size.what == size_request::unit::bytes
                            ? size.count
-                           : static_cast<std::uint64_t>(slots_for(size, shape.keys(), 0, 1)) * largest_expert(shape);
+                           : static_cast<std::uint64_t>(slots_for(size, shape.keys(), 0, 1)) *
+                                 largest_expert(shape);
     return {pool_layout::shared(shape, static_cast<std::int64_t>(shape.keys())).value(), {bytes}};
   }
   std::vector<std::uint64_t> bytes;
   for (layer_id l = 0; l < shape.layers; ++l)
     bytes.push_back(size.what == size_request::unit::bytes
                         ? size.count / static_cast<std::uint64_t>(shape.layers)
-                        : static_cast<std::uint64_t>(slots_for(size, static_cast<std::size_t>(shape.experts), 0, 1)) *
+                        : static_cast<std::uint64_t>(
+                              slots_for(size, static_cast<std::size_t>(shape.experts), 0, 1)) *
                               shape.bytes_of(l));
   return {pool_layout::per_layer(shape, shape.experts).value(), std::move(bytes)};
 }
 
 }  // namespace
 
-cache_size make_cache_size(const geometry& shape, cache_scope scope, const size_request& size, replay_mode mode,
-                           bool size_classes) {
+cache_size make_cache_size(const geometry& shape, cache_scope scope, const size_request& size,
+                           replay_mode mode, bool size_classes) {
   need_bytes(shape, size);
   if (mode == replay_mode::deferred) return deferred_size(shape, scope, size);
   if (scope == cache_scope::per_layer) return {per_layer_slots(shape, size), {}};

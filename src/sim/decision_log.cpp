@@ -7,7 +7,8 @@ namespace hotset::inline v0::sim {
 
 namespace {
 nlohmann::ordered_json header(std::size_t run, const visit_context& context) {
-  return {{"run", run}, {"event", context.ordinal}, {"step", context.step}, {"layer", context.layer}};
+  return {
+      {"run", run}, {"event", context.ordinal}, {"step", context.step}, {"layer", context.layer}};
 }
 }  // namespace
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/sim/policy_spec.hpp"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "hotset/sim/errors.hpp"
 
@@ -43,7 +43,8 @@ policy_spec parse_policy(std::string_view text) {
   const auto parts = split(text, ':');
   policy_spec spec{std::string(parts.front()), {}};
   const auto refuse = [&] {
-    throw usage_error(fmt::format("policy '{}', accepted: name or name:parameter=value, such as lfu:history=resident", text));
+    throw usage_error(fmt::format(
+        "policy '{}', accepted: name or name:parameter=value, such as lfu:history=resident", text));
   };
   if (spec.name.empty()) refuse();
   for (std::size_t i = 1; i < parts.size(); ++i) {
@@ -75,7 +76,8 @@ std::uint64_t parameter_reader::number(std::string_view key, std::uint64_t other
   if (text == nullptr) return otherwise;
   std::uint64_t value = 0;
   if (!read_whole(*text, value))
-    throw usage_error(fmt::format("{}: {}={}, accepted: a whole number from 0", spec_.name, key, *text));
+    throw usage_error(
+        fmt::format("{}: {}={}, accepted: a whole number from 0", spec_.name, key, *text));
   return value;
 }
 
@@ -94,7 +96,8 @@ std::size_t parameter_reader::choice(std::string_view key, std::vector<std::stri
   if (text == nullptr) return otherwise;
   const auto found = std::ranges::find(accepted, std::string_view(*text));
   if (found == accepted.end())
-    throw usage_error(fmt::format("{}: {}={}, accepted: {}", spec_.name, key, *text, fmt::join(accepted, ", ")));
+    throw usage_error(
+        fmt::format("{}: {}={}, accepted: {}", spec_.name, key, *text, fmt::join(accepted, ", ")));
   return static_cast<std::size_t>(found - accepted.begin());
 }
 
@@ -106,8 +109,9 @@ std::string parameter_reader::text(std::string_view key, std::string_view otherw
 void parameter_reader::finish() const {
   for (std::size_t i = 0; i < used_.size(); ++i)
     if (!used_[i])
-      throw usage_error(fmt::format("{}: unknown parameter '{}', accepted: {}", spec_.name, spec_.parameters[i].first,
-                                    known_.empty() ? std::string("none") : fmt::format("{}", fmt::join(known_, ", "))));
+      throw usage_error(fmt::format(
+          "{}: unknown parameter '{}', accepted: {}", spec_.name, spec_.parameters[i].first,
+          known_.empty() ? std::string("none") : fmt::format("{}", fmt::join(known_, ", "))));
 }
 
 }  // namespace hotset::inline v0::sim

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/sim/registry.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "hotset/admission/after_n_uses.hpp"
 #include "hotset/admission/always.hpp"
@@ -70,9 +70,11 @@ auto with_eviction(const policy_spec& spec, const policy_knowledge& knowledge, U
   if (name == fifo::name) return finish(policy_tag<fifo>{}, {});
   if (name == furthest_layer::name) return finish(policy_tag<furthest_layer>{}, {});
   if (name == lfu::name)
-    return finish(policy_tag<lfu>{}, {static_cast<lfu_history>(read.choice("history", {"whole", "resident"}, 0)),
-                                      read.number("ageing_period", 0)});
-  if (name == lfru::name) return finish(policy_tag<lfru>{}, {read.real("decay", lfru::config{}.decay)});
+    return finish(policy_tag<lfu>{},
+                  {static_cast<lfu_history>(read.choice("history", {"whole", "resident"}, 0)),
+                   read.number("ageing_period", 0)});
+  if (name == lfru::name)
+    return finish(policy_tag<lfru>{}, {read.real("decay", lfru::config{}.decay)});
   if (name == gate_score::name)
     return finish(policy_tag<gate_score>{},
                   {static_cast<gate_accumulate>(read.choice("accumulate", {"sum", "ema"}, 0)),
@@ -86,8 +88,9 @@ auto with_eviction(const policy_spec& spec, const policy_knowledge& knowledge, U
     return finish(policy_tag<popularity>{}, knowledge.profile);
   }
   if (name == belady::name) return finish(policy_tag<belady>{}, {knowledge.future});
-  throw usage_error(fmt::format("unknown eviction policy '{}', accepted: {}; decorated by: {}", spec.name,
-                                join(eviction_names()), join(eviction_decorator_names())));
+  throw usage_error(fmt::format("unknown eviction policy '{}', accepted: {}; decorated by: {}",
+                                spec.name, join(eviction_names()),
+                                join(eviction_decorator_names())));
 }
 
 template <class Use>
@@ -103,13 +106,16 @@ auto with_admission(std::string_view text, Use use) {
   if (name == after_n_uses::name) {
     after_n_uses::config config;
     config.uses = read.number("uses", config.uses);
-    config.after_eviction = read.number("after_eviction", std::max(config.after_eviction, config.uses));
+    config.after_eviction =
+        read.number("after_eviction", std::max(config.after_eviction, config.uses));
     config.window = read.number("window", config.window);
     return finish(policy_tag<after_n_uses>{}, config);
   }
   if (name == budgeted::name)
-    return finish(policy_tag<budgeted>{}, {read.number("fills_per_visit", budgeted::config{}.fills_per_visit)});
-  throw usage_error(fmt::format("unknown admission policy '{}', accepted: {}", spec.name, join(admission_names())));
+    return finish(policy_tag<budgeted>{},
+                  {read.number("fills_per_visit", budgeted::config{}.fills_per_visit)});
+  throw usage_error(fmt::format("unknown admission policy '{}', accepted: {}", spec.name,
+                                join(admission_names())));
 }
 
 any_eviction_policy::config decorate(const policy_spec& spec, any_eviction_policy::config inner) {
@@ -120,16 +126,19 @@ any_eviction_policy::config decorate(const policy_spec& spec, any_eviction_polic
     config.uses = read.number("uses", config.uses);
     config.inner = std::move(inner);
     read.finish();
-    return any_eviction_policy::holding<protect_hot<any_eviction_policy>>(checked(std::move(config)));
+    return any_eviction_policy::holding<protect_hot<any_eviction_policy>>(
+        checked(std::move(config)));
   }
   if (name == "protect_decode") {
     protect_decode<any_eviction_policy>::config config;
     config.window = read.number("window", config.window);
     config.inner = std::move(inner);
     read.finish();
-    return any_eviction_policy::holding<protect_decode<any_eviction_policy>>(checked(std::move(config)));
+    return any_eviction_policy::holding<protect_decode<any_eviction_policy>>(
+        checked(std::move(config)));
   }
-  throw usage_error(fmt::format("'{}' decorates no policy, accepted: {}", spec.name, join(eviction_decorator_names())));
+  throw usage_error(fmt::format("'{}' decorates no policy, accepted: {}", spec.name,
+                                join(eviction_decorator_names())));
 }
 
 template <class P, class A>
@@ -146,14 +155,15 @@ std::unique_ptr<any_pager> build(typename P::config eviction, typename A::config
 }  // namespace
 
 std::vector<std::string> eviction_names() {
-  return {"lru",         "lfu",        "lfru",   "fifo",         "furthest_layer", "gate_score",
-          "least_stale", "popularity", "belady", "belady_bypass"};
+  return {"lru",        "lfu",         "lfru",       "fifo",   "furthest_layer",
+          "gate_score", "least_stale", "popularity", "belady", "belady_bypass"};
 }
 std::vector<std::string> eviction_decorator_names() { return {"protect_hot", "protect_decode"}; }
 std::vector<std::string> admission_names() { return {"always", "after_n_uses", "budgeted"}; }
 
 bool needs_future(std::string_view eviction) {
-  const auto name = std::string(without_prefix(parse_policy_chain(eviction).back().name, "eviction."));
+  const auto name =
+      std::string(without_prefix(parse_policy_chain(eviction).back().name, "eviction."));
   return name == belady::name || name == bypass_name;
 }
 
@@ -164,11 +174,13 @@ std::optional<profile_request> requested_profile(std::string_view eviction) {
   return profile_request{read.text("profile", "trace"), read.number("first", 0)};
 }
 
-any_eviction_policy::config make_eviction(std::string_view eviction, const policy_knowledge& knowledge) {
+any_eviction_policy::config make_eviction(std::string_view eviction,
+                                          const policy_knowledge& knowledge) {
   const auto chain = parse_policy_chain(eviction);
-  auto config = with_eviction(chain.back(), knowledge, []<class P>(policy_tag<P>, typename P::config inner) {
-    return any_eviction_policy::holding<P>(std::move(inner));
-  });
+  auto config =
+      with_eviction(chain.back(), knowledge, []<class P>(policy_tag<P>, typename P::config inner) {
+        return any_eviction_policy::holding<P>(std::move(inner));
+      });
   for (auto at = chain.size() - 1; at-- > 0;) config = decorate(chain[at], std::move(config));
   return config;
 }
@@ -182,24 +194,29 @@ void check_policies(std::string_view eviction, std::string_view admission) {
       knowledge);
 }
 
-std::unique_ptr<any_pager> make_pager(const pager_request& request, const policy_knowledge& knowledge) {
+std::unique_ptr<any_pager> make_pager(const pager_request& request,
+                                      const policy_knowledge& knowledge) {
   const auto chain = parse_policy_chain(request.eviction);
   const auto& last = chain.back();
   const bool decorated = chain.size() > 1;
   // A future or a profile of another shape would be cut to size in silence.
   const auto& shape = request.layout.shape();
-  if (knowledge.future && needs_future(request.eviction)) require_shape(belady::config{knowledge.future}, shape);
+  if (knowledge.future && needs_future(request.eviction))
+    require_shape(belady::config{knowledge.future}, shape);
   if (requested_profile(request.eviction)) require_shape(knowledge.profile, shape);
   if (without_prefix(last.name, "eviction.") == bypass_name) {
     parameter_reader(last).finish();
     if (decorated) throw usage_error("belady_bypass takes no decorator");
-    if (!with_admission(request.admission, []<class A>(policy_tag<A>, typename A::config) { return A::admits_all; }))
+    if (!with_admission(request.admission,
+                        []<class A>(policy_tag<A>, typename A::config) { return A::admits_all; }))
       throw usage_error("belady_bypass decides admission itself, accepted: --admission always");
     return std::make_unique<belady_bypass>(request.layout, knowledge.future);
   }
-  return with_admission(request.admission, [&]<class A>(policy_tag<A>, typename A::config admission) {
+  return with_admission(request.admission, [&]<class A>(policy_tag<A>,
+                                                        typename A::config admission) {
     if (decorated || !A::admits_all)
-      return build<any_eviction_policy, A>(make_eviction(request.eviction, knowledge), std::move(admission), request);
+      return build<any_eviction_policy, A>(make_eviction(request.eviction, knowledge),
+                                           std::move(admission), request);
     return with_eviction(last, knowledge, [&]<class P>(policy_tag<P>, typename P::config eviction) {
       return build<P, always>(std::move(eviction), {}, request);
     });

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/sim/replay.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
+
+#include <fmt/format.h>
 
 #include "hotset/residency/token_groups.hpp"
 #include "hotset/residency/unique_ids.hpp"
@@ -65,16 +65,20 @@ class event_walk {
 
 }  // namespace
 
-std::string_view name_of(replay_mode mode) noexcept { return mode_names[static_cast<std::size_t>(mode)]; }
+std::string_view name_of(replay_mode mode) noexcept {
+  return mode_names[static_cast<std::size_t>(mode)];
+}
 
 replay_mode parse_replay_mode(std::string_view name) {
   const auto found = std::ranges::find(mode_names, name);
   if (found == mode_names.end())
-    throw usage_error(fmt::format("replay '{}', accepted: event-atomic, deferred, per-access", name));
+    throw usage_error(
+        fmt::format("replay '{}', accepted: event-atomic, deferred, per-access", name));
   return static_cast<replay_mode>(found - mode_names.begin());
 }
 
-std::vector<std::uint32_t> events_per_visit(const visit_sequence& visits, const pool_layout& layout) {
+std::vector<std::uint32_t> events_per_visit(const visit_sequence& visits,
+                                            const pool_layout& layout) {
   event_walk walk(visits, layout, true);
   std::vector<std::uint32_t> counts(visits.size());
   for (std::size_t i = 0; i < visits.size(); ++i)
@@ -93,29 +97,34 @@ event_order order_events(const visit_sequence& visits, const pool_layout& layout
   for (std::size_t i = 0; i < visits.size(); ++i) {
     const auto layer = visits.at(i).layer;
     out.first.push_back(next);
-    const auto count = walk.each(i, next, [&](std::uint64_t event, std::span<const expert_id> experts) {
-      for (const auto e : experts)
-        if (e >= 0) events.push_back({event, {layer, e}});
-    });
+    const auto count =
+        walk.each(i, next, [&](std::uint64_t event, std::span<const expert_id> experts) {
+          for (const auto e : experts)
+            if (e >= 0) events.push_back({event, {layer, e}});
+        });
     split = split || count != 1;
     next += count;
   }
   if (!split) out.first = {};
-  out.future = std::make_shared<const future_uses>(future_uses::create(visits.shape(), events).value());
+  out.future =
+      std::make_shared<const future_uses>(future_uses::create(visits.shape(), events).value());
   return out;
 }
 
-void replay(const visit_sequence& visits, const event_order& events, any_pager& pager, const pool_layout& layout,
-            std::span<const std::uint64_t> pool_bytes) {
+void replay(const visit_sequence& visits, const event_order& events, any_pager& pager,
+            const pool_layout& layout, std::span<const std::uint64_t> pool_bytes) {
   const bool renumbered = !events.first.empty();
   for (std::size_t i = 0; i < visits.size(); ++i) {
     auto view = visits[i];
     if (renumbered) view.ordinal = events.first[i];
-    const auto done = pool_bytes.empty()
-                          ? pager.visit(view)
-                          : pager.visit_within(view, pool_bytes[static_cast<std::size_t>(layout.pool_of_layer(view.layer))]);
+    const auto done =
+        pool_bytes.empty()
+            ? pager.visit(view)
+            : pager.visit_within(
+                  view, pool_bytes[static_cast<std::size_t>(layout.pool_of_layer(view.layer))]);
     if (done != status::ok)
-      throw infeasible_error(fmt::format("visit {} (step {}, layer {}): {}", i, view.step, view.layer, describe(done)));
+      throw infeasible_error(fmt::format("visit {} (step {}, layer {}): {}", i, view.step,
+                                         view.layer, describe(done)));
   }
 }
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/sim/sweep.hpp"
 
-#include <fmt/format.h>
-#include <tbb/parallel_for.h>
-#include <tbb/task_arena.h>
-
 #include <algorithm>
 #include <map>
 #include <mutex>
 #include <numeric>
 #include <utility>
+
+#include <fmt/format.h>
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
 
 #include "decision_log.hpp"
 #include "hotset/paging/cliff_guard.hpp"
@@ -34,14 +34,16 @@ std::vector<run_plan> combinations(const sweep_request& request) {
       for (const auto& size : request.sizes)
         for (const auto& admission : request.admissions)
           for (const auto& eviction : request.evictions)
-            runs.push_back({eviction, admission, parse_scope(scope), parse_replay_mode(replay), size});
+            runs.push_back(
+                {eviction, admission, parse_scope(scope), parse_replay_mode(replay), size});
   return runs;
 }
 
 /// The two forms of the trace, built when first asked for.
 class prepared_trace {
  public:
-  prepared_trace(const routing_trace& trace, std::uint32_t max_tokens) : trace_(trace), max_tokens_(max_tokens) {}
+  prepared_trace(const routing_trace& trace, std::uint32_t max_tokens)
+      : trace_(trace), max_tokens_(max_tokens) {}
 
   const visit_sequence& visits(replay_mode mode) {
     auto& slot = mode == replay_mode::per_access ? per_access_ : atomic_;
@@ -66,13 +68,16 @@ class prepared_trace {
 
  private:
   popularity::config load_profile(const profile_request& wanted) const {
-    const auto part = wanted.first == 0 ? std::string() : fmt::format("the first {} tokens of ", wanted.first);
+    const auto part =
+        wanted.first == 0 ? std::string() : fmt::format("the first {} tokens of ", wanted.first);
     if (wanted.source == "trace")
-      return {count_uses(trace_, wanted.first), part + "the replayed trace itself (sees the future)"};
+      return {count_uses(trace_, wanted.first),
+              part + "the replayed trace itself (sees the future)"};
     const auto other = open_trace(wanted.source);
     if (other.layers != trace_.layers || other.experts != trace_.experts)
-      throw usage_error(fmt::format("popularity: profile {} has {} layers of {} experts, accepted: {} of {}",
-                                    wanted.source, other.layers, other.experts, trace_.layers, trace_.experts));
+      throw usage_error(
+          fmt::format("popularity: profile {} has {} layers of {} experts, accepted: {} of {}",
+                      wanted.source, other.layers, other.experts, trace_.layers, trace_.experts));
     return {count_uses(other, wanted.first), part + wanted.source};
   }
 
@@ -95,18 +100,23 @@ struct prepared_run {
 
 bool may_split(const visit_sequence& visits, const pool_layout& layout) {
   for (std::size_t p = 0; p < layout.pools(); ++p)
-    if (static_cast<std::uint32_t>(layout.at(static_cast<pool_id>(p)).slots) < visits.widest_union()) return true;
+    if (static_cast<std::uint32_t>(layout.at(static_cast<pool_id>(p)).slots) <
+        visits.widest_union())
+      return true;
   return false;
 }
 
 /// belady_bypass never splits a visit.
-bool bypasses(std::string_view eviction) { return parse_policy_chain(eviction).back().name.ends_with("belady_bypass"); }
+bool bypasses(std::string_view eviction) {
+  return parse_policy_chain(eviction).back().name.ends_with("belady_bypass");
+}
 
 prepared_run prepare(const run_plan& plan, const sweep_request& request, prepared_trace& trace) {
   prepared_run run;
   run.plan = plan;
   run.visits = &trace.visits(plan.mode);
-  run.size = make_cache_size(run.visits->shape(), plan.scope, plan.size, plan.mode, request.size_classes);
+  run.size =
+      make_cache_size(run.visits->shape(), plan.scope, plan.size, plan.mode, request.size_classes);
   if (plan.mode != replay_mode::deferred)
     if (auto warning = cliff_warning(run.size.layout)) run.notes.push_back(*std::move(warning));
   policy_knowledge knowledge;
@@ -122,7 +132,8 @@ prepared_run prepare(const run_plan& plan, const sweep_request& request, prepare
     knowledge.profile = trace.profile(*profile);
     run.notes.push_back("popularity profile: " + knowledge.profile.source);
   }
-  run.pager = make_pager({plan.eviction, plan.admission, run.size.layout, request.split}, knowledge);
+  run.pager =
+      make_pager({plan.eviction, plan.admission, run.size.layout, request.split}, knowledge);
   return run;
 }
 
@@ -135,7 +146,8 @@ std::uint64_t slots_of(const prepared_run& run) {
     const auto& pool = run.size.layout.at(static_cast<pool_id>(p));
     std::uint64_t largest = 0;
     for (const auto l : pool.layers) largest = std::max(largest, shape.bytes_of(l));
-    slots += std::min<std::uint64_t>(run.size.pool_bytes[p] / largest, static_cast<std::uint64_t>(pool.slots));
+    slots += std::min<std::uint64_t>(run.size.pool_bytes[p] / largest,
+                                     static_cast<std::uint64_t>(pool.slots));
   }
   return slots;
 }
@@ -173,7 +185,8 @@ std::vector<double> count_uses(const routing_trace& trace, std::uint64_t tokens)
 }
 
 sweep_result run_sweep(const routing_trace& trace, const sweep_request& request) {
-  if (request.sizes.empty()) throw usage_error("no size, accepted: --slots 5%,64 or --budget 1500MiB");
+  if (request.sizes.empty())
+    throw usage_error("no size, accepted: --slots 5%,64 or --budget 1500MiB");
   for (const auto& eviction : request.evictions)
     for (const auto& admission : request.admissions) check_policies(eviction, admission);
   const auto plans = combinations(request);

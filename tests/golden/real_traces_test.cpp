@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Published and independently computed figures of real traces; skipped where the data is not at hand.
 
-#include <gtest/gtest.h>
-
 #include <filesystem>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "hotset/sim/io/open_trace.hpp"
 #include "hotset/sim/sweep.hpp"
@@ -23,11 +23,14 @@ class real_traces : public testing::Test {
   static std::filesystem::path file(const std::string& name) {
     return std::filesystem::path(HOTSET_DATA_DIR) / name;
   }
-  static routing_trace gemma() { return sim::open_trace(file("routing/bigmoe-gemma/gemma.route.csv")); }
+  static routing_trace gemma() {
+    return sim::open_trace(file("routing/bigmoe-gemma/gemma.route.csv"));
+  }
   static routing_trace law() { return sim::open_trace(file("routing/esft-law/esft-law.tar.xz")); }
 
-  static sim::run_result run(const routing_trace& trace, const std::string& eviction, const std::string& scope,
-                             const std::string& slots, const std::string& replay = "event-atomic") {
+  static sim::run_result run(const routing_trace& trace, const std::string& eviction,
+                             const std::string& scope, const std::string& slots,
+                             const std::string& replay = "event-atomic") {
     sim::sweep_request request;
     request.evictions = {eviction};
     request.scopes = {scope};
@@ -42,7 +45,8 @@ routing_trace decode_only(routing_trace trace) {
   std::size_t prompt = 0;
   while (prompt < trace.tokens() && trace.kind[prompt] == request_class::prefill) ++prompt;
   const auto cut = [](auto& rows, std::size_t count) {
-    rows.erase(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(std::min(count, rows.size())));
+    rows.erase(rows.begin(),
+               rows.begin() + static_cast<std::ptrdiff_t>(std::min(count, rows.size())));
   };
   const auto width = trace.index(1, 0);
   cut(trace.step, prompt);
@@ -90,8 +94,11 @@ TEST_F(real_traces, hit_rates_by_access_agree_with_an_independent_study) {
   };
   const auto check = [](const routing_trace& trace, const std::vector<row>& rows) {
     for (const auto& r : rows) {
-      EXPECT_NEAR(hit_rate(run(trace, "lru", "per-layer", r.slots, "per-access")), r.lru, 5e-4) << r.slots;
-      EXPECT_NEAR(hit_rate(run(trace, "belady", "per-layer", r.slots, "per-access")), r.belady, 5e-4) << r.slots;
+      EXPECT_NEAR(hit_rate(run(trace, "lru", "per-layer", r.slots, "per-access")), r.lru, 5e-4)
+          << r.slots;
+      EXPECT_NEAR(hit_rate(run(trace, "belady", "per-layer", r.slots, "per-access")), r.belady,
+                  5e-4)
+          << r.slots;
     }
   };
   check(gemma(), {{"12.5%", .5884, .7486}, {"25%", .7691, .8660}, {"50%", .9052, .9153}});

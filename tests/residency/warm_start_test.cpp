@@ -26,7 +26,8 @@ TEST(warm_start, popular_keys_come_last) {
   profile[5] = 5;
   profile[12] = 1;
   const std::vector<expert_key> tied_lower_wanted_more{{1, 4}, {0, 5}, {0, 3}, {0, 4}};
-  EXPECT_EQ(popular_warm_keys(profile, pool_layout::shared(shape, 16).value()), tied_lower_wanted_more);
+  EXPECT_EQ(popular_warm_keys(profile, pool_layout::shared(shape, 16).value()),
+            tied_lower_wanted_more);
   const std::vector<expert_key> two_each{{1, 4}, {0, 3}, {0, 4}};
   EXPECT_EQ(popular_warm_keys(profile, pool_layout::per_layer(shape, 2).value()), two_each);
 }
@@ -55,7 +56,8 @@ TEST(warm_start, a_restored_pager_decides_as_the_saved_one) {
   const auto layout = pool_layout::shared(shape, 6).value();
   pager<lru> first({.layout = layout});
   auto plan = first.make_plan();
-  const auto visit = [&plan](pager<lru>& p, layer_id layer, step_id step, expert_id a, expert_id b) {
+  const auto visit = [&plan](pager<lru>& p, layer_id layer, step_id step, expert_id a,
+                             expert_id b) {
     const expert_id routed[] = {a, b};
     routing_view view;
     view.layer = layer;
@@ -65,7 +67,9 @@ TEST(warm_start, a_restored_pager_decides_as_the_saved_one) {
     ASSERT_EQ(p.commit(plan), status::ok);
   };
   for (step_id s = 0; s < 20; ++s)
-    for (layer_id l = 0; l < 2; ++l) visit(first, l, s, static_cast<expert_id>((s * 3) % 8), static_cast<expert_id>((s * 5 + 1) % 8));
+    for (layer_id l = 0; l < 2; ++l)
+      visit(first, l, s, static_cast<expert_id>((s * 3) % 8),
+            static_cast<expert_id>((s * 5 + 1) % 8));
 
   const auto bytes = residency_snapshot{2, 8, first.residents()}.encode();
   auto saved = residency_snapshot::decode(bytes);

@@ -5,10 +5,10 @@
 #if defined(HOTSET_HARDENED) || !defined(NDEBUG)
 #include <cstdio>
 #include <cstdlib>
-#define HOTSET_ASSERT(condition)                                                              \
-  ((condition) ? static_cast<void>(0)                                                         \
-               : (std::fprintf(stderr, "%s:%d: precondition violated: %s\n", __FILE__,        \
-                               __LINE__, #condition),                                         \
+#define HOTSET_ASSERT(condition)                                                                 \
+  ((condition) ? static_cast<void>(0)                                                            \
+               : (std::fprintf(stderr, "%s:%d: precondition violated: %s\n", __FILE__, __LINE__, \
+                               #condition),                                                      \
                   std::abort()))
 #else
 #define HOTSET_ASSERT(condition) static_cast<void>(0)

@@ -37,7 +37,7 @@ struct trace_error : std::runtime_error {
 template <class T>
 class [[nodiscard]] result {
  public:
-  result(T value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  result(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
   result(error reason) : reason_(std::move(reason)) {}  // NOLINT(google-explicit-constructor)
 
   [[nodiscard]] bool has_value() const noexcept { return value_.has_value(); }

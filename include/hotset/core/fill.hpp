@@ -34,7 +34,7 @@ struct fill {
   expert_key victim = no_key;    ///< whose bytes it overwrites; no_key for a free slot
   precision_id precision = 0;
   bool speculative = false;
-  ticket after = no_ticket;      ///< the slot's last reader: the copy starts no earlier
+  ticket after = no_ticket;  ///< the slot's last reader: the copy starts no earlier
 };
 
 }  // namespace hotset::inline v0

@@ -19,8 +19,10 @@ struct geometry {
   std::int32_t experts = 0;               ///< routed experts in a layer, E
   std::int32_t top_k = 0;                 ///< experts of one token, K
   std::int32_t max_tokens_per_visit = 1;  ///< sizes every scratch buffer
-  std::vector<std::uint64_t> expert_bytes{};     ///< [layers]; one entry stands for all; empty: unknown (1)
-  std::vector<size_class_id> layer_size_class{}; ///< [layers]; empty: layers of equal bytes share a class
+  std::vector<std::uint64_t>
+      expert_bytes{};  ///< [layers]; one entry stands for all; empty: unknown (1)
+  std::vector<size_class_id>
+      layer_size_class{};  ///< [layers]; empty: layers of equal bytes share a class
 
   static constexpr std::int64_t max_keys = std::int64_t{1} << 28;
 
@@ -63,18 +65,21 @@ struct geometry {
   [[nodiscard]] validation validate() const {
     const auto refuse = [](std::string text) { return validation(error{std::move(text)}); };
     if (layers < 1) return refuse("layers = " + std::to_string(layers) + ", accepted: 1 or more");
-    if (experts < 1) return refuse("experts = " + std::to_string(experts) + ", accepted: 1 or more");
+    if (experts < 1)
+      return refuse("experts = " + std::to_string(experts) + ", accepted: 1 or more");
     if (std::int64_t{layers} * experts > max_keys)
       return refuse("layers x experts = " + std::to_string(std::int64_t{layers} * experts) +
                     ", accepted: at most " + std::to_string(max_keys));
     if (top_k < 1 || top_k > experts)
-      return refuse("top_k = " + std::to_string(top_k) + ", accepted: 1.." + std::to_string(experts));
+      return refuse("top_k = " + std::to_string(top_k) + ", accepted: 1.." +
+                    std::to_string(experts));
     if (max_tokens_per_visit < 1 || max_tokens_per_visit > (1 << 24))
       return refuse("max_tokens_per_visit = " + std::to_string(max_tokens_per_visit) +
                     ", accepted: 1..16777216");
     if (expert_bytes.size() > 1 && expert_bytes.size() != static_cast<std::size_t>(layers))
       return refuse("expert_bytes has " + std::to_string(expert_bytes.size()) +
-                    " entries, accepted: none, 1 or one per layer (" + std::to_string(layers) + ")");
+                    " entries, accepted: none, 1 or one per layer (" + std::to_string(layers) +
+                    ")");
     for (std::size_t l = 0; l < expert_bytes.size(); ++l)
       if (expert_bytes[l] == 0)
         return refuse("expert_bytes[" + std::to_string(l) + "] = 0, accepted: 1 or more");

@@ -43,7 +43,8 @@ class pool_layout {
                                                   std::span<const std::int64_t> slots) {
     if (auto bad = shape.validate()) return *std::move(bad);
     const auto classes = shape.size_classes();
-    const auto count = static_cast<std::size_t>(*std::max_element(classes.begin(), classes.end())) + 1;
+    const auto count =
+        static_cast<std::size_t>(*std::max_element(classes.begin(), classes.end())) + 1;
     std::vector<group> groups(count);
     for (std::size_t c = 0; c < count; ++c) groups[c].size_class = static_cast<size_class_id>(c);
     for (layer_id l = 0; l < shape.layers; ++l)
@@ -52,7 +53,8 @@ class pool_layout {
   }
 
   /// One pool per layer; `quotas` holds one number for all layers, or one per layer.
-  static result<pool_layout> per_layer(const geometry& shape, std::span<const std::int64_t> quotas) {
+  static result<pool_layout> per_layer(const geometry& shape,
+                                       std::span<const std::int64_t> quotas) {
     if (auto bad = shape.validate()) return *std::move(bad);
     const auto classes = shape.size_classes();
     const auto layers = static_cast<std::size_t>(shape.layers);
@@ -69,7 +71,9 @@ class pool_layout {
   [[nodiscard]] const geometry& shape() const noexcept { return shape_; }
   [[nodiscard]] std::size_t slots() const noexcept { return slot_pool_.size(); }
   [[nodiscard]] std::size_t pools() const noexcept { return pools_.size(); }
-  [[nodiscard]] const pool& at(pool_id p) const noexcept { return pools_[static_cast<std::size_t>(p)]; }
+  [[nodiscard]] const pool& at(pool_id p) const noexcept {
+    return pools_[static_cast<std::size_t>(p)];
+  }
   [[nodiscard]] pool_id pool_of_layer(layer_id layer) const noexcept {
     return layer_pool_[static_cast<std::size_t>(layer)];
   }
@@ -94,8 +98,8 @@ class pool_layout {
   static result<pool_layout> assemble(const geometry& shape, std::vector<group> groups,
                                       std::vector<std::int64_t> slots) {
     if (slots.size() != groups.size())
-      return error{std::to_string(slots.size()) + " slot counts for " + std::to_string(groups.size()) +
-                   " pools, accepted: one for each pool"};
+      return error{std::to_string(slots.size()) + " slot counts for " +
+                   std::to_string(groups.size()) + " pools, accepted: one for each pool"};
     pool_layout out;
     out.shape_ = shape;
     out.layer_pool_.resize(static_cast<std::size_t>(shape.layers));

@@ -7,18 +7,20 @@
 
 namespace hotset::inline v0 {
 
-enum class [[nodiscard]] status : std::uint8_t {
-  ok = 0,
-  invalid_visit,    ///< layer out of range, or arrays whose lengths do not belong together
-  visit_too_large,  ///< more tokens than geometry::max_tokens_per_visit
-  no_victim,        ///< not even one token's experts fit beside the pinned slots; nothing changed
-  plan_open,        ///< an earlier plan was neither committed nor aborted
-  no_plan,          ///< commit or abort of a plan that is not the open one
-  busy,             ///< a slot is pinned or filling: drain first
-  exceeds_memory,   ///< a quota that the pool's slots cannot give
-  fill_failed,      ///< a copy did not arrive; its slot is free and no row names it
-  invalid_argument, ///< a key, slot or size out of range
+// clang-format off: version 14 takes an attributed enum for a function
+enum class [[nodiscard]] status : std::uint8_t{
+    ok = 0,
+    invalid_visit,    ///< layer out of range, or arrays whose lengths do not belong together
+    visit_too_large,  ///< more tokens than geometry::max_tokens_per_visit
+    no_victim,        ///< not even one token's experts fit beside the pinned slots; nothing changed
+    plan_open,        ///< an earlier plan was neither committed nor aborted
+    no_plan,          ///< commit or abort of a plan that is not the open one
+    busy,             ///< a slot is pinned or filling: drain first
+    exceeds_memory,   ///< a quota that the pool's slots cannot give
+    fill_failed,      ///< a copy did not arrive; its slot is free and no row names it
+    invalid_argument,  ///< a key, slot or size out of range
 };
+// clang-format on
 
 /// Complexity: O(1). Returns a sentence fragment fit for a message.
 [[nodiscard]] constexpr std::string_view describe(status s) noexcept {

@@ -19,7 +19,8 @@ namespace hotset::inline v0 {
     const auto cliff = (layers - 1) * layout.shape().top_k;
     if (layers < 2 || pool.slots > cliff) continue;
     return "pool " + std::to_string(p) + " has " + std::to_string(pool.slots) + " slots for " +
-           std::to_string(layers) + " layers: decoding one sequence with a recency order hits 0 % up to " +
+           std::to_string(layers) +
+           " layers: decoding one sequence with a recency order hits 0 % up to " +
            std::to_string(cliff) + " slots; use at least " + std::to_string(cliff + 1);
   }
   return std::nullopt;

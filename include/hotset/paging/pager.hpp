@@ -58,7 +58,8 @@ class pager {
 
   /// Errors: the first parameter that cannot work, with its accepted range.
   static result<pager> create(config setup) noexcept {
-    if (setup.layout.pools() == 0) return error{"the pool layout is empty, accepted: one made by pool_layout"};
+    if (setup.layout.pools() == 0)
+      return error{"the pool layout is empty, accepted: one made by pool_layout"};
     if (auto bad = setup.eviction.validate()) return *std::move(bad);
     if (auto bad = setup.admission.validate()) return *std::move(bad);
     return pager(checked{}, std::move(setup));
@@ -123,7 +124,8 @@ class pager {
   /// both keys absent, for the old bytes are gone. Other fills give their victim back. Empty: none submitted.
   status abort(step_plan& plan, std::span<const std::uint8_t> submitted = {}) noexcept {
     if (plan.serial_ == 0 || plan.serial_ != open_serial_) return status::no_plan;
-    if (!submitted.empty() && submitted.size() != plan.count_.fills) return status::invalid_argument;
+    if (!submitted.empty() && submitted.size() != plan.count_.fills)
+      return status::invalid_argument;
     close(plan);
     for (auto i = plan.count_.fills; i-- > 0;) {
       const auto& f = plan.fills_[i];
@@ -208,9 +210,11 @@ class pager {
     if (pool.resident_bytes <= bytes) return 0;
     mask(protected_slots);
     while (pool.resident_bytes > bytes) {
-      const auto chunk = std::span(victims_).first(std::min<std::size_t>(trim_chunk, victims_.size()));
+      const auto chunk =
+          std::span(victims_).first(std::min<std::size_t>(trim_chunk, victims_.size()));
       const auto count = policy_.select_victims(context, evictable_, chunk);
-      for (std::size_t i = 0; i < count && pool.resident_bytes > bytes; ++i, ++evicted) release(chunk[i]);
+      for (std::size_t i = 0; i < count && pool.resident_bytes > bytes; ++i, ++evicted)
+        release(chunk[i]);
       if (count == 0) break;
     }
     unmask();
@@ -246,7 +250,8 @@ class pager {
   status set_quota(layer_id layer, std::int32_t slots) noexcept {
     if (layer < 0 || layer >= shape().layers) return status::invalid_argument;
     const auto p = layout_.pool_of_layer(layer);
-    if (slots < shape().top_k || static_cast<std::size_t>(slots) > layout_.at(p).layers.size() * index(shape().experts))
+    if (slots < shape().top_k ||
+        static_cast<std::size_t>(slots) > layout_.at(p).layers.size() * index(shape().experts))
       return status::invalid_argument;
     if (open_serial_ != 0 || next_group_ != 0) return status::plan_open;
     return slots < pools_[index(p)].capacity ? shrink(p, layer, slots) : grow(p, slots);
@@ -256,7 +261,8 @@ class pager {
   }
 
   /// Resident keys in the order in which the policy would give them up, pool by pool: what to save so that a
-  /// restart with plan_warm continues alike. Allocates; not for the hot path.
+  /// restart with plan_warm continues alike. Pinned and filling slots are left out: drain first.
+  /// Allocates; not for the hot path.
   [[nodiscard]] std::vector<expert_key> residents() {
     std::vector<expert_key> keys;
     std::vector<slot_id> order(table_.slots());
@@ -272,7 +278,9 @@ class pager {
   }
 
   /// Shape: [experts]. Slot of every expert whose bytes may be read, -1 for the others.
-  [[nodiscard]] std::span<const slot_id> row(layer_id layer) const noexcept { return map_.row(layer); }
+  [[nodiscard]] std::span<const slot_id> row(layer_id layer) const noexcept {
+    return map_.row(layer);
+  }
   [[nodiscard]] slot_id locate(expert_key key) const noexcept { return map_.locate(key); }
   [[nodiscard]] const slot_entry& slot(slot_id s) const noexcept { return table_[s]; }
   /// Complexity: O(layers). Allocates; not for the hot path.
@@ -322,7 +330,8 @@ class pager {
   struct alignas(32) count_cell {
     std::uint64_t visits = 0, accesses = 0, hits = 0;
   };
-  static constexpr std::size_t kinds = 4;  ///< of request_class, rounded up so that a cell is found by a shift
+  static constexpr std::size_t kinds =
+      4;  ///< of request_class, rounded up so that a cell is found by a shift
   struct visit_counts {
     std::uint64_t accesses = 0, hits = 0, misses = 0, compulsory = 0, collisions = 0, bypasses = 0;
   };
@@ -383,7 +392,8 @@ class pager {
     if (view.layer < 0 || view.layer >= shape().layers) return status::invalid_visit;
     if (view.kind > request_class::verify) return status::invalid_visit;
     if (view.experts.size() > most_ids_) return status::visit_too_large;
-    if (!view.weights.empty() && view.weights.size() != view.experts.size()) return status::invalid_visit;
+    if (!view.weights.empty() && view.weights.size() != view.experts.size())
+      return status::invalid_visit;
     if (plan.capacity() != misses_.size()) return status::invalid_argument;
     return status::ok;
   }
@@ -392,7 +402,8 @@ class pager {
   }
 
   /// Distinct experts, their slots, and which of them miss.
-  void look_up(std::span<const expert_id> ids, std::span<const float> weights, step_plan& plan) noexcept {
+  void look_up(std::span<const expert_id> ids, std::span<const float> weights,
+               step_plan& plan) noexcept {
     const slot_id* const row = map_.located(plan.context_.layer);
     expert_id* const experts = plan.experts_.data();
     slot_id* const slots = plan.slots_.data();
@@ -423,10 +434,12 @@ class pager {
     return missing;
   }
   /// Sums of gate weights in routed order and best ranks, for policies that ask.
-  void add_weights(std::span<const expert_id> ids, std::span<const float> weights, step_plan& plan) noexcept {
+  void add_weights(std::span<const expert_id> ids, std::span<const float> weights,
+                   step_plan& plan) noexcept {
     const auto k = static_cast<std::size_t>(shape().top_k);
     std::fill_n(plan.weights_.begin(), plan.count_.distinct, 0.0);
-    std::fill_n(plan.ranks_.begin(), plan.count_.distinct, std::numeric_limits<std::uint16_t>::max());
+    std::fill_n(plan.ranks_.begin(), plan.count_.distinct,
+                std::numeric_limits<std::uint16_t>::max());
     for (std::size_t i = 0, rank = 0; i < ids.size(); ++i, rank = rank + 1 == k ? 0 : rank + 1) {
       const auto at = unique_.index_of(ids[i]);
       if (at >= plan.count_.distinct) continue;
@@ -445,7 +458,8 @@ class pager {
     if (choose_unprotected(plan, victims)) return reserve(plan, victims);
     mask(plan.slots());
     const auto room = pools_[index(pool)].evictable - masked_.size() + free;
-    const auto served = miss_count_ <= room ? choose_victims(plan, victims) : split(view, plan, room);
+    const auto served =
+        miss_count_ <= room ? choose_victims(plan, victims) : split(view, plan, room);
     unmask();
     if (served != status::ok || plan.count_.groups > 1) return served;
     return reserve(plan, victims);
@@ -455,7 +469,8 @@ class pager {
   /// they are the first victims of the rest, and the visit need not be masked.
   bool choose_unprotected(const step_plan& plan, std::size_t count) noexcept {
     if (pools_[index(plan.context_.pool)].evictable < count + plan.count_.distinct) return false;
-    const auto chosen = policy_.select_victims(plan.context_, evictable_, std::span(victims_).first(count));
+    const auto chosen =
+        policy_.select_victims(plan.context_, evictable_, std::span(victims_).first(count));
     if (chosen != count) return false;
     for (std::size_t v = 0; v < count; ++v) {
       const auto key = table_[victims_[v]].key;
@@ -466,7 +481,8 @@ class pager {
 
   /// Pre: the visit's slots are masked.
   status choose_victims(const step_plan& plan, std::size_t count) noexcept {
-    const auto chosen = policy_.select_victims(plan.context_, evictable_, std::span(victims_).first(count));
+    const auto chosen =
+        policy_.select_victims(plan.context_, evictable_, std::span(victims_).first(count));
     HOTSET_ASSERT(chosen == count);
     return chosen == count ? status::ok : status::no_victim;
   }
@@ -589,7 +605,8 @@ class pager {
     if (miss_count_ <= free) return reserve(plan, 0);
     mask(plan.slots());
     const auto room = pools_[index(context.pool)].evictable - masked_.size() + free;
-    const auto chosen = miss_count_ <= room ? choose_victims(plan, miss_count_ - free) : status::no_victim;
+    const auto chosen =
+        miss_count_ <= room ? choose_victims(plan, miss_count_ - free) : status::no_victim;
     unmask();
     return chosen == status::ok ? reserve(plan, miss_count_ - free) : chosen;
   }
@@ -598,7 +615,8 @@ class pager {
       const auto begin = split_begin_[group];
       const auto ids = std::span(split_experts_).subspan(begin, split_begin_[group + 1] - begin);
       look_up(ids, {}, plan);
-      if constexpr (detail::needs_weights<Eviction>()) add_weights(split_view_.experts, split_view_.weights, plan);
+      if constexpr (detail::needs_weights<Eviction>())
+        add_weights(split_view_.experts, split_view_.weights, plan);
       plan.expert_wise_ = true;
       return;
     }
@@ -611,7 +629,8 @@ class pager {
         group_ids_[count] = split_view_.experts[token * k + r];
         if (weighted) group_weights_[count] = split_view_.weights[token * k + r];
       }
-    look_up(std::span(group_ids_).first(count), std::span(group_weights_).first(weighted ? count : 0), plan);
+    look_up(std::span(group_ids_).first(count),
+            std::span(group_weights_).first(weighted ? count : 0), plan);
     plan.tokens_ = tokens;
   }
   /// What admission refused for the visit stays refused in all of its groups.
@@ -660,7 +679,8 @@ class pager {
       stats_.fills += plan.count_.fills;
       return;
     }
-    auto& cell = counts_[index(plan.context_.layer) * kinds + static_cast<std::size_t>(plan.context_.kind)];
+    auto& cell =
+        counts_[index(plan.context_.layer) * kinds + static_cast<std::size_t>(plan.context_.kind)];
     ++cell.visits;
     stats_.ignored_ids += plan.count_.ignored;
     if (plan.all_hits_ && plan.count_.groups == 1) {
@@ -687,7 +707,8 @@ class pager {
   /// Tells the policies of each distinct expert, in the order of its last appearance.
   void notify(const step_plan& plan) noexcept {
     if (plan.all_hits_ && !plan.reordered_ && plan.count_.groups == 1 && Admission::admits_all) {
-      for (std::size_t i = 0; i < plan.count_.distinct; ++i) policy_.on_hit(describe_access(plan, i));
+      for (std::size_t i = 0; i < plan.count_.distinct; ++i)
+        policy_.on_hit(describe_access(plan, i));
       return;
     }
     for (std::size_t j = 0; j < plan.count_.distinct; ++j) {
@@ -706,7 +727,8 @@ class pager {
       seen_[shape().index(a.key)] = 1;
       policy_.on_bypass(a);
     }
-    if constexpr (!Admission::admits_all) admission_.on_use(a, how == service::hit, how != service::host);
+    if constexpr (!Admission::admits_all)
+      admission_.on_use(a, how == service::hit, how != service::host);
   }
   [[nodiscard]] bool count_once(expert_id expert) noexcept {
     auto& mark = counted_[index(expert)];
@@ -853,10 +875,12 @@ class pager {
     a.speculative = true;
     return a;
   }
-  void reserve_speculative(step_plan& plan, const prefetch_request& request, speculation mode) noexcept {
+  void reserve_speculative(step_plan& plan, const prefetch_request& request,
+                           speculation mode) noexcept {
     fill f;
     f.key = request.key;
-    f.speculative = mode == speculation::guarded;  // a warm start is no prediction: it is not judged as one
+    f.speculative =
+        mode == speculation::guarded;  // a warm start is no prediction: it is not judged as one
     if (!find_speculative_slot(plan, f)) {
       plan.refused_ += f.speculative ? 1U : 0U;
       return;
@@ -871,7 +895,8 @@ class pager {
   bool find_speculative_slot(const step_plan& plan, fill& f) noexcept {
     const auto pool = layout_.pool_of_layer(f.key.layer);
     if (f.speculative && !leaves_room_for_demand(plan, pool)) return false;
-    if (free_.count(pool) == 0) return f.speculative && choose_speculative_victim(plan.context_, pool, f);
+    if (free_.count(pool) == 0)
+      return f.speculative && choose_speculative_victim(plan.context_, pool, f);
     f.slot = free_.take(pool);
     return true;
   }
@@ -879,14 +904,16 @@ class pager {
   [[nodiscard]] bool leaves_room_for_demand(const step_plan& plan, pool_id pool) const noexcept {
     auto held = pools_[index(pool)].filling;
     for (const auto& f : plan.fills()) held += layout_.pool_of_layer(f.key.layer) == pool ? 1U : 0U;
-    return held + static_cast<std::size_t>(shape().top_k) < static_cast<std::size_t>(pools_[index(pool)].capacity);
+    return held + static_cast<std::size_t>(shape().top_k) <
+           static_cast<std::size_t>(pools_[index(pool)].capacity);
   }
   /// Chosen victims and, under `named`, requested keys stay masked until the whole plan is made.
   bool choose_speculative_victim(visit_context context, pool_id pool, fill& f) noexcept {
     context.pool = pool;
     if (guard_ == prefetch_guard::named && outstanding_ != 0)
       for (const auto slot : requested_slots_) mask_one(slot);
-    if (policy_.select_victims(context, evictable_, std::span(victims_).first(1)) == 0) return false;
+    if (policy_.select_victims(context, evictable_, std::span(victims_).first(1)) == 0)
+      return false;
     f.slot = victims_.front();
     f.victim = table_[f.slot].key;
     mask_one(f.slot);
@@ -905,7 +932,8 @@ class pager {
       place(f, slot_state::filling);
       ++stats_.speculative_fills;
       if (f.speculative) remember_request(f.slot, plan.requested_steps_[i]);
-      policy_.on_fill(describe_request({f.key, plan.requested_steps_[i], 1.0F}, f.slot, plan.context_));
+      policy_.on_fill(
+          describe_request({f.key, plan.requested_steps_[i], 1.0F}, f.slot, plan.context_));
     }
     for (std::size_t i = 0; i < plan.count_.requested; ++i) {
       const auto& a = plan.requested_[i];
@@ -930,7 +958,8 @@ class pager {
   /// A request is over when the visit that it was meant for has come.
   void settle_requests(const visit_context& context) noexcept {
     std::erase_if(requested_slots_, [&](slot_id slot) {
-      const bool over = table_[slot].key.layer == context.layer && requested_for_[index(slot)] <= context.step + 1;
+      const bool over = table_[slot].key.layer == context.layer &&
+                        requested_for_[index(slot)] <= context.step + 1;
       if (over) {
         requested_for_[index(slot)] = 0;
         --outstanding_;
@@ -967,7 +996,8 @@ class pager {
     context.pool = p;
     context.step = last_step_.value_or(0);
     while (free_.count(p) < surplus) {
-      if (policy_.select_victims(context, evictable_, std::span(victims_).first(1)) == 0) return status::busy;
+      if (policy_.select_victims(context, evictable_, std::span(victims_).first(1)) == 0)
+        return status::busy;
       release(victims_.front());
     }
     auto& spare = spare_[index(layout_.at(p).size_class)];
@@ -978,7 +1008,8 @@ class pager {
   status grow(pool_id p, std::int32_t slots) noexcept {
     auto& pool = pools_[index(p)];
     auto& spare = spare_[index(layout_.at(p).size_class)];
-    if (static_cast<std::size_t>(slots - pool.capacity) > spare.size()) return status::exceeds_memory;
+    if (static_cast<std::size_t>(slots - pool.capacity) > spare.size())
+      return status::exceeds_memory;
     for (; pool.capacity < slots; ++pool.capacity) {
       free_.give_back(p, spare.back());
       spare.pop_back();
@@ -996,13 +1027,13 @@ class pager {
   slot_map map_;
   slot_table table_;
   free_slots free_;
-  slot_mask evictable_;                      ///< resident and not pinned
+  slot_mask evictable_;  ///< resident and not pinned
   std::vector<pool_state> pools_;
   std::vector<std::vector<slot_id>> spare_;  ///< by size class: slots that no quota claims
 
   unique_ids unique_;
   token_groups groups_;
-  std::vector<std::uint32_t> misses_;        ///< positions in the plan
+  std::vector<std::uint32_t> misses_;  ///< positions in the plan
   std::size_t miss_count_ = 0;
   std::vector<slot_id> victims_;
   std::vector<slot_id> masked_;
@@ -1011,22 +1042,22 @@ class pager {
   visit_counts visit_{};
 
   std::uint64_t serials_ = 0;
-  std::uint64_t open_serial_ = 0;            ///< of the plan that is neither committed nor aborted
+  std::uint64_t open_serial_ = 0;  ///< of the plan that is neither committed nor aborted
 
   routing_view split_view_{};
   std::size_t split_groups_ = 0;
-  std::size_t next_group_ = 0;               ///< 0: no split visit is under way
+  std::size_t next_group_ = 0;  ///< 0: no split visit is under way
   std::uint64_t split_serial_ = 0;
-  std::vector<std::uint64_t> counted_;       ///< by expert: last split visit that counted it
-  std::vector<std::uint64_t> on_host_;       ///< by expert: last split visit that refused it
+  std::vector<std::uint64_t> counted_;  ///< by expert: last split visit that counted it
+  std::vector<std::uint64_t> on_host_;  ///< by expert: last split visit that refused it
   std::vector<expert_id> split_experts_;
   std::vector<std::size_t> split_begin_;
   std::vector<expert_id> group_ids_;
   std::vector<float> group_weights_;
 
-  std::vector<std::uint8_t> seen_;           ///< by key: was used before
-  std::vector<step_id> evicted_in_;          ///< by key: step + 1 of the last eviction
-  std::vector<step_id> requested_for_;       ///< by slot: step + 1 of an outstanding request
+  std::vector<std::uint8_t> seen_;      ///< by key: was used before
+  std::vector<step_id> evicted_in_;     ///< by key: step + 1 of the last eviction
+  std::vector<step_id> requested_for_;  ///< by slot: step + 1 of an outstanding request
   std::vector<slot_id> requested_slots_;
   std::vector<prefetch_request> warm_requests_;
   std::size_t outstanding_ = 0;
@@ -1036,8 +1067,8 @@ class pager {
   std::optional<step_id> last_step_{};
   bool step_has_miss_ = false;
   std::uint64_t hash_ = 0;
-  pager_stats stats_{};                      ///< without what counts_ holds
-  std::vector<count_cell> counts_;           ///< [layers][kinds]
+  pager_stats stats_{};             ///< without what counts_ holds
+  std::vector<count_cell> counts_;  ///< [layers][kinds]
 };
 
 }  // namespace hotset::inline v0

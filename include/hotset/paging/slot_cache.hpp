@@ -35,7 +35,8 @@ class cache_visit {
   bool open_ = false;
 };
 
-/// Threads: compatible; one thread at a time. No allocation after construction.
+/// Threads: compatible; one thread at a time, and one stream for all calls: readers and copies are ordered by it.
+/// No allocation after construction.
 ///
 /// Per visit: `resolve` -> [kernel] -> `release`; while `visit.more()`: `resolve_next` -> [kernel] -> `release`.
 template <class Pager, transfer_backend Backend>
@@ -124,7 +125,9 @@ class slot_cache {
     return std::exchange(lost_, status::ok);
   }
 
-  [[nodiscard]] std::span<const slot_id> row(layer_id layer) const noexcept { return pager_.row(layer); }
+  [[nodiscard]] std::span<const slot_id> row(layer_id layer) const noexcept {
+    return pager_.row(layer);
+  }
   [[nodiscard]] pager_stats stats() const { return pager_.stats(); }
   [[nodiscard]] Pager& decisions() noexcept { return pager_; }
   [[nodiscard]] const Pager& decisions() const noexcept { return pager_; }
@@ -149,12 +152,15 @@ class slot_cache {
       if (slot == no_slot || pager_.slot(slot).state != slot_state::filling) continue;
       const auto batch = fill_ticket_[static_cast<std::size_t>(slot)];
       backend_.promote(batch);
-      if (backend_.fence(stream, batch) == status::ok && backend_.poll(batch) != transfer_state::failed) continue;
+      if (backend_.fence(stream, batch) == status::ok &&
+          backend_.poll(batch) != transfer_state::failed)
+        continue;
       const auto generation = pager_.slot(slot).generation;
       (void)pager_.abort(plan);
       pager_.failed(slot, generation);
       for (auto& copy : underway_)
-        if (copy.batch == batch && copy.slot == slot) copy.slot = no_slot;  // dealt with: nobody read it
+        if (copy.batch == batch && copy.slot == slot)
+          copy.slot = no_slot;  // dealt with: nobody read it
       return false;
     }
     return true;
@@ -166,11 +172,13 @@ class slot_cache {
     if (!plan.fills().empty()) {
       sent = backend_.submit(plan.fills(), stream, urgency::now);
       if (sent.accepted != plan.fills().size() || backend_.fence(stream, sent.id) != status::ok ||
-          backend_.poll(sent.id) == transfer_state::failed)  // a stream of its own is not told of it
+          backend_.poll(sent.id) ==
+              transfer_state::failed)  // a stream of its own is not told of it
         return give_up(plan, sent);
     }
     if (const auto done = pager_.commit(plan); done != status::ok) return done;
-    if (sent.id != no_ticket && backend_.poll(sent.id) != transfer_state::arrived) remember(plan, sent.id);
+    if (sent.id != no_ticket && backend_.poll(sent.id) != transfer_state::arrived)
+      remember(plan, sent.id);
     visit.pin_count_ = 0;
     for (const auto slot : plan.slots())
       if (slot != no_slot) {
@@ -242,8 +250,8 @@ class slot_cache {
   Backend& backend_;
   step_plan prefetch_plan_;
   std::vector<std::uint8_t> started_;
-  std::vector<ticket> fill_ticket_;       ///< by slot: batch of its speculative copy
-  std::vector<copy_underway> underway_;   ///< copies whose end nobody has waited for
+  std::vector<ticket> fill_ticket_;      ///< by slot: batch of its speculative copy
+  std::vector<copy_underway> underway_;  ///< copies whose end nobody has waited for
   status lost_ = status::ok;
 };
 

@@ -18,8 +18,10 @@ namespace hotset::inline v0 {
 class recency_list {
  public:
   recency_list() = default;
-  recency_list(std::size_t slots, std::size_t heads) : slots_(slots), previous_(slots + heads), next_(slots + heads) {
-    for (std::size_t n = 0; n < next_.size(); ++n) previous_[n] = next_[n] = static_cast<std::uint32_t>(n);
+  recency_list(std::size_t slots, std::size_t heads)
+      : slots_(slots), previous_(slots + heads), next_(slots + heads) {
+    for (std::size_t n = 0; n < next_.size(); ++n)
+      previous_[n] = next_[n] = static_cast<std::uint32_t>(n);
   }
 
   /// Appends a slot that is in no list.
@@ -44,9 +46,13 @@ class recency_list {
     return next_[node] != node;
   }
   /// First slot of a list, or no_slot.
-  [[nodiscard]] slot_id front(std::size_t head) const noexcept { return as_slot(next_[sentinel(head)]); }
+  [[nodiscard]] slot_id front(std::size_t head) const noexcept {
+    return as_slot(next_[sentinel(head)]);
+  }
   /// The slot after this one, or no_slot at the end of its list.
-  [[nodiscard]] slot_id after(slot_id slot) const noexcept { return as_slot(next_[static_cast<std::uint32_t>(slot)]); }
+  [[nodiscard]] slot_id after(slot_id slot) const noexcept {
+    return as_slot(next_[static_cast<std::uint32_t>(slot)]);
+  }
 
  private:
   void unlink(std::uint32_t node) noexcept {

@@ -24,7 +24,7 @@ struct slot_entry {
   std::uint32_t generation = 0;    ///< rises with every reservation
   std::uint16_t pins = 0;          ///< open visits that read the slot
   slot_state state = slot_state::free;
-  bool unused_prefetch = false;    ///< filled speculatively and not used since
+  bool unused_prefetch = false;  ///< filled speculatively and not used since
 };
 
 /// One entry per slot. Complexity: O(1).

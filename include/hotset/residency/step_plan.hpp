@@ -48,15 +48,25 @@ class step_plan {
 
   [[nodiscard]] const visit_context& context() const noexcept { return context_; }
   /// The distinct experts, in order of first appearance.
-  [[nodiscard]] std::span<const expert_id> experts() const noexcept { return {experts_.data(), count_.distinct}; }
+  [[nodiscard]] std::span<const expert_id> experts() const noexcept {
+    return {experts_.data(), count_.distinct};
+  }
   /// The slot of each of them; no_slot for one that stays on the host.
-  [[nodiscard]] std::span<const slot_id> slots() const noexcept { return {slots_.data(), count_.distinct}; }
-  [[nodiscard]] std::span<const service> services() const noexcept { return {services_.data(), count_.distinct}; }
+  [[nodiscard]] std::span<const slot_id> slots() const noexcept {
+    return {slots_.data(), count_.distinct};
+  }
+  [[nodiscard]] std::span<const service> services() const noexcept {
+    return {services_.data(), count_.distinct};
+  }
   /// The copies to make, in the order of need.
-  [[nodiscard]] std::span<const fill> fills() const noexcept { return {fills_.data(), count_.fills}; }
+  [[nodiscard]] std::span<const fill> fills() const noexcept {
+    return {fills_.data(), count_.fills};
+  }
   [[nodiscard]] std::span<fill> fills() noexcept { return {fills_.data(), count_.fills}; }
   /// Slots of hits whose speculative copy may still be on its way: fence on them before use.
-  [[nodiscard]] std::span<const slot_id> late_slots() const noexcept { return {late_.data(), count_.late}; }
+  [[nodiscard]] std::span<const slot_id> late_slots() const noexcept {
+    return {late_.data(), count_.late};
+  }
   [[nodiscard]] std::size_t host_count() const noexcept { return count_.host; }
   /// Routed ids that named no expert of the layer.
   [[nodiscard]] std::size_t ignored_ids() const noexcept { return count_.ignored; }

@@ -46,7 +46,8 @@ class token_groups {
       placed = fill_group(ids, room, placed);
       begin_[++groups_] = static_cast<std::uint32_t>(placed);
     }
-    for (std::size_t g = 0; g < groups_; ++g) std::sort(order_.begin() + begin_[g], order_.begin() + begin_[g + 1]);
+    for (std::size_t g = 0; g < groups_; ++g)
+      std::sort(order_.begin() + begin_[g], order_.begin() + begin_[g + 1]);
     return true;
   }
   [[nodiscard]] std::size_t groups() const noexcept { return groups_; }
@@ -60,7 +61,8 @@ class token_groups {
 
   /// Tokens of each expert (compressed rows), and how many distinct experts each token brings.
   template <class NeedsSlot>
-  bool index_users(std::span<const expert_id> ids, std::size_t room, NeedsSlot needs_slot) noexcept {
+  bool index_users(std::span<const expert_id> ids, std::size_t room,
+                   NeedsSlot needs_slot) noexcept {
     std::fill(in_group_.begin(), in_group_.end(), no_room_needed);
     std::fill(user_begin_.begin(), user_begin_.end(), 0U);
     std::fill(by_missing_.begin(), by_missing_.end(), 0U);
@@ -82,7 +84,9 @@ class token_groups {
     for (std::size_t t = tokens_; t-- > 0;)
       for (std::size_t r = 0; r < top_k_; ++r) {
         const auto id = ids[t * top_k_ + r];
-        if (!valid(id) || repeats(ids, t, r) || in_group_[static_cast<std::size_t>(id)] == no_room_needed) continue;
+        if (!valid(id) || repeats(ids, t, r) ||
+            in_group_[static_cast<std::size_t>(id)] == no_room_needed)
+          continue;
         users_[--user_begin_[static_cast<std::size_t>(id) + 1]] = static_cast<std::uint32_t>(t);
       }
     // user_begin_[e + 1] now is where expert e's users begin; shift so that [e, e + 1) is its range.
@@ -96,7 +100,8 @@ class token_groups {
     return total;
   }
 
-  std::size_t fill_group(std::span<const expert_id> ids, std::size_t room, std::size_t placed) noexcept {
+  std::size_t fill_group(std::span<const expert_id> ids, std::size_t room,
+                         std::size_t placed) noexcept {
     close_group(ids, placed);
     const auto first = first_unplaced();
     auto token = first;
@@ -142,7 +147,8 @@ class token_groups {
   }
   [[nodiscard]] std::size_t first_unplaced() const noexcept {
     std::size_t first = tokens_;
-    for (std::size_t missing = 0; missing <= top_k_; ++missing) first = std::min(first, first_in(missing));
+    for (std::size_t missing = 0; missing <= top_k_; ++missing)
+      first = std::min(first, first_in(missing));
     return first;
   }
   [[nodiscard]] std::size_t first_in(std::size_t missing) const noexcept {
@@ -168,7 +174,8 @@ class token_groups {
   [[nodiscard]] bool valid(expert_id id) const noexcept {
     return id >= 0 && static_cast<std::size_t>(id) < in_group_.size();
   }
-  [[nodiscard]] bool repeats(std::span<const expert_id> ids, std::size_t token, std::size_t rank) const noexcept {
+  [[nodiscard]] bool repeats(std::span<const expert_id> ids, std::size_t token,
+                             std::size_t rank) const noexcept {
     const auto* const first = ids.data() + token * top_k_;
     return std::find(first, first + rank, first[rank]) != first + rank;
   }

@@ -20,13 +20,15 @@ namespace hotset::inline v0 {
 /// Of `keys`, least wanted first, those that fit: the last ones of each pool, in the same order.
 /// What `pager::plan_warm` and `slot_cache::warm` want. Keys outside the shape are left out.
 [[nodiscard]] inline std::vector<expert_key> warm_keys_that_fit(std::span<const expert_key> keys,
-                                                               const pool_layout& layout) {
+                                                                const pool_layout& layout) {
   std::vector<std::int64_t> room;
-  for (std::size_t p = 0; p < layout.pools(); ++p) room.push_back(layout.at(static_cast<pool_id>(p)).slots);
+  for (std::size_t p = 0; p < layout.pools(); ++p)
+    room.push_back(layout.at(static_cast<pool_id>(p)).slots);
   std::vector<expert_key> kept;
   for (auto at = keys.size(); at-- > 0;) {
     if (!layout.shape().contains(keys[at])) continue;
-    if (room[static_cast<std::size_t>(layout.pool_of_layer(keys[at].layer))]-- > 0) kept.push_back(keys[at]);
+    if (room[static_cast<std::size_t>(layout.pool_of_layer(keys[at].layer))]-- > 0)
+      kept.push_back(keys[at]);
   }
   std::ranges::reverse(kept);
   return kept;
@@ -35,7 +37,7 @@ namespace hotset::inline v0 {
 /// The most popular keys of each pool, as many as fit, least popular first; ties: the lower key is wanted more.
 /// Shape: profile[layers * experts]; a key with a count of 0 is not wanted.
 [[nodiscard]] inline std::vector<expert_key> popular_warm_keys(std::span<const double> profile,
-                                                              const pool_layout& layout) {
+                                                               const pool_layout& layout) {
   const auto& shape = layout.shape();
   std::vector<std::size_t> order(std::min(profile.size(), shape.keys()));
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -82,7 +84,8 @@ struct residency_snapshot {
     residency_snapshot out;
     const auto layers = read(bytes, 8, 4);
     const auto experts = read(bytes, 12, 4);
-    if (layers == 0 || experts == 0 || layers * experts > static_cast<std::uint64_t>(geometry::max_keys))
+    if (layers == 0 || experts == 0 ||
+        layers * experts > static_cast<std::uint64_t>(geometry::max_keys))
       return refuse(8, "1.." + std::to_string(geometry::max_keys) + " layers x experts");
     out.layers = static_cast<std::int32_t>(layers);
     out.experts = static_cast<std::int32_t>(experts);
@@ -107,11 +110,13 @@ struct residency_snapshot {
   static constexpr std::size_t header_bytes = 24;
 
   static void put(std::vector<std::byte>& out, std::uint64_t value, unsigned bytes) {
-    for (unsigned b = 0; b < bytes; ++b) out.push_back(static_cast<std::byte>((value >> (8 * b)) & 0xFFU));
+    for (unsigned b = 0; b < bytes; ++b)
+      out.push_back(static_cast<std::byte>((value >> (8 * b)) & 0xFFU));
   }
   static std::uint64_t read(std::span<const std::byte> bytes, std::size_t at, unsigned count) {
     std::uint64_t value = 0;
-    for (unsigned b = 0; b < count; ++b) value |= std::to_integer<std::uint64_t>(bytes[at + b]) << (8 * b);
+    for (unsigned b = 0; b < count; ++b)
+      value |= std::to_integer<std::uint64_t>(bytes[at + b]) << (8 * b);
     return value;
   }
   /// FNV-1a.

@@ -58,13 +58,13 @@ class belady_bypass final : public any_pager {
   unique_ids unique_;
   std::vector<expert_id> experts_;
   std::vector<std::uint32_t> order_;
-  std::vector<std::size_t> cursor_;                 ///< by key, into the future
+  std::vector<std::size_t> cursor_;  ///< by key, into the future
   std::vector<std::set<resident>> pools_;
-  std::vector<std::optional<resident>> where_;      ///< by key: its entry in its pool
+  std::vector<std::optional<resident>> where_;  ///< by key: its entry in its pool
   std::vector<std::uint8_t> seen_;
   std::vector<step_id> evicted_in_;
   std::uint64_t clock_ = 0;
-  std::uint64_t transient_bytes_ = 0;               ///< most that one visit needed beside the pool
+  std::uint64_t transient_bytes_ = 0;  ///< most that one visit needed beside the pool
   std::optional<step_id> last_step_;
   bool step_has_miss_ = false;
   std::uint64_t hash_ = 0;

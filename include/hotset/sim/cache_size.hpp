@@ -38,10 +38,11 @@ struct size_request {
 /// Slots, or for deferred replay bytes, of one replay.
 struct cache_size {
   pool_layout layout;
-  std::vector<std::uint64_t> pool_bytes{};       ///< by pool; deferred replay only
+  std::vector<std::uint64_t> pool_bytes{};  ///< by pool; deferred replay only
 };
 /// Errors: infeasible_error with the smallest size that works; usage_error.
-[[nodiscard]] cache_size make_cache_size(const geometry& shape, cache_scope scope, const size_request& size,
-                                         replay_mode mode, bool size_classes);
+[[nodiscard]] cache_size make_cache_size(const geometry& shape, cache_scope scope,
+                                         const size_request& size, replay_mode mode,
+                                         bool size_classes);
 
 }  // namespace hotset::inline v0::sim

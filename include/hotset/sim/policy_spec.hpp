@@ -28,7 +28,8 @@ struct policy_spec {
 /// Reads parameters by name and refuses those that nobody asked for.
 class parameter_reader {
  public:
-  explicit parameter_reader(const policy_spec& spec) : spec_(spec), used_(spec.parameters.size(), false) {}
+  explicit parameter_reader(const policy_spec& spec)
+      : spec_(spec), used_(spec.parameters.size(), false) {}
 
   /// Errors: usage_error naming the parameter, its value and the accepted range.
   [[nodiscard]] std::uint64_t number(std::string_view key, std::uint64_t otherwise);

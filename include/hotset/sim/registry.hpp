@@ -58,6 +58,7 @@ void check_policies(std::string_view eviction, std::string_view admission);
 
 /// A pager of the library behind one virtual call per visit; plain policies are composed at compile time.
 /// Errors: usage_error.
-[[nodiscard]] std::unique_ptr<any_pager> make_pager(const pager_request& request, const policy_knowledge& knowledge);
+[[nodiscard]] std::unique_ptr<any_pager> make_pager(const pager_request& request,
+                                                    const policy_knowledge& knowledge);
 
 }  // namespace hotset::inline v0::sim

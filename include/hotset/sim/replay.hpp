@@ -19,8 +19,8 @@ namespace hotset::inline v0::sim {
 /// When evictions happen.
 enum class replay_mode : std::uint8_t {
   event_atomic,  ///< within the visit: what an engine does
-  deferred,      ///< after the visit, until a byte budget holds; a visit may end above a budget it does not fit in
-  per_access,    ///< each routed id is a visit of its own: only to compare with literature that does so
+  deferred,  ///< after the visit, until a byte budget holds; a visit may end above a budget it does not fit in
+  per_access,  ///< each routed id is a visit of its own: only to compare with literature that does so
 };
 
 [[nodiscard]] std::string_view name_of(replay_mode mode) noexcept;
@@ -29,11 +29,12 @@ enum class replay_mode : std::uint8_t {
 
 /// The number of events that each visit is split into where it does not fit its pool (1 where it does).
 /// A group is an event: offline policies count by events.
-[[nodiscard]] std::vector<std::uint32_t> events_per_visit(const visit_sequence& visits, const pool_layout& layout);
+[[nodiscard]] std::vector<std::uint32_t> events_per_visit(const visit_sequence& visits,
+                                                          const pool_layout& layout);
 
 /// The visits of a trace numbered by events, and who uses what when.
 struct event_order {
-  std::vector<std::uint64_t> first{};           ///< by visit; empty: visit i is event i
+  std::vector<std::uint64_t> first{};  ///< by visit; empty: visit i is event i
   std::shared_ptr<const future_uses> future{};
 
   [[nodiscard]] std::uint64_t ordinal(std::size_t visit) const noexcept {
@@ -43,12 +44,12 @@ struct event_order {
 /// `splits`: visits that do not fit are split. By expert, who is in which group depends on residency: all experts
 /// of the visit then use its first event, and its groups' numbers are left free.
 /// Complexity: O(routed ids), more for visits that do not fit. Memory: O(accesses).
-[[nodiscard]] event_order order_events(const visit_sequence& visits, const pool_layout& layout, bool splits,
-                                       visit_split how = visit_split::by_token);
+[[nodiscard]] event_order order_events(const visit_sequence& visits, const pool_layout& layout,
+                                       bool splits, visit_split how = visit_split::by_token);
 
 /// Replays all visits. With `pool_bytes` (by pool), evicts after each visit until that holds.
 /// Errors: infeasible_error naming the visit and what the pager said.
-void replay(const visit_sequence& visits, const event_order& events, any_pager& pager, const pool_layout& layout,
-            std::span<const std::uint64_t> pool_bytes = {});
+void replay(const visit_sequence& visits, const event_order& events, any_pager& pager,
+            const pool_layout& layout, std::span<const std::uint64_t> pool_bytes = {});
 
 }  // namespace hotset::inline v0::sim

@@ -26,19 +26,20 @@ struct sweep_request {
   std::vector<std::string> scopes{"shared"};
   std::vector<std::string> replays{"event-atomic"};
   std::vector<size_request> sizes{};
-  bool size_classes = false;                     ///< shared scope: a pool for each size of expert
+  bool size_classes = false;  ///< shared scope: a pool for each size of expert
   visit_split split = visit_split::by_token;
-  unsigned jobs = 1;                             ///< replays at one time
-  std::uint32_t max_tokens = 0;                  ///< longer steps are cut; 0: no limit
-  std::ostream* decisions = nullptr;             ///< a JSON line for each decision; runs one by one then
-  std::function<void(std::size_t done, std::size_t total)> progress{};  ///< called from one thread at a time
+  unsigned jobs = 1;                  ///< replays at one time
+  std::uint32_t max_tokens = 0;       ///< longer steps are cut; 0: no limit
+  std::ostream* decisions = nullptr;  ///< a JSON line for each decision; runs one by one then
+  std::function<void(std::size_t done, std::size_t total)>
+      progress{};  ///< called from one thread at a time
 };
 
 /// One replay.
 struct run_result {
   std::string eviction, admission, scope, replay;
-  std::uint64_t slots = 0;                       ///< over all pools; deferred: all keys, or what the budget holds
-  std::optional<std::uint64_t> budget_bytes{};   ///< if the size was given in bytes
+  std::uint64_t slots = 0;  ///< over all pools; deferred: all keys, or what the budget holds
+  std::optional<std::uint64_t> budget_bytes{};  ///< if the size was given in bytes
   pager_stats stats{};
   std::uint64_t decision_hash = 0;
   std::vector<std::string> notes{};
@@ -47,7 +48,7 @@ struct run_result {
 struct sweep_result {
   std::string name;
   std::int32_t layers = 0, experts = 0, top_k = 0;
-  std::uint64_t tokens = 0, visits = 0;          ///< visits of the event-atomic form
+  std::uint64_t tokens = 0, visits = 0;  ///< visits of the event-atomic form
   std::vector<run_result> results{};
 };
 

@@ -165,7 +165,7 @@ class host_backend {
   const host_slot_bank& bank_;
   ticket_board board_;
   mutable std::mutex mutex_;
-  std::vector<job> jobs_;       ///< in order of submission
+  std::vector<job> jobs_;  ///< in order of submission
   std::vector<batch> batches_;
   std::uint64_t bytes_moved_ = 0;
   bool stopping_ = false;

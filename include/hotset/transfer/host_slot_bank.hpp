@@ -22,7 +22,8 @@ namespace hotset::inline v0 {
 class host_slot_bank {
  public:
   /// `layouts[c]` describes the experts of size class c; a pool may serve one class only.
-  static result<host_slot_bank> create(const pool_layout& layout, const std::vector<expert_layout>& layouts) noexcept {
+  static result<host_slot_bank> create(const pool_layout& layout,
+                                       const std::vector<expert_layout>& layouts) noexcept {
     const auto classes = layout.shape().size_classes();
     host_slot_bank out;
     out.places_.resize(layout.slots());
@@ -31,11 +32,12 @@ class host_slot_bank {
       const auto c = static_cast<std::size_t>(pool.size_class);
       for (const auto l : pool.layers)
         if (classes[static_cast<std::size_t>(l)] != pool.size_class)
-          return error{"pool " + std::to_string(p) + " serves layers of different size classes, accepted: one class a pool"};
-      if (c >= layouts.size())
-        return error{"no layout for size class " + std::to_string(c)};
+          return error{"pool " + std::to_string(p) +
+                       " serves layers of different size classes, accepted: one class a pool"};
+      if (c >= layouts.size()) return error{"no layout for size class " + std::to_string(c)};
       if (auto bad = layouts[c].validate()) return *std::move(bad);
-      for (std::int32_t s = 0; s < pool.slots; ++s) out.places_[static_cast<std::size_t>(pool.first_slot + s)] = {c, 0};
+      for (std::int32_t s = 0; s < pool.slots; ++s)
+        out.places_[static_cast<std::size_t>(pool.first_slot + s)] = {c, 0};
     }
     out.take_memory(layouts);
     return out;
@@ -43,7 +45,9 @@ class host_slot_bank {
 
   [[nodiscard]] std::size_t slots() const noexcept { return places_.size(); }
   /// Tensors of the experts that the slot can hold.
-  [[nodiscard]] std::size_t tensors(slot_id slot) const noexcept { return bank_of(slot).arrays.size(); }
+  [[nodiscard]] std::size_t tensors(slot_id slot) const noexcept {
+    return bank_of(slot).arrays.size();
+  }
   /// Pre: slot and tensor in range.
   [[nodiscard]] std::span<std::byte> bytes(slot_id slot, std::size_t tensor) const noexcept {
     const auto& array = bank_of(slot).arrays[tensor];
@@ -65,7 +69,9 @@ class host_slot_bank {
     std::vector<tensor_array> arrays;
   };
   struct aligned_delete {
-    void operator()(std::byte* p) const noexcept { ::operator delete(p, std::align_val_t{alignment}); }
+    void operator()(std::byte* p) const noexcept {
+      ::operator delete (p, std::align_val_t{alignment});
+    }
   };
 
   [[nodiscard]] const class_bank& bank_of(slot_id slot) const noexcept {
@@ -77,10 +83,13 @@ class host_slot_bank {
     banks_.resize(layouts.size());
     for (std::size_t c = 0; c < layouts.size(); ++c)
       for (const auto& t : layouts[c].tensors) {
-        const auto stride = (static_cast<std::size_t>(t.bytes) + alignment - 1) / alignment * alignment;
+        const auto stride =
+            (static_cast<std::size_t>(t.bytes) + alignment - 1) / alignment * alignment;
         const auto size = std::max<std::size_t>(1, counts[c]) * stride;
-        memory_.emplace_back(static_cast<std::byte*>(::operator new(size, std::align_val_t{alignment})));
-        banks_[c].arrays.push_back({memory_.back().get(), stride, static_cast<std::size_t>(t.bytes)});
+        memory_.emplace_back(
+            static_cast<std::byte*>(::operator new (size, std::align_val_t{alignment})));
+        banks_[c].arrays.push_back(
+            {memory_.back().get(), stride, static_cast<std::size_t>(t.bytes)});
       }
   }
 

@@ -20,14 +20,16 @@ namespace hotset::inline v0 {
 class memory_expert_source {
  public:
   /// `layouts[c]` describes the experts of size class c.
-  static result<memory_expert_source> create(const geometry& shape, std::vector<expert_layout> layouts) noexcept {
+  static result<memory_expert_source> create(const geometry& shape,
+                                             std::vector<expert_layout> layouts) noexcept {
     if (auto bad = shape.validate()) return *std::move(bad);
     auto classes = shape.size_classes();
     for (std::size_t l = 0; l < classes.size(); ++l) {
       const auto c = static_cast<std::size_t>(classes[l]);
       if (c >= layouts.size())
-        return error{"layer " + std::to_string(l) + " is of size class " + std::to_string(c) + ", accepted: 0.." +
-                     std::to_string(layouts.size()) + " - 1 (one layout for each class)"};
+        return error{"layer " + std::to_string(l) + " is of size class " + std::to_string(c) +
+                     ", accepted: 0.." + std::to_string(layouts.size()) +
+                     " - 1 (one layout for each class)"};
       if (auto bad = layouts[c].validate()) return *std::move(bad);
     }
     memory_expert_source out;
@@ -44,15 +46,16 @@ class memory_expert_source {
     if (!shape_.contains(key)) return error{describe(key) + " is outside the model"};
     const auto& layout = layout_of(key.layer);
     if (tensors.size() != layout.tensors.size())
-      return error{describe(key) + " has " + std::to_string(tensors.size()) + " tensors, accepted: " +
-                   std::to_string(layout.tensors.size())};
+      return error{describe(key) + " has " + std::to_string(tensors.size()) +
+                   " tensors, accepted: " + std::to_string(layout.tensors.size())};
     for (std::size_t t = 0; t < tensors.size(); ++t)
       if (tensors[t].size() != layout.tensors[t].bytes)
         return error{describe(key) + ", tensor '" + layout.tensors[t].name + "' has " +
-                     std::to_string(tensors[t].size()) + " bytes, accepted: " +
-                     std::to_string(layout.tensors[t].bytes)};
+                     std::to_string(tensors[t].size()) +
+                     " bytes, accepted: " + std::to_string(layout.tensors[t].bytes)};
     const auto at = shape_.index(key);
-    for (std::size_t t = 0; t < tensors.size(); ++t) tensors_[at * expert_layout::max_tensors + t] = tensors[t];
+    for (std::size_t t = 0; t < tensors.size(); ++t)
+      tensors_[at * expert_layout::max_tensors + t] = tensors[t];
     counts_[at] = static_cast<std::uint8_t>(tensors.size());
     return std::nullopt;
   }

@@ -69,7 +69,9 @@ class ticket_board {
     ticket id = no_ticket;
     transfer_state state = transfer_state::arrived;
   };
-  [[nodiscard]] record& at(ticket t) noexcept { return entries_[static_cast<std::size_t>(t) % entries_.size()]; }
+  [[nodiscard]] record& at(ticket t) noexcept {
+    return entries_[static_cast<std::size_t>(t) % entries_.size()];
+  }
   [[nodiscard]] transfer_state look(ticket t) const noexcept {
     const auto& entry = entries_[static_cast<std::size_t>(t) % entries_.size()];
     return t != no_ticket && entry.id == t ? entry.state : transfer_state::arrived;
