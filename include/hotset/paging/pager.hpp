@@ -26,20 +26,16 @@
 #include "hotset/core/status.hpp"
 #include "hotset/paging/cliff_guard.hpp"
 #include "hotset/paging/pager_stats.hpp"
+#include "hotset/paging/visit_ledger.hpp"
 #include "hotset/residency/free_slots.hpp"
+#include "hotset/residency/prefetch_requests.hpp"
 #include "hotset/residency/slot_map.hpp"
 #include "hotset/residency/slot_table.hpp"
 #include "hotset/residency/step_plan.hpp"
-#include "hotset/residency/token_groups.hpp"
 #include "hotset/residency/unique_ids.hpp"
+#include "hotset/residency/visit_groups.hpp"
 
 namespace hotset::inline v0 {
-
-/// How a visit that does not fit is divided.
-enum class visit_split : std::uint8_t {
-  by_token,   ///< a token's sum is computed whole, as before: exact
-  by_expert,  ///< fewer fills, but each token's sum is computed in parts: not exact
-};
 
 /// Threads: compatible; one thread at a time. No allocation and no exception after construction.
 template <eviction_policy Eviction, admission_policy Admission = always>
@@ -107,13 +103,13 @@ class pager {
       commit_speculative(plan);
       return status::ok;
     }
-    begin_step(plan.context_);
-    account(plan);
+    ledger_.commit(plan);
     policy_.on_step(plan.context_.step, plan.context_.layer);
     for (const auto& f : plan.fills()) place(f, slot_state::resident);
-    if (unused_prefetches_ + filling_ + outstanding_ != 0) {
+    if (speculating()) {
       use_prefetched(plan);
-      settle_requests(plan.context_);
+      requests_.settle(plan.context_.step,
+                       [&](slot_id slot) { return table_[slot].key.layer == plan.context_.layer; });
     }
     notify(plan);
     next_group_ = plan.more() ? plan.count_.group + 1 : 0;
@@ -131,7 +127,7 @@ class pager {
       const auto& f = plan.fills_[i];
       const auto pool = layout_.pool_of_layer(f.key.layer);
       const bool started = !submitted.empty() && submitted[i] != 0;
-      stats_.failed_fills += started ? 1U : 0U;
+      ledger_.totals.failed_fills += started ? 1U : 0U;
       if (f.victim == no_key) {
         free_.give_back(pool, f.slot);
       } else if (started) {
@@ -178,7 +174,7 @@ class pager {
   void failed(slot_id slot, std::uint32_t generation) noexcept {
     auto& entry = table_[slot];
     if (entry.generation != generation || entry.state == slot_state::free) return;
-    ++stats_.failed_fills;
+    ++ledger_.totals.failed_fills;
     entry.pins = 0;
     release(slot);
   }
@@ -270,7 +266,7 @@ class pager {
       visit_context context;
       context.pool = static_cast<pool_id>(p);
       context.layer = layout_.at(context.pool).layers.front();
-      context.step = last_step_.value_or(0);
+      context.step = ledger_.step();
       const auto count = policy_.select_victims(context, evictable_, order);
       for (std::size_t i = 0; i < count; ++i) keys.push_back(table_[order[i]].key);
     }
@@ -284,25 +280,7 @@ class pager {
   [[nodiscard]] slot_id locate(expert_key key) const noexcept { return map_.locate(key); }
   [[nodiscard]] const slot_entry& slot(slot_id s) const noexcept { return table_[s]; }
   /// Complexity: O(layers). Allocates; not for the hot path.
-  [[nodiscard]] pager_stats stats() const {
-    auto out = stats_;
-    out.per_layer.assign(static_cast<std::size_t>(shape().layers), {});
-    for (std::size_t at = 0; at < counts_.size(); ++at) {
-      const auto& cell = counts_[at];
-      if (cell.visits == 0) continue;
-      auto& kind = out.by_kind[at % kinds];
-      auto& layer = out.per_layer[at / kinds];
-      out.visits += cell.visits;
-      for (auto* sum : {&kind, &layer}) {
-        sum->accesses += cell.accesses;
-        sum->hits += cell.hits;
-      }
-      out.accesses += cell.accesses;
-      out.hits += cell.hits;
-    }
-    out.misses = out.accesses - out.hits;
-    return out;
-  }
+  [[nodiscard]] pager_stats stats() const { return ledger_.stats(); }
   [[nodiscard]] const pool_layout& layout() const noexcept { return layout_; }
   [[nodiscard]] const geometry& shape() const noexcept { return layout_.shape(); }
   [[nodiscard]] std::uint64_t resident_bytes(pool_id pool) const noexcept {
@@ -314,7 +292,7 @@ class pager {
   /// A pool that is smaller than one token's cycle, in words; or nothing.
   [[nodiscard]] std::optional<std::string> warning() const { return cliff_warning(layout_); }
   /// False only if the configuration splits visits by expert.
-  [[nodiscard]] bool is_exact() const noexcept { return split_ == visit_split::by_token; }
+  [[nodiscard]] bool is_exact() const noexcept { return groups_.how() == visit_split::by_token; }
 
  private:
   static constexpr std::size_t trim_chunk = 16;
@@ -327,20 +305,10 @@ class pager {
     std::size_t filling = 0;
     std::uint64_t resident_bytes = 0;
   };
-  struct alignas(32) count_cell {
-    std::uint64_t visits = 0, accesses = 0, hits = 0;
-  };
-  static constexpr std::size_t kinds =
-      4;  ///< of request_class, rounded up so that a cell is found by a shift
-  struct visit_counts {
-    std::uint64_t accesses = 0, hits = 0, misses = 0, compulsory = 0, collisions = 0, bypasses = 0;
-  };
-
   pager(checked, config setup)
       : layout_(std::move(setup.layout)),
         policy_(layout_, setup.eviction),
         admission_(layout_, setup.admission),
-        split_(setup.split),
         guard_(setup.guard),
         most_ids_(static_cast<std::size_t>(shape().max_tokens_per_visit) *
                   static_cast<std::size_t>(shape().top_k)),
@@ -351,27 +319,18 @@ class pager {
         pools_(layout_.pools()),
         spare_(layout_.pools()),
         unique_(static_cast<std::size_t>(shape().experts), most_ids_),
-        groups_(shape()),
-        seen_(shape().keys(), 0),
-        evicted_in_(shape().keys(), 0),
-        requested_for_(layout_.slots(), 0) {
+        groups_(shape(), setup.split),
+        requests_(layout_.slots()),
+        ledger_(shape()) {
     const auto distinct = std::min(static_cast<std::size_t>(shape().experts), most_ids_);
     misses_.resize(distinct);
     victims_.resize(std::max(distinct, std::min(trim_chunk, layout_.slots())));
     masked_.reserve(layout_.slots());
-    counted_.assign(static_cast<std::size_t>(shape().experts), 0);
-    on_host_.assign(static_cast<std::size_t>(shape().experts), 0);
     if constexpr (!Admission::admits_all) {
       accesses_.resize(distinct);
       admitted_.resize(distinct);
     }
-    split_experts_.reserve(distinct);
-    split_begin_.reserve(distinct + 1);
-    group_ids_.resize(most_ids_);
-    group_weights_.resize(most_ids_);
     warm_requests_.reserve(distinct);
-    requested_slots_.reserve(layout_.slots());
-    counts_.resize(static_cast<std::size_t>(shape().layers) * kinds);
     for (std::size_t p = 0; p < pools_.size(); ++p) {
       pools_[p].capacity = layout_.at(static_cast<pool_id>(p)).slots;
       const auto c = index(layout_.at(static_cast<pool_id>(p)).size_class);
@@ -449,7 +408,7 @@ class pager {
   }
 
   status serve_misses(const routing_view& view, step_plan& plan) noexcept {
-    count_misses(plan);
+    ledger_.judge(plan, std::span(misses_).first(miss_count_));
     if constexpr (!Admission::admits_all) refuse_misses(plan);
     const auto pool = plan.context_.pool;
     const auto free = free_.count(pool);
@@ -522,7 +481,7 @@ class pager {
         plan.services_[misses_[j]] = service::host;
     }
     plan.count_.host = static_cast<std::uint32_t>(miss_count_ - kept);
-    visit_.bypasses = plan.count_.host;
+    ledger_.refuse(plan.count_.host);
     miss_count_ = kept;
   }
 
@@ -544,63 +503,25 @@ class pager {
   /// Pre: the visit's slots are masked, `room` slots can be had for what is not already pinned down.
   status split(const routing_view& view, step_plan& plan, std::size_t room) noexcept {
     room += masked_.size();
-    const auto costs = [&](expert_id id) {
-      const auto at = unique_.index_of(id);
-      if (plan.services_[at] == service::host) return false;
-      return plan.services_[at] == service::fill || was_masked(plan.slots_[at]);
-    };
-    split_view_ = view;
-    ++split_serial_;
-    for (std::size_t i = 0; i < plan.count_.distinct; ++i)
-      if (plan.services_[i] == service::host) on_host_[index(plan.experts_[i])] = split_serial_;
-    if (split_ == visit_split::by_expert) {
-      if (!split_by_expert(plan, room, costs)) return status::no_victim;
-    } else {
-      if (view.experts.size() % index(shape().top_k) != 0) return status::invalid_visit;
-      if (!groups_.build(view.experts, room, costs)) return status::no_victim;
-      split_groups_ = groups_.groups();
-    }
     unmask();
-    return plan_group(0, plan);
-  }
-  [[nodiscard]] bool was_masked(slot_id slot) const noexcept {
-    return table_.evictable(slot);  // every slot of the visit that was evictable is masked now
-  }
-
-  /// Residents first, so that they are used before their slots are given up.
-  template <class Costs>
-  bool split_by_expert(const step_plan& plan, std::size_t room, Costs costs) noexcept {
-    if (room == 0) return false;
-    split_experts_.clear();
-    for (const auto wanted : {service::hit, service::fill, service::host})
-      for (std::size_t i = 0; i < plan.count_.distinct; ++i)
-        if (plan.services_[i] == wanted) split_experts_.push_back(plan.experts_[i]);
-    split_begin_.clear();
-    split_begin_.push_back(0);
-    std::size_t used = 0;
-    for (std::size_t i = 0; i < split_experts_.size(); ++i) {
-      const auto cost = static_cast<std::size_t>(costs(split_experts_[i]));
-      if (used + cost > room) {
-        split_begin_.push_back(i);
-        used = 0;
-      }
-      used += cost;
-    }
-    split_begin_.push_back(split_experts_.size());
-    split_groups_ = split_begin_.size() - 1;
-    return true;
+    const auto divided = groups_.divide(view, plan, room, [&](expert_id id) {
+      const auto at = unique_.index_of(id);
+      if (plan.services_[at] == service::hit) return table_.evictable(plan.slots_[at]);
+      return plan.services_[at] == service::fill;
+    });
+    return divided == status::ok ? plan_group(0, plan) : divided;
   }
 
   status plan_group(std::size_t group, step_plan& plan) noexcept {
-    auto context = context_of(split_view_);
+    auto context = context_of(groups_.visit());
     context.ordinal += group;  // a group is an event
     const auto ignored = plan.count_.ignored;
     plan.reset(context);
     plan.count_.ignored = ignored;
-    plan.count_.groups = static_cast<std::uint32_t>(split_groups_);
+    plan.count_.groups = static_cast<std::uint32_t>(groups_.count());
     plan.count_.group = static_cast<std::uint32_t>(group);
-    gather(group, plan);
-    drop_host_experts(plan);
+    look_up_group(group, plan);
+    drop_refused(plan);
     const auto free = free_.count(context.pool);
     if (miss_count_ <= free) return reserve(plan, 0);
     mask(plan.slots());
@@ -610,35 +531,19 @@ class pager {
     unmask();
     return chosen == status::ok ? reserve(plan, miss_count_ - free) : chosen;
   }
-  void gather(std::size_t group, step_plan& plan) noexcept {
-    if (split_ == visit_split::by_expert) {
-      const auto begin = split_begin_[group];
-      const auto ids = std::span(split_experts_).subspan(begin, split_begin_[group + 1] - begin);
-      look_up(ids, {}, plan);
-      if constexpr (detail::needs_weights<Eviction>())
-        add_weights(split_view_.experts, split_view_.weights, plan);
-      plan.expert_wise_ = true;
-      return;
-    }
-    const auto k = static_cast<std::size_t>(shape().top_k);
-    const auto tokens = groups_.tokens(group);
-    const bool weighted = !split_view_.weights.empty();
-    std::size_t count = 0;
-    for (const std::size_t token : tokens)
-      for (std::size_t r = 0; r < k; ++r, ++count) {
-        group_ids_[count] = split_view_.experts[token * k + r];
-        if (weighted) group_weights_[count] = split_view_.weights[token * k + r];
-      }
-    look_up(std::span(group_ids_).first(count),
-            std::span(group_weights_).first(weighted ? count : 0), plan);
-    plan.tokens_ = tokens;
+  void look_up_group(std::size_t group, step_plan& plan) noexcept {
+    const auto part = groups_.group(group);
+    look_up(part.ids, part.weights, plan);
+    plan.tokens_ = part.tokens;
+    plan.expert_wise_ = groups_.how() == visit_split::by_expert;
+    if constexpr (detail::needs_weights<Eviction>())
+      if (plan.expert_wise_) add_weights(groups_.visit().experts, groups_.visit().weights, plan);
   }
-  /// What admission refused for the visit stays refused in all of its groups.
-  void drop_host_experts(step_plan& plan) noexcept {
+  void drop_refused(step_plan& plan) noexcept {
     std::size_t kept = 0;
     for (std::size_t j = 0; j < miss_count_; ++j) {
       const auto at = misses_[j];
-      if (on_host_[index(plan.experts_[at])] == split_serial_) {
+      if (groups_.refused(plan.experts_[at])) {
         plan.services_[at] = service::host;
         ++plan.count_.host;
       } else {
@@ -653,57 +558,6 @@ class pager {
   void open(step_plan& plan) noexcept { plan.serial_ = open_serial_ = ++serials_; }
   void close(step_plan& plan) noexcept { plan.serial_ = open_serial_ = 0; }
 
-  void begin_step(const visit_context& context) noexcept {
-    if (last_step_ == context.step) return;
-    last_step_ = context.step;
-    step_has_miss_ = false;
-    ++stats_.steps;
-  }
-
-  /// Judges the misses of a whole visit, once, before any of its groups changes anything.
-  void count_misses(const step_plan& plan) noexcept {
-    visit_ = {};
-    visit_.misses = miss_count_;
-    for (std::size_t j = 0; j < miss_count_; ++j) {
-      const auto at = shape().index({plan.context_.layer, plan.experts_[misses_[j]]});
-      visit_.compulsory += seen_[at] == 0 ? 1U : 0U;
-      visit_.collisions += evicted_in_[at] == plan.context_.step + 1 ? 1U : 0U;
-    }
-    visit_.accesses = plan.count_.distinct;
-    visit_.hits = plan.count_.distinct - miss_count_;
-  }
-
-  /// Statistics are those of the visit: a split one is counted with its first group.
-  void account(const step_plan& plan) noexcept {
-    if (plan.count_.group != 0) {
-      stats_.fills += plan.count_.fills;
-      return;
-    }
-    auto& cell =
-        counts_[index(plan.context_.layer) * kinds + static_cast<std::size_t>(plan.context_.kind)];
-    ++cell.visits;
-    stats_.ignored_ids += plan.count_.ignored;
-    if (plan.all_hits_ && plan.count_.groups == 1) {
-      cell.accesses += plan.count_.distinct;
-      cell.hits += plan.count_.distinct;
-      return;
-    }
-    stats_.fills += plan.count_.fills;
-    if (plan.count_.groups > 1) {
-      ++stats_.split_visits;
-      stats_.groups += plan.count_.groups;
-    }
-    cell.accesses += visit_.accesses;
-    cell.hits += visit_.hits;
-    stats_.compulsory_misses += visit_.compulsory;
-    stats_.collision_misses += visit_.collisions;
-    stats_.bypasses += visit_.bypasses;
-    if (visit_.misses != 0 && !step_has_miss_) {
-      step_has_miss_ = true;
-      ++stats_.steps_with_miss;
-    }
-  }
-
   /// Tells the policies of each distinct expert, in the order of its last appearance.
   void notify(const step_plan& plan) noexcept {
     if (plan.all_hits_ && !plan.reordered_ && plan.count_.groups == 1 && Admission::admits_all) {
@@ -714,7 +568,7 @@ class pager {
     for (std::size_t j = 0; j < plan.count_.distinct; ++j) {
       const std::size_t i = plan.reordered_ ? plan.order_[j] : j;
       auto a = describe_access(plan, i);
-      if (plan.count_.groups > 1) a.repeated = !count_once(a.key.expert);
+      if (plan.count_.groups > 1) a.repeated = !groups_.count_once(a.key.expert);
       tell(a, plan.services_[i]);
     }
   }
@@ -724,17 +578,11 @@ class pager {
     } else if (how == service::fill) {
       policy_.on_fill(a);
     } else {
-      seen_[shape().index(a.key)] = 1;
+      ledger_.saw(a.key);
       policy_.on_bypass(a);
     }
     if constexpr (!Admission::admits_all)
       admission_.on_use(a, how == service::hit, how != service::host);
-  }
-  [[nodiscard]] bool count_once(expert_id expert) noexcept {
-    auto& mark = counted_[index(expert)];
-    if (mark == split_serial_) return false;
-    mark = split_serial_;
-    return true;
   }
   [[nodiscard]] access describe_access(const step_plan& plan, std::size_t i) const noexcept {
     access a;
@@ -762,9 +610,9 @@ class pager {
     auto& pool = pools_[index(layout_.pool_of_layer(f.key.layer))];
     const auto bytes = shape().bytes_of(f.key.layer);
     pool.resident_bytes += bytes;
-    stats_.bytes_filled += bytes;
+    ledger_.totals.bytes_filled += bytes;
     mix(f.slot, f.key);
-    if (!f.speculative) seen_[shape().index(f.key)] = 1;  // demand, or warm from an earlier run
+    if (!f.speculative) ledger_.saw(f.key);  // demand, or warm from an earlier run
     if (state == slot_state::filling) {
       map_.place(f.key, f.slot);
       ++pool.filling;
@@ -780,35 +628,33 @@ class pager {
   void forget(slot_id slot) noexcept {
     auto& entry = table_[slot];
     const auto key = entry.key;
-    const auto at = shape().index(key);
     auto& pool = pools_[index(layout_.pool_of_layer(key.layer))];
     map_.remove(key);
     policy_.on_evict(slot, key);
-    if constexpr (!Admission::admits_all) admission_.on_evict(key, last_step_.value_or(0));
-    evicted_in_[at] = last_step_.value_or(0) + 1;
-    if (unused_prefetches_ + filling_ + outstanding_ != 0) forget_speculation(slot, pool);
+    if constexpr (!Admission::admits_all) admission_.on_evict(key, ledger_.step());
+    ledger_.evicted(key, entry.unused_prefetch ? requests_.meant_for(slot) : 0);
+    if (speculating()) forget_speculation(slot, pool);
     pool.resident_bytes -= shape().bytes_of(key.layer);
     if (evictable_.test(slot)) {
       evictable_.reset(slot);
       --pool.evictable;
     }
     entry.state = slot_state::free;
-    ++stats_.evictions;
     mix(slot, no_key);
   }
   void forget_speculation(slot_id slot, pool_state& pool) noexcept {
     auto& entry = table_[slot];
-    if (entry.unused_prefetch) {
-      auto& evicted_in = evicted_in_[shape().index(entry.key)];
-      evicted_in = std::max(evicted_in, requested_for_[index(slot)]);
-      entry.unused_prefetch = false;
-      --unused_prefetches_;
-    }
-    drop_request(slot);
+    unused_prefetches_ -= entry.unused_prefetch ? 1U : 0U;
+    entry.unused_prefetch = false;
+    requests_.forget(slot);
     if (entry.state == slot_state::filling) {
       --pool.filling;
       --filling_;
     }
+  }
+  /// False while nothing was prefetched: then there is nothing to settle.
+  [[nodiscard]] bool speculating() const noexcept {
+    return unused_prefetches_ + filling_ != 0 || !requests_.empty();
   }
   /// Forgets a slot's key and gives the slot back to its pool.
   void release(slot_id slot) noexcept {
@@ -910,8 +756,8 @@ class pager {
   /// Chosen victims and, under `named`, requested keys stay masked until the whole plan is made.
   bool choose_speculative_victim(visit_context context, pool_id pool, fill& f) noexcept {
     context.pool = pool;
-    if (guard_ == prefetch_guard::named && outstanding_ != 0)
-      for (const auto slot : requested_slots_) mask_one(slot);
+    if (guard_ == prefetch_guard::named)
+      for (const auto slot : requests_.slots()) mask_one(slot);
     if (policy_.select_victims(context, evictable_, std::span(victims_).first(1)) == 0)
       return false;
     f.slot = victims_.front();
@@ -926,46 +772,21 @@ class pager {
   }
 
   void commit_speculative(step_plan& plan) noexcept {
-    stats_.refused_prefetches += plan.refused_;
+    ledger_.totals.refused_prefetches += plan.refused_;
     for (std::size_t i = 0; i < plan.count_.fills; ++i) {
       const auto& f = plan.fills_[i];
       place(f, slot_state::filling);
-      ++stats_.speculative_fills;
-      if (f.speculative) remember_request(f.slot, plan.requested_steps_[i]);
+      ++ledger_.totals.speculative_fills;
+      if (f.speculative) requests_.remember(f.slot, plan.requested_steps_[i]);
       policy_.on_fill(
           describe_request({f.key, plan.requested_steps_[i], 1.0F}, f.slot, plan.context_));
     }
     for (std::size_t i = 0; i < plan.count_.requested; ++i) {
       const auto& a = plan.requested_[i];
       if (map_.locate(a.key) != a.slot) continue;  // given up for a better request of the same plan
-      remember_request(a.slot, a.step);
+      requests_.remember(a.slot, a.step);
       if constexpr (requires { policy_.on_request(a); }) policy_.on_request(a);
     }
-  }
-  void remember_request(slot_id slot, step_id for_step) noexcept {
-    if (requested_for_[index(slot)] == 0) {
-      requested_slots_.push_back(slot);
-      ++outstanding_;
-    }
-    requested_for_[index(slot)] = for_step + 1;
-  }
-  void drop_request(slot_id slot) noexcept {
-    if (requested_for_[index(slot)] == 0) return;
-    requested_for_[index(slot)] = 0;
-    --outstanding_;
-    std::erase(requested_slots_, slot);
-  }
-  /// A request is over when the visit that it was meant for has come.
-  void settle_requests(const visit_context& context) noexcept {
-    std::erase_if(requested_slots_, [&](slot_id slot) {
-      const bool over = table_[slot].key.layer == context.layer &&
-                        requested_for_[index(slot)] <= context.step + 1;
-      if (over) {
-        requested_for_[index(slot)] = 0;
-        --outstanding_;
-      }
-      return over;
-    });
   }
   /// First uses of prefetched experts; late ones join the plan's fence list and become readable.
   void use_prefetched(step_plan& plan) noexcept {
@@ -976,9 +797,9 @@ class pager {
       if (entry.unused_prefetch) {
         entry.unused_prefetch = false;
         --unused_prefetches_;
-        ++stats_.prefetch_hits;
+        ++ledger_.totals.prefetch_hits;
       }
-      seen_[shape().index(entry.key)] = 1;
+      ledger_.saw(entry.key);
       if (entry.state != slot_state::filling) continue;
       plan.late_[plan.count_.late++] = slot;
       arrived(slot, entry.generation);
@@ -994,7 +815,7 @@ class pager {
     visit_context context;
     context.layer = layer;
     context.pool = p;
-    context.step = last_step_.value_or(0);
+    context.step = ledger_.step();
     while (free_.count(p) < surplus) {
       if (policy_.select_victims(context, evictable_, std::span(victims_).first(1)) == 0)
         return status::busy;
@@ -1020,7 +841,6 @@ class pager {
   pool_layout layout_;
   Eviction policy_;
   Admission admission_;
-  visit_split split_;
   prefetch_guard guard_;
   std::size_t most_ids_;
 
@@ -1032,43 +852,25 @@ class pager {
   std::vector<std::vector<slot_id>> spare_;  ///< by size class: slots that no quota claims
 
   unique_ids unique_;
-  token_groups groups_;
+  visit_groups groups_;
   std::vector<std::uint32_t> misses_;  ///< positions in the plan
   std::size_t miss_count_ = 0;
   std::vector<slot_id> victims_;
   std::vector<slot_id> masked_;
   std::vector<access> accesses_;
   std::vector<std::uint8_t> admitted_;
-  visit_counts visit_{};
 
   std::uint64_t serials_ = 0;
   std::uint64_t open_serial_ = 0;  ///< of the plan that is neither committed nor aborted
 
-  routing_view split_view_{};
-  std::size_t split_groups_ = 0;
   std::size_t next_group_ = 0;  ///< 0: no split visit is under way
-  std::uint64_t split_serial_ = 0;
-  std::vector<std::uint64_t> counted_;  ///< by expert: last split visit that counted it
-  std::vector<std::uint64_t> on_host_;  ///< by expert: last split visit that refused it
-  std::vector<expert_id> split_experts_;
-  std::vector<std::size_t> split_begin_;
-  std::vector<expert_id> group_ids_;
-  std::vector<float> group_weights_;
-
-  std::vector<std::uint8_t> seen_;      ///< by key: was used before
-  std::vector<step_id> evicted_in_;     ///< by key: step + 1 of the last eviction
-  std::vector<step_id> requested_for_;  ///< by slot: step + 1 of an outstanding request
-  std::vector<slot_id> requested_slots_;
+  prefetch_requests requests_;
   std::vector<prefetch_request> warm_requests_;
-  std::size_t outstanding_ = 0;
   std::size_t unused_prefetches_ = 0;
   std::size_t filling_ = 0;
 
-  std::optional<step_id> last_step_{};
-  bool step_has_miss_ = false;
+  visit_ledger ledger_;
   std::uint64_t hash_ = 0;
-  pager_stats stats_{};             ///< without what counts_ holds
-  std::vector<count_cell> counts_;  ///< [layers][kinds]
 };
 
 }  // namespace hotset::inline v0

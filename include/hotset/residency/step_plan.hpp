@@ -67,6 +67,8 @@ class step_plan {
   [[nodiscard]] std::span<const slot_id> late_slots() const noexcept {
     return {late_.data(), count_.late};
   }
+  /// True if nothing is copied and nothing stays on the host.
+  [[nodiscard]] bool all_hits() const noexcept { return all_hits_; }
   [[nodiscard]] std::size_t host_count() const noexcept { return count_.host; }
   /// Routed ids that named no expert of the layer.
   [[nodiscard]] std::size_t ignored_ids() const noexcept { return count_.ignored; }
