@@ -19,22 +19,31 @@ namespace {
 
 using namespace hotset;
 
-/// Qwen3-30B's shape: skewed popularity, half of the experts repeated from token to token.
-const routing_trace& trace() {
-  static const routing_trace made = synthetic_trace({.layers = 48,
-                                                     .experts = 128,
-                                                     .top_k = 8,
-                                                     .tokens = 2000,
-                                                     .zipf = 0.8,
-                                                     .stickiness = 0.5,
-                                                     .seed = 7})
-                                        .value();
-  return made;
-}
-const visit_sequence& visits() {
-  static const visit_sequence made(trace());
-  return made;
-}
+/// Qwen3-30B's shape, skewed popularity; `sticky` percent of the experts are repeated from token to token.
+struct traffic {
+  routing_trace trace;
+  visit_sequence visits;
+  sim::event_order events;
+
+  explicit traffic(int sticky)
+      : trace(synthetic_trace({.layers = 48,
+                               .experts = 128,
+                               .top_k = 8,
+                               .tokens = 2000,
+                               .zipf = 0.8,
+                               .stickiness = sticky / 100.0,
+                               .seed = 7})
+                  .value()),
+        visits(trace),
+        events(
+            sim::order_events(visits, pool_layout::shared(visits.shape(), 6144).value(), false)) {}
+
+  static const traffic& of(int sticky) {
+    static const traffic hit_heavy(95);
+    static const traffic miss_heavy(50);
+    return sticky == 95 ? hit_heavy : miss_heavy;
+  }
+};
 
 void count(benchmark::State& state, const pager_stats& stats) {
   state.SetItemsProcessed(static_cast<std::int64_t>(stats.accesses) *
@@ -43,21 +52,21 @@ void count(benchmark::State& state, const pager_stats& stats) {
       static_cast<double>(stats.hits) / static_cast<double>(stats.accesses);
 }
 
-void BM_Replay(benchmark::State& state, const std::string& eviction, cache_scope scope,
+void BM_Replay(benchmark::State& state, int sticky, const std::string& eviction, cache_scope scope,
                const std::string& slots) {
+  const auto& [trace, visits, events] = traffic::of(sticky);
   const auto size =
-      sim::make_cache_size(visits().shape(), scope, sim::size_request::parse_slots(slots),
+      sim::make_cache_size(visits.shape(), scope, sim::size_request::parse_slots(slots),
                            sim::replay_mode::event_atomic, false);
   sim::policy_knowledge knowledge;
-  static const auto events = sim::order_events(visits(), size.layout, false);
   knowledge.future = events.future;
-  knowledge.profile = {sim::count_uses(trace(), 0), "the replayed trace"};
+  knowledge.profile = {sim::count_uses(trace, 0), "the replayed trace"};
   pager_stats stats;
   for (auto _ : state) {
     state.PauseTiming();
     auto pager = sim::make_pager({eviction, "always", size.layout}, knowledge);
     state.ResumeTiming();
-    sim::replay(visits(), {}, *pager, size.layout);
+    sim::replay(visits, {}, *pager, size.layout);
     state.PauseTiming();
     stats = pager->stats();
     pager.reset();
@@ -67,35 +76,43 @@ void BM_Replay(benchmark::State& state, const std::string& eviction, cache_scope
 }
 
 /// A flat array of stamps and a scan: what a careful engine would write by hand for one layer's cache.
-void BM_ReplayFloor(benchmark::State& state, std::int32_t slots) {
+void BM_ReplayFloor(benchmark::State& state, int sticky, std::int32_t slots) {
+  const auto& visits = traffic::of(sticky).visits;
   std::uint64_t hits = 0;
   for (auto _ : state) {
     benchmarks::flat_lru cache(48, 128, slots);
-    for (std::size_t i = 0; i < visits().size(); ++i)
-      cache.visit(visits().at(i).layer, visits()[i].experts);
+    for (std::size_t i = 0; i < visits.size(); ++i)
+      cache.visit(visits.at(i).layer, visits[i].experts);
     hits = cache.hits();
   }
-  state.SetItemsProcessed(static_cast<std::int64_t>(visits().accesses()) *
+  state.SetItemsProcessed(static_cast<std::int64_t>(visits.accesses()) *
                           static_cast<std::int64_t>(state.iterations()));
-  state.counters["hit_rate"] = static_cast<double>(hits) / static_cast<double>(visits().accesses());
+  state.counters["hit_rate"] = static_cast<double>(hits) / static_cast<double>(visits.accesses());
+}
+
+void add(int sticky, const std::string& eviction, cache_scope scope, const std::string& slots) {
+  const auto name = "BM_Replay/" + eviction +
+                    (scope == cache_scope::shared ? "/shared" : "/per-layer") + "/slots:" + slots +
+                    "/sticky:" + std::to_string(sticky);
+  benchmark::RegisterBenchmark(name.c_str(), BM_Replay, sticky, eviction, scope, slots)
+      ->Unit(benchmark::kMillisecond);
 }
 
 void register_all() {
-  for (const auto slots : {16, 32, 64})
-    benchmark::RegisterBenchmark(
-        ("BM_Replay/flat_array_lru/per-layer/slots:" + std::to_string(slots)).c_str(),
-        BM_ReplayFloor, slots)
-        ->Unit(benchmark::kMillisecond);
-  for (const auto* slots : {"16", "32", "64"})
-    for (const auto& eviction : sim::eviction_names())
-      benchmark::RegisterBenchmark(("BM_Replay/" + eviction + "/per-layer/slots:" + slots).c_str(),
-                                   BM_Replay, eviction, cache_scope::per_layer, slots)
+  for (const int sticky : {95, 50}) {
+    for (const auto slots : {16, 32, 64})
+      benchmark::RegisterBenchmark(("BM_Replay/flat_array_lru/per-layer/slots:" +
+                                    std::to_string(slots) + "/sticky:" + std::to_string(sticky))
+                                       .c_str(),
+                                   BM_ReplayFloor, sticky, slots)
           ->Unit(benchmark::kMillisecond);
-  for (const auto* slots : {"12.5%", "25%", "50%"})
-    for (const auto& eviction : sim::eviction_names())
-      benchmark::RegisterBenchmark(("BM_Replay/" + eviction + "/shared/slots:" + slots).c_str(),
-                                   BM_Replay, eviction, cache_scope::shared, slots)
-          ->Unit(benchmark::kMillisecond);
+    for (const auto* slots : {"16", "32", "64"})
+      for (const auto& eviction : sim::eviction_names())
+        add(sticky, eviction, cache_scope::per_layer, slots);
+    for (const auto* slots : {"12.5%", "25%", "50%"})
+      for (const auto& eviction : sim::eviction_names())
+        add(sticky, eviction, cache_scope::shared, slots);
+  }
 }
 
 }  // namespace

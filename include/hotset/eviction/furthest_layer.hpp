@@ -39,6 +39,9 @@ class furthest_layer {
 
   void on_step(step_id, layer_id) noexcept {}
   void on_hit(const access& a) noexcept { order_.move_to_back(at(a.key.layer), a.slot); }
+  void on_hits(const visit_context& context, std::span<const slot_id> slots) noexcept {
+    order_.move_to_back(at(context.layer), slots);
+  }
   void on_fill(const access& a) noexcept {
     order_.push_back(at(a.key.layer), a.slot);
     word(a.key.layer) |= bit(a.key.layer);

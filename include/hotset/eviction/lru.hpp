@@ -30,6 +30,9 @@ class lru {
 
   void on_step(step_id, layer_id) noexcept {}
   void on_hit(const access& a) noexcept { order_.move_to_back(head(a.pool), a.slot); }
+  void on_hits(const visit_context& context, std::span<const slot_id> slots) noexcept {
+    order_.move_to_back(head(context.pool), slots);
+  }
   void on_fill(const access& a) noexcept { order_.push_back(head(a.pool), a.slot); }
   void on_bypass(const access&) noexcept {}
   void on_evict(slot_id slot, expert_key) noexcept { order_.erase(slot); }

@@ -560,16 +560,21 @@ class pager {
 
   /// Tells the policies of each distinct expert, in the order of its last appearance.
   void notify(const step_plan& plan) noexcept {
-    if (plan.all_hits_ && !plan.reordered_ && plan.count_.groups == 1 && Admission::admits_all) {
-      for (std::size_t i = 0; i < plan.count_.distinct; ++i)
-        policy_.on_hit(describe_access(plan, i));
-      return;
-    }
+    if (plan.all_hits_ && !plan.reordered_ && plan.count_.groups == 1 && Admission::admits_all)
+      return notify_hits(plan);
     for (std::size_t j = 0; j < plan.count_.distinct; ++j) {
       const std::size_t i = plan.reordered_ ? plan.order_[j] : j;
       auto a = describe_access(plan, i);
       if (plan.count_.groups > 1) a.repeated = !groups_.count_once(a.key.expert);
       tell(a, plan.services_[i]);
+    }
+  }
+  void notify_hits(const step_plan& plan) noexcept {
+    if constexpr (requires { policy_.on_hits(plan.context_, plan.slots()); }) {
+      policy_.on_hits(plan.context_, plan.slots());
+    } else {
+      for (std::size_t i = 0; i < plan.count_.distinct; ++i)
+        policy_.on_hit(describe_access(plan, i));
     }
   }
   void tell(const access& a, service how) noexcept {

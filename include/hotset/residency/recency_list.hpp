@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "hotset/core/assert.hpp"
@@ -40,6 +41,21 @@ class recency_list {
     const auto node = static_cast<std::uint32_t>(slot);
     unlink(node);
     link_last(sentinel(head), node);
+  }
+  /// The same for several distinct slots of list `head`, in this order. All are taken out before any is put back:
+  /// then no link waits for the one before it.
+  void move_to_back(std::size_t head, std::span<const slot_id> slots) noexcept {
+    for (const auto slot : slots) unlink(static_cast<std::uint32_t>(slot));
+    const auto end = sentinel(head);
+    auto last = previous_[end];
+    for (const auto slot : slots) {
+      const auto node = static_cast<std::uint32_t>(slot);
+      previous_[node] = last;
+      next_[last] = node;
+      last = node;
+    }
+    next_[last] = end;
+    previous_[end] = last;
   }
   [[nodiscard]] bool contains(slot_id slot) const noexcept {
     const auto node = static_cast<std::uint32_t>(slot);
