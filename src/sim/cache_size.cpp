@@ -178,6 +178,8 @@ cache_size deferred_size(const geometry& shape, cache_scope scope, const size_re
 cache_size make_cache_size(const geometry& shape, cache_scope scope, const size_request& size,
                            replay_mode mode, bool size_classes) {
   need_bytes(shape, size);
+  if (mode == replay_mode::deferred && size_classes)
+    throw usage_error("deferred replay counts bytes, accepted: no size classes");
   if (mode == replay_mode::deferred) return deferred_size(shape, scope, size);
   if (scope == cache_scope::per_layer) return {per_layer_slots(shape, size), {}};
   return {shared_slots(shape, size, size_classes), {}};

@@ -122,6 +122,9 @@ prepared_run prepare(const run_plan& plan, const sweep_request& request, prepare
   policy_knowledge knowledge;
   if (bypasses(plan.eviction) && plan.mode == replay_mode::deferred)
     throw usage_error("belady_bypass has no deferred replay, accepted: event-atomic, per-access");
+  if (bypasses(plan.eviction) && request.decisions != nullptr)
+    throw usage_error(
+        "belady_bypass has no slots whose decisions could be logged, accepted: any other policy");
   if (needs_future(plan.eviction)) {
     const bool groups = !bypasses(plan.eviction) && may_split(*run.visits, run.size.layout);
     run.events = groups ? order_events(*run.visits, run.size.layout, true, request.split)

@@ -5,35 +5,12 @@
 
 #include <gtest/gtest.h>
 
+#include "admission_samples.hpp"
+
 namespace hotset {
 namespace {
 
-using verdict = std::vector<std::uint8_t>;
-
-const geometry shape{.layers = 2, .experts = 8, .top_k = 2};
-const pool_layout layout = pool_layout::shared(shape, 4).value();
-
-access use_of(expert_id e, step_id step, bool repeated = false) {
-  access a;
-  a.key = {0, e};
-  a.step = step;
-  a.ordinal = step;
-  a.repeated = repeated;
-  return a;
-}
-template <class A>
-verdict ask(const A& policy, const std::vector<access>& misses) {
-  verdict out(misses.size() + 1, 7);
-  visit_context context;
-  if (!misses.empty()) {
-    context.step = misses.front().step;
-    context.ordinal = misses.front().ordinal;
-  }
-  policy.admit(context, misses, std::span(out).first(misses.size()));
-  EXPECT_EQ(out.back(), 7) << "wrote past the misses";
-  out.pop_back();
-  return out;
-}
+using namespace admission_samples;
 
 TEST(budgeted, the_most_recently_active_enter) {
   budgeted policy(layout, {.fills_per_visit = 2});

@@ -2,6 +2,7 @@
 #include "hotset/sim/sweep.hpp"
 
 #include <filesystem>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -290,6 +291,21 @@ TEST(sweep, an_empty_list_of_policies_gives_no_results) {
   request.sizes = sizes({"8"});
   request.evictions = {};
   EXPECT_THAT(sim::run_sweep(sample(), request).results, IsEmpty());
+}
+
+TEST(sweep, what_cannot_be_done_is_refused_and_not_ignored) {
+  sweep_request request;
+  request.sizes = sizes({"50%"});
+  request.evictions = {"belady_bypass"};
+  std::ostringstream log;
+  request.decisions = &log;
+  EXPECT_THROW((void)sim::run_sweep(sample(), request), sim::usage_error);
+  EXPECT_TRUE(log.str().empty());
+  request.evictions = {"lru"};
+  request.decisions = nullptr;
+  request.replays = {"deferred"};
+  request.size_classes = true;
+  EXPECT_THROW((void)sim::run_sweep(sample(), request), sim::usage_error);
 }
 
 }  // namespace

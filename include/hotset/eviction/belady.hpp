@@ -90,10 +90,7 @@ class belady {
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
-    std::size_t count = 0;
-    for (slot_id s = never_.front(head(context.pool)); s != no_slot && count < out.size();
-         s = never_.after(s))
-      if (eligible.test(s)) out[count++] = s;
+    std::size_t count = never_.select(head(context.pool), eligible, out);
     if (count == out.size()) return count;
 
     auto& pool = pools_[head(context.pool)];

@@ -35,11 +35,7 @@ class fifo {
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
-    std::size_t count = 0;
-    for (slot_id s = order_.front(head(context.pool)); s != no_slot && count < out.size();
-         s = order_.after(s))
-      if (eligible.test(s)) out[count++] = s;
-    return count;
+    return order_.select(head(context.pool), eligible, out);
   }
 
  private:

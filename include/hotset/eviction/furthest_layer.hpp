@@ -63,9 +63,7 @@ class furthest_layer {
       while (layers != 0 && count < out.size()) {
         const auto b = static_cast<std::size_t>(63 - std::countl_zero(layers));
         layers &= ~(std::uint64_t{1} << b);
-        for (slot_id s = order_.front(w * 64 + b); s != no_slot && count < out.size();
-             s = order_.after(s))
-          if (eligible.test(s)) out[count++] = s;
+        count += order_.select(w * 64 + b, eligible, out.subspan(count));
       }
     };
     take(here, used[here] & upto);

@@ -83,8 +83,7 @@ class popularity {
     std::size_t count = 0;
     for (auto list = lowest; list != end && count < out.size();
          list = first_occupied(list + 1, end))
-      for (slot_id s = order_.front(list); s != no_slot && count < out.size(); s = order_.after(s))
-        if (eligible.test(s)) out[count++] = s;
+      count += order_.select(list, eligible, out.subspan(count));
     return count;
   }
 

@@ -9,6 +9,7 @@
 
 #include "hotset/core/assert.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/slot_mask.hpp"
 
 namespace hotset::inline v0 {
 
@@ -68,6 +69,14 @@ class recency_list {
   /// The slot after this one, or no_slot at the end of its list.
   [[nodiscard]] slot_id after(slot_id slot) const noexcept {
     return as_slot(next_[static_cast<std::uint32_t>(slot)]);
+  }
+  /// Writes the eligible slots of a list, oldest first; returns how many.
+  std::size_t select(std::size_t head, const slot_mask& eligible,
+                     std::span<slot_id> out) const noexcept {
+    std::size_t count = 0;
+    for (auto s = front(head); s != no_slot && count < out.size(); s = after(s))
+      if (eligible.test(s)) out[count++] = s;
+    return count;
   }
 
  private:

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What the tests of admission policies share: uses of experts, and the verdict on a visit's misses.
+
+#include <span>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "hotset/concepts/admission_policy.hpp"
+
+namespace hotset::admission_samples {
+
+using verdict = std::vector<std::uint8_t>;
+
+inline const geometry shape{.layers = 2, .experts = 8, .top_k = 2};
+inline const pool_layout layout = pool_layout::shared(shape, 4).value();
+
+inline access use_of(expert_id e, step_id step, bool repeated = false) {
+  access a;
+  a.key = {0, e};
+  a.step = step;
+  a.ordinal = step;
+  a.repeated = repeated;
+  return a;
+}
+template <class A>
+verdict ask(const A& policy, const std::vector<access>& misses) {
+  verdict out(misses.size() + 1, 7);
+  visit_context context;
+  if (!misses.empty()) {
+    context.step = misses.front().step;
+    context.ordinal = misses.front().ordinal;
+  }
+  policy.admit(context, misses, std::span(out).first(misses.size()));
+  EXPECT_EQ(out.back(), 7) << "wrote past the misses";
+  out.pop_back();
+  return out;
+}
+
+}  // namespace hotset::admission_samples
