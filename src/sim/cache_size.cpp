@@ -107,7 +107,7 @@ std::int64_t slots_for(const size_request& size, std::size_t experts, std::uint6
     case size_request::unit::percent: return percent_of(size.value, experts);
     case size_request::unit::bytes: break;
   }
-  return static_cast<std::int64_t>(bytes / bytes_each);
+  return static_cast<std::int64_t>(bytes / std::max<std::uint64_t>(bytes_each, 1));
 }
 
 void need_bytes(const geometry& shape, const size_request& size) {
@@ -118,6 +118,7 @@ void need_bytes(const geometry& shape, const size_request& size) {
 
 pool_layout per_layer_slots(const geometry& shape, const size_request& size) {
   std::vector<std::int64_t> quotas;
+  quotas.reserve(static_cast<std::size_t>(shape.layers));
   const auto share = size.count / static_cast<std::uint64_t>(shape.layers);
   for (layer_id l = 0; l < shape.layers; ++l)
     quotas.push_back(
@@ -164,6 +165,7 @@ cache_size deferred_size(const geometry& shape, cache_scope scope, const size_re
     return {pool_layout::shared(shape, static_cast<std::int64_t>(shape.keys())).value(), {bytes}};
   }
   std::vector<std::uint64_t> bytes;
+  bytes.reserve(static_cast<std::size_t>(shape.layers));
   for (layer_id l = 0; l < shape.layers; ++l)
     bytes.push_back(size.what == size_request::unit::bytes
                         ? size.count / static_cast<std::uint64_t>(shape.layers)

@@ -51,6 +51,7 @@ class any_eviction_policy {
   template <class P>
     requires(!std::same_as<std::remove_cvref_t<P>, any_eviction_policy> &&
              eviction_policy<std::remove_cvref_t<P>>)
+  // NOLINTNEXTLINE(bugprone-forwarding-reference-overload): the constraint spares moves
   explicit any_eviction_policy(P&& policy)
       : held_(std::make_unique<model<std::remove_cvref_t<P>>>(std::forward<P>(policy))) {}
   any_eviction_policy(const pool_layout& layout, const config& options)
