@@ -256,6 +256,9 @@ class walk {
   }
 
  private:
+  static constexpr bool takes_visits = requires(P & policy, const visit_context& context) {
+    policy.on_visit(context, std::span<const slot_id>{});
+  };
   struct vacancy {
     slot_id slot;
     pool_id pool;
@@ -343,15 +346,18 @@ class walk {
 
     policy_.on_step(v.step, v.layer);
     reference_.on_step(v.step, v.layer);
+    const bool at_once = takes_visits && random_.one_in(2);
+    std::vector<slot_id> used;
     std::size_t next_victim = 0;
     for (const auto e : v.experts) {
       const expert_key key{v.layer, e};
       const auto found = where_.find(key);
       if (found != where_.end()) {
         const auto a = about(key, found->second, v);
-        policy_.on_hit(a);
+        if (!at_once) policy_.on_hit(a);
         reference_.on_hit(a);
-        if (random_.one_in(5)) {
+        used.push_back(a.slot);
+        if (!at_once && random_.one_in(5)) {
           auto again = about(key, found->second, v);  // a later token group of the visit
           again.repeated = true;
           policy_.on_hit(again);
@@ -377,7 +383,8 @@ class walk {
         continue;
       }
       fill(about(key, slot, v));
-      if (random_.one_in(10)) {  // a later group refills what this one brought
+      used.push_back(slot);
+      if (!at_once && random_.one_in(10)) {  // a later group refills what this one brought
         evict(slot);
         slot = take_free(pool);
         auto again = about(key, slot, v);
@@ -385,6 +392,8 @@ class walk {
         fill(again);
       }
     }
+    if constexpr (takes_visits)
+      if (at_once) policy_.on_visit({v.layer, pool, v.step, ordinal_, v.kind}, used);
     between(v, what);
   }
 

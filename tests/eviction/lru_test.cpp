@@ -49,5 +49,40 @@ TEST(lru, places_a_speculative_fill_when_it_is_decided) {
   EXPECT_EQ(w.order(0, 1), (slots{0, 1, 2}));
 }
 
+TEST(lru, keeps_its_order_when_a_quota_change_lends_a_slot_to_another_pool) {
+  const auto layout = pool_layout::per_layer({.layers = 2, .experts = 8, .top_k = 2}, 3).value();
+  lru policy(layout);
+  slot_mask eligible(layout.slots());
+  const auto use = [&](slot_id slot, layer_id layer, expert_id expert, bool resident) {
+    access a;
+    a.key = {layer, expert};
+    a.slot = slot;
+    a.pool = layer;
+    resident ? policy.on_hit(a) : policy.on_fill(a);
+    eligible.set(slot);
+  };
+  const auto order = [&](pool_id pool) {
+    visit_context context;
+    context.pool = pool;
+    context.layer = pool;
+    slots out(layout.slots(), no_slot);
+    out.resize(policy.select_victims(context, eligible, out));
+    return out;
+  };
+  for (const slot_id s : {0, 1, 2}) use(s, 0, s, false);
+  for (const slot_id s : {3, 4, 5}) use(s, 1, s, false);
+  use(3, 1, 3, true);
+  use(0, 0, 0, true);
+  policy.on_evict(1, {0, 1});
+  eligible.reset(1);
+  use(1, 1, 7, false);  // pool 0 gave it up
+  EXPECT_EQ(order(0), (slots{2, 0}));
+  EXPECT_EQ(order(1), (slots{4, 5, 3, 1}));
+  use(2, 0, 2, true);
+  use(4, 1, 4, true);
+  EXPECT_EQ(order(0), (slots{0, 2}));
+  EXPECT_EQ(order(1), (slots{5, 3, 1, 4}));
+}
+
 }  // namespace
 }  // namespace hotset

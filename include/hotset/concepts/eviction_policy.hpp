@@ -15,7 +15,8 @@
 /// | `select_victims(context, eligible, out)` | writes up to `out.size()` distinct eligible slots of `context.pool` in the order of eviction; returns how many. Fewer only when no more are eligible. Asking for n gives the first n of asking for more; the order of two slots does not depend on what else is eligible; asking twice gives the same answer. It may repair its own index. |
 ///
 /// Optional: `on_request(a)`: a prefetcher asked for a key that is resident already, for step `a.step`.
-/// Optional: `on_hits(context, slots)`: in place of `on_hit` for each slot, in this order; for policies that need no more.
+/// Optional: `on_visit(context, slots)`: in place of `on_hit` for each hit, after `on_fill` of each fill, with the distinct slots
+/// of both in the order of use; for policies whose order after a visit depends on these slots alone.
 /// Optional: `static constexpr bool needs_weights = true`: fill `access::weight` and `access::rank`.
 /// Every call is `noexcept`, allocates nothing, and reads no clock.
 

@@ -39,7 +39,7 @@ class furthest_layer {
 
   void on_step(step_id, layer_id) noexcept {}
   void on_hit(const access& a) noexcept { order_.move_to_back(at(a.key.layer), a.slot); }
-  void on_hits(const visit_context& context, std::span<const slot_id> slots) noexcept {
+  void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept {
     order_.move_to_back(at(context.layer), slots);
   }
   void on_fill(const access& a) noexcept {

@@ -7,7 +7,8 @@
 /// Source: textbook; event-atomic form as in WiSP 3.2.
 /// Deviations: none.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(1) per hit and fill; a victim costs O(1) plus the ineligible slots passed over.
+/// Cost: O(1) per hit and fill; a victim costs O(1) plus the ineligible slots passed over, or, where no pool has
+///       more than 64 slots, a scan of the pool.
 
 #include <cstddef>
 #include <span>
@@ -15,6 +16,7 @@
 
 #include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/residency/recency_list.hpp"
+#include "hotset/residency/recency_stamps.hpp"
 
 namespace hotset::inline v0 {
 
@@ -26,25 +28,51 @@ class lru {
   static constexpr std::string_view name = "lru";
 
   explicit lru(const pool_layout& layout, const config& = {})
-      : order_(layout.slots(), layout.pools()) {}
+      : stamped_(recency_stamps::suits(layout)),
+        pools_(layout.pools()),
+        list_(layout.slots(), layout.pools()) {
+    if (stamped_) stamps_ = recency_stamps(layout);
+  }
 
   void on_step(step_id, layer_id) noexcept {}
-  void on_hit(const access& a) noexcept { order_.move_to_back(head(a.pool), a.slot); }
-  void on_hits(const visit_context& context, std::span<const slot_id> slots) noexcept {
-    order_.move_to_back(head(context.pool), slots);
+  void on_hit(const access& a) noexcept { use(a); }
+  void on_fill(const access& a) noexcept {
+    if (stamped_ && !stamps_.covers(a.pool, a.slot)) link_all();
+    use(a);
   }
-  void on_fill(const access& a) noexcept { order_.push_back(head(a.pool), a.slot); }
+  void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept {
+    stamped_ ? stamps_.touch(context.pool, slots) : list_.move_to_back(head(context.pool), slots);
+  }
   void on_bypass(const access&) noexcept {}
-  void on_evict(slot_id slot, expert_key) noexcept { order_.erase(slot); }
+  void on_evict(slot_id slot, expert_key) noexcept {
+    stamped_ ? stamps_.erase(slot) : list_.erase(slot);
+  }
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
-    return order_.select(head(context.pool), eligible, out);
+    return stamped_ ? stamps_.select(context.pool, eligible, out)
+                    : list_.select(head(context.pool), eligible, out);
   }
 
  private:
   static std::size_t head(pool_id pool) noexcept { return static_cast<std::size_t>(pool); }
-  recency_list order_;
+  void use(const access& a) noexcept {
+    stamped_ ? stamps_.touch(a.pool, a.slot) : list_.move_to_back(head(a.pool), a.slot);
+  }
+  /// A quota change has moved a slot to another pool: from now on the order is kept in lists.
+  void link_all() noexcept {
+    for (std::size_t p = 0; p < pools_; ++p)
+      stamps_.walk(static_cast<pool_id>(p), [&](slot_id slot) {
+        list_.push_back(p, slot);
+        return true;
+      });
+    stamped_ = false;
+  }
+
+  bool stamped_;  // small pools are scanned, large ones linked
+  std::size_t pools_;
+  recency_stamps stamps_;
+  recency_list list_;
 };
 
 static_assert(eviction_policy<lru>);

@@ -72,7 +72,7 @@ class pager {
   /// Errors: invalid_visit, visit_too_large, no_victim, plan_open, invalid_argument (a plan of another shape).
   /// Complexity: O(routed ids + misses * the policy's victim cost).
   status plan(const routing_view& view, step_plan& plan) noexcept {
-    if (open_serial_ != 0) return status::plan_open;
+    if (is_open()) return status::plan_open;
     if (const auto bad = check(view, plan); bad != status::ok) return bad;
     next_group_ = 0;
     plan.reset(context_of(view));
@@ -87,9 +87,9 @@ class pager {
   /// Plans the next group of a split visit. Pre: the group before was committed and its slots are unpinned.
   /// After an error or an abort the same group may be planned again; `plan` abandons what is left of the visit.
   status plan_next(step_plan& plan) noexcept {
-    if (open_serial_ != 0) return status::plan_open;
+    if (is_open()) return status::plan_open;
     if (next_group_ == 0) return status::no_plan;
-    if (plan.capacity() != misses_.size()) return status::invalid_argument;
+    if (plan.capacity() != capacity_) return status::invalid_argument;
     if (const auto failed = plan_group(next_group_, plan); failed != status::ok) return failed;
     open(plan);
     return status::ok;
@@ -97,32 +97,36 @@ class pager {
 
   /// Publishes a plan, then tells the policies of each distinct expert in routed order.
   status commit(step_plan& plan) noexcept {
-    if (plan.serial_ == 0 || plan.serial_ != open_serial_) return status::no_plan;
-    close(plan);
+    if (!is_open(plan)) return status::no_plan;
+    close();
     if (plan.speculative_) {
       commit_speculative(plan);
       return status::ok;
     }
     ledger_.commit(plan);
     policy_.on_step(plan.context_.step, plan.context_.layer);
-    for (const auto& f : plan.fills()) place(f, slot_state::resident);
+    const bool at_once = takes_visits && is_plain(plan);
+    if (plan.count_.fills != 0) place_fills(plan, at_once);
     if (speculating()) {
       use_prefetched(plan);
       requests_.settle(plan.context_.step,
                        [&](slot_id slot) { return table_[slot].key.layer == plan.context_.layer; });
     }
-    notify(plan);
-    next_group_ = plan.more() ? plan.count_.group + 1 : 0;
+    if (!at_once)
+      notify(plan);
+    else if constexpr (takes_visits)
+      policy_.on_visit(plan.context_, plan.slots());
+    if (plan.count_.groups != 1) next_group_ = plan.more() ? plan.count_.group + 1 : 0;
     return status::ok;
   }
 
   /// Undoes a plan. `submitted[i]` is 1 if the copy of fill i may have started: its slot is then left free and
   /// both keys absent, for the old bytes are gone. Other fills give their victim back. Empty: none submitted.
   status abort(step_plan& plan, std::span<const std::uint8_t> submitted = {}) noexcept {
-    if (plan.serial_ == 0 || plan.serial_ != open_serial_) return status::no_plan;
+    if (!is_open(plan)) return status::no_plan;
     if (!submitted.empty() && submitted.size() != plan.count_.fills)
       return status::invalid_argument;
-    close(plan);
+    close();
     for (auto i = plan.count_.fills; i-- > 0;) {
       const auto& f = plan.fills_[i];
       const auto pool = layout_.pool_of_layer(f.key.layer);
@@ -200,7 +204,7 @@ class pager {
   /// Returns the number evicted; stops early when nothing more may be evicted.
   std::size_t trim(const visit_context& context, std::uint64_t bytes,
                    std::span<const slot_id> protected_slots) noexcept {
-    if (open_serial_ != 0) return 0;
+    if (is_open()) return 0;
     const auto& pool = pools_[index(context.pool)];
     std::size_t evicted = 0;
     if (pool.resident_bytes <= bytes) return 0;
@@ -221,7 +225,7 @@ class pager {
   /// Errors: invalid_argument, plan_open, busy (a visit reads it, or a copy is on its way: drain first).
   status invalidate(expert_key key) noexcept {
     if (!shape().contains(key)) return status::invalid_argument;
-    if (open_serial_ != 0) return status::plan_open;
+    if (is_open()) return status::plan_open;
     const auto slot = map_.locate(key);
     if (slot == no_slot) return status::ok;
     if (!table_.evictable(slot)) return status::busy;
@@ -231,7 +235,7 @@ class pager {
   /// Forgets a whole layer, or on any error nothing of it.
   status invalidate(layer_id layer) noexcept {
     if (layer < 0 || layer >= shape().layers) return status::invalid_argument;
-    if (open_serial_ != 0) return status::plan_open;
+    if (is_open()) return status::plan_open;
     for (expert_id e = 0; e < shape().experts; ++e)
       if (const auto slot = map_.locate({layer, e}); slot != no_slot && !table_.evictable(slot))
         return status::busy;
@@ -249,7 +253,7 @@ class pager {
     if (slots < shape().top_k ||
         static_cast<std::size_t>(slots) > layout_.at(p).layers.size() * index(shape().experts))
       return status::invalid_argument;
-    if (open_serial_ != 0 || next_group_ != 0) return status::plan_open;
+    if (is_open() || next_group_ != 0) return status::plan_open;
     return slots < pools_[index(p)].capacity ? shrink(p, layer, slots) : grow(p, slots);
   }
   [[nodiscard]] std::int32_t quota(layer_id layer) const noexcept {
@@ -296,6 +300,9 @@ class pager {
 
  private:
   static constexpr std::size_t trim_chunk = 16;
+  static constexpr bool takes_visits = requires(Eviction & policy, const step_plan& plan) {
+    policy.on_visit(plan.context(), plan.slots());
+  };
   enum class speculation : std::uint8_t { guarded, warm_start };
 
   struct checked {};
@@ -312,25 +319,27 @@ class pager {
         guard_(setup.guard),
         most_ids_(static_cast<std::size_t>(shape().max_tokens_per_visit) *
                   static_cast<std::size_t>(shape().top_k)),
+        capacity_(std::min(static_cast<std::size_t>(shape().experts), most_ids_)),
         map_(shape()),
         table_(layout_.slots()),
         free_(layout_),
         evictable_(layout_.slots()),
+        bytes_(static_cast<std::size_t>(shape().layers)),
         pools_(layout_.pools()),
         spare_(layout_.pools()),
         unique_(static_cast<std::size_t>(shape().experts), most_ids_),
         groups_(shape(), setup.split),
         requests_(layout_.slots()),
         ledger_(shape()) {
-    const auto distinct = std::min(static_cast<std::size_t>(shape().experts), most_ids_);
-    misses_.resize(distinct);
-    victims_.resize(std::max(distinct, std::min(trim_chunk, layout_.slots())));
+    for (layer_id l = 0; l < shape().layers; ++l) bytes_[index(l)] = shape().bytes_of(l);
+    misses_.resize(capacity_);
+    victims_.resize(std::max(capacity_, std::min(trim_chunk, layout_.slots())));
     masked_.reserve(layout_.slots());
     if constexpr (!Admission::admits_all) {
-      accesses_.resize(distinct);
-      admitted_.resize(distinct);
+      accesses_.resize(capacity_);
+      admitted_.resize(capacity_);
     }
-    warm_requests_.reserve(distinct);
+    warm_requests_.reserve(capacity_);
     for (std::size_t p = 0; p < pools_.size(); ++p) {
       pools_[p].capacity = layout_.at(static_cast<pool_id>(p)).slots;
       const auto c = index(layout_.at(static_cast<pool_id>(p)).size_class);
@@ -353,7 +362,7 @@ class pager {
     if (view.experts.size() > most_ids_) return status::visit_too_large;
     if (!view.weights.empty() && view.weights.size() != view.experts.size())
       return status::invalid_visit;
-    if (plan.capacity() != misses_.size()) return status::invalid_argument;
+    if (plan.capacity() != capacity_) return status::invalid_argument;
     return status::ok;
   }
   [[nodiscard]] visit_context context_of(const routing_view& view) const noexcept {
@@ -367,8 +376,8 @@ class pager {
     expert_id* const experts = plan.experts_.data();
     slot_id* const slots = plan.slots_.data();
     slot_id any_absent = 0;
-    const auto count = unique_.collect(ids, [&](std::uint32_t at, expert_id id) {
-      const slot_id slot = row[id];
+    const auto count = unique_.collect(ids, [&](std::size_t at, expert_id id) {
+      const slot_id slot = row[static_cast<std::uint32_t>(id)];
       experts[at] = id;
       slots[at] = slot;
       any_absent |= slot;
@@ -381,13 +390,18 @@ class pager {
   }
 
   std::size_t find_misses(step_plan& plan) noexcept {
+    static_assert(static_cast<int>(service::hit) == 0 && static_cast<int>(service::fill) == 1);
     std::uint32_t* const misses = misses_.data();
+    const slot_id* const slots = plan.slots_.data();
+    service* const services = plan.services_.data();
+    const auto distinct = plan.count_.distinct;
     std::size_t missing = 0;
-    for (std::uint32_t i = 0; i < plan.count_.distinct; ++i) {
-      const bool absent = plan.slots_[i] < 0;
-      plan.services_[i] = absent ? service::fill : service::hit;
+    for (std::uint32_t i = 0; i < distinct;
+         ++i) {  // no branches: which id misses is anyone's guess
+      const auto absent = static_cast<std::uint32_t>(slots[i]) >> 31U;
+      services[i] = static_cast<service>(absent);
       misses[missing] = i;
-      missing += absent ? 1U : 0U;
+      missing += absent;
     }
     plan.all_hits_ = false;
     return missing;
@@ -408,7 +422,7 @@ class pager {
   }
 
   status serve_misses(const routing_view& view, step_plan& plan) noexcept {
-    ledger_.judge(plan, std::span(misses_).first(miss_count_));
+    ledger_.judge(plan);
     if constexpr (!Admission::admits_all) refuse_misses(plan);
     const auto pool = plan.context_.pool;
     const auto free = free_.count(pool);
@@ -453,18 +467,18 @@ class pager {
       const auto at = misses_[j];
       const auto slot = j < from_free ? free_.take(plan.context_.pool) : victims_[j - from_free];
       auto& entry = table_[slot];
-      auto& f = plan.fills_[plan.count_.fills++];
-      f = fill{};
-      f.key = {plan.context_.layer, plan.experts_[at]};
-      f.slot = slot;
-      f.generation = ++entry.generation;
-      f.after = entry.last_reader;
-      if (j >= from_free) {
-        f.victim = entry.key;
-        map_.remove(entry.key);
-      }
+      const auto victim = j < from_free ? no_key : entry.key;
+      plan.fills_[j] = {.key = {plan.context_.layer, plan.experts_[at]},
+                        .slot = slot,
+                        .generation = ++entry.generation,
+                        .victim = victim,
+                        .precision = 0,
+                        .speculative = false,
+                        .after = entry.last_reader};
+      if (j >= from_free) map_.remove(victim);
       plan.slots_[at] = slot;
     }
+    plan.count_.fills = static_cast<std::uint32_t>(miss_count_);
     return status::ok;
   }
 
@@ -555,26 +569,30 @@ class pager {
 
   // --- committing -----------------------------------------------------------------------------------------
 
-  void open(step_plan& plan) noexcept { plan.serial_ = open_serial_ = ++serials_; }
-  void close(step_plan& plan) noexcept { plan.serial_ = open_serial_ = 0; }
+  // Odd while a plan is open: then its number.
+  [[nodiscard]] bool is_open() const noexcept { return serial_ % 2 != 0; }
+  [[nodiscard]] bool is_open(const step_plan& plan) const noexcept {
+    return is_open() && plan.serial_ == serial_;
+  }
+  void open(step_plan& plan) noexcept { plan.serial_ = ++serial_; }
+  void close() noexcept { ++serial_; }
 
+  /// True if the plan's order is the order of use and no one needs to hear of how an expert was served.
+  [[nodiscard]] static bool is_plain(const step_plan& plan) noexcept {
+    return Admission::admits_all && !plan.reordered_ && plan.count_.groups == 1;
+  }
   /// Tells the policies of each distinct expert, in the order of its last appearance.
   void notify(const step_plan& plan) noexcept {
-    if (plan.all_hits_ && !plan.reordered_ && plan.count_.groups == 1 && Admission::admits_all)
-      return notify_hits(plan);
+    if (plan.all_hits_ && is_plain(plan)) {
+      for (std::size_t i = 0; i < plan.count_.distinct; ++i)
+        policy_.on_hit(describe_access(plan, i));
+      return;
+    }
     for (std::size_t j = 0; j < plan.count_.distinct; ++j) {
       const std::size_t i = plan.reordered_ ? plan.order_[j] : j;
       auto a = describe_access(plan, i);
       if (plan.count_.groups > 1) a.repeated = !groups_.count_once(a.key.expert);
       tell(a, plan.services_[i]);
-    }
-  }
-  void notify_hits(const step_plan& plan) noexcept {
-    if constexpr (requires { policy_.on_hits(plan.context_, plan.slots()); }) {
-      policy_.on_hits(plan.context_, plan.slots());
-    } else {
-      for (std::size_t i = 0; i < plan.count_.distinct; ++i)
-        policy_.on_hit(describe_access(plan, i));
     }
   }
   void tell(const access& a, service how) noexcept {
@@ -604,48 +622,61 @@ class pager {
     return a;
   }
 
-  /// Makes the slot the key's own; whatever it held is forgotten first.
-  void place(const fill& f, slot_state state) noexcept {
+  /// Gives each fill's slot to its key.
+  void place_fills(const step_plan& plan, bool at_once) noexcept {
+    auto& pool = pools_[index(plan.context_.pool)];
+    const auto bytes = bytes_[index(plan.context_.layer)];
+    ledger_.totals.bytes_filled += plan.count_.fills * bytes;
+    for (std::size_t j = 0; j < plan.count_.fills; ++j) {
+      const auto& f = plan.fills_[j];
+      if (f.victim != no_key) let_go(f.slot, f.victim, pool);
+      auto& entry = table_[f.slot];
+      entry.key = f.key;
+      entry.state = slot_state::resident;
+      pool.resident_bytes += bytes;
+      map_.place_and_publish(f.key, f.slot);
+      refresh_evictable(f.slot, pool);
+      mix(f.slot, f.key);
+      ledger_.saw(f.key);
+      if (at_once) policy_.on_fill(describe_access(plan, misses_[j]));
+    }
+  }
+  /// Reserves the slot for a copy that is on its way; whatever it held is forgotten first.
+  void place_filling(const fill& f) noexcept {
     if (f.victim != no_key) forget(f.slot);
+    auto& pool = pools_[index(layout_.pool_of_layer(f.key.layer))];
     auto& entry = table_[f.slot];
     entry.key = f.key;
-    entry.state = state;
+    entry.state = slot_state::filling;
     entry.unused_prefetch = f.speculative;
     unused_prefetches_ += f.speculative ? 1U : 0U;
-    auto& pool = pools_[index(layout_.pool_of_layer(f.key.layer))];
-    const auto bytes = shape().bytes_of(f.key.layer);
-    pool.resident_bytes += bytes;
-    ledger_.totals.bytes_filled += bytes;
+    pool.resident_bytes += bytes_[index(f.key.layer)];
+    ledger_.totals.bytes_filled += bytes_[index(f.key.layer)];
+    map_.place(f.key, f.slot);
+    ++pool.filling;
+    ++filling_;
+    speculated_ = true;
     mix(f.slot, f.key);
-    if (!f.speculative) ledger_.saw(f.key);  // demand, or warm from an earlier run
-    if (state == slot_state::filling) {
-      map_.place(f.key, f.slot);
-      ++pool.filling;
-      ++filling_;
-      return;
-    }
-    map_.place_and_publish(f.key, f.slot);
-    evictable_.set(f.slot);
-    ++pool.evictable;
+    if (!f.speculative) ledger_.saw(f.key);  // warm from an earlier run
   }
 
   /// The slot no longer holds its key; the caller decides what becomes of the slot.
   void forget(slot_id slot) noexcept {
     auto& entry = table_[slot];
-    const auto key = entry.key;
-    auto& pool = pools_[index(layout_.pool_of_layer(key.layer))];
-    map_.remove(key);
+    auto& pool = pools_[index(layout_.pool_of_layer(entry.key.layer))];
+    map_.remove(entry.key);
+    let_go(slot, entry.key, pool);
+    entry.state = slot_state::free;
+    refresh_evictable(slot, pool);
+    mix(slot, no_key);
+  }
+  /// Books the loss of what the slot held.
+  void let_go(slot_id slot, expert_key key, pool_state& pool) noexcept {
     policy_.on_evict(slot, key);
     if constexpr (!Admission::admits_all) admission_.on_evict(key, ledger_.step());
-    ledger_.evicted(key, entry.unused_prefetch ? requests_.meant_for(slot) : 0);
+    ledger_.evicted(key, table_[slot].unused_prefetch ? requests_.meant_for(slot) : 0);
     if (speculating()) forget_speculation(slot, pool);
-    pool.resident_bytes -= shape().bytes_of(key.layer);
-    if (evictable_.test(slot)) {
-      evictable_.reset(slot);
-      --pool.evictable;
-    }
-    entry.state = slot_state::free;
-    mix(slot, no_key);
+    pool.resident_bytes -= bytes_[index(key.layer)];
   }
   void forget_speculation(slot_id slot, pool_state& pool) noexcept {
     auto& entry = table_[slot];
@@ -658,8 +689,9 @@ class pager {
     }
   }
   /// False while nothing was prefetched: then there is nothing to settle.
-  [[nodiscard]] bool speculating() const noexcept {
-    return unused_prefetches_ + filling_ != 0 || !requests_.empty();
+  [[nodiscard]] bool speculating() noexcept {
+    if (speculated_) speculated_ = unused_prefetches_ + filling_ != 0 || !requests_.empty();
+    return speculated_;
   }
   /// Forgets a slot's key and gives the slot back to its pool.
   void release(slot_id slot) noexcept {
@@ -669,9 +701,11 @@ class pager {
   }
 
   void refresh_evictable(slot_id slot) noexcept {
+    refresh_evictable(slot, pools_[index(layout_.pool_of_layer(table_[slot].key.layer))]);
+  }
+  void refresh_evictable(slot_id slot, pool_state& pool) noexcept {
     const bool now = table_.evictable(slot);
     if (now == evictable_.test(slot)) return;
-    auto& pool = pools_[index(layout_.pool_of_layer(table_[slot].key.layer))];
     evictable_.assign(slot, now);
     now ? ++pool.evictable : --pool.evictable;
   }
@@ -688,8 +722,8 @@ class pager {
 
   warm_result speculate(const visit_context& context, std::span<const prefetch_request> requests,
                         step_plan& plan, speculation mode) noexcept {
-    if (open_serial_ != 0) return {status::plan_open, 0};
-    if (plan.capacity() != misses_.size()) return {status::invalid_argument, 0};
+    if (is_open()) return {status::plan_open, 0};
+    if (plan.capacity() != capacity_) return {status::invalid_argument, 0};
     plan.reset(context);
     plan.speculative_ = true;
     plan.refused_ = 0;
@@ -780,7 +814,7 @@ class pager {
     ledger_.totals.refused_prefetches += plan.refused_;
     for (std::size_t i = 0; i < plan.count_.fills; ++i) {
       const auto& f = plan.fills_[i];
-      place(f, slot_state::filling);
+      place_filling(f);
       ++ledger_.totals.speculative_fills;
       if (f.speculative) requests_.remember(f.slot, plan.requested_steps_[i]);
       policy_.on_fill(
@@ -790,6 +824,7 @@ class pager {
       const auto& a = plan.requested_[i];
       if (map_.locate(a.key) != a.slot) continue;  // given up for a better request of the same plan
       requests_.remember(a.slot, a.step);
+      speculated_ = true;
       if constexpr (requires { policy_.on_request(a); }) policy_.on_request(a);
     }
   }
@@ -848,11 +883,13 @@ class pager {
   Admission admission_;
   prefetch_guard guard_;
   std::size_t most_ids_;
+  std::size_t capacity_;  ///< most distinct experts of a plan
 
   slot_map map_;
   slot_table table_;
   free_slots free_;
-  slot_mask evictable_;  ///< resident and not pinned
+  slot_mask evictable_;               ///< resident and not pinned
+  std::vector<std::uint64_t> bytes_;  ///< of one expert, by layer
   std::vector<pool_state> pools_;
   std::vector<std::vector<slot_id>> spare_;  ///< by size class: slots that no quota claims
 
@@ -865,14 +902,14 @@ class pager {
   std::vector<access> accesses_;
   std::vector<std::uint8_t> admitted_;
 
-  std::uint64_t serials_ = 0;
-  std::uint64_t open_serial_ = 0;  ///< of the plan that is neither committed nor aborted
+  std::uint64_t serial_ = 0;  ///< rises when a plan is opened, and when it is committed or aborted
 
   std::size_t next_group_ = 0;  ///< 0: no split visit is under way
   prefetch_requests requests_;
   std::vector<prefetch_request> warm_requests_;
   std::size_t unused_prefetches_ = 0;
   std::size_t filling_ = 0;
+  bool speculated_ = false;  ///< some of the three above may not be zero
 
   visit_ledger ledger_;
   std::uint64_t hash_ = 0;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,15 +26,20 @@ class visit_ledger {
         evicted_in_(shape.keys(), 0),
         cells_(static_cast<std::size_t>(shape.layers) * kinds) {}
 
-  /// Judges the misses of a visit: `missing` are positions in `plan.experts()`.
-  void judge(const step_plan& plan, std::span<const std::uint32_t> missing) noexcept {
+  /// Judges the misses of a visit. Every expert is looked at: which of them misses no processor can guess.
+  void judge(const step_plan& plan) noexcept {
+    const auto experts = plan.experts();
+    const auto services = plan.services();
+    const auto row = index({plan.context().layer, 0});
+    const auto now = plan.context().step + 1;
     visit_ = {};
-    visit_.misses = missing.size();
-    visit_.accesses = plan.experts().size();
-    for (const auto at : missing) {
-      const auto k = index({plan.context().layer, plan.experts()[at]});
-      visit_.compulsory += seen_[k] == 0 ? 1U : 0U;
-      visit_.collisions += evicted_in_[k] == plan.context().step + 1 ? 1U : 0U;
+    visit_.accesses = experts.size();
+    for (std::size_t i = 0; i < experts.size(); ++i) {
+      const auto k = row + static_cast<std::size_t>(experts[i]);
+      const auto missed = static_cast<std::uint64_t>(services[i] != service::hit);
+      visit_.misses += missed;
+      visit_.compulsory += missed & static_cast<std::uint64_t>(seen_[k] == 0);
+      visit_.collisions += missed & static_cast<std::uint64_t>(evicted_in_[k] == now);
     }
   }
   /// Of the judged misses, so many were refused a slot.
@@ -43,20 +47,23 @@ class visit_ledger {
 
   /// A plan of a visit, or of one group of it, is being committed.
   void commit(const step_plan& plan) noexcept {
-    begin_step(plan.context().step);
-    totals.fills += plan.fills().size();
-    if (plan.group() != 0) return;
-    auto& cell = cells_[static_cast<std::size_t>(plan.context().layer) * kinds +
-                        static_cast<std::size_t>(plan.context().kind)];
-    ++cell.visits;
-    totals.ignored_ids += plan.ignored_ids();
+    const auto& context = plan.context();
+    if (context.step != last_step_ || !started_) begin_step(context.step);
+    auto& cell = cells_[static_cast<std::size_t>(context.layer) * kinds +
+                        static_cast<std::size_t>(context.kind)];
     if (plan.all_hits() && plan.groups() == 1) {
+      ++cell.visits;
       cell.accesses += plan.experts().size();
-      cell.hits += plan.experts().size();
+      if (plan.ignored_ids() != 0) [[unlikely]]
+        totals.ignored_ids += plan.ignored_ids();
       return;
     }
+    totals.fills += plan.fills().size();
+    if (plan.group() != 0) return;
+    ++cell.visits;
     cell.accesses += visit_.accesses;
-    cell.hits += visit_.accesses - visit_.misses;
+    cell.misses += visit_.misses;
+    totals.ignored_ids += plan.ignored_ids();
     count_misses();
     if (plan.groups() > 1) {
       ++totals.split_visits;
@@ -69,11 +76,11 @@ class visit_ledger {
   /// The key lost its slot in the running step; or, prefetched for a later one, before it was used.
   void evicted(expert_key key, step_id meant_for = 0) noexcept {
     auto& step = evicted_in_[index(key)];
-    step = std::max(last_step_.value_or(0) + 1, meant_for);
+    step = std::max(last_step_ + 1, meant_for);
     ++totals.evictions;
   }
   /// The step of the last committed visit, 0 before the first.
-  [[nodiscard]] step_id step() const noexcept { return last_step_.value_or(0); }
+  [[nodiscard]] step_id step() const noexcept { return last_step_; }
 
   /// Complexity: O(layers). Allocates; not for the hot path.
   [[nodiscard]] pager_stats stats() const {
@@ -84,24 +91,24 @@ class visit_ledger {
       if (cell.visits == 0) continue;
       out.visits += cell.visits;
       out.accesses += cell.accesses;
-      out.hits += cell.hits;
+      out.misses += cell.misses;
       for (auto* sum : {&out.by_kind[at % kinds], &out.per_layer[at / kinds]}) {
         sum->accesses += cell.accesses;
-        sum->hits += cell.hits;
+        sum->hits += cell.accesses - cell.misses;
       }
     }
-    out.misses = out.accesses - out.hits;
+    out.hits = out.accesses - out.misses;
     return out;
   }
 
-  /// What is counted one by one. Visits, accesses and hits stand in the cells until `stats` adds them up.
+  /// What is counted one by one. Visits, accesses and misses stand in the cells until `stats` adds them up.
   pager_stats totals{};
 
  private:
   /// By layer and request class; the classes are rounded up so that a cell is found by a shift.
   static constexpr std::size_t kinds = 4;
   struct alignas(32) cell_counts {
-    std::uint64_t visits = 0, accesses = 0, hits = 0;
+    std::uint64_t visits = 0, accesses = 0, misses = 0;
   };
   struct visit_counts {
     std::uint64_t accesses = 0, misses = 0, compulsory = 0, collisions = 0, bypasses = 0;
@@ -111,8 +118,8 @@ class visit_ledger {
     return static_cast<std::size_t>(key.layer) * experts_ + static_cast<std::size_t>(key.expert);
   }
   void begin_step(step_id step) noexcept {
-    if (last_step_ == step) return;
     last_step_ = step;
+    started_ = true;
     step_has_miss_ = false;
     ++totals.steps;
   }
@@ -130,7 +137,8 @@ class visit_ledger {
   std::vector<step_id> evicted_in_;  ///< by key: step + 1 of the last eviction
   std::vector<cell_counts> cells_;   ///< [layers][kinds]
   visit_counts visit_{};             ///< of the visit that is being planned
-  std::optional<step_id> last_step_{};
+  step_id last_step_ = 0;
+  bool started_ = false;  ///< a visit was committed
   bool step_has_miss_ = false;
 };
 

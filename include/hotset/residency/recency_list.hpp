@@ -37,13 +37,13 @@ class recency_list {
     unlink(node);
     previous_[node] = next_[node] = node;
   }
-  /// Pre: the slot is in list `head`.
+  /// Pre: the slot is in list `head` or in none.
   void move_to_back(std::size_t head, slot_id slot) noexcept {
     const auto node = static_cast<std::uint32_t>(slot);
     unlink(node);
     link_last(sentinel(head), node);
   }
-  /// The same for several distinct slots of list `head`, in this order. All are taken out before any is put back:
+  /// The same for several distinct slots of list `head` or of none, in this order. All are taken out before any is put back:
   /// then no link waits for the one before it.
   void move_to_back(std::size_t head, std::span<const slot_id> slots) noexcept {
     for (const auto slot : slots) unlink(static_cast<std::uint32_t>(slot));

@@ -18,41 +18,34 @@ class unique_ids {
  public:
   unique_ids() = default;
   unique_ids(std::size_t experts, std::size_t most_ids)
-      : stamp_(experts, 0), last_(std::min(experts, most_ids), 0) {}
+      : experts_(static_cast<std::uint32_t>(experts)),
+        stamp_(experts, 0),
+        last_(std::min(experts, most_ids), 0) {}
 
   /// Calls take(position, id) for each distinct id in 0..experts-1, in order of first appearance; returns how many.
   /// Complexity: O(ids).
   template <class Take>
   std::uint32_t collect(std::span<const expert_id> ids, Take take) noexcept {
-    const auto base = next_base();
-    const auto experts = stamp_.size();
+    const auto base = base_ = next_base();
+    ignored_ = 0;
+    repeated_ = false;
+    const auto experts = experts_;
     std::uint32_t* const stamp = stamp_.data();
-    std::uint32_t count = 0;
-    std::uint32_t ignored = 0;
-    bool repeated = false;
-    for (const expert_id id : ids) {
-      const auto e = static_cast<std::size_t>(static_cast<std::uint32_t>(id));
-      if (e >= experts) [[unlikely]] {
-        ++ignored;
-        continue;
-      }
-      if (stamp[e] - base < count) {
-        repeated = true;
-        continue;
-      }
-      stamp[e] = base + count;
-      take(count, id);
-      ++count;
+    // Up to the first id that is repeated or no expert, positions in both lists are the same.
+    std::size_t i = 0;
+    for (; i < ids.size(); ++i) {
+      const auto id = static_cast<std::uint32_t>(ids[i]);
+      if (id >= experts || stamp[id] >= base) break;  // no stamp is ahead of this visit
+      stamp[id] = base + static_cast<std::uint32_t>(i);
+      take(i, static_cast<expert_id>(id));
     }
-    base_ = base;
-    count_ = count;
-    ignored_ = ignored;
-    repeated_ = repeated;
-    return count;
+    count_ = static_cast<std::uint32_t>(i);
+    if (i < ids.size()) collect_rest(ids.subspan(i), take);
+    return count_;
   }
   /// Writes the distinct ids. Pre: `out` has room for min(experts, ids.size()).
   std::uint32_t collect(std::span<const expert_id> ids, expert_id* out) noexcept {
-    return collect(ids, [out](std::uint32_t at, expert_id id) { out[at] = id; });
+    return collect(ids, [out](std::size_t at, expert_id id) { out[at] = id; });
   }
   /// Ids of the last collect that were outside 0..experts-1.
   [[nodiscard]] std::uint32_t ignored() const noexcept { return ignored_; }
@@ -77,16 +70,30 @@ class unique_ids {
 
  private:
   std::uint32_t next_base() noexcept {
-    const auto limit = std::numeric_limits<std::uint32_t>::max() - stamp_.size();
-    if (next_ > limit) {
+    if (next_ > std::numeric_limits<std::uint32_t>::max() - experts_) [[unlikely]] {
       std::fill(stamp_.begin(), stamp_.end(), 0U);
       next_ = 1;
     }
     const auto base = next_;
-    next_ += static_cast<std::uint32_t>(stamp_.size());
+    next_ += experts_;
     return base;
   }
+  template <class Take>
+  void collect_rest(std::span<const expert_id> ids, Take& take) noexcept {
+    for (const expert_id id : ids) {
+      const auto e = static_cast<std::size_t>(static_cast<std::uint32_t>(id));
+      if (e >= stamp_.size()) {
+        ++ignored_;
+      } else if (stamp_[e] >= base_) {
+        repeated_ = true;
+      } else {
+        stamp_[e] = base_ + count_;
+        take(count_++, id);
+      }
+    }
+  }
 
+  std::uint32_t experts_ = 0;
   std::vector<std::uint32_t> stamp_;  ///< base of its visit + position in the collected list
   std::vector<std::size_t> last_;
   std::uint32_t next_ = 1;

@@ -72,14 +72,17 @@ class visit_sequence {
   /// Visit i with ids and weights; ordinal = i. Pre: i < size().
   [[nodiscard]] routing_view operator[](std::size_t i) const noexcept {
     const visit& v = visits_[i];
-    routing_view view;
-    view.layer = v.layer;
-    view.step = v.step;
-    view.kind = v.kind;
-    view.experts = {ids_.data() + v.offset, v.count};
-    if (!weights_.empty()) view.weights = {weights_.data() + v.offset, v.count};
-    view.ordinal = i;
-    return view;
+    // Every member is named: g++ would clear the rest with `rep stos`, which costs as much as half a visit.
+    return {.layer = v.layer,
+            .step = v.step,
+            .kind = v.kind,
+            .experts = {ids_.data() + v.offset, v.count},
+            .weights = {weights_.data() + (weights_.empty() ? 0 : v.offset),
+                        weights_.empty() ? 0 : std::size_t{v.count}},
+            .logits = {},
+            .probabilities = {},
+            .hidden = {},
+            .ordinal = i};
   }
   /// All routed ids of all visits, in replay order; -1 where a rank is absent.
   [[nodiscard]] std::span<const expert_id> ids() const noexcept { return ids_; }

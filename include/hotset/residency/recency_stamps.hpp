@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Slots of small pools in order of use: a stamp per slot, and a scan when the oldest are wanted.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "hotset/core/assert.hpp"
+#include "hotset/core/ids.hpp"
+#include "hotset/core/pool_layout.hpp"
+#include "hotset/core/slot_mask.hpp"
+
+namespace hotset::inline v0 {
+
+/// A use is one store that waits for no other, where a list rewires neighbours that the use before it rewired.
+/// A pool is its first range of slots: it cannot take in others.
+/// Complexity: O(1), but `oldest_after` O(pool), four slots at a time. Memory: 4 bytes per slot.
+class recency_stamps {
+ public:
+  /// Above so many slots a scan costs more than a list's upkeep.
+  static constexpr std::int32_t small_pool = 64;
+  [[nodiscard]] static bool suits(const pool_layout& layout) noexcept {
+    for (std::size_t p = 0; p < layout.pools(); ++p)
+      if (layout.at(static_cast<pool_id>(p)).slots > small_pool) return false;
+    return true;
+  }
+
+  recency_stamps() = default;
+  /// Pre: suits(layout).
+  explicit recency_stamps(const pool_layout& layout)
+      : stamp_(layout.slots(), absent), pools_(layout.pools()) {
+    for (std::size_t p = 0; p < pools_.size(); ++p) {
+      const auto& pool = layout.at(static_cast<pool_id>(p));
+      pools_[p] = {pool.first_slot, pool.slots, 0};
+    }
+  }
+
+  [[nodiscard]] bool covers(pool_id pool, slot_id slot) const noexcept {
+    const auto& range = pools_[static_cast<std::size_t>(pool)];
+    return slot >= range.first && slot < range.first + range.slots;
+  }
+  /// Makes the slot the last of its pool. Pre: covers(pool, slot).
+  void touch(pool_id pool, slot_id slot) noexcept { touch(pool, std::span(&slot, 1)); }
+  /// The same for several distinct slots, in this order.
+  void touch(pool_id pool, std::span<const slot_id> slots) noexcept {
+    auto& range = pools_[static_cast<std::size_t>(pool)];
+    HOTSET_ASSERT(slots.size() <= static_cast<std::size_t>(range.slots));
+    if (range.clock > last_clock) [[unlikely]]
+      renumber(range);
+    std::int32_t* const stamp = stamp_.data();
+    auto next = range.clock - range.first;  // a stamp is the time of use and the slot's place
+    for (const auto slot : slots) {
+      next += unit;
+      stamp[static_cast<std::uint32_t>(slot)] = next + slot;
+    }
+    range.clock = next + range.first;
+  }
+  void erase(slot_id slot) noexcept { stamp_[static_cast<std::size_t>(slot)] = absent; }
+
+  /// Calls visit(slot) for the slots of a pool, oldest first, until it returns false.
+  template <class Visit>
+  void walk(pool_id pool, Visit visit) const noexcept {
+    const auto& range = pools_[static_cast<std::size_t>(pool)];
+    for (auto s = oldest_after(range, 0); s != absent; s = oldest_after(range, s))
+      if (!visit(range.first + place(s))) return;
+  }
+  /// Writes the eligible slots of a pool, oldest first; returns how many.
+  std::size_t select(pool_id pool, const slot_mask& eligible,
+                     std::span<slot_id> out) const noexcept {
+    std::size_t count = 0;
+    if (out.empty()) return 0;
+    walk(pool, [&](slot_id slot) {
+      if (eligible.test(slot)) out[count++] = slot;
+      return count < out.size();
+    });
+    return count;
+  }
+
+ private:
+  struct pool_range {
+    slot_id first = 0;
+    std::int32_t slots = 0;
+    std::int32_t clock = 0;  ///< multiple of `unit`
+  };
+  /// g++ 12 does not vectorise the scan of plain integers.
+  using four [[gnu::vector_size(16)]] = std::int32_t;
+  static constexpr std::int32_t unit = small_pool;
+  static constexpr std::int32_t absent = std::numeric_limits<std::int32_t>::max();
+  static constexpr std::int32_t last_clock = absent - 2 * unit * small_pool;
+
+  [[nodiscard]] static std::int32_t place(std::int32_t stamp) noexcept {
+    return stamp & (unit - 1);
+  }
+  /// The lowest stamp above `after`, or `absent`.
+  [[nodiscard]] std::int32_t oldest_after(const pool_range& range,
+                                          std::int32_t after) const noexcept {
+    const std::int32_t* const stamp = stamp_.data() + range.first;
+    const four afters = {after, after, after, after};
+    four least = {absent, absent, absent, absent};
+    std::int32_t i = 0;
+    for (; i + 4 <= range.slots; i += 4) {
+      four s;
+      std::memcpy(&s, stamp + i, sizeof s);
+      const four lower = (s > afters) & (s < least);
+      least = (s & lower) | (least & ~lower);
+    }
+    auto lowest = std::min(std::min(least[0], least[1]), std::min(least[2], least[3]));
+    for (; i < range.slots; ++i) lowest = stamp[i] > after ? std::min(lowest, stamp[i]) : lowest;
+    return lowest;
+  }
+  /// Brings the clock back to the number of slots. A new stamp is at most the old one, so that the walk goes on.
+  [[gnu::noinline]] void renumber(pool_range& range) noexcept {
+    range.clock = 0;
+    for (auto s = oldest_after(range, 0); s != absent; s = oldest_after(range, s)) {
+      range.clock += unit;
+      stamp_[static_cast<std::size_t>(range.first + place(s))] = range.clock + place(s);
+    }
+  }
+
+  std::vector<std::int32_t> stamp_;  ///< [slot] time of its last use * unit + its place in the pool
+  std::vector<pool_range> pools_;
+};
+
+}  // namespace hotset::inline v0
