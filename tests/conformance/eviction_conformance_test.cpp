@@ -256,9 +256,6 @@ class walk {
   }
 
  private:
-  static constexpr bool takes_visits = requires(P & policy, const visit_context& context) {
-    policy.on_visit(context, std::span<const slot_id>{});
-  };
   struct vacancy {
     slot_id slot;
     pool_id pool;
@@ -346,7 +343,7 @@ class walk {
 
     policy_.on_step(v.step, v.layer);
     reference_.on_step(v.step, v.layer);
-    const bool at_once = takes_visits && random_.one_in(2);
+    const bool at_once = detail::takes_visits(policy_) && random_.one_in(2);
     std::vector<slot_id> used;
     std::size_t next_victim = 0;
     for (const auto e : v.experts) {
@@ -392,7 +389,7 @@ class walk {
         fill(again);
       }
     }
-    if constexpr (takes_visits)
+    if constexpr (detail::told_of_visits<P>)
       if (at_once) policy_.on_visit({v.layer, pool, v.step, ordinal_, v.kind}, used);
     between(v, what);
   }

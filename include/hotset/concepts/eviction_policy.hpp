@@ -18,6 +18,7 @@
 /// Optional: `on_visit(context, slots)`: in place of `on_hit` for each hit, after `on_fill` of each fill, with the distinct slots
 /// of both in the order of use; for policies whose order after a visit depends on these slots alone.
 /// Optional: `static constexpr bool needs_weights = true`: fill `access::weight` and `access::rank`.
+/// Optional: `takes_visits()`, `wants_weights()`: what a policy that is chosen at run time really needs of the two above.
 /// Every call is `noexcept`, allocates nothing, and reads no clock.
 
 #include <concepts>
@@ -54,6 +55,21 @@ template <class P>
 consteval bool needs_weights() {
   if constexpr (requires { P::needs_weights; }) return P::needs_weights;
   return false;
+}
+template <class P>
+[[nodiscard]] bool wants_weights(const P& policy) noexcept {
+  if constexpr (requires { policy.wants_weights(); }) return policy.wants_weights();
+  return needs_weights<P>();
+}
+template <class P>
+concept told_of_visits = requires(P& policy, const visit_context& context,
+                                  std::span<const slot_id> slots) {
+  policy.on_visit(context, slots);
+};
+template <class P>
+[[nodiscard]] bool takes_visits(const P& policy) noexcept {
+  if constexpr (requires { policy.takes_visits(); }) return policy.takes_visits();
+  return told_of_visits<P>;
 }
 }  // namespace detail
 

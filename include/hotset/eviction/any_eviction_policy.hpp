@@ -62,6 +62,9 @@ class any_eviction_policy {
   void on_fill(const access& a) noexcept { held_->on_fill(a); }
   void on_bypass(const access& a) noexcept { held_->on_bypass(a); }
   void on_request(const access& a) noexcept { held_->on_request(a); }
+  void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept {
+    held_->on_visit(context, slots);
+  }
   void on_evict(slot_id slot, expert_key key) noexcept { held_->on_evict(slot, key); }
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
@@ -71,7 +74,8 @@ class any_eviction_policy {
   [[nodiscard]] bool has_value() const noexcept { return held_ != nullptr; }
   /// The held policy's name.
   [[nodiscard]] std::string_view held_name() const noexcept { return held_->held_name(); }
-  [[nodiscard]] bool held_needs_weights() const noexcept { return held_->held_needs_weights(); }
+  [[nodiscard]] bool wants_weights() const noexcept { return held_->wants_weights(); }
+  [[nodiscard]] bool takes_visits() const noexcept { return held_->takes_visits(); }
 
  private:
   struct interface {
@@ -84,11 +88,14 @@ class any_eviction_policy {
     virtual void on_fill(const access& a) noexcept = 0;
     virtual void on_bypass(const access& a) noexcept = 0;
     virtual void on_request(const access& a) noexcept = 0;
+    virtual void on_visit(const visit_context& context,
+                          std::span<const slot_id> slots) noexcept = 0;
     virtual void on_evict(slot_id slot, expert_key key) noexcept = 0;
     virtual std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                        std::span<slot_id> out) noexcept = 0;
     [[nodiscard]] virtual std::string_view held_name() const noexcept = 0;
-    [[nodiscard]] virtual bool held_needs_weights() const noexcept = 0;
+    [[nodiscard]] virtual bool wants_weights() const noexcept = 0;
+    [[nodiscard]] virtual bool takes_visits() const noexcept = 0;
   };
 
   template <class P>
@@ -102,14 +109,21 @@ class any_eviction_policy {
     void on_request([[maybe_unused]] const access& a) noexcept override {
       if constexpr (requires { policy.on_request(a); }) policy.on_request(a);
     }
+    void on_visit([[maybe_unused]] const visit_context& context,
+                  [[maybe_unused]] std::span<const slot_id> slots) noexcept override {
+      if constexpr (detail::told_of_visits<P>) policy.on_visit(context, slots);
+    }
     void on_evict(slot_id slot, expert_key key) noexcept override { policy.on_evict(slot, key); }
     std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                std::span<slot_id> out) noexcept override {
       return policy.select_victims(context, eligible, out);
     }
     [[nodiscard]] std::string_view held_name() const noexcept override { return P::name; }
-    [[nodiscard]] bool held_needs_weights() const noexcept override {
-      return detail::needs_weights<P>();
+    [[nodiscard]] bool wants_weights() const noexcept override {
+      return detail::wants_weights(policy);
+    }
+    [[nodiscard]] bool takes_visits() const noexcept override {
+      return detail::takes_visits(policy);
     }
     P policy;
   };

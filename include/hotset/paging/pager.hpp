@@ -75,7 +75,7 @@ class pager {
     if (is_open()) return status::plan_open;
     if (const auto bad = check(view, plan); bad != status::ok) return bad;
     next_group_ = 0;
-    plan.reset(context_of(view));
+    begin(view, plan);
     look_up(view.experts, view.weights, plan);
     plan.count_.ignored = unique_.ignored();
     if (miss_count_ != 0)
@@ -105,7 +105,7 @@ class pager {
     }
     ledger_.commit(plan);
     policy_.on_step(plan.context_.step, plan.context_.layer);
-    const bool at_once = takes_visits && is_plain(plan);
+    const bool at_once = takes_visits_ && is_plain(plan);
     if (plan.count_.fills != 0) place_fills(plan, at_once);
     if (speculating()) {
       use_prefetched(plan);
@@ -114,7 +114,7 @@ class pager {
     }
     if (!at_once)
       notify(plan);
-    else if constexpr (takes_visits)
+    else if constexpr (detail::told_of_visits<Eviction>)
       policy_.on_visit(plan.context_, plan.slots());
     if (plan.count_.groups != 1) next_group_ = plan.more() ? plan.count_.group + 1 : 0;
     return status::ok;
@@ -300,9 +300,6 @@ class pager {
 
  private:
   static constexpr std::size_t trim_chunk = 16;
-  static constexpr bool takes_visits = requires(Eviction & policy, const step_plan& plan) {
-    policy.on_visit(plan.context(), plan.slots());
-  };
   enum class speculation : std::uint8_t { guarded, warm_start };
 
   struct checked {};
@@ -316,6 +313,8 @@ class pager {
       : layout_(std::move(setup.layout)),
         policy_(layout_, setup.eviction),
         admission_(layout_, setup.admission),
+        takes_visits_(detail::takes_visits(policy_)),
+        weigh_(detail::wants_weights(policy_)),
         guard_(setup.guard),
         most_ids_(static_cast<std::size_t>(shape().max_tokens_per_visit) *
                   static_cast<std::size_t>(shape().top_k)),
@@ -365,8 +364,15 @@ class pager {
     if (plan.capacity() != capacity_) return status::invalid_argument;
     return status::ok;
   }
-  [[nodiscard]] visit_context context_of(const routing_view& view) const noexcept {
-    return {view.layer, layout_.pool_of_layer(view.layer), view.step, view.ordinal, view.kind};
+  void begin(const routing_view& view, step_plan& plan) noexcept {
+    plan.reset();
+    auto& context =
+        plan.context_;  // by members: a copied whole would wait for the stores of its parts
+    context.layer = view.layer;
+    context.pool = layout_.pool_of_layer(view.layer);
+    context.step = view.step;
+    context.ordinal = view.ordinal;
+    context.kind = view.kind;
   }
 
   /// Distinct experts, their slots, and which of them miss.
@@ -386,7 +392,8 @@ class pager {
     miss_count_ = any_absent < 0 ? find_misses(plan) : 0;
     plan.reordered_ = unique_.repeated();
     if (plan.reordered_) unique_.last_appearance_order(ids, plan.order_.data());
-    if constexpr (detail::needs_weights<Eviction>()) add_weights(ids, weights, plan);
+    if constexpr (detail::needs_weights<Eviction>())
+      if (weigh_) add_weights(ids, weights, plan);
   }
 
   std::size_t find_misses(step_plan& plan) noexcept {
@@ -527,19 +534,18 @@ class pager {
   }
 
   status plan_group(std::size_t group, step_plan& plan) noexcept {
-    auto context = context_of(groups_.visit());
-    context.ordinal += group;  // a group is an event
     const auto ignored = plan.count_.ignored;
-    plan.reset(context);
+    begin(groups_.visit(), plan);
+    plan.context_.ordinal += group;  // a group is an event
     plan.count_.ignored = ignored;
     plan.count_.groups = static_cast<std::uint32_t>(groups_.count());
     plan.count_.group = static_cast<std::uint32_t>(group);
     look_up_group(group, plan);
     drop_refused(plan);
-    const auto free = free_.count(context.pool);
+    const auto free = free_.count(plan.context_.pool);
     if (miss_count_ <= free) return reserve(plan, 0);
     mask(plan.slots());
-    const auto room = pools_[index(context.pool)].evictable - masked_.size() + free;
+    const auto room = pools_[index(plan.context_.pool)].evictable - masked_.size() + free;
     const auto chosen =
         miss_count_ <= room ? choose_victims(plan, miss_count_ - free) : status::no_victim;
     unmask();
@@ -551,7 +557,8 @@ class pager {
     plan.tokens_ = part.tokens;
     plan.expert_wise_ = groups_.how() == visit_split::by_expert;
     if constexpr (detail::needs_weights<Eviction>())
-      if (plan.expert_wise_) add_weights(groups_.visit().experts, groups_.visit().weights, plan);
+      if (weigh_ && plan.expert_wise_)
+        add_weights(groups_.visit().experts, groups_.visit().weights, plan);
   }
   void drop_refused(step_plan& plan) noexcept {
     std::size_t kept = 0;
@@ -724,7 +731,8 @@ class pager {
                         step_plan& plan, speculation mode) noexcept {
     if (is_open()) return {status::plan_open, 0};
     if (plan.capacity() != capacity_) return {status::invalid_argument, 0};
-    plan.reset(context);
+    plan.reset();
+    plan.context_ = context;
     plan.speculative_ = true;
     plan.refused_ = 0;
     masked_.clear();
@@ -881,6 +889,8 @@ class pager {
   pool_layout layout_;
   Eviction policy_;
   Admission admission_;
+  bool takes_visits_;  ///< the policy hears of whole visits
+  bool weigh_;         ///< the policy asks for weights
   prefetch_guard guard_;
   std::size_t most_ids_;
   std::size_t capacity_;  ///< most distinct experts of a plan

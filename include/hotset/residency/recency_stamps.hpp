@@ -3,6 +3,7 @@
 /// Slots of small pools in order of use: a stamp per slot, and a scan when the oldest are wanted.
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -72,12 +73,17 @@ class recency_stamps {
   /// Writes the eligible slots of a pool, oldest first; returns how many.
   std::size_t select(pool_id pool, const slot_mask& eligible,
                      std::span<slot_id> out) const noexcept {
+    const auto& range = pools_[static_cast<std::size_t>(pool)];
     std::size_t count = 0;
-    if (out.empty()) return 0;
-    walk(pool, [&](slot_id slot) {
-      if (eligible.test(slot)) out[count++] = slot;
-      return count < out.size();
-    });
+    std::int32_t last = 0;
+    while (count < out.size()) {
+      last = oldest_after(range, last);
+      if (last == absent) return count;
+      const auto slot = range.first + place(last);
+      if (!eligible.test(slot))
+        return count + select_rest(range, last, eligible, out.subspan(count));
+      out[count++] = slot;
+    }
     return count;
   }
 
@@ -96,22 +102,45 @@ class recency_stamps {
   [[nodiscard]] static std::int32_t place(std::int32_t stamp) noexcept {
     return stamp & (unit - 1);
   }
-  /// The lowest stamp above `after`, or `absent`.
   [[nodiscard]] std::int32_t oldest_after(const pool_range& range,
                                           std::int32_t after) const noexcept {
-    const std::int32_t* const stamp = stamp_.data() + range.first;
+    return lowest_above(after,
+                        {stamp_.data() + range.first, static_cast<std::size_t>(range.slots)});
+  }
+  /// The lowest of these stamps above `after`, or `absent`.
+  static std::int32_t lowest_above(std::int32_t after,
+                                   std::span<const std::int32_t> stamps) noexcept {
     const four afters = {after, after, after, after};
     four least = {absent, absent, absent, absent};
-    std::int32_t i = 0;
-    for (; i + 4 <= range.slots; i += 4) {
+    std::size_t i = 0;
+    for (; i + 4 <= stamps.size(); i += 4) {
       four s;
-      std::memcpy(&s, stamp + i, sizeof s);
+      std::memcpy(&s, stamps.data() + i, sizeof s);
       const four lower = (s > afters) & (s < least);
       least = (s & lower) | (least & ~lower);
     }
     auto lowest = std::min(std::min(least[0], least[1]), std::min(least[2], least[3]));
-    for (; i < range.slots; ++i) lowest = stamp[i] > after ? std::min(lowest, stamp[i]) : lowest;
+    for (; i < stamps.size(); ++i)
+      lowest = stamps[i] > after ? std::min(lowest, stamps[i]) : lowest;
     return lowest;
+  }
+  /// Those after `last`; where many are not eligible, as under a protection, they are sorted out first.
+  [[gnu::noinline]] std::size_t select_rest(const pool_range& range, std::int32_t last,
+                                            const slot_mask& eligible,
+                                            std::span<slot_id> out) const noexcept {
+    std::array<std::int32_t, small_pool> kept;
+    std::size_t candidates = 0;
+    for (slot_id slot = range.first; slot < range.first + range.slots; ++slot) {
+      kept[candidates] = stamp_[static_cast<std::size_t>(slot)];
+      candidates += eligible.test(slot) ? 1U : 0U;
+    }
+    std::size_t count = 0;
+    while (count < out.size()) {
+      last = lowest_above(last, std::span(kept).first(candidates));
+      if (last == absent) break;
+      out[count++] = range.first + place(last);
+    }
+    return count;
   }
   /// Brings the clock back to the number of slots. A new stamp is at most the old one, so that the walk goes on.
   [[gnu::noinline]] void renumber(pool_range& range) noexcept {

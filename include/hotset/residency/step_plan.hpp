@@ -100,9 +100,8 @@ class step_plan {
     std::uint32_t group = 0;
   };
 
-  void reset(const visit_context& context) noexcept {
+  void reset() noexcept {
     if (!all_hits_) std::fill_n(services_.begin(), count_.distinct, service::hit);
-    context_ = context;
     count_ = counters{};
     tokens_ = {};
     all_hits_ = true;
