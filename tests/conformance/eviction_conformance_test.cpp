@@ -23,30 +23,14 @@
 #include "hotset/eviction/popularity.hpp"
 #include "hotset/eviction/protect_decode.hpp"
 #include "hotset/eviction/protect_hot.hpp"
+#include "random_source.hpp"
 #include "reference_policies.hpp"
 
 namespace hotset {
 namespace {
 
 using reference::ranking;
-
-/// splitmix64: the same numbers on any machine.
-class random_source {
- public:
-  explicit random_source(std::uint64_t seed) : state_(seed) {}
-  std::uint64_t next() {
-    state_ += 0x9e3779b97f4a7c15U;
-    auto z = state_;
-    z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
-    z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
-    return z ^ (z >> 31U);
-  }
-  std::uint64_t below(std::uint64_t n) { return next() % n; }
-  bool one_in(std::uint64_t n) { return below(n) == 0; }
-
- private:
-  std::uint64_t state_;
-};
+using support::random_source;
 
 /// The visits to come, decided beforehand so that belady can know them.
 struct visit {

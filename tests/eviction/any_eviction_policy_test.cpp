@@ -15,11 +15,8 @@ namespace hotset {
 namespace {
 
 using reference::hand_walk;
+using reference::shared;
 using slots = std::vector<slot_id>;
-
-pool_layout shared(std::int32_t layers, std::int64_t count) {
-  return pool_layout::shared({.layers = layers, .experts = 8, .top_k = 2}, count).value();
-}
 
 static_assert(eviction_policy<any_eviction_policy>);
 static_assert(std::movable<any_eviction_policy> && !std::copyable<any_eviction_policy>);

@@ -59,24 +59,5 @@ TEST(belady, checks_its_future) {
   EXPECT_TRUE(known.validate({.layers = 2, .experts = 8, .top_k = 2}));
 }
 
-TEST(future_uses, lists_each_visit_once) {
-  const auto known = future({{0, {0, 1}}, {0, {0, 1}}, {4, {0, 1}}, {4, {0, 2}}, {9, {0, 1}}});
-  ASSERT_TRUE(known);
-  const auto uses = known->uses(1);
-  EXPECT_EQ(std::vector<std::uint32_t>(uses.begin(), uses.end()),
-            (std::vector<std::uint32_t>{0, 4, 9}));
-  EXPECT_EQ(known->uses(2).size(), 1U);
-  const auto keys = known->keys_in_order();
-  EXPECT_EQ(std::vector<std::uint32_t>(keys.begin(), keys.end()),
-            (std::vector<std::uint32_t>{1, 1, 2, 1}));
-  EXPECT_TRUE(known->uses(3).empty());
-}
-
-TEST(future_uses, refuses_what_it_cannot_hold) {
-  EXPECT_FALSE(future({{3, {0, 1}}, {2, {0, 1}}}));
-  EXPECT_FALSE(future({{0, {0, 8}}}));
-  EXPECT_FALSE(future({{future_uses::never, {0, 1}}}));
-}
-
 }  // namespace
 }  // namespace hotset

@@ -11,11 +11,8 @@ namespace hotset {
 namespace {
 
 using reference::hand_walk;
+using reference::shared;
 using slots = std::vector<slot_id>;
-
-pool_layout shared(std::int32_t layers, std::int64_t count) {
-  return pool_layout::shared({.layers = layers, .experts = 8, .top_k = 2}, count).value();
-}
 
 TEST(furthest_layer, the_running_layer_goes_first_the_next_one_last) {
   hand_walk<furthest_layer> w(shared(4, 6));

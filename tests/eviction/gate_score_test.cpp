@@ -11,11 +11,8 @@ namespace hotset {
 namespace {
 
 using reference::hand_walk;
+using reference::shared;
 using slots = std::vector<slot_id>;
-
-pool_layout shared(std::int32_t layers, std::int64_t count) {
-  return pool_layout::shared({.layers = layers, .experts = 8, .top_k = 2}, count).value();
-}
 
 TEST(gate_score, gathers_weights_over_visits_and_groups) {
   hand_walk<gate_score> w(shared(1, 3));

@@ -15,11 +15,8 @@ namespace hotset {
 namespace {
 
 using reference::hand_walk;
+using reference::shared;
 using slots = std::vector<slot_id>;
-
-pool_layout shared(std::int32_t layers, std::int64_t count) {
-  return pool_layout::shared({.layers = layers, .experts = 8, .top_k = 2}, count).value();
-}
 
 /// Layer l holds slot l, filled in step 0.
 hand_walk<least_stale> after_one_step(std::int32_t layers, stale_order order = stale_order::layer) {

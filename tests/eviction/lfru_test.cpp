@@ -11,11 +11,8 @@ namespace hotset {
 namespace {
 
 using reference::hand_walk;
+using reference::shared;
 using slots = std::vector<slot_id>;
-
-pool_layout shared(std::int32_t layers, std::int64_t count) {
-  return pool_layout::shared({.layers = layers, .experts = 8, .top_k = 2}, count).value();
-}
 
 TEST(lfru, divides_by_age) {
   hand_walk<lfru> w(shared(1, 2), {.decay = 1.0});

@@ -11,18 +11,13 @@ namespace hotset {
 namespace {
 
 using reference::hand_walk;
+using reference::shared;
 using slots = std::vector<slot_id>;
-
-pool_layout shared(std::int32_t layers, std::int64_t count) {
-  return pool_layout::shared({.layers = layers, .experts = 8, .top_k = 2}, count).value();
-}
 
 TEST(lfu, gives_up_the_key_of_fewest_visits_ties_by_recency) {
   hand_walk<lfu> w(shared(1, 3));
   w.begin(0, 0);
-  w.fill(0, {0, 4});
-  w.fill(1, {0, 5});
-  w.fill(2, {0, 6});
+  w.fill_from(4, 3);
   w.begin(1, 0);
   w.hit(0);
   w.begin(2, 0);
@@ -59,8 +54,7 @@ TEST(lfu, resident_history_starts_again) {
 TEST(lfu, counts_a_key_once_per_visit_and_moves_it_all_the_same) {
   hand_walk<lfu> w(shared(1, 3));
   w.begin(0, 0);
-  w.fill(0, {0, 4});
-  w.fill(1, {0, 5});
+  w.fill_from(4, 2);
   w.hit_again(0);
   EXPECT_EQ(w.order(1, 0), (slots{1, 0}));  // one visit each, 0 is the more recent
   w.begin(1, 0);

@@ -11,18 +11,13 @@ namespace hotset {
 namespace {
 
 using reference::hand_walk;
+using reference::shared;
 using slots = std::vector<slot_id>;
-
-pool_layout shared(std::int32_t layers, std::int64_t count) {
-  return pool_layout::shared({.layers = layers, .experts = 8, .top_k = 2}, count).value();
-}
 
 TEST(popularity, never_changes_its_mind) {
   hand_walk<popularity> w(shared(1, 4), {.profile = {0, 0, 0, 0, 9, 3, 3, 0}, .source = "a file"});
   w.begin(0, 0);
-  w.fill(0, {0, 4});
-  w.fill(1, {0, 5});
-  w.fill(2, {0, 6});
+  w.fill_from(4, 3);
   w.fill(3, {0, 7});
   for (step_id s = 1; s < 20; ++s) {
     w.begin(s, 0);

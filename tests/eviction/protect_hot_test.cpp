@@ -13,11 +13,8 @@ namespace hotset {
 namespace {
 
 using reference::hand_walk;
+using reference::shared;
 using slots = std::vector<slot_id>;
-
-pool_layout shared(std::int32_t layers, std::int64_t count) {
-  return pool_layout::shared({.layers = layers, .experts = 8, .top_k = 2}, count).value();
-}
 
 using hot_lru = protect_hot<lru>;
 static_assert(eviction_policy<hot_lru>);

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "rank_model.hpp"
 
 namespace hotset {
 namespace {
@@ -63,60 +63,31 @@ TEST(bucket_order, agrees_with_a_sorted_map) {
       SCOPED_TRACE(std::to_string(layout.pools()) + " pools, " + std::to_string(buckets.count) +
                    " buckets of " + std::to_string(buckets.width));
       bucket_order<steps> order(layout, buckets);
-      std::vector<std::map<std::pair<std::uint64_t, std::uint64_t>, slot_id>> model(layout.pools());
-      std::vector<int> home(layout.slots(), -1);
-      std::uint64_t random = buckets.count;
-      const auto below = [&](std::uint64_t n) {
-        random = random * 6364136223846793005U + 1442695040888963407U;
-        return (random >> 33U) % n;
-      };
-      slot_mask eligible(layout.slots());
+      support::rank_model model(layout);
+      support::random_source random(buckets.count);
       std::uint64_t clock = 0;
       for (int n = 0; n < 20000; ++n) {
-        const auto at = below(layout.slots());
-        const auto s = static_cast<slot_id>(at);
-        const auto forget = [&] {
-          const auto r = order.rank(s);
-          model[static_cast<std::size_t>(home[at])].erase({r.key, r.position});
-        };
-        const auto what = below(10);
-        if (home[at] < 0) {
-          const auto pool = below(layout.pools());
-          if (model[pool].size() >= layout.most_slots(static_cast<pool_id>(pool))) continue;
-          const slot_rank rank{below(60), ++clock};
-          order.put(static_cast<pool_id>(pool), s, rank);
-          home[at] = static_cast<int>(pool);
-          model[pool][{rank.key, rank.position}] = s;
-        } else if (what < 7) {
-          forget();
-          const slot_rank rank{order.rank(s).key + below(3), ++clock};
-          order.raise(s, rank);
-          model[static_cast<std::size_t>(home[at])][{rank.key, rank.position}] = s;
+        const auto slot = random.id_below(static_cast<std::int32_t>(layout.slots()));
+        if (model.home(slot) < 0) {
+          const auto pool = random.id_below(static_cast<std::int32_t>(layout.pools()));
+          if (model.full(pool)) continue;
+          const slot_rank rank{random.below(60), ++clock};
+          order.put(pool, slot, rank);
+          model.put(pool, slot, rank);
+        } else if (random.below(10) < 7) {
+          const slot_rank rank{order.rank(slot).key + random.below(3), ++clock};
+          order.raise(slot, rank);
+          model.put(model.home(slot), slot, rank);
         } else {
-          forget();
-          order.drop(s);
-          home[at] = -1;
+          order.drop(slot);
+          model.drop(slot);
         }
         if (n % 5000 == 4999) {
           order.transform([](slot_rank r) { return slot_rank{r.key / 2, r.position}; });
-          for (auto& pool : model) {
-            std::map<std::pair<std::uint64_t, std::uint64_t>, slot_id> halved;
-            for (const auto& [rank, slot] : pool) halved[{rank.first / 2, rank.second}] = slot;
-            pool = std::move(halved);
-          }
+          model.halve_keys();
         }
-        if (below(4) != 0) continue;
-        eligible.clear();
-        for (slot_id e = 0; e < static_cast<slot_id>(layout.slots()); ++e)
-          eligible.assign(e, below(5) != 0);
-        for (std::size_t pool = 0; pool < layout.pools(); ++pool) {
-          std::vector<slot_id> expected;
-          for (const auto& [rank, slot] : model[pool])
-            if (eligible.test(slot)) expected.push_back(slot);
-          const auto wanted = below(4) == 0 ? layout.slots() : 1 + below(9);
-          if (expected.size() > wanted) expected.resize(wanted);
-          ASSERT_EQ(first(order, static_cast<pool_id>(pool), eligible, wanted), expected);
-        }
+        if (!random.one_in(4)) continue;
+        ASSERT_TRUE(model.agrees_with(order, random)) << "operation " << n;
       }
     }
 }

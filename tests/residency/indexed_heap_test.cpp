@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
-#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "rank_model.hpp"
 
 namespace hotset {
 namespace {
@@ -17,13 +17,6 @@ std::vector<slot_id> first(indexed_heap& heap, pool_id pool, const slot_mask& el
   std::vector<slot_id> out(n, no_slot);
   out.resize(heap.select(pool, eligible, out));
   return out;
-}
-
-TEST(slot_rank, orders_by_key_then_position) {
-  EXPECT_LT((slot_rank{1, 9}), (slot_rank{2, 0}));
-  EXPECT_LT((slot_rank{1, 8}), (slot_rank{1, 9}));
-  EXPECT_FALSE((slot_rank{1, 9}) < (slot_rank{1, 9}));
-  EXPECT_LT((slot_rank{~std::uint64_t{0}, 3}), vacant_rank);
 }
 
 TEST(indexed_heap, repairs_a_raised_rank_where_a_choice_meets_it) {
@@ -57,64 +50,35 @@ TEST(indexed_heap, agrees_with_a_sorted_map) {
     for (std::uint64_t seed = 1; seed <= 12; ++seed) {
       SCOPED_TRACE(std::to_string(layout.pools()) + " pools, seed " + std::to_string(seed));
       indexed_heap heap(layout);
-      std::vector<std::map<std::pair<std::uint64_t, std::uint64_t>, slot_id>> model(layout.pools());
-      std::vector<int> home(layout.slots(), -1);
-      std::uint64_t random = seed;
-      const auto below = [&](std::uint64_t n) {
-        random = random * 6364136223846793005U + 1442695040888963407U;
-        return (random >> 33U) % n;
-      };
-      slot_mask eligible(layout.slots());
+      support::rank_model model(layout);
+      support::random_source random(seed);
       std::uint64_t clock = 0;
       for (int n = 0; n < 4000; ++n) {
-        const auto at = below(layout.slots());
-        const auto s = static_cast<slot_id>(at);
-        const auto what = below(10);
-        const auto forget = [&] {
-          if (home[at] < 0) return;
-          const auto r = heap.rank(s);
-          model[static_cast<std::size_t>(home[at])].erase({r.key, r.position});
-        };
-        if (what < 5 && home[at] >= 0) {
-          const auto old = heap.rank(s);
-          forget();
-          const slot_rank rank{old.key + below(3), ++clock};
-          heap.raise(s, rank);
-          model[static_cast<std::size_t>(home[at])][{rank.key, rank.position}] = s;
+        const auto slot = random.id_below(static_cast<std::int32_t>(layout.slots()));
+        const auto home = model.home(slot);
+        const auto what = random.below(10);
+        if (what < 5 && home >= 0) {
+          const slot_rank rank{heap.rank(slot).key + random.below(3), ++clock};
+          heap.raise(slot, rank);
+          model.put(home, slot, rank);
         } else if (what < 9) {
-          const auto pool = home[at] >= 0 && below(4) != 0 ? static_cast<std::size_t>(home[at])
-                                                           : below(layout.pools());
-          if (model[pool].size() >= layout.most_slots(static_cast<pool_id>(pool))) continue;
-          forget();
-          const slot_rank rank{below(50), ++clock};
-          heap.assign(static_cast<pool_id>(pool), s, rank);
-          home[at] = static_cast<int>(pool);
-          model[pool][{rank.key, rank.position}] = s;
+          const auto pool = home >= 0 && !random.one_in(4)
+                                ? home
+                                : random.id_below(static_cast<std::int32_t>(layout.pools()));
+          if (model.full(pool)) continue;
+          const slot_rank rank{random.below(50), ++clock};
+          heap.assign(pool, slot, rank);
+          model.put(pool, slot, rank);
         } else {
-          forget();
-          heap.vacate(s);
-          home[at] = -1;
+          heap.vacate(slot);
+          model.drop(slot);
         }
         if (n == 2000) {
           heap.transform([](slot_rank r) { return slot_rank{r.key / 2, r.position}; });
-          for (auto& pool : model) {
-            std::map<std::pair<std::uint64_t, std::uint64_t>, slot_id> halved;
-            for (const auto& [rank, slot] : pool) halved[{rank.first / 2, rank.second}] = slot;
-            pool = std::move(halved);
-          }
+          model.halve_keys();
         }
-        if (below(4) != 0) continue;
-        eligible.clear();
-        for (slot_id e = 0; e < static_cast<slot_id>(layout.slots()); ++e)
-          eligible.assign(e, below(5) != 0);
-        for (std::size_t pool = 0; pool < layout.pools(); ++pool) {
-          std::vector<slot_id> expected;
-          for (const auto& [rank, slot] : model[pool])
-            if (eligible.test(slot)) expected.push_back(slot);
-          const auto wanted = below(4) == 0 ? layout.slots() : 1 + below(9);
-          if (expected.size() > wanted) expected.resize(wanted);
-          ASSERT_EQ(first(heap, static_cast<pool_id>(pool), eligible, wanted), expected);
-        }
+        if (!random.one_in(4)) continue;
+        ASSERT_TRUE(model.agrees_with(heap, random)) << "operation " << n;
       }
     }
 }

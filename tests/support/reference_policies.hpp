@@ -234,6 +234,11 @@ class policy {
   ranking rank_;
 };
 
+/// One pool of layers with 8 experts, top-2.
+inline pool_layout shared(std::int32_t layers, std::int64_t slots) {
+  return pool_layout::shared({.layers = layers, .experts = 8, .top_k = 2}, slots).value();
+}
+
 /// Few lines for hand-walked cases: one policy, its slots, and the words of a trace.
 template <class P>
 class hand_walk {
@@ -263,6 +268,10 @@ class hand_walk {
     auto a = about(slot, key);
     a.weight = weight;
     take(a);
+  }
+  /// Experts first, first + 1, ... of layer 0 into slots 0, 1, ...
+  void fill_from(expert_id first, slot_id count) {
+    for (slot_id s = 0; s < count; ++s) fill(s, {0, first + s});
   }
   void prefetch(slot_id slot, expert_key key, step_id meant_for) {
     auto a = about(slot, key);

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include "hotset/trace/synthetic.hpp"
-#include "hotset/trace/visit_gather.hpp"
 #include "trace_samples.hpp"
 
 namespace {
@@ -79,22 +78,6 @@ TEST(visit_sequence, without_weights_the_views_have_none) {
   trace.weights.clear();
   const visit_sequence visits(trace);
   EXPECT_TRUE(visits[0].weights.empty());
-}
-
-TEST(visit_gather, collects_the_rows_of_a_visit) {
-  auto trace = trace_samples::full_trace();
-  for (std::size_t i = 0; i < trace.logits.size(); ++i) trace.logits[i] = static_cast<float>(i);
-  const visit_sequence visits(trace);
-  visit_gather gather(trace, visits);
-  const auto view = gather[1];  // step 0, layer 1, tokens 0 and 1
-  EXPECT_THAT(view.experts, ElementsAre(2, 3, 3, -1));
-  EXPECT_THAT(view.logits, ElementsAre(4, 5, 6, 7, 12, 13, 14, 15));
-  EXPECT_EQ(view.probabilities.size(), 8U);
-  EXPECT_EQ(view.probabilities[7], 0.25F);
-  EXPECT_EQ(view.hidden.size(), 6U);
-  EXPECT_EQ(view.hidden[0], 2.0F);
-  EXPECT_EQ(gather.predictions(1).size(), 8U);
-  EXPECT_THAT(gather[2].logits, ElementsAre(16, 17, 18, 19));
 }
 
 }  // namespace

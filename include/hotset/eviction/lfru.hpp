@@ -22,7 +22,8 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/residency/indexed_heap.hpp"
+#include "hotset/residency/pool_members.hpp"
+#include "hotset/residency/slot_rank.hpp"
 
 namespace hotset::inline v0 {
 

@@ -12,7 +12,9 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
-#include "hotset/residency/indexed_heap.hpp"
+#include "hotset/residency/pool_members.hpp"
+#include "hotset/residency/rank_scan.hpp"
+#include "hotset/residency/slot_rank.hpp"
 #include "hotset/residency/sparse_bits.hpp"
 
 namespace hotset::inline v0 {
@@ -90,7 +92,7 @@ class bucket_order {
   [[nodiscard]] std::size_t select(pool_id pool, const slot_mask& eligible,
                                    std::span<slot_id> out) noexcept {
     if (out.empty()) return 0;
-    if (flat(pool)) return scan(pool, eligible, out);
+    if (flat(pool)) return scan_ranks(members_.of(pool), ranks_, eligible, sorted_, out);
     auto& lowest = lowest_[static_cast<std::size_t>(pool)];
     lowest = holding(lowest, pool);
     std::size_t count = 0;
@@ -102,11 +104,6 @@ class bucket_order {
   }
 
  private:
-  struct entry {
-    slot_rank rank;
-    std::uint32_t slot = 0;
-  };
-
   static std::uint32_t node(slot_id slot) noexcept { return static_cast<std::uint32_t>(slot); }
   [[nodiscard]] bool flat(pool_id pool) const noexcept {
     return flat_[static_cast<std::size_t>(pool)] != 0;
@@ -190,37 +187,10 @@ class bucket_order {
       n = after;
     }
     std::sort(sorted_.begin(), sorted_.begin() + static_cast<std::ptrdiff_t>(size),
-              [](const entry& a, const entry& b) { return a.rank < b.rank; });
+              [](const ranked_slot& a, const ranked_slot& b) { return a.rank < b.rank; });
     previous_[sentinel(list)] = next_[sentinel(list)] = sentinel(list);
     for (std::size_t i = 0; i < size; ++i) link_last(list, sorted_[i].slot);
     in_order_[list] = 1;
-  }
-
-  /// Gathers what is eligible, then takes the smallest again and again. No branch depends on the data,
-  /// which is worth more here than fewer comparisons.
-  std::size_t scan(pool_id pool, const slot_mask& eligible, std::span<slot_id> out) noexcept {
-    entry* const found = sorted_.data();
-    std::size_t size = 0;
-    for (const auto slot : members_.of(pool)) {
-      found[size] = {ranks_[node(slot)], node(slot)};
-      size += static_cast<std::size_t>(eligible.test(slot));
-    }
-    std::size_t count = 0;
-    while (count < out.size() && size > 0) {
-      std::size_t best = 0;
-      slot_rank least = found[0].rank;
-      for (std::size_t n = 1; n < size; ++n) {
-        const auto rank = found[n].rank;
-        const bool less = rank < least;
-        least.key = less ? rank.key : least.key;
-        least.position = less ? rank.position : least.position;
-        best = less ? n : best;
-      }
-      if (least == vacant_rank) break;
-      out[count++] = static_cast<slot_id>(found[best].slot);
-      found[best] = found[--size];
-    }
-    return count;
   }
 
   BucketOf bucket_of_{};
@@ -234,7 +204,7 @@ class bucket_order {
   std::vector<std::uint8_t> in_order_;  // [list] ascending as placed
   sparse_bits occupied_;                // lists that may hold slots
   std::vector<std::size_t> lowest_;     // [pool] no list of its own before it holds a slot
-  std::vector<entry> sorted_;
+  std::vector<ranked_slot> sorted_;
 };
 
 }  // namespace hotset::inline v0

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What slots are ordered by: a policy's key, then recency.
+
+#include <bit>
+#include <cstdint>
+#include <limits>
+
+namespace hotset::inline v0 {
+
+/// A policy's key, then the recency position: positions are distinct, so the order is total.
+struct slot_rank {
+  std::uint64_t key = 0;
+  std::uint64_t position = 0;
+  friend constexpr bool operator==(const slot_rank&, const slot_rank&) = default;
+  friend constexpr bool operator<(const slot_rank& a, const slot_rank& b) noexcept {
+    // Without a branch: the outcome cannot be predicted.
+    return static_cast<bool>(
+        static_cast<unsigned>(a.key < b.key) |
+        (static_cast<unsigned>(a.key == b.key) & static_cast<unsigned>(a.position < b.position)));
+  }
+};
+
+/// The rank of a slot that holds nothing: behind all others and never chosen.
+inline constexpr slot_rank vacant_rank{std::numeric_limits<std::uint64_t>::max(),
+                                       std::numeric_limits<std::uint64_t>::max()};
+
+namespace detail {
+inline constexpr std::uint64_t sign_bit = std::uint64_t{1} << 63;
+/// Maps doubles to integers of the same order; zeros of both signs are one.
+constexpr std::uint64_t ordered_bits(double value) noexcept {
+  const auto bits = std::bit_cast<std::uint64_t>(value + 0.0);
+  return (bits & sign_bit) != 0 ? ~bits : bits | sign_bit;
+}
+constexpr double from_ordered_bits(std::uint64_t bits) noexcept {
+  return std::bit_cast<double>((bits & sign_bit) != 0 ? bits ^ sign_bit : ~bits);
+}
+}  // namespace detail
+
+}  // namespace hotset::inline v0
