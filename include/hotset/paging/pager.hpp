@@ -366,8 +366,8 @@ class pager {
   }
   void begin(const routing_view& view, step_plan& plan) noexcept {
     plan.reset();
-    auto& context =
-        plan.context_;  // by members: a copied whole would wait for the stores of its parts
+    // By members: a copied whole would wait for the stores of its parts.
+    auto& context = plan.context_;
     context.layer = view.layer;
     context.pool = layout_.pool_of_layer(view.layer);
     context.step = view.step;
@@ -403,8 +403,8 @@ class pager {
     service* const services = plan.services_.data();
     const auto distinct = plan.count_.distinct;
     std::size_t missing = 0;
-    for (std::uint32_t i = 0; i < distinct;
-         ++i) {  // no branches: which id misses is anyone's guess
+    // No branches: which id misses is anyone's guess.
+    for (std::uint32_t i = 0; i < distinct; ++i) {
       const auto absent = static_cast<std::uint32_t>(slots[i]) >> 31U;
       services[i] = static_cast<service>(absent);
       misses[missing] = i;
