@@ -15,7 +15,7 @@ result<future_uses> future(const std::vector<future_uses::event>& events) {
 }
 
 TEST(future_uses, lists_each_visit_once) {
-  auto known = future({{0, {0, 1}}, {0, {0, 1}}, {4, {0, 1}}, {4, {1, 2}}, {9, {0, 1}}});
+  const auto known = future({{0, {0, 1}}, {0, {0, 1}}, {4, {0, 1}}, {4, {1, 2}}, {9, {0, 1}}});
   ASSERT_TRUE(known);
   EXPECT_EQ(known->keys(), 16U);
   EXPECT_THAT(known->uses(1), ElementsAre(0, 4, 9));
@@ -25,7 +25,7 @@ TEST(future_uses, lists_each_visit_once) {
 }
 
 TEST(future_uses, closes_the_uses_of_every_key) {
-  auto known = future({{2, {0, 1}}, {5, {1, 7}}});
+  const auto known = future({{2, {0, 1}}, {5, {1, 7}}});
   ASSERT_TRUE(known);
   for (std::size_t k = 0; k < known->keys(); ++k)
     EXPECT_EQ(known->ordinals()[known->first(k) + known->uses(k).size()], future_uses::never) << k;

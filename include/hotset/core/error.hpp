@@ -48,11 +48,19 @@ class [[nodiscard]] result {
     HOTSET_ASSERT(has_value());
     return *value_;
   }
+  const T& operator*() const& noexcept {
+    HOTSET_ASSERT(has_value());
+    return *value_;
+  }
   T&& operator*() && noexcept {
     HOTSET_ASSERT(has_value());
     return *std::move(value_);
   }
   T* operator->() noexcept {
+    HOTSET_ASSERT(has_value());
+    return &*value_;
+  }
+  const T* operator->() const noexcept {
     HOTSET_ASSERT(has_value());
     return &*value_;
   }

@@ -353,6 +353,8 @@ class pager {
 
   static std::size_t index(std::int32_t id) noexcept { return static_cast<std::size_t>(id); }
 
+  // What a visit of hits does not need is kept out of line: its way then has registers enough.
+
   // --- planning -------------------------------------------------------------------------------------------
 
   status check(const routing_view& view, const step_plan& plan) const noexcept {
@@ -428,8 +430,8 @@ class pager {
     }
   }
 
-  status serve_misses(const routing_view& view, step_plan& plan) noexcept {
-    ledger_.judge(plan);
+  [[gnu::noinline]] status serve_misses(const routing_view& view, step_plan& plan) noexcept {
+    ledger_.judge(plan, std::span(misses_).first(miss_count_));
     if constexpr (!Admission::admits_all) refuse_misses(plan);
     const auto pool = plan.context_.pool;
     const auto free = free_.count(pool);
@@ -595,11 +597,12 @@ class pager {
         policy_.on_hit(describe_access(plan, i));
       return;
     }
+    const auto services = plan.services();
     for (std::size_t j = 0; j < plan.count_.distinct; ++j) {
       const std::size_t i = plan.reordered_ ? plan.order_[j] : j;
       auto a = describe_access(plan, i);
       if (plan.count_.groups > 1) a.repeated = !groups_.count_once(a.key.expert);
-      tell(a, plan.services_[i]);
+      tell(a, services[i]);
     }
   }
   void tell(const access& a, service how) noexcept {
@@ -630,7 +633,7 @@ class pager {
   }
 
   /// Gives each fill's slot to its key.
-  void place_fills(const step_plan& plan, bool at_once) noexcept {
+  [[gnu::noinline]] void place_fills(const step_plan& plan, bool at_once) noexcept {
     auto& pool = pools_[index(plan.context_.pool)];
     const auto bytes = bytes_[index(plan.context_.layer)];
     ledger_.totals.bytes_filled += plan.count_.fills * bytes;
@@ -818,7 +821,7 @@ class pager {
     masked_.push_back(slot);
   }
 
-  void commit_speculative(step_plan& plan) noexcept {
+  [[gnu::noinline]] void commit_speculative(step_plan& plan) noexcept {
     ledger_.totals.refused_prefetches += plan.refused_;
     for (std::size_t i = 0; i < plan.count_.fills; ++i) {
       const auto& f = plan.fills_[i];
@@ -837,9 +840,10 @@ class pager {
     }
   }
   /// First uses of prefetched experts; late ones join the plan's fence list and become readable.
-  void use_prefetched(step_plan& plan) noexcept {
+  [[gnu::noinline]] void use_prefetched(step_plan& plan) noexcept {
+    const auto services = plan.services();
     for (std::size_t i = 0; i < plan.count_.distinct; ++i) {
-      if (plan.services_[i] != service::hit) continue;
+      if (services[i] != service::hit) continue;
       const auto slot = plan.slots_[i];
       auto& entry = table_[slot];
       if (entry.unused_prefetch) {

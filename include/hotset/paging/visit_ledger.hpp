@@ -26,21 +26,18 @@ class visit_ledger {
         evicted_in_(shape.keys(), 0),
         cells_(static_cast<std::size_t>(shape.layers) * kinds) {}
 
-  /// Judges the misses of a visit. Every expert is looked at: which of them misses no processor can guess.
-  void judge(const step_plan& plan) noexcept {
-    const auto experts = plan.experts();
-    const auto services = plan.services();
+  /// Judges the misses of a visit: `missing` are positions in `plan.experts()`.
+  void judge(const step_plan& plan, std::span<const std::uint32_t> missing) noexcept {
     const auto row = index({plan.context().layer, 0});
     const auto now = plan.context().step + 1;
-    visit_ = {};
-    visit_.accesses = experts.size();
-    for (std::size_t i = 0; i < experts.size(); ++i) {
-      const auto k = row + static_cast<std::size_t>(experts[i]);
-      const auto missed = static_cast<std::uint64_t>(services[i] != service::hit);
-      visit_.misses += missed;
-      visit_.compulsory += missed & static_cast<std::uint64_t>(seen_[k] == 0);
-      visit_.collisions += missed & static_cast<std::uint64_t>(evicted_in_[k] == now);
+    std::uint64_t compulsory = 0;
+    std::uint64_t collisions = 0;
+    for (const auto at : missing) {
+      const auto k = row + static_cast<std::size_t>(plan.experts()[at]);
+      compulsory += seen_[k] == 0 ? 1U : 0U;
+      collisions += evicted_in_[k] == now ? 1U : 0U;
     }
+    visit_ = {plan.experts().size(), missing.size(), compulsory, collisions, 0};
   }
   /// Of the judged misses, so many were refused a slot.
   void refuse(std::size_t count) noexcept { visit_.bypasses = count; }

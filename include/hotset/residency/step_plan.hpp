@@ -38,6 +38,7 @@ class step_plan {
         experts_(capacity_),
         slots_(capacity_),
         services_(capacity_),
+        hits_(capacity_, service::hit),
         order_(capacity_),
         weights_(capacity_),
         ranks_(capacity_),
@@ -56,7 +57,7 @@ class step_plan {
     return {slots_.data(), count_.distinct};
   }
   [[nodiscard]] std::span<const service> services() const noexcept {
-    return {services_.data(), count_.distinct};
+    return {all_hits_ ? hits_.data() : services_.data(), count_.distinct};
   }
   /// The copies to make, in the order of need.
   [[nodiscard]] std::span<const fill> fills() const noexcept {
@@ -101,7 +102,6 @@ class step_plan {
   };
 
   void reset() noexcept {
-    if (!all_hits_) std::fill_n(services_.begin(), count_.distinct, service::hit);
     count_ = counters{};
     tokens_ = {};
     all_hits_ = true;
@@ -112,7 +112,7 @@ class step_plan {
   counters count_{};
   std::span<const std::uint32_t> tokens_{};
   std::uint64_t serial_ = 0;
-  bool all_hits_ = true;    ///< services_ holds nothing else
+  bool all_hits_ = true;    ///< then services_ is not written
   bool reordered_ = false;  ///< order_ differs from 0, 1, 2, ...
   bool expert_wise_ = false;
   bool speculative_ = false;
@@ -121,6 +121,7 @@ class step_plan {
   std::vector<expert_id> experts_;
   std::vector<slot_id> slots_;
   std::vector<service> services_;
+  std::vector<service> hits_;  ///< what services_ would hold if all are hits
   std::vector<std::uint32_t> order_;
   std::vector<double> weights_;
   std::vector<std::uint16_t> ranks_;
