@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <limits>
@@ -36,7 +38,7 @@ void compare_rows(std::span<const float> found, std::span<const float> wanted,
   outcome.rows += found.size() / vocabulary;
   if (std::memcmp(found.data(), wanted.data(), found.size_bytes()) == 0) return;
   for (std::size_t i = 0; i < found.size(); ++i) {
-    if (std::memcmp(&found[i], &wanted[i], sizeof(float)) == 0) continue;
+    if (std::bit_cast<std::uint32_t>(found[i]) == std::bit_cast<std::uint32_t>(wanted[i])) continue;
     if (!outcome.difference) outcome.difference = {prompt, position + i / vocabulary};
     const double difference = std::abs(double{found[i]} - double{wanted[i]});
     outcome.largest = std::isnan(difference) ? std::numeric_limits<double>::infinity()

@@ -93,7 +93,7 @@ std::string sweep_text(const sweep_result& sweep) {
 
 /// Quoted where the text would not survive otherwise.
 std::string csv_field(const std::string& text) {
-  const std::string plain = printable(text, 4096);
+  std::string plain = printable(text, 4096);
   if (plain.find_first_of(",\"") == std::string::npos) return plain;
   std::string quoted = "\"";
   for (const char c : plain) quoted.append(c == '"' ? 2 : 1, c);

@@ -147,7 +147,7 @@ std::uint64_t slots_of(const prepared_run& run) {
   std::uint64_t slots = 0;
   for (std::size_t p = 0; p < run.size.layout.pools(); ++p) {
     const auto& pool = run.size.layout.at(static_cast<pool_id>(p));
-    std::uint64_t largest = 0;
+    std::uint64_t largest = 1;
     for (const auto l : pool.layers) largest = std::max(largest, shape.bytes_of(l));
     slots += std::min<std::uint64_t>(run.size.pool_bytes[p] / largest,
                                      static_cast<std::uint64_t>(pool.slots));

@@ -147,7 +147,8 @@ class recency_stamps {
     range.clock = 0;
     for (auto s = oldest_after(range, 0); s != absent; s = oldest_after(range, s)) {
       range.clock += unit;
-      stamp_[static_cast<std::size_t>(range.first + place(s))] = range.clock + place(s);
+      const auto slot = range.first + place(s);
+      stamp_[static_cast<std::size_t>(slot)] = range.clock + place(s);
     }
   }
 

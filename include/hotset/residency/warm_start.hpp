@@ -46,6 +46,7 @@ namespace hotset::inline v0 {
     return profile[a] != profile[b] ? profile[a] < profile[b] : a > b;
   });
   std::vector<expert_key> keys;
+  keys.reserve(order.size());
   for (const auto k : order) keys.push_back(shape.key(k));
   return warm_keys_that_fit(keys, layout);
 }

@@ -36,8 +36,8 @@ class host_slot_bank {
                        " serves layers of different size classes, accepted: one class a pool"};
       if (c >= layouts.size()) return error{"no layout for size class " + std::to_string(c)};
       if (auto bad = layouts[c].validate()) return *std::move(bad);
-      for (std::int32_t s = 0; s < pool.slots; ++s)
-        out.places_[static_cast<std::size_t>(pool.first_slot + s)] = {c, 0};
+      for (auto s = pool.first_slot; s < pool.first_slot + pool.slots; ++s)
+        out.places_[static_cast<std::size_t>(s)] = {c, 0};
     }
     out.take_memory(layouts);
     return out;
