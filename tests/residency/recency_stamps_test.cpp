@@ -9,6 +9,8 @@
 
 #include <gtest/gtest.h>
 
+#include "random_source.hpp"
+
 namespace hotset {
 namespace {
 
@@ -42,11 +44,8 @@ TEST(recency_stamps, covers_the_slots_that_a_pool_began_with) {
 
 // Sizes around the width of the scan, eligible subsets, every number of victims.
 TEST(recency_stamps, agrees_with_std_list) {
-  std::uint64_t random = 1;
-  const auto below = [&random](std::size_t n) {
-    random = random * 6364136223846793005U + 1442695040888963407U;
-    return static_cast<std::size_t>(random >> 33U) % n;
-  };
+  support::random_source random(1);
+  const auto below = [&random](std::size_t n) { return static_cast<std::size_t>(random.below(n)); };
   for (const std::int32_t slots : {2, 3, 4, 5, 7, 8, 16, 33, 63, 64}) {
     SCOPED_TRACE(std::to_string(slots) + " slots");
     const auto layout = per_layer(slots);

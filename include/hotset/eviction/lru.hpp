@@ -28,9 +28,7 @@ class lru {
   static constexpr std::string_view name = "lru";
 
   explicit lru(const pool_layout& layout, const config& = {})
-      : stamped_(recency_stamps::suits(layout)),
-        pools_(layout.pools()),
-        list_(layout.slots(), layout.pools()) {
+      : stamped_(recency_stamps::suits(layout)), list_(layout.slots(), layout.pools()) {
     if (stamped_) stamps_ = recency_stamps(layout);
   }
 
@@ -61,18 +59,14 @@ class lru {
   }
   /// A quota change has moved a slot to another pool: from now on the order is kept in lists.
   void link_all() noexcept {
-    for (std::size_t p = 0; p < pools_; ++p)
-      stamps_.walk(static_cast<pool_id>(p), [&](slot_id slot) {
-        list_.push_back(p, slot);
-        return true;
-      });
+    for (std::size_t p = 0; p < stamps_.pools(); ++p)
+      stamps_.walk(static_cast<pool_id>(p), [&](slot_id slot) { list_.push_back(p, slot); });
     stamped_ = false;
   }
 
   bool stamped_;  // small pools are scanned, large ones linked
-  std::size_t pools_;
   recency_stamps stamps_;
-  recency_list list_;
+  recency_list list_;  // made at once, for a quota change may not allocate
 };
 
 static_assert(eviction_policy<lru>);

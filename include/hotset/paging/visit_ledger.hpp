@@ -45,7 +45,7 @@ class visit_ledger {
   /// A plan of a visit, or of one group of it, is being committed.
   void commit(const step_plan& plan) noexcept {
     const auto& context = plan.context();
-    if (context.step != last_step_ || !started_) begin_step(context.step);
+    if (context.step != last_step_ || totals.steps == 0) begin_step(context.step);
     auto& cell = cells_[static_cast<std::size_t>(context.layer) * kinds +
                         static_cast<std::size_t>(context.kind)];
     if (plan.all_hits() && plan.groups() == 1) {
@@ -116,7 +116,6 @@ class visit_ledger {
   }
   void begin_step(step_id step) noexcept {
     last_step_ = step;
-    started_ = true;
     step_has_miss_ = false;
     ++totals.steps;
   }
@@ -135,7 +134,6 @@ class visit_ledger {
   std::vector<cell_counts> cells_;   ///< [layers][kinds]
   visit_counts visit_{};             ///< of the visit that is being planned
   step_id last_step_ = 0;
-  bool started_ = false;  ///< a visit was committed
   bool step_has_miss_ = false;
 };
 

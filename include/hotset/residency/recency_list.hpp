@@ -43,7 +43,7 @@ class recency_list {
     unlink(node);
     link_last(sentinel(head), node);
   }
-  /// The same for several distinct slots of list `head` or of none, in this order. All are taken out before any is put back:
+  /// The same for several distinct slots, in this order. All are taken out before any is put back:
   /// then no link waits for the one before it.
   void move_to_back(std::size_t head, std::span<const slot_id> slots) noexcept {
     for (const auto slot : slots) unlink(static_cast<std::uint32_t>(slot));

@@ -20,7 +20,8 @@ namespace hotset::inline v0 {
 
 /// A use is one store that waits for no other, where a list rewires neighbours that the use before it rewired.
 /// A pool is its first range of slots: it cannot take in others.
-/// Complexity: O(1), but `oldest_after` O(pool), four slots at a time. Memory: 4 bytes per slot.
+/// Complexity: O(1), but `select` and `walk` O(pool) for each slot they give, four slots at a time.
+/// Memory: 4 bytes per slot, 12 per pool.
 class recency_stamps {
  public:
   /// Above so many slots a scan costs more than a list's upkeep.
@@ -63,12 +64,13 @@ class recency_stamps {
   }
   void erase(slot_id slot) noexcept { stamp_[static_cast<std::size_t>(slot)] = absent; }
 
-  /// Calls visit(slot) for the slots of a pool, oldest first, until it returns false.
+  [[nodiscard]] std::size_t pools() const noexcept { return pools_.size(); }
+  /// Calls visit(slot) for the slots of a pool, oldest first.
   template <class Visit>
   void walk(pool_id pool, Visit visit) const noexcept {
     const auto& range = pools_[static_cast<std::size_t>(pool)];
     for (auto s = oldest_after(range, 0); s != absent; s = oldest_after(range, s))
-      if (!visit(range.first + place(s))) return;
+      visit(range.first + place(s));
   }
   /// Writes the eligible slots of a pool, oldest first; returns how many.
   std::size_t select(pool_id pool, const slot_mask& eligible,
