@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Where each slot's tensors lie: for each tensor of each size class one array, with a place per slot.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hotset/core/error.hpp"
+#include "hotset/core/expert_layout.hpp"
+#include "hotset/core/pool_layout.hpp"
+
+namespace hotset::inline v0 {
+
+/// Sizes and offsets only: the banks of hosts and devices take the memory.
+class slot_bank_layout {
+ public:
+  /// All slots of one tensor of one size class. Units: bytes.
+  struct array {
+    std::size_t size_class = 0;
+    std::size_t tensor = 0;  ///< index in the class's expert_layout
+    std::size_t slots = 0;
+    std::size_t bytes = 0;   ///< of one tensor
+    std::size_t stride = 0;  ///< from one slot to the next: `bytes`, rounded up to the alignment
+
+    /// At least one stride, so that an array without slots has an address too.
+    [[nodiscard]] std::size_t total() const noexcept {
+      return std::max<std::size_t>(1, slots) * stride;
+    }
+  };
+  struct place {
+    std::size_t array = 0;   ///< index in arrays()
+    std::size_t offset = 0;  ///< of the slot's first byte in the array
+    std::size_t bytes = 0;
+  };
+
+  /// `layouts[c]` describes the experts of size class c; a pool may serve one class only. Every place starts at a
+  /// multiple of `alignment`, a power of two.
+  static result<slot_bank_layout> create(const pool_layout& layout,
+                                         const std::vector<expert_layout>& layouts,
+                                         std::size_t alignment) noexcept {
+    const auto classes = layout.shape().size_classes();
+    slot_bank_layout out;
+    out.slots_.resize(layout.slots());
+    std::vector<std::size_t> counts(layouts.size(), 0);
+    for (std::size_t p = 0; p < layout.pools(); ++p) {
+      const auto& pool = layout.at(static_cast<pool_id>(p));
+      const auto c = static_cast<std::size_t>(pool.size_class);
+      for (const auto l : pool.layers)
+        if (classes[static_cast<std::size_t>(l)] != pool.size_class)
+          return error{"pool " + std::to_string(p) +
+                       " serves layers of different size classes, accepted: one class a pool"};
+      if (c >= layouts.size()) return error{"no layout for size class " + std::to_string(c)};
+      if (auto bad = layouts[c].validate()) return *std::move(bad);
+      for (auto s = pool.first_slot; s < pool.first_slot + pool.slots; ++s)
+        out.slots_[static_cast<std::size_t>(s)] = {c, counts[c]++};
+    }
+    for (std::size_t c = 0; c < layouts.size(); ++c) {
+      out.classes_.push_back({out.arrays_.size(), layouts[c].tensors.size()});
+      for (std::size_t t = 0; t < layouts[c].tensors.size(); ++t) {
+        const auto bytes = static_cast<std::size_t>(layouts[c].tensors[t].bytes);
+        const auto stride = (bytes + alignment - 1) / alignment * alignment;
+        out.arrays_.push_back({c, t, counts[c], bytes, stride});
+      }
+    }
+    return out;
+  }
+
+  [[nodiscard]] std::size_t slots() const noexcept { return slots_.size(); }
+  [[nodiscard]] std::span<const array> arrays() const noexcept { return arrays_; }
+  /// Tensors of the experts that the slot can hold. Pre: slot in range.
+  [[nodiscard]] std::size_t tensors(slot_id slot) const noexcept {
+    return classes_[slots_[static_cast<std::size_t>(slot)].size_class].tensors;
+  }
+  /// Where the slot stands in each array of its class: offset / stride. With one class it is the slot itself; with
+  /// more, a kernel that is given slots needs this as a table. Pre: slot in range.
+  [[nodiscard]] std::size_t local(slot_id slot) const noexcept {
+    return slots_[static_cast<std::size_t>(slot)].local;
+  }
+  /// Pre: slot and tensor in range.
+  [[nodiscard]] place at(slot_id slot, std::size_t tensor) const noexcept {
+    const auto& s = slots_[static_cast<std::size_t>(slot)];
+    const auto index = classes_[s.size_class].first_array + tensor;
+    return {index, s.local * arrays_[index].stride, arrays_[index].bytes};
+  }
+
+ private:
+  struct slot_place {
+    std::size_t size_class = 0;
+    std::size_t local = 0;  ///< among the slots of its class
+  };
+  struct class_arrays {
+    std::size_t first_array = 0;
+    std::size_t tensors = 0;
+  };
+
+  std::vector<slot_place> slots_;
+  std::vector<class_arrays> classes_;
+  std::vector<array> arrays_;
+};
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/transfer/slot_bank_layout.hpp"
+
+#include <array>
+#include <set>
+#include <utility>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace hotset {
+namespace {
+
+using testing::HasSubstr;
+
+const geometry shape{.layers = 2, .experts = 4, .top_k = 1, .expert_bytes = {30, 8}};
+const std::vector<expert_layout> layouts{{{{"up", 20}, {"down", 10}}}, {{{"all", 8}}}};
+
+TEST(slot_bank_layout, each_tensor_of_each_class_has_an_array_and_each_slot_a_place_in_it) {
+  const auto layout = pool_layout::per_layer(shape, std::array<std::int64_t, 2>{3, 2}).value();
+  const auto places = slot_bank_layout::create(layout, layouts, 16).value();
+  ASSERT_EQ(places.arrays().size(), 3U);
+  EXPECT_EQ(places.arrays()[0].stride, 32U);
+  EXPECT_EQ(places.arrays()[0].total(), 96U);
+  EXPECT_EQ(places.arrays()[1].stride, 16U);
+  EXPECT_EQ(places.arrays()[1].tensor, 1U);
+  EXPECT_EQ(places.arrays()[2].size_class, 1U);
+  EXPECT_EQ(places.arrays()[2].slots, 2U);
+  std::set<std::pair<std::size_t, std::size_t>> taken;
+  for (slot_id s = 0; s < 5; ++s) {
+    ASSERT_EQ(places.tensors(s), s < 3 ? 2U : 1U);
+    for (std::size_t t = 0; t < places.tensors(s); ++t) {
+      const auto at = places.at(s, t);
+      const auto& array = places.arrays()[at.array];
+      EXPECT_EQ(array.tensor, t);
+      EXPECT_EQ(at.bytes, layouts[array.size_class].tensors[t].bytes);
+      EXPECT_EQ(at.offset, places.local(s) * array.stride);
+      EXPECT_LE(at.offset + at.bytes, array.total());
+      EXPECT_TRUE(taken.insert({at.array, at.offset}).second);
+    }
+  }
+}
+
+TEST(slot_bank_layout, a_class_without_slots_has_an_address_all_the_same) {
+  const auto layout = pool_layout::shared({.layers = 1, .experts = 4, .top_k = 1}, 2).value();
+  const auto places = slot_bank_layout::create(layout, layouts, 64).value();
+  EXPECT_EQ(places.arrays()[2].slots, 0U);
+  EXPECT_EQ(places.arrays()[2].total(), 64U);
+}
+
+TEST(slot_bank_layout, pools_and_layouts_that_do_not_belong_together_are_refused) {
+  EXPECT_THAT(
+      slot_bank_layout::create(pool_layout::shared(shape, 4).value(), layouts, 64).reason().message,
+      HasSubstr("pool 0 serves layers of different size classes"));
+  const auto layout = pool_layout::per_layer(shape, 2).value();
+  EXPECT_THAT(slot_bank_layout::create(layout, {layouts[0]}, 64).reason().message,
+              HasSubstr("no layout for size class 1"));
+  EXPECT_THAT(slot_bank_layout::create(layout, {layouts[0], {}}, 64).reason().message,
+              HasSubstr("0 tensors"));
+}
+
+}  // namespace
+}  // namespace hotset
