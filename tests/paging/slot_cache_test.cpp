@@ -257,6 +257,22 @@ TEST_F(slot_cache_wide, a_late_hit_whose_copy_fails_is_fetched_again) {
   EXPECT_NE(locate(0, 6), no_slot);
 }
 
+// A backend may refuse a fence (in a capture, say) while the copy goes on: what comes into its slot next waits for it.
+TEST_F(slot_cache_wide, a_slot_whose_fence_failed_is_not_filled_before_its_copy_has_ended) {
+  ASSERT_EQ(prefetch({{{0, 6}, 0}}), status::ok);
+  const auto late = backend.last();
+  const auto slot = locate(0, 6);
+  backend.refuse_fences = 1;
+  ASSERT_EQ(resolve(0, 0, {6, 1}), status::ok);
+  const auto& fills = backend.batches[backend.last()].fills;
+  const auto again = std::ranges::find(fills, slot, &fill::slot);
+  ASSERT_NE(again, fills.end()) << "the free slot is used first";
+  EXPECT_EQ(again->after, late);
+  launch();
+  cache.release(visit, stream);
+  backend.run(stream);
+}
+
 TEST_F(slot_cache_wide, a_speculative_copy_that_fails_unread_is_forgotten_in_silence) {
   backend.failing = {1};
   ASSERT_EQ(prefetch({{{0, 6}, 0}}), status::ok);

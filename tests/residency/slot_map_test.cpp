@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/residency/slot_map.hpp"
 
+#include <utility>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,6 +44,25 @@ TEST(slot_map, place_and_publish_does_both) {
   map.place_and_publish({0, 0}, 4);
   EXPECT_EQ(map.locate({0, 0}), 4);
   EXPECT_THAT(map.row(0), ElementsAre(4, -1, -1));
+}
+
+// What mirrors a row elsewhere asks for its version, and must not miss a change.
+TEST(slot_map, a_version_changes_with_its_row_and_with_no_other) {
+  slot_map map(shape);
+  auto before = map.version(1);
+  EXPECT_EQ(before, 0U);
+  const auto changed = [&] { return std::exchange(before, map.version(1)) != before; };
+  map.place({1, 2}, 5);
+  EXPECT_FALSE(changed()) << "placed keys are not in the row";
+  map.publish({1, 2});
+  EXPECT_TRUE(changed());
+  map.place_and_publish({1, 0}, 3);
+  EXPECT_TRUE(changed());
+  map.remove({1, 2});
+  EXPECT_TRUE(changed());
+  map.place_and_publish({0, 0}, 1);
+  map.remove({0, 0});
+  EXPECT_FALSE(changed()) << "that was the other row";
 }
 
 // Hazard 13 needs it: an engine may keep the address of a row.

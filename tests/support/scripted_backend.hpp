@@ -45,6 +45,7 @@ class scripted_backend {
   std::size_t accept = all;              ///< fills that each submit takes
   std::set<std::size_t> failing{};       ///< submits whose copies fail; the first is 1
   bool blocking = false;                 ///< fences wait, as on a stream that is the calling thread
+  std::size_t refuse_fences = 0;         ///< so many of them fail, whatever the copies do
   std::function<void()> before_fence{};  ///< happens while a visit is being resolved
 
   // --- what happened
@@ -73,6 +74,10 @@ class scripted_backend {
   }
   status fence(stream_type& stream, ticket t) noexcept {
     if (before_fence) before_fence();
+    if (refuse_fences != 0) {
+      --refuse_fences;
+      return status::fill_failed;
+    }
     fenced.push_back(t);
     if (blocking) return wait(t) == transfer_state::arrived ? status::ok : status::fill_failed;
     stream.commands.push_back({.fence = t});

@@ -281,6 +281,10 @@ class pager {
   [[nodiscard]] std::span<const slot_id> row(layer_id layer) const noexcept {
     return map_.row(layer);
   }
+  /// Changes when the row does; of a row that never changed it is 0.
+  [[nodiscard]] std::uint64_t row_version(layer_id layer) const noexcept {
+    return map_.version(layer);
+  }
   [[nodiscard]] slot_id locate(expert_key key) const noexcept { return map_.locate(key); }
   [[nodiscard]] const slot_entry& slot(slot_id s) const noexcept { return table_[s]; }
   /// Complexity: O(layers). Allocates; not for the hot path.

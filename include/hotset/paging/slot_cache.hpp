@@ -128,6 +128,10 @@ class slot_cache {
   [[nodiscard]] std::span<const slot_id> row(layer_id layer) const noexcept {
     return pager_.row(layer);
   }
+  /// Changes when the row does; of a row that never changed it is 0.
+  [[nodiscard]] std::uint64_t row_version(layer_id layer) const noexcept {
+    return pager_.row_version(layer);
+  }
   [[nodiscard]] pager_stats stats() const { return pager_.stats(); }
   [[nodiscard]] Pager& decisions() noexcept { return pager_; }
   [[nodiscard]] const Pager& decisions() const noexcept { return pager_; }
@@ -158,6 +162,7 @@ class slot_cache {
       const auto generation = pager_.slot(slot).generation;
       (void)pager_.abort(plan);
       pager_.failed(slot, generation);
+      pager_.wait_before_fill(slot, batch);  // a fence may fail while the copy is under way
       for (auto& copy : underway_)
         if (copy.batch == batch && copy.slot == slot)
           copy.slot = no_slot;  // dealt with: nobody read it

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -20,7 +21,8 @@ class slot_map {
   explicit slot_map(const geometry& shape)
       : experts_(static_cast<std::size_t>(shape.experts)),
         placed_(shape.keys(), no_slot),
-        published_(shape.keys(), no_slot) {}
+        published_(shape.keys(), no_slot),
+        versions_(static_cast<std::size_t>(shape.layers), 0) {}
 
   /// Slot of a key whose bytes are in place or on their way, or no_slot.
   [[nodiscard]] slot_id locate(expert_key key) const noexcept { return placed_[index(key)]; }
@@ -31,21 +33,34 @@ class slot_map {
   [[nodiscard]] std::span<const slot_id> row(layer_id layer) const noexcept {
     return {published_.data() + static_cast<std::size_t>(layer) * experts_, experts_};
   }
-  void place(expert_key key, slot_id slot) noexcept { placed_[index(key)] = slot; }
-  void publish(expert_key key) noexcept { published_[index(key)] = placed_[index(key)]; }
-  void place_and_publish(expert_key key, slot_id slot) noexcept {
-    placed_[index(key)] = published_[index(key)] = slot;
+  /// Changes when the row does; of a row that never changed it is 0.
+  [[nodiscard]] std::uint64_t version(layer_id layer) const noexcept {
+    return versions_[static_cast<std::size_t>(layer)];
   }
-  void remove(expert_key key) noexcept { placed_[index(key)] = published_[index(key)] = no_slot; }
+  void place(expert_key key, slot_id slot) noexcept { placed_[index(key)] = slot; }
+  void publish(expert_key key) noexcept { set_row(key, placed_[index(key)]); }
+  void place_and_publish(expert_key key, slot_id slot) noexcept {
+    placed_[index(key)] = slot;
+    set_row(key, slot);
+  }
+  void remove(expert_key key) noexcept {
+    placed_[index(key)] = no_slot;
+    set_row(key, no_slot);
+  }
 
  private:
   [[nodiscard]] std::size_t index(expert_key key) const noexcept {
     return static_cast<std::size_t>(key.layer) * experts_ + static_cast<std::size_t>(key.expert);
   }
+  void set_row(expert_key key, slot_id slot) noexcept {
+    published_[index(key)] = slot;
+    ++versions_[static_cast<std::size_t>(key.layer)];
+  }
 
   std::size_t experts_ = 0;
   std::vector<slot_id> placed_;
   std::vector<slot_id> published_;
+  std::vector<std::uint64_t> versions_;  ///< [layers]
 };
 
 }  // namespace hotset::inline v0
