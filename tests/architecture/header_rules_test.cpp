@@ -2,6 +2,7 @@
 // Holds every header to the rules, and shows for each rule a text that breaks it.
 #include "header_rules.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -88,6 +89,31 @@ TEST(foreign_include_rule, refuses_libraries_and_relative_names) {
        {"#include <fmt/core.h>\n", "#include <Eigen/Core>\n", "#include <cuda_runtime.h>\n",
         "#include <unistd.h>\n", "#include \"ids.hpp\"\n"}) {
     EXPECT_EQ(hotset_rules::foreign_include_breaches({"core/a.hpp", bad}).size(), 1U) << bad;
+  }
+}
+
+TEST(foreign_include_rule, allows_by_name_what_one_header_needs_and_to_no_other) {
+  const auto refused = [](const std::string& path, const std::string& text) {
+    return hotset_rules::foreign_include_breaches({path, text}).size();
+  };
+  EXPECT_EQ(refused("transfer/host_virtual_memory.hpp", "#include <sys/mman.h>\n"), 0U);
+  EXPECT_EQ(refused("transfer/host_virtual_memory.hpp", "#include <sys/stat.h>\n"), 1U);
+  EXPECT_EQ(refused("transfer/host_virtual_memory.hpp", "#include \"sys/mman.h\"\n"), 1U);
+  EXPECT_EQ(refused("transfer/virtual_range.hpp", "#include <sys/mman.h>\n"), 1U);
+}
+
+TEST(foreign_include_rule, allows_nothing_that_no_header_includes) {
+  for (const auto& [path, name] : hotset_rules::allowed_foreign_includes()) {
+    const auto headers = hotset_rules::read_headers(include_folder);
+    EXPECT_TRUE(std::any_of(headers.begin(), headers.end(),
+                            [&](const header& h) {
+                              const auto lines = hotset_rules::includes_of(h.text);
+                              return h.path == path &&
+                                     std::any_of(lines.begin(), lines.end(), [&](const auto& line) {
+                                       return line.name == name;
+                                     });
+                            }))
+        << path << " does not include <" << name << ">";
   }
 }
 

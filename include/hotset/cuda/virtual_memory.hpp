@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Virtual memory of a device: addresses that stay, and physical memory that comes and goes behind them.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "hotset/concepts/virtual_memory.hpp"
+#include "hotset/core/error.hpp"
+#include "hotset/cuda/driver.hpp"
+#include "hotset/transfer/mapping_ledger.hpp"
+
+namespace hotset::inline v0::cuda {
+
+/// What is mapped can be read and written by the device alone. Outlives its ranges. Calls name the device and leave the
+/// thread's current one as it is.
+class virtual_memory {
+ public:
+  /// `api` outlives the memory. Errors: what the driver said.
+  static result<virtual_memory> create(driver& api, int device) noexcept {
+    std::size_t granularity = 0;
+    if (const auto code = api.allocation_granularity(granularity, device);
+        code != error_code::success)
+      return describe(api, {code, "cuMemGetAllocationGranularity"});
+    if (granularity == 0) return error{"cuMemGetAllocationGranularity: 0 bytes"};
+    return virtual_memory(api, device, granularity);
+  }
+
+  [[nodiscard]] int device() const noexcept { return device_; }
+  /// Typically 2 MiB.
+  [[nodiscard]] std::size_t granularity() const noexcept { return ledger_.granularity(); }
+  /// Units: bytes. See mapping_ledger.
+  [[nodiscard]] std::uint64_t reserved_bytes() const noexcept { return ledger_.reserved_bytes(); }
+  [[nodiscard]] std::uint64_t physical_bytes() const noexcept { return ledger_.physical_bytes(); }
+  /// The driver's last refusal, for good until the next one: why a call returned out_of_memory or failed.
+  [[nodiscard]] failure last_failure() const noexcept { return last_failure_; }
+
+  memory_status reserve(std::size_t bytes, std::span<std::byte>& range) noexcept {
+    if (const auto code = ledger_.check_size(bytes); code != memory_status::ok) return code;
+    std::uintptr_t address = 0;
+    if (const auto code = told(api_->reserve_addresses(address, bytes), "cuMemAddressReserve");
+        code != memory_status::ok)
+      return code;
+    range = {reinterpret_cast<std::byte*>(address), bytes};
+    ledger_.on_reserve(range);
+    return memory_status::ok;
+  }
+  memory_status release(std::span<std::byte> range) noexcept {
+    if (const auto code = ledger_.check_release(range); code != memory_status::ok) return code;
+    const auto code =
+        told(api_->free_addresses(address_of(range, 0), range.size()), "cuMemAddressFree");
+    if (code == memory_status::ok) ledger_.on_release(range);
+    return code;
+  }
+  memory_status create_block(std::size_t bytes, memory_block& block) noexcept {
+    if (const auto code = ledger_.check_size(bytes); code != memory_status::ok) return code;
+    std::uint64_t handle = 0;
+    const auto code = told(api_->create_memory(handle, bytes, device_), "cuMemCreate");
+    if (code == memory_status::ok) block = ledger_.on_create(bytes, handle);
+    return code;
+  }
+  memory_status destroy_block(memory_block block) noexcept {
+    if (const auto code = ledger_.check_destroy(block); code != memory_status::ok) return code;
+    const auto code = told(api_->release_memory(ledger_.handle(block)), "cuMemRelease");
+    if (code == memory_status::ok) ledger_.on_destroy(block);
+    return code;
+  }
+  /// Two calls of the driver: should the second be refused and the undoing of the first as well, then the place stays
+  /// mapped without access. It counts as mapped, so that `unmap` can be tried again.
+  memory_status map(std::span<std::byte> range, std::size_t offset, memory_block block) noexcept {
+    if (const auto code = ledger_.check_map(range, offset, block); code != memory_status::ok)
+      return code;
+    const auto address = address_of(range, offset);
+    auto code = told(api_->map_memory(address, block.bytes, ledger_.handle(block)), "cuMemMap");
+    if (code != memory_status::ok) return code;
+    code = told(api_->set_access(address, block.bytes, device_), "cuMemSetAccess");
+    if (code == memory_status::ok || !undo_map(address, block.bytes))
+      ledger_.on_map(range, offset, block);
+    return code;
+  }
+  /// The driver waits until the device has passed what was enqueued before.
+  memory_status unmap(std::span<std::byte> range, std::size_t offset, std::size_t bytes) noexcept {
+    if (const auto code = ledger_.check_unmap(range, offset, bytes); code != memory_status::ok)
+      return code;
+    const auto code = told(api_->unmap_memory(address_of(range, offset), bytes), "cuMemUnmap");
+    if (code == memory_status::ok) ledger_.on_unmap(range, offset);
+    return code;
+  }
+
+ private:
+  virtual_memory(driver& api, int device, std::size_t granularity) noexcept
+      : api_(&api), device_(device), ledger_(granularity) {}
+
+  static std::uintptr_t address_of(std::span<std::byte> range, std::size_t offset) noexcept {
+    return reinterpret_cast<std::uintptr_t>(range.data() + offset);
+  }
+  memory_status told(error_code code, std::string_view call) noexcept {
+    if (code == error_code::success) return memory_status::ok;
+    last_failure_ = {code, call};
+    return code == error_code::memory_allocation ? memory_status::out_of_memory
+                                                 : memory_status::failed;
+  }
+  /// Keeps the failure that made it necessary, unless it fails itself.
+  bool undo_map(std::uintptr_t address, std::size_t bytes) noexcept {
+    return told(api_->unmap_memory(address, bytes), "cuMemUnmap") == memory_status::ok;
+  }
+
+  driver* api_;
+  int device_;
+  mapping_ledger ledger_;
+  failure last_failure_{};
+};
+
+static_assert(hotset::virtual_memory<virtual_memory>);
+
+}  // namespace hotset::inline v0::cuda

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/cuda/virtual_memory.hpp"
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fake_cuda_driver.hpp"
+
+namespace hotset {
+namespace {
+
+using enum memory_status;
+using support::fake_cuda_driver;
+using call = fake_cuda_driver::call;
+using cuda::error_code;
+
+constexpr auto unit = std::size_t{2} << 20;
+
+struct cuda_virtual_memory : testing::Test {
+  fake_cuda_driver driver;
+  cuda::virtual_memory memory = cuda::virtual_memory::create(driver, 1).value();
+  std::span<std::byte> range{};
+  memory_block block{};
+
+  void SetUp() override {
+    ASSERT_EQ(memory.reserve(4 * unit, range), ok);
+    ASSERT_EQ(memory.create_block(unit, block), ok);
+  }
+  void TearDown() override {
+    EXPECT_EQ(memory.destroy_block(block), ok);
+    EXPECT_EQ(memory.release(range), ok);
+    EXPECT_TRUE(driver.leaks().empty()) << driver.leaks().front();
+    EXPECT_EQ(driver.physical_bytes(), 0U);
+    EXPECT_TRUE(driver.violations().empty()) << driver.violations().front();
+  }
+  [[nodiscard]] std::string last_call() const { return std::string(memory.last_failure().call); }
+};
+
+TEST_F(cuda_virtual_memory, takes_granularity_and_device_from_its_driver) {
+  EXPECT_EQ(memory.granularity(), unit);
+  EXPECT_EQ(memory.device(), 1);
+  fake_cuda_driver fine(65536);
+  EXPECT_EQ(cuda::virtual_memory::create(fine, 0).value().granularity(), 65536U);
+}
+
+TEST_F(cuda_virtual_memory, a_device_that_is_none_has_a_reason) {
+  const auto refused = cuda::virtual_memory::create(driver, 2);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.reason().message, "cuMemGetAllocationGranularity: cudaErrorOther (101): other");
+}
+
+TEST_F(cuda_virtual_memory, what_is_mapped_can_be_accessed) {
+  ASSERT_EQ(memory.map(range, unit, block), ok);
+  auto* const byte = driver.touch(range.data() + unit);
+  ASSERT_NE(byte, nullptr);
+  *byte = std::byte{1};
+  ASSERT_EQ(memory.unmap(range, unit, unit), ok);
+  ASSERT_EQ(memory.map(range, 3 * unit, block), ok);
+  EXPECT_EQ(*driver.touch(range.data() + 3 * unit), std::byte{1});
+  EXPECT_EQ(memory.unmap(range, 3 * unit, unit), ok);
+}
+
+// Hazard 27.
+TEST_F(cuda_virtual_memory, a_place_without_access_is_no_mapping) {
+  driver.fail(call::set_access, 1, error_code::not_supported);
+  EXPECT_EQ(memory.map(range, 0, block), failed);
+  EXPECT_EQ(last_call(), "cuMemSetAccess");
+  EXPECT_EQ(memory.last_failure().code, error_code::not_supported);
+  EXPECT_EQ(memory.unmap(range, 0, unit), invalid_argument) << "nothing is there";
+  ASSERT_EQ(memory.map(range, 0, block), ok) << "the granule is as good as before";
+  EXPECT_NE(driver.touch(range.data()), nullptr);
+  EXPECT_EQ(memory.unmap(range, 0, unit), ok);
+}
+
+TEST_F(cuda_virtual_memory, a_mapping_that_cannot_be_undone_is_known_and_can_be_unmapped_later) {
+  driver.fail(call::set_access, 1, error_code::not_supported);
+  driver.fail(call::unmap, 1, error_code::unknown);
+  EXPECT_EQ(memory.map(range, 0, block), failed);
+  EXPECT_EQ(last_call(), "cuMemUnmap");
+  EXPECT_EQ(memory.map(range, 0, block), in_use);
+  EXPECT_EQ(memory.release(range), in_use);
+  EXPECT_EQ(memory.unmap(range, 0, unit), ok);
+}
+
+TEST_F(cuda_virtual_memory, each_call_that_fails_says_so_and_changes_nothing) {
+  std::span<std::byte> other;
+  memory_block made;
+  ASSERT_EQ(memory.map(range, 0, block), ok);
+  struct step {
+    call which;
+    std::string_view name;
+    std::function<memory_status()> run;
+  };
+  const std::vector<step> steps = {
+      {call::reserve, "cuMemAddressReserve", [&] { return memory.reserve(unit, other); }},
+      {call::create, "cuMemCreate", [&] { return memory.create_block(unit, made); }},
+      {call::map, "cuMemMap", [&] { return memory.map(range, unit, block); }},
+      {call::set_access, "cuMemSetAccess", [&] { return memory.map(range, unit, block); }},
+      {call::unmap, "cuMemUnmap", [&] { return memory.unmap(range, 0, unit); }},
+      {call::release, "cuMemRelease", [&] { return memory.destroy_block(block); }},
+  };
+  for (const auto& s : steps)
+    for (const auto code : {error_code::memory_allocation, error_code::unknown}) {
+      driver.fail(s.which, 1, code);
+      EXPECT_EQ(s.run(), code == error_code::unknown ? failed : out_of_memory) << s.name;
+      EXPECT_FALSE(driver.armed()) << s.name;
+      EXPECT_EQ(last_call(), s.name);
+      EXPECT_EQ(memory.last_failure().code, code);
+      EXPECT_TRUE(other.empty());
+      EXPECT_EQ(made, memory_block{});
+      EXPECT_EQ(memory.reserved_bytes(), 4 * unit);
+      EXPECT_EQ(memory.physical_bytes(), unit);
+      EXPECT_EQ(driver.leaks().size(), 3U) << s.name;
+    }
+  EXPECT_EQ(memory.unmap(range, 0, unit), ok);
+  EXPECT_EQ(last_call(), "cuMemRelease") << "kept until the next failure";
+  driver.fail(call::free, 1);
+  EXPECT_EQ(memory.release(range), out_of_memory);
+  EXPECT_EQ(last_call(), "cuMemAddressFree");
+}
+
+TEST_F(cuda_virtual_memory, a_handle_that_the_driver_gives_out_again_names_another_block) {
+  ASSERT_EQ(memory.map(range, 0, block), ok);
+  ASSERT_EQ(memory.destroy_block(block), ok);
+  const auto stale = block;
+  ASSERT_EQ(memory.create_block(unit, block), ok);
+  EXPECT_EQ(memory.destroy_block(stale), invalid_argument);
+  EXPECT_EQ(memory.physical_bytes(), 2 * unit);
+  EXPECT_EQ(memory.unmap(range, 0, unit), ok);
+  EXPECT_EQ(memory.physical_bytes(), unit);
+}
+
+}  // namespace
+}  // namespace hotset
