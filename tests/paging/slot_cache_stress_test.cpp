@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "busy_cache.hpp"
 #include "host_experts.hpp"
 #include "hotset/paging/slot_cache.hpp"
 #include "hotset/transfer/host_backend.hpp"
@@ -35,14 +36,6 @@ struct kernel {
   }
 };
 
-/// A batch that lacks one expert fails whole. If a visit has already counted on another of its experts, the next
-/// call tells so, once; the call after that must do its work.
-template <class Call>
-status told_once(Call call) {
-  const auto first = call();
-  return first == status::fill_failed ? call() : first;
-}
-
 class slot_cache_stress : public testing::TestWithParam<host_stream::mode> {};
 
 TEST_P(slot_cache_stress, every_kernel_reads_the_experts_of_its_visit) {
@@ -69,37 +62,10 @@ TEST_P(slot_cache_stress, every_kernel_reads_the_experts_of_its_visit) {
         ASSERT_EQ(cache.row(layer)[static_cast<std::size_t>(k.ids[i])], k.slots[i]);
       stream.run(kernel::run, &k);
     };
-    for (step_id step = 0; step < 150; ++step)
-      for (layer_id layer = 0; layer < 3; ++layer) {
-        std::vector<expert_id> ids(2 * (1 + random.below(random.one_in(4) ? 6 : 2)));
-        for (auto& id : ids) id = random.id_below(16) - 1;  // -1..14
-        routing_view view;
-        view.layer = layer;
-        view.step = step;
-        view.experts = ids;
-        ASSERT_EQ(told_once([&] { return cache.resolve(view, stream, visit); }), status::ok);
-        launch(layer);
-        cache.release(visit, stream);
-        while (visit.more()) {
-          ASSERT_EQ(cache.resolve_next(stream, visit), status::ok);
-          launch(layer);
-          cache.release(visit, stream);
-        }
-        if (random.one_in(2)) {
-          std::vector<prefetch_request> wanted;
-          for (int n = 0; n < 3; ++n)
-            wanted.push_back({{(layer + 1) % 3, random.id_below(16)}, step});
-          visit_context context;
-          context.layer = layer;
-          context.step = step;
-          ASSERT_EQ(told_once([&] { return cache.prefetch(context, wanted, stream); }), status::ok);
-        }
-        if (random.one_in(40)) {
-          ASSERT_EQ(told_once([&] { return cache.invalidate(layer); }), status::ok);
-        }
-        support::expect_consistent(cache.decisions());
-        if (testing::Test::HasFatalFailure()) return;
-      }
+    const auto walked =
+        support::walk(cache, visit, stream, random, {.visits = 450, .routed = broken}, launch,
+                      [&] { support::expect_consistent(cache.decisions()); });
+    ASSERT_EQ(walked, status::ok);
     stream.drain();
     EXPECT_EQ(wrong.load(), 0);
     EXPECT_GT(cache.stats().split_visits, 0U);

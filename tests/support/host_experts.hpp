@@ -85,6 +85,10 @@ class gate {
     }
     changed_.notify_all();
   }
+  [[nodiscard]] bool is_open() {
+    const std::lock_guard lock(mutex_);
+    return open_;
+  }
   /// For host_stream::run.
   static void pass(void* self) noexcept {
     auto& g = *static_cast<gate*>(self);

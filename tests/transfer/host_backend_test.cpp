@@ -5,21 +5,15 @@
 
 #include <gtest/gtest.h>
 
+#include "fills.hpp"
 #include "host_experts.hpp"
 
 namespace hotset {
 namespace {
 
+using support::fill_of;
 using support::gate;
 using support::host_experts;
-
-fill fill_of(expert_key key, slot_id slot, ticket after = no_ticket) {
-  fill f;
-  f.key = key;
-  f.slot = slot;
-  f.after = after;
-  return f;
-}
 
 class host_backend_copies : public testing::Test {
  protected:

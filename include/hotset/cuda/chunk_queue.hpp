@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Speculative copies from page-locked memory, enqueued a few chunks ahead of the device, so that demand never waits long.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hotset/core/error.hpp"
+#include "hotset/core/fill.hpp"
+#include "hotset/cuda/device_scope.hpp"
+#include "hotset/cuda/event_ring.hpp"
+#include "hotset/cuda/runtime.hpp"
+
+namespace hotset::inline v0::cuda {
+
+/// Has no thread: `pump` enqueues as the device gets on, and is called by whoever passes by.
+/// All batches go to streams that run in order of submission (one stream). No allocation after construction.
+class chunk_queue {
+ public:
+  struct config {
+    std::size_t chunk_bytes = std::size_t{2} << 20;
+    std::size_t chunks_ahead = 4;  ///< enqueued and not yet copied, at most
+    std::size_t most_copies = 0;   ///< waiting at one time
+  };
+
+  /// `events` and `failures` outlive the queue.
+  /// Errors: sizes of 0; what the runtime said (nothing is left behind).
+  static result<chunk_queue> create(runtime& api, int device, const config& setup,
+                                    event_ring& events, sticky_failure& failures) noexcept {
+    if (setup.chunk_bytes == 0 || setup.chunks_ahead == 0)
+      return error{"chunks of " + std::to_string(setup.chunk_bytes) + " bytes, " +
+                   std::to_string(setup.chunks_ahead) + " ahead, accepted: 1 or more of each"};
+    const device_scope scope(api, device);
+    if (scope.what().happened()) return describe(api, scope.what());
+    chunk_queue made(api, setup, events, failures);
+    for (auto& passed : made.passed_)
+      if (const auto code = api.create_event(passed); code != error_code::success)
+        return describe(api, {code, "cudaEventCreateWithFlags"});
+    return made;
+  }
+  chunk_queue(chunk_queue&& other) noexcept = default;
+  chunk_queue& operator=(chunk_queue&&) = delete;
+  ~chunk_queue() {
+    for (auto* const passed : passed_)
+      if (passed != nullptr) (void)api_.destroy_event(passed);
+  }
+
+  [[nodiscard]] bool empty() const noexcept { return copies_.empty(); }
+  [[nodiscard]] bool has_room(std::size_t copies) const noexcept {
+    return copies <= copies_.capacity() - copies_.size();
+  }
+  /// `t` is recorded on `stream` behind the last of the copies. Pre: has_room(copies.size()), copies not empty.
+  void submit(ticket t, std::span<const copy_request> copies, stream_handle stream) noexcept {
+    for (std::size_t i = 0; i < copies.size(); ++i)
+      copies_.push_back({copies[i], stream, t, i + 1 == copies.size(), false});
+    pump();
+  }
+  /// Enqueues as many chunks as may be ahead of the device.
+  void pump() noexcept {
+    while (!copies_.empty() && has_window()) {
+      auto* const stream = copies_.front().stream;
+      enqueue_chunk(copies_.begin(), chunk_bytes_);
+      mark_passed(stream);
+    }
+  }
+  /// Enqueues all that is left of a batch, whatever is ahead. Returns false if it is not waiting here.
+  bool push(ticket t) noexcept {
+    auto first = find(t);
+    if (first == copies_.end()) return false;
+    while (first != copies_.end() && first->batch == t) enqueue_chunk(first, first->what.bytes);
+    return true;
+  }
+  /// Takes back a batch of which nothing was enqueued. Returns whether it was.
+  bool cancel(ticket t) noexcept {
+    const auto first = find(t);
+    if (first == copies_.end() || first->started) return false;
+    std::erase_if(copies_, [t](const waiting& w) { return w.batch == t; });
+    events_.settle(t, transfer_state::cancelled);
+    return true;
+  }
+  /// Ends: what was begun is enqueued to its end, the rest is cancelled.
+  void finish() noexcept {
+    while (!copies_.empty())
+      if (const auto t = copies_.front().batch; !cancel(t)) push(t);
+  }
+
+  [[nodiscard]] std::uint64_t calls() const noexcept { return calls_; }
+  /// Units: bytes given to the runtime.
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+
+ private:
+  struct waiting {
+    copy_request what{};
+    stream_handle stream = nullptr;
+    ticket batch = no_ticket;
+    bool last = false;     ///< of its batch
+    bool started = false;  ///< something of its batch was enqueued
+  };
+  using iterator = std::vector<waiting>::iterator;
+
+  chunk_queue(runtime& api, const config& setup, event_ring& events, sticky_failure& failures)
+      : api_(api),
+        events_(events),
+        failures_(failures),
+        chunk_bytes_(setup.chunk_bytes),
+        passed_(setup.chunks_ahead, nullptr) {
+    copies_.reserve(setup.most_copies);
+  }
+
+  iterator find(ticket t) noexcept { return std::ranges::find(copies_, t, &waiting::batch); }
+  /// Enqueues at most `bytes` of a copy, and the batch's event behind its last byte. `at` then names what follows.
+  void enqueue_chunk(iterator at, std::size_t bytes) noexcept {
+    auto& w = *at;
+    const auto chunk = std::min(bytes, w.what.bytes);
+    if (!failures_.happened()) copy({w.what.to, w.what.from, chunk}, w.stream);
+    w.started = true;
+    w.what.to = static_cast<std::byte*>(w.what.to) + chunk;
+    w.what.from = static_cast<const std::byte*>(w.what.from) + chunk;
+    w.what.bytes -= chunk;
+    if (w.what.bytes != 0) return;
+    if (w.last) {
+      if (failures_.happened())
+        events_.settle(w.batch, transfer_state::failed);
+      else
+        events_.record(w.batch, w.stream);
+    } else {
+      std::next(at)->started = true;
+    }
+    copies_.erase(at);
+  }
+  void copy(const copy_request& chunk, stream_handle stream) noexcept {
+    ++calls_;
+    if (failures_.note(api_.copy(chunk, stream), "cudaMemcpyAsync")) bytes_ += chunk.bytes;
+  }
+  /// Whether a further chunk may be ahead of the device.
+  bool has_window() noexcept {
+    while (ahead_ != 0 && !failures_.happened()) {
+      const auto oldest = (turn_ + passed_.size() - ahead_) % passed_.size();
+      const auto code = api_.query_event(passed_[oldest]);
+      if (code == error_code::not_ready) break;
+      (void)failures_.note(code, "cudaEventQuery");
+      --ahead_;
+    }
+    return ahead_ < passed_.size() || failures_.happened();
+  }
+  void mark_passed(stream_handle stream) noexcept {
+    if (failures_.happened()) return;
+    (void)failures_.note(api_.record_event(passed_[turn_], stream), "cudaEventRecord");
+    turn_ = (turn_ + 1) % passed_.size();
+    ++ahead_;
+  }
+
+  runtime& api_;
+  event_ring& events_;
+  sticky_failure& failures_;
+  std::size_t chunk_bytes_;
+  std::vector<waiting> copies_;       ///< in order of submission; a batch's copies are neighbours
+  std::vector<event_handle> passed_;  ///< ring: behind each chunk that may still be ahead
+  std::size_t turn_ = 0;
+  std::size_t ahead_ = 0;
+  std::uint64_t calls_ = 0;
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace hotset::inline v0::cuda

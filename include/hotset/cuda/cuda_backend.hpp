@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Copies experts into a device's slots on streams of its own, or in the engine's stream.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hotset/concepts/expert_source.hpp"
+#include "hotset/concepts/transfer_backend.hpp"
+#include "hotset/core/expert_layout.hpp"
+#include "hotset/cuda/chunk_queue.hpp"
+#include "hotset/cuda/copy_batch.hpp"
+#include "hotset/cuda/event_ring.hpp"
+#include "hotset/cuda/pinned_memory.hpp"
+#include "hotset/cuda/slot_bank.hpp"
+#include "hotset/cuda/staged_copies.hpp"
+#include "hotset/cuda/stream.hpp"
+#include "hotset/cuda/transfer_counts.hpp"
+
+namespace hotset::inline v0::cuda {
+
+/// Where copies run.
+enum class copy_mode : std::uint8_t {
+  side_stream,  ///< beside the engine's work; a copy waits for the last reader of its slot only
+  same_stream,  ///< in the engine's stream, all of it before `submit` returns: nothing overlaps (WiSP's P2)
+};
+
+/// One event per submit. Demand from page-locked memory is enqueued at once. Speculation is enqueued in chunks, a few
+/// ahead of the device, so demand waits for those at most. Pageable memory goes through a bounded page-locked ring that
+/// threads fill; with no ring it is refused. The first failed CUDA call is kept, and nothing is moved after it.
+///
+/// Blocking: `wait`; `fence` while threads have yet to stage a batch, which they do not begin before the last readers of
+/// its slots are done (in same_stream mode `submit`);
+/// `record` while every ticket of the ring is pending.
+/// Capture: what this class does belongs outside of a capture. There, `submit` takes nothing, a `fence` of copies still
+/// under way fails, and `record` is a failure that stays.
+/// Threads: compatible; one thread at a time. No allocation after construction.
+template <expert_source Source>
+class cuda_backend {
+ public:
+  using stream_type = stream;
+
+  struct config {
+    copy_mode mode = copy_mode::side_stream;
+    std::size_t tickets = 4096;  ///< readers and batches that may be pending at one time
+    std::size_t chunk_bytes = std::size_t{2} << 20;  ///< of a speculative copy
+    std::size_t chunks_ahead = 4;
+    std::size_t staging_pieces = 0;  ///< 0: sources must be page-locked
+    std::size_t staging_piece_bytes = std::size_t{1} << 20;
+    std::size_t staging_threads = 4;
+  };
+
+  /// `source`, `bank` and `pages` outlive the backend. Errors: sizes of 0; what the runtime said.
+  static result<std::unique_ptr<cuda_backend>> create(runtime& api, const Source& source,
+                                                      const slot_bank& bank,
+                                                      const pinned_memory& pages,
+                                                      const config& setup) noexcept {
+    std::unique_ptr<cuda_backend> made(new cuda_backend(api, source, bank, pages, setup));
+    if (auto bad = made->take_parts(setup)) return *std::move(bad);
+    return made;
+  }
+  cuda_backend(const cuda_backend&) = delete;
+  cuda_backend& operator=(const cuda_backend&) = delete;
+  /// Ends the copies that have begun and waits for them.
+  ~cuda_backend() {
+    staged_.reset();
+    if (speculative_) speculative_->finish();
+    for (const auto& lane : lanes_) (void)api_.synchronize_stream(lane.handle());
+    if (events_ && mode_ == copy_mode::same_stream) events_->drain();
+  }
+
+  submission submit(std::span<const fill> fills, stream& reader, urgency when) noexcept {
+    if (fills.empty() || failures_.happened() || refuses_capture(reader)) return {};
+    fills = fills.first(std::min(fills.size(), bank_.slots()));
+    const auto path = gather(fills);
+    if (!has_room(path, when)) return {};
+    const auto t = events_->open();
+    if (t == no_ticket) return {};
+    const device_scope scope(api_, bank_.device());
+    const auto lane = choose_lane(reader, when);
+    for (const auto reader_of : readers_) put_into_stream(reader_of);
+    if (path == copy_path::none || (path == copy_path::direct && !wait_for_readers(lane)))
+      events_->settle(t, transfer_state::failed);
+    else
+      enqueue(path, when, t, lane);
+    return {t, fills.size()};
+  }
+  void promote(ticket t) noexcept {
+    if (events_->is_recorded(t)) return;
+    const device_scope scope(api_, bank_.device());
+    if (!speculative_->push(t) && staged_) staged_->promote(t);
+  }
+  bool cancel(ticket t) noexcept {
+    if (events_->is_recorded(t)) return false;
+    return speculative_->cancel(t) || (staged_ && staged_->cancel(t));
+  }
+  status fence(stream& reader, ticket t) noexcept {
+    put_into_stream(t);
+    switch (events_->poll(t)) {
+      case transfer_state::arrived: return status::ok;
+      case transfer_state::failed:
+      case transfer_state::cancelled: return status::fill_failed;
+      case transfer_state::pending: break;
+    }
+    if (refuses_capture(reader)) return status::fill_failed;
+    if (mode_ == copy_mode::same_stream) return status::ok;
+    return events_->fence(reader.handle(), t) ? status::ok : status::fill_failed;
+  }
+  ticket record(stream& reader) noexcept {
+    if (refuses_capture(reader)) {
+      (void)failures_.note(error_code::stream_capture_unsupported, "cuda_backend::record");
+      return no_ticket;
+    }
+    if (mode_ == copy_mode::same_stream) return no_ticket;
+    auto t = events_->open();
+    for (; t == no_ticket; t = events_->open()) (void)wait(events_->oldest());
+    events_->record(t, reader.handle());
+    return t;
+  }
+  [[nodiscard]] transfer_state poll(ticket t) noexcept {
+    if (!speculative_->empty()) {
+      const device_scope scope(api_, bank_.device());
+      speculative_->pump();
+    }
+    return events_->poll(t);
+  }
+  transfer_state wait(ticket t) noexcept {
+    put_into_stream(t);
+    return events_->wait(t);
+  }
+
+  /// The first failed CUDA call, if any: from then on `submit` takes nothing.
+  [[nodiscard]] std::optional<error> trouble() const {
+    if (!failures_.happened()) return std::nullopt;
+    return describe(api_, failures_.first());
+  }
+  [[nodiscard]] transfer_counts counts() const noexcept {
+    transfer_counts out{.bytes_direct = demand_.bytes() + speculative_->bytes(),
+                        .copy_calls = demand_.calls() + speculative_->calls(),
+                        .refused_in_capture = refused_in_capture_};
+    if (staged_) {
+      const auto threads = staged_->counts();
+      out.bytes_direct += threads.bytes_direct;
+      out.bytes_staged = threads.bytes_staged;
+      out.copy_calls += threads.copy_calls;
+    }
+    return out;
+  }
+
+ private:
+  enum class copy_path : std::uint8_t { none, direct, staged };
+  /// Two lanes for demand: one that waits for a reader must not hold up one that does not.
+  enum lane_index : std::size_t { demand_lane, waiting_lane, speculative_lane, lane_count };
+
+  cuda_backend(runtime& api, const Source& source, const slot_bank& bank,
+               const pinned_memory& pages, const config& setup)
+      : api_(api),
+        source_(source),
+        bank_(bank),
+        pages_(pages),
+        mode_(setup.mode),
+        demand_(api, bank.slots() * expert_layout::max_tensors) {
+    gathered_.reserve(bank.slots() * expert_layout::max_tensors);
+    readers_.reserve(bank.slots() * expert_layout::max_tensors);
+  }
+  validation take_parts(const config& setup) {
+    const auto device = bank_.device();
+    auto events = event_ring::create(api_, device, setup.tickets, failures_);
+    if (!events) return events.reason();
+    events_.emplace(*std::move(events));
+    const auto most_copies = 2 * bank_.slots() * expert_layout::max_tensors;
+    auto chunks = chunk_queue::create(
+        api_, device, {setup.chunk_bytes, setup.chunks_ahead, most_copies}, *events_, failures_);
+    if (!chunks) return chunks.reason();
+    speculative_.emplace(*std::move(chunks));
+    if (mode_ == copy_mode::side_stream)
+      for (std::size_t i = 0; i < lane_count; ++i) {
+        auto lane = stream::create(
+            api_, device, i == speculative_lane ? stream_priority::low : stream_priority::high);
+        if (!lane) return lane.reason();
+        lanes_.push_back(*std::move(lane));
+      }
+    if (setup.staging_pieces == 0) return std::nullopt;
+    auto staged = staged_copies::create(api_,
+                                        {device, setup.staging_pieces, setup.staging_piece_bytes,
+                                         setup.staging_threads, most_copies},
+                                        pages_, *events_, failures_);
+    if (!staged) return staged.reason();
+    staged_ = *std::move(staged);
+    return std::nullopt;
+  }
+
+  /// Lists the copies of all tensors. `none`: one is missing, of another size, or pageable where nothing is staged.
+  copy_path gather(std::span<const fill> fills) noexcept {
+    gathered_.clear();
+    readers_.clear();
+    auto path = copy_path::direct;
+    for (const auto& f : fills) {
+      const auto tensors = source_.tensors(f.key, f.precision);
+      if (tensors.empty() || tensors.size() != bank_.tensors(f.slot)) return copy_path::none;
+      for (std::size_t i = 0; i < tensors.size(); ++i) {
+        const auto to = bank_.bytes(f.slot, i);
+        if (to.size() != tensors[i].size()) return copy_path::none;
+        if (!pages_.holds(tensors[i])) path = copy_path::staged;
+        gathered_.push_back({to.data(), tensors[i].data(), to.size()});
+        readers_.push_back(f.after);
+      }
+    }
+    return path == copy_path::staged && !staged_ ? copy_path::none : path;
+  }
+  [[nodiscard]] bool has_room(copy_path path, urgency when) const noexcept {
+    if (path == copy_path::staged) return staged_->has_room(gathered_.size());
+    return path == copy_path::none || when == urgency::now ||
+           speculative_->has_room(gathered_.size());
+  }
+  stream_handle choose_lane(const stream& reader, urgency when) noexcept {
+    if (mode_ == copy_mode::same_stream) return reader.handle();
+    if (when == urgency::soon) return lanes_[speculative_lane].handle();
+    const bool waits = std::ranges::any_of(
+        readers_, [this](ticket t) { return events_->poll(t) == transfer_state::pending; });
+    return lanes_[waits ? waiting_lane : demand_lane].handle();
+  }
+  bool wait_for_readers(stream_handle lane) noexcept {
+    if (mode_ == copy_mode::same_stream) return true;
+    auto last = no_ticket;
+    for (const auto reader : readers_)
+      if (reader != last && !events_->fence(lane, last = reader)) return false;
+    return true;
+  }
+  void enqueue(copy_path path, urgency when, ticket t, stream_handle lane) noexcept {
+    if (path == copy_path::staged) {
+      staged_->submit(t, gathered_, readers_, lane, when);
+      if (mode_ == copy_mode::same_stream) put_into_stream(t);
+      return;
+    }
+    if (when == urgency::soon && mode_ == copy_mode::side_stream)
+      return speculative_->submit(t, gathered_, lane);
+    for (const auto& copy : gathered_) demand_.add(copy);
+    if (demand_.issue(lane, failures_))
+      events_->record(t, lane);
+    else
+      events_->settle(t, transfer_state::failed);
+  }
+  /// A ticket whose copies are not all enqueued has no event that a stream could wait for.
+  void put_into_stream(ticket t) noexcept {
+    promote(t);
+    events_->wait_until_recorded(t);
+  }
+  bool refuses_capture(const stream& reader) noexcept {
+    bool capturing = false;
+    if (!failures_.note(api_.is_capturing(reader.handle(), capturing), "cudaStreamIsCapturing"))
+      return true;
+    if (capturing) ++refused_in_capture_;
+    return capturing;
+  }
+
+  runtime& api_;
+  const Source& source_;
+  const slot_bank& bank_;
+  const pinned_memory& pages_;
+  copy_mode mode_;
+  sticky_failure failures_;
+  std::optional<event_ring> events_;
+  std::optional<chunk_queue> speculative_;
+  std::vector<stream> lanes_;
+  std::unique_ptr<staged_copies> staged_;
+  copy_batch demand_;
+  std::vector<copy_request> gathered_;  ///< of the submit under way
+  std::vector<ticket> readers_;         ///< of the slot that each of them goes to
+  std::uint64_t refused_in_capture_ = 0;
+};
+
+}  // namespace hotset::inline v0::cuda

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Tickets of a device backend: each has an event of its own in a ring, used again only when it has been passed.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "hotset/core/error.hpp"
+#include "hotset/core/fill.hpp"
+#include "hotset/cuda/device_scope.hpp"
+#include "hotset/cuda/runtime.hpp"
+
+namespace hotset::inline v0::cuda {
+
+/// A ticket is opened, then recorded on a stream (or settled without), and arrives when the stream has passed its event.
+/// One older than the ring counts as arrived: it was settled before its place was used again.
+/// Threads: safe, but `open` and `oldest` belong to one thread.
+class event_ring {
+ public:
+  /// `failures` outlives the ring and learns of every call that fails.
+  /// Errors: a ring without places; what the runtime said (no event is left behind).
+  static result<event_ring> create(runtime& api, int device, std::size_t places,
+                                   sticky_failure& failures) noexcept {
+    if (places == 0) return error{"an event ring of 0 places, accepted: 1 or more"};
+    const device_scope scope(api, device);
+    if (scope.what().happened()) return describe(api, scope.what());
+    event_ring made(api, places, failures);
+    for (std::size_t i = 0; i < places; ++i) {
+      const auto code = api.create_event(made.entries_[i].event);
+      if (code != error_code::success) return describe(api, {code, "cudaEventCreateWithFlags"});
+    }
+    return made;
+  }
+  event_ring(event_ring&& other) noexcept
+      : api_(other.api_),
+        failures_(other.failures_),
+        entries_(std::move(other.entries_)),
+        places_(std::exchange(other.places_, 0)),
+        last_(other.last_) {}
+  event_ring& operator=(event_ring&&) = delete;
+  ~event_ring() {
+    for (std::size_t i = 0; i < places_; ++i)
+      if (entries_[i].event != nullptr) (void)api_.destroy_event(entries_[i].event);
+  }
+
+  /// A new ticket, or no_ticket while the oldest one of the ring is pending.
+  ticket open() noexcept {
+    auto& next = at(last_ + 1);
+    if (state_of(next) == transfer_state::pending) return no_ticket;
+    next.id.store(++last_, std::memory_order_relaxed);
+    next.now.store(phase::opened, std::memory_order_relaxed);
+    return last_;
+  }
+  /// The ticket arrives when `stream` has run what is enqueued by now. Pre: opened, neither recorded nor settled.
+  void record(ticket t, stream_handle stream) noexcept {
+    auto& e = at(t);
+    const bool ok = failures_.note(api_.record_event(e.event, stream), "cudaEventRecord");
+    change(e, ok ? phase::recorded : phase::failed);
+  }
+  /// Pre: opened, neither recorded nor settled.
+  void settle(ticket t, transfer_state state) noexcept {
+    change(at(t), state == transfer_state::arrived     ? phase::arrived
+                  : state == transfer_state::cancelled ? phase::cancelled
+                                                       : phase::failed);
+  }
+
+  [[nodiscard]] transfer_state poll(ticket t) noexcept {
+    return is_in_ring(t) ? state_of(at(t)) : transfer_state::arrived;
+  }
+  /// False: its event does not stand in any stream yet, so no stream can wait for it.
+  [[nodiscard]] bool is_recorded(ticket t) const noexcept {
+    return !is_in_ring(t) || at(t).now.load(std::memory_order_acquire) != phase::opened;
+  }
+  /// Blocks while another thread has yet to record or settle it.
+  void wait_until_recorded(ticket t) const noexcept {
+    if (is_in_ring(t)) at(t).now.wait(phase::opened, std::memory_order_acquire);
+  }
+  /// Blocks until the device has passed it. Pre: is_recorded(t).
+  transfer_state wait(ticket t) noexcept {
+    if (poll(t) != transfer_state::pending) return poll(t);
+    auto& e = at(t);
+    const bool ok = failures_.note(api_.synchronize_event(e.event), "cudaEventSynchronize");
+    change(e, ok ? phase::arrived : phase::failed);
+    return poll(t);
+  }
+  /// What is enqueued on `stream` from now on starts after the ticket. Pre: is_recorded(t).
+  bool fence(stream_handle stream, ticket t) noexcept {
+    if (poll(t) != transfer_state::pending) return true;
+    return failures_.note(api_.wait_event(stream, at(t).event), "cudaStreamWaitEvent");
+  }
+  /// Waits for every ticket that was recorded.
+  void drain() noexcept {
+    for (std::size_t i = 0; i < places_; ++i)
+      if (is_recorded(entries_[i].id)) (void)wait(entries_[i].id);
+  }
+  /// The ticket whose place the next one takes.
+  [[nodiscard]] ticket oldest() const noexcept {
+    return at(last_ + 1).id.load(std::memory_order_relaxed);
+  }
+
+ private:
+  enum class phase : std::uint8_t { arrived, opened, recorded, failed, cancelled };
+  struct entry {
+    std::atomic<ticket> id{no_ticket};
+    event_handle event = nullptr;
+    std::atomic<phase> now{phase::arrived};
+  };
+
+  event_ring(runtime& api, std::size_t places, sticky_failure& failures)
+      : api_(api), failures_(failures), entries_(new entry[places]), places_(places) {}
+
+  [[nodiscard]] entry& at(ticket t) const noexcept {
+    return entries_[static_cast<std::size_t>(t) % places_];
+  }
+  [[nodiscard]] bool is_in_ring(ticket t) const noexcept {
+    return t != no_ticket && at(t).id.load(std::memory_order_relaxed) == t;
+  }
+  static void change(entry& e, phase to) noexcept {
+    e.now.store(to, std::memory_order_release);
+    e.now.notify_all();
+  }
+  transfer_state state_of(entry& e) noexcept {
+    if (e.now.load(std::memory_order_acquire) == phase::recorded) {
+      const auto code = api_.query_event(e.event);
+      // A query from inside a capture tells nothing (and ends the capture: that is its owner's to see).
+      if (code == error_code::not_ready || code == error_code::stream_capture_unsupported)
+        return transfer_state::pending;
+      change(e, failures_.note(code, "cudaEventQuery") ? phase::arrived : phase::failed);
+    }
+    switch (e.now.load(std::memory_order_acquire)) {
+      case phase::opened:
+      case phase::recorded: return transfer_state::pending;
+      case phase::failed: return transfer_state::failed;
+      case phase::cancelled: return transfer_state::cancelled;
+      case phase::arrived: break;
+    }
+    return transfer_state::arrived;
+  }
+
+  runtime& api_;
+  sticky_failure& failures_;
+  std::unique_ptr<entry[]> entries_;
+  std::size_t places_;
+  ticket last_ = no_ticket;
+};
+
+}  // namespace hotset::inline v0::cuda

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Every call of the CUDA runtime that hotset makes, as a table: what stands above it is tested without a device.
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "hotset/core/error.hpp"
+#include "hotset/cuda/error.hpp"
+
+// What cudaStream_t and cudaEvent_t point to: no header of the toolkit is needed here.
+struct CUstream_st;
+struct CUevent_st;
+
+namespace hotset::inline v0::cuda {
+
+using stream_handle = CUstream_st*;
+using event_handle = CUevent_st*;
+
+/// How likely a stream's work goes first where two compete.
+enum class stream_priority : int { low, high };
+
+/// One host-to-device copy.
+struct copy_request {
+  void* to = nullptr;          ///< device memory
+  const void* from = nullptr;  ///< host memory
+  std::size_t bytes = 0;
+};
+
+/// `system_runtime()` is the real one; tests have one that runs without a device. Each call is the runtime function of
+/// its name and returns its code. Outputs are written on success only. Threads: as the runtime's functions, safe.
+class runtime {
+ public:
+  runtime() = default;
+  runtime(const runtime&) = delete;
+  runtime& operator=(const runtime&) = delete;
+  virtual ~runtime() = default;
+
+  [[nodiscard]] virtual std::string_view error_name(error_code code) const noexcept = 0;
+  [[nodiscard]] virtual std::string_view error_text(error_code code) const noexcept = 0;
+
+  virtual error_code device_count(int& count) noexcept = 0;
+  virtual error_code current_device(int& device) noexcept = 0;
+  virtual error_code set_device(int device) noexcept = 0;
+  /// Units: bytes of device memory.
+  virtual error_code memory_info(std::size_t& free, std::size_t& total) noexcept = 0;
+
+  virtual error_code allocate(void*& memory, std::size_t bytes) noexcept = 0;
+  virtual error_code free(void* memory) noexcept = 0;
+  /// Page-locked host memory.
+  virtual error_code allocate_host(void*& memory, std::size_t bytes) noexcept = 0;
+  virtual error_code free_host(void* memory) noexcept = 0;
+  virtual error_code register_host(void* memory, std::size_t bytes, bool read_only) noexcept = 0;
+  virtual error_code unregister_host(void* memory) noexcept = 0;
+
+  /// A stream that does not wait for the default stream.
+  virtual error_code create_stream(stream_handle& stream, stream_priority priority) noexcept = 0;
+  virtual error_code destroy_stream(stream_handle stream) noexcept = 0;
+  virtual error_code wait_event(stream_handle stream, event_handle event) noexcept = 0;
+  virtual error_code synchronize_stream(stream_handle stream) noexcept = 0;
+  virtual error_code is_capturing(stream_handle stream, bool& capturing) noexcept = 0;
+
+  /// An event without timing.
+  virtual error_code create_event(event_handle& event) noexcept = 0;
+  virtual error_code destroy_event(event_handle event) noexcept = 0;
+  virtual error_code record_event(event_handle event, stream_handle stream) noexcept = 0;
+  /// `not_ready` while what was recorded has not run.
+  virtual error_code query_event(event_handle event) noexcept = 0;
+  virtual error_code synchronize_event(event_handle event) noexcept = 0;
+
+  /// Whether `copy_batch` exists here (runtime and driver of CUDA 12.8 and later).
+  [[nodiscard]] virtual bool has_copy_batch() const noexcept = 0;
+  virtual error_code copy(const copy_request& what, stream_handle stream) noexcept = 0;
+  /// Pre: has_copy_batch(); `to`, `from` and `bytes` are of one length, the targets do not overlap, the sources are
+  /// page-locked and stay until the stream has passed. The legacy default stream takes no batch: it gets single copies.
+  virtual error_code copy_batch(std::span<void* const> to, std::span<const void* const> from,
+                                std::span<const std::size_t> bytes,
+                                stream_handle stream) noexcept = 0;
+};
+
+/// The CUDA runtime that the library was linked with. Part of hotset::cuda.
+runtime& system_runtime() noexcept;
+
+/// One line: the call, the code's name and number, and the driver's own text.
+inline error describe(const runtime& api, const failure& what) {
+  return error{std::string(what.call) + ": " + std::string(api.error_name(what.code)) + " (" +
+               std::to_string(static_cast<int>(what.code)) +
+               "): " + std::string(api.error_text(what.code))};
+}
+
+}  // namespace hotset::inline v0::cuda

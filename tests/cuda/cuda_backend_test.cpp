@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/cuda/cuda_backend.hpp"
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "device_experts.hpp"
+#include "fake_cuda_runtime.hpp"
+#include "fills.hpp"
+#include "hotset/transfer/memory_expert_source.hpp"
+
+namespace hotset::cuda {
+namespace {
+
+using support::device_experts;
+using support::fake_cuda_runtime;
+using support::fill_of;
+using testing::HasSubstr;
+using backend = cuda_backend<memory_expert_source>;
+
+const geometry shape{.layers = 2, .experts = 8, .top_k = 2};
+
+/// Nothing runs before something waits for it.
+class cuda_backend_test : public testing::Test {
+ protected:
+  fake_cuda_runtime api;
+  std::unique_ptr<device_experts> experts =
+      std::make_unique<device_experts>(api, pool_layout::shared(shape, 4).value());
+  stream engine = stream::create(api, 0).value();
+  std::unique_ptr<backend> copies;
+
+  backend& make(backend::config setup = {}) {
+    copies =
+        backend::create(api, experts->host.source, experts->bank, experts->pages, setup).value();
+    return *copies;
+  }
+  submission submit(std::vector<fill> fills, urgency when = urgency::now) {
+    return copies->submit(fills, engine, when);
+  }
+  void TearDown() override {
+    copies.reset();
+    EXPECT_THAT(api.violations(), testing::IsEmpty());
+    EXPECT_EQ(api.synchronous_copies(), 0U);
+  }
+};
+
+TEST_F(cuda_backend_test, a_submit_is_a_batch_for_each_size_and_one_event) {
+  make();
+  const auto events = api.calls("cudaEventRecord");
+  const auto sent = submit({fill_of({0, 1}, 0), fill_of({0, 2}, 1), fill_of({1, 3}, 2)});
+  EXPECT_EQ(sent.accepted, 3U);
+  EXPECT_EQ(api.calls("cudaMemcpyBatchAsync"), 3U);
+  EXPECT_EQ(api.calls("cudaMemcpyAsync"), 0U);
+  EXPECT_EQ(api.calls("cudaEventRecord"), events + 1);
+  EXPECT_EQ(api.calls("cudaStreamWaitEvent"), 0U) << "nobody reads the slots";
+  EXPECT_EQ(copies->wait(sent.id), transfer_state::arrived);
+  EXPECT_TRUE(experts->holds(2, {1, 3}));
+  EXPECT_EQ(copies->counts().bytes_direct, 3U * (96 + 33 + 257));
+  EXPECT_EQ(copies->counts().copy_calls, 3U);
+}
+
+TEST_F(cuda_backend_test, the_readers_of_a_batch_are_waited_for_once_each) {
+  make();
+  api.hold(engine.handle(), [] { return false; });
+  const auto one = copies->record(engine);
+  const auto two = copies->record(engine);
+  const auto waits = api.calls("cudaStreamWaitEvent");
+  const auto sent = submit({fill_of({0, 1}, 0, one), fill_of({0, 2}, 1, one), fill_of({0, 3}, 2),
+                            fill_of({0, 4}, 3, two)});
+  EXPECT_EQ(api.calls("cudaStreamWaitEvent"), waits + 2);
+  api.run_all();
+  EXPECT_EQ(copies->poll(sent.id), transfer_state::pending);
+  EXPECT_FALSE(experts->holds(2, {0, 3})) << "one event covers the batch";
+  api.release_holds();
+  EXPECT_EQ(copies->wait(sent.id), transfer_state::arrived);
+}
+
+// A copy that waits for a reader stands in another lane than one that does not.
+TEST_F(cuda_backend_test, a_demand_without_readers_passes_one_that_waits) {
+  make();
+  api.hold(engine.handle(), [] { return false; });
+  const auto reader = copies->record(engine);
+  const auto waits = submit({fill_of({0, 1}, 0, reader)});
+  const auto free = submit({fill_of({0, 2}, 1)});
+  EXPECT_EQ(copies->wait(free.id), transfer_state::arrived);
+  EXPECT_EQ(copies->poll(waits.id), transfer_state::pending);
+  api.release_holds();
+  EXPECT_EQ(copies->wait(waits.id), transfer_state::arrived);
+}
+
+TEST_F(cuda_backend_test, demand_waits_for_the_chunks_that_are_ahead_and_no_more) {
+  make({.chunk_bytes = 32, .chunks_ahead = 2});
+  const auto speculative = submit({fill_of({0, 1}, 0), fill_of({0, 2}, 1)}, urgency::soon);
+  EXPECT_EQ(api.calls("cudaMemcpyAsync"), 2U) << "of 24 chunks";
+  const auto demand = submit({fill_of({0, 3}, 2)});
+  EXPECT_EQ(copies->wait(demand.id), transfer_state::arrived);
+  EXPECT_LT(copies->counts().bytes_direct, 386U + 8 * 32U);
+  EXPECT_EQ(copies->poll(speculative.id), transfer_state::pending);
+  while (copies->poll(speculative.id) == transfer_state::pending) api.run_all();
+  EXPECT_TRUE(experts->holds(0, {0, 1}));
+  EXPECT_TRUE(experts->holds(1, {0, 2}));
+}
+
+// A stream that waits for an event which was never recorded does not wait at all.
+TEST_F(cuda_backend_test, a_fence_of_a_batch_that_is_not_enqueued_enqueues_it) {
+  make({.chunk_bytes = 16, .chunks_ahead = 1});
+  const auto late = submit({fill_of({0, 1}, 0)}, urgency::soon);
+  bool right = false;
+  ASSERT_EQ(copies->fence(engine, late.id), status::ok);
+  api.launch(engine.handle(), [&] { right = experts->holds(0, {0, 1}); });
+  EXPECT_EQ(api.synchronize_stream(engine.handle()), error_code::success);
+  EXPECT_TRUE(right);
+}
+
+TEST_F(cuda_backend_test, a_copy_may_wait_for_a_batch_that_is_not_enqueued) {
+  make({.chunk_bytes = 16, .chunks_ahead = 1});
+  const auto given_up = submit({fill_of({0, 1}, 0)}, urgency::soon);
+  const auto next = submit({fill_of({0, 2}, 0, given_up.id)});
+  EXPECT_EQ(copies->wait(next.id), transfer_state::arrived);
+  EXPECT_EQ(copies->poll(given_up.id), transfer_state::arrived);
+  api.run_all();
+  EXPECT_TRUE(experts->holds(0, {0, 2}));
+}
+
+TEST_F(cuda_backend_test, in_the_engines_stream_no_event_is_waited_for) {
+  make({.mode = copy_mode::same_stream, .chunk_bytes = 16, .chunks_ahead = 1});
+  const auto streams = api.leaks();
+  EXPECT_EQ(copies->record(engine), no_ticket);
+  int step = 0;
+  int before = -1;
+  bool right = false;
+  api.launch(engine.handle(), [&] { before = step++; });
+  const auto now = submit({fill_of({0, 1}, 0)});
+  const auto soon = submit({fill_of({0, 2}, 1)}, urgency::soon);
+  ASSERT_EQ(copies->fence(engine, now.id), status::ok);
+  ASSERT_EQ(copies->fence(engine, soon.id), status::ok);
+  api.launch(engine.handle(), [&] {
+    right = before == 0 && experts->holds(0, {0, 1}) && experts->holds(1, {0, 2});
+  });
+  EXPECT_EQ(api.synchronize_stream(engine.handle()), error_code::success);
+  EXPECT_TRUE(right);
+  EXPECT_EQ(api.calls("cudaStreamWaitEvent"), 0U);
+  EXPECT_EQ(api.leaks(), streams);
+  EXPECT_EQ(api.calls("cudaStreamCreateWithPriority"), 1U) << "the engine's own";
+}
+
+// Hazard 16: the path is told, and pageable memory is never given to an asynchronous copy.
+TEST_F(cuda_backend_test, pageable_experts_are_staged_or_refused) {
+  experts = std::make_unique<device_experts>(api, pool_layout::shared(shape, 4).value(), false);
+  make();
+  const auto refused = submit({fill_of({0, 1}, 0)});
+  EXPECT_EQ(copies->wait(refused.id), transfer_state::failed);
+  EXPECT_FALSE(copies->trouble()) << "the backend goes on";
+  make({.staging_pieces = 2, .staging_piece_bytes = 64, .staging_threads = 2});
+  for (const auto when : {urgency::now, urgency::soon}) {
+    const auto sent = submit({fill_of({0, 2}, 0), fill_of({1, 2}, 1)}, when);
+    EXPECT_EQ(copies->wait(sent.id), transfer_state::arrived);
+    EXPECT_TRUE(experts->holds(0, {0, 2}));
+    EXPECT_TRUE(experts->holds(1, {1, 2}));
+  }
+  EXPECT_EQ(copies->counts().bytes_staged, 4U * 386);
+  EXPECT_EQ(copies->counts().bytes_direct, 0U);
+}
+
+// Hazard 13: a wait across streams is illegal in a capture, and a capture freezes what it sees.
+TEST_F(cuda_backend_test, nothing_of_it_enters_a_capture) {
+  make({.chunk_bytes = 16, .chunks_ahead = 1});
+  const auto late = submit({fill_of({0, 1}, 0)}, urgency::soon);
+  const auto early = submit({fill_of({0, 4}, 3)});
+  ASSERT_EQ(copies->wait(early.id), transfer_state::arrived);
+  api.begin_capture(engine.handle());
+  const auto sent = submit({fill_of({0, 2}, 1)});
+  EXPECT_EQ(sent.accepted, 0U);
+  EXPECT_EQ(copies->fence(engine, late.id), status::fill_failed);
+  EXPECT_EQ(copies->counts().refused_in_capture, 2U);
+  EXPECT_FALSE(copies->trouble());
+  EXPECT_EQ(copies->fence(engine, early.id), status::ok) << "it has arrived: nothing is enqueued";
+  EXPECT_EQ(copies->record(engine), no_ticket);
+  EXPECT_THAT(copies->trouble()->message, HasSubstr("cuda_backend::record: fakeError (900)"));
+  api.end_capture(engine.handle());
+  EXPECT_EQ(submit({fill_of({0, 3}, 2)}).accepted, 0U)
+      << "a reader is unknown from here on: no slot may be filled again";
+}
+
+// Hazard 14 and 20: what copies read and write outlives them.
+TEST_F(cuda_backend_test, ends_after_its_copies) {
+  for (const auto mode : {copy_mode::side_stream, copy_mode::same_stream}) {
+    make({.mode = mode, .chunk_bytes = 64, .chunks_ahead = 2});
+    (void)submit({fill_of({0, 1}, 0)});
+    (void)submit({fill_of({0, 2}, 1)}, urgency::soon);
+    (void)submit({fill_of({0, 3}, 2)}, urgency::soon);
+    copies.reset();
+    EXPECT_EQ(api.pending(), 0U);
+  }
+  const auto& source = experts->host.source;
+  ASSERT_FALSE(source.tensors({0, 1}, 0).empty());
+  experts.reset();  // TearDown asks whether a copy still needed it
+}
+
+// Hazard 17.
+TEST_F(cuda_backend_test, the_first_failed_call_stays) {
+  for (const auto* const name :
+       {"cudaMemcpyAsync", "cudaMemcpyBatchAsync", "cudaEventRecord", "cudaStreamIsCapturing"}) {
+    SCOPED_TRACE(name);
+    make();
+    const std::string call = name;
+    api.fail(name, 1);
+    std::vector<fill> fills{fill_of({0, 1}, 0)};
+    if (call == "cudaMemcpyBatchAsync") fills.push_back(fill_of({0, 2}, 1));
+    const auto sent = submit(fills);
+    if (call == "cudaStreamIsCapturing") {
+      EXPECT_EQ(sent.accepted, 0U);
+    } else {
+      EXPECT_EQ(copies->poll(sent.id), transfer_state::failed);
+      EXPECT_EQ(copies->fence(engine, sent.id), status::fill_failed);
+    }
+    EXPECT_THAT(copies->trouble()->message, testing::StartsWith(call + ": fakeError (999)"));
+    const auto made = api.calls("cudaMemcpyAsync");
+    EXPECT_EQ(submit({fill_of({0, 3}, 2)}).accepted, 0U);
+    EXPECT_EQ(api.calls("cudaMemcpyAsync"), made);
+  }
+}
+
+// Hazard 17: a tensor of another size fails its batch before a byte of it moves.
+TEST_F(cuda_backend_test, a_tensor_of_another_size_moves_nothing) {
+  make();
+  const std::span small(experts->pages.allocate(10).value());
+  struct other_source {
+    std::vector<tensor_bytes> views;
+    [[nodiscard]] std::span<const tensor_bytes> tensors(expert_key, precision_id) const noexcept {
+      return views;
+    }
+  } source{{small, small, small}};
+  auto other =
+      cuda_backend<other_source>::create(api, source, experts->bank, experts->pages, {}).value();
+  const auto calls = api.calls("cudaMemcpyAsync");
+  const std::vector<fill> fills{fill_of({0, 1}, 0)};
+  EXPECT_EQ(other->wait(other->submit(fills, engine, urgency::now).id), transfer_state::failed);
+  EXPECT_EQ(api.calls("cudaMemcpyAsync"), calls);
+  source.views.pop_back();
+  EXPECT_EQ(other->wait(other->submit(fills, engine, urgency::now).id), transfer_state::failed);
+}
+
+// Hazard 18: whatever device is current, copies go to the bank's.
+TEST_F(cuda_backend_test, works_on_the_device_of_its_bank) {
+  api.devices = 2;
+  experts = std::make_unique<device_experts>(api, pool_layout::shared(shape, 4).value(), true, 1);
+  engine = stream::create(api, 1).value();
+  make({.chunk_bytes = 64, .chunks_ahead = 1});
+  const auto demand = submit({fill_of({0, 1}, 0), fill_of({0, 2}, 1)});
+  const auto speculative = submit({fill_of({0, 3}, 2)}, urgency::soon);
+  EXPECT_EQ(copies->wait(demand.id), transfer_state::arrived);
+  EXPECT_EQ(copies->wait(speculative.id), transfer_state::arrived);
+  EXPECT_TRUE(experts->holds(2, {0, 3}));
+  int device = -1;
+  EXPECT_EQ(api.current_device(device), error_code::success);
+  EXPECT_EQ(device, 0) << "the caller's current device is its own again";
+  copies.reset();
+  experts.reset();
+}
+
+TEST_F(cuda_backend_test, more_speculation_than_there_is_room_for_is_not_taken) {
+  make({.chunk_bytes = 16, .chunks_ahead = 1});
+  std::size_t taken = 0;
+  while (submit({fill_of({0, 1}, 0)}, urgency::soon).accepted == 1) ++taken;
+  EXPECT_EQ(taken, 2U * 4 * 8 / 3) << "tensors of two fills a slot";
+  EXPECT_EQ(submit({fill_of({0, 2}, 1)}).accepted, 1U) << "demand needs no room there";
+}
+
+TEST_F(cuda_backend_test, a_full_ring_of_tickets_waits_for_the_oldest_reader) {
+  make({.tickets = 2});
+  bool first = false;
+  api.launch(engine.handle(), [&] { first = true; });
+  const auto one = copies->record(engine);
+  const auto two = copies->record(engine);
+  EXPECT_EQ(submit({fill_of({0, 1}, 0)}).accepted, 0U)
+      << "no ticket is free, and submit never waits";
+  const auto three = copies->record(engine);
+  EXPECT_TRUE(first);
+  EXPECT_NE(three, one);
+  EXPECT_NE(three, two);
+  EXPECT_EQ(copies->wait(three), transfer_state::arrived);
+}
+
+TEST(cuda_backend_setup, leaves_nothing_behind_at_whatever_call_it_fails) {
+  for (const auto* const name :
+       {"cudaEventCreateWithFlags", "cudaStreamCreateWithPriority", "cudaHostAlloc"})
+    for (std::size_t nth = 1; nth <= 3; ++nth) {
+      SCOPED_TRACE(std::string(name) + " " + std::to_string(nth));
+      fake_cuda_runtime api;
+      const device_experts experts(api, pool_layout::shared(shape, 4).value());
+      const auto before = api.leaks();
+      api.fail(name, nth);
+      const auto made = backend::create(api, experts.host.source, experts.bank, experts.pages,
+                                        {.tickets = 2, .chunks_ahead = 1, .staging_pieces = 2});
+      if (std::string(name) == "cudaHostAlloc" && nth > 1) break;
+      ASSERT_FALSE(made.has_value());
+      EXPECT_THAT(made.reason().message, HasSubstr(name));
+      EXPECT_EQ(api.leaks(), before);
+    }
+}
+
+}  // namespace
+}  // namespace hotset::cuda

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/cuda/event_ring.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "fake_cuda_runtime.hpp"
+#include "hotset/cuda/stream.hpp"
+
+namespace hotset::cuda {
+namespace {
+
+using support::fake_cuda_runtime;
+
+class event_ring_of_four : public testing::Test {
+ protected:
+  fake_cuda_runtime api;
+  sticky_failure failures;
+  event_ring ring = event_ring::create(api, 0, 4, failures).value();
+  stream work = stream::create(api, 0).value();
+
+  ticket recorded() {
+    const auto t = ring.open();
+    ring.record(t, work.handle());
+    return t;
+  }
+  void TearDown() override { EXPECT_THAT(api.violations(), testing::IsEmpty()); }
+};
+
+TEST_F(event_ring_of_four, a_ticket_arrives_when_its_stream_has_passed) {
+  const auto t = ring.open();
+  EXPECT_EQ(ring.poll(t), transfer_state::pending);
+  EXPECT_FALSE(ring.is_recorded(t));
+  ring.record(t, work.handle());
+  EXPECT_TRUE(ring.is_recorded(t));
+  EXPECT_EQ(ring.poll(t), transfer_state::pending);
+  api.run_all();
+  EXPECT_EQ(ring.poll(t), transfer_state::arrived);
+  const auto calls = api.calls("cudaEventQuery");
+  EXPECT_EQ(ring.poll(t), transfer_state::arrived);
+  EXPECT_EQ(api.calls("cudaEventQuery"), calls) << "an answer is asked for once";
+}
+
+// Hazard 26: one event used by two steps tells of the wrong one.
+TEST_F(event_ring_of_four, an_event_is_not_used_again_while_it_is_pending) {
+  const auto first = recorded();
+  for (int n = 0; n < 3; ++n) ASSERT_NE(recorded(), no_ticket);
+  EXPECT_EQ(ring.open(), no_ticket);
+  EXPECT_EQ(ring.oldest(), first);
+  EXPECT_EQ(ring.wait(first), transfer_state::arrived);
+  const auto next = ring.open();
+  ASSERT_NE(next, no_ticket);
+  EXPECT_EQ(ring.poll(next), transfer_state::pending);
+  EXPECT_EQ(ring.poll(first), transfer_state::arrived) << "older than the ring";
+  EXPECT_EQ(api.calls("cudaEventCreateWithFlags"), 4U) << "none is made on the way";
+}
+
+TEST_F(event_ring_of_four, an_opened_ticket_keeps_its_place_too) {
+  const auto first = ring.open();
+  for (int n = 0; n < 3; ++n) ring.settle(ring.open(), transfer_state::arrived);
+  EXPECT_EQ(ring.open(), no_ticket);
+  ring.settle(first, transfer_state::cancelled);
+  EXPECT_EQ(ring.poll(first), transfer_state::cancelled);
+  EXPECT_NE(ring.open(), no_ticket);
+}
+
+TEST_F(event_ring_of_four, a_fence_holds_a_stream_until_the_ticket) {
+  auto other = stream::create(api, 0).value();
+  bool closed = true;
+  api.hold(work.handle(), [&] { return !closed; });
+  const auto t = recorded();
+  bool ran = false;
+  EXPECT_TRUE(ring.fence(other.handle(), t));
+  api.launch(other.handle(), [&] { ran = true; });
+  api.run_all();
+  EXPECT_FALSE(ran);
+  closed = false;
+  api.run_all();
+  EXPECT_TRUE(ran);
+  const auto calls = api.calls("cudaStreamWaitEvent");
+  EXPECT_TRUE(ring.fence(other.handle(), t));
+  EXPECT_TRUE(ring.fence(other.handle(), no_ticket));
+  EXPECT_EQ(api.calls("cudaStreamWaitEvent"), calls) << "nothing to wait for";
+}
+
+// Hazard 17.
+TEST_F(event_ring_of_four, every_failed_call_is_kept_and_fails_its_ticket) {
+  for (const auto* const name : {"cudaEventRecord", "cudaEventQuery", "cudaEventSynchronize"}) {
+    SCOPED_TRACE(name);
+    sticky_failure own;
+    auto fresh = event_ring::create(api, 0, 4, own).value();
+    api.fail(name, 1);
+    const auto t = fresh.open();
+    fresh.record(t, work.handle());
+    if (std::string(name) == "cudaEventSynchronize") (void)fresh.wait(t);
+    EXPECT_EQ(fresh.poll(t), transfer_state::failed);
+    EXPECT_EQ(fresh.wait(t), transfer_state::failed);
+    EXPECT_EQ(own.first().call, name);
+    api.run_all();
+  }
+}
+
+TEST(event_ring, leaves_nothing_behind_when_an_event_is_refused) {
+  fake_cuda_runtime api;
+  sticky_failure failures;
+  api.fail("cudaEventCreateWithFlags", 3, error_code::memory_allocation);
+  EXPECT_THAT(event_ring::create(api, 0, 8, failures).reason().message,
+              testing::HasSubstr("cudaEventCreateWithFlags"));
+  EXPECT_EQ(api.leaks(), 0U);
+  EXPECT_THAT(event_ring::create(api, 0, 0, failures).reason().message,
+              testing::HasSubstr("0 places"));
+  EXPECT_EQ(api.leaks(), 0U);
+}
+
+}  // namespace
+}  // namespace hotset::cuda

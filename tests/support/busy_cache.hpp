@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Random visits to a slot_cache, some larger than it, with speculation and invalidation between them.
+
+#include <cstdint>
+#include <vector>
+
+#include "hotset/core/access.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/prefetch_request.hpp"
+#include "hotset/core/routing_view.hpp"
+#include "hotset/core/status.hpp"
+#include "random_source.hpp"
+
+namespace hotset::support {
+
+struct busy_walk {
+  std::int64_t visits = 0;
+  expert_id routed = 0;                  ///< experts 0..routed-1 are asked for, and -1
+  std::uint64_t invalidate_one_in = 40;  ///< visits
+};
+
+/// A batch that lacks one expert fails whole. If a visit has already counted on another of its experts, the next
+/// call tells so, once; the call after that must do its work.
+template <class Call>
+status told_once(Call call) {
+  const auto first = call();
+  return first == status::fill_failed ? call() : first;
+}
+
+/// `read(layer)` is called while each group is open and enqueues what reads its slots; `check()` follows every visit.
+/// Returns the first status that is not ok.
+template <class Cache, class Visit, class Stream, class Read, class Check>
+status walk(Cache& cache, Visit& visit, Stream& stream, random_source& random,
+            const busy_walk& setup, Read read, Check check) {
+  const auto& shape = cache.decisions().layout().shape();
+  const auto most = static_cast<std::uint64_t>(shape.max_tokens_per_visit);
+  std::vector<expert_id> ids;
+  for (std::int64_t n = 0; n < setup.visits; ++n) {
+    const auto layer = static_cast<layer_id>(n % shape.layers);
+    const auto step = static_cast<step_id>(n / shape.layers);
+    const auto tokens = 1 + random.below(random.one_in(4) ? most : 2);
+    ids.resize(tokens * static_cast<std::uint64_t>(shape.top_k));
+    for (auto& id : ids) id = random.id_below(setup.routed + 1) - 1;
+    routing_view view;
+    view.layer = layer;
+    view.step = step;
+    view.experts = ids;
+    auto now = told_once([&] { return cache.resolve(view, stream, visit); });
+    while (now == status::ok) {
+      read(layer);
+      cache.release(visit, stream);
+      if (!visit.more()) break;
+      now = cache.resolve_next(stream, visit);
+    }
+    if (now != status::ok) return now;
+    if (random.one_in(2)) {
+      std::vector<prefetch_request> wanted;
+      for (int p = 0; p < 3; ++p)
+        wanted.push_back({{(layer + 1) % shape.layers, random.id_below(shape.experts)}, step});
+      visit_context context;
+      context.layer = layer;
+      context.step = step;
+      now = told_once([&] { return cache.prefetch(context, wanted, stream); });
+      if (now != status::ok) return now;
+    }
+    if (random.one_in(setup.invalidate_one_in)) {
+      now = told_once([&] { return cache.invalidate(layer); });
+      if (now != status::ok) return now;
+    }
+    check();
+  }
+  return status::ok;
+}
+
+}  // namespace hotset::support
