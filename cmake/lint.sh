@@ -11,8 +11,9 @@ if [[ ! -f $build/compile_commands.json ]]; then
 fi
 
 # What the build compiles of src/ and examples/, and all_headers.cpp, which includes every header of
-# the core once. The count of suppressed warnings that clang-tidy prints per file is dropped.
-sed -n 's/^ *"file": "\(.*\)",\{0,1\}$/\1/p' "$build/compile_commands.json" |
+# the core and of the CUDA backend once; kernels (.cu) are nvcc's. The count of suppressed warnings
+# that clang-tidy prints per file is dropped.
+sed -n 's/^ *"file": "\(.*\.cpp\)",\{0,1\}$/\1/p' "$build/compile_commands.json" |
   { grep -F -e "$PWD/src/" -e "$PWD/examples/" -e /all_headers.cpp || true; } |
   tr '\n' '\0' |
   xargs -0 -r -n 1 -P "$(nproc)" clang-tidy -p "$build" --quiet --warnings-as-errors='*' \

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of CUDA calls over the runtime that hotset::cuda is linked with.
+#include "hotset/cuda/runtime.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include "told.hpp"
+
+namespace hotset::inline v0::cuda {
+namespace {
+
+constexpr bool same(error_code ours, cudaError_t theirs) noexcept {
+  return static_cast<int>(ours) == static_cast<int>(theirs);
+}
+static_assert(same(error_code::success, cudaSuccess));
+static_assert(same(error_code::invalid_value, cudaErrorInvalidValue));
+static_assert(same(error_code::memory_allocation, cudaErrorMemoryAllocation));
+static_assert(same(error_code::insufficient_driver, cudaErrorInsufficientDriver));
+static_assert(same(error_code::no_device, cudaErrorNoDevice));
+static_assert(same(error_code::invalid_device, cudaErrorInvalidDevice));
+static_assert(same(error_code::not_ready, cudaErrorNotReady));
+static_assert(same(error_code::host_memory_already_registered,
+                   cudaErrorHostMemoryAlreadyRegistered));
+static_assert(same(error_code::not_supported, cudaErrorNotSupported));
+static_assert(same(error_code::stream_capture_unsupported, cudaErrorStreamCaptureUnsupported));
+static_assert(same(error_code::unknown, cudaErrorUnknown));
+
+constexpr int first_driver_with_batches = 12080;
+
+int driver_version() noexcept {
+  int version = 0;
+  return told(cudaDriverGetVersion(&version)) == error_code::success ? version : 0;
+}
+
+bool is_legacy_default(stream_handle stream) noexcept {
+  return stream == nullptr || stream == cudaStreamLegacy;
+}
+
+class cudart final : public runtime {
+ public:
+  [[nodiscard]] std::string_view error_name(error_code code) const noexcept override {
+    return cudaGetErrorName(static_cast<cudaError_t>(code));
+  }
+  [[nodiscard]] std::string_view error_text(error_code code) const noexcept override {
+    return cudaGetErrorString(static_cast<cudaError_t>(code));
+  }
+
+  error_code device_count(int& count) noexcept override {
+    int found = 0;
+    const auto code = told(cudaGetDeviceCount(&found));
+    if (code == error_code::success) count = found;
+    return code;
+  }
+  error_code current_device(int& device) noexcept override {
+    int current = 0;
+    const auto code = told(cudaGetDevice(&current));
+    if (code == error_code::success) device = current;
+    return code;
+  }
+  error_code set_device(int device) noexcept override { return told(cudaSetDevice(device)); }
+  error_code memory_info(std::size_t& free, std::size_t& total) noexcept override {
+    std::size_t unused = 0;
+    std::size_t all = 0;
+    const auto code = told(cudaMemGetInfo(&unused, &all));
+    if (code == error_code::success) {
+      free = unused;
+      total = all;
+    }
+    return code;
+  }
+
+  error_code allocate(void*& memory, std::size_t bytes) noexcept override {
+    void* made = nullptr;
+    const auto code = told(cudaMalloc(&made, bytes));
+    if (code == error_code::success) memory = made;
+    return code;
+  }
+  error_code free(void* memory) noexcept override { return told(cudaFree(memory)); }
+  error_code allocate_host(void*& memory, std::size_t bytes) noexcept override {
+    void* made = nullptr;
+    const auto code = told(cudaHostAlloc(&made, bytes, cudaHostAllocPortable));
+    if (code == error_code::success) memory = made;
+    return code;
+  }
+  error_code free_host(void* memory) noexcept override { return told(cudaFreeHost(memory)); }
+  error_code register_host(void* memory, std::size_t bytes, bool read_only) noexcept override {
+    const unsigned int flags =
+        cudaHostRegisterPortable | (read_only ? cudaHostRegisterReadOnly : 0U);
+    return told(cudaHostRegister(memory, bytes, flags));
+  }
+  error_code unregister_host(void* memory) noexcept override {
+    return told(cudaHostUnregister(memory));
+  }
+
+  error_code create_stream(stream_handle& stream, stream_priority priority) noexcept override {
+    int lowest = 0;
+    int highest = 0;
+    if (const auto code = told(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
+        code != error_code::success)
+      return code;
+    stream_handle made = nullptr;
+    const auto code = told(cudaStreamCreateWithPriority(
+        &made, cudaStreamNonBlocking, priority == stream_priority::high ? highest : lowest));
+    if (code == error_code::success) stream = made;
+    return code;
+  }
+  error_code destroy_stream(stream_handle stream) noexcept override {
+    return told(cudaStreamDestroy(stream));
+  }
+  error_code wait_event(stream_handle stream, event_handle event) noexcept override {
+    return told(cudaStreamWaitEvent(stream, event, 0));
+  }
+  error_code synchronize_stream(stream_handle stream) noexcept override {
+    return told(cudaStreamSynchronize(stream));
+  }
+  error_code is_capturing(stream_handle stream, bool& capturing) noexcept override {
+    auto state = cudaStreamCaptureStatusNone;
+    const auto code = told(cudaStreamIsCapturing(stream, &state));
+    if (code == error_code::success) capturing = state != cudaStreamCaptureStatusNone;
+    return code;
+  }
+
+  error_code create_event(event_handle& event) noexcept override {
+    event_handle made = nullptr;
+    const auto code = told(cudaEventCreateWithFlags(&made, cudaEventDisableTiming));
+    if (code == error_code::success) event = made;
+    return code;
+  }
+  error_code destroy_event(event_handle event) noexcept override {
+    return told(cudaEventDestroy(event));
+  }
+  error_code record_event(event_handle event, stream_handle stream) noexcept override {
+    return told(cudaEventRecord(event, stream));
+  }
+  error_code query_event(event_handle event) noexcept override {
+    return told(cudaEventQuery(event));
+  }
+  error_code synchronize_event(event_handle event) noexcept override {
+    return told(cudaEventSynchronize(event));
+  }
+
+  [[nodiscard]] bool has_copy_batch() const noexcept override { return has_copy_batch_; }
+  error_code copy(const copy_request& what, stream_handle stream) noexcept override {
+    return told(cudaMemcpyAsync(what.to, what.from, what.bytes, cudaMemcpyHostToDevice, stream));
+  }
+  error_code copy_batch(std::span<void* const> to, std::span<const void* const> from,
+                        std::span<const std::size_t> bytes,
+                        stream_handle stream) noexcept override {
+    if (to.size() != from.size() || to.size() != bytes.size()) return error_code::invalid_value;
+    if (!has_copy_batch_) return error_code::not_supported;
+    if (to.empty()) return error_code::success;
+    if (!is_legacy_default(stream)) return submit_batch(to, from, bytes, stream);
+    // The legacy default stream refuses batches; it orders single copies as well.
+    for (std::size_t i = 0; i < to.size(); ++i)
+      if (const auto code = copy({to[i], from[i], bytes[i]}, stream); code != error_code::success)
+        return code;
+    return error_code::success;
+  }
+
+ private:
+#if CUDART_VERSION >= 12080
+  static error_code submit_batch(std::span<void* const> to, std::span<const void* const> from,
+                                 std::span<const std::size_t> bytes,
+                                 stream_handle stream) noexcept {
+    // Page-locked sources stay until the stream has passed, so they are read in stream order.
+    cudaMemcpyAttributes attributes{};
+    attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+    std::size_t first = 0;
+#if CUDART_VERSION >= 13000
+    return told(cudaMemcpyBatchAsync(to.data(), from.data(), bytes.data(), to.size(), &attributes,
+                                     &first, 1, stream));
+#else
+    // CUDA 12.8 and 12.9: arrays that are only read are not const, and the copy that failed is told.
+    std::size_t failed = 0;
+    return told(cudaMemcpyBatchAsync(const_cast<void**>(to.data()), const_cast<void**>(from.data()),
+                                     const_cast<std::size_t*>(bytes.data()), to.size(), &attributes,
+                                     &first, 1, &failed, stream));
+#endif
+  }
+  const bool has_copy_batch_ = driver_version() >= first_driver_with_batches;
+#else
+  static error_code submit_batch(std::span<void* const> /*to*/,
+                                 std::span<const void* const> /*from*/,
+                                 std::span<const std::size_t> /*bytes*/,
+                                 stream_handle /*stream*/) noexcept {
+    return error_code::not_supported;
+  }
+  const bool has_copy_batch_ = false;
+#endif
+};
+
+}  // namespace
+
+runtime& system_runtime() noexcept {
+  static cudart table;
+  return table;
+}
+
+}  // namespace hotset::inline v0::cuda

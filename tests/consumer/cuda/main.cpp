@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starts without a driver, and then says what the driver says.
+#include <cstdio>
+
+#include "hotset/cuda/mirror_kernel.hpp"
+#include "hotset/cuda/runtime.hpp"
+
+int main() {
+  auto& api = hotset::cuda::system_runtime();
+  int count = 0;
+  if (const auto code = api.device_count(count); code != hotset::cuda::error_code::success) {
+    std::printf("no device: %s\n",
+                hotset::cuda::describe(api, {code, "cudaGetDeviceCount"}).message.c_str());
+  } else {
+    std::printf("devices: %d\n", count);
+  }
+  // The kernels are in the library, and a launch that cannot be is refused.
+  return hotset::cuda::launch_mirror({}, nullptr) == hotset::cuda::error_code::invalid_value ? 0
+                                                                                             : 1;
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What tests and benchmarks on a device share: why there is none, and calls that must succeed.
+
+#include <stdexcept>
+#include <string>
+
+#include <cuda_runtime_api.h>
+
+#include "hotset/cuda/runtime.hpp"
+
+namespace hotset::gpu {
+
+/// In the driver's own words; empty where a device is.
+inline std::string why_no_device() {
+  auto& api = cuda::system_runtime();
+  int count = 0;
+  if (const auto code = api.device_count(count); code != cuda::error_code::success)
+    return cuda::describe(api, {code, "cudaGetDeviceCount"}).message;
+  return count > 0 ? "" : "cudaGetDeviceCount: none";
+}
+
+/// Errors: throws what the runtime said.
+inline void require(cuda::error_code code, const char* call) {
+  if (code == cuda::error_code::success) return;
+  throw std::runtime_error(cuda::describe(cuda::system_runtime(), {code, call}).message);
+}
+inline void require(cudaError_t code, const char* call) {
+  require(static_cast<cuda::error_code>(code), call);
+}
+#define HOTSET_REQUIRE(call) ::hotset::gpu::require((call), #call)
+
+}  // namespace hotset::gpu
