@@ -115,9 +115,13 @@ class cudart final : public runtime {
   }
   error_code is_capturing(stream_handle stream, bool& capturing) noexcept override {
     auto state = cudaStreamCaptureStatusNone;
-    const auto code = told(cudaStreamIsCapturing(stream, &state));
-    if (code == error_code::success) capturing = state != cudaStreamCaptureStatusNone;
-    return code;
+    const auto answer = cudaStreamIsCapturing(stream, &state);
+    const auto code = told(answer);
+    // The legacy default stream is part of any capture of a stream that it waits for.
+    const bool is_drawn_in = answer == cudaErrorStreamCaptureImplicit;
+    if (code != error_code::success && !is_drawn_in) return code;
+    capturing = is_drawn_in || state != cudaStreamCaptureStatusNone;
+    return error_code::success;
   }
 
   error_code create_event(event_handle& event) noexcept override {

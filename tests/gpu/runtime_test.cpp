@@ -215,6 +215,24 @@ TEST(runtime, registers_host_memory_as_it_is_and_once) {
   std::free(memory);
 }
 
+// Work for the legacy default stream would be drawn into the capture of a stream that waits for it.
+TEST(runtime, the_default_stream_captures_with_a_stream_that_waits_for_it) {
+  HOTSET_NEEDS_A_DEVICE();
+  cudaStream_t waits = nullptr;
+  HOTSET_REQUIRE(cudaStreamCreate(&waits));
+  HOTSET_REQUIRE(cudaStreamBeginCapture(waits, cudaStreamCaptureModeThreadLocal));
+  bool capturing = false;
+  EXPECT_EQ(api.is_capturing(nullptr, capturing), error_code::success);
+  EXPECT_TRUE(capturing);
+  cudaGraph_t graph = nullptr;
+  (void)cudaStreamEndCapture(waits, &graph);  // the question may have ended the capture
+  (void)cudaGetLastError();
+  (void)cudaGraphDestroy(graph);
+  EXPECT_EQ(api.is_capturing(nullptr, capturing), error_code::success);
+  EXPECT_FALSE(capturing);
+  HOTSET_REQUIRE(cudaStreamDestroy(waits));
+}
+
 TEST(runtime, knows_a_stream_that_captures) {
   HOTSET_NEEDS_A_DEVICE();
   const test_stream stream;

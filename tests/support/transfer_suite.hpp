@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The suite of every transfer backend. An entry says how the backend is built, how a stream of its kind is held up and
+/// looked through, and how a slot's bytes are read back.
+///
+/// | of an entry | meaning |
+/// |---|---|
+/// | `backend_type`, `backend`, `stream` | of 4 slots for 2 layers of 8 experts; `absent_expert` has no bytes |
+/// | `why_not()` | why it cannot be had here; empty if it can |
+/// | `deferred` | enqueued work may still be waiting |
+/// | `copies_beside` | copies run beside the stream's work, not in it |
+/// | `hold_until_open(gate)` | enqueues what waits for the gate |
+/// | `look(slot, key)`, `saw_it()` | enqueues a look at a slot; whether the last look, once drained, saw the expert |
+/// | `drain()` | waits for what was enqueued |
+/// | `holds(slot, key)` | whether the slot's bytes are the expert's now |
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fills.hpp"
+#include "host_experts.hpp"
+#include "hotset/concepts/transfer_backend.hpp"
+
+namespace hotset::support {
+
+inline const geometry transfer_shape{.layers = 2, .experts = 8, .top_k = 2};
+inline constexpr std::int64_t transfer_slots = 4;
+inline constexpr expert_key absent_expert{1, 6};
+
+template <class Entry>
+class transfer_conformance : public testing::Test {
+ protected:
+  static_assert(transfer_backend<typename Entry::backend_type>);
+  void SetUp() override {
+    if (const std::string reason = Entry::why_not(); !reason.empty()) GTEST_SKIP() << reason;
+    made_.emplace();
+  }
+  Entry& entry() { return *made_; }
+  auto& backend() { return made_->backend; }
+  submission submit(const std::vector<fill>& fills, urgency when = urgency::now) {
+    return made_->backend.submit(fills, made_->stream, when);
+  }
+
+ private:
+  std::optional<Entry> made_;
+};
+TYPED_TEST_SUITE_P(transfer_conformance);
+
+TYPED_TEST_P(transfer_conformance, all_tensors_of_all_fills_arrive_under_one_ticket) {
+  auto& backend = this->backend();
+  const auto sent = this->submit({fill_of({0, 1}, 2), fill_of({1, 7}, 0)});
+  EXPECT_EQ(sent.accepted, 2U);
+  EXPECT_NE(sent.id, no_ticket);
+  EXPECT_EQ(backend.wait(sent.id), transfer_state::arrived);
+  EXPECT_EQ(backend.poll(sent.id), transfer_state::arrived);
+  EXPECT_TRUE(this->entry().holds(2, {0, 1}));
+  EXPECT_TRUE(this->entry().holds(0, {1, 7}));
+}
+
+TYPED_TEST_P(transfer_conformance, no_ticket_has_arrived_and_no_fills_have_no_ticket) {
+  auto& backend = this->backend();
+  EXPECT_EQ(backend.poll(no_ticket), transfer_state::arrived);
+  EXPECT_EQ(backend.wait(no_ticket), transfer_state::arrived);
+  EXPECT_EQ(backend.fence(this->entry().stream, no_ticket), status::ok);
+  EXPECT_FALSE(backend.cancel(no_ticket));
+  const auto nothing = this->submit({});
+  EXPECT_EQ(nothing.id, no_ticket);
+  EXPECT_EQ(nothing.accepted, 0U);
+}
+
+TYPED_TEST_P(transfer_conformance, what_follows_a_fence_sees_the_bytes) {
+  for (const auto when : {urgency::now, urgency::soon}) {
+    const auto sent = this->submit({fill_of({0, 5}, 1)}, when);
+    ASSERT_EQ(this->backend().fence(this->entry().stream, sent.id), status::ok);
+    this->entry().look(1, {0, 5});
+    this->entry().drain();
+    EXPECT_TRUE(this->entry().saw_it());
+  }
+}
+
+TYPED_TEST_P(transfer_conformance, a_failure_is_sticky_and_of_its_ticket_alone) {
+  auto& backend = this->backend();
+  const auto bad = this->submit({fill_of({0, 1}, 0), fill_of(absent_expert, 1)});
+  const auto good = this->submit({fill_of({0, 2}, 2)});
+  EXPECT_EQ(backend.wait(bad.id), transfer_state::failed);
+  EXPECT_EQ(backend.wait(good.id), transfer_state::arrived);
+  EXPECT_EQ(backend.poll(bad.id), transfer_state::failed);
+  EXPECT_EQ(backend.wait(bad.id), transfer_state::failed);
+  EXPECT_FALSE(backend.cancel(bad.id));
+}
+
+TYPED_TEST_P(transfer_conformance, a_record_arrives_when_the_stream_has_run) {
+  gate held;
+  if (!TypeParam::deferred) held.open();
+  this->entry().hold_until_open(held);
+  const auto reader = this->backend().record(this->entry().stream);
+  if (TypeParam::deferred && TypeParam::copies_beside) {
+    EXPECT_EQ(this->backend().poll(reader), transfer_state::pending);
+  }
+  held.open();
+  EXPECT_EQ(this->backend().wait(reader), transfer_state::arrived);
+  this->entry().drain();
+}
+
+// Hazard 2.
+TYPED_TEST_P(transfer_conformance, a_copy_waits_for_the_reader_that_it_names) {
+  if (!TypeParam::deferred) GTEST_SKIP() << "on the caller's thread nothing is still reading";
+  if (!TypeParam::copies_beside) GTEST_SKIP() << "copies run in the stream that reads";
+  auto& backend = this->backend();
+  ASSERT_EQ(backend.wait(this->submit({fill_of({0, 1}, 0)}).id), transfer_state::arrived);
+  gate held;
+  this->entry().hold_until_open(held);
+  const auto reader = backend.record(this->entry().stream);
+  const auto sent = this->submit({fill_of({0, 2}, 0, reader)});
+  ASSERT_EQ(backend.wait(this->submit({fill_of({0, 3}, 1)}).id), transfer_state::arrived)
+      << "one that names no reader goes first";
+  EXPECT_EQ(backend.poll(sent.id), transfer_state::pending);
+  EXPECT_TRUE(this->entry().holds(0, {0, 1})) << "overwritten while it was read";
+  held.open();
+  EXPECT_EQ(backend.wait(sent.id), transfer_state::arrived);
+  EXPECT_TRUE(this->entry().holds(0, {0, 2}));
+  this->entry().drain();
+}
+
+TYPED_TEST_P(transfer_conformance, a_cancelled_copy_moves_no_byte) {
+  if (!TypeParam::deferred) GTEST_SKIP() << "nothing can be held back on the caller's thread";
+  auto& backend = this->backend();
+  ASSERT_EQ(backend.wait(this->submit({fill_of({0, 1}, 0)}).id), transfer_state::arrived);
+  gate held;
+  this->entry().hold_until_open(held);
+  const auto reader = backend.record(this->entry().stream);
+  const auto sent = this->submit({fill_of({0, 2}, 0, reader)}, urgency::soon);
+  backend.promote(sent.id);
+  const bool cancelled = backend.cancel(sent.id);  // a backend may also have passed the point
+  held.open();
+  EXPECT_EQ(backend.wait(sent.id), cancelled ? transfer_state::cancelled : transfer_state::arrived);
+  this->entry().drain();
+  ASSERT_EQ(backend.wait(this->submit({fill_of({0, 3}, 1)}).id), transfer_state::arrived);
+  EXPECT_TRUE(this->entry().holds(0, {0, cancelled ? 1 : 2}));
+}
+
+TYPED_TEST_P(transfer_conformance, many_batches_arrive) {
+  for (expert_id n = 0; n < 500; ++n) {
+    const expert_key key{n % 2, n % 6};
+    const auto sent =
+        this->submit({fill_of(key, n % 4)}, n % 3 == 0 ? urgency::soon : urgency::now);
+    ASSERT_EQ(sent.accepted, 1U);
+    if (n % 7 == 0) this->backend().promote(sent.id);
+    ASSERT_EQ(this->backend().wait(sent.id), transfer_state::arrived);
+    ASSERT_TRUE(this->entry().holds(n % 4, key));
+  }
+}
+
+REGISTER_TYPED_TEST_SUITE_P(transfer_conformance, all_tensors_of_all_fills_arrive_under_one_ticket,
+                            no_ticket_has_arrived_and_no_fills_have_no_ticket,
+                            what_follows_a_fence_sees_the_bytes,
+                            a_failure_is_sticky_and_of_its_ticket_alone,
+                            a_record_arrives_when_the_stream_has_run,
+                            a_copy_waits_for_the_reader_that_it_names,
+                            a_cancelled_copy_moves_no_byte, many_batches_arrive);
+
+}  // namespace hotset::support
