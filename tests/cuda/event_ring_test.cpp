@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/cuda/event_ring.hpp"
 
+#include <functional>
+#include <string>
+#include <utility>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -98,6 +102,40 @@ TEST_F(event_ring_of_four, every_failed_call_is_kept_and_fails_its_ticket) {
     EXPECT_EQ(own.first().call, name);
     api.run_all();
   }
+}
+
+// One thread asks for a ticket, and while it holds the driver's answer another gives the place to the next ticket.
+TEST(event_ring, an_answer_that_comes_late_does_not_settle_the_next_ticket) {
+  struct racing : fake_cuda_runtime {
+    std::function<void()> meanwhile{};
+    error_code query_event(event_handle event) noexcept override {
+      const auto answer = fake_cuda_runtime::query_event(event);
+      if (auto now = std::exchange(meanwhile, {})) now();
+      return answer;
+    }
+  } api;
+  sticky_failure failures;
+  auto ring = event_ring::create(api, 0, 1, failures).value();
+  const auto work = stream::create(api, 0).value();
+  const auto first = ring.open();
+  ring.record(first, work.handle());
+  api.run_all();
+  ticket second = no_ticket;
+  bool recorded = false;
+  for (const bool and_record : {false, true}) {
+    api.meanwhile = [&] {
+      second = ring.open();
+      if (and_record) ring.record(second, work.handle());
+      recorded = and_record;
+    };
+    EXPECT_EQ(ring.poll(and_record ? second : first), transfer_state::arrived);
+    EXPECT_EQ(ring.poll(second), transfer_state::pending);
+    EXPECT_EQ(ring.is_recorded(second), recorded);
+    if (!and_record) ring.record(second, work.handle());
+    if (!and_record) api.run_all();
+  }
+  api.run_all();
+  EXPECT_EQ(ring.poll(second), transfer_state::arrived);
 }
 
 TEST(event_ring, leaves_nothing_behind_when_an_event_is_refused) {

@@ -25,7 +25,7 @@
 namespace hotset::support {
 
 /// Threads: safe; scripted functions (`launch`, `hold`) run under its lock and may not call it.
-class fake_cuda_runtime final : public cuda::runtime {
+class fake_cuda_runtime : public cuda::runtime {
  public:
   using code = cuda::error_code;
   /// When enqueued work runs: as late as possible, as soon as possible, or now and then.

@@ -50,41 +50,41 @@ class event_ring {
   /// A new ticket, or no_ticket while the oldest one of the ring is pending.
   ticket open() noexcept {
     auto& next = at(last_ + 1);
-    if (state_of(next) == transfer_state::pending) return no_ticket;
-    next.id.store(++last_, std::memory_order_relaxed);
-    next.now.store(phase::opened, std::memory_order_relaxed);
+    if (state_of(next, next.now.load(std::memory_order_acquire)) == transfer_state::pending)
+      return no_ticket;
+    change(next, word_of(++last_, phase::opened));
     return last_;
   }
   /// The ticket arrives when `stream` has run what is enqueued by now. Pre: opened, neither recorded nor settled.
   void record(ticket t, stream_handle stream) noexcept {
     auto& e = at(t);
     const bool ok = failures_.note(api_.record_event(e.event, stream), "cudaEventRecord");
-    change(e, ok ? phase::recorded : phase::failed);
+    change(e, word_of(t, ok ? phase::recorded : phase::failed));
   }
   /// Pre: opened, neither recorded nor settled.
   void settle(ticket t, transfer_state state) noexcept {
-    change(at(t), state == transfer_state::arrived     ? phase::arrived
-                  : state == transfer_state::cancelled ? phase::cancelled
-                                                       : phase::failed);
+    change(at(t), word_of(t, state == transfer_state::arrived     ? phase::arrived
+                             : state == transfer_state::cancelled ? phase::cancelled
+                                                                  : phase::failed));
   }
 
   [[nodiscard]] transfer_state poll(ticket t) noexcept {
-    return is_in_ring(t) ? state_of(at(t)) : transfer_state::arrived;
+    const auto seen = look(t);
+    return ticket_of(seen) == t ? state_of(at(t), seen) : transfer_state::arrived;
   }
   /// False: its event does not stand in any stream yet, so no stream can wait for it.
   [[nodiscard]] bool is_recorded(ticket t) const noexcept {
-    return !is_in_ring(t) || at(t).now.load(std::memory_order_acquire) != phase::opened;
+    return look(t) != word_of(t, phase::opened);
   }
   /// Blocks while another thread has yet to record or settle it.
   void wait_until_recorded(ticket t) const noexcept {
-    if (is_in_ring(t)) at(t).now.wait(phase::opened, std::memory_order_acquire);
+    at(t).now.wait(word_of(t, phase::opened), std::memory_order_acquire);
   }
   /// Blocks until the device has passed it. Pre: is_recorded(t).
   transfer_state wait(ticket t) noexcept {
     if (poll(t) != transfer_state::pending) return poll(t);
-    auto& e = at(t);
-    const bool ok = failures_.note(api_.synchronize_event(e.event), "cudaEventSynchronize");
-    change(e, ok ? phase::arrived : phase::failed);
+    const bool ok = failures_.note(api_.synchronize_event(at(t).event), "cudaEventSynchronize");
+    end(at(t), word_of(t, phase::recorded), ok ? phase::arrived : phase::failed);
     return poll(t);
   }
   /// What is enqueued on `stream` from now on starts after the ticket. Pre: is_recorded(t).
@@ -94,51 +94,63 @@ class event_ring {
   }
   /// Waits for every ticket that was recorded.
   void drain() noexcept {
-    for (std::size_t i = 0; i < places_; ++i)
-      if (is_recorded(entries_[i].id)) (void)wait(entries_[i].id);
+    for (std::size_t i = 0; i < places_; ++i) {
+      const auto t = ticket_of(entries_[i].now.load(std::memory_order_acquire));
+      if (is_recorded(t)) (void)wait(t);
+    }
   }
   /// The ticket whose place the next one takes.
   [[nodiscard]] ticket oldest() const noexcept {
-    return at(last_ + 1).id.load(std::memory_order_relaxed);
+    return ticket_of(at(last_ + 1).now.load(std::memory_order_acquire));
   }
 
  private:
   enum class phase : std::uint8_t { arrived, opened, recorded, failed, cancelled };
+  /// Whose the place is and how far, in one word: a thread that still asks for the ticket before cannot change it.
+  using word = std::uint64_t;
   struct entry {
-    std::atomic<ticket> id{no_ticket};
     event_handle event = nullptr;
-    std::atomic<phase> now{phase::arrived};
+    std::atomic<word> now{0};
   };
 
   event_ring(runtime& api, std::size_t places, sticky_failure& failures)
       : api_(api), failures_(failures), entries_(new entry[places]), places_(places) {}
 
+  [[nodiscard]] static word word_of(ticket t, phase p) noexcept {
+    return t * 8 + static_cast<word>(p);
+  }
+  [[nodiscard]] static ticket ticket_of(word w) noexcept { return w / 8; }
+  [[nodiscard]] static phase phase_of(word w) noexcept { return static_cast<phase>(w % 8); }
+
   [[nodiscard]] entry& at(ticket t) const noexcept {
     return entries_[static_cast<std::size_t>(t) % places_];
   }
-  [[nodiscard]] bool is_in_ring(ticket t) const noexcept {
-    return t != no_ticket && at(t).id.load(std::memory_order_relaxed) == t;
+  [[nodiscard]] word look(ticket t) const noexcept {
+    return at(t).now.load(std::memory_order_acquire);
   }
-  static void change(entry& e, phase to) noexcept {
+  static void change(entry& e, word to) noexcept {
     e.now.store(to, std::memory_order_release);
     e.now.notify_all();
   }
-  transfer_state state_of(entry& e) noexcept {
-    if (e.now.load(std::memory_order_acquire) == phase::recorded) {
-      const auto code = api_.query_event(e.event);
-      // A query from inside a capture tells nothing (and ends the capture: that is its owner's to see).
-      if (code == error_code::not_ready || code == error_code::stream_capture_unsupported)
-        return transfer_state::pending;
-      change(e, failures_.note(code, "cudaEventQuery") ? phase::arrived : phase::failed);
-    }
-    switch (e.now.load(std::memory_order_acquire)) {
-      case phase::opened:
-      case phase::recorded: return transfer_state::pending;
+  static void end(entry& e, word from, phase to) noexcept {
+    e.now.compare_exchange_strong(from, word_of(ticket_of(from), to), std::memory_order_acq_rel);
+  }
+  /// `seen` is what the place held when it was looked at.
+  transfer_state state_of(entry& e, word seen) noexcept {
+    switch (phase_of(seen)) {
+      case phase::arrived: return transfer_state::arrived;
+      case phase::opened: return transfer_state::pending;
       case phase::failed: return transfer_state::failed;
       case phase::cancelled: return transfer_state::cancelled;
-      case phase::arrived: break;
+      case phase::recorded: break;
     }
-    return transfer_state::arrived;
+    const auto code = api_.query_event(e.event);
+    // A query from inside a capture tells nothing (and ends the capture: that is its owner's to see).
+    if (code == error_code::not_ready || code == error_code::stream_capture_unsupported)
+      return transfer_state::pending;
+    const bool ok = failures_.note(code, "cudaEventQuery");
+    end(e, seen, ok ? phase::arrived : phase::failed);
+    return ok ? transfer_state::arrived : transfer_state::failed;
   }
 
   runtime& api_;
