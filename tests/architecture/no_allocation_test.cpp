@@ -9,9 +9,12 @@
 
 #include <gtest/gtest.h>
 
+#include "device_experts.hpp"
 #include "host_experts.hpp"
 #include "hotset/admission/after_n_uses.hpp"
 #include "hotset/admission/budgeted.hpp"
+#include "hotset/cuda/cuda_backend.hpp"
+#include "hotset/cuda/map_rows.hpp"
 #include "hotset/eviction/any_eviction_policy.hpp"
 #include "hotset/eviction/belady.hpp"
 #include "hotset/eviction/fifo.hpp"
@@ -26,6 +29,7 @@
 #include "hotset/eviction/protect_hot.hpp"
 #include "hotset/paging/slot_cache.hpp"
 #include "hotset/transfer/host_backend.hpp"
+#include "quiet_cuda_runtime.hpp"
 #include "random_source.hpp"
 
 namespace {
@@ -170,36 +174,70 @@ TEST(no_allocation, any_eviction_policy) {
 TEST(no_allocation, after_n_uses) { EXPECT_EQ((allocations_of<lru, after_n_uses>()), 0U); }
 TEST(no_allocation, budgeted) { EXPECT_EQ((allocations_of<least_stale, budgeted>()), 0U); }
 
-TEST(no_allocation, resolve_and_release_with_a_host_backend) {
-  const auto layout = pool_layout::shared(shape, 9).value();
-  support::host_experts experts(layout);
+/// Visits, some larger than the cache, with speculation between them. `update(cache, layer)` follows every resolve.
+template <class Backend, class Update>
+std::size_t allocations_of_a_cache(const pool_layout& layout, Backend& backend,
+                                   typename Backend::stream_type& stream, Update update) {
   support::random_source random(4);
   std::vector<expert_id> ids(400);
   for (auto& id : ids) id = random.id_below(26) - 1;
   const std::vector<prefetch_request> requests{{{0, 1}, 0}, {{1, 2}, 0}, {{2, 3}, 0}};
+  slot_cache cache(pager<lru>({.layout = layout}), backend);
+  auto visit = cache.make_visit();
+  const auto before = allocations.load();
+  std::size_t failures = 0;
+  for (step_id step = 0; step < 100; ++step) {
+    routing_view view;
+    view.layer = static_cast<layer_id>(step % 3);
+    view.step = step / 3;
+    view.experts = std::span(ids).subspan(random.below(ids.size() - 24), step % 2 == 0 ? 24 : 4);
+    auto now = cache.resolve(view, stream, visit);
+    while (now == status::ok) {
+      update(cache, view.layer);
+      cache.release(visit, stream);
+      if (!visit.more()) break;
+      now = cache.resolve_next(stream, visit);
+    }
+    failures += now == status::ok ? 0U : 1U;
+    failures += cache.prefetch({}, requests, stream) == status::ok ? 0U : 1U;
+  }
+  (void)cache.settle();
+  EXPECT_EQ(failures, 0U);
+  return allocations.load() - before;
+}
+
+TEST(no_allocation, resolve_and_release_with_a_host_backend) {
+  const auto layout = pool_layout::shared(shape, 9).value();
+  support::host_experts experts(layout);
   for (const auto mode : {host_stream::mode::caller, host_stream::mode::worker}) {
     host_backend<memory_expert_source> backend(experts.source, experts.bank);
     host_stream stream(mode);
-    slot_cache cache(pager<lru>({.layout = layout}), backend);
-    auto visit = cache.make_visit();
-    const auto before = allocations.load();
-    std::size_t failures = 0;
-    for (step_id step = 0; step < 100; ++step) {
-      routing_view view;
-      view.layer = static_cast<layer_id>(step % 3);
-      view.step = step / 3;
-      view.experts = std::span(ids).subspan(random.below(ids.size() - 24), step % 2 == 0 ? 24 : 4);
-      failures += cache.resolve(view, stream, visit) == status::ok ? 0U : 1U;
-      cache.release(visit, stream);
-      while (visit.more()) {
-        failures += cache.resolve_next(stream, visit) == status::ok ? 0U : 1U;
-        cache.release(visit, stream);
-      }
-      failures += cache.prefetch({}, requests, stream) == status::ok ? 0U : 1U;
-    }
+    EXPECT_EQ(allocations_of_a_cache(layout, backend, stream, [](const auto&, layer_id) {}), 0U);
     stream.drain();
-    EXPECT_EQ(allocations.load() - before, 0U);
-    EXPECT_EQ(failures, 0U);
+  }
+}
+
+TEST(no_allocation, resolve_and_release_with_a_cuda_backend) {
+  const auto layout = pool_layout::shared(shape, 9).value();
+  for (const bool page_locked : {true, false}) {
+    support::quiet_cuda_runtime api;
+    const support::device_experts experts(api, layout, page_locked);
+    cuda::sticky_failure failures;
+    auto engine = cuda::stream::create(api, 0).value();
+    auto rows = cuda::map_rows::create(api, shape, {.ring_rows = 4}, failures).value();
+    const auto backend = cuda::cuda_backend<memory_expert_source>::create(
+                             api, experts.host.source, experts.bank, experts.pages,
+                             {.tickets = 512,
+                              .chunk_bytes = 50,
+                              .chunks_ahead = 2,
+                              .staging_pieces = page_locked ? 0U : 3U,
+                              .staging_piece_bytes = 50})
+                             .value();
+    const auto update = [&](const auto& cache, layer_id layer) {
+      EXPECT_EQ(rows.update(cache, layer, engine), cuda::error_code::success);
+    };
+    EXPECT_EQ(allocations_of_a_cache(layout, *backend, engine, update), 0U);
+    EXPECT_GT(backend->counts().copy_calls, 0U);
   }
 }
 

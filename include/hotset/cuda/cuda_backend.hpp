@@ -37,8 +37,8 @@ enum class copy_mode : std::uint8_t {
 /// threads fill; with no ring it is refused. The first failed CUDA call is kept, and nothing is moved after it.
 ///
 /// Blocking: `wait`; `fence` while threads have yet to stage a batch, which they do not begin before the last readers of
-/// its slots are done (in same_stream mode `submit`);
-/// `record` while every ticket of the ring is pending.
+/// its slots are done (in same_stream mode `submit`); `record` and a `submit` of demand while every ticket of the ring is
+/// pending (speculation is not taken then).
 /// Capture: what this class does belongs outside of a capture. There, `submit` takes nothing, a `fence` of copies still
 /// under way fails, and `record` is a failure that stays.
 /// Threads: compatible; one thread at a time. No allocation after construction.
@@ -81,7 +81,7 @@ class cuda_backend {
     fills = fills.first(std::min(fills.size(), bank_.slots()));
     const auto path = gather(fills);
     if (!has_room(path, when)) return {};
-    const auto t = events_->open();
+    const auto t = when == urgency::now ? open_ticket() : events_->open();
     if (t == no_ticket) return {};
     const device_scope scope(api_, bank_.device());
     const auto lane = choose_lane(reader, when);
@@ -119,8 +119,7 @@ class cuda_backend {
       return no_ticket;
     }
     if (mode_ == copy_mode::same_stream) return no_ticket;
-    auto t = events_->open();
-    for (; t == no_ticket; t = events_->open()) (void)wait(events_->oldest());
+    const auto t = open_ticket();
     events_->record(t, reader.handle());
     return t;
   }
@@ -247,6 +246,12 @@ class cuda_backend {
       events_->record(t, lane);
     else
       events_->settle(t, transfer_state::failed);
+  }
+  /// Waits while every ticket of the ring is pending.
+  ticket open_ticket() noexcept {
+    auto t = events_->open();
+    for (; t == no_ticket; t = events_->open()) (void)wait(events_->oldest());
+    return t;
   }
   /// A ticket whose copies are not all enqueued has no event that a stream could wait for.
   void put_into_stream(ticket t) noexcept {
