@@ -130,6 +130,25 @@ class engine::compute_of_visit final : public visit_compute {
     }
   }
 
+  void take_outputs(std::span<const std::int32_t> tokens, std::span<const float> outputs) override {
+    const std::size_t of_token = top_k_ * hidden_;
+    if (outputs.size() != tokens.size() * of_token) {
+      throw provider_error(fmt::format("layer {}: the provider gave {} floats; accepted: {}",
+                                       layer_, outputs.size(), tokens.size() * of_token));
+    }
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const std::size_t t = checked_token(tokens[i]);
+      for (std::size_t rank = 0; rank < top_k_; ++rank) {
+        const std::size_t place = t * top_k_ + rank;
+        if (engine_.ids_[place] == -1) continue;
+        mark(place);
+        add_scaled(engine_.added_.data() + t * hidden_,
+                   outputs.data() + i * of_token + rank * hidden_, engine_.weights_[place],
+                   hidden_);
+      }
+    }
+  }
+
   void run(std::size_t expert, expert_lookup lookup, std::span<const expert_row> rows) {
     const expert_tensors tensors = lookup(static_cast<std::int32_t>(expert));
     if (tensors.gate == nullptr || tensors.up == nullptr || tensors.down == nullptr) {

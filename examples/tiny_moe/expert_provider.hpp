@@ -80,6 +80,12 @@ class visit_compute {
   void partial(std::span<const std::int32_t> experts, expert_lookup lookup) {
     compute_partial(experts, lookup);
   }
+  /// Takes the outputs of all experts of these tokens from where they were computed, such as a device.
+  /// Each token is summed in rank order, as by the calls above. Shape: [tokens, top_k, hidden_size]; rows
+  /// of ranks whose id is -1 are not read. Errors: provider_error as above, or for another size.
+  void take(std::span<const std::int32_t> tokens, std::span<const float> outputs) {
+    take_outputs(tokens, outputs);
+  }
 
  protected:
   visit_compute() = default;
@@ -91,6 +97,8 @@ class visit_compute {
   virtual void compute_tokens(std::span<const std::int32_t> tokens, expert_lookup lookup) = 0;
   virtual void compute_all(expert_lookup lookup) = 0;
   virtual void compute_partial(std::span<const std::int32_t> experts, expert_lookup lookup) = 0;
+  virtual void take_outputs(std::span<const std::int32_t> tokens,
+                            std::span<const float> outputs) = 0;
 };
 
 /// Serves the experts of each visit: makes their weights reachable, then calls `compute` as often

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -157,6 +158,40 @@ TEST(tiny_moe_engine, weights_are_read_where_the_lookup_points) {
   EXPECT_TRUE(same_bytes(resident_logits(text), logits_of(provider, text)));
 }
 
+// What a device does: the rows of a group of tokens are computed elsewhere and handed over.
+std::vector<float> outputs_of(const visit_inputs& visit, std::span<const std::int32_t> tokens) {
+  std::vector<float> out(tokens.size() * visit.top_k * visit.hidden_size, 7.0F);
+  const auto inner = weights().config().inner_size;
+  std::vector<float> scratch(expert_scratch(visit.hidden_size, inner, 1));
+  for (std::size_t i = 0; i < tokens.size() * visit.top_k; ++i) {
+    const auto token = tokens[i / visit.top_k];
+    const auto id = visit.ids[static_cast<std::size_t>(token) * visit.top_k + i % visit.top_k];
+    const expert_row row{.token = token, .place = static_cast<std::int32_t>(i)};
+    if (id != -1)
+      run_expert(
+          weights().expert(static_cast<std::size_t>(visit.layer), static_cast<std::size_t>(id)),
+          visit.hidden_size, inner, visit.hidden.data(), {&row, 1}, out.data(), scratch.data());
+  }
+  return out;
+}
+
+TEST(tiny_moe_engine, outputs_that_were_computed_elsewhere_give_the_same_bytes) {
+  experts_of elsewhere([](const visit_inputs& visit, visit_compute& compute) {
+    for (std::size_t t = 0; t < visit.tokens; t += 2) visit.ids[t * 4 + 3] = -1;
+    for (const std::size_t odd : {1U, 0U}) {
+      std::vector<std::int32_t> tokens;
+      for (std::size_t t = odd; t < visit.tokens; t += 2)
+        tokens.push_back(static_cast<std::int32_t>(t));
+      compute.take(tokens, outputs_of(visit, tokens));
+    }
+  });
+  experts_of here([](const visit_inputs& visit, visit_compute& compute) {
+    for (std::size_t t = 0; t < visit.tokens; t += 2) visit.ids[t * 4 + 3] = -1;
+    compute.all(lookup_in(visit));
+  });
+  EXPECT_TRUE(same_bytes(logits_of(elsewhere, text), logits_of(here, text)));
+}
+
 TEST(tiny_moe_engine, a_split_by_expert_agrees_but_not_to_the_bit) {
   experts_of provider([](const visit_inputs& visit, visit_compute& compute) {
     for (std::int32_t first = 31; first >= 0; first -= 8) {
@@ -259,6 +294,17 @@ TEST(tiny_moe_engine, a_broken_provider_is_reported) {
                 compute.partial({&expert, 1}, lookup_in(visit));
               }),
               HasSubstr("named expert -2; accepted: 0..31"));
+  EXPECT_THAT(error_of([](const visit_inputs& visit, visit_compute& compute) {
+                const std::int32_t token = 1;
+                compute.take({&token, 1}, visit.hidden.first(96));
+              }),
+              HasSubstr("gave 96 floats; accepted: 384"));
+  EXPECT_THAT(error_of([](const visit_inputs& visit, visit_compute& compute) {
+                compute.all(lookup_in(visit));
+                const std::int32_t token = 1;
+                compute.take({&token, 1}, visit.hidden.first(384));
+              }),
+              HasSubstr("twice"));
   EXPECT_THAT(error_of([](const visit_inputs& visit, visit_compute& compute) {
                 for (std::int32_t e = 0; e < 32; ++e) {
                   if (e != visit.ids[5]) compute.partial({&e, 1}, lookup_in(visit));
