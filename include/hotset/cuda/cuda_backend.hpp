@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -62,7 +63,9 @@ class cuda_backend {
                                                       const slot_bank& bank,
                                                       const pinned_memory& pages,
                                                       const config& setup) noexcept {
-    std::unique_ptr<cuda_backend> made(new cuda_backend(api, source, bank, pages, setup));
+    std::unique_ptr<cuda_backend> made(new (std::nothrow)
+                                           cuda_backend(api, source, bank, pages, setup));
+    if (!made) return error{"no host memory for a backend"};
     if (auto bad = made->take_parts(setup)) return *std::move(bad);
     return made;
   }

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <span>
 #include <string>
 #include <thread>
@@ -43,8 +44,10 @@ class staged_copies {
     if (setup.threads == 0) return error{"0 staging threads, accepted: 1 or more"};
     auto ring = staging_ring::create(api, setup.device, setup.pieces, setup.piece_bytes);
     if (!ring) return ring.reason();
-    return std::unique_ptr<staged_copies>(
-        new staged_copies(api, setup, *std::move(ring), pages, events, failures));
+    std::unique_ptr<staged_copies> made(
+        new (std::nothrow) staged_copies(api, setup, *std::move(ring), pages, events, failures));
+    if (!made) return error{"no host memory for staged copies"};
+    return made;
   }
   staged_copies(const staged_copies&) = delete;
   staged_copies& operator=(const staged_copies&) = delete;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <span>
 #include <string>
 #include <utility>
@@ -30,7 +31,9 @@ class staging_ring {
     if (scope.what().happened()) return describe(api, scope.what());
     auto memory = pinned_buffer::allocate(api, pieces * piece_bytes);
     if (!memory) return memory.reason();
-    std::unique_ptr<staging_ring> made(new staging_ring(api, *std::move(memory), piece_bytes));
+    std::unique_ptr<staging_ring> made(new (std::nothrow)
+                                           staging_ring(api, *std::move(memory), piece_bytes));
+    if (!made) return error{"no host memory for a staging ring"};
     for (auto& piece : made->pieces_)
       if (const auto code = api.create_event(piece.read); code != error_code::success)
         return describe(api, {code, "cudaEventCreateWithFlags"});

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda_decode/paged_experts.hpp"
+
+#include <string>
+
+#include "cuda_decode/device_memory.hpp"
+
+namespace cuda_decode {
+
+paged_experts::paged_experts(hotset::cuda::runtime& api, const hotset::pool_layout& layout,
+                             const std::vector<hotset::expert_layout>& layouts,
+                             const hotset::memory_expert_source& source,
+                             const hotset::cuda::pinned_memory& pages, const config& setup)
+    : api_(api),
+      bank_(
+          hotset::cuda::slot_bank::create(api, layout, layouts, {.device = setup.device}).value()),
+      copies_(backend::create(api, source, bank_, pages, {.mode = setup.mode}).value()),
+      rows_(hotset::cuda::map_rows::create(api, layout.shape(), {.device = setup.device}, failures_)
+                .value()),
+      cache_(hotset::pager<hotset::lru>({.layout = layout}), *copies_),
+      visit_(cache_.make_visit()) {}
+
+void paged_experts::open(const hotset::routing_view& visit, hotset::cuda::stream& stream) {
+  layer_ = visit.layer;
+  require_resolved(cache_.resolve(visit, stream, visit_), layer_);
+  require_uploaded(rows_.update(cache_, layer_, stream));
+}
+
+void paged_experts::open_next(hotset::cuda::stream& stream) {
+  require_resolved(cache_.resolve_next(stream, visit_), layer_);
+  require_uploaded(rows_.update(cache_, layer_, stream));
+}
+
+void paged_experts::publish(hotset::cuda::stream& stream) {
+  require_uploaded(rows_.update(cache_, 0, cache_.decisions().layout().shape().layers, stream));
+}
+
+expert_traffic paged_experts::traffic() const noexcept {
+  const auto stats = cache_.stats();
+  return {stats.accesses, stats.hits, copies_->counts().bytes_direct};
+}
+
+void paged_experts::require_resolved(hotset::status state, hotset::layer_id layer) const {
+  if (state == hotset::status::ok) return;
+  const auto trouble = copies_->trouble();
+  throw device_error("layer " + std::to_string(layer) + ": " +
+                     std::string(hotset::describe(state)) +
+                     (trouble ? ": " + trouble->message : std::string()));
+}
+
+void paged_experts::require_uploaded(hotset::cuda::error_code code) const {
+  require(api_, code, failures_.happened() ? failures_.first().call : "map_rows::update");
+}
+
+}  // namespace cuda_decode

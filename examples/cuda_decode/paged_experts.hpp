@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Experts in a hotset cache: what an engine writes to page them on a device.
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cuda_decode/experts_on_device.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/pool_layout.hpp"
+#include "hotset/cuda/cuda_backend.hpp"
+#include "hotset/cuda/map_rows.hpp"
+#include "hotset/cuda/pinned_memory.hpp"
+#include "hotset/eviction/lru.hpp"
+#include "hotset/paging/slot_cache.hpp"
+#include "hotset/transfer/memory_expert_source.hpp"
+
+namespace cuda_decode {
+
+/// lru, demand only: what WiSP's Table 2 measures. Copies run beside the engine's stream.
+class paged_experts final : public experts_on_device {
+ public:
+  struct config {
+    int device = 0;
+    hotset::cuda::copy_mode mode = hotset::cuda::copy_mode::side_stream;
+  };
+  /// `source` and `pages` outlive the object, and every expert is page-locked. Errors: hotset::invalid_config.
+  paged_experts(hotset::cuda::runtime& api, const hotset::pool_layout& layout,
+                const std::vector<hotset::expert_layout>& layouts,
+                const hotset::memory_expert_source& source,
+                const hotset::cuda::pinned_memory& pages, const config& setup);
+
+  void open(const hotset::routing_view& visit, hotset::cuda::stream& stream) override;
+  [[nodiscard]] bool more() const noexcept override { return visit_.more(); }
+  void open_next(hotset::cuda::stream& stream) override;
+  [[nodiscard]] std::span<const std::uint32_t> tokens() const noexcept override {
+    return visit_.plan().tokens();
+  }
+  void close(hotset::cuda::stream& stream) override { cache_.release(visit_, stream); }
+  void publish(hotset::cuda::stream& stream) override;
+  [[nodiscard]] const hotset::slot_id* row(hotset::layer_id layer) const noexcept override {
+    return rows_.row(layer);
+  }
+  [[nodiscard]] const hotset::cuda::slot_bank& bank() const noexcept override { return bank_; }
+  [[nodiscard]] expert_traffic traffic() const noexcept override;
+  [[nodiscard]] hotset::pager_stats stats() const { return cache_.stats(); }
+
+ private:
+  using backend = hotset::cuda::cuda_backend<hotset::memory_expert_source>;
+
+  void require_resolved(hotset::status state, hotset::layer_id layer) const;
+  void require_uploaded(hotset::cuda::error_code code) const;
+
+  hotset::cuda::runtime& api_;
+  hotset::cuda::slot_bank bank_;
+  std::unique_ptr<backend> copies_;
+  hotset::cuda::sticky_failure failures_;
+  hotset::cuda::map_rows rows_;
+  hotset::slot_cache<hotset::pager<hotset::lru>, backend> cache_;
+  hotset::cache_visit visit_;
+  hotset::layer_id layer_ = 0;  ///< of the open visit
+};
+
+}  // namespace cuda_decode
