@@ -105,6 +105,6 @@ using entries = testing::Types<
 }  // namespace
 
 namespace support {
-INSTANTIATE_TYPED_TEST_SUITE_P(without_a_device, transfer_conformance, entries);
+INSTANTIATE_TYPED_TEST_SUITE_P(transfer_conformance, transfer_conformance, entries);
 }  // namespace support
 }  // namespace hotset

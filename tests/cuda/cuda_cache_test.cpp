@@ -2,6 +2,7 @@
 // slot_cache over the CUDA backend and a device that runs its streams in any order that events allow: whatever a
 // kernel reads must be what the plan promised.
 
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@ struct path {
   copy_mode mode;
   bool page_locked;
   fake_cuda_runtime::pace pace;
+  friend void PrintTo(const path& p, std::ostream* out) { *out << p.name; }
 };
 
 class cuda_cache : public testing::TestWithParam<path> {};

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <ostream>
 #include <span>
 #include <string>
 #include <utility>
@@ -30,6 +31,9 @@ class fake_cuda_runtime : public cuda::runtime {
   using code = cuda::error_code;
   /// When enqueued work runs: as late as possible, as soon as possible, or now and then.
   enum class pace { late, soon, random };
+  friend void PrintTo(pace how, std::ostream* out) {
+    *out << (how == pace::late ? "late" : how == pace::soon ? "soon" : "random");
+  }
 
   explicit fake_cuda_runtime(pace how = pace::late, std::uint64_t seed = 1)
       : pace_(how), random_(seed) {}

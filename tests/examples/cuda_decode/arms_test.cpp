@@ -3,6 +3,7 @@
 
 #include "cuda_decode/arms.hpp"
 
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct setting {
   std::string shape;
   pace how;
   routing_known known;
+  friend void PrintTo(const setting& s, std::ostream* out) { *out << s.name; }
 };
 
 class arms : public testing::TestWithParam<setting> {};

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
+#include <ostream>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -16,6 +18,13 @@
 #include "fake_machine.hpp"
 
 namespace cuda_decode {
+
+/// For GoogleTest, which looks beside the type.
+static void PrintTo(number_format format, std::ostream* out) {
+  constexpr const char* names[] = {"bf16", "f16", "e4m3", "e2m1"};
+  *out << names[static_cast<std::size_t>(format)];
+}
+
 namespace {
 
 TEST(silu, is_near_the_exact_one) {
