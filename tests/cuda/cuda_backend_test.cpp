@@ -175,6 +175,7 @@ TEST_F(cuda_backend_test, nothing_of_it_enters_a_capture) {
   const auto early = submit({fill_of({0, 4}, 3)});
   ASSERT_EQ(copies->wait(early.id), transfer_state::arrived);
   api.begin_capture(engine.handle());
+  EXPECT_EQ(copies->poll(late.id), transfer_state::pending) << "asked, and told nothing";
   const auto sent = submit({fill_of({0, 2}, 1)});
   EXPECT_EQ(sent.accepted, 0U);
   EXPECT_EQ(copies->fence(engine, late.id), status::fill_failed);

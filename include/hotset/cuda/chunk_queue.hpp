@@ -117,12 +117,9 @@ class chunk_queue {
   /// Enqueues at most `bytes` of a copy, and the batch's event behind its last byte. `at` then names what follows.
   void enqueue_chunk(iterator at, std::size_t bytes) noexcept {
     auto& w = *at;
-    const auto chunk = std::min(bytes, w.what.bytes);
-    if (!failures_.happened()) copy({w.what.to, w.what.from, chunk}, w.stream);
+    const auto chunk = take_front(w.what, bytes);
+    if (!failures_.happened()) copy(chunk, w.stream);
     w.started = true;
-    w.what.to = static_cast<std::byte*>(w.what.to) + chunk;
-    w.what.from = static_cast<const std::byte*>(w.what.from) + chunk;
-    w.what.bytes -= chunk;
     if (w.what.bytes != 0) return;
     if (w.last) {
       if (failures_.happened())
@@ -143,7 +140,7 @@ class chunk_queue {
     while (ahead_ != 0 && !failures_.happened()) {
       const auto oldest = (turn_ + passed_.size() - ahead_) % passed_.size();
       const auto code = api_.query_event(passed_[oldest]);
-      if (code == error_code::not_ready) break;
+      if (is_open_answer(code)) break;
       (void)failures_.note(code, "cudaEventQuery");
       --ahead_;
     }

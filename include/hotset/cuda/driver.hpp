@@ -4,10 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
-#include <string_view>
 
-#include "hotset/core/error.hpp"
 #include "hotset/cuda/error.hpp"
 
 namespace hotset::inline v0::cuda {
@@ -15,16 +12,8 @@ namespace hotset::inline v0::cuda {
 /// `system_driver()` is the real one; tests have one that runs without a device. Each call is the driver function that
 /// is named beside it and returns its code, whose number is that of the runtime's. Outputs are written on success only.
 /// Addresses are device addresses; memory is page-locked to a device. Units: bytes. Threads: as the driver, safe.
-class driver {
+class driver : public error_texts {
  public:
-  driver() = default;
-  driver(const driver&) = delete;
-  driver& operator=(const driver&) = delete;
-  virtual ~driver() = default;
-
-  [[nodiscard]] virtual std::string_view error_name(error_code code) const noexcept = 0;
-  [[nodiscard]] virtual std::string_view error_text(error_code code) const noexcept = 0;
-
   /// cuMemGetAllocationGranularity: the smallest, for memory of the device.
   virtual error_code allocation_granularity(std::size_t& bytes, int device) noexcept = 0;
   /// cuMemAddressReserve
@@ -48,12 +37,5 @@ class driver {
 /// The driver of this machine, never linked but asked for when it is first needed; null where there is none, and `why`
 /// then says what was missing. Part of hotset::cuda. Threads: safe.
 driver* system_driver(failure& why) noexcept;
-
-/// One line: the call, the code's name and number, and the driver's own text.
-inline error describe(const driver& api, const failure& what) {
-  return error{std::string(what.call) + ": " + std::string(api.error_name(what.code)) + " (" +
-               std::to_string(static_cast<int>(what.code)) +
-               "): " + std::string(api.error_text(what.code))};
-}
 
 }  // namespace hotset::inline v0::cuda

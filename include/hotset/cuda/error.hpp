@@ -3,7 +3,10 @@
 /// The CUDA runtime's error codes as far as hotset names them, and the first failure of a component.
 
 #include <atomic>
+#include <string>
 #include <string_view>
+
+#include "hotset/core/error.hpp"
 
 namespace hotset::inline v0::cuda {
 
@@ -29,6 +32,30 @@ struct failure {
 
   [[nodiscard]] bool happened() const noexcept { return code != error_code::success; }
 };
+
+/// Whether an answer about an event says that it has not been passed, or says nothing: a question from inside a capture
+/// is refused (and ends the capture: that is its owner's to see).
+[[nodiscard]] constexpr bool is_open_answer(error_code code) noexcept {
+  return code == error_code::not_ready || code == error_code::stream_capture_unsupported;
+}
+
+/// The names and texts of codes, which only the platform knows.
+class error_texts {
+ public:
+  error_texts() = default;
+  error_texts(const error_texts&) = delete;
+  error_texts& operator=(const error_texts&) = delete;
+  virtual ~error_texts() = default;
+  [[nodiscard]] virtual std::string_view error_name(error_code code) const noexcept = 0;
+  [[nodiscard]] virtual std::string_view error_text(error_code code) const noexcept = 0;
+};
+
+/// One line: the call, the code's name and number, and the driver's own text.
+inline error describe(const error_texts& api, const failure& what) {
+  return error{std::string(what.call) + ": " + std::string(api.error_name(what.code)) + " (" +
+               std::to_string(static_cast<int>(what.code)) +
+               "): " + std::string(api.error_text(what.code))};
+}
 
 /// Keeps the first failure for good. Threads: safe.
 class sticky_failure {

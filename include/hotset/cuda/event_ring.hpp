@@ -145,9 +145,7 @@ class event_ring {
       case phase::recorded: break;
     }
     const auto code = api_.query_event(e.event);
-    // A query from inside a capture tells nothing (and ends the capture: that is its owner's to see).
-    if (code == error_code::not_ready || code == error_code::stream_capture_unsupported)
-      return transfer_state::pending;
+    if (is_open_answer(code)) return transfer_state::pending;
     const bool ok = failures_.note(code, "cudaEventQuery");
     end(e, seen, ok ? phase::arrived : phase::failed);
     return ok ? transfer_state::arrived : transfer_state::failed;

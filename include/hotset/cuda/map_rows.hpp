@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "hotset/core/assert.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/cuda/device_scope.hpp"
@@ -25,8 +26,7 @@ class map_rows {
  public:
   struct config {
     int device = 0;
-    std::size_t ring_rows =
-        0;  ///< uploads that the device may be behind, in rows; 0: four for each layer
+    std::size_t ring_rows = 0;  ///< that the device may be behind; 0: four for each layer
   };
 
   /// `failures` outlives the rows. Errors: a shape that is none, a ring of fewer rows than layers, what the runtime said.
@@ -154,8 +154,7 @@ class map_rows {
       (void)events_.wait(underway_.front().passed);
       underway_.erase(underway_.begin());
     }
-    auto* const first = reinterpret_cast<slot_id*>(ring_.bytes().data()) + next_row_ * experts_;
-    return first;
+    return reinterpret_cast<slot_id*>(ring_.bytes().data()) + next_row_ * experts_;
   }
   bool upload(const slot_id* staged, layer_id first, layer_id last, const stream& reader) noexcept {
     const auto rows = static_cast<std::size_t>(last - first);
@@ -163,8 +162,9 @@ class map_rows {
     const copy_request copy{memory_ + static_cast<std::size_t>(first) * experts_, staged,
                             rows * experts_ * sizeof(slot_id)};
     if (!failures_.note(api_.copy(copy, reader.handle()), "cudaMemcpyAsync")) return false;
-    auto passed = events_.open();
-    for (; passed == no_ticket; passed = events_.open()) (void)events_.wait(events_.oldest());
+    const auto passed = events_.open();
+    HOTSET_ASSERT(passed !=
+                  no_ticket);  // a place for each row, and take_rows has made room for one
     events_.record(passed, reader.handle());
     underway_.push_back({next_row_, rows, passed});
     next_row_ += rows;

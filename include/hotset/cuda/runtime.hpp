@@ -2,12 +2,10 @@
 #pragma once
 /// Every call of the CUDA runtime that hotset makes, as a table: what stands above it is tested without a device.
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
-#include <string>
-#include <string_view>
 
-#include "hotset/core/error.hpp"
 #include "hotset/cuda/error.hpp"
 
 // What cudaStream_t and cudaEvent_t point to: no header of the toolkit is needed here.
@@ -29,18 +27,19 @@ struct copy_request {
   std::size_t bytes = 0;
 };
 
+/// Takes the first `most` bytes off a copy, or all of it.
+inline copy_request take_front(copy_request& rest, std::size_t most) noexcept {
+  const copy_request front{rest.to, rest.from, std::min(most, rest.bytes)};
+  rest.to = static_cast<std::byte*>(rest.to) + front.bytes;
+  rest.from = static_cast<const std::byte*>(rest.from) + front.bytes;
+  rest.bytes -= front.bytes;
+  return front;
+}
+
 /// `system_runtime()` is the real one; tests have one that runs without a device. Each call is the runtime function of
 /// its name and returns its code. Outputs are written on success only. Threads: as the runtime's functions, safe.
-class runtime {
+class runtime : public error_texts {
  public:
-  runtime() = default;
-  runtime(const runtime&) = delete;
-  runtime& operator=(const runtime&) = delete;
-  virtual ~runtime() = default;
-
-  [[nodiscard]] virtual std::string_view error_name(error_code code) const noexcept = 0;
-  [[nodiscard]] virtual std::string_view error_text(error_code code) const noexcept = 0;
-
   virtual error_code device_count(int& count) noexcept = 0;
   virtual error_code current_device(int& device) noexcept = 0;
   virtual error_code set_device(int device) noexcept = 0;
@@ -82,12 +81,5 @@ class runtime {
 
 /// The CUDA runtime that the library was linked with. Part of hotset::cuda.
 runtime& system_runtime() noexcept;
-
-/// One line: the call, the code's name and number, and the driver's own text.
-inline error describe(const runtime& api, const failure& what) {
-  return error{std::string(what.call) + ": " + std::string(api.error_name(what.code)) + " (" +
-               std::to_string(static_cast<int>(what.code)) +
-               "): " + std::string(api.error_text(what.code))};
-}
 
 }  // namespace hotset::inline v0::cuda

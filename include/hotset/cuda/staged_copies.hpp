@@ -171,13 +171,8 @@ class staged_copies {
   piece take_piece(iterator from) noexcept {
     const auto b = find(from->batch);
     b->started = true;
-    auto& rest = from->what;
-    const auto bytes = std::min(rest.bytes, ring_->piece_bytes());
-    const piece taken{{rest.to, rest.from, bytes}, from->batch, b->stream};
-    rest.to = static_cast<std::byte*>(rest.to) + bytes;
-    rest.from = static_cast<const std::byte*>(rest.from) + bytes;
-    rest.bytes -= bytes;
-    if (rest.bytes == 0) copies_.erase(from);
+    const piece taken{take_front(from->what, ring_->piece_bytes()), from->batch, b->stream};
+    if (from->what.bytes == 0) copies_.erase(from);
     return taken;
   }
   void bring(const piece& p, std::unique_lock<std::mutex>& lock) noexcept {
