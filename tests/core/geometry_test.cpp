@@ -92,5 +92,37 @@ TEST(geometry, every_key_has_its_own_index) {
     EXPECT_FALSE(sound.contains(outside));
 }
 
+TEST(geometry, bytes_fall_from_precision_to_precision) {
+  geometry shape{.layers = 2, .experts = 4, .top_k = 2};
+  shape.expert_bytes = {16, 12};
+  shape.lower_precisions = {{8}, {4, 3}};
+  EXPECT_FALSE(shape.validate());
+  EXPECT_EQ(shape.precisions(), 3U);
+  EXPECT_EQ(shape.bytes_of(1), 12U);
+  EXPECT_EQ(shape.bytes_of(1, 1), 8U);
+  EXPECT_EQ(shape.bytes_of(0, 2), 4U);
+  EXPECT_EQ(shape.bytes_of(1, 2), 3U);
+}
+
+TEST(geometry, precisions_that_cannot_be_are_refused) {
+  const auto reason = [](std::vector<std::uint64_t> bytes,
+                         std::vector<std::vector<std::uint64_t>> lower) {
+    geometry shape{.layers = 2, .experts = 4, .top_k = 2};
+    shape.expert_bytes = std::move(bytes);
+    shape.lower_precisions = std::move(lower);
+    const auto bad = shape.validate();
+    return bad ? bad->message : std::string("accepted");
+  };
+  EXPECT_EQ(reason({}, {{8}}),
+            "several precisions and no expert_bytes, accepted: the bytes of each precision");
+  EXPECT_EQ(reason({16}, {{8}, {}}), "lower_precisions[1] is empty, accepted: 1 or one per layer");
+  EXPECT_EQ(reason({16}, {{8, 0}}), "lower_precisions[0][1] = 0, accepted: 1 or more");
+  EXPECT_EQ(reason({16, 8}, {{8}}),
+            "lower_precisions[0] of layer 1 is not smaller than the precision above it, accepted: "
+            "falling bytes");
+  EXPECT_EQ(reason({512}, std::vector<std::vector<std::uint64_t>>(8, {4})),
+            "9 precisions, accepted: 1..8");
+}
+
 }  // namespace
 }  // namespace hotset

@@ -103,5 +103,51 @@ TEST(pool_layout, a_pool_can_grow_to_the_slots_of_its_class) {
       << "never more than it has experts";
 }
 
+const geometry ladder{.layers = 3,
+                      .experts = 8,
+                      .top_k = 4,
+                      .max_tokens_per_visit = 1,
+                      .expert_bytes = {8},
+                      .lower_precisions = {{4}, {2}}};
+
+TEST(pool_layout, a_pool_per_precision_serves_all_layers) {
+  const auto layout =
+      pool_layout::shared_by_precision(ladder, std::array<std::int64_t, 3>{3, 5, 9}).value();
+  EXPECT_EQ(layout.precisions(), 3U);
+  EXPECT_EQ(layout.pools(), 3U);
+  EXPECT_EQ(layout.slots(), 17U);
+  for (precision_id p = 0; p < 3; ++p) {
+    EXPECT_EQ(layout.pool_of(2, p), p);
+    EXPECT_EQ(layout.at(p).precision, p);
+    EXPECT_EQ(layout.at(p).size_class, p);
+  }
+  EXPECT_EQ(layout.pool_of_layer(1), 0);
+}
+
+TEST(pool_layout, a_pool_per_layer_and_precision) {
+  const auto layout =
+      pool_layout::per_layer_by_precision(ladder, std::array<std::int64_t, 3>{2, 1, 1}).value();
+  EXPECT_EQ(layout.pools(), 9U);
+  EXPECT_EQ(layout.pool_of(1, 2), 5);
+  EXPECT_THAT(layout.at(5).layers, ElementsAre(1));
+  EXPECT_EQ(layout.at(5).precision, 2);
+  EXPECT_EQ(layout.at(5).size_class, layout.at(8).size_class);
+  EXPECT_NE(layout.at(5).size_class, layout.at(4).size_class);
+}
+
+// Hazard 7, with the room of a token counted over all precisions.
+TEST(pool_layout, a_token_must_fit_into_all_precisions_together) {
+  EXPECT_EQ(reason(pool_layout::shared_by_precision(ladder, std::array<std::int64_t, 3>{1, 1, 2})),
+            "accepted");
+  EXPECT_EQ(
+      reason(pool_layout::shared_by_precision(ladder, std::array<std::int64_t, 3>{1, 1, 1})),
+      "pool 0 has 3 slots of all precisions, fewer than top_k: a token could never be served; "
+      "accepted: 4..24");
+  EXPECT_EQ(reason(pool_layout::shared_by_precision(ladder, std::array<std::int64_t, 3>{4, 0, 2})),
+            "the pool of precision 1 has 0 slots, accepted: 1..24");
+  EXPECT_EQ(reason(pool_layout::per_layer_by_precision(ladder, std::array<std::int64_t, 2>{4, 2})),
+            "2 quotas for 3 precisions, accepted: one for each");
+}
+
 }  // namespace
 }  // namespace hotset

@@ -23,8 +23,11 @@ struct geometry {
       expert_bytes{};  ///< [layers]; one entry stands for all; empty: unknown (1)
   std::vector<size_class_id>
       layer_size_class{};  ///< [layers]; empty: layers of equal bytes share a class
+  /// Bytes of an expert at precisions 1, 2, ..., highest first; each entry as expert_bytes. Empty: one precision.
+  std::vector<std::vector<std::uint64_t>> lower_precisions{};
 
   static constexpr std::int64_t max_keys = std::int64_t{1} << 28;
+  static constexpr std::size_t max_precisions = 8;
 
   [[nodiscard]] std::size_t keys() const noexcept {
     return static_cast<std::size_t>(layers) * static_cast<std::size_t>(experts);
@@ -41,11 +44,13 @@ struct geometry {
   [[nodiscard]] bool contains(expert_key k) const noexcept {
     return k.layer >= 0 && k.layer < layers && k.expert >= 0 && k.expert < experts;
   }
-  /// Pre: 0 <= layer < layers.
-  [[nodiscard]] std::uint64_t bytes_of(layer_id layer) const noexcept {
-    if (expert_bytes.empty()) return 1;
-    return expert_bytes.size() == 1 ? expert_bytes.front()
-                                    : expert_bytes[static_cast<std::size_t>(layer)];
+  /// Precisions that an expert exists in.
+  [[nodiscard]] std::size_t precisions() const noexcept { return 1 + lower_precisions.size(); }
+  /// Pre: 0 <= layer < layers, precision < precisions().
+  [[nodiscard]] std::uint64_t bytes_of(layer_id layer, precision_id precision = 0) const noexcept {
+    const auto& bytes = precision == 0 ? expert_bytes : lower_precisions[precision - 1U];
+    if (bytes.empty()) return 1;
+    return bytes.size() == 1 ? bytes.front() : bytes[static_cast<std::size_t>(layer)];
   }
   /// Size class of every layer, dense from 0 in order of first appearance.
   [[nodiscard]] std::vector<size_class_id> size_classes() const {
@@ -76,17 +81,42 @@ struct geometry {
     if (max_tokens_per_visit < 1 || max_tokens_per_visit > (1 << 24))
       return refuse("max_tokens_per_visit = " + std::to_string(max_tokens_per_visit) +
                     ", accepted: 1..16777216");
-    if (expert_bytes.size() > 1 && expert_bytes.size() != static_cast<std::size_t>(layers))
-      return refuse("expert_bytes has " + std::to_string(expert_bytes.size()) +
-                    " entries, accepted: none, 1 or one per layer (" + std::to_string(layers) +
-                    ")");
-    for (std::size_t l = 0; l < expert_bytes.size(); ++l)
-      if (expert_bytes[l] == 0)
-        return refuse("expert_bytes[" + std::to_string(l) + "] = 0, accepted: 1 or more");
+    if (auto bad = validate_bytes("expert_bytes", expert_bytes)) return bad;
+    if (auto bad = validate_precisions()) return bad;
     return validate_classes();
   }
 
  private:
+  [[nodiscard]] validation validate_bytes(const std::string& what,
+                                          const std::vector<std::uint64_t>& bytes) const {
+    if (bytes.size() > 1 && bytes.size() != static_cast<std::size_t>(layers))
+      return error{what + " has " + std::to_string(bytes.size()) +
+                   " entries, accepted: none, 1 or one per layer (" + std::to_string(layers) + ")"};
+    for (std::size_t l = 0; l < bytes.size(); ++l)
+      if (bytes[l] == 0)
+        return error{what + "[" + std::to_string(l) + "] = 0, accepted: 1 or more"};
+    return std::nullopt;
+  }
+  [[nodiscard]] validation validate_precisions() const {
+    if (lower_precisions.empty()) return std::nullopt;
+    if (precisions() > max_precisions)
+      return error{std::to_string(precisions()) + " precisions, accepted: 1.." +
+                   std::to_string(max_precisions)};
+    if (expert_bytes.empty())
+      return error{"several precisions and no expert_bytes, accepted: the bytes of each precision"};
+    for (std::size_t p = 1; p < precisions(); ++p) {
+      const auto& bytes = lower_precisions[p - 1];
+      const auto what = "lower_precisions[" + std::to_string(p - 1) + "]";
+      if (bytes.empty()) return error{what + " is empty, accepted: 1 or one per layer"};
+      if (auto bad = validate_bytes(what, bytes)) return bad;
+      for (layer_id l = 0; l < layers; ++l)
+        if (bytes_of(l, static_cast<precision_id>(p)) >=
+            bytes_of(l, static_cast<precision_id>(p - 1)))
+          return error{what + " of layer " + std::to_string(l) +
+                       " is not smaller than the precision above it, accepted: falling bytes"};
+    }
+    return std::nullopt;
+  }
   [[nodiscard]] validation validate_classes() const {
     if (layer_size_class.empty()) return std::nullopt;
     if (layer_size_class.size() != static_cast<std::size_t>(layers))

@@ -28,6 +28,7 @@ class pool_layout {
     std::int32_t slots = 0;
     size_class_id size_class = 0;
     std::vector<layer_id> layers;  ///< ascending
+    precision_id precision = 0;    ///< of the experts in it
   };
 
   /// One pool for all layers. Slots are counted whatever their bytes (the simulator's shared scope).
@@ -68,14 +69,56 @@ class pool_layout {
     return per_layer(shape, std::span(&quota, 1));
   }
 
+  /// One pool per precision for all layers; `slots[p]` slots for precision p. Slots are counted whatever their
+  /// bytes, as in `shared`. A token must fit into all of them together.
+  static result<pool_layout> shared_by_precision(const geometry& shape,
+                                                 std::span<const std::int64_t> slots) {
+    if (auto bad = shape.validate()) return *std::move(bad);
+    std::vector<layer_id> all(static_cast<std::size_t>(shape.layers));
+    std::iota(all.begin(), all.end(), 0);
+    std::vector<group> groups;
+    for (std::size_t p = 0; p < shape.precisions(); ++p)
+      groups.push_back({static_cast<size_class_id>(p), all, static_cast<precision_id>(p)});
+    return assemble(shape, std::move(groups), {slots.begin(), slots.end()});
+  }
+
+  /// A pool per layer and precision; `quotas[p]` slots of precision p in every layer.
+  static result<pool_layout> per_layer_by_precision(const geometry& shape,
+                                                    std::span<const std::int64_t> quotas) {
+    if (auto bad = shape.validate()) return *std::move(bad);
+    const auto precisions = shape.precisions();
+    if (quotas.size() != precisions)
+      return error{std::to_string(quotas.size()) + " quotas for " + std::to_string(precisions) +
+                   " precisions, accepted: one for each"};
+    const auto classes = shape.size_classes();
+    std::vector<group> groups;
+    std::vector<std::int64_t> slots;
+    for (layer_id l = 0; l < shape.layers; ++l)
+      for (std::size_t p = 0; p < precisions; ++p) {
+        const auto of_layer = static_cast<std::size_t>(classes[static_cast<std::size_t>(l)]);
+        groups.push_back({static_cast<size_class_id>(of_layer * precisions + p),
+                          {l},
+                          static_cast<precision_id>(p)});
+        slots.push_back(quotas[p]);
+      }
+    return assemble(shape, std::move(groups), std::move(slots));
+  }
+
   [[nodiscard]] const geometry& shape() const noexcept { return shape_; }
+  /// Precisions that have pools of their own.
+  [[nodiscard]] std::size_t precisions() const noexcept { return precisions_; }
+  /// Where the layer's experts of a precision live. Pre: precision < precisions().
+  [[nodiscard]] pool_id pool_of(layer_id layer, precision_id precision) const noexcept {
+    return layer_pool_[static_cast<std::size_t>(layer) * precisions_ + precision];
+  }
   [[nodiscard]] std::size_t slots() const noexcept { return slot_pool_.size(); }
   [[nodiscard]] std::size_t pools() const noexcept { return pools_.size(); }
   [[nodiscard]] const pool& at(pool_id p) const noexcept {
     return pools_[static_cast<std::size_t>(p)];
   }
+  /// The pool of the layer's experts at the highest precision.
   [[nodiscard]] pool_id pool_of_layer(layer_id layer) const noexcept {
-    return layer_pool_[static_cast<std::size_t>(layer)];
+    return layer_pool_[static_cast<std::size_t>(layer) * precisions_];
   }
   /// The pool that a slot belongs to when the cache is built (a quota change may move it later).
   [[nodiscard]] pool_id pool_of_slot(slot_id slot) const noexcept {
@@ -93,6 +136,7 @@ class pool_layout {
   struct group {
     size_class_id size_class = 0;
     std::vector<layer_id> layers;
+    precision_id precision = 0;
   };
 
   static result<pool_layout> assemble(const geometry& shape, std::vector<group> groups,
@@ -102,29 +146,51 @@ class pool_layout {
                    std::to_string(groups.size()) + " pools, accepted: one for each pool"};
     pool_layout out;
     out.shape_ = shape;
-    out.layer_pool_.resize(static_cast<std::size_t>(shape.layers));
+    for (const auto& g : groups)
+      out.precisions_ = std::max(out.precisions_, std::size_t{g.precision} + 1);
+    out.layer_pool_.resize(static_cast<std::size_t>(shape.layers) * out.precisions_);
     for (std::size_t p = 0; p < groups.size(); ++p) {
-      const auto most = static_cast<std::int64_t>(groups[p].layers.size()) * shape.experts;
       if (groups[p].layers.empty())
         return error{"size class " + std::to_string(p) + " has no layer, accepted: dense classes"};
-      if (slots[p] < shape.top_k)
-        return error{"pool " + std::to_string(p) + " has " + std::to_string(slots[p]) +
-                     " slots, fewer than top_k: a token could never be served; accepted: " +
-                     std::to_string(shape.top_k) + ".." + std::to_string(most)};
-      const auto kept = static_cast<std::int32_t>(std::min(slots[p], most));
-      for (const auto layer : groups[p].layers)
-        out.layer_pool_[static_cast<std::size_t>(layer)] = static_cast<pool_id>(p);
-      out.pools_.push_back({static_cast<slot_id>(out.slot_pool_.size()), kept, groups[p].size_class,
-                            std::move(groups[p].layers)});
-      out.slot_pool_.insert(out.slot_pool_.end(), static_cast<std::size_t>(kept),
-                            static_cast<pool_id>(p));
+      out.add(groups[p], slots[p], static_cast<pool_id>(p));
     }
+    if (auto bad = out.check_room(slots)) return *std::move(bad);
     return out;
+  }
+  void add(group& g, std::int64_t slots, pool_id p) {
+    const auto most = static_cast<std::int64_t>(g.layers.size()) * shape_.experts;
+    const auto kept = static_cast<std::int32_t>(std::clamp<std::int64_t>(slots, 0, most));
+    for (const auto layer : g.layers)
+      layer_pool_[static_cast<std::size_t>(layer) * precisions_ + g.precision] = p;
+    pools_.push_back({static_cast<slot_id>(slot_pool_.size()), kept, g.size_class,
+                      std::move(g.layers), g.precision});
+    slot_pool_.insert(slot_pool_.end(), static_cast<std::size_t>(kept), p);
+  }
+  /// One token's experts must fit into the pools of their layer.
+  [[nodiscard]] validation check_room(const std::vector<std::int64_t>& asked) const {
+    for (std::size_t p = 0; p < pools_.size(); ++p) {
+      const auto& one = pools_[p];
+      const auto most = static_cast<std::int64_t>(one.layers.size()) * shape_.experts;
+      if (precisions_ > 1 && asked[p] < 1)
+        return error{"the pool of precision " + std::to_string(one.precision) + " has " +
+                     std::to_string(asked[p]) + " slots, accepted: 1.." + std::to_string(most)};
+      std::int64_t room = 0;
+      for (std::size_t q = 0; q < precisions_; ++q)
+        room += at(pool_of(one.layers.front(), static_cast<precision_id>(q))).slots;
+      if (room < shape_.top_k)
+        return error{"pool " + std::to_string(p) + " has " +
+                     std::to_string(precisions_ > 1 ? room : asked[p]) +
+                     (precisions_ > 1 ? " slots of all precisions" : " slots") +
+                     ", fewer than top_k: a token could never be served; accepted: " +
+                     std::to_string(shape_.top_k) + ".." + std::to_string(most)};
+    }
+    return std::nullopt;
   }
 
   geometry shape_{};
   std::vector<pool> pools_;
-  std::vector<pool_id> layer_pool_;
+  std::size_t precisions_ = 1;
+  std::vector<pool_id> layer_pool_;  ///< [layers][precisions]
   std::vector<pool_id> slot_pool_;
 };
 
