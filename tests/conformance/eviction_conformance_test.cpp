@@ -19,6 +19,7 @@
 #include "hotset/eviction/least_stale.hpp"
 #include "hotset/eviction/lfru.hpp"
 #include "hotset/eviction/lfu.hpp"
+#include "hotset/eviction/lhu.hpp"
 #include "hotset/eviction/lru.hpp"
 #include "hotset/eviction/popularity.hpp"
 #include "hotset/eviction/protect_decode.hpp"
@@ -99,6 +100,10 @@ struct fifo_entry : plain<fifo> {
   static ranking rule() { return reference::by_arrival(); }
 };
 struct lfu_entry : plain<lfu> {
+  static ranking rule() { return reference::by_whole_count(); }
+};
+/// At one precision, lhu is lfu.
+struct lhu_entry : plain<lhu> {
   static ranking rule() { return reference::by_whole_count(); }
 };
 struct lfu_resident_entry : plain<lfu> {
@@ -200,10 +205,10 @@ template <class Entry>
 class eviction_conformance : public testing::Test {};
 
 using entries =
-    testing::Types<lru_entry, fifo_entry, lfu_entry, lfu_resident_entry, lfu_ageing_entry,
-                   lfu_resident_ageing_entry, lfru_entry, lfru_fast_entry, gate_score_entry,
-                   gate_score_ema_entry, popularity_entry, furthest_layer_entry, least_stale_entry,
-                   least_stale_access_entry, belady_entry, hot_entry<lru_entry>,
+    testing::Types<lru_entry, fifo_entry, lfu_entry, lhu_entry, lfu_resident_entry,
+                   lfu_ageing_entry, lfu_resident_ageing_entry, lfru_entry, lfru_fast_entry,
+                   gate_score_entry, gate_score_ema_entry, popularity_entry, furthest_layer_entry,
+                   least_stale_entry, least_stale_access_entry, belady_entry, hot_entry<lru_entry>,
                    hot_entry<lfu_entry>, decode_entry<lru_entry>, decode_entry<least_stale_entry>,
                    hot_entry<decode_entry<lru_entry>>, decode_entry<hot_entry<gate_score_entry>>,
                    any_entry<lru_entry>, any_entry<least_stale_entry>, any_entry<belady_entry>,

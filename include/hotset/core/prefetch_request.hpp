@@ -19,6 +19,7 @@ struct prefetch_request {
 enum class prefetch_guard : std::uint8_t {
   none,   ///< whatever the eviction policy picks
   named,  ///< no key with an outstanding request, and none that an open visit reads
+  predicted,  ///< as `named`, and no key that is expected at least as likely, in the same visit or a sooner one
 };
 
 }  // namespace hotset::inline v0

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/residency/layer_lists.hpp"
 #include "hotset/residency/recency_list.hpp"
 
 namespace hotset::inline v0 {
@@ -29,27 +30,28 @@ class furthest_layer {
   static constexpr std::string_view name = "furthest_layer";
 
   explicit furthest_layer(const pool_layout& layout, const config& = {})
-      : order_(layout.slots(), static_cast<std::size_t>(layout.shape().layers)),
+      : lists_(layout),
+        order_(layout.slots(), lists_.count()),
         words_((static_cast<std::size_t>(layout.shape().layers) + 63) / 64),
-        used_(layout.pools() * words_, 0),
-        layer_pool_(static_cast<std::size_t>(layout.shape().layers)) {
-    for (layer_id l = 0; l < layout.shape().layers; ++l)
-      layer_pool_[at(l)] = layout.pool_of_layer(l);
-  }
+        used_(layout.pools() * words_, 0) {}
 
   void on_step(step_id, layer_id) noexcept {}
-  void on_hit(const access& a) noexcept { order_.move_to_back(at(a.key.layer), a.slot); }
+  void on_hit(const access& a) noexcept {
+    order_.move_to_back(lists_.of(a.key.layer, a.slot), a.slot);
+  }
   void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept {
-    order_.move_to_back(at(context.layer), slots);
+    order_.move_to_back(lists_.in_pool(at(context.layer), context.pool), slots);
   }
   void on_fill(const access& a) noexcept {
-    order_.push_back(at(a.key.layer), a.slot);
-    word(a.key.layer) |= bit(a.key.layer);
+    const auto list = lists_.of(a.key.layer, a.slot);
+    order_.push_back(list, a.slot);
+    word(list, a.key.layer) |= bit(a.key.layer);
   }
   void on_bypass(const access&) noexcept {}
   void on_evict(slot_id slot, expert_key key) noexcept {
     order_.erase(slot);
-    if (order_.front(at(key.layer)) == no_slot) word(key.layer) &= ~bit(key.layer);
+    const auto list = lists_.of(key.layer, slot);
+    if (order_.front(list) == no_slot) word(list, key.layer) &= ~bit(key.layer);
   }
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
@@ -63,7 +65,8 @@ class furthest_layer {
       while (layers != 0 && count < out.size()) {
         const auto b = static_cast<std::size_t>(63 - std::countl_zero(layers));
         layers &= ~(std::uint64_t{1} << b);
-        count += order_.select(w * 64 + b, eligible, out.subspan(count));
+        count +=
+            order_.select(lists_.in_pool(w * 64 + b, context.pool), eligible, out.subspan(count));
       }
     };
     take(here, used[here] & upto);
@@ -76,14 +79,14 @@ class furthest_layer {
  private:
   static std::size_t at(layer_id layer) noexcept { return static_cast<std::size_t>(layer); }
   static std::uint64_t bit(layer_id layer) noexcept { return std::uint64_t{1} << (at(layer) % 64); }
-  std::uint64_t& word(layer_id layer) noexcept {
-    return used_[static_cast<std::size_t>(layer_pool_[at(layer)]) * words_ + at(layer) / 64];
+  std::uint64_t& word(std::size_t list, layer_id layer) noexcept {
+    return used_[static_cast<std::size_t>(lists_.pool(list)) * words_ + at(layer) / 64];
   }
 
-  recency_list order_;  // one list per layer
+  layer_lists lists_;
+  recency_list order_;  // one list per layer and precision
   std::size_t words_;
   std::vector<std::uint64_t> used_;  // [pool][layer] bits: the layer holds slots
-  std::vector<pool_id> layer_pool_;
 };
 
 static_assert(eviction_policy<furthest_layer>);

@@ -25,6 +25,7 @@
 
 #include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/residency/indexed_heap.hpp"
+#include "hotset/residency/layer_lists.hpp"
 #include "hotset/residency/recency_list.hpp"
 
 namespace hotset::inline v0 {
@@ -52,12 +53,10 @@ class least_stale {
         words_((static_cast<std::size_t>(layout.shape().layers) + 63) / 64),
         epoch_(layout.slots(), 0) {
     if (by_layer_) {
-      arrivals_ = recency_list(layout.slots(), static_cast<std::size_t>(layers_));
+      lists_ = layer_lists(layout);
+      arrivals_ = recency_list(layout.slots(), lists_.count());
       used_.assign(layout.pools() * words_, 0);
       cursor_.assign(layout.pools(), {});
-      layer_pool_.resize(static_cast<std::size_t>(layers_));
-      for (layer_id l = 0; l < layout.shape().layers; ++l)
-        layer_pool_[at(l)] = layout.pool_of_layer(l);
     } else {
       accesses_ = indexed_heap(layout);
     }
@@ -74,10 +73,11 @@ class least_stale {
       accesses_.assign(a.pool, a.slot, {stamp(a), ++clock_});
       return;
     }
-    arrivals_.push_back(at(a.key.layer), a.slot);
-    word(a.key.layer) |= bit(a.key.layer);
+    const auto list = lists_.of(a.key.layer, a.slot);
+    arrivals_.push_back(list, a.slot);
+    word(list, a.key.layer) |= bit(a.key.layer);
     // A fill for a step gone by is stale at once: the search must not start behind it.
-    auto& cursor = cursor_[static_cast<std::size_t>(layer_pool_[at(a.key.layer)])];
+    auto& cursor = cursor_[static_cast<std::size_t>(lists_.pool(list))];
     if (a.step < cursor.step) cursor.layer = std::min(cursor.layer, at(a.key.layer));
   }
   void on_bypass(const access&) noexcept {}
@@ -92,7 +92,8 @@ class least_stale {
       return;
     }
     arrivals_.erase(slot);
-    if (arrivals_.front(at(key.layer)) == no_slot) word(key.layer) &= ~bit(key.layer);
+    const auto list = lists_.of(key.layer, slot);
+    if (arrivals_.front(list) == no_slot) word(list, key.layer) &= ~bit(key.layer);
   }
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
@@ -107,8 +108,8 @@ class least_stale {
     bool behind_all = true;  // no stale key so far
     for (auto l = next_layer(context.pool, cursor.layer); l != none && count < out.size();
          l = next_layer(context.pool, l + 1)) {
-      for (slot_id s = arrivals_.front(l); s != no_slot && count < out.size();
-           s = arrivals_.after(s)) {
+      for (slot_id s = arrivals_.front(lists_.in_pool(l, context.pool));
+           s != no_slot && count < out.size(); s = arrivals_.after(s)) {
         if (epoch_[slot_index(s)] >= now) continue;
         if (behind_all) {
           behind_all = false;
@@ -134,8 +135,8 @@ class least_stale {
   static std::size_t at(layer_id layer) noexcept { return static_cast<std::size_t>(layer); }
   static std::size_t slot_index(slot_id slot) noexcept { return static_cast<std::size_t>(slot); }
   static std::uint64_t bit(layer_id layer) noexcept { return std::uint64_t{1} << (at(layer) % 64); }
-  std::uint64_t& word(layer_id layer) noexcept {
-    return used_[static_cast<std::size_t>(layer_pool_[at(layer)]) * words_ + at(layer) / 64];
+  std::uint64_t& word(std::size_t list, layer_id layer) noexcept {
+    return used_[static_cast<std::size_t>(lists_.pool(list)) * words_ + at(layer) / 64];
   }
   void touch(const access& a) noexcept {
     auto& epoch = epoch_[slot_index(a.slot)];
@@ -160,7 +161,8 @@ class least_stale {
   std::size_t take(pool_id pool, const slot_mask& eligible, std::span<slot_id> out,
                    std::size_t count, Wanted wanted) const noexcept {
     for (auto l = next_layer(pool, 0); l != none; l = next_layer(pool, l + 1))
-      for (slot_id s = arrivals_.front(l); s != no_slot; s = arrivals_.after(s))
+      for (slot_id s = arrivals_.front(lists_.in_pool(l, pool)); s != no_slot;
+           s = arrivals_.after(s))
         if (wanted(epoch_[slot_index(s)]) && eligible.test(s)) {
           out[count++] = s;
           if (count == out.size()) return count;
@@ -174,10 +176,10 @@ class least_stale {
   std::uint64_t clock_ = 0;
   std::vector<step_id> epoch_;  // [slot] step last used or requested for
   // order: layer
-  recency_list arrivals_;            // one list per layer
+  layer_lists lists_;
+  recency_list arrivals_;            // one list per layer and precision
   std::vector<std::uint64_t> used_;  // [pool][layer] bits: the layer holds slots
   std::vector<search> cursor_;       // [pool]
-  std::vector<pool_id> layer_pool_;  // [layer]
   // order: last_access
   indexed_heap accesses_;
 };

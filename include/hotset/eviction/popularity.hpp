@@ -51,22 +51,18 @@ class popularity {
   explicit popularity(const pool_layout& layout) : popularity(layout, config{}) {}
   popularity(const pool_layout& layout, const config& options)
       : experts_(static_cast<std::size_t>(layout.shape().experts)),
-        list_of_(classes_of(layout, options.profile)),
-        classes_(*std::max_element(list_of_.begin(), list_of_.end()) + 1),
+        class_of_(classes_of(layout, options.profile)),
+        classes_(*std::max_element(class_of_.begin(), class_of_.end()) + 1),
         order_(layout.slots(), layout.pools() * classes_),
         occupied_(layout.pools() * classes_),
         lowest_(layout.pools()) {
     for (std::size_t p = 0; p < lowest_.size(); ++p) lowest_[p] = (p + 1) * classes_;
-    for (std::size_t k = 0; k < list_of_.size(); ++k) {
-      const auto pool = layout.pool_of_layer(static_cast<layer_id>(k / experts_));
-      list_of_[k] += static_cast<std::size_t>(pool) * classes_;
-    }
   }
 
   void on_step(step_id, layer_id) noexcept {}
-  void on_hit(const access& a) noexcept { order_.move_to_back(list_of(a.key), a.slot); }
+  void on_hit(const access& a) noexcept { order_.move_to_back(list_of(a), a.slot); }
   void on_fill(const access& a) noexcept {
-    const auto list = list_of(a.key);
+    const auto list = list_of(a);
     order_.push_back(list, a.slot);
     occupied_.set(list);
     auto& lowest = lowest_[static_cast<std::size_t>(a.pool)];
@@ -103,9 +99,10 @@ class popularity {
           std::lower_bound(distinct.begin(), distinct.end(), count) - distinct.begin()));
     return out;
   }
-  [[nodiscard]] std::size_t list_of(expert_key key) const noexcept {
-    return list_of_[static_cast<std::size_t>(key.layer) * experts_ +
-                    static_cast<std::size_t>(key.expert)];
+  [[nodiscard]] std::size_t list_of(const access& a) const noexcept {
+    return static_cast<std::size_t>(a.pool) * classes_ +
+           class_of_[static_cast<std::size_t>(a.key.layer) * experts_ +
+                     static_cast<std::size_t>(a.key.expert)];
   }
   /// Lists are marked when they get a slot, and unmarked here when they hold none.
   [[nodiscard]] std::size_t first_occupied(std::size_t from, std::size_t end) noexcept {
@@ -118,7 +115,7 @@ class popularity {
   }
 
   std::size_t experts_;
-  std::vector<std::size_t> list_of_;  // [key]
+  std::vector<std::size_t> class_of_;  // [key]
   std::size_t classes_;
   recency_list order_;               // one list per pool and class
   sparse_bits occupied_;             // lists that may hold slots

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Requirements on a policy that may bend which experts a router selects, knowing what is resident.
+///
+/// | expression | meaning |
+/// |---|---|
+/// | `typename R::config` | aggregate of parameters with `validate()` |
+/// | `R(shape, config)` | built for a model's geometry; all memory is taken here |
+/// | `R::name` | the field's name of it, as in `--routing` |
+/// | `R::is_exact` | true if it never changes the selection |
+/// | `R::needs_logits` | true if it cannot work without the router's logits |
+/// | `route(view, residents, selected, weights)` | `view` holds the router's own selection. Writes [tokens * top_k] ids, -1 after a shortened selection, and their gate weights; both may be the arrays that `view` names. |
+///
+/// `route` is called once per visit, before the cache is asked, and answers invalid_visit if the view lacks what it needs:
+/// then nothing is written. Every call is `noexcept`, allocates nothing, and reads no clock.
+
+#include <concepts>
+#include <span>
+#include <string_view>
+
+#include "hotset/core/error.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/miss.hpp"
+#include "hotset/core/routing_view.hpp"
+#include "hotset/core/status.hpp"
+
+namespace hotset::inline v0 {
+
+template <class R>
+concept routing_policy =
+    std::move_constructible<R> &&
+    std::constructible_from<R, const geometry&, const typename R::config&> &&
+    requires(R policy, const routing_view& view, const residency_view& residents,
+             std::span<expert_id> selected, std::span<float> weights,
+             const typename R::config& config) {
+      { R::name } -> std::convertible_to<std::string_view>;
+      { config.validate() } -> std::same_as<validation>;
+      { R::is_exact } -> std::convertible_to<bool>;
+      { R::needs_logits } -> std::convertible_to<bool>;
+      { policy.route(view, residents, selected, weights) } noexcept -> std::same_as<status>;
+    };
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What is expected of the visits after the running one.
+
+#include <cstdint>
+#include <span>
+
+#include "hotset/core/ids.hpp"
+
+namespace hotset::inline v0 {
+
+/// What a prefetcher may go by. Owns nothing; empty parts mean: not known.
+struct forecast {
+  std::span<const float>
+      probabilities{};  ///< [tokens * depth * experts], of the next `depth` layers
+  std::int32_t depth = 0;
+  /// The distinct experts of the next visit in routed order. Only a simulator knows them.
+  std::span<const expert_id> truth{};
+  layer_id truth_layer = 0;
+  step_id truth_step = 0;
+};
+
+/// What a prefetcher cannot do without.
+enum class forecast_need : std::uint8_t { nothing, probabilities, truth };
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Leaves misses on the host, where the engine computes them.
+///
+/// Rule: split `none`: every miss is computed on the host. `bandwidth_matched`: of m misses f are fetched
+///       at precision 0, so that max(f * fetch_cost, (m - f) * host_cost) is least, ties to fewer
+///       fetches: the link and the host are done together. Fetched are those with most uses, ties in
+///       order of first appearance.
+/// Source: `none`: engines that compute offloaded experts on the host. `bandwidth_matched`: hotset's own.
+/// Deviations: none. A resident copy of a lower precision is a miss here.
+/// Exact: yes, up to the order of summation.
+/// Cost: O(1) per miss; O(m log f) with a split. Memory: 4 bytes per distinct expert of a visit.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hotset/concepts/miss_policy.hpp"
+#include "hotset/core/assert.hpp"
+
+namespace hotset::inline v0 {
+
+/// Whether the link takes a part of what the host would compute.
+enum class host_split : std::uint8_t { none, bandwidth_matched };
+
+class compute_on_host {
+ public:
+  struct config {
+    host_split split = host_split::none;
+    double fetch_cost = 1.0;  ///< of one expert, in any unit
+    double host_cost = 1.0;   ///< of one expert, in the same unit
+    [[nodiscard]] validation validate() const {
+      if (split != host_split::none && split != host_split::bandwidth_matched)
+        return error{"compute_on_host split = " + std::to_string(static_cast<int>(split)) +
+                     ", accepted: 0 (none), 1 (bandwidth_matched)"};
+      if (!is_cost(fetch_cost))
+        return error{"compute_on_host fetch_cost = " + std::to_string(fetch_cost) +
+                     ", accepted: finite, above 0"};
+      if (!is_cost(host_cost))
+        return error{"compute_on_host host_cost = " + std::to_string(host_cost) +
+                     ", accepted: finite, above 0"};
+      return std::nullopt;
+    }
+    [[nodiscard]] validation validate(const geometry&) const { return std::nullopt; }
+
+   private:
+    static bool is_cost(double x) noexcept {
+      return x > 0.0 && x <= std::numeric_limits<double>::max();
+    }
+  };
+  static constexpr std::string_view name = "compute_on_host";
+  static constexpr bool is_exact = true;
+  static constexpr bool fetches_all = false;
+  static constexpr bool needs_logits = false;
+
+  explicit compute_on_host(const geometry& shape) : compute_on_host(shape, config{}) {}
+  compute_on_host(const geometry& shape, const config& options)
+      : options_(options),
+        order_(std::min(static_cast<std::size_t>(shape.experts),
+                        static_cast<std::size_t>(shape.max_tokens_per_visit) *
+                            static_cast<std::size_t>(shape.top_k))) {}
+
+  void decide(std::span<const miss> misses, const routing_view&, const residency_view&,
+              std::span<expert_id>, std::span<miss_decision> out) noexcept {
+    HOTSET_ASSERT(misses.size() <= order_.size());
+    std::fill_n(out.begin(), misses.size(), miss_decision{miss_action::host, 0});
+    const auto fetched = fetches_of(misses.size());
+    if (fetched == 0) return;
+    const auto order = std::span(order_).first(misses.size());
+    std::iota(order.begin(), order.end(), 0U);
+    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(fetched),
+                      order.end(), [misses](std::uint32_t a, std::uint32_t b) {
+                        if (misses[a].uses != misses[b].uses)
+                          return misses[a].uses > misses[b].uses;
+                        return a < b;
+                      });
+    for (const auto n : order.first(fetched)) out[n].action = miss_action::fetch;
+  }
+  void observe(std::span<const float>) noexcept {}
+  [[nodiscard]] precision_id prefetch_precision() const noexcept { return 0; }
+
+ private:
+  [[nodiscard]] std::size_t fetches_of(std::size_t misses) const noexcept {
+    if (options_.split == host_split::none) return 0;
+    const auto time = [&](std::size_t fetched) {
+      return std::max(static_cast<double>(fetched) * options_.fetch_cost,
+                      static_cast<double>(misses - fetched) * options_.host_cost);
+    };
+    std::size_t best = 0;
+    for (std::size_t f = 1; f <= misses; ++f)
+      if (time(f) < time(best)) best = f;
+    return best;
+  }
+
+  config options_;
+  std::vector<std::uint32_t> order_;  // scratch
+};
+
+static_assert(miss_policy<compute_on_host>);
+
+}  // namespace hotset::inline v0

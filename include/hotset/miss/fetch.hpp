@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Fetches every miss at the highest precision.
+///
+/// Rule: whatever a visit names and no slot serves at precision 0 is copied at precision 0.
+/// Source: SpecMD 3.1.2 ("basic fetch"); what every pager does by default.
+/// Deviations: none. A copy that is held at a lower precision is a miss: this policy never serves it.
+/// Exact: yes.
+/// Cost: none; nothing has to ask it.
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "hotset/concepts/miss_policy.hpp"
+
+namespace hotset::inline v0 {
+
+class fetch {
+ public:
+  struct config {
+    [[nodiscard]] validation validate() const { return std::nullopt; }
+    [[nodiscard]] validation validate(const geometry&) const { return std::nullopt; }
+  };
+  static constexpr std::string_view name = "fetch";
+  static constexpr bool is_exact = true;
+  static constexpr bool fetches_all = true;
+  static constexpr bool needs_logits = false;
+
+  explicit fetch(const geometry&) {}
+  fetch(const geometry&, const config&) {}
+
+  void decide(std::span<const miss> misses, const routing_view&, const residency_view&,
+              std::span<expert_id>, std::span<miss_decision> out) const noexcept {
+    for (std::size_t n = 0; n < misses.size(); ++n) out[n] = {miss_action::fetch, 0};
+  }
+  void observe(std::span<const float>) noexcept {}
+  [[nodiscard]] precision_id prefetch_precision() const noexcept { return 0; }
+};
+
+static_assert(miss_policy<fetch>);
+
+}  // namespace hotset::inline v0

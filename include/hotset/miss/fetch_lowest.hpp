@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Fetches every miss at the lowest precision, which is the shortest copy.
+///
+/// Rule: an absent expert is copied at the lowest precision of the model; a resident one serves at the
+///       precision that it has. What is prefetched comes at precision 0: nobody waits for it.
+/// Source: SpecMD 3.1.2 (Fetch-lowest-bit).
+/// Deviations: the paper does not say what precision a prefetch has.
+/// Exact: no.
+/// Cost: O(1) per miss.
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "hotset/concepts/miss_policy.hpp"
+
+namespace hotset::inline v0 {
+
+namespace detail {
+/// Why a policy that steps down in precision is of no use to a model, or nothing.
+[[nodiscard]] inline validation validate_cascade(std::string_view policy, const geometry& shape) {
+  if (shape.precisions() > 1) return std::nullopt;
+  return error{std::string(policy) + " needs two or more precisions, this model has " +
+               std::to_string(shape.precisions()) + "; accepted: 2 or more"};
+}
+}  // namespace detail
+
+class fetch_lowest {
+ public:
+  struct config {
+    [[nodiscard]] validation validate() const { return std::nullopt; }
+    [[nodiscard]] validation validate(const geometry& shape) const {
+      return detail::validate_cascade(name, shape);
+    }
+  };
+  static constexpr std::string_view name = "fetch_lowest";
+  static constexpr bool is_exact = false;
+  static constexpr bool fetches_all = false;
+  static constexpr bool needs_logits = false;
+
+  explicit fetch_lowest(const geometry& shape) : fetch_lowest(shape, config{}) {}
+  fetch_lowest(const geometry& shape, const config&)
+      : lowest_(static_cast<precision_id>(shape.precisions() - 1)) {}
+
+  void decide(std::span<const miss> misses, const routing_view&, const residency_view&,
+              std::span<expert_id>, std::span<miss_decision> out) const noexcept {
+    for (std::size_t n = 0; n < misses.size(); ++n)
+      out[n] = misses[n].held == miss::absent ? miss_decision{miss_action::fetch, lowest_}
+                                              : miss_decision{miss_action::keep, 0};
+  }
+  void observe(std::span<const float>) noexcept {}
+  [[nodiscard]] precision_id prefetch_precision() const noexcept { return 0; }
+
+ private:
+  precision_id lowest_;
+};
+
+static_assert(miss_policy<fetch_lowest>);
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Lets a resident expert of nearly the same router score stand in for a missing one.
+///
+/// Rule: in each place of a missing expert its token takes the resident expert whose score is nearest,
+///       at most `tolerance` away, and that the token does not use yet; ties: higher score, then lower id.
+///       Scores are router probabilities, else the softmax of the logits. Misses go in order of first
+///       appearance. An expert is replaced in all of its places or, if one has no substitute, fetched.
+/// Source: Zhu et al. in SpecMD 3.1.2.
+/// Deviations: the papers give no tolerance and no tie rule. A place keeps its gate weight. An expert of
+///       score 0, which a router masks, is no substitute. Without scores everything is fetched.
+///       A resident copy of a lower precision is no miss to this rule: it is used.
+/// Exact: no.
+/// Cost: O(places) per visit, O(E + K) and E exponentials per place of a missing expert. Memory: 4 bytes
+///       per place, 12 per expert.
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hotset/concepts/miss_policy.hpp"
+#include "hotset/core/assert.hpp"
+
+namespace hotset::inline v0 {
+
+class substitute {
+ public:
+  struct config {
+    double tolerance = 0.05;  ///< difference of router probabilities
+    [[nodiscard]] validation validate() const {
+      if (!(tolerance >= 0.0))
+        return error{"substitute tolerance = " + std::to_string(tolerance) +
+                     ", accepted: 0 or more"};
+      return std::nullopt;
+    }
+    [[nodiscard]] validation validate(const geometry&) const { return std::nullopt; }
+  };
+  static constexpr std::string_view name = "substitute";
+  static constexpr bool is_exact = false;
+  static constexpr bool fetches_all = false;
+  static constexpr bool needs_logits = true;
+
+  explicit substitute(const geometry& shape) : substitute(shape, config{}) {}
+  substitute(const geometry& shape, const config& options)
+      : tolerance_(options.tolerance),
+        top_k_(static_cast<std::size_t>(shape.top_k)),
+        first_(static_cast<std::size_t>(shape.experts), end),
+        next_(static_cast<std::size_t>(shape.max_tokens_per_visit) * top_k_, end),
+        scores_(first_.size(), 0.0F),
+        used_(first_.size(), 0) {}
+
+  void decide(std::span<const miss> misses, const routing_view& view,
+              const residency_view& residents, std::span<expert_id> ids,
+              std::span<miss_decision> out) noexcept {
+    HOTSET_ASSERT(ids.size() <= next_.size() && ids.size() == view.experts.size());
+    HOTSET_ASSERT(residents.row.size() == first_.size());
+    for (std::size_t n = 0; n < misses.size(); ++n)
+      out[n] = {misses[n].held == miss::absent ? miss_action::fetch : miss_action::keep, 0};
+    const auto cells = ids.size() / top_k_ * first_.size();
+    const bool softmax = view.probabilities.size() != cells;
+    const auto given = softmax ? view.logits : view.probabilities;
+    if (misses.empty() || given.size() != cells) return;
+    list_places(ids);
+    token_ = none;
+    for (std::size_t n = 0; n < misses.size(); ++n)
+      if (misses[n].held == miss::absent &&
+          replace(misses[n].expert, given, softmax, residents, ids))
+        out[n].action = miss_action::substitute;
+  }
+  void observe(std::span<const float>) noexcept {}
+  [[nodiscard]] precision_id prefetch_precision() const noexcept { return 0; }
+
+ private:
+  static constexpr std::uint32_t end = std::numeric_limits<std::uint32_t>::max();
+  static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
+  static std::size_t at(expert_id e) noexcept { return static_cast<std::size_t>(e); }
+
+  /// Threads the places of each expert, ascending.
+  void list_places(std::span<const expert_id> ids) noexcept {
+    std::fill(first_.begin(), first_.end(), end);
+    for (std::size_t place = ids.size(); place-- > 0;) {
+      const auto e = static_cast<std::size_t>(static_cast<std::uint32_t>(ids[place]));
+      if (e >= first_.size()) continue;
+      next_[place] = first_[e];
+      first_[e] = static_cast<std::uint32_t>(place);
+    }
+  }
+  /// Overwrites all places of a missing expert, or none.
+  bool replace(expert_id missing, std::span<const float> given, bool softmax,
+               const residency_view& residents, std::span<expert_id> ids) noexcept {
+    auto place = first_[at(missing)];
+    for (; place != end; place = next_[place]) {
+      const auto token = place / top_k_;
+      if (token != token_) score(given.subspan(token * scores_.size(), scores_.size()), softmax);
+      token_ = token;
+      const auto found = nearest(missing, ids.subspan(token * top_k_, top_k_), residents);
+      if (found == no_expert) break;
+      ids[place] = found;
+    }
+    if (place == end) return true;
+    for (auto p = first_[at(missing)]; p != place; p = next_[p]) ids[p] = missing;
+    return false;
+  }
+  /// One token's scores, rounded to float: that hides what C libraries make of the last bits of exp.
+  void score(std::span<const float> given, bool softmax) noexcept {
+    if (!softmax) {
+      std::copy(given.begin(), given.end(), scores_.begin());
+      return;
+    }
+    const double most = *std::max_element(given.begin(), given.end());
+    double sum = 0.0;
+    for (const double z : given) sum += std::exp(z - most);
+    for (std::size_t e = 0; e < given.size(); ++e)
+      scores_[e] = static_cast<float>(std::exp(given[e] - most) / sum);
+  }
+  [[nodiscard]] expert_id nearest(expert_id missing, std::span<const expert_id> token,
+                                  const residency_view& residents) noexcept {
+    mark(token, 1);
+    const double wanted = scores_[at(missing)];
+    expert_id best = no_expert;
+    double distance = tolerance_;
+    for (std::size_t e = 0; e < scores_.size(); ++e) {
+      if (residents.row[e] < 0 || used_[e] != 0 || !(scores_[e] > 0.0F)) continue;
+      const double d = std::abs(scores_[e] - wanted);
+      const bool nearer =
+          d < distance || (d == distance && (best == no_expert || scores_[e] > scores_[at(best)]));
+      if (!nearer) continue;
+      best = static_cast<expert_id>(e);
+      distance = d;
+    }
+    mark(token, 0);
+    return best;
+  }
+  void mark(std::span<const expert_id> token, std::uint8_t mark) noexcept {
+    for (const auto id : token)
+      if (const auto e = static_cast<std::size_t>(static_cast<std::uint32_t>(id)); e < used_.size())
+        used_[e] = mark;
+  }
+
+  double tolerance_;
+  std::size_t top_k_;
+  std::size_t token_ = none;          // whose scores scores_ holds
+  std::vector<std::uint32_t> first_;  // [expert] its first place
+  std::vector<std::uint32_t> next_;   // [place] the next one of the same expert
+  std::vector<float> scores_;         // [expert]
+  std::vector<std::uint8_t> used_;    // [expert] by the token in hand
+};
+
+static_assert(miss_policy<substitute>);
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What a forecast says of one layer's experts: means over the tokens, ready to be ranked.
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "hotset/core/forecast.hpp"
+#include "hotset/core/ids.hpp"
+
+namespace hotset::inline v0 {
+
+namespace detail {
+
+/// An expert and its score as one integer: greater is better, and among equal scores the lower id is.
+using scored_expert = std::uint64_t;
+
+/// A score that is no positive finite number counts 0.
+[[nodiscard]] inline scored_expert make_scored(float score, std::size_t expert) noexcept {
+  const bool counts = score > 0.0F && score <= std::numeric_limits<float>::max();
+  const auto pattern = std::bit_cast<std::uint32_t>(counts ? score : 0.0F);
+  return (scored_expert{pattern} << 32U) | static_cast<std::uint32_t>(~expert);
+}
+[[nodiscard]] inline float score_of(scored_expert s) noexcept {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(s >> 32U));
+}
+[[nodiscard]] inline expert_id expert_of(scored_expert s) noexcept {
+  return static_cast<expert_id>(~static_cast<std::uint32_t>(s));
+}
+
+/// What a forecast says of one layer's experts: means over the tokens.
+class layer_scores {
+ public:
+  explicit layer_scores(std::size_t experts) : sums_(experts), scored_(experts) {}
+
+  /// Layers ahead that the forecast covers; 0 if it is not a whole number of tokens.
+  [[nodiscard]] std::int32_t depth(const forecast& expected) const noexcept {
+    return tokens(expected) > 0 ? expected.depth : 0;
+  }
+  /// In order of expert ids; the caller may rearrange them. Pre: 0 <= ahead < depth(expected).
+  [[nodiscard]] std::span<scored_expert> take(const forecast& expected,
+                                              std::int32_t ahead) noexcept {
+    const auto experts = sums_.size();
+    const auto count = tokens(expected);
+    const auto row = [&](std::size_t token) {
+      const auto at =
+          token * static_cast<std::size_t>(expected.depth) + static_cast<std::size_t>(ahead);
+      return expected.probabilities.subspan(at * experts, experts);
+    };
+    const auto first = row(0);
+    if (count == 1) {
+      for (std::size_t e = 0; e < experts; ++e) scored_[e] = make_scored(first[e], e);
+      return scored_;
+    }
+    std::ranges::copy(first, sums_.begin());
+    for (std::size_t t = 1; t < count; ++t) {
+      const auto next = row(t);
+      for (std::size_t e = 0; e < experts; ++e) sums_[e] += double{next[e]};
+    }
+    for (std::size_t e = 0; e < experts; ++e)
+      scored_[e] = make_scored(static_cast<float>(sums_[e] / static_cast<double>(count)), e);
+    return scored_;
+  }
+
+ private:
+  [[nodiscard]] std::size_t tokens(const forecast& expected) const noexcept {
+    if (expected.depth < 1) return 0;
+    const auto of_token = static_cast<std::size_t>(expected.depth) * sums_.size();
+    const auto count = expected.probabilities.size() / of_token;
+    return count * of_token == expected.probabilities.size() ? count : 0;
+  }
+
+  std::vector<double> sums_;
+  std::vector<scored_expert> scored_;
+};
+
+}  // namespace detail
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Counts how good prefetch requests were as predictions of what was routed.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/ids.hpp"
+#include "hotset/core/prefetch_request.hpp"
+#include "hotset/core/routing_view.hpp"
+
+namespace hotset::inline v0 {
+
+/// The requests for a visit (step, layer) are judged when that visit is routed, each key once. Requests whose visit
+/// does not come are not judged; nor are those made for a visit that has gone by.
+/// A layer may have requests for two steps at once, the running one and the next; those for a later step put the
+/// ones for the step two before it out of the account.
+/// Complexity: O(1) per request, O(ids) per visit. Memory: 16 bytes per key. No allocation after construction.
+class prediction_score {
+ public:
+  /// precision = predicted_and_routed / predicted, recall = predicted_and_routed / routed.
+  struct counts {
+    std::uint64_t predicted = 0;             ///< distinct keys requested, over the visits that came
+    std::uint64_t predicted_and_routed = 0;  ///< of these, how many the visit routed
+    std::uint64_t routed = 0;  ///< distinct experts of all visits, those that nobody predicted too
+    friend bool operator==(const counts&, const counts&) = default;
+  };
+
+  explicit prediction_score(const geometry& shape)
+      : layers_(shape.layers),
+        experts_(shape.experts),
+        batches_(static_cast<std::size_t>(shape.layers)),
+        asked_in_(shape.keys()),
+        seen_in_(static_cast<std::size_t>(shape.experts), 0) {}
+
+  /// Keys outside the model are ignored.
+  void requested(const prefetch_request& request) noexcept {
+    const auto [layer, expert] = request.key;
+    if (layer < 0 || layer >= layers_ || expert < 0 || expert >= experts_) return;
+    auto& batch = batches_[static_cast<std::size_t>(layer)][parity(request.for_step)];
+    if (batch.serial == 0 || batch.step != request.for_step)
+      batch = {.step = request.for_step, .serial = ++serial_};
+    auto& asked_in = asked_in_[index(layer, expert)][parity(request.for_step)];
+    if (asked_in == batch.serial) return;
+    asked_in = batch.serial;
+    ++batch.size;
+  }
+  /// Ids that are no expert, and repeated ones, are ignored. Pre: 0 <= view.layer < layers.
+  void routed(const routing_view& view) noexcept {
+    auto& batch = batches_[static_cast<std::size_t>(view.layer)][parity(view.step)];
+    const bool asked = batch.serial != 0 && batch.step == view.step;
+    if (asked) counts_.predicted += batch.size;
+    ++visit_;
+    for (const auto expert : view.experts) {
+      if (expert < 0 || expert >= experts_) continue;
+      auto& seen_in = seen_in_[static_cast<std::size_t>(expert)];
+      if (seen_in == visit_) continue;
+      seen_in = visit_;
+      ++counts_.routed;
+      if (asked && asked_in_[index(view.layer, expert)][parity(view.step)] == batch.serial)
+        ++counts_.predicted_and_routed;
+    }
+    if (asked) batch.serial = 0;
+  }
+  [[nodiscard]] const counts& so_far() const noexcept { return counts_; }
+
+ private:
+  /// The requests of one layer for one step.
+  struct request_batch {
+    step_id step = 0;
+    std::uint64_t serial = 0;  // its own number; 0: none, or judged
+    std::uint64_t size = 0;    // distinct keys
+  };
+
+  static std::size_t parity(step_id step) noexcept { return static_cast<std::size_t>(step & 1U); }
+  [[nodiscard]] std::size_t index(layer_id layer, expert_id expert) const noexcept {
+    return static_cast<std::size_t>(layer) * static_cast<std::size_t>(experts_) +
+           static_cast<std::size_t>(expert);
+  }
+
+  std::int32_t layers_;
+  std::int32_t experts_;
+  std::uint64_t serial_ = 0;
+  std::uint64_t visit_ = 0;
+  std::vector<std::array<request_batch, 2>> batches_;   // [layer][parity of the step]
+  std::vector<std::array<std::uint64_t, 2>> asked_in_;  // [key][parity]: the batch it was last in
+  std::vector<std::uint64_t> seen_in_;                  // [expert]: the visit it was last in
+  counts counts_;
+};
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Asks for the experts that the forecast ranks highest in each of the next layers.
+///
+/// Rule: the score of an expert is the mean of its predicted probabilities over the visit's tokens. Nearest layer
+///       first, in each the K x overfetch best (rounded half up, at most all): higher score first, then the
+///       lower expert id. None for layers past the last.
+/// Source: Eliseev and Mazur; SpecMD 3.1.4 (overfetch) and A.3; HOBBIT and MoE-APEX look further than one layer.
+/// Deviations: an expert with a score of 0 is not asked for; a mean that is no finite number counts 0.
+/// Exact: yes (never changes what is computed).
+/// Cost: O(experts (tokens + log K)) per layer ahead. Memory: 16 bytes per expert of a layer.
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hotset/concepts/prefetch_policy.hpp"
+#include "hotset/predict/layer_scores.hpp"
+
+namespace hotset::inline v0 {
+
+class next_layer_top_k {
+ public:
+  struct config {
+    double overfetch = 1.0;  ///< experts asked for, in multiples of K
+    std::int32_t depth = 1;  ///< layers ahead; no more than there are
+    [[nodiscard]] validation validate() const {
+      if (!(overfetch >= 1.0) || std::isinf(overfetch))
+        return error{"next_layer_top_k overfetch = " + std::to_string(overfetch) +
+                     ", accepted: finite, 1 or more"};
+      if (depth < 1)
+        return error{"next_layer_top_k depth = " + std::to_string(depth) + ", accepted: 1 or more"};
+      return std::nullopt;
+    }
+  };
+  static constexpr std::string_view name = "next_layer_top_k";
+
+  explicit next_layer_top_k(const geometry& shape) : next_layer_top_k(shape, config{}) {}
+  next_layer_top_k(const geometry& shape, const config& options)
+      : layers_(shape.layers),
+        depth_(std::min(options.depth, shape.layers - 1)),
+        count_(static_cast<std::size_t>(
+            std::lround(std::min<double>(shape.top_k * options.overfetch, shape.experts)))),
+        scores_(static_cast<std::size_t>(shape.experts)) {}
+
+  [[nodiscard]] forecast_need needs() const noexcept { return forecast_need::probabilities; }
+  [[nodiscard]] std::int32_t depth() const noexcept { return depth_; }
+  [[nodiscard]] std::size_t most_requests() const noexcept {
+    return count_ * static_cast<std::size_t>(depth_);
+  }
+  void observe(const routing_view&) noexcept {}
+  [[nodiscard]] std::size_t propose(const routing_view& view, const forecast& expected,
+                                    std::span<prefetch_request> out) noexcept {
+    const auto reach = std::min({depth_, scores_.depth(expected), layers_ - 1 - view.layer});
+    std::size_t written = 0;
+    for (std::int32_t ahead = 0; ahead < reach && written < out.size(); ++ahead) {
+      const auto scored = scores_.take(expected, ahead);
+      const auto best = scored.first(std::min(count_, out.size() - written));
+      std::partial_sort(scored.begin(), scored.begin() + std::ssize(best), scored.end(),
+                        std::greater<>());
+      for (const auto s : best) {
+        const auto score = detail::score_of(s);
+        if (score == 0.0F) break;
+        out[written++] = {{view.layer + 1 + ahead, detail::expert_of(s)}, view.step, score};
+      }
+    }
+    return written;
+  }
+
+ private:
+  std::int32_t layers_;
+  std::int32_t depth_;
+  std::size_t count_;
+  detail::layer_scores scores_;
+};
+
+static_assert(prefetch_policy<next_layer_top_k>);
+
+}  // namespace hotset::inline v0

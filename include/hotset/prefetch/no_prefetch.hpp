@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Asks for nothing: experts are brought when they are routed.
+///
+/// Rule: no requests.
+/// Source: none; the baseline of every comparison.
+/// Deviations: none.
+/// Exact: yes (never changes what is computed).
+/// Cost: none.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "hotset/concepts/prefetch_policy.hpp"
+
+namespace hotset::inline v0 {
+
+class no_prefetch {
+ public:
+  struct config {
+    [[nodiscard]] validation validate() const { return std::nullopt; }
+  };
+  static constexpr std::string_view name = "no_prefetch";
+
+  explicit no_prefetch(const geometry&) {}
+  no_prefetch(const geometry&, const config&) {}
+
+  [[nodiscard]] forecast_need needs() const noexcept { return forecast_need::nothing; }
+  [[nodiscard]] std::int32_t depth() const noexcept { return 0; }
+  [[nodiscard]] std::size_t most_requests() const noexcept { return 0; }
+  void observe(const routing_view&) noexcept {}
+  [[nodiscard]] std::size_t propose(const routing_view&, const forecast&,
+                                    std::span<prefetch_request>) noexcept {
+    return 0;
+  }
+};
+
+static_assert(prefetch_policy<no_prefetch>);
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Asks for the experts that the next layer has used most often, or that a profile says it uses.
+///
+/// Rule: during layer l the `count` experts of layer l+1 with the highest counts, for this step; during the last
+///       layer those of layer 0, for the next step. Counts rise once per visit that uses the expert; with a
+///       profile they are the profile's and stay. Ties go to the lower expert id; a count of 0 is not asked for.
+/// Source: BrainStorm, as SpecMD names it; any static profile. `config::source` says where the counts come from.
+/// Deviations: none. A profile of the replayed trace itself sees the future: name it so.
+/// Exact: yes (never changes what is computed).
+/// Cost: O(ids) per visit, and a used expert passes those whose count it overtakes. Memory: 16 bytes per key.
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hotset/concepts/prefetch_policy.hpp"
+#include "hotset/core/assert.hpp"
+#include "hotset/residency/unique_ids.hpp"
+
+namespace hotset::inline v0 {
+
+class popular {
+ public:
+  struct config {
+    std::int32_t count = 0;  ///< experts asked for; 0: K
+    std::vector<double>
+        profile{};         ///< [layers * experts] counts or frequencies; empty: running counts
+    std::string source{};  ///< a file, "first n tokens", "the replayed trace": for the report
+
+    [[nodiscard]] validation validate() const {
+      if (count < 0)
+        return error{"popular count = " + std::to_string(count) + ", accepted: 0 (K) or more"};
+      for (std::size_t k = 0; k < profile.size(); ++k)
+        if (!(profile[k] >= 0.0) || std::isinf(profile[k]))
+          return error{"popular profile[" + std::to_string(k) +
+                       "] = " + std::to_string(profile[k]) + ", accepted: finite, 0 or more"};
+      return std::nullopt;
+    }
+    /// As validate(), and the profile must belong to this shape.
+    [[nodiscard]] validation validate(const geometry& shape) const {
+      if (!profile.empty() && profile.size() != shape.keys())
+        return error{"popular profile has " + std::to_string(profile.size()) +
+                     " entries, accepted: none or layers x experts (" +
+                     std::to_string(shape.keys()) + ")"};
+      return validate();
+    }
+  };
+  static constexpr std::string_view name = "popular";
+
+  explicit popular(const geometry& shape) : popular(shape, config{}) {}
+  /// Pre: options.validate(shape) has no reason to refuse.
+  popular(const geometry& shape, const config& options)
+      : layers_(shape.layers),
+        experts_(static_cast<std::size_t>(shape.experts)),
+        top_k_(shape.top_k),
+        count_(static_cast<std::size_t>(
+            std::min(options.count > 0 ? options.count : shape.top_k, shape.experts))),
+        running_(options.profile.empty()),
+        unique_(experts_, 0),
+        ranked_(shape.keys()),
+        asked_for_(static_cast<std::size_t>(shape.layers), 0),
+        rank_(running_ ? shape.keys() : 0),
+        uses_(running_ ? shape.keys() : 0, 0),
+        totals_(running_ ? static_cast<std::size_t>(shape.layers) : 0, 0),
+        shares_(running_ ? 0 : shape.keys()) {
+    HOTSET_ASSERT(!options.validate(shape));
+    for (std::size_t layer = 0; layer < asked_for_.size(); ++layer) {
+      const auto of_layer = std::span(ranked_).subspan(layer * experts_, experts_);
+      std::iota(of_layer.begin(), of_layer.end(), 0);
+      if (running_)
+        std::iota(&rank_[layer * experts_], &rank_[layer * experts_] + experts_, 0U);
+      else
+        rank_by(std::span(options.profile).subspan(layer * experts_, experts_), layer);
+    }
+  }
+
+  [[nodiscard]] forecast_need needs() const noexcept { return forecast_need::nothing; }
+  [[nodiscard]] std::int32_t depth() const noexcept { return 1; }
+  [[nodiscard]] std::size_t most_requests() const noexcept { return count_; }
+  /// Pre: 0 <= view.layer < layers.
+  void observe(const routing_view& view) noexcept {
+    HOTSET_ASSERT(view.layer >= 0 && view.layer < layers_);
+    if (!running_) return;
+    const auto layer = static_cast<std::size_t>(view.layer);
+    totals_[layer] +=
+        unique_.collect(view.experts, [&](std::size_t, expert_id e) { raise(layer, e); });
+  }
+  /// A request's probability is the expert's share of the layer's counts, times K, at most 1.
+  /// Pre: 0 <= view.layer < layers.
+  [[nodiscard]] std::size_t propose(const routing_view& view, const forecast&,
+                                    std::span<prefetch_request> out) noexcept {
+    const bool wraps = view.layer + 1 >= layers_;
+    const auto next = wraps ? 0 : view.layer + 1;
+    const auto step = view.step + (wraps ? 1U : 0U);
+    const auto layer = static_cast<std::size_t>(next);
+    const auto count = std::min({count_, asked_for_[layer], out.size()});
+    for (std::size_t n = 0; n < count; ++n) {
+      const auto expert = ranked_[layer * experts_ + n];
+      out[n] = {{next, expert}, step, share(layer, index(layer, expert))};
+    }
+    return count;
+  }
+
+ private:
+  [[nodiscard]] std::size_t index(std::size_t layer, expert_id expert) const noexcept {
+    return layer * experts_ + static_cast<std::size_t>(expert);
+  }
+  [[nodiscard]] float share(std::size_t layer, std::size_t key) const noexcept {
+    if (!running_) return shares_[key];
+    return capped(static_cast<double>(uses_[key]) / static_cast<double>(totals_[layer]));
+  }
+  [[nodiscard]] float capped(double share) const noexcept {
+    return static_cast<float>(std::min(1.0, share * top_k_));
+  }
+  /// A layer's ranking, once and for all.
+  void rank_by(std::span<const double> profile, std::size_t layer) {
+    const auto of = [profile](expert_id e) { return profile[static_cast<std::size_t>(e)]; };
+    const auto of_layer = std::span(ranked_).subspan(layer * experts_, experts_);
+    std::sort(of_layer.begin(), of_layer.end(),
+              [of](expert_id a, expert_id b) { return of(a) != of(b) ? of(a) > of(b) : a < b; });
+    const auto total = std::accumulate(profile.begin(), profile.end(), 0.0);
+    for (const auto e : of_layer) {
+      if (of(e) == 0.0) break;
+      ++asked_for_[layer];
+      shares_[index(layer, e)] = capped(of(e) / total);
+    }
+  }
+  /// One more use, and the expert goes before those that it now precedes.
+  void raise(std::size_t layer, expert_id expert) noexcept {
+    const auto key = index(layer, expert);
+    const auto uses = ++uses_[key];
+    if (uses == 1) ++asked_for_[layer];
+    expert_id* const ranked = &ranked_[layer * experts_];
+    auto at = rank_[key];
+    for (; at > 0; --at) {
+      const auto before = ranked[at - 1];
+      const auto others = uses_[index(layer, before)];
+      if (others > uses || (others == uses && before < expert)) break;
+      ranked[at] = before;
+      rank_[index(layer, before)] = at;
+    }
+    ranked[at] = expert;
+    rank_[key] = at;
+  }
+
+  std::int32_t layers_;
+  std::size_t experts_;
+  std::int32_t top_k_;
+  std::size_t count_;
+  bool running_;
+  unique_ids unique_;
+  std::vector<expert_id> ranked_;       // [layers, experts] most popular first
+  std::vector<std::size_t> asked_for_;  // [layer] how many of them have a count above 0
+  // Running counts.
+  std::vector<std::uint32_t> rank_;    // [key] its place in ranked_
+  std::vector<std::uint64_t> uses_;    // [key]
+  std::vector<std::uint64_t> totals_;  // [layer] sum of its uses
+  // A profile.
+  std::vector<float> shares_;  // [key]
+};
+
+static_assert(prefetch_policy<popular>);
+
+}  // namespace hotset::inline v0

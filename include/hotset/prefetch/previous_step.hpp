@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Asks for what the next layer used when it was last visited.
+///
+/// Rule: during layer l the distinct experts of layer l+1's last visit, in the order in which it routed them, for
+///       this step; during the last layer those of layer 0, for the next step. A layer not visited yet: none.
+/// Source: DeepSpeed's "dependency", as SpecMD names it.
+/// Deviations: the last visit, which is the last step's unless a step left the layer out.
+/// Exact: yes (never changes what is computed).
+/// Cost: O(ids) per visit. Memory: 4 bytes per key, less where a visit cannot use a whole layer.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "hotset/concepts/prefetch_policy.hpp"
+#include "hotset/core/assert.hpp"
+#include "hotset/residency/unique_ids.hpp"
+
+namespace hotset::inline v0 {
+
+class previous_step {
+ public:
+  struct config {
+    [[nodiscard]] validation validate() const { return std::nullopt; }
+  };
+  static constexpr std::string_view name = "previous_step";
+
+  explicit previous_step(const geometry& shape) : previous_step(shape, config{}) {}
+  previous_step(const geometry& shape, const config&)
+      : layers_(shape.layers),
+        most_(std::min(static_cast<std::size_t>(shape.experts),
+                       static_cast<std::size_t>(shape.top_k) *
+                           static_cast<std::size_t>(shape.max_tokens_per_visit))),
+        unique_(static_cast<std::size_t>(shape.experts), most_),
+        used_(static_cast<std::size_t>(layers_) * most_, no_expert),
+        counts_(static_cast<std::size_t>(layers_), 0) {}
+
+  [[nodiscard]] forecast_need needs() const noexcept { return forecast_need::nothing; }
+  [[nodiscard]] std::int32_t depth() const noexcept { return 1; }
+  [[nodiscard]] std::size_t most_requests() const noexcept { return most_; }
+  /// Pre: 0 <= view.layer < layers.
+  void observe(const routing_view& view) noexcept {
+    HOTSET_ASSERT(view.layer >= 0 && view.layer < layers_);
+    const auto layer = static_cast<std::size_t>(view.layer);
+    expert_id* const row = &used_[layer * most_];
+    // A visit of more tokens than were announced is cut short.
+    const std::size_t distinct =
+        unique_.collect(view.experts, [this, row](std::size_t at, expert_id expert) {
+          if (at < most_) row[at] = expert;
+        });
+    counts_[layer] = std::min(distinct, most_);
+  }
+  /// Pre: 0 <= view.layer < layers.
+  [[nodiscard]] std::size_t propose(const routing_view& view, const forecast&,
+                                    std::span<prefetch_request> out) noexcept {
+    const bool wraps = view.layer + 1 >= layers_;
+    const auto next = wraps ? 0 : view.layer + 1;
+    const auto count = std::min(counts_[static_cast<std::size_t>(next)], out.size());
+    const auto row = std::span(used_).subspan(static_cast<std::size_t>(next) * most_, count);
+    for (std::size_t n = 0; n < count; ++n)
+      out[n] = {{next, row[n]}, view.step + (wraps ? 1U : 0U)};
+    return count;
+  }
+
+ private:
+  std::int32_t layers_;
+  std::size_t most_;  // distinct experts that a visit can use
+  unique_ids unique_;
+  std::vector<expert_id> used_;      // [layers, most_]
+  std::vector<std::size_t> counts_;  // [layer]
+};
+
+static_assert(prefetch_policy<previous_step>);
+
+}  // namespace hotset::inline v0

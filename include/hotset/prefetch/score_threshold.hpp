@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Asks for every expert of the next layer whose predicted score is high among recent ones.
+///
+/// Rule: scores as in next_layer_top_k. `recent`: the window holds the last predicted scores of all layers; those of
+///       this visit enter it first, in order of expert ids. Asked for is what lies strictly above its
+///       q-th percentile (see sliding_percentile). `layer`: the percentile of the visit's own scores, so
+///       always about the same number. Higher score first, then the lower expert id.
+/// Source: Zhu et al. in SpecMD 3.1.4; 80th percentile.
+/// Deviations: the paper does not say which scores; a window smaller than L x E sees only the layers just before.
+/// Exact: yes (never changes what is computed).
+/// Cost: O(experts tokens + r log r) for r requests, and one percentile. Memory: 8 bytes per value and 200 KiB.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hotset/concepts/prefetch_policy.hpp"
+#include "hotset/predict/layer_scores.hpp"
+#include "hotset/predict/sliding_percentile.hpp"
+
+namespace hotset::inline v0 {
+
+/// Whose percentile score_threshold compares with.
+enum class score_population : std::uint8_t { recent, layer };
+
+/// `propose` is to be called at most once per visit: it takes the forecast into the window.
+class score_threshold {
+ public:
+  struct config {
+    double percentile = 80.0;
+    std::uint32_t window = 16384;  ///< values; of `recent`
+    score_population of = score_population::recent;
+    [[nodiscard]] validation validate() const {
+      if (!(percentile > 0.0 && percentile < 100.0))
+        return error{"score_threshold percentile = " + std::to_string(percentile) +
+                     ", accepted: above 0, below 100"};
+      if (window < 1 || window > (1U << 28U))
+        return error{"score_threshold window = " + std::to_string(window) +
+                     ", accepted: 1..268435456"};
+      if (of != score_population::recent && of != score_population::layer)
+        return error{"score_threshold of = " + std::to_string(static_cast<int>(of)) +
+                     ", accepted: 0 (recent), 1 (layer)"};
+      return std::nullopt;
+    }
+  };
+  static constexpr std::string_view name = "score_threshold";
+
+  explicit score_threshold(const geometry& shape) : score_threshold(shape, config{}) {}
+  score_threshold(const geometry& shape, const config& options)
+      : layers_(shape.layers),
+        experts_(static_cast<std::size_t>(shape.experts)),
+        percentile_(options.percentile),
+        scores_(experts_),
+        // A layer's own scores are a window of one visit.
+        window_(options.of == score_population::layer ? experts_ : options.window) {}
+
+  [[nodiscard]] forecast_need needs() const noexcept { return forecast_need::probabilities; }
+  [[nodiscard]] std::int32_t depth() const noexcept { return 1; }
+  [[nodiscard]] std::size_t most_requests() const noexcept { return experts_; }
+  void observe(const routing_view&) noexcept {}
+  [[nodiscard]] std::size_t propose(const routing_view& view, const forecast& expected,
+                                    std::span<prefetch_request> out) noexcept {
+    if (scores_.depth(expected) < 1 || view.layer + 1 >= layers_) return 0;
+    const auto scored = scores_.take(expected, 0);
+    for (const auto s : scored) window_.push(detail::score_of(s));
+    const auto threshold = window_.percentile(percentile_);
+    const auto low = std::partition(scored.begin(), scored.end(), [threshold](auto s) {
+      return detail::score_of(s) > threshold;
+    });
+    const auto above = static_cast<std::size_t>(low - scored.begin());
+    const auto count = std::min(above, out.size());
+    std::partial_sort(scored.begin(), scored.begin() + static_cast<std::ptrdiff_t>(count), low,
+                      std::greater<>());
+    for (std::size_t n = 0; n < count; ++n)
+      out[n] = {
+          {view.layer + 1, detail::expert_of(scored[n])}, view.step, detail::score_of(scored[n])};
+    return count;
+  }
+
+ private:
+  std::int32_t layers_;
+  std::size_t experts_;
+  double percentile_;
+  detail::layer_scores scores_;
+  sliding_percentile window_;
+};
+
+static_assert(prefetch_policy<score_threshold>);
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Favours resident experts when the router's logits are close.
+///
+/// Rule: z' = z + lambda * delta * [resident]; a token takes the top-k of z', descending, ties to the lower
+///       id. delta is a layer's mean over its visits, the running one included, of the logits' range (max -
+///       min, mean over tokens). Weights come from z: softmax over all experts, gathered, and divided by
+///       the sum of the selected if `normalise`. With lambda = 0 the router's own selection stands,
+///       and so do its weights if the view has them.
+/// Source: SpecMD 3.1.1, equation 1; Skliar et al.
+/// Deviations: SpecMD calls delta the "historical average logit value", which a constant added to all logits would
+///       change and which may be negative; `average = value` does that, the default is Skliar's range.
+///       The running visit counts, so that the first one has a delta. A logit that is not finite is
+///       masked: never selected, in no average. A token with fewer than k others ends in -1 of weight 0.
+/// Exact: no.
+/// Cost: O(E log k) and E exponentials (k if `normalise`) per token. Memory: 12 bytes per expert, 16 per
+///       layer.
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hotset/concepts/routing_policy.hpp"
+
+namespace hotset::inline v0 {
+
+/// What cache_aware takes the running average of.
+enum class logit_average : std::uint8_t { range, value };
+
+class cache_aware {
+ public:
+  struct config {
+    double lambda = 0.3;
+    logit_average average = logit_average::range;
+    bool normalise = true;  ///< weights of a token sum to 1, as the engine's do
+    [[nodiscard]] validation validate() const {
+      if (!(lambda >= 0.0))
+        return error{"cache_aware lambda = " + std::to_string(lambda) + ", accepted: 0 or more"};
+      if (lambda > std::numeric_limits<double>::max())
+        return error{"cache_aware lambda = " + std::to_string(lambda) +
+                     ", accepted: a finite number"};
+      if (average != logit_average::range && average != logit_average::value)
+        return error{"cache_aware average = " + std::to_string(static_cast<int>(average)) +
+                     ", accepted: 0 (range), 1 (value)"};
+      return std::nullopt;
+    }
+  };
+  static constexpr std::string_view name = "cache_aware";
+  static constexpr bool is_exact = false;
+  static constexpr bool needs_logits = true;
+
+  explicit cache_aware(const geometry& shape) : cache_aware(shape, config{}) {}
+  cache_aware(const geometry& shape, const config& options)
+      : options_(options),
+        top_k_(static_cast<std::size_t>(shape.top_k)),
+        history_(static_cast<std::size_t>(shape.layers)),
+        biased_(static_cast<std::size_t>(shape.experts), 0.0),
+        order_(biased_.size(), 0) {}
+
+  /// `weights` may be empty: not wanted. Errors: invalid_visit without logits, or if the layer or an array's length is
+  /// not the model's; then the average stays, too.
+  status route(const routing_view& view, const residency_view& residents,
+               std::span<expert_id> selected, std::span<float> weights) noexcept {
+    if (!fits(view, residents, selected, weights)) return status::invalid_visit;
+    const double boost = options_.lambda * average_with(view);
+    const bool bent = options_.lambda > 0.0;
+    const bool given = !bent && view.weights.size() == selected.size();
+    if (!bent) copy(view.experts, selected);
+    if (given && !weights.empty()) copy(view.weights, weights);
+    for (std::size_t token = 0; token * top_k_ < selected.size(); ++token) {
+      const auto z = logits_of(view, token);
+      const auto ids = selected.subspan(token * top_k_, top_k_);
+      if (bent) select(z, residents, boost, ids);
+      if (!given && !weights.empty()) weigh(z, ids, weights.subspan(token * top_k_, top_k_));
+    }
+    return status::ok;
+  }
+
+ private:
+  struct running_mean {
+    double value = 0.0;
+    std::uint64_t visits = 0;
+  };
+
+  [[nodiscard]] bool fits(const routing_view& view, const residency_view& residents,
+                          std::span<const expert_id> selected,
+                          std::span<const float> weights) const noexcept {
+    const auto places = view.experts.size();
+    return static_cast<std::size_t>(view.layer) < history_.size() &&  // nor below 0
+           places % top_k_ == 0 && view.logits.size() == places / top_k_ * biased_.size() &&
+           residents.row.size() == biased_.size() && selected.size() == places &&
+           (weights.empty() || weights.size() == places);
+  }
+  template <class T>
+  static void copy(std::span<const T> from, std::span<T> to) noexcept {
+    if (from.data() != to.data()) std::copy(from.begin(), from.end(), to.begin());
+  }
+  [[nodiscard]] std::span<const float> logits_of(const routing_view& view,
+                                                 std::size_t token) const noexcept {
+    return view.logits.subspan(token * biased_.size(), biased_.size());
+  }
+  static bool counts(float z) noexcept { return std::isfinite(z); }
+
+  /// The layer's average, after the visit has been taken into it.
+  [[nodiscard]] double average_with(const routing_view& view) noexcept {
+    double sum = 0.0;
+    std::uint64_t tokens = 0;
+    for (std::size_t token = 0; token * top_k_ < view.experts.size(); ++token) {
+      double least = std::numeric_limits<double>::max();
+      double most = std::numeric_limits<double>::lowest();
+      double total = 0.0;
+      std::uint64_t finite = 0;
+      for (const float z : logits_of(view, token)) {
+        if (!counts(z)) continue;
+        least = std::min<double>(least, z);
+        most = std::max<double>(most, z);
+        total += z;
+        ++finite;
+      }
+      if (finite == 0) continue;
+      sum += options_.average == logit_average::range ? most - least
+                                                      : total / static_cast<double>(finite);
+      ++tokens;
+    }
+    auto& mean = history_[static_cast<std::size_t>(view.layer)];
+    if (tokens == 0) return mean.value;
+    ++mean.visits;
+    const double visit = sum / static_cast<double>(tokens);
+    mean.value += (visit - mean.value) / static_cast<double>(mean.visits);
+    return mean.value;
+  }
+  void select(std::span<const float> z, const residency_view& residents, double boost,
+              std::span<expert_id> ids) noexcept {
+    std::size_t finite = 0;
+    for (std::size_t e = 0; e < z.size(); ++e) {
+      if (!counts(z[e])) continue;
+      biased_[e] = residents.row[e] >= 0 ? z[e] + boost : z[e];
+      order_[finite++] = static_cast<expert_id>(e);
+    }
+    const auto chosen = std::min(ids.size(), finite);
+    std::partial_sort(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(chosen),
+                      order_.begin() + static_cast<std::ptrdiff_t>(finite),
+                      [this](expert_id a, expert_id b) {
+                        const double za = biased_[static_cast<std::size_t>(a)];
+                        const double zb = biased_[static_cast<std::size_t>(b)];
+                        return za != zb ? za > zb : a < b;
+                      });
+    std::copy_n(order_.begin(), chosen, ids.begin());
+    std::fill(ids.begin() + static_cast<std::ptrdiff_t>(chosen), ids.end(), no_expert);
+  }
+  /// Gate weights of the selected, by the logits as they were.
+  void weigh(std::span<const float> z, std::span<const expert_id> ids,
+             std::span<float> weights) const noexcept {
+    const auto of = [z](expert_id id) {
+      const auto e = static_cast<std::size_t>(static_cast<std::uint32_t>(id));
+      return e < z.size() && counts(z[e]) ? z[e] : -std::numeric_limits<float>::infinity();
+    };
+    double most = std::numeric_limits<double>::lowest();
+    double sum = 0.0;
+    // Renormalised over the selected, the others cancel: their exponentials are not needed.
+    const auto over = [&](auto take) {
+      if (options_.normalise)
+        for (const auto id : ids) take(of(id));
+      else
+        for (const float one : z)
+          if (counts(one)) take(one);
+    };
+    over([&](double one) { most = std::max(most, one); });
+    over([&](double one) { sum += std::exp(one - most); });
+    for (std::size_t n = 0; n < ids.size(); ++n)
+      weights[n] = sum > 0.0 ? static_cast<float>(std::exp(of(ids[n]) - most) / sum) : 0.0F;
+  }
+
+  config options_;
+  std::size_t top_k_;
+  std::vector<running_mean> history_;  // [layer]
+  std::vector<double> biased_;         // [expert] z' of the token in hand
+  std::vector<expert_id> order_;       // scratch
+};
+
+static_assert(routing_policy<cache_aware>);
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Leaves the router's selection as it is.
+///
+/// Rule: the router's ids and gate weights, unchanged.
+/// Source: SpecMD 3.1.1 (standard routing).
+/// Deviations: none.
+/// Exact: yes.
+/// Cost: O(1) per place; none where the arrays are the router's own.
+
+#include <algorithm>
+#include <span>
+#include <string_view>
+
+#include "hotset/concepts/routing_policy.hpp"
+
+namespace hotset::inline v0 {
+
+class router_order {
+ public:
+  struct config {
+    [[nodiscard]] validation validate() const { return std::nullopt; }
+  };
+  static constexpr std::string_view name = "router_order";
+  static constexpr bool is_exact = true;
+  static constexpr bool needs_logits = false;
+
+  explicit router_order(const geometry&) {}
+  router_order(const geometry&, const config&) {}
+
+  /// `weights` may be empty: not wanted. Errors: invalid_visit if an array is not as long as the view's.
+  status route(const routing_view& view, const residency_view&, std::span<expert_id> selected,
+               std::span<float> weights) const noexcept {
+    if (selected.size() != view.experts.size() ||
+        (!weights.empty() && weights.size() != view.weights.size()))
+      return status::invalid_visit;
+    if (selected.data() != view.experts.data())
+      std::copy(view.experts.begin(), view.experts.end(), selected.begin());
+    if (!weights.empty() && weights.data() != view.weights.data())
+      std::copy(view.weights.begin(), view.weights.end(), weights.begin());
+    return status::ok;
+  }
+};
+
+static_assert(routing_policy<router_order>);
+
+}  // namespace hotset::inline v0

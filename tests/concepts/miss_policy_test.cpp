@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/concepts/miss_policy.hpp"
+
+#include <gtest/gtest.h>
+
+namespace hotset {
+namespace {
+
+/// The least that satisfies the concept; what follows takes one thing away.
+struct archetype {
+  struct config {
+    [[nodiscard]] validation validate() const { return std::nullopt; }
+    [[nodiscard]] validation validate(const geometry&) const { return std::nullopt; }
+  };
+  static constexpr std::string_view name = "archetype";
+  static constexpr bool is_exact = true;
+  static constexpr bool fetches_all = false;
+  static constexpr bool needs_logits = false;
+  archetype(const geometry&, const config&) {}
+  void decide(std::span<const miss>, const routing_view&, const residency_view&,
+              std::span<expert_id>, std::span<miss_decision>) noexcept {}
+  void observe(std::span<const float>) noexcept {}
+  precision_id prefetch_precision() noexcept { return 0; }
+};
+struct throwing_choice : archetype {
+  using archetype::archetype;
+  void decide(std::span<const miss>, const routing_view&, const residency_view&,
+              std::span<expert_id>, std::span<miss_decision>) {}
+};
+struct throwing_observer : archetype {
+  using archetype::archetype;
+  void observe(std::span<const float>) {}
+};
+struct sees_no_ids : archetype {
+  using archetype::archetype;
+  void decide(std::span<const miss>, const routing_view&, const residency_view&,
+              std::span<miss_decision>) noexcept {}
+};
+struct changes_its_misses : archetype {
+  using archetype::archetype;
+  void decide(std::span<miss>, const routing_view&, const residency_view&, std::span<expert_id>,
+              std::span<miss_decision>) noexcept {}
+};
+struct precision_in_int : archetype {
+  using archetype::archetype;
+  int prefetch_precision() noexcept { return 0; }
+};
+struct says_nothing_of_exactness : archetype {
+  using archetype::archetype;
+  void is_exact();
+};
+struct says_nothing_of_all : archetype {
+  using archetype::archetype;
+  void fetches_all();
+};
+struct says_nothing_of_logits : archetype {
+  using archetype::archetype;
+  void needs_logits();
+};
+struct nameless : archetype {
+  using archetype::archetype;
+  void name();
+};
+struct takes_any_model : archetype {
+  struct config {
+    [[nodiscard]] validation validate() const { return std::nullopt; }
+  };
+  takes_any_model(const geometry& shape, const config&) : archetype(shape, archetype::config{}) {}
+};
+struct takes_any_parameters : archetype {
+  struct config {
+    [[nodiscard]] validation validate(const geometry&) const { return std::nullopt; }
+  };
+  takes_any_parameters(const geometry& shape, const config&)
+      : archetype(shape, archetype::config{}) {}
+};
+struct not_built_for_a_model : archetype {
+  explicit not_built_for_a_model(const config& c);
+};
+struct immovable : archetype {
+  using archetype::archetype;
+  immovable(immovable&&) = delete;
+};
+
+static_assert(miss_policy<archetype>);
+static_assert(!miss_policy<throwing_choice>);
+static_assert(!miss_policy<throwing_observer>);
+static_assert(!miss_policy<sees_no_ids>);
+static_assert(!miss_policy<changes_its_misses>);
+static_assert(!miss_policy<precision_in_int>);
+static_assert(!miss_policy<says_nothing_of_exactness>);
+static_assert(!miss_policy<says_nothing_of_all>);
+static_assert(!miss_policy<says_nothing_of_logits>);
+static_assert(!miss_policy<nameless>);
+static_assert(!miss_policy<takes_any_model>);
+static_assert(!miss_policy<takes_any_parameters>);
+static_assert(!miss_policy<not_built_for_a_model>);
+static_assert(!miss_policy<immovable>);
+
+TEST(miss_policy, is_checked_when_this_file_is_compiled) { SUCCEED(); }
+
+}  // namespace
+}  // namespace hotset

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/eviction/lhu.hpp"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "random_source.hpp"
+#include "reference_policies.hpp"
+
+namespace hotset {
+namespace {
+
+using reference::hand_walk;
+using reference::shared;
+using slots = std::vector<slot_id>;
+
+void hit(hand_walk<lhu>& w, slot_id slot, expert_key key, precision_id precision) {
+  auto a = w.about(slot, key);
+  a.precision = precision;
+  w.policy.on_hit(a);
+}
+void fill(hand_walk<lhu>& w, slot_id slot, expert_key key, precision_id precision) {
+  auto a = w.about(slot, key);
+  a.precision = precision;
+  w.take(a);
+}
+
+TEST(lhu, gives_up_the_key_of_fewest_high_precision_visits_ties_by_recency) {
+  hand_walk<lhu> w(shared(1, 3));
+  w.begin(0, 0);
+  w.fill_from(4, 3);
+  w.begin(1, 0);
+  w.hit(0);
+  w.begin(2, 0);
+  w.hit(1);
+  EXPECT_EQ(w.order(3, 0), (slots{2, 0, 1}));
+}
+
+TEST(lhu, uses_at_a_lower_precision_count_nothing_but_move_the_key) {
+  hand_walk<lhu> w(shared(1, 3));
+  w.begin(0, 0);
+  w.fill_from(4, 3);
+  for (step_id s = 1; s < 4; ++s) {
+    w.begin(s, 0);
+    hit(w, 0, {0, 4}, 1);
+  }
+  EXPECT_EQ(w.order(4, 0), (slots{1, 2, 0}));  // one each, 0 is the most recent
+  w.begin(4, 0);
+  w.hit(1);
+  EXPECT_EQ(w.order(5, 0), (slots{2, 0, 1}));
+}
+
+TEST(lhu, a_fill_at_a_lower_precision_counts_nothing) {
+  hand_walk<lhu> w(shared(1, 3));
+  w.begin(0, 0);
+  w.fill(0, {0, 4});
+  fill(w, 1, {0, 5}, 2);
+  EXPECT_EQ(w.order(1, 0), (slots{1, 0}));
+  w.begin(1, 0);
+  w.prefetch(2, {0, 6}, 2);
+  EXPECT_EQ(w.order(1, 0), (slots{1, 2, 0}));
+  w.begin(2, 0);
+  w.hit(2);
+  EXPECT_EQ(w.order(3, 0), (slots{1, 0, 2}));  // the prefetch itself was no use
+}
+
+TEST(lhu, history_outlives_eviction_and_a_change_of_precision) {
+  hand_walk<lhu> w(shared(1, 2));
+  w.begin(0, 0);
+  w.fill(0, {0, 4});
+  w.begin(1, 0);
+  w.hit(0);
+  w.evict(0);
+  w.begin(2, 0);
+  fill(w, 1, {0, 4}, 1);  // two uses, as before
+  w.begin(3, 0);
+  w.fill(0, {0, 5});
+  w.begin(4, 0);
+  w.hit(0);
+  EXPECT_EQ(w.order(5, 0), (slots{1, 0}));  // two each
+  w.begin(5, 0);
+  hit(w, 1, {0, 4}, 1);
+  EXPECT_EQ(w.order(6, 0), (slots{0, 1}));  // still
+}
+
+TEST(lhu, counts_what_is_computed_without_a_slot) {
+  hand_walk<lhu> w(shared(1, 2));
+  w.begin(0, 0);
+  w.bypass({0, 5});
+  auto low = w.about(no_slot, {0, 4});
+  low.precision = 1;
+  w.policy.on_bypass(low);
+  w.begin(1, 0);
+  w.fill(1, {0, 5});
+  w.fill(0, {0, 4});
+  EXPECT_EQ(w.order(2, 0), (slots{0, 1}));
+}
+
+TEST(lhu, counts_a_key_once_per_visit) {
+  hand_walk<lhu> w(shared(1, 2));
+  w.begin(0, 0);
+  w.fill_from(4, 2);
+  w.hit_again(0);
+  EXPECT_EQ(w.order(1, 0), (slots{1, 0}));
+  hit(w, 1, {0, 5}, 1);
+  EXPECT_EQ(w.order(1, 0), (slots{0, 1}));  // one each, 1 is the more recent
+}
+
+// Counts in a map, order by sorting.
+TEST(lhu, agrees_with_its_naive_form) {
+  constexpr std::int32_t layers = 3;
+  constexpr std::size_t count = 40;  // enough for buckets
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    support::random_source random(seed);
+    const auto layout =
+        pool_layout::shared({.layers = layers, .experts = 32, .top_k = 2}, count).value();
+    lhu policy(layout);
+    slot_mask eligible(count);
+    std::map<expert_key, std::uint64_t> uses;
+    std::map<expert_key, slot_id> where;
+    std::map<slot_id, std::uint64_t> position;
+    std::uint64_t clock = 0;
+    for (step_id n = 0; n < 800; ++n) {
+      access a;
+      a.key = {static_cast<layer_id>(n % layers), random.id_below(1 + random.id_below(32))};
+      a.step = n / layers;
+      a.precision = static_cast<precision_id>(random.below(3));
+      policy.on_step(a.step, a.key.layer);
+      const auto found = where.find(a.key);
+      const visit_context context{a.key.layer, 0, a.step, n, request_class::decode};
+      std::vector<std::tuple<std::uint64_t, std::uint64_t, slot_id>> order;
+      for (const auto& [key, slot] : where) order.emplace_back(uses[key], position[slot], slot);
+      std::sort(order.begin(), order.end());
+      std::vector<slot_id> got(where.size());
+      ASSERT_EQ(policy.select_victims(context, eligible, got), where.size());
+      for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], std::get<2>(order[i]));
+      if (found != where.end()) {
+        a.slot = found->second;
+        policy.on_hit(a);
+      } else if (random.one_in(6)) {
+        policy.on_bypass(a);
+      } else {
+        a.slot = static_cast<slot_id>(where.size());
+        if (where.size() == count) {
+          a.slot = std::get<2>(order.front());
+          const auto old = std::find_if(where.begin(), where.end(),
+                                        [&](const auto& w) { return w.second == a.slot; });
+          policy.on_evict(a.slot, old->first);
+          where.erase(old);
+        }
+        a.speculative = random.one_in(5);
+        policy.on_fill(a);
+        where[a.key] = a.slot;
+        eligible.set(a.slot);
+      }
+      if (a.slot != no_slot) position[a.slot] = ++clock;
+      if (!a.speculative && a.precision == 0) ++uses[a.key];
+    }
+  }
+}
+
+TEST(lhu, has_nothing_to_configure) { EXPECT_FALSE(lhu::config{}.validate()); }
+
+}  // namespace
+}  // namespace hotset

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/miss/compute_on_host.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "random_source.hpp"
+
+namespace hotset {
+namespace {
+
+static_assert(compute_on_host::is_exact && !compute_on_host::fetches_all &&
+              !compute_on_host::needs_logits);
+
+const geometry shape{.layers = 1, .experts = 16, .top_k = 2, .max_tokens_per_visit = 8};
+
+std::vector<miss> used(const std::vector<std::uint32_t>& uses) {
+  std::vector<miss> misses;
+  for (const auto n : uses)
+    misses.push_back({.expert = static_cast<expert_id>(misses.size()), .uses = n});
+  return misses;
+}
+/// 'f' for each miss that is fetched, 'h' for each that stays.
+std::string ask(compute_on_host policy, const std::vector<miss>& misses) {
+  std::vector<miss_decision> out(misses.size());
+  policy.decide(misses, {}, {}, {}, out);
+  std::string text;
+  for (const auto& d : out) {
+    EXPECT_EQ(d.precision, 0);
+    text += d.action == miss_action::fetch ? 'f' : d.action == miss_action::host ? 'h' : '?';
+  }
+  return text;
+}
+
+TEST(compute_on_host, without_a_split_everything_stays) {
+  EXPECT_EQ(ask(compute_on_host(shape), used({1, 2, 3})), "hhh");
+  EXPECT_EQ(ask(compute_on_host(shape, {.fetch_cost = 0.01}), used({9})), "h");
+}
+
+TEST(compute_on_host, link_and_host_are_done_together) {
+  // f = 0..4: max(2 f, 4 - f) = 4, 3, 4, 6, 8.
+  EXPECT_EQ(
+      ask(compute_on_host(shape, {host_split::bandwidth_matched, 2.0, 1.0}), used({1, 1, 1, 1})),
+      "fhhh");
+  // f = 0..4: max(f, 2 (4 - f)) = 8, 6, 4, 3, 4.
+  EXPECT_EQ(
+      ask(compute_on_host(shape, {host_split::bandwidth_matched, 1.0, 2.0}), used({1, 1, 1, 1})),
+      "fffh");
+}
+
+TEST(compute_on_host, ties_go_to_fewer_fetches) {
+  // One miss at equal cost: 1 either way. Three: 3, 2, 2, 3.
+  const compute_on_host::config even{.split = host_split::bandwidth_matched};
+  EXPECT_EQ(ask(compute_on_host(shape, even), used({1})), "h");
+  EXPECT_EQ(ask(compute_on_host(shape, even), used({1, 1, 1})), "fhh");
+}
+
+TEST(compute_on_host, the_most_used_are_fetched_the_earlier_first) {
+  const compute_on_host::config even{.split = host_split::bandwidth_matched};
+  EXPECT_EQ(ask(compute_on_host(shape, even), used({1, 3, 2, 3})), "hfhf");
+  EXPECT_EQ(ask(compute_on_host(shape, even), used({2, 1, 2, 2})), "fhfh");
+}
+
+TEST(compute_on_host, a_held_lower_copy_is_a_miss) {
+  const std::vector<miss> held{{.expert = 1, .uses = 1, .held = 1}};
+  EXPECT_EQ(ask(compute_on_host(shape), held), "h");
+  EXPECT_EQ(ask(compute_on_host(shape, {host_split::bandwidth_matched, 1.0, 2.0}), held), "f");
+}
+
+// Every subset that could be fetched, and how long the slower side takes.
+TEST(compute_on_host, no_subset_is_done_sooner) {
+  support::random_source random(7);
+  for (int round = 0; round < 300; ++round) {
+    const auto count = random.below(9);
+    std::vector<std::uint32_t> uses;
+    for (std::uint64_t n = 0; n < count; ++n)
+      uses.push_back(static_cast<std::uint32_t>(1 + random.below(4)));
+    const auto fetch_cost = static_cast<double>(1 + random.below(9)) / 2;
+    const auto host_cost = static_cast<double>(1 + random.below(9)) / 2;
+    const auto text = ask(
+        compute_on_host(shape, {host_split::bandwidth_matched, fetch_cost, host_cost}), used(uses));
+    const auto time = [&](std::uint64_t fetched) {
+      return std::max(static_cast<double>(fetched) * fetch_cost,
+                      static_cast<double>(count - fetched) * host_cost);
+    };
+    const auto got = static_cast<std::uint64_t>(std::count(text.begin(), text.end(), 'f'));
+    for (std::uint64_t f = 0; f <= count; ++f) {
+      EXPECT_LE(time(got), time(f));
+      if (f < got) {
+        EXPECT_LT(time(got), time(f)) << "fewer fetches would do";
+      }
+    }
+    for (std::size_t a = 0; a < count; ++a)
+      for (std::size_t b = 0; b < count; ++b)
+        if (uses[a] > uses[b] || (uses[a] == uses[b] && a < b)) {
+          EXPECT_FALSE(text[a] == 'h' && text[b] == 'f') << text;
+        }
+  }
+}
+
+TEST(compute_on_host, refuses_costs_that_are_none) {
+  EXPECT_FALSE(compute_on_host::config{}.validate());
+  EXPECT_FALSE(compute_on_host::config{}.validate(shape));
+  const auto refused = [](const compute_on_host::config& c) {
+    const auto bad = c.validate();
+    return bad ? bad->message : "accepted";
+  };
+  EXPECT_EQ(refused({.split = static_cast<host_split>(7)}),
+            "compute_on_host split = 7, accepted: 0 (none), 1 (bandwidth_matched)");
+  EXPECT_EQ(refused({.fetch_cost = 0.0}),
+            "compute_on_host fetch_cost = 0.000000, accepted: finite, above 0");
+  EXPECT_EQ(refused({.host_cost = -1.0}),
+            "compute_on_host host_cost = -1.000000, accepted: finite, above 0");
+  for (const double x :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    EXPECT_NE(refused({.fetch_cost = x}), "accepted");
+    EXPECT_NE(refused({.host_cost = x}), "accepted");
+  }
+}
+
+TEST(compute_on_host, prefetches_at_the_highest_precision) {
+  EXPECT_EQ(compute_on_host(shape).prefetch_precision(), 0);
+}
+
+}  // namespace
+}  // namespace hotset

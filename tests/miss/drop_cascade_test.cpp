@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/miss/drop_cascade.hpp"
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace hotset {
+namespace {
+
+static_assert(!drop_cascade::is_exact && !drop_cascade::fetches_all && !drop_cascade::needs_logits);
+
+const geometry one{.layers = 1, .experts = 8, .top_k = 4, .expert_bytes = {8}};
+const geometry three{
+    .layers = 1, .experts = 8, .top_k = 4, .expert_bytes = {8}, .lower_precisions = {{4}, {2}}};
+const std::vector<float> ten{0.1F, 0.2F, 0.3F, 0.4F, 0.5F, 0.6F, 0.7F, 0.8F, 0.9F, 1.0F};
+
+std::string ask(drop_cascade& policy, const miss& m) {
+  const std::vector<miss> misses{m};
+  std::vector<miss_decision> out(1);
+  routing_view view;
+  view.weights = ten;
+  policy.decide(misses, view, {}, {}, out);
+  switch (out[0].action) {
+    case miss_action::fetch: return "fetch " + std::to_string(out[0].precision);
+    case miss_action::keep: return "keep";
+    case miss_action::drop: return "drop";
+    default: return "other";
+  }
+}
+
+TEST(drop_cascade, rank_says_who_is_dropped_and_weight_how_the_others_come) {
+  drop_cascade policy(three);
+  policy.observe(ten);
+  EXPECT_EQ(ask(policy, {.rank = 0, .weight = 0.8F}), "fetch 0");
+  EXPECT_EQ(ask(policy, {.rank = 1, .weight = 0.4F}), "fetch 1");
+  EXPECT_EQ(ask(policy, {.rank = 1, .weight = 0.1F}), "fetch 2");
+  EXPECT_EQ(ask(policy, {.rank = 2, .weight = 0.8F}), "drop");
+  EXPECT_EQ(ask(policy, {.rank = 2, .weight = 0.1F}), "drop");
+}
+
+TEST(drop_cascade, does_not_drop_what_is_held) {
+  drop_cascade policy(three);
+  policy.observe(ten);
+  EXPECT_EQ(ask(policy, {.rank = 3, .weight = 0.8F, .held = 2}), "fetch 0");
+  EXPECT_EQ(ask(policy, {.rank = 3, .weight = 0.1F, .held = 2}), "keep");
+}
+
+TEST(drop_cascade, obeys_its_parameters) {
+  drop_cascade policy(three, {.keep = 3, .percentile = 90.0, .window = 10});
+  policy.observe(std::vector<float>(10, 0.001F));
+  policy.observe(ten);
+  EXPECT_EQ(ask(policy, {.rank = 2, .weight = 0.9F}), "fetch 0");
+  EXPECT_EQ(ask(policy, {.rank = 2, .weight = 0.89F}), "fetch 1");
+  EXPECT_EQ(ask(policy, {.rank = 3, .weight = 0.9F}), "drop");
+  EXPECT_EQ(policy.prefetch_precision(), 0);
+}
+
+TEST(drop_cascade, refuses_what_cannot_work_in_its_own_name) {
+  EXPECT_FALSE(drop_cascade::config{}.validate());
+  const auto refused = [](const drop_cascade::config& c) {
+    const auto bad = c.validate();
+    return bad ? bad->message : "accepted";
+  };
+  EXPECT_EQ(refused({.keep = 0}), "drop_cascade keep = 0, accepted: 1 or more");
+  EXPECT_EQ(refused({.percentile = -1.0}),
+            "drop_cascade percentile = -1.000000, accepted: (0, 100)");
+  EXPECT_NE(refused({.percentile = std::numeric_limits<double>::quiet_NaN()}), "accepted");
+  EXPECT_EQ(refused({.window = 0}), "drop_cascade window = 0, accepted: 1..16777216");
+  EXPECT_FALSE(drop_cascade::config{}.validate(three));
+  ASSERT_TRUE(drop_cascade::config{}.validate(one));
+  EXPECT_EQ(drop_cascade::config{}.validate(one)->message,
+            "drop_cascade needs two or more precisions, this model has 1; accepted: 2 or more");
+}
+
+}  // namespace
+}  // namespace hotset

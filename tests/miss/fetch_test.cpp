@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/miss/fetch.hpp"
+
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace hotset {
+namespace {
+
+static_assert(fetch::is_exact && fetch::fetches_all && !fetch::needs_logits);
+
+const geometry one{.layers = 1, .experts = 8, .top_k = 2, .expert_bytes = {8}};
+const geometry three{
+    .layers = 1, .experts = 8, .top_k = 2, .expert_bytes = {8}, .lower_precisions = {{4}, {2}}};
+
+TEST(fetch, brings_everything_at_precision_0_a_held_lower_copy_too) {
+  fetch policy(three);
+  const std::vector<miss> misses{{.expert = 3}, {.expert = 5, .held = 2}};
+  std::vector<miss_decision> out(3, {miss_action::drop, 1});
+  policy.decide(misses, {}, {}, {}, out);
+  EXPECT_EQ(out[0].action, miss_action::fetch);
+  EXPECT_EQ(out[0].precision, 0);
+  EXPECT_EQ(out[1].action, miss_action::fetch);
+  EXPECT_EQ(out[1].precision, 0);
+  EXPECT_EQ(out[2].action, miss_action::drop);  // not asked for
+  EXPECT_EQ(policy.prefetch_precision(), 0);
+}
+
+TEST(fetch, serves_any_model) {
+  EXPECT_FALSE(fetch::config{}.validate());
+  EXPECT_FALSE(fetch::config{}.validate(one));
+  EXPECT_FALSE(fetch::config{}.validate(three));
+}
+
+}  // namespace
+}  // namespace hotset

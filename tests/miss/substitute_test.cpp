@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/miss/substitute.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "random_source.hpp"
+
+namespace hotset {
+namespace {
+
+static_assert(!substitute::is_exact && !substitute::fetches_all && substitute::needs_logits);
+
+using ids_t = std::vector<expert_id>;
+
+/// A visit of up to 4 tokens with 8 experts, top-2, and the misses that follow from what is resident.
+struct visit {
+  ids_t experts;
+  std::vector<slot_id> row = std::vector<slot_id>(8, no_slot);
+  std::vector<float> probabilities{};
+  std::vector<float> logits{};
+  std::set<expert_id> held{};  // resident below precision 0
+
+  void reside(const ids_t& experts_of_row) {
+    for (const auto e : experts_of_row) row[static_cast<std::size_t>(e)] = e;
+  }
+  [[nodiscard]] std::vector<miss> misses() const {
+    std::vector<miss> out;
+    for (const auto e : experts) {
+      if (e < 0 || (row[static_cast<std::size_t>(e)] >= 0 && !held.contains(e))) continue;
+      if (std::any_of(out.begin(), out.end(), [e](const miss& m) { return m.expert == e; }))
+        continue;
+      out.push_back({.expert = e, .held = held.contains(e) ? precision_id{1} : miss::absent});
+    }
+    return out;
+  }
+};
+struct answer {
+  ids_t ids;
+  std::string actions{};  // f, k or s per miss
+};
+answer ask(const visit& v, double tolerance, std::int32_t top_k = 2) {
+  substitute policy({.layers = 1, .experts = 8, .top_k = top_k, .max_tokens_per_visit = 4},
+                    {.tolerance = tolerance});
+  routing_view view;
+  view.experts = v.experts;
+  view.probabilities = v.probabilities;
+  view.logits = v.logits;
+  const auto misses = v.misses();
+  std::vector<miss_decision> out(misses.size());
+  answer a{v.experts};
+  policy.decide(misses, view, {v.row}, a.ids, out);
+  for (const auto& d : out) {
+    EXPECT_EQ(d.precision, 0);
+    a.actions += d.action == miss_action::fetch        ? 'f'
+                 : d.action == miss_action::keep       ? 'k'
+                 : d.action == miss_action::substitute ? 's'
+                                                       : '?';
+  }
+  return a;
+}
+
+TEST(substitute, the_nearest_score_within_the_tolerance_stands_in) {
+  visit v{.experts = {0, 1}};
+  v.probabilities = {0.30F, 0.25F, 0.15F, 0.10F, 0.08F, 0.06F, 0.04F, 0.02F};
+  v.reside({0, 3, 4});  // 1 is missing: 0.25 - 0.10 = 0.15
+  EXPECT_EQ(ask(v, 0.2).ids, (ids_t{0, 3}));
+  EXPECT_EQ(ask(v, 0.2).actions, "s");
+  EXPECT_EQ(ask(v, 0.14).ids, (ids_t{0, 1}));
+  EXPECT_EQ(ask(v, 0.14).actions, "f");
+}
+
+TEST(substitute, the_tolerance_itself_is_within) {
+  visit v{.experts = {0, 1}};
+  v.probabilities = {0.5F, 0.25F, 0.125F, 0, 0, 0, 0, 0};
+  v.reside({0, 2});
+  EXPECT_EQ(ask(v, 0.125).actions, "s");
+  EXPECT_EQ(ask(v, 0.124).actions, "f");
+  v.probabilities = {0.5F, 0.125F, 0.125F, 0, 0, 0, 0, 0};
+  EXPECT_EQ(ask(v, 0.0).actions, "s");
+}
+
+TEST(substitute, ties_go_to_the_higher_score_then_to_the_lower_id) {
+  visit v{.experts = {0, 1}};
+  v.probabilities = {0.5F, 0.25F, 0.125F, 0.375F, 0.375F, 0.125F, 0, 0};
+  v.reside({0, 2, 3, 4, 5});
+  EXPECT_EQ(ask(v, 1.0).ids, (ids_t{0, 3}));
+}
+
+TEST(substitute, a_token_uses_no_expert_twice) {
+  visit v{.experts = {0, 1}};
+  v.probabilities = {0.30F, 0.29F, 0.28F, 0.05F, 0.04F, 0.02F, 0.01F, 0.01F};
+  v.reside({2, 3});  // both are missing: 0 takes 2, 1 must take 3
+  EXPECT_EQ(ask(v, 1.0).ids, (ids_t{2, 3}));
+  EXPECT_EQ(ask(v, 1.0).actions, "ss");
+  EXPECT_EQ(ask(v, 0.1).ids, (ids_t{2, 1}));  // 0.29 - 0.05 is too far
+  EXPECT_EQ(ask(v, 0.1).actions, "sf");
+  visit w{.experts = {2, 1}, .probabilities = v.probabilities};
+  w.reside({2, 3});  // 2 is the router's own choice
+  EXPECT_EQ(ask(w, 1.0).ids, (ids_t{2, 3}));
+}
+
+TEST(substitute, an_expert_is_replaced_everywhere_or_fetched) {
+  visit v{.experts = {0, 1, 3, 1, 1, 0}};
+  v.reside({0, 3});
+  v.probabilities = {0.40F, 0.38F, 0.0F, 0.20F, 0.02F, 0, 0, 0,   // 1 -> 3: 0.18
+                     0.25F, 0.35F, 0.0F, 0.40F, 0.00F, 0, 0, 0,   // 1 -> 0: 0.10
+                     0.40F, 0.30F, 0.0F, 0.20F, 0.10F, 0, 0, 0};  // 1 -> 3: 0.10
+  EXPECT_EQ(ask(v, 0.2).ids, (ids_t{0, 3, 3, 0, 3, 0}));
+  EXPECT_EQ(ask(v, 0.2).actions, "s");
+  EXPECT_EQ(ask(v, 0.15).ids, v.experts);  // the first place has none
+  EXPECT_EQ(ask(v, 0.15).actions, "f");
+  v.probabilities[16 + 1] = 0.6F;  // nor has the last one now: 0.40
+  EXPECT_EQ(ask(v, 0.2).ids, v.experts);
+  EXPECT_EQ(ask(v, 0.2).actions, "f");
+}
+
+TEST(substitute, a_place_given_up_is_free_for_the_next_expert) {
+  // 1 can go to 3 in the first token only, so it is fetched; 4, behind it, takes that 3.
+  visit v{.experts = {1, 4, 0, 1}};
+  v.reside({0, 3});
+  v.probabilities = {0.00F, 0.38F, 0.0F, 0.35F, 0.27F, 0, 0, 0,
+                     0.50F, 0.40F, 0.0F, 0.05F, 0.05F, 0, 0, 0};
+  EXPECT_EQ(ask(v, 0.2).ids, (ids_t{1, 3, 0, 1}));
+  EXPECT_EQ(ask(v, 0.2).actions, "fs");
+}
+
+TEST(substitute, takes_the_softmax_of_logits_where_there_are_no_probabilities) {
+  visit v{.experts = {0, 1}};
+  const auto log2 = static_cast<float>(std::log(2.0));
+  v.reside({0, 2});
+  // 4 : 2 : 1 and the rest masked: 4/7, 2/7, 1/7.
+  const auto none = -std::numeric_limits<float>::infinity();
+  v.logits = {100 + 2 * log2, 100 + log2, 100, none, none, none, none, none};
+  EXPECT_EQ(ask(v, 0.1429).ids, (ids_t{0, 2}));
+  EXPECT_EQ(ask(v, 0.1428).ids, (ids_t{0, 1}));
+  v.probabilities = {0.5F, 0.25F, 0.2F, 0, 0, 0, 0, 0};  // given ones come first
+  EXPECT_EQ(ask(v, 0.0501).ids, (ids_t{0, 2}));
+}
+
+TEST(substitute, a_masked_expert_is_no_substitute) {
+  visit v{.experts = {0, 1}};
+  const auto none = -std::numeric_limits<float>::infinity();
+  v.reside({0, 2});
+  v.logits = {2, 1, none, 0, 0, 0, 0, 0};
+  EXPECT_EQ(ask(v, 1.0).actions, "f");
+  v.logits[2] = 0;
+  EXPECT_EQ(ask(v, 1.0).actions, "s");
+}
+
+TEST(substitute, fetches_everything_without_scores_or_with_broken_ones) {
+  visit v{.experts = {0, 1}};
+  v.reside({0, 2});
+  EXPECT_EQ(ask(v, 1.0).actions, "f");
+  v.logits = {1, 1, 1};  // not a row
+  EXPECT_EQ(ask(v, 1.0).actions, "f");
+  v.logits.assign(8, 1.0F);
+  EXPECT_EQ(ask(v, 1.0).actions, "s");
+  for (const auto broken :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    v.logits.assign(8, 1.0F);
+    v.logits[7] = broken;
+    EXPECT_EQ(ask(v, 1.0).actions, "f");
+    EXPECT_EQ(ask(v, 1.0).ids, v.experts);
+  }
+}
+
+TEST(substitute, uses_what_is_held_and_looks_past_ids_that_are_none) {
+  visit v{.experts = {-1, 1, 2, 0}};
+  v.reside({0, 2});
+  v.held = {2};
+  v.logits.assign(16, 1.0F);
+  EXPECT_EQ(ask(v, 1.0).actions, "sk");
+  EXPECT_EQ(ask(v, 1.0).ids, (ids_t{-1, 0, 2, 0}));
+}
+
+/// The rule again, with sets and a sort.
+answer naive(const visit& v, double tolerance, std::size_t k) {
+  answer a{v.experts};
+  for (const auto& m : v.misses()) {
+    if (m.held != miss::absent) {
+      a.actions += 'k';
+      continue;
+    }
+    auto tried = a.ids;
+    bool all = true;
+    for (std::size_t place = 0; place < tried.size() && all; ++place) {
+      if (v.experts[place] != m.expert) continue;
+      const auto token = place / k;
+      const auto score = [&](expert_id e) {
+        return v.probabilities[token * 8 + static_cast<std::size_t>(e)];
+      };
+      std::set<expert_id> taken;
+      for (std::size_t r = 0; r < k; ++r) {
+        taken.insert(v.experts[token * k + r]);
+        taken.insert(tried[token * k + r]);
+      }
+      std::vector<std::tuple<float, float, expert_id>> candidates;
+      for (expert_id e = 0; e < 8; ++e) {
+        const auto distance = std::abs(score(e) - score(m.expert));
+        if (v.row[static_cast<std::size_t>(e)] >= 0 && !taken.contains(e) && score(e) > 0 &&
+            distance <= tolerance)
+          candidates.emplace_back(distance, -score(e), e);
+      }
+      all = !candidates.empty();
+      if (all) tried[place] = std::get<2>(*std::min_element(candidates.begin(), candidates.end()));
+    }
+    if (all) a.ids = tried;
+    a.actions += all ? 's' : 'f';
+  }
+  return a;
+}
+
+TEST(substitute, agrees_with_its_naive_form) {
+  std::map<char, int> seen;
+  for (std::uint64_t seed = 1; seed <= 3000; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    support::random_source random(seed);
+    const auto k = 1 + random.below(3);
+    const auto tokens = 1 + random.below(4);
+    visit v{};
+    for (std::uint64_t p = 0; p < tokens * k; ++p) v.experts.push_back(random.id_below(9) - 1);
+    for (expert_id e = 0; e < 8; ++e)
+      if (random.one_in(2)) {
+        v.reside({e});
+        if (random.one_in(4)) v.held.insert(e);
+      }
+    // Multiples of 1/16, so that there are ties and differences are exact in float.
+    for (std::uint64_t s = 0; s < tokens * 8; ++s)
+      v.probabilities.push_back(static_cast<float>(random.below(9)) / 16.0F);
+    const auto tolerance = static_cast<double>(random.below(5)) / 16.0;
+    const auto got = ask(v, tolerance, static_cast<std::int32_t>(k));
+    const auto expected = naive(v, tolerance, k);
+    ASSERT_EQ(got.ids, expected.ids);
+    ASSERT_EQ(got.actions, expected.actions);
+    for (const auto action : got.actions) ++seen[action];
+  }
+  for (const auto action : {'f', 's', 'k'}) EXPECT_GT(seen[action], 500) << action;
+}
+
+TEST(substitute, refuses_a_tolerance_that_is_none) {
+  EXPECT_FALSE(substitute::config{}.validate());
+  EXPECT_FALSE(substitute::config{}.validate(geometry{}));
+  EXPECT_FALSE(substitute::config{.tolerance = 0.0}.validate());
+  ASSERT_TRUE(substitute::config{.tolerance = -0.5}.validate());
+  EXPECT_EQ(substitute::config{.tolerance = -0.5}.validate()->message,
+            "substitute tolerance = -0.500000, accepted: 0 or more");
+  EXPECT_TRUE(substitute::config{.tolerance = std::numeric_limits<double>::quiet_NaN()}.validate());
+}
+
+TEST(substitute, prefetches_at_the_highest_precision) {
+  EXPECT_EQ(substitute({.layers = 1, .experts = 8, .top_k = 2}).prefetch_precision(), 0);
+}
+
+}  // namespace
+}  // namespace hotset

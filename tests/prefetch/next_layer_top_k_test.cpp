@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/prefetch/next_layer_top_k.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "random_source.hpp"
+
+namespace hotset {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using floats = std::vector<float>;
+using keys = std::vector<expert_key>;
+
+routing_view in_layer(layer_id layer, step_id step = 7) {
+  routing_view view;
+  view.layer = layer;
+  view.step = step;
+  return view;
+}
+forecast of(const floats& probabilities, std::int32_t depth = 1) {
+  forecast out;
+  out.probabilities = probabilities;
+  out.depth = depth;
+  return out;
+}
+std::vector<prefetch_request> requests_of(next_layer_top_k& p, const routing_view& view,
+                                          const forecast& expected, std::size_t room = 50) {
+  std::vector<prefetch_request> out(room);
+  out.resize(p.propose(view, expected, out));
+  return out;
+}
+keys keys_of(const std::vector<prefetch_request>& requests) {
+  keys out;
+  for (const auto& r : requests) out.push_back(r.key);
+  return out;
+}
+
+TEST(next_layer_top_k, takes_the_best_of_the_next_layer) {
+  next_layer_top_k p(geometry{.layers = 3, .experts = 5, .top_k = 2});
+  EXPECT_EQ(p.needs(), forecast_need::probabilities);
+  EXPECT_EQ(p.depth(), 1);
+  EXPECT_EQ(p.most_requests(), 2U);
+  const auto got = requests_of(p, in_layer(0), of({0.125F, 0.25F, 0.0F, 0.5F, 0.125F}));
+  ASSERT_EQ(got.size(), 2U);
+  EXPECT_EQ(got[0].key, (expert_key{1, 3}));
+  EXPECT_EQ(got[0].for_step, 7U);
+  EXPECT_EQ(got[0].probability, 0.5F);
+  EXPECT_EQ(got[1].key, (expert_key{1, 1}));
+  EXPECT_EQ(got[1].probability, 0.25F);
+}
+
+TEST(next_layer_top_k, ties_go_to_the_lower_expert) {
+  next_layer_top_k p({.layers = 2, .experts = 5, .top_k = 3}, {});
+  EXPECT_THAT(keys_of(requests_of(p, in_layer(0), of({0.125F, 0.25F, 0.125F, 0.25F, 0.25F}))),
+              ElementsAre(expert_key{1, 1}, expert_key{1, 3}, expert_key{1, 4}));
+}
+
+TEST(next_layer_top_k, ranks_by_the_mean_over_the_tokens) {
+  next_layer_top_k p({.layers = 2, .experts = 3, .top_k = 2, .max_tokens_per_visit = 2}, {});
+  // Means: 0.4375, 0.1875, 0.375.
+  const auto got = requests_of(p, in_layer(0), of({0.875F, 0.125F, 0.0F, 0.0F, 0.25F, 0.75F}));
+  EXPECT_THAT(keys_of(got), ElementsAre(expert_key{1, 0}, expert_key{1, 2}));
+  EXPECT_EQ(got[0].probability, 0.4375F);
+  EXPECT_EQ(got[1].probability, 0.375F);
+}
+
+TEST(next_layer_top_k, the_nearest_layer_comes_first) {
+  next_layer_top_k p({.layers = 5, .experts = 2, .top_k = 1, .max_tokens_per_visit = 2},
+                     {.depth = 3});
+  EXPECT_EQ(p.depth(), 3);
+  EXPECT_EQ(p.most_requests(), 3U);
+  // [2 tokens, 3 layers, 2 experts]; the second layer's best is surest.
+  const floats probabilities{0.75F, 0.25F, 0, 1, 1, 0, 0.75F, 0.25F, 0, 1, 0.5F, 0.5F};
+  EXPECT_THAT(keys_of(requests_of(p, in_layer(1), of(probabilities, 3))),
+              ElementsAre(expert_key{2, 0}, expert_key{3, 1}, expert_key{4, 0}));
+  EXPECT_THAT(keys_of(requests_of(p, in_layer(1), of(probabilities, 3), 2)),
+              ElementsAre(expert_key{2, 0}, expert_key{3, 1}));
+}
+
+TEST(next_layer_top_k, layers_past_the_last_are_not_asked_for) {
+  next_layer_top_k p({.layers = 4, .experts = 2, .top_k = 1}, {.depth = 3});
+  const floats probabilities{0.75F, 0.25F, 0, 1, 1, 0};
+  EXPECT_THAT(keys_of(requests_of(p, in_layer(2), of(probabilities, 3))),
+              ElementsAre(expert_key{3, 0}));
+  EXPECT_THAT(requests_of(p, in_layer(3), of(probabilities, 3)), IsEmpty());
+}
+
+TEST(next_layer_top_k, looks_no_further_than_the_model_or_the_forecast) {
+  next_layer_top_k p({.layers = 3, .experts = 2, .top_k = 1}, {.depth = 2147483647});
+  EXPECT_EQ(p.depth(), 2);
+  EXPECT_EQ(p.most_requests(), 2U);
+  EXPECT_THAT(keys_of(requests_of(p, in_layer(0), of({0.75F, 0.25F}, 1))),
+              ElementsAre(expert_key{1, 0}));
+  next_layer_top_k near({.layers = 4, .experts = 2, .top_k = 1}, {});
+  EXPECT_THAT(keys_of(requests_of(near, in_layer(0), of({0.25F, 0.75F, 1, 0}, 2))),
+              ElementsAre(expert_key{1, 1}));
+  next_layer_top_k alone({.layers = 1, .experts = 2, .top_k = 1}, {});
+  EXPECT_EQ(alone.depth(), 0);
+  EXPECT_EQ(alone.most_requests(), 0U);
+}
+
+TEST(next_layer_top_k, overfetch_is_rounded_half_up_and_ends_at_all_experts) {
+  const auto most = [](std::int32_t experts, std::int32_t top_k, double overfetch) {
+    return next_layer_top_k({.layers = 2, .experts = experts, .top_k = top_k},
+                            {.overfetch = overfetch})
+        .most_requests();
+  };
+  EXPECT_EQ(most(64, 8, 1.5), 12U);
+  EXPECT_EQ(most(64, 6, 1.25), 8U);    // 7.5
+  EXPECT_EQ(most(64, 6, 1.24), 7U);    // 7.44
+  EXPECT_EQ(most(64, 10, 1.15), 12U);  // 11.5
+  EXPECT_EQ(most(10, 8, 2.0), 10U);
+  EXPECT_EQ(most(10, 8, 1e300), 10U);
+  next_layer_top_k p({.layers = 2, .experts = 4, .top_k = 2}, {.overfetch = 1.5});
+  EXPECT_THAT(keys_of(requests_of(p, in_layer(0), of({0.25F, 0.375F, 0.25F, 0.125F}))),
+              ElementsAre(expert_key{1, 1}, expert_key{1, 0}, expert_key{1, 2}));
+}
+
+TEST(next_layer_top_k, what_is_no_probability_counts_nothing) {
+  constexpr auto nan = std::numeric_limits<float>::quiet_NaN();
+  constexpr auto infinity = std::numeric_limits<float>::infinity();
+  next_layer_top_k p({.layers = 2, .experts = 6, .top_k = 6}, {});
+  EXPECT_THAT(keys_of(requests_of(p, in_layer(0), of({nan, 0.25F, infinity, -0.5F, 0.5F, -0.0F}))),
+              ElementsAre(expert_key{1, 4}, expert_key{1, 1}));
+}
+
+TEST(next_layer_top_k, a_forecast_of_another_size_is_none) {
+  next_layer_top_k p({.layers = 3, .experts = 2, .top_k = 1}, {.depth = 2});
+  const floats three{0.5F, 0.25F, 0.25F};
+  EXPECT_THAT(requests_of(p, in_layer(0), of(three)), IsEmpty());
+  const floats two{0.5F, 0.5F};
+  EXPECT_THAT(requests_of(p, in_layer(0), of(two, 2)), IsEmpty());
+  EXPECT_THAT(requests_of(p, in_layer(0), of(two, 0)), IsEmpty());
+  EXPECT_THAT(requests_of(p, in_layer(0), {}), IsEmpty());
+}
+
+TEST(next_layer_top_k, agrees_with_sorting) {
+  support::random_source random(21);
+  for (int trial = 0; trial < 300; ++trial) {
+    const auto experts = 1 + random.id_below(40);
+    const auto depth = 1 + random.id_below(3);
+    const auto tokens = 1 + random.below(4);
+    const geometry shape{.layers = 6,
+                         .experts = experts,
+                         .top_k = 1 + random.id_below(experts),
+                         .max_tokens_per_visit = 4};
+    next_layer_top_k p(shape, {.overfetch = 1.5, .depth = depth});
+    floats probabilities(tokens * static_cast<std::size_t>(depth * experts));
+    for (auto& v : probabilities) v = static_cast<float>(random.below(9)) / 64.0F;  // many ties
+    const auto layer = random.id_below(6);
+    keys expected;
+    for (std::int32_t d = 0; d < depth && layer + 1 + d < 6; ++d) {
+      std::vector<std::pair<float, expert_id>> ranked;
+      for (expert_id e = 0; e < experts; ++e) {
+        float sum = 0.0F;  // exact: small multiples of 1/64
+        for (std::size_t t = 0; t < tokens; ++t)
+          sum += probabilities[(t * static_cast<std::size_t>(depth) + static_cast<std::size_t>(d)) *
+                                   static_cast<std::size_t>(experts) +
+                               static_cast<std::size_t>(e)];
+        if (sum > 0) ranked.emplace_back(-sum, e);
+      }
+      std::sort(ranked.begin(), ranked.end());
+      const auto count = std::min({ranked.size(), static_cast<std::size_t>(experts),
+                                   static_cast<std::size_t>((3 * shape.top_k + 1) / 2)});
+      for (std::size_t n = 0; n < count; ++n) expected.push_back({layer + 1 + d, ranked[n].second});
+    }
+    const auto room = random.below(expected.size() + 3);
+    expected.resize(std::min(expected.size(), static_cast<std::size_t>(room)));
+    ASSERT_EQ(keys_of(requests_of(p, in_layer(layer), of(probabilities, depth), room)), expected)
+        << "trial " << trial;
+  }
+}
+
+TEST(next_layer_top_k, says_what_it_accepts) {
+  using config = next_layer_top_k::config;
+  EXPECT_FALSE(config{}.validate());
+  EXPECT_FALSE((config{.overfetch = 2.0, .depth = 9}.validate()));
+  const auto why = [](const config& c) { return c.validate().value_or(error{"fine"}).message; };
+  EXPECT_EQ(why({.overfetch = 0.5}),
+            "next_layer_top_k overfetch = 0.500000, accepted: finite, 1 or more");
+  EXPECT_EQ(why({.overfetch = std::numeric_limits<double>::infinity()}),
+            "next_layer_top_k overfetch = inf, accepted: finite, 1 or more");
+  EXPECT_EQ(why({.overfetch = std::numeric_limits<double>::quiet_NaN()}),
+            "next_layer_top_k overfetch = nan, accepted: finite, 1 or more");
+  EXPECT_EQ(why({.depth = 0}), "next_layer_top_k depth = 0, accepted: 1 or more");
+}
+
+}  // namespace
+}  // namespace hotset

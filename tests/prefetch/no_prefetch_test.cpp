@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/prefetch/no_prefetch.hpp"
+
+#include <array>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace hotset {
+namespace {
+
+TEST(no_prefetch, asks_for_nothing_whatever_is_known) {
+  no_prefetch none(geometry{.layers = 2, .experts = 2, .top_k = 1});
+  EXPECT_EQ(none.needs(), forecast_need::nothing);
+  EXPECT_EQ(none.depth(), 0);
+  EXPECT_EQ(none.most_requests(), 0U);
+  const std::vector<expert_id> ids{0, 1};
+  const std::vector<float> probabilities{0.5F, 0.5F};
+  routing_view view;
+  view.experts = ids;
+  forecast expected;
+  expected.probabilities = probabilities;
+  expected.depth = 1;
+  expected.truth = ids;
+  expected.truth_layer = 1;
+  none.observe(view);
+  std::array<prefetch_request, 3> out{};
+  EXPECT_EQ(none.propose(view, expected, out), 0U);
+  EXPECT_EQ(out[0].key, no_key);
+}
+
+TEST(no_prefetch, has_nothing_to_refuse) { EXPECT_FALSE(no_prefetch::config{}.validate()); }
+
+}  // namespace
+}  // namespace hotset

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/prefetch/noisy_oracle.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "random_source.hpp"
+
+namespace hotset {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using ids = std::vector<expert_id>;
+
+const geometry shape{.layers = 3, .experts = 10, .top_k = 3};
+
+struct walk {
+  explicit walk(const noisy_oracle::config& options = {}, const geometry& g = shape)
+      : policy(g, options) {}
+  ids ask(const ids& truth, std::size_t room = 50) {
+    forecast expected;
+    expected.truth = truth;
+    expected.truth_layer = 2;
+    expected.truth_step = 9;
+    requests.resize(room);
+    requests.resize(policy.propose({}, expected, requests));
+    ids got;
+    for (const auto& r : requests) {
+      EXPECT_EQ(r.key.layer, 2);
+      EXPECT_EQ(r.for_step, 9U);
+      got.push_back(r.key.expert);
+    }
+    return got;
+  }
+  noisy_oracle policy;
+  std::vector<prefetch_request> requests;
+};
+
+/// The rule again, with lists that are searched.
+class naive_oracle {
+ public:
+  naive_oracle(std::uint64_t wrong_eighths, double recall, std::uint64_t seed)
+      : wrong_eighths_(wrong_eighths), recall_(recall), random_(seed) {}
+  ids ask(const ids& truth, expert_id experts) {
+    ids got;
+    for (const auto e : truth)
+      if (static_cast<double>(random_.next() >> 11U) * 0x1p-53 < recall_) {
+        got.push_back(e);
+        owed_ += wrong_eighths_;
+      }
+    ids others;
+    for (expert_id e = 0; e < experts; ++e)
+      if (std::find(truth.begin(), truth.end(), e) == truth.end()) others.push_back(e);
+    for (std::size_t n = 0; owed_ >= 8 && n < others.size(); ++n, owed_ -= 8) {
+      std::swap(others[n], others[n + random_.below(others.size() - n)]);
+      got.push_back(others[n]);
+    }
+    return got;
+  }
+
+ private:
+  std::uint64_t wrong_eighths_;
+  double recall_;
+  std::uint64_t owed_ = 0;
+  splitmix64 random_;
+};
+
+TEST(noisy_oracle, without_noise_it_is_right) {
+  walk w;
+  EXPECT_EQ(w.policy.needs(), forecast_need::truth);
+  EXPECT_EQ(w.policy.depth(), 1);
+  EXPECT_EQ(w.policy.most_requests(), 10U);
+  for (int n = 0; n < 50; ++n) EXPECT_THAT(w.ask({7, 2, 5}), ElementsAre(7, 2, 5));
+  EXPECT_EQ(w.requests[0].probability, 1.0F);
+}
+
+TEST(noisy_oracle, keeps_with_one_draw_per_true_expert) {
+  walk w({.recall = 0.5, .seed = 3});
+  splitmix64 draws(3);
+  for (int n = 0; n < 200; ++n) {
+    ids expected;
+    for (const auto e : {7, 2, 5})
+      if (draws.uniform() < 0.5) expected.push_back(e);
+    ASSERT_EQ(w.ask({7, 2, 5}), expected) << n;
+  }
+}
+
+TEST(noisy_oracle, pays_whole_wrong_ones_from_the_account) {
+  // Precision 0.75 owes a third per kept one: of three, one.
+  walk w({.precision = 0.75});
+  EXPECT_EQ(w.ask({7, 2}).size(), 2U);  // owes 2/3
+  const auto got = w.ask({7, 2});       // owes 4/3, pays 1
+  ASSERT_EQ(got.size(), 3U);
+  EXPECT_EQ(got[0], 7);
+  EXPECT_EQ(got[1], 2);
+  EXPECT_NE(got[2], 7);
+  EXPECT_NE(got[2], 2);
+  EXPECT_EQ(w.requests[0].probability, 0.75F);
+  EXPECT_EQ(w.requests[2].probability, 0.75F);
+}
+
+TEST(noisy_oracle, has_no_more_wrong_ones_than_there_are_and_pays_the_rest_later) {
+  walk w({.precision = 0.125}, {.layers = 3, .experts = 4, .top_k = 2});
+  EXPECT_EQ(w.ask({0, 2}).size(), 4U);  // owes 14, pays 2
+  walk few({.precision = 0.125, .recall = 0.5, .seed = 2}, {.layers = 3, .experts = 4, .top_k = 2});
+  bool paid_with_none_kept = false;
+  for (int n = 0; n < 30; ++n) {
+    const auto got = few.ask({0, 2});
+    const bool none_kept = got.empty() || (got[0] != 0 && got[0] != 2);
+    if (n > 3 && none_kept) {
+      EXPECT_EQ(got.size(), 2U);
+      paid_with_none_kept = true;
+    }
+  }
+  EXPECT_TRUE(paid_with_none_kept);
+}
+
+TEST(noisy_oracle, recall_0_asks_for_nothing) {
+  walk w({.precision = 0.5, .recall = 0.0});
+  for (int n = 0; n < 50; ++n) EXPECT_THAT(w.ask({7, 2, 5}), IsEmpty());
+}
+
+TEST(noisy_oracle, agrees_with_the_rule_in_lists) {
+  for (const std::uint64_t eighths : {0U, 3U, 8U, 20U}) {
+    const auto precision = 8.0 / (8.0 + static_cast<double>(eighths));
+    for (std::uint64_t seed = 0; seed < 10; ++seed) {
+      walk w({.precision = precision, .recall = 0.625, .seed = seed},
+             {.layers = 3, .experts = 32, .top_k = 4});
+      naive_oracle naive(eighths, 0.625, seed);
+      support::random_source random(seed + 100);
+      for (int n = 0; n < 100; ++n) {
+        ids truth;
+        for (std::uint64_t k = 1 + random.below(6); k > 0; --k) {
+          const auto e = random.id_below(32);
+          if (std::find(truth.begin(), truth.end(), e) == truth.end()) truth.push_back(e);
+        }
+        const auto got = w.ask(truth);
+        ASSERT_EQ(got, naive.ask(truth, 32)) << eighths << " " << seed << " " << n;
+        ASSERT_EQ(std::set<expert_id>(got.begin(), got.end()).size(), got.size());
+      }
+    }
+  }
+}
+
+TEST(noisy_oracle, keeps_its_word_in_the_long_run) {
+  for (const double precision : {0.3, 0.5, 0.9})
+    for (const double recall : {0.25, 0.8, 1.0}) {
+      walk w({.precision = precision, .recall = recall, .seed = 5},
+             {.layers = 3, .experts = 64, .top_k = 4});
+      const ids truth{9, 1, 60, 33};
+      double right = 0, asked = 0, routed = 0;
+      std::vector<int> wrong(64);
+      for (int n = 0; n < 4000; ++n) {
+        const auto got = w.ask(truth);
+        asked += static_cast<double>(got.size());
+        routed += 4;
+        for (const auto e : got) {
+          const bool is_true = std::find(truth.begin(), truth.end(), e) != truth.end();
+          right += is_true ? 1 : 0;
+          wrong[static_cast<std::size_t>(e)] += is_true ? 0 : 1;
+        }
+      }
+      EXPECT_NEAR(right / asked, precision, 1.0 / asked + 1e-6) << precision << " " << recall;
+      EXPECT_NEAR(right / routed, recall, 0.02) << precision << " " << recall;
+      // Sixty others, evenly: within six standard deviations of a Poisson count.
+      const auto even = (asked - right) / 60;
+      for (expert_id e = 0; e < 64; ++e) {
+        if (std::find(truth.begin(), truth.end(), e) != truth.end()) continue;
+        EXPECT_NEAR(wrong[static_cast<std::size_t>(e)], even, 6 * std::sqrt(even)) << e;
+      }
+    }
+}
+
+TEST(noisy_oracle, ids_that_are_no_expert_or_repeated_are_ignored) {
+  walk w;
+  EXPECT_THAT(w.ask({7, -1, 2, 7, 10}), ElementsAre(7, 2));
+  EXPECT_THAT(w.ask({-1}), IsEmpty());
+}
+
+TEST(noisy_oracle, draws_the_same_whatever_the_room) {
+  walk whole({.precision = 0.4, .recall = 0.7, .seed = 8});
+  walk cut({.precision = 0.4, .recall = 0.7, .seed = 8});
+  for (std::size_t n = 0; n < 200; ++n) {
+    auto expected = whole.ask({4, 8, 1});
+    expected.resize(std::min(expected.size(), n % 5));
+    ASSERT_EQ(cut.ask({4, 8, 1}, n % 5), expected) << n;
+  }
+}
+
+TEST(noisy_oracle, without_a_truth_in_the_model_it_asks_for_nothing) {
+  noisy_oracle p(shape);
+  std::vector<prefetch_request> out(20);
+  const ids truth{1, 2};
+  forecast expected;
+  EXPECT_EQ(p.propose({}, expected, out), 0U);
+  expected.truth = truth;
+  for (const layer_id layer : {-1, 3}) {
+    expected.truth_layer = layer;
+    EXPECT_EQ(p.propose({}, expected, out), 0U);
+  }
+  expected.truth_layer = 0;
+  EXPECT_EQ(p.propose({}, expected, out), 2U);
+}
+
+TEST(noisy_oracle, the_smallest_precision_asks_for_everything) {
+  walk w({.precision = 1e-300});
+  for (int n = 0; n < 100; ++n) ASSERT_EQ(w.ask({7, 2, 5}).size(), 10U);
+}
+
+TEST(noisy_oracle, a_debt_beyond_all_bounds_stays_one) {
+  // After eight visits it would pass 2^64 parts by two wrong ones.
+  walk w({.precision = 1.0 / (1.0 + (0x1p32 + 51.0) / 24.0)});
+  for (int n = 0; n < 20; ++n) ASSERT_EQ(w.ask({7, 2, 5}).size(), 10U) << n;
+}
+
+TEST(noisy_oracle, says_what_it_accepts) {
+  using config = noisy_oracle::config;
+  constexpr auto nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_FALSE(config{}.validate());
+  EXPECT_FALSE((config{.precision = 0.01, .recall = 0.0}.validate()));
+  const auto why = [](const config& c) { return c.validate().value_or(error{"fine"}).message; };
+  EXPECT_EQ(why({.precision = 0.0}),
+            "noisy_oracle precision = 0.000000, accepted: above 0, at most 1");
+  EXPECT_EQ(why({.precision = 1.5}),
+            "noisy_oracle precision = 1.500000, accepted: above 0, at most 1");
+  EXPECT_EQ(why({.precision = nan}), "noisy_oracle precision = nan, accepted: above 0, at most 1");
+  EXPECT_EQ(why({.recall = -0.5}), "noisy_oracle recall = -0.500000, accepted: 0..1");
+  EXPECT_EQ(why({.recall = 1.5}), "noisy_oracle recall = 1.500000, accepted: 0..1");
+  EXPECT_EQ(why({.recall = nan}), "noisy_oracle recall = nan, accepted: 0..1");
+}
+
+}  // namespace
+}  // namespace hotset

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/prefetch/score_threshold.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "random_source.hpp"
+
+namespace hotset {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using floats = std::vector<float>;
+using scored = std::vector<std::pair<expert_id, float>>;
+
+const geometry eight{.layers = 4, .experts = 8, .top_k = 2, .max_tokens_per_visit = 3};
+
+/// Runs visits through one policy; every request must be for the next layer of the step.
+struct walk {
+  explicit walk(const geometry& shape, const score_threshold::config& options = {})
+      : policy(shape, options) {}
+  scored visit(layer_id layer, const floats& probabilities, std::int32_t depth = 1) {
+    routing_view view;
+    view.layer = layer;
+    view.step = 7;
+    forecast expected;
+    expected.probabilities = probabilities;
+    expected.depth = depth;
+    std::vector<prefetch_request> out(100);
+    out.resize(policy.propose(view, expected, out));
+    scored got;
+    for (const auto& r : out) {
+      EXPECT_EQ(r.key.layer, layer + 1);
+      EXPECT_EQ(r.for_step, 7U);
+      got.emplace_back(r.key.expert, r.probability);
+    }
+    return got;
+  }
+  score_threshold policy;
+};
+
+TEST(score_threshold, says_what_it_needs) {
+  const score_threshold p(eight);
+  EXPECT_EQ(p.needs(), forecast_need::probabilities);
+  EXPECT_EQ(p.depth(), 1);
+  EXPECT_EQ(p.most_requests(), 8U);
+}
+
+TEST(score_threshold, the_first_visit_is_its_own_past) {
+  walk w(eight, {.percentile = 50});
+  // In order 1..8 hundredths, place 3.5: the threshold is 4.
+  EXPECT_THAT(w.visit(0, {0.03F, 0.08F, 0.01F, 0.06F, 0.02F, 0.07F, 0.04F, 0.05F}),
+              ElementsAre(std::pair(1, 0.08F), std::pair(5, 0.07F), std::pair(3, 0.06F),
+                          std::pair(7, 0.05F)));
+}
+
+TEST(score_threshold, a_sure_layer_asks_for_few_and_an_unsure_one_for_more) {
+  walk w(eight, {.percentile = 50});
+  EXPECT_THAT(w.visit(0, {0.93F, 0.01F, 0.01F, 0.01F, 0.01F, 0.01F, 0.01F, 0.01F}),
+              ElementsAre(std::pair(0, 0.93F)));
+  // Sixteen values, place 7.5, the eighth: 0.05. With the layer alone it would be 0.125.
+  const auto got = w.visit(1, {0.125F, 0.2F, 0.2F, 0.2F, 0.125F, 0.05F, 0.05F, 0.05F});
+  EXPECT_THAT(got, ElementsAre(std::pair(1, 0.2F), std::pair(2, 0.2F), std::pair(3, 0.2F),
+                               std::pair(0, 0.125F), std::pair(4, 0.125F)));
+}
+
+TEST(score_threshold, scores_older_than_the_window_are_forgotten) {
+  walk w(eight, {.percentile = 50, .window = 8});
+  w.visit(0, {0.93F, 0.01F, 0.01F, 0.01F, 0.01F, 0.01F, 0.01F, 0.01F});
+  EXPECT_THAT(w.visit(1, {0.125F, 0.2F, 0.2F, 0.2F, 0.125F, 0.05F, 0.05F, 0.05F}),
+              ElementsAre(std::pair(1, 0.2F), std::pair(2, 0.2F), std::pair(3, 0.2F)));
+}
+
+TEST(score_threshold, the_scores_of_all_layers_and_steps_share_the_window) {
+  walk w(eight, {.percentile = 50, .window = 24});
+  const floats high(8, 0.5F), low(8, 0.125F);
+  EXPECT_THAT(w.visit(0, high), IsEmpty());
+  EXPECT_THAT(w.visit(1, high), IsEmpty());
+  EXPECT_THAT(w.visit(2, low), IsEmpty());
+  EXPECT_EQ(w.visit(0, low).size(), 0U);
+  // 16 low ones and these: place 11.5 is low.
+  EXPECT_EQ(w.visit(1, high).size(), 8U);
+}
+
+TEST(score_threshold, of_its_own_layer_it_is_always_the_same_number) {
+  const geometry shape{.layers = 3, .experts = 64, .top_k = 6};
+  walk w(shape, {.of = score_population::layer});
+  support::random_source random(4);
+  for (int n = 0; n < 20; ++n) {
+    floats scores(64);
+    for (std::size_t e = 0; e < 64; ++e)
+      scores[e * 27 % 64] = static_cast<float>((e + 1) << (n % 3)) * 0x1p-10F;
+    const auto got = w.visit(n % 2, scores);
+    ASSERT_EQ(got.size(), 13U);
+    auto sorted = scores;
+    std::sort(sorted.begin(), sorted.end());
+    EXPECT_EQ(got.back().second, sorted[51]);
+  }
+}
+
+TEST(score_threshold, scores_are_means_over_the_tokens) {
+  const geometry shape{.layers = 3, .experts = 3, .top_k = 1, .max_tokens_per_visit = 2};
+  walk w(shape, {.percentile = 50});
+  // Means 0.4375, 0.1875, 0.375; place 1.
+  EXPECT_THAT(w.visit(0, {0.875F, 0.125F, 0.0F, 0.0F, 0.25F, 0.75F}),
+              ElementsAre(std::pair(0, 0.4375F)));
+}
+
+TEST(score_threshold, takes_the_nearest_layer_of_a_deeper_forecast) {
+  const geometry shape{.layers = 3, .experts = 2, .top_k = 1};
+  walk w(shape, {.percentile = 50});
+  EXPECT_THAT(w.visit(0, {0.75F, 0.25F, 0.0F, 1.0F}, 2), ElementsAre(std::pair(0, 0.75F)));
+}
+
+TEST(score_threshold, equal_scores_are_not_above_themselves) {
+  walk w(eight);
+  EXPECT_THAT(w.visit(0, floats(8, 0.125F)), IsEmpty());
+  EXPECT_THAT(w.visit(1, floats(8, 0.0F)), IsEmpty());
+}
+
+TEST(score_threshold, the_last_layer_and_no_forecast_leave_the_window_alone) {
+  walk w(eight, {.percentile = 50});
+  const floats high(8, 0.5F);
+  EXPECT_THAT(w.visit(3, high), IsEmpty());
+  EXPECT_THAT(w.visit(0, {}), IsEmpty());
+  EXPECT_THAT(w.visit(0, high, 0), IsEmpty());
+  EXPECT_THAT(w.visit(0, {0.5F, 0.5F, 0.5F}), IsEmpty());
+  EXPECT_EQ(w.visit(0, {0.01F, 0.01F, 0.01F, 0.01F, 0.02F, 0.02F, 0.02F, 0.02F}).size(), 4U);
+}
+
+TEST(score_threshold, what_is_no_probability_counts_0) {
+  constexpr auto nan = std::numeric_limits<float>::quiet_NaN();
+  constexpr auto infinity = std::numeric_limits<float>::infinity();
+  walk w(eight, {.percentile = 50});
+  EXPECT_THAT(w.visit(0, {nan, -1.0F, infinity, -0.0F, nan, 0.25F, 0.0F, 0.5F}),
+              ElementsAre(std::pair(7, 0.5F), std::pair(5, 0.25F)));
+}
+
+TEST(score_threshold, agrees_with_sorting_the_whole_past) {
+  for (const std::uint32_t window : {1U, 5U, 20U, 100U, 700U}) {
+    support::random_source random(window);
+    walk w(eight, {.percentile = 70, .window = window});
+    floats past;
+    for (int n = 0; n < 300; ++n) {
+      const auto layer = random.id_below(4);
+      floats scores(8);
+      for (auto& s : scores) s = static_cast<float>(random.below(20) * random.below(20)) / 1024.0F;
+      const auto got = w.visit(layer, scores);
+      scored expected;
+      if (layer < 3) {
+        past.insert(past.end(), scores.begin(), scores.end());
+        floats last(
+            past.end() - static_cast<std::ptrdiff_t>(std::min<std::size_t>(past.size(), window)),
+            past.end());
+        std::sort(last.begin(), last.end());
+        const auto threshold = last[static_cast<std::size_t>(
+            std::floor(70.0 * static_cast<double>(last.size() - 1) / 100.0))];
+        for (expert_id e = 0; e < 8; ++e)
+          if (scores[static_cast<std::size_t>(e)] > threshold)
+            expected.emplace_back(e, scores[static_cast<std::size_t>(e)]);
+        std::stable_sort(expected.begin(), expected.end(),
+                         [](const auto& a, const auto& b) { return a.second > b.second; });
+      }
+      ASSERT_EQ(got, expected) << "window " << window << ", visit " << n;
+    }
+  }
+}
+
+TEST(score_threshold, says_what_it_accepts) {
+  using config = score_threshold::config;
+  EXPECT_FALSE(config{}.validate());
+  const auto why = [](const config& c) { return c.validate().value_or(error{"fine"}).message; };
+  EXPECT_EQ(why({.percentile = 0.0}),
+            "score_threshold percentile = 0.000000, accepted: above 0, below 100");
+  EXPECT_EQ(why({.percentile = 100.0}),
+            "score_threshold percentile = 100.000000, accepted: above 0, below 100");
+  EXPECT_EQ(why({.percentile = std::numeric_limits<double>::quiet_NaN()}),
+            "score_threshold percentile = nan, accepted: above 0, below 100");
+  EXPECT_EQ(why({.window = 0}), "score_threshold window = 0, accepted: 1..268435456");
+  EXPECT_EQ(why({.window = 268435457}),
+            "score_threshold window = 268435457, accepted: 1..268435456");
+  EXPECT_EQ(why({.of = static_cast<score_population>(2)}),
+            "score_threshold of = 2, accepted: 0 (recent), 1 (layer)");
+}
+
+}  // namespace
+}  // namespace hotset
