@@ -11,6 +11,8 @@
 #include "fake_cuda_runtime.hpp"
 #include "host_experts.hpp"
 #include "hotset/cuda/cuda_backend.hpp"
+#include "hotset/transfer/clock_backend.hpp"
+#include "hotset/transfer/emulated_link_backend.hpp"
 #include "hotset/transfer/host_backend.hpp"
 #include "transfer_suite.hpp"
 
@@ -26,14 +28,23 @@ pool_layout pools() {
   return pool_layout::shared(support::transfer_shape, support::transfer_slots).value();
 }
 
-template <host_stream::mode Mode>
+template <class Backend>
+Backend make_host_backend(const host_experts& experts) {
+  if constexpr (requires(typename Backend::config c) { c.link; })
+    return Backend(experts.source, experts.bank,
+                   {.link = {.bytes_per_second = 1'000'000'000, .latency = 50, .chunk_bytes = 64}});
+  else
+    return Backend(experts.source, experts.bank);
+}
+
+template <class Backend, host_stream::mode Mode>
 struct host_entry {
-  using backend_type = host_backend<memory_expert_source>;
+  using backend_type = Backend;
   static constexpr bool deferred = Mode == host_stream::mode::worker;
   static constexpr bool copies_beside = true;
   host_experts experts{pools()};
-  backend_type backend{(experts.source.remove(support::absent_expert), experts.source),
-                       experts.bank};
+  backend_type backend{
+      make_host_backend<Backend>((experts.source.remove(support::absent_expert), experts))};
   host_stream stream{Mode};
 
   struct looking {
@@ -56,6 +67,60 @@ struct host_entry {
   void hold_until_open(gate& closed) { stream.run(gate::pass, &closed); }
   void drain() { stream.drain(); }
   [[nodiscard]] bool holds(slot_id slot, expert_key key) const { return experts.holds(slot, key); }
+};
+
+/// What a slot holds is told by the copies that the link has run. Enqueued work takes a second, the gate is not asked.
+template <bool Instant>
+struct clock_entry final : private link_observer {
+  using backend_type = clock_backend;
+  static constexpr bool deferred = true;
+  static constexpr bool copies_beside = true;
+  static constexpr bool moves_bytes = false;
+  static constexpr std::uint64_t expert_bytes = 386;
+  struct landed {
+    ticks when = 0;
+    slot_id slot = no_slot;
+    expert_key key{};
+  };
+  backend_type backend{make()};
+  clock_stream stream{};
+  std::vector<landed> copies{};
+  std::uint64_t bytes = 0;  ///< of the copy that is under way
+  bool saw = false;
+
+  clock_entry() { backend.watch(this); }
+  clock_entry(const clock_entry&) = delete;
+  clock_entry& operator=(const clock_entry&) = delete;
+  static backend_type make() {
+    auto shape = support::transfer_shape;
+    shape.expert_bytes = {expert_bytes};
+    if (Instant) return clock_backend({.shape = shape});
+    const link_model link({.bytes_per_second = 1'000'000'000, .latency = 50, .chunk_bytes = 64});
+    return clock_backend({.link = link, .shape = shape});
+  }
+  void on_copy(ticks, ticks end, const fill& what, urgency, std::uint64_t moved) noexcept override {
+    bytes += moved;
+    if (bytes % expert_bytes == 0) copies.push_back({end, what.slot, what.key});
+  }
+  void on_wait(ticks, ticks) noexcept override {}
+  [[nodiscard]] bool held(slot_id slot, expert_key key, ticks when) const {
+    expert_key last = no_key;
+    for (const auto& c : copies)
+      if (c.slot == slot && c.when <= when) last = c.key;
+    return last == key;
+  }
+
+  static std::string why_not() { return ""; }
+  void look(slot_id slot, expert_key key) { saw = held(slot, key, stream.now()); }
+  [[nodiscard]] bool saw_it() const { return saw; }
+  void hold_until_open(gate&) { stream.run(1'000'000'000); }
+  void drain() {
+    stream.synchronise();
+    backend.advance(stream.host());
+  }
+  [[nodiscard]] bool holds(slot_id slot, expert_key key) const {
+    return held(slot, key, backend.now());
+  }
 };
 
 /// The CUDA backend over a runtime that needs no device.
@@ -98,9 +163,13 @@ struct cuda_entry {
 };
 using cuda::copy_mode;
 using entries = testing::Types<
-    host_entry<host_stream::mode::caller>, host_entry<host_stream::mode::worker>,
-    cuda_entry<copy_mode::side_stream, true>, cuda_entry<copy_mode::side_stream, false>,
-    cuda_entry<copy_mode::same_stream, true>, cuda_entry<copy_mode::same_stream, false>>;
+    host_entry<host_backend<memory_expert_source>, host_stream::mode::caller>,
+    host_entry<host_backend<memory_expert_source>, host_stream::mode::worker>,
+    host_entry<emulated_link_backend<memory_expert_source>, host_stream::mode::caller>,
+    host_entry<emulated_link_backend<memory_expert_source>, host_stream::mode::worker>,
+    clock_entry<false>, clock_entry<true>, cuda_entry<copy_mode::side_stream, true>,
+    cuda_entry<copy_mode::side_stream, false>, cuda_entry<copy_mode::same_stream, true>,
+    cuda_entry<copy_mode::same_stream, false>>;
 
 }  // namespace
 

@@ -59,5 +59,34 @@ TEST(slot_bank_layout, pools_and_layouts_that_do_not_belong_together_are_refused
               HasSubstr("0 tensors"));
 }
 
+TEST(slot_bank_layout, each_precision_has_a_layout_of_its_own) {
+  const geometry even{.layers = 2,
+                      .experts = 4,
+                      .top_k = 2,
+                      .max_tokens_per_visit = 1,
+                      .expert_bytes = {8},
+                      .layer_size_class = {},
+                      .lower_precisions = {{4}}};
+  const std::vector<expert_layout> ladder{{{{"high", 8}}}, {{{"low", 4}}}};
+  const auto shared =
+      pool_layout::shared_by_precision(even, std::array<std::int64_t, 2>{2, 3}).value();
+  const auto places = slot_bank_layout::create(shared, ladder, 16).value();
+  EXPECT_EQ(places.at(1, 0).bytes, 8U);
+  EXPECT_EQ(places.at(4, 0).bytes, 4U);
+  EXPECT_EQ(places.local(4), 2U);
+  const auto each =
+      pool_layout::per_layer_by_precision(even, std::array<std::int64_t, 2>{2, 1}).value();
+  const auto apart = slot_bank_layout::create(each, ladder, 16).value();
+  EXPECT_EQ(apart.at(2, 0).bytes, 4U) << "the third slot is of the first layer's lower pool";
+  EXPECT_EQ(apart.at(3, 0).bytes, 8U);
+  // Layers that differ in bytes share no pool, whatever the precision.
+  auto mixed = even;
+  mixed.expert_bytes = {8, 6};
+  mixed.lower_precisions = {{4, 3}};
+  EXPECT_FALSE(slot_bank_layout::create(
+      pool_layout::shared_by_precision(mixed, std::array<std::int64_t, 2>{2, 3}).value(), ladder,
+      16));
+}
+
 }  // namespace
 }  // namespace hotset

@@ -38,12 +38,14 @@ class slot_bank_layout {
     std::size_t bytes = 0;
   };
 
-  /// `layouts[c]` describes the experts of size class c; a pool may serve one class only. Every place starts at a
+  /// `layouts[c]` describes the experts of size class c; a pool may serve one class only. Of P precisions, precision
+  /// p of the layers of class c is size class c * P + p. Every place starts at a
   /// multiple of `alignment`, a power of two.
   static result<slot_bank_layout> create(const pool_layout& layout,
                                          const std::vector<expert_layout>& layouts,
                                          std::size_t alignment) noexcept {
     const auto classes = layout.shape().size_classes();
+    const auto precisions = static_cast<size_class_id>(layout.precisions());
     slot_bank_layout out;
     out.slots_.resize(layout.slots());
     std::vector<std::size_t> counts(layouts.size(), 0);
@@ -51,7 +53,7 @@ class slot_bank_layout {
       const auto& pool = layout.at(static_cast<pool_id>(p));
       const auto c = static_cast<std::size_t>(pool.size_class);
       for (const auto l : pool.layers)
-        if (classes[static_cast<std::size_t>(l)] != pool.size_class)
+        if (classes[static_cast<std::size_t>(l)] * precisions + pool.precision != pool.size_class)
           return error{"pool " + std::to_string(p) +
                        " serves layers of different size classes, accepted: one class a pool"};
       if (c >= layouts.size()) return error{"no layout for size class " + std::to_string(c)};

@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Moves no byte: tells when each copy would arrive over one link, on a virtual clock.
+///
+/// Discipline of the link: a copy may start when it has been submitted and its `after` has ended. At every border of
+/// chunks the link takes the first copy that may start: urgent before speculative, each in order of submission. So
+/// demand pre-empts speculation at the next border, and a copy that gave way goes on where it stopped; its latency is
+/// paid once.
+///
+/// Time moves by `submit` (to the host's time), `fence` and `wait` (to the ticket's end) and `advance`. `promote`,
+/// `cancel` and `poll` name no time, so they act at the link's: `advance(stream.host())` first. At one time, what is
+/// submitted comes before what the link decides.
+///
+/// A fence must know at once when its batch arrives, so it runs the link ahead of the host. What the host submits
+/// afterwards cannot change what was run: demand goes first and in order of submission, so nothing submitted later
+/// overtakes the demand that is fenced, and while the link carries demand, later copies of any kind would wait anyway.
+/// The link is ahead of a later copy only where fenced demand waits for a reader while speculation fills the gap,
+/// or where speculation is fenced that was not promoted; that copy then starts no earlier than the link's time.
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hotset/concepts/transfer_backend.hpp"
+#include "hotset/core/assert.hpp"
+#include "hotset/core/error.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/residency/recency_list.hpp"
+#include "hotset/transfer/clock_stream.hpp"
+#include "hotset/transfer/link_model.hpp"
+#include "hotset/transfer/ticket_board.hpp"
+
+namespace hotset::inline v0 {
+
+/// Is told what a link did, in order of its ends.
+class link_observer {
+ public:
+  /// Chunks of one copy that ran without a break. A fill that gave way is told of again when it goes on.
+  virtual void on_copy(ticks begin, ticks end, const fill& what, urgency when,
+                       std::uint64_t bytes) noexcept = 0;
+  /// A stream stood still in a fence.
+  virtual void on_wait(ticks begin, ticks end) noexcept = 0;
+
+ protected:
+  ~link_observer() = default;
+};
+
+/// A ticket older than the ring counts as arrived, as on a ticket_board. No copy fails.
+/// Complexity: a copy costs O(1) plus the copies before it that may not start yet; promote and cancel look through
+/// what is waiting. No allocation after construction. Threads: compatible.
+class clock_backend {
+ public:
+  using stream_type = clock_stream;
+
+  struct config {
+    link_model link = link_model::instant();
+    geometry shape{};               ///< tells the bytes of a fill
+    std::size_t most_fills = 4096;  ///< not arrived at one time; an instant link takes any number
+    std::size_t ring = ticket_board::default_ring;  ///< tickets; rounded up to a power of two
+
+    [[nodiscard]] validation validate() const {
+      if (auto bad = shape.validate()) return bad;
+      if (most_fills < 1 || most_fills > limit)
+        return error{"most_fills = " + std::to_string(most_fills) + ", accepted: 1.." +
+                     std::to_string(limit)};
+      if (ring < 1 || ring > limit)
+        return error{"ring = " + std::to_string(ring) + ", accepted: 1.." + std::to_string(limit)};
+      return std::nullopt;
+    }
+
+   private:
+    static constexpr std::size_t limit = std::size_t{1} << 28;
+  };
+
+  /// Errors: those of config.
+  static result<clock_backend> create(const config& setup) noexcept {
+    if (auto bad = setup.validate()) return *std::move(bad);
+    return clock_backend(setup, unchecked{});
+  }
+#if HOTSET_EXCEPTIONS
+  /// Errors: throws invalid_config.
+  explicit clock_backend(const config& setup) : clock_backend(create(setup).value()) {}
+#endif
+
+  /// A full queue or ring of tickets refuses fills (`accepted` tells). Pre: the model has their keys and precisions.
+  submission submit(std::span<const fill> fills, clock_stream& stream, urgency when) noexcept {
+    advance(stream.host());
+    submission out;
+    const auto room = link_.is_instant() ? fills.size() : free_.size();
+    if (fills.empty() || room == 0) return out;
+    auto* const e = open();
+    if (e == nullptr) return out;
+    out = {e->id, std::min(room, fills.size())};
+    if (link_.is_instant())
+      arrive_at_once(*e, fills, when);
+    else
+      enqueue(*e, fills.first(out.accepted), when);
+    return out;
+  }
+  void promote(ticket t) noexcept {
+    for (auto p = waiting_.front(speculative); p != no_copy;) {
+      const auto next = waiting_.after(p);
+      if (copies_[index(p)].batch == t) {
+        waiting_.erase(p);
+        insert_urgent(p);
+      }
+      p = next;
+    }
+  }
+  /// False on an instant link: whatever was submitted has begun.
+  bool cancel(ticket t) noexcept {
+    auto* const e = find(t);
+    if (e == nullptr || e->state != transfer_state::pending || e->started) return false;
+    for (const auto list : {urgent, speculative})
+      for (auto p = waiting_.front(list); p != no_copy;) {
+        const auto next = waiting_.after(p);
+        if (copies_[index(p)].batch == t) remove(p);
+        p = next;
+      }
+    settle(*e, transfer_state::cancelled);
+    return true;
+  }
+  /// The stream waits; the host does not. Errors: fill_failed, the batch was cancelled.
+  status fence(clock_stream& stream, ticket t) noexcept {
+    auto* const e = find(t);
+    if (e == nullptr) return status::ok;
+    run_until_settled(*e);
+    if (e->state != transfer_state::arrived) return status::fill_failed;
+    const auto waited = stream.wait_until(e->time);
+    if (watcher_ != nullptr && waited != 0) watcher_->on_wait(stream.now() - waited, stream.now());
+    return status::ok;
+  }
+  /// A full ring of tickets runs the link until the oldest has settled.
+  ticket record(clock_stream& stream) noexcept {
+    if (stream.now() <= now_) return no_ticket;
+    auto* e = open();
+    if (e == nullptr) {
+      (void)wait(place(last_ + 1).id);
+      if (stream.now() <= now_) return no_ticket;
+      e = open();
+    }
+    e->state = transfer_state::arrived;
+    e->time = stream.now();
+    return e->id;
+  }
+  /// Where the batch stands at the link's time.
+  [[nodiscard]] transfer_state poll(ticket t) const noexcept {
+    const auto* const e = find(t);
+    if (e == nullptr) return transfer_state::arrived;
+    return e->time > now_ ? transfer_state::pending : e->state;
+  }
+  /// Runs the link until `t` has settled. No stream's time moves.
+  transfer_state wait(ticket t) noexcept {
+    auto* const e = find(t);
+    if (e == nullptr) return transfer_state::arrived;
+    run_until_settled(*e);
+    if (e->time > now_) advance(e->time);
+    return e->state;
+  }
+
+  /// Runs the link until `time`; a time that has passed changes nothing. Units: ns on the streams' clock.
+  void advance(ticks time) noexcept {
+    while (step(time)) {
+    }
+    now_ = std::max(now_, time);
+  }
+  /// The link's time.
+  [[nodiscard]] ticks now() const noexcept { return now_; }
+  /// Units: bytes that the link has carried, in runs of chunks that are over.
+  [[nodiscard]] std::uint64_t bytes_moved() const noexcept { return bytes_moved_; }
+  /// Time that the link has been carrying, in runs of chunks that are over.
+  [[nodiscard]] ticks busy() const noexcept { return busy_; }
+  /// `observer` outlives the backend or is replaced; nullptr: nobody watches.
+  void watch(link_observer* observer) noexcept { watcher_ = observer; }
+
+ private:
+  struct unchecked {};
+  using copy_id = slot_id;  // recency_list's name for what it links
+  static constexpr copy_id no_copy = no_slot;
+  static constexpr ticks never = std::numeric_limits<ticks>::max();
+  static constexpr std::size_t urgent = 0;
+  static constexpr std::size_t speculative = 1;
+
+  /// What a whole copy costs.
+  struct cost {
+    std::uint64_t bytes = 0;
+    std::uint64_t chunks = 0;
+    ticks time = 0;
+  };
+  struct copy {
+    fill what{};
+    ticket batch = no_ticket;
+    std::uint64_t order = 0;   ///< of submission
+    ticks ready = 0;           ///< never: after a batch that has not settled
+    std::uint64_t chunks = 0;  ///< carried
+    urgency when = urgency::now;
+    cost whole{};
+  };
+  struct entry {
+    ticket id = no_ticket;
+    ticks time = 0;  ///< of its end; `never` while nobody knows it
+    std::size_t left = 0;
+    transfer_state state = transfer_state::arrived;
+    bool started = false;
+  };
+  struct stop {
+    ticks time = 0;
+    std::uint64_t chunks = 0;  ///< of the copy, carried by then
+  };
+
+  clock_backend(const config& setup, unchecked)
+      : link_(setup.link),
+        layers_(static_cast<std::size_t>(setup.shape.layers)),
+        entries_(std::bit_ceil(setup.ring)),
+        copies_(setup.link.is_instant() ? 0 : setup.most_fills),
+        waiting_(copies_.size(), 2) {
+    for (std::size_t p = 0; p < setup.shape.precisions(); ++p)
+      for (layer_id l = 0; l < setup.shape.layers; ++l) {
+        const auto bytes = setup.shape.bytes_of(l, static_cast<precision_id>(p));
+        costs_.push_back({bytes, link_.chunks_of(bytes), link_.time_of(bytes)});
+      }
+    for (auto p = copies_.size(); p-- > 0;) free_.push_back(static_cast<copy_id>(p));
+  }
+
+  static std::size_t index(copy_id p) noexcept { return static_cast<std::size_t>(p); }
+  [[nodiscard]] const cost& cost_of(const fill& f) const noexcept {
+    const auto at = f.precision * layers_ + static_cast<std::size_t>(f.key.layer);
+    HOTSET_ASSERT(at < costs_.size());
+    return costs_[at];
+  }
+
+  // --- tickets
+  [[nodiscard]] entry& place(ticket t) noexcept {
+    return entries_[static_cast<std::size_t>(t) & (entries_.size() - 1)];
+  }
+  [[nodiscard]] const entry* find(ticket t) const noexcept {
+    const auto& e = entries_[static_cast<std::size_t>(t) & (entries_.size() - 1)];
+    return t != no_ticket && e.id == t ? &e : nullptr;
+  }
+  [[nodiscard]] entry* find(ticket t) noexcept {
+    return const_cast<entry*>(std::as_const(*this).find(t));
+  }
+  /// nullptr while the oldest ticket in the ring is pending.
+  entry* open() noexcept {
+    auto& e = place(last_ + 1);
+    if (e.time > now_) return nullptr;
+    e = {++last_, never, 0, transfer_state::pending, false};
+    return &e;
+  }
+  void settle(entry& e, transfer_state state) noexcept {
+    e.state = state;
+    e.time = now_;
+    if (chained_ == 0) return;
+    for (const auto list : {urgent, speculative})
+      for (auto p = waiting_.front(list); p != no_copy; p = waiting_.after(p))
+        if (auto& c = copies_[index(p)]; c.ready == never && c.what.after == e.id) {
+          c.ready = now_;
+          --chained_;
+        }
+  }
+  void run_until_settled(entry& e) noexcept {
+    while (e.state == transfer_state::pending) (void)step(never);
+  }
+
+  // --- what waits for the link
+  /// When a copy that names `after` may start: `never` while that is a batch under way.
+  [[nodiscard]] ticks ready_after(ticket after) const noexcept {
+    const auto* const e = find(after);
+    return e == nullptr ? now_ : std::max(now_, e->time);
+  }
+  void arrive_at_once(entry& e, std::span<const fill> fills, urgency when) noexcept {
+    e.state = transfer_state::arrived;
+    e.time = now_;
+    for (const auto& f : fills) {
+      const auto at = ready_after(f.after);
+      const auto bytes = cost_of(f).bytes;
+      e.time = std::max(e.time, at);
+      bytes_moved_ += bytes;
+      if (watcher_ != nullptr) watcher_->on_copy(at, at, f, when, bytes);
+    }
+  }
+  void enqueue(entry& e, std::span<const fill> fills, urgency when) noexcept {
+    e.left = fills.size();
+    for (const auto& f : fills) {
+      const auto p = free_.back();
+      free_.pop_back();
+      const auto ready = ready_after(f.after);
+      if (ready == never) ++chained_;
+      copies_[index(p)] = {f, e.id, ++order_, ready, 0, when, cost_of(f)};
+      waiting_.push_back(when == urgency::now ? urgent : speculative, p);
+    }
+  }
+  /// In order of submission: what was submitted later goes behind it again.
+  void insert_urgent(copy_id p) noexcept {
+    auto& c = copies_[index(p)];
+    c.when = urgency::now;
+    auto later = waiting_.front(urgent);
+    while (later != no_copy && copies_[index(later)].order < c.order) later = waiting_.after(later);
+    waiting_.push_back(urgent, p);
+    while (later != no_copy && later != p) {
+      const auto next = waiting_.after(later);
+      waiting_.move_to_back(urgent, later);
+      later = next;
+    }
+  }
+  void remove(copy_id p) noexcept {
+    if (copies_[index(p)].ready == never) --chained_;
+    waiting_.erase(p);
+    free_.push_back(p);
+  }
+
+  // --- the link
+  /// Carries on until the next end or giving way of a copy. False: there is none until `until`.
+  bool step(ticks until) noexcept {
+    if (running_ == no_copy && !begin_next(until)) return false;
+    const auto at = next_stop();
+    if (at.time > until) return false;
+    end_run(at);
+    return true;
+  }
+  /// What begins at `until` is decided later: more may be submitted by then.
+  bool begin_next(ticks until) noexcept {
+    while (now_ < until && free_.size() != copies_.size()) {
+      auto earliest = never;
+      for (const auto list : {urgent, speculative})
+        for (auto p = waiting_.front(list); p != no_copy; p = waiting_.after(p)) {
+          const auto ready = copies_[index(p)].ready;
+          if (ready <= now_) {
+            begin_run(p);
+            return true;
+          }
+          earliest = std::min(earliest, ready);
+        }
+      if (earliest >= until) return false;
+      now_ = earliest;
+    }
+    return false;
+  }
+  void begin_run(copy_id p) noexcept {
+    auto& c = copies_[index(p)];
+    running_ = p;
+    run_begin_ = now_;
+    run_end_ = now_ + c.whole.time;
+    if (c.chunks != 0) run_end_ -= link_.time_until(c.whole.bytes, c.chunks);
+    if (c.chunks == 0) place(c.batch).started = true;
+  }
+  /// The end of the copy that runs, or the border at which one that goes before it may start.
+  [[nodiscard]] stop next_stop() const noexcept {
+    const auto& c = copies_[index(running_)];
+    auto earliest = never;
+    if (c.when != urgency::now) earliest = earliest_before(urgent, no_copy);
+    earliest = std::min(earliest,
+                        earliest_before(c.when == urgency::now ? urgent : speculative, running_));
+    earliest = std::max(earliest, now_);
+    if (earliest >= run_end_) return {run_end_, c.whole.chunks};
+    const auto passed = link_.time_until(c.whole.bytes, c.chunks);
+    const auto chunks = link_.chunks_by(c.whole.bytes, earliest - run_begin_ + passed);
+    const auto time = run_begin_ + link_.time_until(c.whole.bytes, chunks) - passed;
+    if (time >= run_end_) return {run_end_, c.whole.chunks};  // the rest takes no time
+    return {time, chunks};
+  }
+  [[nodiscard]] ticks earliest_before(std::size_t list, copy_id end) const noexcept {
+    auto earliest = never;
+    for (auto p = waiting_.front(list); p != end; p = waiting_.after(p))
+      earliest = std::min(earliest, copies_[index(p)].ready);
+    return earliest;
+  }
+  void end_run(const stop& at) noexcept {
+    const auto p = std::exchange(running_, no_copy);
+    auto& c = copies_[index(p)];
+    const auto bytes =
+        link_.bytes_until(c.whole.bytes, at.chunks) - link_.bytes_until(c.whole.bytes, c.chunks);
+    c.chunks = at.chunks;
+    now_ = at.time;
+    busy_ += at.time - run_begin_;
+    bytes_moved_ += bytes;
+    if (watcher_ != nullptr) watcher_->on_copy(run_begin_, at.time, c.what, c.when, bytes);
+    if (at.chunks != c.whole.chunks) return;
+    auto& e = place(c.batch);
+    remove(p);
+    if (--e.left == 0) settle(e, transfer_state::arrived);
+  }
+
+  link_model link_;
+  std::size_t layers_;
+  std::vector<cost> costs_{};  ///< [precisions][layers]
+  std::vector<entry> entries_;
+  std::vector<copy> copies_;
+  std::vector<copy_id> free_{};
+  recency_list
+      waiting_;  ///< copies in order of submission, a list per urgency; one that runs stays in it
+  link_observer* watcher_ = nullptr;
+  ticket last_ = no_ticket;
+  std::uint64_t order_ = 0;
+  std::size_t chained_ = 0;  ///< copies after a batch that has not settled
+  ticks now_ = 0;
+  copy_id running_ = no_copy;
+  ticks run_begin_ = 0;
+  ticks run_end_ = 0;
+  std::uint64_t bytes_moved_ = 0;
+  ticks busy_ = 0;
+};
+
+static_assert(transfer_backend<clock_backend>);
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// A device stream on a virtual clock: two times, and how long the stream stood still.
+
+#include <algorithm>
+
+#include "hotset/transfer/link_model.hpp"
+
+namespace hotset::inline v0 {
+
+/// The host runs ahead of the device until it synchronises; what it enqueues starts no earlier than it is issued.
+class clock_stream {
+ public:
+  /// When what was enqueued so far ends.
+  [[nodiscard]] ticks now() const noexcept { return now_; }
+  /// When the host issues what it issues next.
+  [[nodiscard]] ticks host() const noexcept { return host_; }
+  /// Time that the stream has waited in fences: blocking I/O.
+  [[nodiscard]] ticks blocked() const noexcept { return blocked_; }
+
+  /// Enqueues work that takes so long.
+  void run(ticks work) noexcept { now_ = begin_of_next() + work; }
+  /// What is enqueued later starts no earlier than `time`. Returns how long the stream waits for it.
+  ticks wait_until(ticks time) noexcept {
+    const auto begin = begin_of_next();
+    if (time <= begin) return 0;
+    const auto waited = time - begin;
+    blocked_ += waited;
+    now_ = time;
+    return waited;
+  }
+  /// The host waits for all that was enqueued.
+  void synchronise() noexcept { host_ = now_ = begin_of_next(); }
+  /// The host is busy elsewhere until `time`, or has been.
+  void issue_at(ticks time) noexcept { host_ = std::max(host_, time); }
+
+ private:
+  [[nodiscard]] ticks begin_of_next() const noexcept { return std::max(now_, host_); }
+
+  ticks now_ = 0;
+  ticks host_ = 0;
+  ticks blocked_ = 0;
+};
+
+}  // namespace hotset::inline v0

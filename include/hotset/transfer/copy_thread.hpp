@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// A thread that copies experts into host slots chunk by chunk, at a pace: what host backends share.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "hotset/concepts/expert_source.hpp"
+#include "hotset/concepts/transfer_backend.hpp"
+#include "hotset/transfer/host_slot_bank.hpp"
+#include "hotset/transfer/host_stream.hpp"
+#include "hotset/transfer/link_model.hpp"
+#include "hotset/transfer/ticket_board.hpp"
+
+namespace hotset::inline v0 {
+
+/// As fast as the memory is. What a pace is asked for:
+class unpaced {
+ public:
+  explicit unpaced(std::uint64_t chunk_bytes = std::uint64_t{1} << 20U) noexcept
+      : chunk_bytes_(chunk_bytes) {}
+
+  /// When something was submitted.
+  struct time {};
+  static time now() noexcept { return {}; }
+  /// 0: whole copies.
+  [[nodiscard]] std::uint64_t chunk_bytes() const noexcept { return chunk_bytes_; }
+  /// The thread had nothing to copy until now.
+  void resume() noexcept {}
+  /// The chunk that starts at byte `from` of `total` was copied: waits until its time is over. Returns that time.
+  ticks hold(time /*submitted*/, std::uint64_t /*from*/, std::uint64_t /*total*/) noexcept {
+    return 0;
+  }
+
+ private:
+  std::uint64_t chunk_bytes_;
+};
+
+/// A copy waits for the last reader of its slot (`fill::after`) and for nothing else. Before every chunk the first copy
+/// that may start is chosen, demand before speculation, each in order of submission: the discipline of
+/// clock_backend. A ticket arrives when every tensor of every fill of its batch is in place; one missing or mis-sized
+/// tensor fails the batch. The source is asked again for every chunk.
+/// Threads: safe. No allocation after construction; a full queue refuses fills (`accepted` tells).
+template <expert_source Source, class Pace>
+class copy_thread {
+ public:
+  using stream_type = host_stream;
+
+  copy_thread(const copy_thread&) = delete;
+  copy_thread& operator=(const copy_thread&) = delete;
+
+  submission submit(std::span<const fill> fills, host_stream&, urgency when) noexcept {
+    submission out;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto waiting = jobs_.size() - (copying_ ? 1 : 0);
+      const auto room = most_fills_ - std::min(most_fills_, waiting);
+      if (fills.empty() || room == 0) return out;
+      out.id = board_.open();
+      if (out.id == no_ticket) return out;
+      out.accepted = std::min(room, fills.size());
+      for (const auto& f : fills.first(out.accepted))
+        jobs_.push_back({f, out.id, ++order_, when, 0, pace_.now()});
+      batches_.push_back({out.id, out.accepted, false, false});
+    }
+    board_.touch();
+    return out;
+  }
+  void promote(ticket t) noexcept {
+    const std::lock_guard lock(mutex_);
+    for (auto& waiting : jobs_)
+      if (waiting.batch == t) waiting.when = urgency::now;
+  }
+  bool cancel(ticket t) noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = std::ranges::find(batches_, t, &batch::id);
+      if (found == batches_.end() || found->started) return false;
+      batches_.erase(found);
+      std::erase_if(jobs_, [t](const job& j) { return j.batch == t; });
+    }
+    board_.settle(t, transfer_state::cancelled);
+    return true;
+  }
+  status fence(host_stream& stream, ticket t) noexcept { return stream.wait_for(board_, t); }
+  ticket record(host_stream& stream) noexcept {
+    if (stream.is_caller()) return no_ticket;
+    auto t = board_.open();
+    for (; t == no_ticket; t = board_.open()) std::this_thread::yield();
+    stream.settle_after(board_, t);
+    return t;
+  }
+  [[nodiscard]] transfer_state poll(ticket t) const noexcept { return board_.state(t); }
+  transfer_state wait(ticket t) noexcept { return board_.wait(t); }
+  /// Units: bytes copied since construction.
+  [[nodiscard]] std::uint64_t bytes_moved() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return bytes_moved_;
+  }
+
+ protected:
+  /// `source` and `bank` outlive the thread.
+  copy_thread(const Source& source, const host_slot_bank& bank, std::size_t most_fills,
+              const Pace& pace)
+      : source_(source), bank_(bank), most_fills_(most_fills), pace_(pace) {
+    jobs_.reserve(most_fills + 1);  // and the one being copied
+    batches_.reserve(most_fills + 1);
+    thread_ = std::thread([this] { loop(); });
+  }
+  /// Copies what was submitted, then ends the thread.
+  ~copy_thread() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    board_.touch();
+    thread_.join();
+  }
+  /// The pace's time of all chunks that were copied.
+  [[nodiscard]] ticks held() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return held_;
+  }
+
+ private:
+  struct job {
+    fill what;
+    ticket batch = no_ticket;
+    std::uint64_t order = 0;  ///< of submission
+    urgency when = urgency::now;
+    std::uint64_t bytes = 0;  ///< copied
+    typename Pace::time submitted{};
+  };
+  struct batch {
+    ticket id = no_ticket;
+    std::size_t left = 0;
+    bool started = false;
+    bool failed = false;
+  };
+  struct chunk {
+    std::uint64_t bytes = 0;  ///< 0: cannot be copied
+    bool last = true;
+    ticks time = 0;
+  };
+
+  void loop() noexcept {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      const auto seen = board_.changes();
+      const auto next = choose();
+      if (next == jobs_.end()) {
+        if (jobs_.empty() && stopping_) return;
+        lock.unlock();
+        board_.wait_for_change(seen);  // a reader is done, or there is more to do
+        lock.lock();
+        pace_.resume();
+        continue;
+      }
+      if (board_.changes() != seen) continue;  // a reader ended while they were looked through
+      const job taken = *next;
+      std::ranges::find(batches_, taken.batch, &batch::id)->started = true;
+      copying_ = true;
+      lock.unlock();
+      const auto done = copy_chunk(taken);
+      lock.lock();
+      copying_ = false;
+      take_in(taken, done);
+    }
+  }
+  /// The first demand copy whose slot is no longer read, else the first such speculative one, else none.
+  typename std::vector<job>::iterator choose() noexcept {
+    for (const auto when : {urgency::now, urgency::soon})
+      for (auto it = jobs_.begin(); it != jobs_.end(); ++it)
+        if (it->when == when && board_.state(it->what.after) != transfer_state::pending) return it;
+    return jobs_.end();
+  }
+  /// The tensors of an expert are one row of bytes, cut into chunks.
+  [[nodiscard]] chunk copy_chunk(const job& j) noexcept {
+    const auto& f = j.what;
+    const auto tensors = source_.tensors(f.key, f.precision);
+    if (tensors.empty() || tensors.size() != bank_.tensors(f.slot)) return {};
+    std::uint64_t total = 0;
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+      if (tensors[t].size() != bank_.bytes(f.slot, t).size()) return {};
+      total += tensors[t].size();
+    }
+    const auto left = total - j.bytes;
+    const auto bytes = pace_.chunk_bytes() == 0 ? left : std::min(left, pace_.chunk_bytes());
+    std::uint64_t tensor_begin = 0;
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+      const auto tensor_end = tensor_begin + tensors[t].size();
+      const auto begin = std::max(tensor_begin, j.bytes);
+      const auto end = std::min(tensor_end, j.bytes + bytes);
+      if (begin < end) {
+        const auto at = static_cast<std::size_t>(begin - tensor_begin);
+        std::memcpy(bank_.bytes(f.slot, t).data() + at, tensors[t].data() + at,
+                    static_cast<std::size_t>(end - begin));
+      }
+      tensor_begin = tensor_end;
+    }
+    return {bytes, bytes == left, pace_.hold(j.submitted, j.bytes, total)};
+  }
+  void take_in(const job& taken, const chunk& done) noexcept {
+    bytes_moved_ += done.bytes;
+    held_ += done.time;
+    const auto j = std::ranges::lower_bound(jobs_, taken.order, {}, &job::order);
+    j->bytes += done.bytes;
+    if (!done.last) return;
+    jobs_.erase(j);
+    const auto b = std::ranges::find(batches_, taken.batch, &batch::id);
+    b->failed = b->failed || done.bytes == 0;
+    if (--b->left != 0) return;
+    const auto state = b->failed ? transfer_state::failed : transfer_state::arrived;
+    batches_.erase(b);
+    board_.settle(taken.batch, state);
+  }
+
+  const Source& source_;
+  const host_slot_bank& bank_;
+  std::size_t most_fills_;
+  Pace pace_;
+  ticket_board board_;
+  mutable std::mutex mutex_;
+  std::vector<job> jobs_;  ///< in order of submission; the one being copied stays in it
+  std::vector<batch> batches_;
+  std::uint64_t order_ = 0;
+  bool copying_ = false;
+  std::uint64_t bytes_moved_ = 0;
+  ticks held_ = 0;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace hotset::inline v0
