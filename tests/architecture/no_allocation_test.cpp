@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // After construction nothing on the hot path allocates: operator new is counted for the whole program.
 
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <memory>
@@ -27,7 +28,25 @@
 #include "hotset/eviction/popularity.hpp"
 #include "hotset/eviction/protect_decode.hpp"
 #include "hotset/eviction/protect_hot.hpp"
+#include "hotset/miss/any_miss_policy.hpp"
+#include "hotset/miss/compute_on_host.hpp"
+#include "hotset/miss/drop.hpp"
+#include "hotset/miss/drop_cascade.hpp"
+#include "hotset/miss/fetch_lowest.hpp"
+#include "hotset/miss/fetch_priority.hpp"
+#include "hotset/miss/substitute.hpp"
 #include "hotset/paging/slot_cache.hpp"
+#include "hotset/predict/next_layer_gate.hpp"
+#include "hotset/predict/prediction_score.hpp"
+#include "hotset/prefetch/any_prefetch_policy.hpp"
+#include "hotset/prefetch/next_layer_top_k.hpp"
+#include "hotset/prefetch/popular.hpp"
+#include "hotset/prefetch/previous_step.hpp"
+#include "hotset/prefetch/score_threshold.hpp"
+#include "hotset/routing/any_routing_policy.hpp"
+#include "hotset/routing/cache_aware.hpp"
+#include "hotset/routing/router_order.hpp"
+#include "hotset/transfer/clock_backend.hpp"
 #include "hotset/transfer/host_backend.hpp"
 #include "quiet_cuda_runtime.hpp"
 #include "random_source.hpp"
@@ -247,6 +266,112 @@ TEST(no_allocation, resolve_and_release_with_a_cuda_backend) {
     EXPECT_EQ(allocations_of_a_cache(layout, *backend, engine, update), 0U);
     EXPECT_GT(backend->counts().copy_calls, 0U);
   }
+}
+
+/// Everything that SpecMD's four dimensions do at a gate, over a link that takes time.
+template <class Miss>
+std::size_t allocations_of_a_gate(const pool_layout& layout, typename Miss::config miss,
+                                  any_prefetch_policy::config prefetch,
+                                  any_routing_policy::config routing) {
+  const auto& model = layout.shape();
+  const auto experts = static_cast<std::size_t>(model.experts);
+  support::random_source random(6);
+  std::vector<expert_id> ids(24);
+  std::vector<float> weights(24), logits(6 * experts), probabilities(6 * experts);
+  any_routing_policy router(model, routing);
+  any_prefetch_policy prefetcher(model, prefetch);
+  std::vector<prefetch_request> requests(prefetcher.most_requests());
+  next_layer_gate gate(model, {.source = gate_source::current_gate});
+  prediction_score score(model);
+  clock_backend backend(
+      {.link = link_model({.bytes_per_second = 1000, .chunk_bytes = 3}), .shape = model});
+  clock_stream stream;
+  slot_cache cache(
+      pager<lru, always, Miss>(
+          {.layout = layout, .miss = std::move(miss), .guard = prefetch_guard::predicted}),
+      backend, {.queue = {.most_waiting = 8}, .most_under_way = 4});
+  auto visit = cache.make_visit();
+  const auto before = allocations.load();
+  std::size_t failures = 0;
+  for (step_id step = 0; step < 120; ++step) {
+    const auto tokens = step % 4 == 0 ? std::size_t{6} : std::size_t{1};
+    for (auto& id : ids) id = random.id_below(26) - 1;
+    for (auto& w : weights) w = static_cast<float>(random.below(100)) / 100.0F;
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      logits[i] = static_cast<float>(random.below(1000)) / 100.0F;
+      probabilities[i] = logits[i] / 240.0F;
+    }
+    routing_view view;
+    view.layer = static_cast<layer_id>(step % 3);
+    view.step = step / 3;
+    view.experts = std::span(ids).first(tokens * 4);
+    view.weights = std::span(weights).first(tokens * 4);
+    view.logits = std::span(logits).first(tokens * experts);
+    view.probabilities = std::span(probabilities).first(tokens * experts);
+    (void)router.route(view, {cache.decisions().located(view.layer)},
+                       std::span(ids).first(tokens * 4), std::span(weights).first(tokens * 4));
+    score.routed(view);
+    prefetcher.observe(view);
+    auto now = cache.resolve(view, stream, visit);
+    while (now == status::ok) {
+      if (!visit.more()) {
+        const auto expected = gate.expect(view);
+        const auto wanted = std::span(requests).first(prefetcher.propose(view, expected, requests));
+        for (const auto& request : wanted) score.requested(request);
+        failures += cache.prefetch(visit.plan().context(), wanted, stream, expected) == status::ok
+                        ? 0U
+                        : 1U;
+      }
+      stream.run(5'000'000);
+      cache.release(visit, stream);
+      if (!visit.more()) break;
+      now = cache.resolve_next(stream, visit);
+    }
+    failures += now == status::ok ? 0U : 1U;
+    stream.synchronise();
+  }
+  EXPECT_EQ(failures, 0U);
+  const auto made = allocations.load() - before;
+  EXPECT_GT(cache.stats().misses, 0U);
+  return made;
+}
+
+const geometry ladder{.layers = 3,
+                      .experts = 24,
+                      .top_k = 4,
+                      .max_tokens_per_visit = 6,
+                      .expert_bytes = {8},
+                      .layer_size_class = {},
+                      .lower_precisions = {{4}}};
+
+TEST(no_allocation, every_prefetcher) {
+  const auto layout = pool_layout::shared(shape, 12).value();
+  const auto router = any_routing_policy::holding<router_order>();
+  const auto with = [&](any_prefetch_policy::config prefetch) {
+    return allocations_of_a_gate<fetch>(layout, {}, std::move(prefetch), router);
+  };
+  EXPECT_EQ(with(any_prefetch_policy::holding<next_layer_top_k>({.overfetch = 1.5})), 0U);
+  EXPECT_EQ(with(any_prefetch_policy::holding<score_threshold>({.window = 64})), 0U);
+  EXPECT_EQ(with(any_prefetch_policy::holding<previous_step>()), 0U);
+  EXPECT_EQ(with(any_prefetch_policy::holding<popular>()), 0U);
+}
+
+TEST(no_allocation, every_miss_policy_and_routing) {
+  const auto layout =
+      pool_layout::shared_by_precision(ladder, std::array<std::int64_t, 2>{6, 8}).value();
+  const auto bent = any_routing_policy::holding<cache_aware>();
+  const auto prefetch = any_prefetch_policy::holding<next_layer_top_k>();
+  const auto with = [&](any_miss_policy::config miss) {
+    return allocations_of_a_gate<any_miss_policy>(layout, std::move(miss), prefetch, bent);
+  };
+  EXPECT_EQ(with(any_miss_policy::holding<fetch_lowest>()), 0U);
+  EXPECT_EQ(with(any_miss_policy::holding<fetch_priority>({.window = 32})), 0U);
+  EXPECT_EQ(with(any_miss_policy::holding<drop>()), 0U);
+  EXPECT_EQ(with(any_miss_policy::holding<drop_cascade>()), 0U);
+  EXPECT_EQ(with(any_miss_policy::holding<substitute>({.tolerance = 0.5})), 0U);
+  EXPECT_EQ(
+      with(any_miss_policy::holding<compute_on_host>({.split = host_split::bandwidth_matched})),
+      0U);
 }
 
 }  // namespace

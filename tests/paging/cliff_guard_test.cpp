@@ -34,5 +34,22 @@ TEST(cliff_guard, every_size_class_is_looked_at) {
   EXPECT_THAT(*warning, HasSubstr("pool 1"));
 }
 
+TEST(cliff_guard, slots_of_all_precisions_count) {
+  const geometry shape{.layers = 4,
+                       .experts = 8,
+                       .top_k = 2,
+                       .max_tokens_per_visit = 1,
+                       .expert_bytes = {8},
+                       .layer_size_class = {},
+                       .lower_precisions = {{4}}};
+  const auto with = [&](std::int64_t high, std::int64_t low) {
+    return cliff_warning(
+        pool_layout::shared_by_precision(shape, std::array<std::int64_t, 2>{high, low}).value());
+  };
+  EXPECT_FALSE(with(3, 4));
+  ASSERT_TRUE(with(3, 3));
+  EXPECT_THAT(*with(3, 3), testing::HasSubstr("has 6 slots for 4 layers"));
+}
+
 }  // namespace
 }  // namespace hotset

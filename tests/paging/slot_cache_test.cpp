@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "hotset/eviction/least_stale.hpp"
+#include "hotset/eviction/protect_decode.hpp"
 #include "pager_walk.hpp"
 #include "scripted_backend.hpp"
 
@@ -164,8 +166,10 @@ TEST_F(slot_cache_steps, a_full_backend_changes_nothing) {
   EXPECT_EQ(resolve(1, 0, {2, 3}), status::fill_failed);
   EXPECT_NE(locate(0, 0), no_slot);
   EXPECT_NE(locate(0, 1), no_slot);
-  EXPECT_EQ(prefetch({{{0, 7}, 1}}), status::fill_failed);
+  EXPECT_EQ(prefetch({{{0, 7}, 3}}), status::ok);
+  EXPECT_EQ(cache.waiting().size(), 1U) << "the link had no room: the request waits";
   EXPECT_NE(locate(0, 0), no_slot);
+  EXPECT_EQ(locate(0, 7), no_slot);
   backend.accept = scripted_backend::all;
   whole(2, 0, {2, 3});
   backend.run(stream);
@@ -195,6 +199,16 @@ TEST_F(slot_cache_steps, a_failure_that_a_kernel_may_have_read_is_told_once_afte
   EXPECT_EQ(locate(0, 4), no_slot) << "nothing was planned";
   whole(1, 0, {4, 5});
   backend.run(stream);
+}
+
+TEST_F(slot_cache_steps, a_failure_is_told_though_the_slot_was_given_up_since) {
+  backend.failing = {1};
+  ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
+  cache.release(visit, stream);
+  ASSERT_EQ(cache.decisions().trim({}, 0, {}), 2U);
+  backend.run(stream);
+  EXPECT_EQ(cache.settle(), status::fill_failed) << "a kernel read what never arrived";
+  EXPECT_EQ(cache.settle(), status::ok);
 }
 
 // Hazard 3.
@@ -282,11 +296,206 @@ TEST_F(slot_cache_wide, a_speculative_copy_that_fails_unread_is_forgotten_in_sil
   backend.run(stream);
 }
 
-TEST_F(slot_cache_wide, a_refused_prefetch_leaves_its_key_absent) {
+TEST_F(slot_cache_wide, a_prefetch_that_the_backend_refuses_is_tried_again) {
   backend.accept = 0;
-  EXPECT_EQ(prefetch({{{0, 6}, 0}}), status::fill_failed);
+  EXPECT_EQ(prefetch({{{0, 6}, 1}, {{0, 7}, 1}}), status::ok);
   EXPECT_EQ(locate(0, 6), no_slot);
   support::expect_consistent(cache.decisions());
+  backend.accept = scripted_backend::all;
+  whole(0, 1, {0, 1});
+  EXPECT_NE(locate(0, 6), no_slot);
+  EXPECT_NE(locate(0, 7), no_slot);
+  EXPECT_TRUE(cache.waiting().empty());
+  backend.run(stream);
+}
+
+TEST_F(slot_cache_wide, a_full_backend_gives_the_victims_of_refused_prefetches_back) {
+  whole(0, 0, {0, 1, 2, 3});
+  whole(0, 1, {0, 1});
+  backend.run(stream);
+  ASSERT_EQ(cache.settle(), status::ok);
+  const auto before = cache.decisions().residents();
+  backend.accept = 0;
+  ASSERT_EQ(prefetch({{{0, 6}, 1}, {{0, 7}, 1}}), status::ok);
+  EXPECT_EQ(cache.decisions().residents(), before);
+  EXPECT_EQ(cache.stats().speculative_fills, 0U);
+}
+
+// Only so many speculative copies are on their way; the others keep their victims until it is their turn.
+TEST(slot_cache_prefetch, requests_beyond_the_bound_wait_for_copies_to_arrive) {
+  scripted_backend backend(8);
+  scripted_backend::stream_type stream;
+  slot_cache cache(pager<lru>({.layout = pool_layout::shared(shape, 8).value()}), backend,
+                   {.most_under_way = 2});
+  auto visit = cache.make_visit();
+  const std::vector<prefetch_request> wanted{{{0, 4}, 1}, {{0, 5}, 1}, {{0, 6}, 1}};
+  ASSERT_EQ(cache.prefetch({}, wanted, stream), status::ok);
+  EXPECT_EQ(cache.stats().speculative_fills, 2U);
+  EXPECT_EQ(cache.waiting().size(), 1U);
+  backend.finish(backend.last());
+  const std::vector<expert_id> ids{0, 1};
+  ASSERT_EQ(cache.resolve({.layer = 1, .step = 0, .experts = ids}, stream, visit), status::ok);
+  cache.release(visit, stream);
+  EXPECT_EQ(cache.stats().speculative_fills, 3U);
+  EXPECT_NE(cache.decisions().locate({0, 6}), no_slot);
+  backend.run(stream);
+}
+
+TEST_F(slot_cache_wide, a_prefetch_whose_visit_came_and_did_not_use_it_is_taken_back) {
+  ASSERT_EQ(prefetch({{{0, 6}, 0}, {{0, 7}, 1}}), status::ok);
+  const auto stale = cache.decisions().locate({0, 6});
+  ASSERT_NE(stale, no_slot);
+  whole(0, 0, {0, 1});
+  EXPECT_EQ(locate(0, 6), no_slot);
+  EXPECT_NE(locate(0, 7), no_slot) << "it is meant for the next step";
+  const auto stats = cache.stats();
+  EXPECT_EQ(stats.cancelled_prefetches, 1U);
+  EXPECT_EQ(stats.bytes_prefetch_cancelled, 1U);
+  EXPECT_EQ(stats.bytes_prefetch_wasted, 0U);
+  EXPECT_EQ(stats.bytes_prefetch_pending(), 1U);
+  support::expect_consistent(cache.decisions());
+  whole(0, 1, {0, 1, 2});
+  backend.run(stream);
+}
+
+TEST_F(slot_cache_wide, a_waiting_request_ends_with_its_visit) {
+  backend.accept = 0;
+  ASSERT_EQ(prefetch({{{0, 6}, 0}}), status::ok);
+  backend.accept = scripted_backend::all;
+  whole(0, 0, {0, 1});
+  EXPECT_TRUE(cache.waiting().empty());
+  EXPECT_EQ(cache.waiting().stats().expired, 1U);
+  EXPECT_EQ(locate(0, 6), no_slot);
+  backend.run(stream);
+}
+
+TEST_F(slot_cache_wide, requests_for_experts_whose_host_bytes_go_away_are_forgotten) {
+  backend.accept = 0;
+  ASSERT_EQ(prefetch({{{0, 6}, 1}, {{1, 6}, 1}}), status::ok);
+  ASSERT_EQ(cache.invalidate(expert_key{0, 6}), status::ok);
+  ASSERT_EQ(cache.invalidate(layer_id{1}), status::ok);
+  EXPECT_TRUE(cache.waiting().empty());
+}
+
+// Hazard 12: what the running step still uses is not what a prefetch evicts.
+TEST_F(slot_cache_steps, a_prefetch_never_evicts_what_an_open_visit_reads) {
+  whole(0, 1, {7});
+  ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
+  ASSERT_EQ(prefetch({{{1, 2}, 0}, {{1, 3}, 0}}), status::ok);
+  EXPECT_NE(locate(0, 0), no_slot);
+  EXPECT_NE(locate(0, 1), no_slot);
+  launch();
+  cache.release(visit, stream);
+  backend.run(stream);
+}
+
+// Least-Stale takes a request for a resident as a sign of life: it must hear of it before it gives anything up.
+TEST(slot_cache_prefetch, residents_that_are_asked_for_are_told_of_before_a_victim_is_chosen) {
+  scripted_backend backend(4);
+  scripted_backend::stream_type stream;
+  slot_cache cache(pager<least_stale>({.layout = pool_layout::shared(shape, 4).value(),
+                                       .guard = prefetch_guard::none}),
+                   backend);
+  auto visit = cache.make_visit();
+  const std::vector<expert_id> old{0, 1}, now{2, 3};
+  ASSERT_EQ(cache.resolve({.layer = 1, .step = 0, .experts = old}, stream, visit), status::ok);
+  cache.release(visit, stream);
+  ASSERT_EQ(cache.resolve({.layer = 0, .step = 1, .experts = now}, stream, visit), status::ok);
+  cache.release(visit, stream);
+  backend.run(stream);
+  // Both stale keys are candidates; the second request is for one of them.
+  const std::vector<prefetch_request> wanted{{{1, 7}, 1}, {{1, 0}, 1}};
+  ASSERT_EQ(cache.prefetch(visit.plan().context(), wanted, stream), status::ok);
+  EXPECT_NE(cache.decisions().locate({1, 7}), no_slot);
+  EXPECT_NE(cache.decisions().locate({1, 0}), no_slot);
+  EXPECT_EQ(cache.decisions().locate({1, 1}), no_slot);
+}
+
+// Hazard 9, under prefetch.
+TEST(slot_cache_prefetch, prefetches_of_a_prompt_spare_the_decode_working_set) {
+  const auto kept = [](request_class kind) {
+    scripted_backend backend(4);
+    scripted_backend::stream_type stream;
+    slot_cache cache(pager<protect_decode<lru>>({.layout = pool_layout::shared(shape, 4).value()}),
+                     backend);
+    auto visit = cache.make_visit();
+    const std::vector<expert_id> answer{0, 1}, prompt{2, 3};
+    EXPECT_EQ(cache.resolve({.layer = 0, .step = 0, .experts = answer}, stream, visit), status::ok);
+    cache.release(visit, stream);
+    EXPECT_EQ(
+        cache.resolve({.layer = 0, .step = 1, .kind = kind, .experts = prompt}, stream, visit),
+        status::ok);
+    cache.release(visit, stream);
+    backend.run(stream);
+    const std::vector<prefetch_request> wanted{{{1, 4}, 1}};
+    EXPECT_EQ(cache.prefetch(visit.plan().context(), wanted, stream), status::ok);
+    EXPECT_NE(cache.decisions().locate({1, 4}), no_slot);
+    return cache.decisions().locate({0, 0}) != no_slot;
+  };
+  EXPECT_TRUE(kept(request_class::prefill));
+  EXPECT_FALSE(kept(request_class::decode)) << "least recent, and nothing speaks for it";
+}
+
+// Hazard 2, under prefetch: the speculative copy waits for the last reader of its slot.
+TEST_F(slot_cache_wide, a_speculative_copy_waits_for_the_last_reader_of_its_slot) {
+  whole(0, 0, {0, 1, 2, 3});
+  whole(0, 1, {0});
+  const auto slot = locate(0, 0);
+  const auto reader = cache.decisions().slot(slot).last_reader;
+  ASSERT_NE(reader, no_ticket);
+  ASSERT_EQ(prefetch({{{1, 5}, 0}}), status::ok);
+  const auto copy = backend.last();
+  ASSERT_EQ(locate(1, 5), slot);
+  EXPECT_EQ(backend.batches[copy].fills[0].after, reader);
+  EXPECT_FALSE(backend.may_start(copy));
+  backend.run(stream);
+  EXPECT_TRUE(backend.may_start(copy));
+}
+
+// Hazard 19, under prefetch.
+TEST_F(slot_cache_wide, a_speculative_copy_that_fails_leaves_its_slot_free_and_no_row_names_it) {
+  whole(0, 0, {0, 1, 2, 3});
+  whole(0, 1, {0});
+  backend.run(stream);
+  backend.failing = {backend.submits + 1};
+  ASSERT_EQ(prefetch({{{1, 5}, 1}}), status::ok);
+  const auto slot = locate(1, 5);
+  backend.finish(backend.last());
+  ASSERT_EQ(cache.settle(), status::ok) << "nobody read it";
+  EXPECT_EQ(cache.decisions().slot(slot).state, slot_state::free);
+  EXPECT_EQ(cache.row(1)[5], -1);
+  EXPECT_EQ(cache.row(0)[0], -1) << "its victim's bytes are gone";
+  EXPECT_EQ(cache.stats().bytes_prefetch_wasted, 1U);
+  support::expect_consistent(cache.decisions());
+}
+
+TEST(slot_cache_prefetch, tells_its_warnings_to_a_callback) {
+  scripted_backend backend(3);
+  std::vector<std::string> told;
+  const log_sink log{[](void* context, log_level, std::string_view text) noexcept {
+                       static_cast<std::vector<std::string>*>(context)->emplace_back(text);
+                     },
+                     &told};
+  scripted_backend::stream_type stream;
+  const geometry deep{.layers = 4, .experts = 8, .top_k = 2};
+  slot_cache cache(pager<lru>({.layout = pool_layout::shared(deep, 3).value()}), backend,
+                   {.queue = {.most_waiting = 1}, .log = log});
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_THAT(told[0], testing::HasSubstr("3 slots"));
+  backend.accept = 0;
+  const std::vector<prefetch_request> wanted{{{1, 4}, 1}, {{2, 5}, 1}, {{3, 6}, 1}};
+  ASSERT_EQ(cache.prefetch({}, wanted, stream), status::ok);
+  ASSERT_EQ(told.size(), 2U) << "told once";
+  EXPECT_THAT(told[1], testing::HasSubstr("queue of prefetches is full"));
+}
+
+TEST(slot_cache_config, refuses_what_cannot_work) {
+  slot_cache_config setup;
+  EXPECT_FALSE(setup.validate());
+  setup.most_under_way = 0;
+  EXPECT_EQ(setup.validate()->message, "most_under_way = 0, accepted: 1 or more");
+  setup.queue.most_waiting = 0;
+  EXPECT_EQ(setup.validate()->message, "most_waiting = 0, accepted: 1..1048576");
 }
 
 // Hazard 20.

@@ -17,7 +17,7 @@
 
 namespace hotset::support {
 
-/// What holds whenever no plan is open. Slots of a pool that was resized may lie anywhere.
+/// What holds whenever no plan is open. Slots of a pool that was resized may lie anywhere; their precision stays.
 template <class Pager>
 void expect_consistent(Pager& p) {
   const auto& shape = p.shape();
@@ -27,7 +27,6 @@ void expect_consistent(Pager& p) {
   std::vector<std::uint64_t> bytes(layout.pools(), 0);
   std::size_t unread = 0;
   for (layer_id l = 0; l < shape.layers; ++l) {
-    const auto pool = static_cast<std::size_t>(layout.pool_of_layer(l));
     const auto row = p.row(l);
     ASSERT_EQ(row.size(), static_cast<std::size_t>(shape.experts));
     for (expert_id e = 0; e < shape.experts; ++e) {
@@ -42,8 +41,11 @@ void expect_consistent(Pager& p) {
       ASSERT_EQ(entry.key, (expert_key{l, e})) << "map and table disagree on slot " << slot;
       ASSERT_NE(entry.state, slot_state::free);
       ASSERT_EQ(shown, entry.state == slot_state::resident ? slot : -1);
+      const auto precision = p.precision_of(slot);
+      ASSERT_EQ(precision, layout.at(layout.pool_of_slot(slot)).precision);
+      const auto pool = static_cast<std::size_t>(layout.pool_of(l, precision));
       ++held[pool];
-      bytes[pool] += shape.bytes_of(l);
+      bytes[pool] += shape.bytes_of(l, precision);
       unread += entry.state == slot_state::resident && entry.pins == 0 ? 1U : 0U;
     }
   }
@@ -52,8 +54,8 @@ void expect_consistent(Pager& p) {
     in_use += p.slot(static_cast<slot_id>(s)).state != slot_state::free ? 1U : 0U;
   ASSERT_EQ(in_use, claimed.size()) << "a slot is in use and no key names it";
   for (std::size_t n = 0; n < layout.pools(); ++n) {
-    const auto quota = p.quota(layout.at(static_cast<pool_id>(n)).layers.front());
-    ASSERT_LE(held[n], quota);
+    const auto& pool = layout.at(static_cast<pool_id>(n));
+    ASSERT_LE(held[n], pool.precision == 0 ? p.quota(pool.layers.front()) : pool.slots);
     ASSERT_EQ(p.resident_bytes(static_cast<pool_id>(n)), bytes[n]);
   }
   const auto order = p.residents();

@@ -10,8 +10,9 @@
 namespace hotset::inline v0 {
 
 struct access_counts {
-  std::uint64_t accesses = 0;  ///< distinct experts of visits
-  std::uint64_t hits = 0;      ///< of them, resident before their visit
+  std::uint64_t accesses = 0;    ///< distinct experts of visits
+  std::uint64_t hits = 0;        ///< of them, resident before their visit
+  std::uint64_t collisions = 0;  ///< of the misses; counted by layer only
   friend bool operator==(const access_counts&, const access_counts&) = default;
 };
 
@@ -19,16 +20,38 @@ struct pager_stats {
   std::uint64_t visits = 0;
   std::uint64_t accesses = 0;
   std::uint64_t hits = 0;
-  std::uint64_t prefetch_hits = 0;      ///< hits that were the first use of a speculative fill
-  std::uint64_t misses = 0;             ///< accesses - hits
-  std::uint64_t compulsory_misses = 0;  ///< first use of a key
-  std::uint64_t collision_misses = 0;   ///< the key was evicted earlier in the same step
-  std::uint64_t bypasses = 0;           ///< misses that were refused a slot
-  std::uint64_t fills = 0;  ///< demand copies; fills + bypasses - misses = refills of split visits
+  std::uint64_t prefetch_hits = 0;  ///< hits that were the first use of a speculative fill
+  /// accesses - hits. Each has one cause: compulsory, collision, precision, or the capacity (the rest). Each is
+  /// served in one way: filled, bypassed, dropped or substituted.
+  std::uint64_t misses = 0;
+  std::uint64_t compulsory_misses = 0;  ///< first use of a key, and no collision
+  std::uint64_t collision_misses =
+      0;  ///< the key was evicted earlier in the same step, or before the
+          ///< use that it was prefetched for
+  std::uint64_t precision_misses = 0;    ///< resident, but at too low a precision for the use
+  std::uint64_t bypasses = 0;            ///< misses that were refused a slot
+  std::uint64_t dropped_misses = 0;      ///< misses that a policy left out
+  std::uint64_t substituted_misses = 0;  ///< misses that a policy had other experts stand in for
+  std::uint64_t fills =
+      0;  ///< demand copies; less the misses that are filled, refills of split visits
   std::uint64_t speculative_fills = 0;
-  std::uint64_t refused_prefetches = 0;  ///< requests for which the guard left no slot
+  std::uint64_t late_prefetches = 0;       ///< prefetch hits whose copy was still on its way
+  std::uint64_t wasted_prefetches = 0;     ///< speculative copies that lost their slot before a use
+  std::uint64_t cancelled_prefetches = 0;  ///< taken back before a byte of them moved
+  std::uint64_t refused_prefetches = 0;    ///< requests for which the guard left no slot
   std::uint64_t evictions = 0;
-  std::uint64_t bytes_filled = 0;  ///< demand and speculative
+  std::uint64_t bytes_filled =
+      0;  ///< demand, prefetched and warm, less what was taken back before it moved
+  std::uint64_t bytes_demand = 0;
+  std::uint64_t bytes_refetched =
+      0;  ///< of them, of keys that were evicted too early: collision misses of
+          ///< visits in one group
+  std::uint64_t bytes_warm = 0;  ///< of plan_warm
+  std::uint64_t bytes_prefetched =
+      0;  ///< of speculative copies: used, wasted, cancelled, or not yet either
+  std::uint64_t bytes_prefetch_used = 0;
+  std::uint64_t bytes_prefetch_wasted = 0;
+  std::uint64_t bytes_prefetch_cancelled = 0;
   std::uint64_t failed_fills = 0;
   std::uint64_t ignored_ids = 0;   ///< routed ids that named no expert
   std::uint64_t split_visits = 0;  ///< visits that needed more than one group
@@ -38,6 +61,16 @@ struct pager_stats {
   std::array<access_counts, 3> by_kind{};  ///< by request_class
   std::vector<access_counts> per_layer{};
 
+  /// Speculative bytes that are on their way or wait for their use.
+  [[nodiscard]] std::uint64_t bytes_prefetch_pending() const noexcept {
+    return bytes_prefetched - bytes_prefetch_used - bytes_prefetch_wasted -
+           bytes_prefetch_cancelled;
+  }
+  [[nodiscard]] std::uint64_t reuse_hits() const noexcept { return hits - prefetch_hits; }
+  /// Misses of keys that were used before and lost their slot in an earlier step.
+  [[nodiscard]] std::uint64_t capacity_misses() const noexcept {
+    return misses - compulsory_misses - collision_misses - precision_misses;
+  }
   [[nodiscard]] std::uint64_t miss_free_steps() const noexcept { return steps - steps_with_miss; }
   friend bool operator==(const pager_stats&, const pager_stats&) = default;
 };

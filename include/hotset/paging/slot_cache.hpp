@@ -2,16 +2,21 @@
 #pragma once
 /// Joins a pager and a transfer backend: one call per visit from routed ids to slots whose bytes are there.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "hotset/concepts/transfer_backend.hpp"
+#include "hotset/core/forecast.hpp"
+#include "hotset/core/log.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/paging/pager.hpp"
+#include "hotset/transfer/fill_queue.hpp"
 
 namespace hotset::inline v0 {
 
@@ -35,6 +40,21 @@ class cache_visit {
   bool open_ = false;
 };
 
+/// How a cache prefetches, and whom it tells of what goes wrong.
+struct slot_cache_config {
+  fill_queue::config queue{};
+  /// Speculative copies on their way at one time; requests beyond wait. More keep a link busy between calls,
+  /// fewer leave the choice of what to evict to a later moment.
+  std::size_t most_under_way = 64;
+  log_sink log{};
+
+  [[nodiscard]] validation validate() const {
+    if (auto bad = queue.validate()) return bad;
+    if (most_under_way < 1) return error{"most_under_way = 0, accepted: 1 or more"};
+    return std::nullopt;
+  }
+};
+
 /// Threads: compatible; one thread at a time, and one stream for all calls: readers and copies are ordered by it.
 /// No allocation after construction.
 ///
@@ -44,14 +64,18 @@ class slot_cache {
  public:
   using stream_type = typename Backend::stream_type;
 
-  /// `backend` outlives the cache.
-  slot_cache(Pager decisions, Backend& backend)
+  /// `backend` outlives the cache. Pre: `setup.validate()` has no objection.
+  slot_cache(Pager decisions, Backend& backend, const slot_cache_config& setup = {})
       : pager_(std::move(decisions)),
         backend_(backend),
+        queue_(setup.queue),
+        most_under_way_(setup.most_under_way),
+        log_(setup.log),
         prefetch_plan_(pager_.make_plan()),
         started_(prefetch_plan_.capacity()),
         fill_ticket_(pager_.layout().slots(), no_ticket) {
     underway_.reserve(pager_.layout().slots() * 2 + prefetch_plan_.capacity() + 1);
+    if (const auto warning = pager_.warning()) log_(log_level::warning, *warning);
   }
   slot_cache(const slot_cache&) = delete;
   slot_cache& operator=(const slot_cache&) = delete;
@@ -82,20 +106,28 @@ class slot_cache {
     visit.open_ = false;
   }
 
-  /// Starts speculative copies of what a prefetcher asked for, best first.
+  /// Takes in what a prefetcher asks for after the visit of `context`, best first, and starts copies as far as
+  /// slots and link allow. What must wait is tried again by every later call, until its visit comes.
+  /// `expected`: the forecast that the requests were made of, for the `predicted` guard.
+  /// Errors: fill_failed, of an earlier copy, as `settle`. A copy that cannot be started is no error.
   status prefetch(const visit_context& context, std::span<const prefetch_request> requests,
-                  stream_type& stream) noexcept {
+                  stream_type& stream, const forecast& expected = {}) noexcept {
     if (const auto lost = settle(); lost != status::ok) return lost;
-    make_room();
-    const auto planned = pager_.plan_prefetch(context, requests, prefetch_plan_);
-    return planned == status::ok ? start_speculative(stream) : planned;
+    pager_.expect(context, expected);
+    const auto displaced = queue_.stats().displaced;
+    for (const auto& request : requests) queue_.add(request);
+    if (displaced == 0 && queue_.stats().displaced != 0)
+      log_(log_level::warning, "the queue of prefetches is full: the furthest ones are not made");
+    tell_of_residents(context);
+    issue_waiting(context, stream);
+    return status::ok;
   }
   /// Fills free slots with `keys`, least wanted first, and waits for them.
   status warm(std::span<const expert_key> keys, stream_type& stream) noexcept {
     while (!keys.empty()) {
       const auto [planned, consumed] = pager_.plan_warm(keys, prefetch_plan_);
       if (planned != status::ok) return planned;
-      if (const auto started = start_speculative(stream); started != status::ok) return started;
+      if (const auto started = start_warm(stream); started != status::ok) return started;
       wait_for_copies();
       if (const auto lost = settle(); lost != status::ok) return lost;
       keys = keys.subspan(consumed);
@@ -107,6 +139,7 @@ class slot_cache {
   /// Errors: those of pager::invalidate.
   template <class KeyOrLayer>
   status invalidate(KeyOrLayer what) noexcept {
+    queue_.forget(what);
     wait_for_copies();
     const auto lost = settle();
     const auto forgotten = pager_.invalidate(what);
@@ -118,10 +151,18 @@ class slot_cache {
     return pager_.set_quota(layer, slots);
   }
 
+  /// Waits for all copies that were started; what waits in the queue stays there.
+  /// Errors: as `settle`.
+  status drain() noexcept {
+    wait_for_copies();
+    return settle();
+  }
   /// Takes in the copies that have arrived or failed since the last call; every other call does it too.
   /// Errors, told once: fill_failed, a copy failed that a visit may have read: redo the step.
   status settle() noexcept {
     if (!underway_.empty()) take_in_settled();
+    if (lost_ != status::ok)
+      log_(log_level::error, "a copy failed after a visit may have read it: the step is lost");
     return std::exchange(lost_, status::ok);
   }
 
@@ -133,6 +174,8 @@ class slot_cache {
     return pager_.row_version(layer);
   }
   [[nodiscard]] pager_stats stats() const { return pager_.stats(); }
+  /// Prefetches that wait, and what became of the others.
+  [[nodiscard]] const fill_queue& waiting() const noexcept { return queue_; }
   [[nodiscard]] Pager& decisions() noexcept { return pager_; }
   [[nodiscard]] const Pager& decisions() const noexcept { return pager_; }
 
@@ -141,6 +184,8 @@ class slot_cache {
     ticket batch = no_ticket;
     slot_id slot = no_slot;  ///< no_slot: given up; only its end is waited for
     std::uint32_t generation = 0;
+    bool speculative = false;
+    step_id for_step = 0;
   };
 
   template <class Plan>
@@ -191,7 +236,28 @@ class slot_cache {
         visit.pinned_[visit.pin_count_++] = slot;
       }
     visit.open_ = true;
+    if (!plan.more() && speculating()) visit_has_come(plan.context(), stream);
     return status::ok;
+  }
+  [[nodiscard]] bool speculating() const noexcept {
+    return speculative_under_way_ != 0 || !queue_.empty();
+  }
+  /// What was prefetched for the visit and is not used by it is too late; what waits for others may have room now.
+  void visit_has_come(const visit_context& context, stream_type& stream) noexcept {
+    queue_.expire(context.step, context.layer);
+    cancel_stale(context);
+    if (!queue_.empty() && speculative_under_way_ < most_under_way_) issue_waiting(context, stream);
+  }
+  void cancel_stale(const visit_context& context) noexcept {
+    for (auto& copy : underway_) {
+      if (!copy.speculative || copy.slot == no_slot || copy.for_step > context.step) continue;
+      const auto& entry = pager_.slot(copy.slot);
+      if (entry.generation != copy.generation || entry.state != slot_state::filling ||
+          entry.key.layer != context.layer || !backend_.cancel(copy.batch))
+        continue;
+      pager_.cancelled(copy.slot, copy.generation);
+      copy.slot = no_slot;
+    }
   }
   /// Later copies into a slot whose bytes may still be moving start after those have stopped.
   status give_up(step_plan& plan, const submission& sent) noexcept {
@@ -200,11 +266,60 @@ class slot_cache {
       if (i < sent.accepted) pager_.wait_before_fill(plan.fills()[i].slot, sent.id);
     }
     (void)pager_.abort(plan, std::span(started_).first(plan.fills().size()));
-    if (backend_.poll(sent.id) == transfer_state::pending) watch({sent.id, no_slot, 0});
+    if (backend_.poll(sent.id) == transfer_state::pending) watch({sent.id, no_slot, 0, false, 0});
     return status::fill_failed;
   }
 
-  status start_speculative(stream_type& stream) noexcept {
+  /// Before a victim is chosen for any request, the policy knows which residents were asked for.
+  void tell_of_residents(const visit_context& context) noexcept {
+    auto& plan = prefetch_plan_;
+    for (std::size_t first = 0; first < queue_.size();) {
+      const auto batch = next_batch(first);
+      if (pager_.plan_prefetch(context, batch, plan, 0) != status::ok) return;
+      (void)pager_.commit(plan);
+      queue_.take(first, batch.size(), plan.deferred());
+      first += plan.deferred().size();
+    }
+  }
+  [[nodiscard]] std::span<const prefetch_request> next_batch(std::size_t first) const noexcept {
+    return queue_.waiting().subspan(first,
+                                    std::min(prefetch_plan_.capacity(), queue_.size() - first));
+  }
+  /// Tries each waiting request once. Every copy has a ticket of its own, so that each can be taken back.
+  void issue_waiting(const visit_context& context, stream_type& stream) noexcept {
+    auto& plan = prefetch_plan_;
+    for (std::size_t first = 0; first < queue_.size();) {
+      const auto batch = next_batch(first);
+      make_room();
+      const auto room = most_under_way_ - std::min(most_under_way_, speculative_under_way_);
+      if (pager_.plan_prefetch(context, batch, plan, room) != status::ok) return;
+      const auto started = submit_each(plan, stream);
+      const bool refused = started != plan.fills().size();
+      pager_.keep_first(plan, started);
+      (void)pager_.commit(plan);
+      for (std::size_t i = 0; i < started; ++i)
+        watch_speculative(plan.fills()[i], batch[plan.request_of(i)].for_step);
+      const auto left = plan.deferred().size();
+      queue_.take(first, batch.size(), plan.deferred());
+      first += left;
+      if (refused) return;  // the backend's queue is full
+    }
+  }
+  /// Returns how many copies the backend has taken.
+  std::size_t submit_each(const step_plan& plan, stream_type& stream) noexcept {
+    for (std::size_t i = 0; i < plan.fills().size(); ++i) {
+      const auto sent = backend_.submit(plan.fills().subspan(i, 1), stream, urgency::soon);
+      if (sent.accepted != 1) return i;
+      fill_ticket_[static_cast<std::size_t>(plan.fills()[i].slot)] = sent.id;
+    }
+    return plan.fills().size();
+  }
+  void watch_speculative(const fill& f, step_id for_step) noexcept {
+    watch({fill_ticket_[static_cast<std::size_t>(f.slot)], f.slot, f.generation, true, for_step});
+    ++speculative_under_way_;
+  }
+
+  status start_warm(stream_type& stream) noexcept {
     auto& plan = prefetch_plan_;
     submission sent;
     if (!plan.fills().empty()) {
@@ -218,7 +333,7 @@ class slot_cache {
   }
 
   void remember(const step_plan& plan, ticket batch) noexcept {
-    for (const auto& f : plan.fills()) watch({batch, f.slot, f.generation});
+    for (const auto& f : plan.fills()) watch({batch, f.slot, f.generation, false, 0});
   }
   void watch(const copy_underway& copy) noexcept {
     HOTSET_ASSERT(underway_.size() < underway_.capacity());
@@ -235,11 +350,13 @@ class slot_cache {
     std::erase_if(underway_, [&](const copy_underway& copy) {
       const auto state = backend_.poll(copy.batch);
       if (state == transfer_state::pending) return false;
+      speculative_under_way_ -= copy.speculative ? 1U : 0U;
       if (copy.slot == no_slot) return true;
       if (state == transfer_state::arrived) {
         pager_.arrived(copy.slot, copy.generation);
       } else {
-        const bool was_read = pager_.slot(copy.slot).state == slot_state::resident ||
+        // A slot that is filling still has had no reader; one that is free by now has lost its key since.
+        const bool was_read = pager_.slot(copy.slot).state != slot_state::filling ||
                               pager_.slot(copy.slot).generation != copy.generation;
         pager_.failed(copy.slot, copy.generation);
         if (was_read) lost_ = status::fill_failed;
@@ -253,6 +370,10 @@ class slot_cache {
 
   Pager pager_;
   Backend& backend_;
+  fill_queue queue_;
+  std::size_t most_under_way_;
+  std::size_t speculative_under_way_ = 0;
+  log_sink log_;
   step_plan prefetch_plan_;
   std::vector<std::uint8_t> started_;
   std::vector<ticket> fill_ticket_;      ///< by slot: batch of its speculative copy

@@ -24,7 +24,8 @@ class visit_ledger {
       : experts_(static_cast<std::size_t>(shape.experts)),
         seen_(shape.keys(), 0),
         evicted_in_(shape.keys(), 0),
-        cells_(static_cast<std::size_t>(shape.layers) * kinds) {}
+        cells_(static_cast<std::size_t>(shape.layers) * kinds),
+        collisions_(static_cast<std::size_t>(shape.layers), 0) {}
 
   /// Judges the misses of a visit: `missing` are positions in `plan.experts()`.
   void judge(const step_plan& plan, std::span<const std::uint32_t> missing) noexcept {
@@ -34,13 +35,28 @@ class visit_ledger {
     std::uint64_t collisions = 0;
     for (const auto at : missing) {
       const auto k = row + static_cast<std::size_t>(plan.experts()[at]);
-      compulsory += seen_[k] == 0 ? 1U : 0U;
-      collisions += evicted_in_[k] == now ? 1U : 0U;
+      const bool collision = evicted_in_[k] == now;
+      collisions += collision ? 1U : 0U;
+      compulsory += !collision && seen_[k] == 0 ? 1U : 0U;
     }
-    visit_ = {plan.experts().size(), missing.size(), compulsory, collisions, 0};
+    visit_ = {plan.experts().size(), missing.size(), compulsory, collisions, 0, 0, 0, 0};
   }
   /// Of the judged misses, so many were refused a slot.
   void refuse(std::size_t count) noexcept { visit_.bypasses = count; }
+  /// So many were left out: no token uses them, or others in their places.
+  void leave_out(std::uint64_t dropped, std::uint64_t substituted) noexcept {
+    visit_.dropped = dropped;
+    visit_.substituted = substituted;
+  }
+  /// So many more resident copies are too low for their use: misses too, beyond those that were judged.
+  void too_low(std::uint64_t count) noexcept { visit_.too_low += count; }
+  /// So many of them are used as they are after all.
+  void good_enough(std::uint64_t count) noexcept { visit_.too_low -= count; }
+  /// A speculative copy was taken back before it began.
+  void cancelled(std::uint64_t bytes) noexcept {
+    ++totals.cancelled_prefetches;
+    totals.bytes_prefetch_cancelled += bytes;
+  }
 
   /// A plan of a visit, or of one group of it, is being committed.
   void commit(const step_plan& plan) noexcept {
@@ -48,7 +64,7 @@ class visit_ledger {
     if (context.step != last_step_ || totals.steps == 0) begin_step(context.step);
     auto& cell = cells_[static_cast<std::size_t>(context.layer) * kinds +
                         static_cast<std::size_t>(context.kind)];
-    if (plan.all_hits() && plan.groups() == 1) {
+    if (plan.all_hits() && plan.groups() == 1 && plan.undisputed()) {
       ++cell.visits;
       cell.accesses += plan.experts().size();
       if (plan.ignored_ids() != 0) [[unlikely]]
@@ -59,9 +75,9 @@ class visit_ledger {
     if (plan.group() != 0) return;
     ++cell.visits;
     cell.accesses += visit_.accesses;
-    cell.misses += visit_.misses;
+    cell.misses += visit_.misses + visit_.too_low;
     totals.ignored_ids += plan.ignored_ids();
-    count_misses();
+    count_misses(context.layer);
     if (plan.groups() > 1) {
       ++totals.split_visits;
       totals.groups += plan.groups();
@@ -75,6 +91,10 @@ class visit_ledger {
     auto& step = evicted_in_[index(key)];
     step = std::max(last_step_ + 1, meant_for);
     ++totals.evictions;
+  }
+  /// The key was evicted in this step, or before the use in it that it was prefetched for.
+  [[nodiscard]] bool was_evicted(expert_key key, step_id step) const noexcept {
+    return evicted_in_[index(key)] == step + 1;
   }
   /// The step of the last committed visit, 0 before the first.
   [[nodiscard]] step_id step() const noexcept { return last_step_; }
@@ -95,6 +115,10 @@ class visit_ledger {
       }
     }
     out.hits = out.accesses - out.misses;
+    out.bytes_filled =
+        out.bytes_demand + out.bytes_prefetched + out.bytes_warm - out.bytes_prefetch_cancelled;
+    for (std::size_t l = 0; l < out.per_layer.size(); ++l)
+      out.per_layer[l].collisions = collisions_[l];
     return out;
   }
 
@@ -109,6 +133,7 @@ class visit_ledger {
   };
   struct visit_counts {
     std::uint64_t accesses = 0, misses = 0, compulsory = 0, collisions = 0, bypasses = 0;
+    std::uint64_t dropped = 0, substituted = 0, too_low = 0;
   };
 
   [[nodiscard]] std::size_t index(expert_key key) const noexcept {
@@ -119,20 +144,25 @@ class visit_ledger {
     step_has_miss_ = false;
     ++totals.steps;
   }
-  void count_misses() noexcept {
+  void count_misses(layer_id layer) noexcept {
     totals.compulsory_misses += visit_.compulsory;
     totals.collision_misses += visit_.collisions;
+    collisions_[static_cast<std::size_t>(layer)] += visit_.collisions;
+    totals.precision_misses += visit_.too_low;
     totals.bypasses += visit_.bypasses;
-    if (visit_.misses == 0 || step_has_miss_) return;
+    totals.dropped_misses += visit_.dropped;
+    totals.substituted_misses += visit_.substituted;
+    if (visit_.misses + visit_.too_low == 0 || step_has_miss_) return;
     step_has_miss_ = true;
     ++totals.steps_with_miss;
   }
 
   std::size_t experts_ = 0;
-  std::vector<std::uint8_t> seen_;   ///< by key: was used before
-  std::vector<step_id> evicted_in_;  ///< by key: step + 1 of the last eviction
-  std::vector<cell_counts> cells_;   ///< [layers][kinds]
-  visit_counts visit_{};             ///< of the visit that is being planned
+  std::vector<std::uint8_t> seen_;         ///< by key: was used before
+  std::vector<step_id> evicted_in_;        ///< by key: step + 1 of the last eviction
+  std::vector<cell_counts> cells_;         ///< [layers][kinds]
+  std::vector<std::uint64_t> collisions_;  ///< [layers]
+  visit_counts visit_{};                   ///< of the visit that is being planned
   step_id last_step_ = 0;
   bool step_has_miss_ = false;
 };

@@ -10,6 +10,7 @@
 
 #include "hotset/concepts/admission_policy.hpp"
 #include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/concepts/miss_policy.hpp"
 #include "hotset/core/access.hpp"
 #include "hotset/core/fill.hpp"
 #include "hotset/core/geometry.hpp"
@@ -17,7 +18,7 @@
 
 namespace hotset::inline v0 {
 
-template <eviction_policy, admission_policy>
+template <eviction_policy, admission_policy, miss_policy>
 class pager;
 
 /// How a distinct expert of a visit is served.
@@ -45,7 +46,9 @@ class step_plan {
         fills_(capacity_),
         late_(capacity_),
         requested_(capacity_),
-        requested_steps_(capacity_) {}
+        requested_steps_(capacity_),
+        request_of_(capacity_),
+        deferred_(2 * capacity_) {}
 
   [[nodiscard]] const visit_context& context() const noexcept { return context_; }
   /// The distinct experts, in order of first appearance.
@@ -71,6 +74,20 @@ class step_plan {
   /// True if nothing is copied and nothing stays on the host.
   [[nodiscard]] bool all_hits() const noexcept { return all_hits_; }
   [[nodiscard]] std::size_t host_count() const noexcept { return count_.host; }
+  /// The routed ids of the whole visit as a miss policy has edited them, -1 where an expert was dropped; empty
+  /// if they are the router's. An engine computes these, and renormalises the weights of what is left.
+  [[nodiscard]] std::span<const expert_id> routed() const noexcept { return routed_; }
+  /// Misses that no token uses after all.
+  [[nodiscard]] std::size_t dropped_count() const noexcept { return count_.dropped; }
+  [[nodiscard]] std::size_t substituted_count() const noexcept { return count_.substituted; }
+  /// False if a miss policy was asked, whatever it decided.
+  [[nodiscard]] bool undisputed() const noexcept { return !judged_; }
+  /// Of a speculative plan: the position of the request that fill i is made for.
+  [[nodiscard]] std::uint32_t request_of(std::size_t i) const noexcept { return request_of_[i]; }
+  /// Of a speculative plan: positions of the requests that got no copy, ascending.
+  [[nodiscard]] std::span<const std::uint32_t> deferred() const noexcept {
+    return {deferred_.data(), count_.deferred};
+  }
   /// Routed ids that named no expert of the layer.
   [[nodiscard]] std::size_t ignored_ids() const noexcept { return count_.ignored; }
 
@@ -86,7 +103,7 @@ class step_plan {
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
 
  private:
-  template <eviction_policy, admission_policy>
+  template <eviction_policy, admission_policy, miss_policy>
   friend class pager;
 
   /// What every plan starts from; small, for it is written anew for each visit.
@@ -96,6 +113,9 @@ class step_plan {
     std::uint32_t late = 0;
     std::uint32_t host = 0;
     std::uint32_t requested = 0;
+    std::uint32_t deferred = 0;
+    std::uint32_t dropped = 0;
+    std::uint32_t substituted = 0;
     std::uint32_t ignored = 0;
     std::uint32_t groups = 1;
     std::uint32_t group = 0;
@@ -104,6 +124,8 @@ class step_plan {
   void reset() noexcept {
     count_ = counters{};
     tokens_ = {};
+    routed_ = {};
+    judged_ = false;
     all_hits_ = true;
     reordered_ = expert_wise_ = speculative_ = false;
   }
@@ -111,11 +133,13 @@ class step_plan {
   visit_context context_{};
   counters count_{};
   std::span<const std::uint32_t> tokens_{};
+  std::span<const expert_id> routed_{};
   std::uint64_t serial_ = 0;
   bool all_hits_ = true;    ///< then services_ is not written
   bool reordered_ = false;  ///< order_ differs from 0, 1, 2, ...
   bool expert_wise_ = false;
   bool speculative_ = false;
+  bool judged_ = false;
   std::uint32_t refused_ = 0;  ///< of a speculative plan: requests for which there was no slot
   std::size_t capacity_ = 0;
   std::vector<expert_id> experts_;
@@ -129,6 +153,8 @@ class step_plan {
   std::vector<slot_id> late_;
   std::vector<access> requested_;         ///< resident keys that a prefetcher asked for
   std::vector<step_id> requested_steps_;  ///< by fill: the step that a speculative one is meant for
+  std::vector<std::uint32_t> request_of_;  ///< by fill: position of its request
+  std::vector<std::uint32_t> deferred_;    ///< with room for fills that are not made after all
 };
 
 }  // namespace hotset::inline v0

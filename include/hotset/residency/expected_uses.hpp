@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// How likely each expert of the coming layers is, as last forecast, to compare a prefetch with its victim.
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "hotset/core/access.hpp"
+#include "hotset/core/forecast.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/ids.hpp"
+#include "hotset/core/prefetch_request.hpp"
+
+namespace hotset::inline v0 {
+
+/// Memory: 4 bytes per key. No allocation after construction.
+class expected_uses {
+ public:
+  expected_uses() = default;
+  explicit expected_uses(const geometry& shape)
+      : layers_(static_cast<std::size_t>(shape.layers)),
+        experts_(static_cast<std::size_t>(shape.experts)),
+        likely_(shape.keys(), 0.0F),
+        step_(layers_, 0) {}
+
+  /// Keeps the largest probability that a token gives each expert of the layers ahead. What a forecast says of
+  /// the layers of the next step is left out.
+  void take(const visit_context& context, const forecast& expected) noexcept {
+    const auto here = static_cast<std::size_t>(context.layer);
+    if (here >= layers_ || expected.depth < 1) return;
+    const auto depth = static_cast<std::size_t>(expected.depth);
+    const auto tokens = expected.probabilities.size() / (depth * experts_);
+    if (tokens == 0) return;
+    for (std::size_t d = 0; d < depth && here + 1 + d < layers_; ++d) {
+      auto* const row = likely_.data() + (here + 1 + d) * experts_;
+      std::fill_n(row, experts_, 0.0F);
+      for (std::size_t t = 0; t < tokens; ++t) {
+        const auto* const scores = expected.probabilities.data() + (t * depth + d) * experts_;
+        for (std::size_t e = 0; e < experts_; ++e) row[e] = std::max(row[e], scores[e]);
+      }
+      step_[here + 1 + d] = context.step + 1;
+    }
+  }
+  /// True if the key is expected in the request's visit or before it, and at least as likely.
+  /// What was expected of the running visit, `now`, or of one before it is over.
+  [[nodiscard]] bool sooner(expert_key key, const prefetch_request& request,
+                            const visit_context& now) const noexcept {
+    const auto layer = static_cast<std::size_t>(key.layer);
+    if (step_[layer] == 0) return false;
+    const step_id step = step_[layer] - 1;
+    if (step < now.step || (step == now.step && key.layer <= now.layer)) return false;
+    if (step > request.for_step || (step == request.for_step && key.layer > request.key.layer))
+      return false;
+    return likely_[layer * experts_ + static_cast<std::size_t>(key.expert)] >= request.probability;
+  }
+
+ private:
+  std::size_t layers_ = 0;
+  std::size_t experts_ = 0;
+  std::vector<float> likely_;  ///< [layers][experts]
+  std::vector<step_id> step_;  ///< [layers]: the forecast's step + 1; 0: none
+};
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Prefetch requests that wait for a slot and for the link, those of the nearest visit first.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "hotset/core/error.hpp"
+#include "hotset/core/ids.hpp"
+#include "hotset/core/prefetch_request.hpp"
+
+namespace hotset::inline v0 {
+
+/// What a queue has seen. Each request that was added is issued, expired, displaced or still waiting.
+struct fill_queue_stats {
+  std::uint64_t added = 0;
+  std::uint64_t repeated = 0;   ///< of a key that waits already; not added
+  std::uint64_t issued = 0;     ///< taken out: copied, or found resident
+  std::uint64_t expired = 0;    ///< its visit came first, or its expert went away
+  std::uint64_t displaced = 0;  ///< the queue was full of requests for nearer visits
+  friend bool operator==(const fill_queue_stats&, const fill_queue_stats&) = default;
+};
+
+/// Order: the visit (step, layer), then the order of adding. A key waits once, for the nearest visit asked for.
+/// Complexity: every operation O(waiting). No allocation after construction.
+class fill_queue {
+ public:
+  struct config {
+    std::size_t most_waiting = 256;
+    [[nodiscard]] validation validate() const {
+      if (most_waiting < 1 || most_waiting > (std::size_t{1} << 20U))
+        return error{"most_waiting = " + std::to_string(most_waiting) + ", accepted: 1..1048576"};
+      return std::nullopt;
+    }
+  };
+
+  fill_queue() : fill_queue(config{}) {}
+  explicit fill_queue(const config& setup) : most_(std::max<std::size_t>(setup.most_waiting, 1)) {
+    waiting_.reserve(most_ + 1);
+  }
+
+  /// A full queue loses its last request for it, or does not take it.
+  void add(const prefetch_request& request) noexcept {
+    const auto same = std::ranges::find(waiting_, request.key, &prefetch_request::key);
+    if (same != waiting_.end()) {
+      ++stats_.repeated;
+      if (!before(request, *same)) return;
+      waiting_.erase(same);
+    } else {
+      ++stats_.added;
+    }
+    waiting_.insert(std::upper_bound(waiting_.begin(), waiting_.end(), request, before), request);
+    if (waiting_.size() <= most_) return;
+    waiting_.pop_back();
+    ++stats_.displaced;
+  }
+
+  [[nodiscard]] bool empty() const noexcept { return waiting_.empty(); }
+  [[nodiscard]] std::size_t size() const noexcept { return waiting_.size(); }
+  [[nodiscard]] std::span<const prefetch_request> waiting() const noexcept { return waiting_; }
+
+  /// Of the `count` requests from `first` on, all were dealt with but those at `kept` (ascending, from `first`).
+  void take(std::size_t first, std::size_t count, std::span<const std::uint32_t> kept) noexcept {
+    const auto begin = waiting_.begin() + static_cast<std::ptrdiff_t>(first);
+    auto to = begin;
+    for (const auto at : kept) *to++ = begin[static_cast<std::ptrdiff_t>(at)];
+    waiting_.erase(to, begin + static_cast<std::ptrdiff_t>(count));
+    stats_.issued += count - kept.size();
+  }
+  /// A visit has come: what was meant for it, or for one before it, is too late.
+  void expire(step_id step, layer_id layer) noexcept {
+    expire_if([&](const prefetch_request& r) {
+      return r.for_step < step || (r.for_step == step && r.key.layer <= layer);
+    });
+  }
+  void forget(expert_key key) noexcept {
+    expire_if([&](const prefetch_request& r) { return r.key == key; });
+  }
+  void forget(layer_id layer) noexcept {
+    expire_if([&](const prefetch_request& r) { return r.key.layer == layer; });
+  }
+  [[nodiscard]] const fill_queue_stats& stats() const noexcept { return stats_; }
+
+ private:
+  static bool before(const prefetch_request& a, const prefetch_request& b) noexcept {
+    return a.for_step != b.for_step ? a.for_step < b.for_step : a.key.layer < b.key.layer;
+  }
+  template <class Is>
+  void expire_if(Is is) noexcept {
+    stats_.expired += std::erase_if(waiting_, is);
+  }
+
+  std::size_t most_;
+  std::vector<prefetch_request> waiting_;
+  fill_queue_stats stats_;
+};
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// A miss policy that decides what a test has written down, and writes down what it was asked.
+
+#include <algorithm>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hotset/concepts/miss_policy.hpp"
+
+namespace hotset::support {
+
+class scripted_miss {
+ public:
+  struct script {
+    std::map<expert_id, miss_decision> decisions{};  ///< of the experts that are asked about
+    precision_id otherwise = 0;                      ///< where other absent experts are fetched
+    std::map<expert_id, expert_id> stand_ins{};      ///< of those that are substituted
+    precision_id prefetched = 0;
+    std::vector<std::vector<miss>> asked{};
+    std::vector<std::vector<slot_id>> rows{};  ///< what was resident each time
+    std::vector<std::vector<float>> observed{};
+  };
+  struct config {
+    script* by = nullptr;
+    [[nodiscard]] validation validate() const {
+      if (by == nullptr) return error{"scripted_miss has no script, accepted: one"};
+      return std::nullopt;
+    }
+    [[nodiscard]] validation validate(const geometry&) const { return std::nullopt; }
+  };
+  static constexpr std::string_view name = "scripted_miss";
+  static constexpr bool is_exact = false;
+  static constexpr bool fetches_all = false;
+  static constexpr bool needs_logits = false;
+
+  scripted_miss(const geometry&, const config& options) : by_(options.by) {}
+
+  void decide(std::span<const miss> misses, const routing_view&, const residency_view& residents,
+              std::span<expert_id> ids, std::span<miss_decision> out) noexcept {
+    by_->asked.emplace_back(misses.begin(), misses.end());
+    by_->rows.emplace_back(residents.row.begin(), residents.row.end());
+    for (std::size_t n = 0; n < misses.size(); ++n) {
+      const auto e = misses[n].expert;
+      const auto decided = by_->decisions.find(e);
+      if (decided != by_->decisions.end())
+        out[n] = decided->second;
+      else if (misses[n].held == miss::absent)
+        out[n] = {miss_action::fetch, by_->otherwise};
+      else
+        out[n] = {miss_action::keep, 0};
+      if (out[n].action == miss_action::substitute)
+        std::replace(ids.begin(), ids.end(), e, by_->stand_ins.at(e));
+    }
+  }
+  void observe(std::span<const float> weights) noexcept {
+    by_->observed.emplace_back(weights.begin(), weights.end());
+  }
+  [[nodiscard]] precision_id prefetch_precision() const noexcept { return by_->prefetched; }
+
+ private:
+  script* by_;
+};
+static_assert(miss_policy<scripted_miss>);
+
+inline constexpr miss_decision fetch_at(precision_id precision) {
+  return {miss_action::fetch, precision};
+}
+inline constexpr miss_decision keep_low{miss_action::keep, 0};
+inline constexpr miss_decision on_host{miss_action::host, 0};
+inline constexpr miss_decision dropped{miss_action::drop, 0};
+inline constexpr miss_decision substituted{miss_action::substitute, 0};
+
+}  // namespace hotset::support
