@@ -25,6 +25,18 @@ struct synth_options {
   bool no_weights = false;
 };
 
+/// What only a trace with scores has.
+void add_scores(CLI::App& app, synthetic_config& config) {
+  auto* const scores = app.add_flag("--scores", config.scores,
+                                    "record router logits, probabilities and predictions, too");
+  add_number(app, "--routed-mass", config.routed_mass, 0.0, 0.99,
+             "least share of the probability that the routed experts hold")
+      ->needs(scores);
+  add_number(app, "--predictor-noise", config.predictor_noise, 0.0, 1.0,
+             "chance that the prediction of an expert is another one's")
+      ->needs(scores);
+}
+
 int synthesise(const synth_options& options) {
   auto config = options.config;
   const auto bytes = parse_bytes(options.expert_bytes);
@@ -81,9 +93,11 @@ command add_synth(CLI::App& root) {
       ->capture_default_str();
   app->add_option("--name", options->name, "what reports call the trace")->type_name("TEXT");
   app->add_flag("--no-weights", options->no_weights, "leave the gate weights out");
+  add_scores(*app, options->config);
   app->footer(R"(Examples:
   hotset synth demo.trace --layers 16 --experts 64 --top-k 6 --tokens 2000
-  hotset synth drift.trace --zipf 1.2 --stickiness 0.3 --phase-every 500 --prefill 256 --seed 7)");
+  hotset synth drift.trace --zipf 1.2 --stickiness 0.3 --phase-every 500 --prefill 256 --seed 7
+  hotset synth scored.trace --stickiness 0.4 --scores --predictor-noise 0.2)");
   return {app, [options] { return synthesise(*options); }};
 }
 

@@ -121,9 +121,36 @@ TEST_F(trace_commands, synth_is_the_same_for_a_seed) {
   EXPECT_EQ(facts["steps_by_kind"]["prefill"], 1);
 }
 
+TEST_F(trace_commands, synth_records_scores_where_asked) {
+  make_trace("plain.trace");
+  make_trace("scored.trace", "--scores");
+  make_trace("again.trace", "--scores --predictor-noise 0 --routed-mass 0.5");
+  make_trace("noisy.trace", "--scores --predictor-noise 0.2");
+  make_trace("held.trace", "--scores --routed-mass 0.9");
+  EXPECT_EQ(json_of("info plain.trace --json")["arrays"], json::array({"weights"}));
+  EXPECT_EQ(json_of("info noisy.trace --json")["arrays"],
+            json({"weights", "logits", "probabilities", "predictions"}));
+  EXPECT_EQ(read_text(path("scored.trace")), read_text(path("again.trace")));
+  EXPECT_NE(read_text(path("scored.trace")), read_text(path("noisy.trace")));
+  EXPECT_NE(read_text(path("scored.trace")), read_text(path("held.trace")));
+  // They change nothing of what is replayed.
+  const auto replayed = [this](const char* name) {
+    return run(std::string("simulate ") + name + " --eviction lru,belady --slots 4").out;
+  };
+  EXPECT_EQ(replayed("plain.trace"), replayed("noisy.trace"));
+  EXPECT_THAT(replayed("plain.trace"), HasSubstr("belady"));
+}
+
 TEST_F(trace_commands, synth_refuses_what_makes_no_trace) {
   refused("synth t --zipf nan", 2, {"--zipf: 'nan'; accepted: 0..8"});
   refused("synth t --stickiness 1.5", 2, {"--stickiness", "0..1"});
+  refused("synth t --scores --predictor-noise 1.5", 2,
+          {"--predictor-noise: '1.5'; accepted: 0..1"});
+  refused("synth t --scores --predictor-noise nan", 2,
+          {"--predictor-noise: 'nan'; accepted: 0..1"});
+  refused("synth t --scores --routed-mass 1", 2, {"--routed-mass: '1'; accepted: 0..0.99"});
+  refused("synth t --predictor-noise 0.5", 2, {"--predictor-noise requires --scores"});
+  refused("synth t --routed-mass 0.5", 2, {"--routed-mass requires --scores"});
   refused("synth t --experts 4 --top-k 5", 2, {"top_k = 5", "1..4"});
   refused("synth t --tokens 0", 2, {"accepted: 1.."});
   refused("synth t --expert-bytes 24XB", 2, {"--expert-bytes: '24XB'", "KiB"});

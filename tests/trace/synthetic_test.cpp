@@ -4,8 +4,14 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <string>
 
 #include <gtest/gtest.h>
+
+#include "hotset/prefetch/next_layer_top_k.hpp"
+#include "hotset/routing/cache_aware.hpp"
+#include "hotset/trace/native_trace_writer.hpp"
+#include "trace_samples.hpp"
 
 namespace {
 using namespace hotset;
@@ -25,6 +31,75 @@ std::vector<std::uint64_t> counts(const routing_trace& trace, layer_id layer, st
   for (std::size_t t = from; t < to; ++t)
     for (const auto id : trace.ids_of(t, layer)) ++out[static_cast<std::size_t>(id)];
   return out;
+}
+
+std::uint64_t fingerprint_of_scores(const routing_trace& trace) {
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  const auto mix = [&](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3ULL; };
+  for (const auto z : trace.logits) mix(std::bit_cast<std::uint32_t>(z));
+  for (std::size_t i = 0; i < trace.probabilities.size(); ++i) mix(trace.probabilities.raw(i));
+  for (std::size_t i = 0; i < trace.predictions.size(); ++i) mix(trace.predictions.raw(i));
+  return hash;
+}
+
+/// Very different routers; each with scores.
+std::vector<synthetic_config> scored_configs() {
+  return {{.tokens = 100, .stickiness = 0.3, .scores = true},
+          {.layers = 2, .experts = 64, .top_k = 8, .tokens = 100, .zipf = 0, .scores = true},
+          {.experts = 128, .top_k = 1, .tokens = 50, .zipf = 8, .scores = true},
+          {.sequences = 2,
+           .prefill = 30,
+           .tokens = 20,
+           .phase_length = 25,
+           .weights = false,
+           .scores = true,
+           .routed_mass = 0},
+          {.experts = 8, .top_k = 7, .tokens = 300, .scores = true, .routed_mass = 0.99},
+          {.experts = 4, .top_k = 4, .tokens = 20, .scores = true},
+          {.layers = 1, .experts = 1, .top_k = 1, .tokens = 20, .scores = true}};
+}
+
+/// Scores of one token in one layer.
+std::vector<float> row_of(const std::vector<float>& logits, const routing_trace& trace,
+                          std::size_t token, layer_id layer) {
+  const auto e = static_cast<std::size_t>(trace.experts);
+  const auto begin =
+      (token * static_cast<std::size_t>(trace.layers) + static_cast<std::size_t>(layer)) * e;
+  return {logits.begin() + static_cast<std::ptrdiff_t>(begin),
+          logits.begin() + static_cast<std::ptrdiff_t>(begin + e)};
+}
+std::vector<float> row_of(const half_array& halves, const routing_trace& trace, std::size_t token,
+                          layer_id layer) {
+  std::vector<float> all(halves.size());
+  halves.convert(0, all);
+  return row_of(all, trace, token, layer);
+}
+
+/// The k greatest, ties to the lower id.
+std::vector<expert_id> best(const std::vector<float>& scores, std::int32_t k) {
+  std::vector<expert_id> order(scores.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](expert_id a, expert_id b) {
+    return scores[static_cast<std::size_t>(a)] > scores[static_cast<std::size_t>(b)];
+  });
+  order.resize(static_cast<std::size_t>(k));
+  return order;
+}
+
+/// Share of the next layer's routed experts among the k that are predicted best.
+double accuracy(const routing_trace& trace) {
+  std::size_t right = 0;
+  std::size_t all = 0;
+  std::vector<float> predictions(trace.predictions.size());
+  trace.predictions.convert(0, predictions);
+  for (std::size_t t = 0; t < trace.tokens(); ++t)
+    for (layer_id l = 0; l + 1 < trace.layers; ++l) {
+      const auto real = trace.ids_of(t, l + 1);
+      for (const auto id : best(row_of(predictions, trace, t, l), trace.top_k))
+        right += std::count(real.begin(), real.end(), id) != 0 ? 1U : 0U;
+      all += real.size();
+    }
+  return static_cast<double>(right) / static_cast<double>(all);
 }
 
 TEST(synthetic, splitmix64_is_the_published_generator) {
@@ -118,12 +193,386 @@ TEST(synthetic, all_experts_can_be_routed_at_once_however_steep) {
   EXPECT_FALSE(trace.validate());
 }
 
+TEST(synthetic, logarithms_are_right_to_their_last_step) {
+  EXPECT_EQ(detail::ln_q18(1), 0);
+  EXPECT_EQ(detail::ln_q18(2), 181704);  // 0.693147 x 2^18, cut
+  splitmix64 random(5);
+  for (int i = 0; i < 2000; ++i) {
+    const auto n = (random.next() >> (2 + random.below(60))) | 1U;
+    EXPECT_NEAR(static_cast<double>(detail::ln_q18(n)) * 0x1p-18, std::log(static_cast<double>(n)),
+                0x1p-17)
+        << n;
+  }
+}
+
+TEST(synthetic, scores_leave_everything_else_as_it_is) {
+  for (auto config : scored_configs()) {
+    const auto with = synthetic_trace(config).value();
+    config.scores = false;
+    const auto without = synthetic_trace(config).value();
+    EXPECT_EQ(with.ids, without.ids);
+    EXPECT_EQ(with.weights, without.weights);
+    EXPECT_EQ(with.step, without.step);
+    EXPECT_TRUE(without.logits.empty());
+    EXPECT_TRUE(without.probabilities.empty());
+    EXPECT_TRUE(without.predictions.empty());
+    EXPECT_EQ(without.prediction_depth, 0);
+    EXPECT_TRUE(without.metadata.empty());
+  }
+}
+
+TEST(synthetic, scores_are_the_same_on_every_machine) {
+  const synthetic_config config{.sequences = 2,
+                                .prefill = 8,
+                                .tokens = 64,
+                                .zipf = 1.2,
+                                .stickiness = 0.5,
+                                .phase_length = 50,
+                                .scores = true,
+                                .predictor_noise = 0.25,
+                                .seed = 7};
+  const auto trace = synthetic_trace(config).value();
+  EXPECT_EQ(fingerprint(trace), 16419722522490417801ULL) << "as without scores";
+  EXPECT_EQ(fingerprint_of_scores(trace), 16426321438858752711ULL);
+}
+
+TEST(synthetic, a_trace_with_scores_is_valid_and_says_what_they_are) {
+  for (const auto& config : scored_configs()) {
+    const auto trace = synthetic_trace(config).value();
+    EXPECT_FALSE(trace.validate());
+    const auto places = trace.tokens() * static_cast<std::size_t>(config.layers * config.experts);
+    EXPECT_EQ(trace.logits.size(), places);
+    EXPECT_EQ(trace.probabilities.size(), places);
+    EXPECT_EQ(trace.predictions.size(), places);
+    EXPECT_EQ(trace.prediction_depth, 1);
+    EXPECT_EQ(trace.fact("logits"), "logarithms of the probabilities");
+  }
+  const auto noisy = synthetic_trace({.tokens = 1, .scores = true, .predictor_noise = 0.2}).value();
+  EXPECT_EQ(noisy.fact("predictions"),
+            "probabilities of the next layer; chance of an expert to have another one's: 0.2");
+}
+
+TEST(synthetic, the_best_logits_are_the_routed_experts_in_rank_order) {
+  for (const auto& config : scored_configs()) {
+    const auto trace = synthetic_trace(config).value();
+    for (std::size_t t = 0; t < trace.tokens(); ++t)
+      for (layer_id l = 0; l < trace.layers; ++l) {
+        const auto ids = trace.ids_of(t, l);
+        auto z = row_of(trace.logits, trace, t, l);
+        ASSERT_EQ(best(z, trace.top_k), std::vector<expert_id>(ids.begin(), ids.end()));
+        std::sort(z.rbegin(), z.rend());
+        const auto last = std::min(z.size(), static_cast<std::size_t>(trace.top_k) + 1);
+        for (std::size_t i = 1; i < last; ++i) ASSERT_LT(z[i], z[i - 1]) << "no tie to break";
+      }
+  }
+}
+
+// Draws of 32 bits that are equal or nearly so are too rare to wait for.
+TEST(synthetic, ties_of_gate_weights_are_none_of_the_scores) {
+  detail::synthetic_scores scores({.layers = 1, .experts = 6, .top_k = 3, .scores = true});
+  const std::vector<expert_id> ids{4, 1, 5};
+  const std::vector<expert_id> popular{0, 1, 2, 3, 4, 5};
+  const auto alike = detail::zipf_table(6, 0);
+  const auto huge = std::uint64_t{1} << 32U;
+  const std::vector<std::vector<std::uint64_t>> ties{
+      {1, 1, 1},    {huge, huge, huge}, {huge, huge - 1, huge - 2},
+      {huge, 1, 1}, {huge, huge, 1},    {huge, huge, 1024}};
+  constexpr std::size_t rounds = 20;
+  for (std::size_t t = 0; t < rounds * ties.size(); ++t) {
+    scores.add_layer(ids, ties[t % ties.size()], popular, alike);
+    scores.end_token();
+  }
+  routing_trace trace;
+  trace.layers = 1;
+  trace.experts = 6;
+  trace.step.resize(rounds * ties.size());
+  scores.move_into(trace);
+  for (std::size_t t = 0; t < trace.tokens(); ++t) {
+    const auto z = row_of(trace.logits, trace, t, 0);
+    EXPECT_EQ(best(z, 3), ids);
+    EXPECT_GT(z[4], z[1]);
+    EXPECT_GT(z[1], z[5]);
+    EXPECT_GT(z[5], std::max({z[0], z[2], z[3]}));
+    EXPECT_GE(z[0], -64.0F);
+    const auto p = row_of(trace.probabilities, trace, t, 0);
+    EXPECT_GT(std::min({p[4], p[1], p[5]}), std::max({p[0], p[2], p[3]})) << "also if nearly 0";
+  }
+}
+
+// Each tie of ranks costs a step of the logits; the others stay below the last of a thousand.
+TEST(synthetic, many_ties_leave_the_other_experts_below) {
+  constexpr std::size_t rows = 2000;
+  constexpr std::size_t k = 1000;
+  detail::synthetic_scores scores({.layers = 1, .experts = 1002, .top_k = 1000, .scores = true});
+  std::vector<expert_id> popular(k + 2);
+  std::iota(popular.begin(), popular.end(), 0);
+  const auto alike = detail::zipf_table(k + 2, 0);
+  const std::vector<std::uint64_t> gates(k, 1U << 31U);
+  for (std::size_t row = 0; row < rows; ++row)
+    scores.add_layer(std::span(popular).first(k), gates, popular, alike);
+  routing_trace trace;
+  scores.move_into(trace);
+  ASSERT_EQ(trace.logits.size(), rows * (k + 2));
+  for (std::size_t row = 0; row < rows; ++row) {
+    const auto z = std::span(trace.logits).subspan(row * (k + 2), k + 2);
+    ASSERT_LT(std::max(z[k], z[k + 1]), z[k - 1]) << row;
+  }
+}
+
+TEST(synthetic, probabilities_are_the_softmax_of_the_logits) {
+  for (const auto& config : scored_configs()) {
+    const auto trace = synthetic_trace(config).value();
+    for (std::size_t t = 0; t < trace.tokens(); t += 7)
+      for (layer_id l = 0; l < trace.layers; ++l) {
+        const auto z = row_of(trace.logits, trace, t, l);
+        const auto p = row_of(trace.probabilities, trace, t, l);
+        double total = 0;
+        for (const auto one : z) total += std::exp(double{one});
+        EXPECT_NEAR(total, 1.0, 1e-3);
+        for (std::size_t e = 0; e < z.size(); ++e) {
+          const double wanted = std::exp(double{z[e]}) / total;
+          ASSERT_NEAR(double{p[e]}, wanted, wanted * 0x1p-9 + 0x1p-23) << t << ' ' << l << ' ' << e;
+        }
+      }
+  }
+}
+
+TEST(synthetic, gate_weights_are_the_routed_probabilities_renormalised) {
+  for (const auto& config : scored_configs()) {
+    if (!config.weights) continue;
+    const auto trace = synthetic_trace(config).value();
+    for (std::size_t t = 0; t < trace.tokens(); t += 3)
+      for (layer_id l = 0; l < trace.layers; ++l) {
+        const auto z = row_of(trace.logits, trace, t, l);
+        const auto ids = trace.ids_of(t, l);
+        double total = 0;
+        for (const auto id : ids) total += std::exp(double{z[static_cast<std::size_t>(id)]});
+        for (std::size_t k = 0; k < ids.size(); ++k)
+          ASSERT_NEAR(std::exp(double{z[static_cast<std::size_t>(ids[k])]}) / total,
+                      double{trace.weights_of(t, l)[k]}, 1e-4);
+      }
+  }
+}
+
+TEST(synthetic, routed_experts_hold_their_share_and_some_are_missed_nearly) {
+  const auto shares_of = [](double mass) {
+    const auto trace = synthetic_trace({.experts = 64,
+                                        .top_k = 6,
+                                        .tokens = 250,
+                                        .zipf = 0.5,
+                                        .scores = true,
+                                        .routed_mass = mass})
+                           .value();
+    std::vector<double> shares;
+    std::size_t near = 0;
+    for (std::size_t t = 0; t < trace.tokens(); ++t)
+      for (layer_id l = 0; l < trace.layers; ++l) {
+        auto z = row_of(trace.logits, trace, t, l);
+        std::sort(z.rbegin(), z.rend());
+        near += z[5] - z[6] < 0.5F ? 1U : 0U;
+        shares.push_back(std::accumulate(z.begin(), z.begin() + 6, 0.0, [](double sum, float one) {
+          return sum + std::exp(double{one});
+        }));
+      }
+    EXPECT_GT(near, shares.size() / 10) << mass;
+    EXPECT_LT(near, shares.size() / 2) << mass;
+    std::sort(shares.begin(), shares.end());
+    return shares;
+  };
+  const auto free = shares_of(0);
+  EXPECT_LT(free[free.size() / 10], 0.45) << "flat ones";
+  EXPECT_GT(free[free.size() * 9 / 10], 0.9) << "peaked ones";
+  EXPECT_LT(free.front(), 0.3) << "as it comes";
+  const auto held = shares_of(0.6);
+  EXPECT_GT(held.front(), 0.5999);
+  EXPECT_LT(held[held.size() / 10], 0.6001) << "no further than asked";
+}
+
+TEST(synthetic, among_the_others_the_popular_score_better) {
+  const auto trace =
+      synthetic_trace({.layers = 1, .tokens = 2000, .zipf = 1.5, .scores = true}).value();
+  const auto uses = counts(trace, 0, 0, trace.tokens());
+  std::vector<expert_id> order(32);
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](expert_id a, expert_id b) {
+    return uses[static_cast<std::size_t>(a)] > uses[static_cast<std::size_t>(b)];
+  });
+  const auto mean_logit = [&](std::size_t from, std::size_t to) {
+    double sum = 0;
+    std::size_t n = 0;
+    for (std::size_t t = 0; t < trace.tokens(); ++t) {
+      const auto z = row_of(trace.logits, trace, t, 0);
+      const auto ids = trace.ids_of(t, 0);
+      for (std::size_t i = from; i < to; ++i) {
+        if (std::count(ids.begin(), ids.end(), order[i]) != 0) continue;
+        sum += double{z[static_cast<std::size_t>(order[i])]};
+        ++n;
+      }
+    }
+    return sum / static_cast<double>(n);
+  };
+  EXPECT_GT(mean_logit(0, 8), mean_logit(8, 20) + 0.5);
+  EXPECT_GT(mean_logit(8, 20), mean_logit(20, 32) + 0.2);
+}
+
+TEST(synthetic, without_noise_the_next_layer_is_predicted_as_it_comes) {
+  for (const auto& config : scored_configs()) {
+    const auto trace = synthetic_trace(config).value();
+    const auto e = static_cast<std::size_t>(config.experts);
+    const auto layers = static_cast<std::size_t>(config.layers);
+    for (std::size_t row = 0; row < trace.tokens() * layers; ++row) {
+      const bool last = row % layers + 1 == layers;
+      for (std::size_t i = 0; i < e; ++i)
+        ASSERT_EQ(trace.predictions.raw(row * e + i),
+                  last ? 0 : trace.probabilities.raw((row + 1) * e + i));
+    }
+    if (config.layers > 1) {
+      EXPECT_EQ(accuracy(trace), 1.0);
+    }
+  }
+}
+
+TEST(synthetic, noise_makes_predictions_worse_step_by_step) {
+  double before = 1;
+  for (const double noise : {0.1, 0.2, 0.4, 0.6, 0.8, 1.0}) {
+    const auto trace =
+        synthetic_trace(
+            {.experts = 64, .top_k = 6, .tokens = 300, .scores = true, .predictor_noise = noise})
+            .value();
+    const double now = accuracy(trace);
+    EXPECT_LT(now, before) << noise;
+    // An exchanged expert keeps its place only by luck: 5 of the 63 others are as good.
+    EXPECT_NEAR(now, 1 - noise * 58 / 63, 0.02) << noise;
+    before = now;
+  }
+}
+
+TEST(synthetic, noise_moves_probabilities_but_changes_none) {
+  const synthetic_config config{.tokens = 40, .scores = true};
+  const auto clean = synthetic_trace(config).value();
+  auto noisy_config = config;
+  noisy_config.predictor_noise = 0.5;
+  const auto noisy = synthetic_trace(noisy_config).value();
+  EXPECT_EQ(noisy.logits, clean.logits);
+  noisy_config.predictor_noise = 1;
+  const auto wild = synthetic_trace(noisy_config).value();
+  std::size_t half_moved = 0;
+  std::size_t moved = 0;
+  for (std::size_t t = 0; t < clean.tokens(); ++t)
+    for (layer_id l = 0; l < clean.layers; ++l) {
+      auto a = row_of(clean.predictions, clean, t, l);
+      auto b = row_of(noisy.predictions, noisy, t, l);
+      auto c = row_of(wild.predictions, wild, t, l);
+      for (std::size_t e = 0; e < a.size(); ++e) {
+        half_moved += a[e] != b[e] ? 1U : 0U;
+        moved += a[e] != c[e] ? 1U : 0U;
+      }
+      std::sort(a.begin(), a.end());
+      std::sort(b.begin(), b.end());
+      std::sort(c.begin(), c.end());
+      EXPECT_EQ(a, b);
+      EXPECT_EQ(a, c);
+    }
+  const auto all = clean.tokens() * 3 * 32;  // the last layer has zeros
+  EXPECT_GT(moved, all * 95 / 100) << "every expert has another one's, some of them equal";
+  EXPECT_NEAR(static_cast<double>(half_moved), static_cast<double>(all) / 2,
+              static_cast<double>(all) / 20);
+}
+
+TEST(synthetic, policies_find_what_they_need_in_it) {
+  const auto trace = synthetic_trace({.tokens = 30, .scores = true}).value();
+  const auto shape = trace.shape();
+  cache_aware plain(shape, {.lambda = 0});
+  cache_aware barely(shape, {.lambda = 1e-9});
+  cache_aware bent(shape, {.lambda = 0.3});
+  next_layer_top_k next(shape);
+  const std::vector<slot_id> row = [] {
+    std::vector<slot_id> slots(32, no_slot);
+    std::iota(slots.begin() + 16, slots.end(), 0);
+    return slots;
+  }();
+  std::vector<expert_id> selected(4);
+  std::vector<float> weights(4);
+  std::size_t resident = 0;
+  std::size_t resident_bent = 0;
+  for (std::size_t t = 0; t < trace.tokens(); ++t)
+    for (layer_id l = 0; l < trace.layers; ++l) {
+      const auto ids = trace.ids_of(t, l);
+      const std::vector<expert_id> routed(ids.begin(), ids.end());
+      const auto z = row_of(trace.logits, trace, t, l);
+      routing_view view;
+      view.layer = l;
+      view.experts = ids;
+      view.weights = trace.weights_of(t, l);
+      view.logits = z;
+      const residency_view residents{row};
+      const auto count = [](const std::vector<expert_id>& of) {
+        return static_cast<std::size_t>(
+            std::count_if(of.begin(), of.end(), [](expert_id id) { return id >= 16; }));
+      };
+      for (auto* policy : {&plain, &barely}) {
+        ASSERT_EQ(policy->route(view, residents, selected, weights), status::ok);
+        EXPECT_EQ(selected, routed);
+      }
+      resident += count(selected);
+      ASSERT_EQ(bent.route(view, residents, selected, weights), status::ok);
+      resident_bent += count(selected);
+
+      if (l + 1 == trace.layers) continue;
+      const auto predicted = row_of(trace.predictions, trace, t, l);
+      std::vector<prefetch_request> asked(next.most_requests());
+      ASSERT_EQ(next.propose(view, {.probabilities = predicted, .depth = 1}, asked), 4U);
+      std::vector<expert_id> wanted;
+      for (const auto& request : asked) wanted.push_back(request.key.expert);
+      std::vector<expert_id> real(trace.ids_of(t, l + 1).begin(), trace.ids_of(t, l + 1).end());
+      std::sort(wanted.begin(), wanted.end());
+      std::sort(real.begin(), real.end());
+      EXPECT_EQ(wanted, real);
+    }
+  EXPECT_GT(resident_bent, resident * 6 / 5);
+  EXPECT_LT(resident_bent, 30U * 4 * 4) << "not everything is near";
+}
+
+TEST(synthetic, scores_are_written_as_they_are) {
+  const trace_samples::temporary_folder folder;
+  const auto trace = synthetic_trace({.tokens = 9, .scores = true, .predictor_noise = 0.3}).value();
+  const auto path = (folder.path() / "t").string();
+  ASSERT_FALSE(write_native_trace(trace, path));
+  const auto bytes = trace_samples::read_all(path);
+  for (const auto* part : {R"("logits":{"dtype":"F32","shape":[9,4,32])",
+                           R"("probabilities":{"dtype":"F16","shape":[9,4,32])",
+                           R"("predictions":{"dtype":"F16","shape":[9,4,1,32])"})
+    EXPECT_NE(bytes.find(part), std::string::npos) << part;
+  const auto holds = [&](std::span<const std::byte> data) {
+    return bytes.find(std::string(reinterpret_cast<const char*>(data.data()), data.size())) !=
+           std::string::npos;
+  };
+  EXPECT_TRUE(holds(std::as_bytes(std::span(trace.logits))));
+  EXPECT_TRUE(holds(trace.probabilities.bytes()));
+  EXPECT_TRUE(holds(trace.predictions.bytes()));
+}
+
+std::string refusal(const synthetic_config& config) {
+  const auto made = synthetic_trace(config);
+  return made ? "" : made.reason().message;
+}
+
 TEST(synthetic, refuses_a_configuration_with_the_accepted_range) {
   EXPECT_FALSE(synthetic_trace({.zipf = -1}));
   EXPECT_FALSE(synthetic_trace({.zipf = std::nan("")}));
   EXPECT_FALSE(synthetic_trace({.stickiness = 1.5}));
   EXPECT_FALSE(synthetic_trace({.sequences = 0}));
   EXPECT_FALSE(synthetic_trace({.experts = 2, .top_k = 3}));
+  const auto nan = std::nan("");
+  const auto text = [](const char* name, double value, const char* range) {
+    return name + (" = " + std::to_string(value)) + ", accepted: " + range;
+  };
+  for (const double bad : {-0.1, 1.1, nan})
+    EXPECT_EQ(refusal({.predictor_noise = bad}), text("predictor_noise", bad, "0..1"));
+  for (const double bad : {-0.1, 1.0, nan})
+    EXPECT_EQ(refusal({.routed_mass = bad}), text("routed_mass", bad, "0..0.99"));
+  EXPECT_EQ(refusal({.routed_mass = 0, .predictor_noise = 1}), "");
+  EXPECT_EQ(refusal({.routed_mass = 0.99, .predictor_noise = 0}), "");
 }
 
 }  // namespace
