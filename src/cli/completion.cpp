@@ -11,7 +11,9 @@
 
 #include "cli/command.hpp"
 #include "cli/console.hpp"
+#include "hotset/sim/dimensions.hpp"
 #include "hotset/sim/io/open_trace.hpp"
+#include "hotset/sim/preset.hpp"
 #include "hotset/sim/registry.hpp"
 
 namespace hotset::cli {
@@ -33,6 +35,12 @@ names eviction_values() {
   auto values = sim::eviction_names();
   for (const auto& decorator : sim::eviction_decorator_names())
     values.push_back(decorator + "+lru");
+  return values;
+}
+
+names preset_values() {
+  auto values = sim::preset_names();
+  for (const auto& name : sim::preset_names()) values.push_back(name + "+least_stale");
   return values;
 }
 
@@ -269,6 +277,12 @@ int completion(const CLI::App& root, const std::string& shell) {
 std::vector<option_values> known_values() {
   return {{"--eviction", eviction_values(), true},
           {"--admission", sim::admission_names(), true},
+          {"--preset", preset_values(), true},
+          {"--prefetch", sim::prefetch_names(), true},
+          {"--prefetch-guard", sim::guard_names(), true},
+          {"--predictor", {"recorded", "current-gate"}, false},
+          {"--miss", sim::miss_names(), true},
+          {"--routing", sim::routing_names(), true},
           {"--scope", {"shared", "per-layer"}, true},
           {"--replay", {"event-atomic", "deferred", "per-access"}, true},
           {"--split", {"by-token", "by-expert"}, false},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // hotset diff: what changed between two results of hotset simulate.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -10,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -33,12 +35,31 @@ struct diff_options {
 };
 
 using counters = std::vector<std::pair<std::string, std::uint64_t>>;
+using measures = std::vector<std::pair<std::string, double>>;
 
 /// A replay, or the facts of a trace, under the text that names it.
 struct row {
   std::string key;
   counters values;
+  measures reals;  ///< seconds, ratios, quality; what was not measured is left out
 };
+
+/// Members of a result that are no counters.
+constexpr std::array real_names{"ttft_s",          "tpot_s",  "blocking_io_s",
+                                "total_io_s",      "total_s", "prefetch_precision",
+                                "prefetch_recall", "quality", "quality_full_precision"};
+/// Members that name a result besides those that it always has; null or missing: the plain choice.
+struct dimension {
+  const char* name;
+  std::string_view plain;
+};
+constexpr std::array<dimension, 7> dimensions{{{"preset", ""},
+                                               {"prefetch", "no_prefetch"},
+                                               {"prefetch_guard", "named"},
+                                               {"miss", "fetch"},
+                                               {"routing", "router_order"},
+                                               {"precision", ""},
+                                               {"link", ""}}};
 
 /// Reads one result file; everything that is refused names the file and the place.
 class result_reader {
@@ -114,8 +135,28 @@ class result_reader {
     const json& budget = member(result, "budget_bytes", place);
     key += fmt::format(" slots {}", count(slots, place + ".slots"));
     if (!budget.is_null()) key += fmt::format(" budget {}", count(budget, place + ".budget_bytes"));
-    add_row(key, result, {"eviction", "admission", "scope", "replay", "slots", "budget_bytes"},
-            place);
+    std::vector<std::string> names{"eviction", "admission", "scope",
+                                   "replay",   "slots",     "budget_bytes"};
+    for (const auto& [name, plain] : dimensions) {
+      names.emplace_back(name);
+      const auto found = result.find(name);
+      if (found == result.end() || found->is_null()) continue;
+      const auto chosen = text(result, name, place);
+      if (chosen != plain) key += fmt::format(" {} {}", name, chosen);
+    }
+    names.insert(names.end(), real_names.begin(), real_names.end());
+    add_row(key, result, names, place);
+    for (const char* name : real_names) add_measure(result, name, place);
+  }
+
+  void add_measure(const json& result, const char* name, const std::string& place) {
+    const auto found = result.find(name);
+    if (found == result.end() || found->is_null()) return;
+    if (!found->is_number())
+      refuse(fmt::format("{}.{}", place, name),
+             sim::printable(found->dump(-1, ' ', false, json::error_handler_t::replace), 40),
+             "a number, or null");
+    rows_.back().reals.emplace_back(name, found->get<double>());
   }
 
   /// Rows of the same key are told apart by their order.
@@ -178,6 +219,29 @@ std::string change(const std::string& name, std::optional<std::uint64_t> a,
   return line + '\n';
 }
 
+bool close(double a, double b, double tolerance) {
+  return a == b || std::abs(a - b) <= tolerance * std::max(std::abs(a), std::abs(b));
+}
+
+std::string real_changes(const measures& a, const measures& b, double tolerance) {
+  std::string out;
+  const auto of = [](const measures& values, const std::string& name) -> std::optional<double> {
+    for (const auto& [n, value] : values)
+      if (n == name) return value;
+    return std::nullopt;
+  };
+  const auto shown = [](std::optional<double> v) {
+    return v ? fmt::format("{}", *v) : std::string("none");
+  };
+  for (const char* name : real_names) {
+    const auto before = of(a, name);
+    const auto after = of(b, name);
+    if (before == after || (before && after && close(*before, *after, tolerance))) continue;
+    out += fmt::format("  {}: {} -> {}\n", name, shown(before), shown(after));
+  }
+  return out;
+}
+
 std::string changes(const row& a, const row& b, double tolerance) {
   std::string out;
   for (const auto& [name, before] : a.values) {
@@ -186,7 +250,7 @@ std::string changes(const row& a, const row& b, double tolerance) {
   }
   for (const auto& [name, after] : b.values)
     if (!value_of(a.values, name)) out += change(name, std::nullopt, after);
-  return out;
+  return out + real_changes(a.reals, b.reals, tolerance);
 }
 
 const row* find_row(const std::vector<row>& rows, const std::string& key) {
@@ -243,7 +307,7 @@ command add_diff(CLI::App& root) {
   add_number(*app, "--tolerance", options->tolerance, 0.0, 1.0,
              "accept counters that differ by this share of the larger one");
   app->footer(
-      R"(Rows are matched by trace, eviction, admission, scope, replay, slots and budget; so are the
+      R"(Rows are matched by trace, policies, scope, replay, slots, budget, precision and link; so are the
 facts of each trace. Marks: ~ changed, - only in A, + only in B. Exit code 0: equal; 1: different.
 Examples:
   hotset diff before.json after.json

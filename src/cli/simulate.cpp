@@ -18,6 +18,10 @@
 #include "cli/command.hpp"
 #include "cli/console.hpp"
 #include "cli/trace_input.hpp"
+#include "hotset/core/units.hpp"
+#include "hotset/sim/dimensions.hpp"
+#include "hotset/sim/precision_ladder.hpp"
+#include "hotset/sim/preset.hpp"
 #include "hotset/sim/report.hpp"
 #include "hotset/sim/sweep.hpp"
 
@@ -26,8 +30,17 @@ namespace {
 
 struct simulate_options {
   std::vector<std::filesystem::path> traces;
-  std::vector<std::string> evictions{"lru"};
-  std::vector<std::string> admissions{"always"};
+  // Empty: what a preset says, else the plain choice.
+  std::vector<std::string> evictions, admissions, prefetches, guards, misses, routings;
+  std::vector<std::string> presets;
+  std::vector<std::string> precisions;
+  std::vector<std::string> links;
+  std::string latency = "0";
+  std::string chunk = "1MiB";
+  std::string compute = "0";
+  std::string gate = "0";
+  std::string host_expert = "0";
+  std::string predictor = "recorded";
   std::vector<std::string> scopes{"shared"};
   std::vector<std::string> replays{"event-atomic"};
   std::vector<std::string> slots;
@@ -37,6 +50,7 @@ struct simulate_options {
   std::uint32_t max_tokens = 0;
   unsigned jobs = std::max(1U, std::thread::hardware_concurrency());
   std::filesystem::path decisions;
+  std::filesystem::path timeline;
   std::filesystem::path out;
   bool as_json = false;
   bool as_csv = false;
@@ -62,6 +76,70 @@ visit_split split_of(const std::string& text) {
   refuse_option("--split", text, "by-token, by-expert");
 }
 
+/// Every combination of the lists; with presets, of what was given on top of each.
+std::vector<sim::policy_set> policies_of(const simulate_options& options) {
+  const auto list = [](const char* name, const std::vector<std::string>& given,
+                       const std::string& otherwise) {
+    return given.empty() ? std::vector{otherwise} : split_lists(name, given);
+  };
+  std::vector<sim::policy_set> bases;
+  for (const auto& name : split_lists("--preset", options.presets))
+    bases.push_back(for_option("--preset", [&] { return sim::make_preset(name); }));
+  if (bases.empty()) bases.emplace_back();
+  std::vector<sim::policy_set> out;
+  for (const auto& base : bases) {
+    auto sets = sim::combine_policies(list("--routing", options.routings, base.routing),
+                                      list("--miss", options.misses, base.miss),
+                                      list("--prefetch-guard", options.guards, base.guard),
+                                      list("--prefetch", options.prefetches, base.prefetch),
+                                      list("--admission", options.admissions, base.admission),
+                                      list("--eviction", options.evictions, base.eviction));
+    for (auto& set : sets) {
+      set.preset = base.preset;
+      out.push_back(std::move(set));
+    }
+  }
+  return out;
+}
+
+ticks duration_of(std::string_view option, std::string_view text) {
+  if (const auto time = parse_duration(text)) return *time;
+  refuse_option(option, text, duration_syntax);
+}
+
+/// "200us", or with the time of each token "200us+20us".
+void read_compute(const std::string& text, sim::visit_costs& costs) {
+  const auto plus = text.find('+');
+  const auto visit = parse_duration(text.substr(0, plus));
+  const auto token =
+      plus == std::string::npos ? std::optional<ticks>(0) : parse_duration(text.substr(plus + 1));
+  if (!visit || !token)
+    refuse_option("--compute", text,
+                  "the time of a visit, such as 200us, and of each of its tokens, 200us+20us");
+  costs.per_visit = *visit;
+  costs.per_token = *token;
+}
+
+std::vector<sim::link_request> links_of(const simulate_options& options) {
+  std::vector<sim::link_request> links;
+  const auto chunk = parse_bytes(options.chunk);
+  if (!chunk) refuse_option("--chunk", options.chunk, byte_size_syntax);
+  for (const auto& text : split_lists("--link", options.links)) {
+    const auto rate = parse_rate(text);
+    if (!rate) refuse_option("--link", text, rate_syntax);
+    sim::link_request link{{*rate, duration_of("--latency", options.latency), *chunk}, text};
+    if (const auto bad = link.link.validate()) refuse_option("--link", text, bad->message);
+    links.push_back(std::move(link));
+  }
+  return links;
+}
+
+gate_source predictor_of(const std::string& name) {
+  if (name == "recorded") return gate_source::recorded;
+  if (name == "current-gate") return gate_source::current_gate;
+  refuse_option("--predictor", name, "recorded, current-gate");
+}
+
 /// Names are refused here, before anything is replayed.
 void check_names(const sim::sweep_request& request) {
   for (const auto& name : request.scopes)
@@ -72,8 +150,15 @@ void check_names(const sim::sweep_request& request) {
 
 sim::sweep_request request_of(const simulate_options& options) {
   sim::sweep_request request;
-  request.evictions = split_lists("--eviction", options.evictions);
-  request.admissions = split_lists("--admission", options.admissions);
+  request.policies = policies_of(options);
+  request.precisions = split_lists("--precision", options.precisions);
+  for (const auto& text : request.precisions)
+    for_option("--precision", [&] { return sim::precision_ladder::parse(text); });
+  request.links = links_of(options);
+  read_compute(options.compute, request.costs);
+  request.costs.gate = duration_of("--gate", options.gate);
+  request.costs.per_host_expert = duration_of("--host-expert", options.host_expert);
+  request.predictor = predictor_of(options.predictor);
   request.scopes = split_lists("--scope", options.scopes);
   request.replays = split_lists("--replay", options.replays);
   request.sizes = sizes_of(options);
@@ -150,9 +235,16 @@ int simulate(const simulate_options& options) {
   if (!options.decisions.empty()) decisions.emplace(options.decisions);
   std::ostream decision_stream(decisions ? &*decisions : nullptr);
   request.decisions = decisions ? &decision_stream : nullptr;
+  if (!options.timeline.empty() && options.traces.size() != 1)
+    refuse_option("--timeline", options.timeline.string(), "one trace, not several");
+  std::optional<atomic_buffer> timeline;
+  if (!options.timeline.empty()) timeline.emplace(options.timeline);
+  std::ostream timeline_stream(timeline ? &*timeline : nullptr);
+  request.timeline = timeline ? &timeline_stream : nullptr;
   output_file out(options.out);  // refused now if it cannot be written, not after the replays
   const auto sweeps = sweep_all(options, std::move(request));
   if (decisions) decisions->commit();
+  if (timeline) timeline->commit();
   out.finish(text_of(sweeps, options));
   if (options.as_json || options.as_csv) report_notes(sweeps);
   return ok;
@@ -176,6 +268,66 @@ void add_what(CLI::App& app, simulate_options& options) {
       "when evictions happen: event-atomic (within the visit, as in an engine), deferred (after "
       "it, until the budget holds), per-access (each routed id is a visit; only to compare)")
       ->default_str("event-atomic");
+}
+
+void add_dimensions(CLI::App& app, simulate_options& options) {
+  add_list(app, "--preset", options.presets,
+           fmt::format("named sets of policies: {}; each also with +least_stale; the options below "
+                       "and above replace parts of them",
+                       fmt::join(sim::preset_names(), ", ")));
+  add_list(app, "--prefetch", options.prefetches,
+           fmt::format("prefetch policies: {}; with parameters: next_layer_top_k:overfetch=1.5",
+                       fmt::join(sim::prefetch_names(), ", ")))
+      ->default_str("no_prefetch");
+  add_list(app, "--prefetch-guard", options.guards,
+           "what a prefetch may evict: none (whatever the eviction policy picks), named (nothing "
+           "that was asked for), predicted (nor what is likelier to be used sooner)")
+      ->default_str("named");
+  app.add_option("--predictor", options.predictor,
+                 "what prefetchers by score go by: recorded (predictions of the trace), "
+                 "current-gate (the running layer's scores)")
+      ->type_name("NAME")
+      ->capture_default_str();
+  add_list(app, "--miss", options.misses,
+           fmt::format("miss policies: {}; with parameters: drop:keep=2",
+                       fmt::join(sim::miss_names(), ", ")))
+      ->default_str("fetch");
+  add_list(app, "--routing", options.routings,
+           fmt::format("routing policies: {}; with parameters: cache_aware:lambda=0.3",
+                       fmt::join(sim::routing_names(), ", ")))
+      ->default_str("router_order");
+  add_list(
+      app, "--precision", options.precisions,
+      "precisions of the experts in bits, highest first, such as 8:4:2; the first is what the "
+      "trace calls an expert's bytes; 8:4@75:25 divides the room in percent (default: evenly)");
+}
+
+void add_clock(CLI::App& app, simulate_options& options) {
+  const auto text = [&](const char* name, std::string& value, const char* what) {
+    return app.add_option(name, value, what)->capture_default_str();
+  };
+  auto* link = add_list(app, "--link", options.links,
+                        "how fast experts are copied, such as 25GB/s: with it, runs are timed");
+  text("--latency", options.latency, "of each copy, such as 10us")->type_name("TIME")->needs(link);
+  text("--chunk", options.chunk,
+       "a copy gives way to a more urgent one after so many bytes; 0: never")
+      ->type_name("SIZE")
+      ->needs(link);
+  text("--compute", options.compute,
+       "arithmetic of a visit, and of each of its tokens: 200us or 200us+20us")
+      ->type_name("TIME[+TIME]")
+      ->needs(link);
+  text("--gate", options.gate, "from a layer's end until the next one's experts are known")
+      ->type_name("TIME")
+      ->needs(link);
+  text("--host-expert", options.host_expert,
+       "of an expert that the host computes, beside the device")
+      ->type_name("TIME")
+      ->needs(link);
+  app.add_option("--timeline", options.timeline,
+                 "write what happened when, for Perfetto (one trace and one run)")
+      ->type_name("FILE")
+      ->needs(link);
 }
 
 void add_sizes(CLI::App& app, simulate_options& options) {
@@ -216,7 +368,9 @@ command add_simulate(CLI::App& root) {
       ->required()
       ->type_name("FILE");
   add_what(*app, *options);
+  add_dimensions(*app, *options);
   add_sizes(*app, *options);
+  add_clock(*app, *options);
   add_output(*app, *options);
   add_trace_options(*app, options->reading);
   app->footer(R"(Lists are separated by commas; every combination is replayed.
@@ -224,7 +378,9 @@ Examples:
   hotset simulate routes.trace
   hotset simulate routes.trace --eviction lru,lfu:history=resident,belady --slots 5%,12.5%,64
   hotset simulate routes.trace --scope shared,per-layer --budget 1500MiB,3GiB --json --out run.json
-  hotset simulate routes.trace --eviction least_stale --slots 25% --decisions decisions.jsonl)");
+  hotset simulate routes.trace --eviction least_stale --slots 25% --decisions decisions.jsonl
+  hotset simulate routes.trace --prefetch next_layer_top_k:overfetch=1.5 --link 25GB/s --compute 200us
+  hotset simulate routes.trace --preset specmd-1,specmd-1+least_stale --slots 5% --link 5GB/s)");
   return {app, [options] { return simulate(*options); }};
 }
 

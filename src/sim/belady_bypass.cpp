@@ -75,6 +75,7 @@ void belady_bypass::count_miss(std::size_t key, const routing_view& view) {
   seen_[key] = 1;
   ++stats_.fills;
   stats_.bytes_filled += layout_.shape().bytes_of(view.layer);
+  stats_.bytes_demand = stats_.bytes_filled;
 }
 
 void belady_bypass::use(std::size_t key, const routing_view& view, std::set<resident>& pool) {

@@ -16,6 +16,7 @@
 #include "hotset/eviction/least_stale.hpp"
 #include "hotset/eviction/lfru.hpp"
 #include "hotset/eviction/lfu.hpp"
+#include "hotset/eviction/lhu.hpp"
 #include "hotset/eviction/lru.hpp"
 #include "hotset/eviction/protect_decode.hpp"
 #include "hotset/eviction/protect_hot.hpp"
@@ -82,6 +83,7 @@ auto with_eviction(const policy_spec& spec, const policy_knowledge& knowledge, U
   if (name == least_stale::name)
     return finish(policy_tag<least_stale>{},
                   {static_cast<stale_order>(read.choice("order", {"layer", "last_access"}, 0))});
+  if (name == lhu::name) return finish(policy_tag<lhu>{}, {});
   if (name == popularity::name) {
     (void)read.text("profile", "trace");
     (void)read.number("first", 0);
@@ -141,21 +143,46 @@ any_eviction_policy::config decorate(const policy_spec& spec, any_eviction_polic
                                 join(eviction_decorator_names())));
 }
 
-template <class P, class A>
-std::unique_ptr<any_pager> build(typename P::config eviction, typename A::config admission,
-                                 const pager_request& request) {
-  auto made = pager<P, A>::create({.layout = request.layout,
-                                   .eviction = std::move(eviction),
-                                   .admission = std::move(admission),
-                                   .split = request.split});
+template <class P, class A, class M = fetch>
+pager<P, A, M> build(typename P::config eviction, typename A::config admission,
+                     const pager_request& request, typename M::config miss = {}) {
+  auto made = pager<P, A, M>::create({.layout = request.layout,
+                                      .eviction = std::move(eviction),
+                                      .admission = std::move(admission),
+                                      .miss = std::move(miss),
+                                      .split = request.split,
+                                      .guard = request.guard});
   if (!made) throw usage_error(made.reason().message);
-  return std::make_unique<pager_model<pager<P, A>>>(*std::move(made));
+  return *std::move(made);
+}
+
+/// Calls use(pager) for a pager whose eviction policy is erased.
+template <class Use>
+auto with_erased_pager(const pager_request& request, const policy_knowledge& knowledge, Use use) {
+  using erased = any_eviction_policy;
+  return with_admission(
+      request.admission, [&]<class A>(policy_tag<A>, typename A::config admission) {
+        auto eviction = make_eviction(request.eviction, knowledge);
+        if (request.miss)
+          return use(build<erased, A, any_miss_policy>(std::move(eviction), std::move(admission),
+                                                       request, *request.miss));
+        return use(build<erased, A>(std::move(eviction), std::move(admission), request));
+      });
+}
+
+/// A future or a profile of another shape would be cut to size in silence.
+void check_knowledge(const pager_request& request, const policy_knowledge& knowledge) {
+  const auto& shape = request.layout.shape();
+  if (knowledge.future && needs_future(request.eviction))
+    require_shape(belady::config{knowledge.future}, shape);
+  if (requested_profile(request.eviction)) require_shape(knowledge.profile, shape);
+  check_precisions(request.eviction, request.layout, request.miss.has_value());
 }
 
 }  // namespace
 
 std::vector<std::string> eviction_names() {
-  return {"lru",        "lfu",         "lfru",       "fifo",   "furthest_layer",
+  return {"lru",        "lfu",         "lfru",       "lhu",    "fifo",         "furthest_layer",
           "gate_score", "least_stale", "popularity", "belady", "belady_bypass"};
 }
 std::vector<std::string> eviction_decorator_names() { return {"protect_hot", "protect_decode"}; }
@@ -185,10 +212,39 @@ any_eviction_policy::config make_eviction(std::string_view eviction,
   return config;
 }
 
+void check_precisions(std::string_view eviction, const pool_layout& layout, bool miss) {
+  const auto name =
+      std::string(without_prefix(parse_policy_chain(eviction).back().name, "eviction."));
+  if (name == lhu::name && layout.precisions() < 2)
+    throw usage_error(
+        "eviction policy lhu counts uses at the highest of several precisions, and there is one; "
+        "accepted: --precision 8:4 or the like, or lfu");
+  if (layout.precisions() > 1 && !miss)
+    throw usage_error(
+        fmt::format("miss policy fetch knows one precision, and there are {}; accepted: one, or "
+                    "fetch_lowest, fetch_priority, drop, drop_cascade, substitute, compute_on_host",
+                    layout.precisions()));
+  if ((name == belady::name || name == bypass_name) && layout.precisions() > 1)
+    throw usage_error(
+        fmt::format("eviction policy {} is the optimum for one precision, accepted: one", name));
+}
+
+namespace {
+/// For a policy that one precision would refuse.
+void check_apart(std::string_view eviction, std::string_view admission,
+                 const policy_knowledge& knowledge) {
+  (void)make_eviction(eviction, knowledge);
+  (void)with_admission(admission,
+                       []<class A>(policy_tag<A>, typename A::config) { return A::admits_all; });
+}
+}  // namespace
+
 void check_policies(std::string_view eviction, std::string_view admission) {
   const geometry smallest{.layers = 1, .experts = 1, .top_k = 1};
   policy_knowledge knowledge;
   knowledge.future = std::make_shared<const future_uses>(future_uses::create(smallest, {}).value());
+  if (without_prefix(parse_policy_chain(eviction).back().name, "eviction.") == lhu::name)
+    return check_apart(eviction, admission, knowledge);
   (void)make_pager(
       {std::string(eviction), std::string(admission), pool_layout::shared(smallest, 1).value()},
       knowledge);
@@ -199,11 +255,7 @@ std::unique_ptr<any_pager> make_pager(const pager_request& request,
   const auto chain = parse_policy_chain(request.eviction);
   const auto& last = chain.back();
   const bool decorated = chain.size() > 1;
-  // A future or a profile of another shape would be cut to size in silence.
-  const auto& shape = request.layout.shape();
-  if (knowledge.future && needs_future(request.eviction))
-    require_shape(belady::config{knowledge.future}, shape);
-  if (requested_profile(request.eviction)) require_shape(knowledge.profile, shape);
+  check_knowledge(request, knowledge);
   if (without_prefix(last.name, "eviction.") == bypass_name) {
     parameter_reader(last).finish();
     if (decorated) throw usage_error("belady_bypass takes no decorator");
@@ -212,15 +264,28 @@ std::unique_ptr<any_pager> make_pager(const pager_request& request,
       throw usage_error("belady_bypass decides admission itself, accepted: --admission always");
     return std::make_unique<belady_bypass>(request.layout, knowledge.future);
   }
-  return with_admission(request.admission, [&]<class A>(policy_tag<A>,
-                                                        typename A::config admission) {
-    if (decorated || !A::admits_all)
-      return build<any_eviction_policy, A>(make_eviction(request.eviction, knowledge),
-                                           std::move(admission), request);
-    return with_eviction(last, knowledge, [&]<class P>(policy_tag<P>, typename P::config eviction) {
-      return build<P, always>(std::move(eviction), {}, request);
-    });
+  const auto held = []<class Pager>(Pager made) -> std::unique_ptr<any_pager> {
+    return std::make_unique<pager_model<Pager>>(std::move(made));
+  };
+  const bool all = with_admission(
+      request.admission, []<class A>(policy_tag<A>, typename A::config) { return A::admits_all; });
+  if (decorated || request.miss || !all) return with_erased_pager(request, knowledge, held);
+  return with_eviction(last, knowledge, [&]<class P>(policy_tag<P>, typename P::config eviction) {
+    return held(build<P, always>(std::move(eviction), {}, request));
   });
+}
+
+std::unique_ptr<simulated_engine> make_engine(const pager_request& request,
+                                              const policy_knowledge& knowledge,
+                                              const link_model& link, const visit_costs& costs) {
+  if (without_prefix(parse_policy_chain(request.eviction).back().name, "eviction.") == bypass_name)
+    throw usage_error(
+        "belady_bypass has no slots to prefetch into or to time, accepted: any other policy");
+  check_knowledge(request, knowledge);
+  return with_erased_pager(
+      request, knowledge, [&]<class Pager>(Pager made) -> std::unique_ptr<simulated_engine> {
+        return std::make_unique<engine_model<Pager>>(std::move(made), link, costs);
+      });
 }
 
 }  // namespace hotset::inline v0::sim

@@ -45,15 +45,92 @@ json layers_to_json(const pager_stats& stats) {
   json out = json::array();
   for (std::size_t layer = 0; layer < stats.per_layer.size(); ++layer) {
     const auto& counts = stats.per_layer[layer];
-    out.push_back({{"layer", layer}, {"accesses", counts.accesses}, {"hits", counts.hits}});
+    out.push_back({{"layer", layer},
+                   {"accesses", counts.accesses},
+                   {"hits", counts.hits},
+                   {"collision_misses", counts.collisions}});
   }
   return out;
 }
 
+std::optional<double> ratio(std::uint64_t part, std::uint64_t whole) {
+  if (whole == 0) return std::nullopt;
+  return static_cast<double>(part) / static_cast<double>(whole);
+}
+std::optional<double> seconds(ticks time) { return static_cast<double>(time) * 1e-9; }
+
+/// What a run on a clock took; nothing where copies took no time.
+struct run_times {
+  std::optional<double> first_token, per_token, blocking, total_io, total;
+};
+run_times times_of(const run_result& run) {
+  if (run.link.empty() || !run.outcome) return {};
+  const auto& t = run.outcome->times;
+  run_times out;
+  if (t.sequences != 0)
+    out.first_token = *seconds(t.first_token) / static_cast<double>(t.sequences);
+  if (t.decoded != 0) out.per_token = *seconds(t.decoding) / static_cast<double>(t.decoded);
+  out.blocking = seconds(t.blocked);
+  out.total_io = seconds(t.link_busy);
+  out.total = seconds(t.total);
+  return out;
+}
+prediction_score::counts predictions_of(const run_result& run) {
+  return run.outcome ? run.outcome->predictions : prediction_score::counts{};
+}
+std::optional<double> prefetch_precision(const run_result& run) {
+  const auto p = predictions_of(run);
+  return ratio(p.predicted_and_routed, p.predicted);
+}
+/// Nothing where nobody predicted.
+std::optional<double> prefetch_recall(const run_result& run) {
+  const auto p = predictions_of(run);
+  return p.predicted == 0 ? std::nullopt : ratio(p.predicted_and_routed, p.routed);
+}
+
+json or_null(const std::optional<double>& value) { return value ? json(*value) : json(nullptr); }
+json or_null(const std::string& text) { return text.empty() ? json(nullptr) : json(text); }
+
+/// The other dimensions, and what a clock and a forecast add.
+void add_dimensions(json& out, const run_result& run) {
+  const auto& s = run.stats;
+  const auto t = times_of(run);
+  out["preset"] = or_null(run.policies.preset);
+  out["prefetch"] = run.policies.prefetch;
+  out["prefetch_guard"] = run.policies.guard;
+  out["miss"] = run.policies.miss;
+  out["routing"] = run.policies.routing;
+  out["precision"] = or_null(run.precision);
+  out["link"] = or_null(run.link);
+  out["ttft_s"] = or_null(t.first_token);
+  out["tpot_s"] = or_null(t.per_token);
+  out["blocking_io_s"] = or_null(t.blocking);
+  out["total_io_s"] = or_null(t.total_io);
+  out["total_s"] = or_null(t.total);
+  out["bytes_demand"] = s.bytes_demand;
+  out["bytes_prefetch_used"] = s.bytes_prefetch_used;
+  out["bytes_prefetch_wasted"] = s.bytes_prefetch_wasted;
+  out["bytes_prefetch_cancelled"] = s.bytes_prefetch_cancelled;
+  out["bytes_prefetch_pending"] = s.bytes_prefetch_pending();
+  out["bytes_refetched"] = s.bytes_refetched;
+  out["prefetch_precision"] = or_null(prefetch_precision(run));
+  out["prefetch_recall"] = or_null(prefetch_recall(run));
+  out["late_prefetches"] = s.late_prefetches;
+  out["wasted_prefetches"] = s.wasted_prefetches;
+  out["reuse_hits"] = s.reuse_hits();
+  out["prefetch_hits"] = s.prefetch_hits;
+  out["precision_misses"] = s.precision_misses;
+  out["bypasses"] = s.bypasses;
+  out["dropped_misses"] = s.dropped_misses;
+  out["substituted_misses"] = s.substituted_misses;
+  out["quality"] = or_null(run.bits_per_byte);
+  out["quality_full_precision"] = or_null(run.full_bits_per_byte);
+}
+
 json run_to_json(const run_result& run) {
   const auto& stats = run.stats;
-  json out{{"eviction", run.eviction},
-           {"admission", run.admission},
+  json out{{"eviction", run.policies.eviction},
+           {"admission", run.policies.admission},
            {"scope", run.scope},
            {"replay", run.replay},
            {"slots", run.slots},
@@ -71,6 +148,7 @@ json run_to_json(const run_result& run) {
            {"by_kind", kinds_to_json(stats)},
            {"per_layer", layers_to_json(stats)}};
   if (run.budget_bytes) out["budget_bytes"] = *run.budget_bytes;
+  add_dimensions(out, run);
   return out;
 }
 
@@ -101,7 +179,9 @@ std::string csv_field(const std::string& text) {
 }
 
 void append_csv_row(std::string& out, const std::string& trace, const run_result& run) {
-  for (const auto* text : {&trace, &run.eviction, &run.admission, &run.scope, &run.replay})
+  const auto& policies = run.policies;
+  for (const auto* text :
+       {&trace, &policies.eviction, &policies.admission, &run.scope, &run.replay})
     out += csv_field(*text) + ',';
   const auto& s = run.stats;
   out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}", run.slots,
@@ -111,6 +191,13 @@ void append_csv_row(std::string& out, const std::string& trace, const run_result
   for (const auto& kind : kinds) {
     const auto& counts = counts_of(s, kind.kind);
     out += fmt::format(",{},{}", counts.accesses, counts.hits);
+  }
+  json more;
+  add_dimensions(more, run);
+  for (const auto& [key, value] : more.items()) {
+    out += ',';
+    if (value.is_string()) out += csv_field(value.get<std::string>());
+    if (value.is_number()) out += value.dump();
   }
   out += '\n';
 }
@@ -125,12 +212,15 @@ std::string mebibytes(std::uint64_t bytes) {
 }
 
 bool is_belady(const run_result& run) {
-  return run.eviction == "belady" || run.eviction == "eviction.belady";
+  return run.policies.eviction == "belady" || run.policies.eviction == "eviction.belady";
 }
 
 bool same_cache(const run_result& a, const run_result& b) {
-  return a.admission == b.admission && a.scope == b.scope && a.replay == b.replay &&
-         a.slots == b.slots && a.budget_bytes == b.budget_bytes;
+  const auto& p = a.policies;
+  const auto& q = b.policies;
+  return p.admission == q.admission && p.prefetch == q.prefetch && p.guard == q.guard &&
+         p.miss == q.miss && p.routing == q.routing && a.scope == b.scope && a.replay == b.replay &&
+         a.slots == b.slots && a.budget_bytes == b.budget_bytes && a.link == b.link;
 }
 
 std::string regret(const sweep_result& sweep, const run_result& run) {
@@ -163,6 +253,39 @@ column make_column(const sweep_result& sweep, std::string title, bool text, Cell
   return out;
 }
 
+std::string or_dash(const std::optional<double>& value, double scale, int digits) {
+  return value ? fmt::format("{:.{}f}", *value * scale, digits) : std::string("-");
+}
+
+void add_prefetch_columns(std::vector<column>& out, const sweep_result& sweep) {
+  const auto predicts = [](const run_result& r) { return predictions_of(r).predicted != 0; };
+  if (std::none_of(sweep.results.begin(), sweep.results.end(), predicts)) return;
+  const auto number = [&](const char* title, auto&& cell) {
+    out.push_back(make_column(sweep, title, false, cell));
+  };
+  number("precision %", [](const run_result& r) { return or_dash(prefetch_precision(r), 100, 1); });
+  number("recall %", [](const run_result& r) { return or_dash(prefetch_recall(r), 100, 1); });
+  number("prefetch hits",
+         [](const run_result& r) { return std::to_string(r.stats.prefetch_hits); });
+  number("late", [](const run_result& r) { return std::to_string(r.stats.late_prefetches); });
+  number("MiB wasted",
+         [](const run_result& r) { return mebibytes(r.stats.bytes_prefetch_wasted); });
+}
+
+void add_time_columns(std::vector<column>& out, const sweep_result& sweep) {
+  const auto timed = [](const run_result& r) { return !r.link.empty(); };
+  if (std::none_of(sweep.results.begin(), sweep.results.end(), timed)) return;
+  const auto milliseconds = [&](const char* title, auto run_times::*time) {
+    out.push_back(make_column(sweep, title, false, [time](const run_result& r) {
+      return or_dash(times_of(r).*time, 1e3, 3);
+    }));
+  };
+  milliseconds("TTFT ms", &run_times::first_token);
+  milliseconds("TPOT ms", &run_times::per_token);
+  milliseconds("blocking ms", &run_times::blocking);
+  milliseconds("I/O ms", &run_times::total_io);
+}
+
 std::vector<column> make_columns(const sweep_result& sweep) {
   std::vector<column> out;
   const auto words = [&](const char* title, auto&& cell) {
@@ -175,8 +298,30 @@ std::vector<column> make_columns(const sweep_result& sweep) {
     return std::any_of(sweep.results.begin(), sweep.results.end(), is);
   };
   const auto count = [](std::uint64_t n) { return std::to_string(n); };
-  words("eviction", [](const run_result& r) { return printable(r.eviction); });
-  words("admission", [](const run_result& r) { return printable(r.admission); });
+  // A dimension that all runs leave at its plain choice has no column.
+  const auto dimension = [&](const char* title, const char* plain, auto&& text) {
+    if (any([&](const run_result& r) { return text(r) != plain; }))
+      words(title, [&](const run_result& r) {
+        const std::string& name = text(r);
+        return name.empty() ? std::string("-") : printable(name);
+      });
+  };
+  dimension(
+      "preset", "", [](const run_result& r) -> auto& { return r.policies.preset; });
+  words("eviction", [](const run_result& r) { return printable(r.policies.eviction); });
+  words("admission", [](const run_result& r) { return printable(r.policies.admission); });
+  dimension(
+      "prefetch", "no_prefetch", [](const run_result& r) -> auto& { return r.policies.prefetch; });
+  dimension(
+      "guard", "named", [](const run_result& r) -> auto& { return r.policies.guard; });
+  dimension(
+      "miss", "fetch", [](const run_result& r) -> auto& { return r.policies.miss; });
+  dimension(
+      "routing", "router_order", [](const run_result& r) -> auto& { return r.policies.routing; });
+  dimension(
+      "precision", "", [](const run_result& r) -> auto& { return r.precision; });
+  dimension(
+      "link", "", [](const run_result& r) -> auto& { return r.link; });
   words("scope", [](const run_result& r) { return r.scope; });
   words("replay", [](const run_result& r) { return r.replay; });
   if (any([](const run_result& r) { return r.budget_bytes.has_value(); }))
@@ -196,6 +341,8 @@ std::vector<column> make_columns(const sweep_result& sweep) {
   number("MiB filled", [](const run_result& r) { return mebibytes(r.stats.bytes_filled); });
   number("miss-free steps %",
          [](const run_result& r) { return percent(r.stats.miss_free_steps(), r.stats.steps); });
+  add_prefetch_columns(out, sweep);
+  add_time_columns(out, sweep);
   if (any(is_belady)) number("regret %", [&](const run_result& r) { return regret(sweep, r); });
   return out;
 }
@@ -241,6 +388,9 @@ std::string to_csv(std::span<const sweep_result> sweeps) {
       "trace,eviction,admission,scope,replay,slots,budget_bytes,accesses,hits,misses,"
       "compulsory_misses,collision_misses,fills,evictions,bytes_filled,miss_free_steps,steps";
   for (const auto& kind : kinds) out += fmt::format(",{0}_accesses,{0}_hits", kind.name);
+  json more;
+  add_dimensions(more, {});
+  for (const auto& [key, value] : more.items()) out += ',' + key;
   out += '\n';
   for (const auto& sweep : sweeps)
     for (const auto& run : sweep.results) append_csv_row(out, sweep.name, run);

@@ -13,30 +13,47 @@
 
 #include "decision_log.hpp"
 #include "hotset/paging/cliff_guard.hpp"
+#include "hotset/sim/dimensions.hpp"
 #include "hotset/sim/io/open_trace.hpp"
+#include "hotset/sim/precision_ladder.hpp"
 #include "hotset/trace/visit_sequence.hpp"
+#include "timeline.hpp"
 
 namespace hotset::inline v0::sim {
 
 namespace {
 
 struct run_plan {
-  std::string eviction, admission;
+  policy_set policies{};
   cache_scope scope = cache_scope::shared;
   replay_mode mode = replay_mode::event_atomic;
   size_request size{};
+  precision_ladder precision{};
+  std::optional<link_request> link{};
 };
 
 std::vector<run_plan> combinations(const sweep_request& request) {
   std::vector<run_plan> runs;
+  std::vector<precision_ladder> ladders;
+  for (const auto& text : request.precisions) ladders.push_back(precision_ladder::parse(text));
+  if (ladders.empty()) ladders.emplace_back();
+  std::vector<std::optional<link_request>> links(request.links.begin(), request.links.end());
+  if (links.empty()) links.emplace_back();
   for (const auto& replay : request.replays)
     for (const auto& scope : request.scopes)
       for (const auto& size : request.sizes)
-        for (const auto& admission : request.admissions)
-          for (const auto& eviction : request.evictions)
-            runs.push_back(
-                {eviction, admission, parse_scope(scope), parse_replay_mode(replay), size});
+        for (const auto& ladder : ladders)
+          for (const auto& link : links)
+            for (const auto& policies : request.policies)
+              runs.push_back(
+                  {policies, parse_scope(scope), parse_replay_mode(replay), size, ladder, link});
   return runs;
+}
+
+/// True if an engine is simulated: there is more to it than a pager.
+bool needs_engine(const run_plan& plan) {
+  return plan.link || prefetches(plan.policies.prefetch) || bends_routing(plan.policies.routing) ||
+         wants_scores(plan.policies.miss);
 }
 
 /// The two forms of the trace, built when first asked for.
@@ -60,6 +77,7 @@ class prepared_trace {
     if (!slot.future) slot = order_events(visits(mode), layout, false);
     return slot;
   }
+  [[nodiscard]] const routing_trace& trace() const { return trace_; }
   const popularity::config& profile(const profile_request& wanted) {
     auto& slot = profiles_[wanted];
     if (slot.profile.empty()) slot = load_profile(wanted);
@@ -94,7 +112,9 @@ struct prepared_run {
   cache_size size;
   const visit_sequence* visits = nullptr;
   event_order events;
-  std::unique_ptr<any_pager> pager;
+  std::unique_ptr<any_pager> pager;  ///< or
+  std::unique_ptr<simulated_engine> engine;
+  replay_front front;
   std::vector<std::string> notes;
 };
 
@@ -106,37 +126,134 @@ bool may_split(const visit_sequence& visits, const pool_layout& layout) {
   return false;
 }
 
+constexpr const char* split_note =
+    "visits are split by expert: sums change their order (not exact)";
+
+/// Names and parameters, before anything is replayed.
+void check_set(const policy_set& policies) {
+  check_policies(policies.eviction, policies.admission);
+  (void)make_prefetch(policies.prefetch);
+  (void)parse_guard(policies.guard);
+  (void)make_miss(policies.miss);
+  (void)make_routing(policies.routing);
+}
+
 /// belady_bypass never splits a visit.
 bool bypasses(std::string_view eviction) {
   return parse_policy_chain(eviction).back().name.ends_with("belady_bypass");
+}
+
+void check_engine(const run_plan& plan, const sweep_request& request, const routing_trace& trace) {
+  if (plan.mode != replay_mode::event_atomic)
+    throw usage_error(
+        fmt::format("{} replay knows neither prefetch, scores nor time; accepted: event-atomic",
+                    name_of(plan.mode)));
+  if (plan.link && trace.expert_bytes.empty())
+    throw usage_error(
+        fmt::format("link {}: the trace does not say how large an expert is, accepted: traces with "
+                    "expert bytes",
+                    plan.link->text));
+  if (request.decisions != nullptr && prefetches(plan.policies.prefetch))
+    throw usage_error("decisions of prefetches cannot be logged, accepted: --prefetch no_prefetch");
+}
+
+/// What a reader of the result must know of its policies.
+std::vector<std::string> policy_notes(const policy_set& policies) {
+  std::vector<std::string> notes;
+  if (bends_routing(policies.routing))
+    notes.push_back(fmt::format("routing by {} changes what a model computes", policies.routing));
+  if (!is_exact_miss(policies.miss))
+    notes.push_back(fmt::format("misses by {} change what a model computes", policies.miss));
+  if (without_folder(policies.prefetch, "prefetch.").starts_with("noisy_oracle"))
+    notes.push_back(
+        fmt::format("prefetch by {} sees the trace's future and is degraded to its stated accuracy",
+                    policies.prefetch));
+  return notes;
+}
+
+policy_knowledge know(const run_plan& plan, const sweep_request& request, prepared_trace& trace,
+                      prepared_run& run) {
+  policy_knowledge knowledge;
+  const auto& eviction = plan.policies.eviction;
+  if (needs_future(eviction)) {
+    const bool groups = !bypasses(eviction) && may_split(*run.visits, run.size.layout);
+    run.events = groups ? order_events(*run.visits, run.size.layout, true, request.split)
+                        : trace.whole_events(plan.mode, run.size.layout);
+    knowledge.future = run.events.future;
+  }
+  if (const auto profile = requested_profile(eviction)) {
+    knowledge.profile = trace.profile(*profile);
+    run.notes.push_back("popularity profile: " + knowledge.profile.source);
+  }
+  return knowledge;
+}
+
+replay_front front_of(const run_plan& plan, const sweep_request& request, prepared_trace& trace,
+                      prepared_run& run) {
+  replay_front front;
+  front.predictor = request.predictor;
+  front.needs_scores = wants_scores(plan.policies.miss);
+  if (bends_routing(plan.policies.routing)) front.routing = make_routing(plan.policies.routing);
+  if (!prefetches(plan.policies.prefetch)) return front;
+  popularity::config profile;
+  if (const auto wanted = requested_prefetch_profile(plan.policies.prefetch)) {
+    profile = trace.profile(*wanted);
+    run.notes.push_back("popular prefetch profile: " + profile.source);
+  }
+  front.prefetch = make_prefetch(plan.policies.prefetch, profile);
+  return front;
+}
+
+cache_size size_of(const run_plan& plan, const sweep_request& request, const geometry& shape) {
+  auto size = make_cache_size(shape, plan.scope, plan.size, plan.mode, request.size_classes);
+  if (!plan.precision.several()) return size;
+  if (plan.mode == replay_mode::deferred)
+    throw usage_error("deferred replay knows one precision, accepted: event-atomic, per-access");
+  size.layout = divide_by_precision(size.layout, with_precisions(shape, plan.precision),
+                                    plan.precision.shares);
+  return size;
+}
+
+pager_request pager_of(const run_plan& plan, const sweep_request& request,
+                       const pool_layout& layout, const routing_trace& trace) {
+  const auto& policies = plan.policies;
+  pager_request out{policies.eviction, policies.admission, layout,
+                    request.split,     std::nullopt,       parse_guard(policies.guard)};
+  if (!fetches_everything(policies.miss)) out.miss = make_miss(policies.miss);
+  if (needs_weights(policies.miss) && trace.weights.empty())
+    throw usage_error(fmt::format(
+        "miss policy {} goes by gate weights, and the trace has none; accepted: a trace "
+        "that recorded them, or another miss policy",
+        policies.miss));
+  return out;
 }
 
 prepared_run prepare(const run_plan& plan, const sweep_request& request, prepared_trace& trace) {
   prepared_run run;
   run.plan = plan;
   run.visits = &trace.visits(plan.mode);
-  run.size =
-      make_cache_size(run.visits->shape(), plan.scope, plan.size, plan.mode, request.size_classes);
+  run.size = size_of(plan, request, run.visits->shape());
   if (plan.mode != replay_mode::deferred)
     if (auto warning = cliff_warning(run.size.layout)) run.notes.push_back(*std::move(warning));
-  policy_knowledge knowledge;
-  if (bypasses(plan.eviction) && plan.mode == replay_mode::deferred)
+  const auto& policies = plan.policies;
+  if (bypasses(policies.eviction) && plan.mode == replay_mode::deferred)
     throw usage_error("belady_bypass has no deferred replay, accepted: event-atomic, per-access");
-  if (bypasses(plan.eviction) && request.decisions != nullptr)
+  if (bypasses(policies.eviction) && request.decisions != nullptr)
     throw usage_error(
         "belady_bypass has no slots whose decisions could be logged, accepted: any other policy");
-  if (needs_future(plan.eviction)) {
-    const bool groups = !bypasses(plan.eviction) && may_split(*run.visits, run.size.layout);
-    run.events = groups ? order_events(*run.visits, run.size.layout, true, request.split)
-                        : trace.whole_events(plan.mode, run.size.layout);
-    knowledge.future = run.events.future;
+  const auto knowledge = know(plan, request, trace, run);
+  for (auto& note : policy_notes(policies)) run.notes.push_back(std::move(note));
+  const auto wanted = pager_of(plan, request, run.size.layout, trace.trace());
+  if (!needs_engine(plan)) {
+    run.pager = make_pager(wanted, knowledge);
+    return run;
   }
-  if (const auto profile = requested_profile(plan.eviction)) {
-    knowledge.profile = trace.profile(*profile);
-    run.notes.push_back("popularity profile: " + knowledge.profile.source);
-  }
-  run.pager =
-      make_pager({plan.eviction, plan.admission, run.size.layout, request.split}, knowledge);
+  check_engine(plan, request, trace.trace());
+  run.front = front_of(plan, request, trace, run);
+  if (const auto bad = check_front(trace.trace(), run.front)) throw usage_error(bad->message);
+  run.engine = make_engine(wanted, knowledge,
+                           plan.link ? link_model(plan.link->link) : link_model::instant(),
+                           plan.link ? request.costs : visit_costs{});
   return run;
 }
 
@@ -155,22 +272,37 @@ std::uint64_t slots_of(const prepared_run& run) {
   return slots;
 }
 
-run_result execute(prepared_run& run, std::ostream* decisions, std::size_t index) {
+run_result execute(prepared_run& run, const routing_trace& trace, const sweep_request& request,
+                   std::size_t index) {
   std::optional<decision_log> log;
-  if (decisions != nullptr) {
-    log.emplace(*decisions, index);
-    run.pager->watch(&*log);
-  }
-  replay(*run.visits, run.events, *run.pager, run.size.layout, run.size.pool_bytes);
-  run_result out{run.plan.eviction, run.plan.admission, std::string(name_of(run.plan.scope)),
-                 std::string(name_of(run.plan.mode))};
+  if (request.decisions != nullptr) log.emplace(*request.decisions, index);
+  std::optional<timeline> times;
+  if (request.timeline != nullptr) times.emplace(*request.timeline);
+  run_result out;
+  out.policies = run.plan.policies;
+  out.scope = name_of(run.plan.scope);
+  out.replay = name_of(run.plan.mode);
+  out.precision = run.plan.precision.text;
+  if (run.plan.link) out.link = run.plan.link->text;
   out.slots = slots_of(run);
   if (run.plan.size.what == size_request::unit::bytes) out.budget_bytes = run.plan.size.count;
-  out.stats = run.pager->stats();
-  out.decision_hash = run.pager->decision_hash();
+  if (run.engine) {
+    run.engine->watch(log ? &*log : nullptr, times ? &*times : nullptr, times ? &*times : nullptr);
+    out.outcome = replay_timed(trace, *run.visits, run.events, *run.engine, run.front);
+    out.stats = run.engine->stats();
+    out.decision_hash = run.engine->decision_hash();
+    if (request.split == visit_split::by_expert) run.notes.emplace_back(split_note);
+  } else {
+    if (log) run.pager->watch(&*log);
+    replay(*run.visits, run.events, *run.pager, run.size.layout, run.size.pool_bytes);
+    out.stats = run.pager->stats();
+    out.decision_hash = run.pager->decision_hash();
+    for (auto& note : run.pager->notes()) run.notes.push_back(std::move(note));
+  }
+  if (times) times->finish();
   out.notes = std::move(run.notes);
-  for (auto& note : run.pager->notes()) out.notes.push_back(std::move(note));
   run.pager.reset();
+  run.engine.reset();
   return out;
 }
 
@@ -187,12 +319,32 @@ std::vector<double> count_uses(const routing_trace& trace, std::uint64_t tokens)
   return counts;
 }
 
+std::vector<policy_set> combine_policies(const std::vector<std::string>& routings,
+                                         const std::vector<std::string>& misses,
+                                         const std::vector<std::string>& guards,
+                                         const std::vector<std::string>& prefetches,
+                                         const std::vector<std::string>& admissions,
+                                         const std::vector<std::string>& evictions) {
+  std::vector<policy_set> out;
+  for (const auto& routing : routings)
+    for (const auto& miss : misses)
+      for (const auto& guard : guards)
+        for (const auto& prefetch : prefetches)
+          for (const auto& admission : admissions)
+            for (const auto& eviction : evictions)
+              out.push_back({eviction, admission, prefetch, guard, miss, routing, {}});
+  return out;
+}
+
 sweep_result run_sweep(const routing_trace& trace, const sweep_request& request) {
   if (request.sizes.empty())
     throw usage_error("no size, accepted: --slots 5%,64 or --budget 1500MiB");
-  for (const auto& eviction : request.evictions)
-    for (const auto& admission : request.admissions) check_policies(eviction, admission);
+  for (const auto& policies : request.policies) check_set(policies);
   const auto plans = combinations(request);
+  if (request.timeline != nullptr && (plans.size() != 1 || !plans.front().link))
+    throw usage_error(fmt::format(
+        "a timeline of {}, accepted: one run with a link",
+        plans.size() == 1 ? "a run without a link" : fmt::format("{} runs", plans.size())));
   prepared_trace prepared(trace, request.max_tokens);
   sweep_result out{trace.name, trace.layers, trace.experts, trace.top_k, trace.tokens(), 0, {}};
   out.visits = prepared.visits(replay_mode::event_atomic).size();
@@ -203,7 +355,7 @@ sweep_result run_sweep(const routing_trace& trace, const sweep_request& request)
     std::unique_lock lock(mutex);
     auto run = prepare(plans[i], request, prepared);
     lock.unlock();
-    auto finished = execute(run, request.decisions, i);
+    auto finished = execute(run, trace, request, i);
     lock.lock();
     out.results[i] = std::move(finished);
     if (request.progress) request.progress(++done, plans.size());

@@ -59,10 +59,33 @@ TEST_F(completion, bash_leaves_file_names_to_readline) {
 
 TEST_F(completion, every_offered_policy_is_accepted) {
   make_trace("t.trace");
-  for (const auto& name : offered("hotset simulate t --eviction ''"))
-    EXPECT_EQ(run("simulate t.trace --slots 50% --eviction " + name).code, 0) << name;
+  const auto accepted = [&](const std::string& option, const std::string& besides) {
+    const auto names = offered("hotset simulate t " + option + " ''");
+    EXPECT_GE(names.size(), 2U) << option;
+    for (const auto& name : names) {
+      const auto result = run("simulate t.trace --slots 50% " + besides + option + " " + name);
+      EXPECT_EQ(result.code, 0) << option << ' ' << name << ": " << result.err;
+    }
+  };
+  for (const auto& name : offered("hotset simulate t --eviction ''")) {
+    const std::string besides =
+        name == "lhu" ? "--precision 8:4 --miss fetch_lowest --eviction " : "--eviction ";
+    EXPECT_EQ(run("simulate t.trace --slots 50% " + besides + name).code, 0) << name;
+  }
+  make_trace("s.trace", "--scores");
+  accepted("--prefetch-guard", "--prefetch previous_step ");
   for (const auto& name : offered("hotset simulate t --admission ''"))
     EXPECT_EQ(run("simulate t.trace --slots 50% --admission " + name).code, 0) << name;
+  for (const auto* option : {"--prefetch", "--predictor", "--miss", "--routing", "--preset"}) {
+    const auto names = offered(std::string("hotset simulate t ") + option + " ''");
+    EXPECT_GE(names.size(), 2U) << option;
+    for (const auto& name : names) {
+      const auto what = std::string(option) + " " + name;
+      const auto one = run("simulate s.trace --slots 50% " + what);
+      const auto several = run("simulate s.trace --slots 50% --precision 8:4 " + what);
+      EXPECT_TRUE(one.code == 0 || several.code == 0) << what << ": " << one.err << several.err;
+    }
+  }
   for (const auto& name : offered("hotset simulate t --replay ''"))
     EXPECT_EQ(run("simulate t.trace --slots 50% --replay " + name).code, 0) << name;
 }

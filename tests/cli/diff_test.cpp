@@ -117,6 +117,42 @@ TEST_F(diff, deep_nesting_and_huge_numbers_are_refused) {
   refused("diff a.json b.json", 4, {"b.json: trace.x", "whole number"});
 }
 
+TEST_F(diff, rows_are_told_apart_by_every_dimension) {
+  const auto result = [&] {
+    root["results"][0]["prefetch"] = "previous_step";
+    root["results"][0]["link"] = "25GB/s";
+    write("b.json");
+    return run("diff a.json b.json");
+  }();
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.out, HasSubstr("prefetch previous_step link 25GB/s\n"));
+  EXPECT_THAT(result.out, HasSubstr("1 removed, 1 added"));
+}
+
+TEST_F(diff, seconds_and_quality_are_compared_where_they_were_measured) {
+  root["results"][0]["ttft_s"] = 1.0;
+  root["results"][0]["quality"] = 2.0;
+  write("b.json");
+  EXPECT_THAT(run("diff a.json b.json").out, testing::AllOf(HasSubstr("  ttft_s: none -> 1\n"),
+                                                            HasSubstr("quality: none -> 2\n")));
+  root["results"][0]["ttft_s"] = 1.05;
+  write("c.json");
+  EXPECT_THAT(run("diff b.json c.json").out, HasSubstr("  ttft_s: 1 -> 1.05\n"));
+  EXPECT_EQ(run("diff b.json c.json --tolerance 0.1").code, 0);
+  root["results"][0]["ttft_s"] = "soon";
+  write("c.json");
+  refused("diff b.json c.json", 4, {"c.json: results[0].ttft_s: \"soon\"", "a number, or null"});
+}
+
+TEST_F(diff, results_from_before_the_dimensions_can_be_compared) {
+  for (auto& result : root["results"])
+    for (const auto* name : {"preset", "prefetch", "prefetch_guard", "miss", "routing", "precision",
+                             "link", "ttft_s", "quality"})
+      result.erase(name);
+  write("b.json");
+  EXPECT_EQ(run("diff a.json b.json").code, 0);
+}
+
 TEST_F(diff, counters_must_be_counts) {
   for (const auto& bad :
        {ordered_json(-1), ordered_json(0.5), ordered_json("many"), ordered_json()}) {

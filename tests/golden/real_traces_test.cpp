@@ -32,7 +32,7 @@ class real_traces : public testing::Test {
                              const std::string& scope, const std::string& slots,
                              const std::string& replay = "event-atomic") {
     sim::sweep_request request;
-    request.evictions = {eviction};
+    request.policies[0].eviction = eviction;
     request.scopes = {scope};
     request.replays = {replay};
     request.sizes = {sim::size_request::parse_slots(slots)};

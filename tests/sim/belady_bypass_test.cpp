@@ -69,7 +69,7 @@ TEST(belady_bypass, never_misses_more_than_any_other_policy) {
     for (const std::string scope : {"shared", "per-layer"})
       for (const std::string slots : {"2", "5", "7"}) {
         const auto bound = one_run(trace, {"belady_bypass", scope, slots}).stats.misses;
-        for (const auto& name : sim::eviction_names())
+        for (const auto& name : support::plain_evictions())
           EXPECT_LE(bound, one_run(trace, {name, scope, slots}).stats.misses)
               << name << ' ' << scope << ' ' << slots;
         EXPECT_LE(

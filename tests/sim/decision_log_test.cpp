@@ -129,7 +129,7 @@ TEST(decision_log, a_deferred_replay_logs_what_the_budget_evicts) {
 
 TEST(decision_log, lines_carry_the_number_of_their_run_event_step_and_layer) {
   auto request = support::sweep_of({"lru", "shared", "100%"});
-  request.evictions = {"lru", "fifo"};
+  request.policies = support::policy_sets({"lru", "fifo"});
   request.jobs = 2;
   const auto trace = support::random_trace(3, {.layers = 2, .steps = 5});
   const auto log = log_of(trace, request);
@@ -157,8 +157,9 @@ TEST(decision_log, groups_are_numbered_within_their_visit) {
 
 TEST(decision_log, a_log_changes_no_result) {
   auto request = support::sweep_of({"lru", "shared", "5"});
-  request.evictions = sim::eviction_names();
-  std::erase(request.evictions, "belady_bypass");  // it has no slots to tell of
+  auto evictions = support::plain_evictions();
+  std::erase(evictions, "belady_bypass");  // it has no slots to tell of
+  request.policies = support::policy_sets(evictions);
   const auto log = log_of(sample(), request);
   const auto silent = sim::run_sweep(sample(), request);
   for (std::size_t i = 0; i < silent.results.size(); ++i) {

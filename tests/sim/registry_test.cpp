@@ -54,14 +54,14 @@ std::string refused(const std::string& eviction, const std::string& admission = 
 }
 
 TEST(registry, every_eviction_name_builds_and_replays) {
-  for (const auto& name : sim::eviction_names()) {
+  for (const auto& name : support::plain_evictions()) {
     SCOPED_TRACE(name);
     EXPECT_NE(hash_of(name), 0U);
   }
 }
 
 TEST(registry, a_dotted_name_is_the_same_policy) {
-  for (const auto& name : sim::eviction_names())
+  for (const auto& name : support::plain_evictions())
     EXPECT_EQ(hash_of("eviction." + name), hash_of(name)) << name;
   EXPECT_EQ(hash_of("eviction.protect_hot:uses=2+eviction.lru"), hash_of("protect_hot:uses=2+lru"));
   EXPECT_EQ(hash_of("lru", "admission.budgeted"), hash_of("lru", "budgeted"));
@@ -75,7 +75,7 @@ TEST(registry, a_dotted_name_of_another_folder_is_unknown) {
 
 TEST(registry, every_decorator_goes_around_every_policy_but_the_bypassing_one) {
   for (const auto& decorator : sim::eviction_decorator_names())
-    for (const auto& name : sim::eviction_names()) {
+    for (const auto& name : support::plain_evictions()) {
       if (name == "belady_bypass") continue;
       SCOPED_TRACE(decorator + "+" + name);
       EXPECT_NE(hash_of(decorator + "+" + name), 0U);
@@ -84,7 +84,7 @@ TEST(registry, every_decorator_goes_around_every_policy_but_the_bypassing_one) {
 
 TEST(registry, every_admission_goes_with_every_policy_but_the_bypassing_one) {
   for (const auto& admission : sim::admission_names())
-    for (const auto& name : sim::eviction_names()) {
+    for (const auto& name : support::plain_evictions()) {
       if (name == "belady_bypass") continue;
       SCOPED_TRACE(name + " behind " + admission);
       EXPECT_NE(hash_of(name, admission), 0U);

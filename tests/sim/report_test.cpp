@@ -19,8 +19,7 @@ using testing::Not;
 
 run_result run(std::string eviction, std::uint64_t fills) {
   run_result out;
-  out.eviction = std::move(eviction);
-  out.admission = "always";
+  out.policies.eviction = std::move(eviction);
   out.scope = "shared";
   out.replay = "event-atomic";
   out.slots = 64;

@@ -43,8 +43,8 @@ void write(const routing_trace& trace, const std::filesystem::path& file) {
 void expect_equal(const sim::sweep_result& a, const sim::sweep_result& b) {
   ASSERT_EQ(a.results.size(), b.results.size());
   for (std::size_t i = 0; i < a.results.size(); ++i) {
-    SCOPED_TRACE(a.results[i].eviction);
-    EXPECT_EQ(a.results[i].eviction, b.results[i].eviction);
+    SCOPED_TRACE(a.results[i].policies.eviction);
+    EXPECT_EQ(a.results[i].policies.eviction, b.results[i].policies.eviction);
     EXPECT_EQ(a.results[i].slots, b.results[i].slots);
     EXPECT_EQ(a.results[i].stats, b.results[i].stats);
     EXPECT_EQ(a.results[i].decision_hash, b.results[i].decision_hash);
@@ -71,13 +71,12 @@ TEST(sweep, nests_replay_scope_size_admission_eviction) {
   request.replays = {"per-access", "event-atomic"};
   request.scopes = {"shared", "per-layer"};
   request.sizes = sizes({"12", "6"});
-  request.admissions = {"always", "budgeted"};
-  request.evictions = {"lru", "fifo"};
+  request.policies = support::policy_sets({"lru", "fifo"}, {"always", "budgeted"});
   const auto result = sim::run_sweep(sample(), request);
   std::vector<std::string> order;
   for (const auto& r : result.results)
-    order.push_back(
-        fmt::format("{} {} {} {} {}", r.replay, r.scope, r.slots, r.admission, r.eviction));
+    order.push_back(fmt::format("{} {} {} {} {}", r.replay, r.scope, r.slots, r.policies.admission,
+                                r.policies.eviction));
   std::vector<std::string> expected;
   for (const auto* replay : {"per-access", "event-atomic"})
     for (const auto* scope : {"shared", "per-layer"})
@@ -92,21 +91,21 @@ TEST(sweep, nests_replay_scope_size_admission_eviction) {
 
 TEST(sweep, a_result_does_not_depend_on_its_company) {
   sweep_request request;
-  request.evictions = sim::eviction_names();
+  request.policies = support::policy_sets(support::plain_evictions());
   request.scopes = {"shared", "per-layer"};
   request.sizes = sizes({"4", "50%"});
   const auto all = sim::run_sweep(sample(), request);
   for (const auto& r : all.results) {
     const auto slots = std::to_string(r.scope == "shared" ? r.slots : r.slots / 3);
-    const auto alone = one_run(sample(), {r.eviction, r.scope, slots});
-    EXPECT_EQ(alone.stats, r.stats) << r.eviction << ' ' << r.scope << ' ' << slots;
+    const auto alone = one_run(sample(), {r.policies.eviction, r.scope, slots});
+    EXPECT_EQ(alone.stats, r.stats) << r.policies.eviction << ' ' << r.scope << ' ' << slots;
     EXPECT_EQ(alone.decision_hash, r.decision_hash);
   }
 }
 
 TEST(sweep, two_jobs_give_what_one_gives) {
   sweep_request request;
-  request.evictions = sim::eviction_names();
+  request.policies = support::policy_sets(support::plain_evictions());
   request.scopes = {"shared", "per-layer"};
   request.replays = {"event-atomic", "per-access"};
   request.sizes = sizes({"3", "25%", "100%"});
@@ -289,19 +288,19 @@ TEST(sweep, a_trace_that_routes_nothing_is_a_trace_error) {
 TEST(sweep, an_empty_list_of_policies_gives_no_results) {
   sweep_request request;
   request.sizes = sizes({"8"});
-  request.evictions = {};
+  request.policies = {};
   EXPECT_THAT(sim::run_sweep(sample(), request).results, IsEmpty());
 }
 
 TEST(sweep, what_cannot_be_done_is_refused_and_not_ignored) {
   sweep_request request;
   request.sizes = sizes({"50%"});
-  request.evictions = {"belady_bypass"};
+  request.policies = support::policy_sets({"belady_bypass"});
   std::ostringstream log;
   request.decisions = &log;
   EXPECT_THROW((void)sim::run_sweep(sample(), request), sim::usage_error);
   EXPECT_TRUE(log.str().empty());
-  request.evictions = {"lru"};
+  request.policies = support::policy_sets({"lru"});
   request.decisions = nullptr;
   request.replays = {"deferred"};
   request.size_classes = true;

@@ -90,6 +90,20 @@ inline routing_trace random_trace(std::uint64_t seed, const random_shape& shape)
   return trace;
 }
 
+/// Every combination, eviction policies innermost; the other dimensions at their plain choice.
+inline std::vector<sim::policy_set> policy_sets(const std::vector<std::string>& evictions,
+                                                const std::vector<std::string>& admissions = {
+                                                    "always"}) {
+  return sim::combine_policies({"router_order"}, {"fetch"}, {"named"}, {"no_prefetch"}, admissions,
+                               evictions);
+}
+/// The eviction policies that work with one precision.
+inline std::vector<std::string> plain_evictions() {
+  auto names = sim::eviction_names();
+  std::erase(names, "lhu");
+  return names;
+}
+
 /// What one_run is asked for.
 struct run_request {
   std::string eviction = "lru";
@@ -102,10 +116,9 @@ struct run_request {
 
 inline sim::sweep_request sweep_of(const run_request& wanted) {
   sim::sweep_request request;
-  request.evictions = {wanted.eviction};
+  request.policies = policy_sets({wanted.eviction}, {wanted.admission});
   request.scopes = {wanted.scope};
   request.replays = {wanted.replay};
-  request.admissions = {wanted.admission};
   request.sizes = {sim::size_request::parse_slots(wanted.slots)};
   request.split = wanted.split;
   return request;

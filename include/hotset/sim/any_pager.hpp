@@ -76,7 +76,7 @@ class pager_model final : public any_pager {
   [[nodiscard]] std::uint64_t decision_hash() const override { return pager_.decision_hash(); }
   [[nodiscard]] std::vector<std::string> notes() const override {
     std::vector<std::string> out;
-    if (!pager_.is_exact())
+    if (pager_.splitting() == visit_split::by_expert)
       out.emplace_back("visits are split by expert: sums change their order (not exact)");
     return out;
   }

@@ -12,9 +12,11 @@
 
 #include "hotset/eviction/any_eviction_policy.hpp"
 #include "hotset/eviction/popularity.hpp"
+#include "hotset/miss/any_miss_policy.hpp"
 #include "hotset/paging/pager.hpp"
 #include "hotset/sim/any_pager.hpp"
 #include "hotset/sim/policy_spec.hpp"
+#include "hotset/sim/simulated_engine.hpp"
 #include "hotset/trace/future_uses.hpp"
 
 namespace hotset::inline v0::sim {
@@ -52,8 +54,13 @@ struct pager_request {
   std::string admission = "always";
   pool_layout layout;
   visit_split split = visit_split::by_token;
+  std::optional<any_miss_policy::config> miss{};  ///< none: fetch
+  prefetch_guard guard = prefetch_guard::named;
 };
 
+/// Errors: usage_error if they cannot work over these precisions: belady knows one, lhu needs two, and without a
+/// miss policy (`miss`) everything is fetched at one.
+void check_precisions(std::string_view eviction, const pool_layout& layout, bool miss);
 /// Errors: usage_error if the two cannot be built together, whatever trace they will see.
 void check_policies(std::string_view eviction, std::string_view admission);
 
@@ -61,5 +68,11 @@ void check_policies(std::string_view eviction, std::string_view admission);
 /// Errors: usage_error.
 [[nodiscard]] std::unique_ptr<any_pager> make_pager(const pager_request& request,
                                                     const policy_knowledge& knowledge);
+
+/// The same pager under a slot cache on a virtual clock. Errors: usage_error.
+[[nodiscard]] std::unique_ptr<simulated_engine> make_engine(const pager_request& request,
+                                                            const policy_knowledge& knowledge,
+                                                            const link_model& link,
+                                                            const visit_costs& costs);
 
 }  // namespace hotset::inline v0::sim

@@ -14,7 +14,8 @@ namespace hotset::inline v0::sim {
 
 inline constexpr std::string_view simulate_schema = "hotset.simulate/1";
 
-/// {"schema", "trace": {...}, "results": [...]}: counters only, no ratios.
+/// {"schema", "trace": {...}, "results": [...]}: counters, seconds, and the two ratios of a prefetcher. Null: not
+/// measured; times without a link, quality where no model ran.
 [[nodiscard]] nlohmann::ordered_json to_json(const sweep_result& sweep);
 
 /// JSON text with a line for each replay: an object for one sweep, else an array of such objects.

@@ -15,32 +15,69 @@
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/registry.hpp"
 #include "hotset/sim/replay.hpp"
+#include "hotset/sim/timed_replay.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
 namespace hotset::inline v0::sim {
 
-/// Lists give every combination, in this order of nesting: replay, scope, size, admission, eviction.
+/// One policy of each kind; texts as the command line takes them.
+struct policy_set {
+  std::string eviction = "lru";
+  std::string admission = "always";
+  std::string prefetch = "no_prefetch";
+  std::string guard = "named";
+  std::string miss = "fetch";
+  std::string routing = "router_order";
+  std::string preset{};  ///< the name that it was asked for by, or empty
+};
+
+/// Every combination of the lists, in this order of nesting: routing, miss, guard, prefetch, admission, eviction.
+[[nodiscard]] std::vector<policy_set> combine_policies(const std::vector<std::string>& routings,
+                                                       const std::vector<std::string>& misses,
+                                                       const std::vector<std::string>& guards,
+                                                       const std::vector<std::string>& prefetches,
+                                                       const std::vector<std::string>& admissions,
+                                                       const std::vector<std::string>& evictions);
+
+/// A link as it was asked for.
+struct link_request {
+  link_model::config link{};
+  std::string text{};  ///< its rate
+};
+
+/// Lists give every combination, in this order of nesting: replay, scope, size, precision, link, policies.
 struct sweep_request {
-  std::vector<std::string> evictions{"lru"};
-  std::vector<std::string> admissions{"always"};
+  std::vector<policy_set> policies{policy_set{}};
   std::vector<std::string> scopes{"shared"};
   std::vector<std::string> replays{"event-atomic"};
   std::vector<size_request> sizes{};
+  std::vector<std::string> precisions{};  ///< ladders such as "8:4"; none: one precision
+  std::vector<link_request> links{};      ///< none: copies take no time, and nothing is timed
+  visit_costs costs{};                    ///< of a timed replay
+  gate_source predictor = gate_source::recorded;
   bool size_classes = false;  ///< shared scope: a pool for each size of expert
   visit_split split = visit_split::by_token;
   unsigned jobs = 1;                  ///< replays at one time
   std::uint32_t max_tokens = 0;       ///< longer steps are cut; 0: no limit
   std::ostream* decisions = nullptr;  ///< a JSON line for each decision; runs one by one then
+  std::ostream* timeline = nullptr;   ///< of the only run: Chrome trace events
   std::function<void(std::size_t done, std::size_t total)>
       progress{};  ///< called from one thread at a time
 };
 
 /// One replay.
 struct run_result {
-  std::string eviction, admission, scope, replay;
+  policy_set policies{};
+  std::string scope{}, replay{};
+  std::string precision{};  ///< the ladder, or empty
+  std::string link{};       ///< the rate, or empty
   std::uint64_t slots = 0;  ///< over all pools; deferred: all keys, or what the budget holds
   std::optional<std::uint64_t> budget_bytes{};  ///< if the size was given in bytes
   pager_stats stats{};
+  std::optional<replay_outcome>
+      outcome{};                          ///< of a run with a link, a prefetcher or a bent routing
+  std::optional<double> bits_per_byte{};  ///< on held-out text, where a model ran
+  std::optional<double> full_bits_per_byte{};  ///< of that model at full precision
   std::uint64_t decision_hash = 0;
   std::vector<std::string> notes{};
 };

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Policies by name beyond eviction and admission: what `--prefetch`, `--miss` and `--routing` accept.
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hotset/core/prefetch_request.hpp"
+#include "hotset/miss/any_miss_policy.hpp"
+#include "hotset/prefetch/any_prefetch_policy.hpp"
+#include "hotset/routing/any_routing_policy.hpp"
+#include "hotset/sim/registry.hpp"
+
+namespace hotset::inline v0::sim {
+
+[[nodiscard]] std::vector<std::string> prefetch_names();
+[[nodiscard]] std::vector<std::string> miss_names();
+[[nodiscard]] std::vector<std::string> routing_names();
+[[nodiscard]] std::vector<std::string> guard_names();
+
+/// Errors: usage_error that lists what is accepted.
+/// `profile` is what `popular:profile=...` goes by.
+[[nodiscard]] any_prefetch_policy::config make_prefetch(std::string_view text,
+                                                        const popularity::config& profile = {});
+/// Nothing for other policies, and where `popular` counts for itself.
+[[nodiscard]] std::optional<profile_request> requested_prefetch_profile(std::string_view text);
+[[nodiscard]] any_miss_policy::config make_miss(std::string_view text);
+[[nodiscard]] any_routing_policy::config make_routing(std::string_view text);
+[[nodiscard]] prefetch_guard parse_guard(std::string_view name);
+
+/// The plain choice, for which an engine without the dimension stands.
+[[nodiscard]] bool prefetches(std::string_view prefetch);
+[[nodiscard]] bool fetches_everything(std::string_view miss);
+[[nodiscard]] bool bends_routing(std::string_view routing);
+/// What a miss policy goes by, and whether it leaves what is computed alone. Errors: as make_miss.
+[[nodiscard]] bool wants_scores(std::string_view miss);
+[[nodiscard]] bool needs_weights(std::string_view miss);
+[[nodiscard]] bool is_exact_miss(std::string_view miss);
+
+/// The same element without its folder and with its parameters, such as "next_layer_top_k:overfetch=1.5".
+[[nodiscard]] std::string without_folder(std::string_view text, std::string_view folder);
+
+}  // namespace hotset::inline v0::sim

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// An engine on a virtual clock: the library's own slot cache over a link that takes time, and arithmetic that does.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hotset/core/forecast.hpp"
+#include "hotset/core/miss.hpp"
+#include "hotset/core/routing_view.hpp"
+#include "hotset/paging/pager.hpp"
+#include "hotset/paging/slot_cache.hpp"
+#include "hotset/prefetch/any_prefetch_policy.hpp"
+#include "hotset/sim/any_pager.hpp"
+#include "hotset/transfer/clock_backend.hpp"
+#include "hotset/transfer/clock_stream.hpp"
+#include "hotset/transfer/link_model.hpp"
+
+namespace hotset::inline v0::sim {
+
+/// What a visit costs besides its copies. Units: nanoseconds.
+struct visit_costs {
+  ticks gate = 0;             ///< from the end of the visit before until the experts are known
+  ticks per_visit = 0;        ///< of each group of tokens
+  ticks per_token = 0;        ///< of each token of a group
+  ticks per_host_expert = 0;  ///< of each expert that the host computes, beside the device
+};
+
+/// Is told of the arithmetic of each group of a visit, in order.
+class compute_observer {
+ public:
+  virtual ~compute_observer() = default;
+  virtual void on_compute(ticks begin, ticks end, const visit_context& visit,
+                          std::size_t tokens) = 0;
+};
+
+/// The order of a visit is that of SpecMD's Algorithm 1: (routing, by the caller,) cache management, submission of
+/// prefetches, while the experts run. The next visit's gate starts when this one's arithmetic has ended.
+class simulated_engine {
+ public:
+  simulated_engine() = default;
+  simulated_engine(const simulated_engine&) = delete;
+  simulated_engine& operator=(const simulated_engine&) = delete;
+  virtual ~simulated_engine() = default;
+
+  /// `requests` is scratch for what the prefetcher proposes.
+  virtual status visit(const routing_view& view, any_prefetch_policy* prefetcher,
+                       const forecast& expected, std::span<prefetch_request> requests,
+                       std::size_t& proposed) = 0;
+  [[nodiscard]] virtual residency_view residents(layer_id layer) const = 0;
+  [[nodiscard]] virtual pager_stats stats() const = 0;
+  [[nodiscard]] virtual fill_queue_stats queue() const = 0;
+  [[nodiscard]] virtual std::uint64_t decision_hash() const = 0;
+  [[nodiscard]] virtual bool is_exact() const = 0;
+  /// The time now, and how much of it the arithmetic waited for copies.
+  [[nodiscard]] virtual ticks now() const = 0;
+  [[nodiscard]] virtual ticks blocked() const = 0;
+  /// Time that the link carried something; all of what was submitted is let arrive first.
+  [[nodiscard]] virtual ticks link_busy() = 0;
+  virtual void watch(decision_sink* decisions, link_observer* link, compute_observer* compute) = 0;
+};
+
+/// Over any pager of the library.
+template <class Pager>
+class engine_model final : public simulated_engine {
+ public:
+  engine_model(Pager decisions, const link_model& link, const visit_costs& costs,
+               const slot_cache_config& setup = {})
+      : top_k_(static_cast<std::size_t>(decisions.shape().top_k)),
+        backend_({.link = link, .shape = decisions.shape()}),
+        costs_(costs),
+        cache_(std::move(decisions), backend_, setup),
+        visit_(cache_.make_visit()) {}
+
+  status visit(const routing_view& view, any_prefetch_policy* prefetcher, const forecast& expected,
+               std::span<prefetch_request> requests, std::size_t& proposed) override {
+    stream_.synchronise();
+    if (costs_.gate != 0) {
+      stream_.run(costs_.gate);
+      stream_.synchronise();
+    }
+    backend_.advance(stream_.host());
+    const auto begin = stream_.now();
+    auto state = cache_.resolve(view, stream_, visit_);
+    while (state == status::ok) {
+      if (decisions_ != nullptr) decisions_->on_plan(visit_.plan());
+      if (!visit_.more() && prefetcher != nullptr)
+        proposed = prefetch(view, *prefetcher, expected, requests);
+      compute(view, begin);
+      cache_.release(visit_, stream_);
+      if (!visit_.more()) break;
+      state = cache_.resolve_next(stream_, visit_);
+    }
+    return state;
+  }
+
+  [[nodiscard]] residency_view residents(layer_id layer) const override {
+    return {cache_.decisions().located(layer)};
+  }
+  [[nodiscard]] pager_stats stats() const override { return cache_.stats(); }
+  [[nodiscard]] fill_queue_stats queue() const override { return cache_.waiting().stats(); }
+  [[nodiscard]] std::uint64_t decision_hash() const override {
+    return cache_.decisions().decision_hash();
+  }
+  [[nodiscard]] bool is_exact() const override { return cache_.decisions().is_exact(); }
+  [[nodiscard]] ticks now() const override { return stream_.now(); }
+  [[nodiscard]] ticks blocked() const override { return stream_.blocked(); }
+  [[nodiscard]] ticks link_busy() override {
+    (void)cache_.drain();
+    return backend_.busy();
+  }
+  void watch(decision_sink* decisions, link_observer* link, compute_observer* compute) override {
+    decisions_ = decisions;
+    backend_.watch(link);
+    arithmetic_ = compute;
+  }
+
+ private:
+  std::size_t prefetch(const routing_view& view, any_prefetch_policy& prefetcher,
+                       const forecast& expected, std::span<prefetch_request> requests) {
+    const auto count = prefetcher.propose(view, expected, requests);
+    (void)cache_.prefetch(visit_.plan().context(), requests.first(count), stream_, expected);
+    return count;
+  }
+  void compute(const routing_view& view, ticks begin) {
+    const auto& plan = visit_.plan();
+    const auto tokens =
+        plan.tokens().empty() ? (view.experts.size() + top_k_ - 1) / top_k_ : plan.tokens().size();
+    const auto from = std::max(stream_.now(), stream_.host());
+    stream_.run(costs_.per_visit + costs_.per_token * tokens);
+    const auto host_ends = begin + costs_.per_host_expert * plan.host_count();
+    if (host_ends > stream_.now()) stream_.run(host_ends - stream_.now());
+    if (arithmetic_ != nullptr)
+      arithmetic_->on_compute(from, stream_.now(), plan.context(), tokens);
+  }
+
+  std::size_t top_k_;
+  clock_stream stream_;
+  clock_backend backend_;
+  visit_costs costs_;
+  slot_cache<Pager, clock_backend> cache_;
+  cache_visit visit_;
+  decision_sink* decisions_ = nullptr;
+  compute_observer* arithmetic_ = nullptr;
+};
+
+}  // namespace hotset::inline v0::sim

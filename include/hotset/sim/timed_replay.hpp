@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Runs the visits of a trace through a simulated engine: routing, cache management, prefetch, and a clock.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "hotset/predict/next_layer_gate.hpp"
+#include "hotset/predict/prediction_score.hpp"
+#include "hotset/prefetch/any_prefetch_policy.hpp"
+#include "hotset/routing/any_routing_policy.hpp"
+#include "hotset/sim/replay.hpp"
+#include "hotset/sim/simulated_engine.hpp"
+#include "hotset/trace/routing_trace.hpp"
+#include "hotset/trace/visit_sequence.hpp"
+
+namespace hotset::inline v0::sim {
+
+/// What stands between the trace and the cache.
+struct replay_front {
+  std::optional<any_routing_policy::config> routing{};    ///< none: the trace's own selection
+  std::optional<any_prefetch_policy::config> prefetch{};  ///< none: no prefetch
+  gate_source predictor = gate_source::recorded;  ///< of prefetchers that go by probabilities
+  bool needs_scores = false;  ///< the cache's miss policy needs the router's scores
+};
+
+/// Units: nanoseconds on the simulated clock.
+struct replay_times {
+  ticks total = 0;
+  ticks blocked = 0;    ///< the arithmetic waited for copies
+  ticks link_busy = 0;  ///< the link carried something
+  std::uint64_t sequences = 0;
+  ticks first_token =
+      0;  ///< summed over sequences: from their first step's begin to the end of their last prefill
+          ///< step; without any prefill row, to the end of their first step
+  std::uint64_t decoded = 0;  ///< decode rows
+  ticks decoding = 0;         ///< summed over decode rows: how long their step took
+};
+
+struct replay_outcome {
+  replay_times times{};
+  prediction_score::counts predictions{};
+  fill_queue_stats queue{};
+};
+
+/// Errors: usage_error if the trace lacks what a policy needs (it says which policy and what would do);
+/// infeasible_error naming the visit and what the cache said.
+[[nodiscard]] replay_outcome replay_timed(const routing_trace& trace, const visit_sequence& visits,
+                                          const event_order& events, simulated_engine& engine,
+                                          const replay_front& front);
+
+/// Why a trace cannot be replayed with this front, or nothing.
+[[nodiscard]] validation check_front(const routing_trace& trace, const replay_front& front);
+
+}  // namespace hotset::inline v0::sim

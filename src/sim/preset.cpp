@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/sim/preset.hpp"
+
+#include <array>
+
+#include <fmt/format.h>
+
+#include "hotset/sim/errors.hpp"
+
+namespace hotset::inline v0::sim {
+
+namespace {
+
+struct preset {
+  std::string_view name;   ///< in SpecMD's Table 1
+  std::string_view alias;  ///< the system, in its Table 2; or empty
+  std::string_view prefetch, eviction, miss, routing;
+};
+
+// A prefetch may evict whatever the eviction policy picks: that is where Least-Stale's gain shows.
+constexpr std::string_view guard = "none";
+constexpr std::array<preset, 5> presets{{
+    {"specmd-1", "eliseev-23", "next_layer_top_k", "lru", "fetch", "router_order"},
+    {"specmd-2", "zhu-25", "score_threshold", "gate_score", "substitute", "router_order"},
+    {"specmd-3", "hobbit-24", "next_layer_top_k", "lhu", "fetch_priority", "router_order"},
+    {"specmd-4", "mixture-cache-25", "no_prefetch", "lru", "fetch", "cache_aware"},
+    {"specmd-5", "", "score_threshold", "least_stale", "fetch", "router_order"},
+}};
+constexpr std::string_view dropped_in = "+least_stale";
+
+}  // namespace
+
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const auto& p : presets) names.emplace_back(p.name);
+  for (const auto& p : presets)
+    if (!p.alias.empty()) names.emplace_back(p.alias);
+  return names;
+}
+
+policy_set make_preset(std::string_view name) {
+  auto base = name;
+  const bool swapped = base.ends_with(dropped_in);
+  if (swapped) base.remove_suffix(dropped_in.size());
+  for (const auto& p : presets) {
+    if (base != p.name && (p.alias.empty() || base != p.alias)) continue;
+    policy_set out;
+    out.preset = name;
+    out.eviction = swapped ? "least_stale" : p.eviction;
+    out.prefetch = p.prefetch;
+    out.guard = guard;
+    out.miss = p.miss;
+    out.routing = p.routing;
+    return out;
+  }
+  throw usage_error(fmt::format("unknown preset '{}', accepted: {}, each also with {}", name,
+                                fmt::join(preset_names(), ", "), dropped_in));
+}
+
+}  // namespace hotset::inline v0::sim

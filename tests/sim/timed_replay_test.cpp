@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/sim/timed_replay.hpp"
+
+#include <optional>
+#include <sstream>
+#include <string>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "hotset/sim/dimensions.hpp"
+#include "hotset/sim/errors.hpp"
+#include "hotset/trace/synthetic.hpp"
+#include "sim_samples.hpp"
+
+namespace hotset {
+namespace {
+
+using sim::policy_set;
+using sim::run_result;
+using sim::sweep_request;
+using support::refusal;
+using testing::HasSubstr;
+
+/// A byte takes a nanosecond.
+sim::link_request slow_link(ticks latency = 0, std::uint64_t chunk = 0) {
+  return {{1'000'000'000, latency, chunk}, "1GB/s"};
+}
+
+run_result run(const routing_trace& trace, const policy_set& policies, const std::string& slots,
+               std::optional<sim::link_request> link = std::nullopt,
+               const sim::visit_costs& costs = {}, const std::string& precision = {}) {
+  sweep_request request;
+  request.policies = {policies};
+  request.sizes = {sim::size_request::parse_slots(slots)};
+  if (link) request.links = {*link};
+  request.costs = costs;
+  if (!precision.empty()) request.precisions = {precision};
+  return sim::run_sweep(trace, request).results.front();
+}
+
+/// Two layers, one expert a token; 1000 bytes an expert.
+routing_trace two_steps() {
+  auto trace = support::empty_trace(2, 4, 1);
+  trace.expert_bytes = {1000};
+  support::add_step(trace, {{0, 1}});
+  support::add_step(trace, {{0, 2}});
+  return trace;
+}
+
+routing_trace scored(std::uint64_t seed, double noise = 0.2) {
+  return synthetic_trace({.layers = 4,
+                          .experts = 16,
+                          .top_k = 3,
+                          .sequences = 2,
+                          .prefill = 5,
+                          .tokens = 30,
+                          .zipf = 0.7,
+                          .stickiness = 0.4,
+                          .scores = true,
+                          .predictor_noise = noise,
+                          .expert_bytes = 4000,
+                          .seed = seed})
+      .value();
+}
+
+TEST(timed_replay, a_miss_stops_the_arithmetic_for_as_long_as_its_copy_takes) {
+  const auto r = run(two_steps(), {}, "4", slow_link(), {.per_visit = 300});
+  const auto& t = r.outcome->times;
+  EXPECT_EQ(t.total, 1300U + 1300 + 300 + 1300);
+  EXPECT_EQ(t.blocked, 3000U);
+  EXPECT_EQ(t.link_busy, 3000U);
+  EXPECT_EQ(t.sequences, 1U);
+  EXPECT_EQ(t.first_token, 2600U) << "without a prompt, the first step";
+  EXPECT_EQ(t.decoded, 2U);
+  EXPECT_EQ(t.decoding, 4200U);
+}
+
+TEST(timed_replay, a_prefetch_runs_beside_the_arithmetic_and_may_be_late) {
+  const auto r =
+      run(two_steps(), {.prefetch = "noisy_oracle"}, "4", slow_link(), {.per_visit = 300});
+  // The first layer's miss, then its prefetch from 1000 to 2000, 700 of it after the arithmetic; as much in step 1.
+  EXPECT_EQ(r.outcome->times.total, 2300U + 1300);
+  EXPECT_EQ(r.outcome->times.blocked, 1000U + 700 + 700);
+  EXPECT_EQ(r.outcome->times.link_busy, 3000U);
+  EXPECT_EQ(r.stats.misses, 1U);
+  EXPECT_EQ(r.stats.prefetch_hits, 2U);
+  EXPECT_EQ(r.stats.late_prefetches, 2U);
+  EXPECT_EQ(r.stats.bytes_prefetch_used, 2000U);
+  EXPECT_EQ(r.outcome->predictions.predicted, 3U) << "every visit but the first";
+  EXPECT_EQ(r.outcome->predictions.predicted_and_routed, 3U);
+  EXPECT_EQ(r.outcome->predictions.routed, 4U);
+}
+
+TEST(timed_replay, gate_latency_tokens_and_the_hosts_experts_take_their_time) {
+  auto trace = support::empty_trace(1, 4, 1);
+  trace.expert_bytes = {1000};
+  support::add_step(trace, {{0}, {0}, {1}}, request_class::prefill);
+  EXPECT_EQ(run(trace, {}, "4", slow_link(7), {.gate = 20, .per_visit = 300, .per_token = 10})
+                .outcome->times.total,
+            20U + 2 * 1007 + 300 + 30);
+  EXPECT_EQ(run(trace, {.miss = "compute_on_host"}, "4", slow_link(),
+                {.per_visit = 300, .per_host_expert = 400})
+                .outcome->times.total,
+            800U);
+}
+
+TEST(timed_replay, the_first_token_ends_with_the_prompt_and_each_sequence_has_its_own) {
+  auto trace = support::empty_trace(1, 4, 1);
+  trace.expert_bytes = {1000};
+  support::add_step(trace, {{0}, {0}}, request_class::prefill);
+  support::add_step(trace, {{0}});
+  support::add_step(trace, {{1}}, request_class::prefill);
+  support::add_step(trace, {{1}});
+  trace.sequence = {0, 0, 0, 1, 1};
+  const auto t = run(trace, {}, "4", slow_link(), {.per_visit = 300}).outcome->times;
+  EXPECT_EQ(t.sequences, 2U);
+  EXPECT_EQ(t.first_token, 1300U + 1300);
+  EXPECT_EQ(t.decoded, 2U);
+  EXPECT_EQ(t.decoding, 600U);
+}
+
+TEST(timed_replay, a_clock_changes_no_decision) {
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    const auto trace = scored(seed);
+    for (const auto& eviction : support::plain_evictions()) {
+      if (eviction == "belady_bypass") continue;
+      for (const auto* admission : {"always", "budgeted"})
+        for (const auto* slots : {"5", "25%", "60%"}) {
+          const policy_set set{.eviction = eviction, .admission = admission};
+          const auto plain = run(trace, set, slots);
+          const auto timed = run(trace, set, slots, slow_link(5, 100), {.per_visit = 700});
+          EXPECT_EQ(plain.decision_hash, timed.decision_hash) << eviction << ' ' << slots;
+          EXPECT_EQ(plain.stats, timed.stats) << eviction << ' ' << slots;
+          EXPECT_FALSE(plain.outcome);
+        }
+    }
+  }
+}
+
+/// What must hold of any run's counters, exactly.
+void expect_conserved(const run_result& r, const std::string& what) {
+  SCOPED_TRACE(what);
+  const auto& s = r.stats;
+  EXPECT_EQ(s.hits + s.misses, s.accesses);
+  EXPECT_EQ(s.reuse_hits() + s.prefetch_hits, s.hits);
+  EXPECT_LE(s.late_prefetches, s.prefetch_hits);
+  EXPECT_EQ(s.bytes_prefetched, s.bytes_prefetch_used + s.bytes_prefetch_wasted +
+                                    s.bytes_prefetch_cancelled + s.bytes_prefetch_pending());
+  EXPECT_EQ(s.bytes_filled, s.bytes_demand + s.bytes_prefetched - s.bytes_prefetch_cancelled);
+  EXPECT_LE(s.compulsory_misses + s.collision_misses + s.precision_misses, s.misses);
+  const auto served = s.bypasses + s.dropped_misses + s.substituted_misses;
+  EXPECT_LE(served, s.misses);
+  if (s.split_visits == 0)
+    EXPECT_EQ(s.fills, s.misses - served);
+  else
+    EXPECT_GE(s.fills, s.misses - served);
+  std::uint64_t collisions = 0;
+  for (const auto& layer : s.per_layer) collisions += layer.collisions;
+  EXPECT_EQ(collisions, s.collision_misses);
+  ASSERT_TRUE(r.outcome);
+  EXPECT_LE(r.outcome->times.blocked, r.outcome->times.total);
+  EXPECT_LE(r.outcome->times.blocked, r.outcome->times.link_busy);
+  const auto& q = r.outcome->queue;
+  EXPECT_LE(q.issued + q.expired + q.displaced, q.added);
+  EXPECT_LE(s.speculative_fills, q.issued);
+}
+
+TEST(timed_replay, counters_are_conserved_whatever_is_combined) {
+  const auto trace = scored(3);
+  for (const auto* eviction : {"lru", "least_stale", "gate_score"})
+    for (const auto* prefetch : {"next_layer_top_k:overfetch=1.5", "score_threshold",
+                                 "previous_step", "popular", "noisy_oracle:precision=0.7"})
+      for (const auto* guard : {"none", "named", "predicted"})
+        for (const auto* slots : {"6", "25%"})
+          expect_conserved(run(trace, {eviction, "always", prefetch, guard}, slots,
+                               slow_link(50, 1000), {.per_visit = 3000, .per_token = 100}),
+                           fmt::format("{} {} {} {}", eviction, prefetch, guard, slots));
+}
+
+TEST(timed_replay, counters_are_conserved_with_precisions_misses_and_bent_routing) {
+  const auto trace = scored(4);
+  for (const auto* eviction : {"lru", "lhu", "least_stale", "furthest_layer", "popularity"})
+    for (const auto* miss : {"fetch_lowest", "fetch_priority", "drop", "drop_cascade",
+                             "substitute:tolerance=0.3", "compute_on_host:split=bandwidth_matched"})
+      for (const auto* routing : {"router_order", "cache_aware"})
+        for (const auto* slots : {"8", "40%"})
+          expect_conserved(
+              run(trace, {eviction, "always", "next_layer_top_k", "named", miss, routing}, slots,
+                  slow_link(), {.per_visit = 3000}, "8:4"),
+              fmt::format("{} {} {} {}", eviction, miss, routing, slots));
+}
+
+TEST(timed_replay, routing_that_is_not_bent_is_the_traces_own) {
+  const auto trace = scored(5);
+  const auto own = run(trace, {}, "25%", slow_link());
+  const auto bent = run(trace, {.routing = "cache_aware:lambda=0"}, "25%", slow_link());
+  EXPECT_EQ(own.decision_hash, bent.decision_hash);
+  EXPECT_EQ(own.stats, bent.stats);
+  const auto far = run(trace, {.routing = "cache_aware:lambda=0.5"}, "25%", slow_link());
+  EXPECT_GT(far.stats.hits, own.stats.hits);
+}
+
+TEST(timed_replay, an_oracle_that_is_right_leaves_little_to_fetch) {
+  const auto trace = scored(6);
+  const auto r = run(trace, {.eviction = "least_stale", .prefetch = "noisy_oracle"}, "60%",
+                     slow_link(), {.per_visit = 50'000});
+  EXPECT_EQ(r.outcome->predictions.predicted, r.outcome->predictions.predicted_and_routed);
+  EXPECT_EQ(r.stats.wasted_prefetches, 0U);
+  EXPECT_LT(r.stats.misses, 20U) << "the first visit, and what found no room";
+  EXPECT_THAT(r.notes, testing::Contains(HasSubstr("sees the trace's future")));
+}
+
+// WiSP: at batch 1 with a link that is never idle, prefetch cannot make decoding faster.
+TEST(timed_replay, a_full_link_gains_nothing_from_prefetch) {
+  const auto trace = scored(7, 0.0);
+  const auto without = run(trace, {}, "30%", slow_link());
+  const auto with = run(trace, {.prefetch = "next_layer_top_k"}, "30%", slow_link());
+  EXPECT_GE(with.outcome->times.total, without.outcome->times.total);
+}
+
+TEST(timed_replay, without_a_link_prefetches_arrive_at_once_and_nothing_is_timed) {
+  const auto r = run(two_steps(), {.prefetch = "noisy_oracle"}, "4");
+  EXPECT_EQ(r.stats.misses, 1U);
+  EXPECT_EQ(r.stats.late_prefetches, 0U);
+  EXPECT_EQ(r.outcome->times.total, 0U);
+}
+
+TEST(timed_replay, what_a_trace_lacks_is_said_before_anything_runs) {
+  const auto bare = two_steps();
+  const auto reason = [&](const policy_set& set, const std::string& precision = {}) {
+    return refusal<sim::usage_error>([&] { (void)run(bare, set, "4", {}, {}, precision); });
+  };
+  EXPECT_THAT(reason({.prefetch = "next_layer_top_k"}),
+              HasSubstr("needs predictions 1 layer(s) ahead, and the trace has 0"));
+  EXPECT_THAT(reason({.routing = "cache_aware"}), HasSubstr("needs the router's logits"));
+  EXPECT_THAT(reason({.miss = "substitute"}), HasSubstr("needs the router's logits"));
+  EXPECT_THAT(reason({.miss = "fetch_priority"}, "8:4"), HasSubstr("goes by gate weights"));
+  EXPECT_THAT(reason({.miss = "fetch_lowest"}), HasSubstr("needs two or more precisions"));
+  EXPECT_THAT(reason({.eviction = "lhu"}), HasSubstr("and there is one"));
+  EXPECT_THAT(reason({}, "8:4"),
+              HasSubstr("miss policy fetch knows one precision, and there are 2"));
+  EXPECT_THAT(reason({.eviction = "belady", .miss = "fetch_lowest"}, "8:4"),
+              HasSubstr("optimum for one precision"));
+  EXPECT_THAT(reason({.eviction = "belady_bypass", .prefetch = "previous_step"}),
+              HasSubstr("belady_bypass has no slots"));
+  auto unknown = bare;
+  unknown.expert_bytes.clear();
+  EXPECT_THAT(refusal<sim::usage_error>([&] { (void)run(unknown, {}, "4", slow_link()); }),
+              HasSubstr("does not say how large an expert is"));
+}
+
+TEST(timed_replay, other_replays_know_no_time) {
+  sweep_request request;
+  request.sizes = {sim::size_request::parse_slots("4")};
+  request.links = {slow_link()};
+  for (const auto* replay : {"deferred", "per-access"}) {
+    request.replays = {replay};
+    EXPECT_THAT(refusal<sim::usage_error>([&] { (void)sim::run_sweep(two_steps(), request); }),
+                HasSubstr("accepted: event-atomic"));
+  }
+}
+
+TEST(timed_replay, a_timeline_tells_of_every_copy_wait_and_visit) {
+  std::ostringstream out;
+  sweep_request request;
+  request.policies = {policy_set{.prefetch = "noisy_oracle"}};
+  request.sizes = {sim::size_request::parse_slots("4")};
+  request.links = {slow_link()};
+  request.costs.per_visit = 300;
+  request.timeline = &out;
+  (void)sim::run_sweep(two_steps(), request);
+  const auto events = nlohmann::json::parse(out.str())["traceEvents"];
+  double copied = 0, waited = 0, computed = 0;
+  for (const auto& e : events) {
+    if (e["ph"] != "X") continue;
+    const double d = e["dur"];
+    (e["tid"] != 1 ? copied : e["name"] == "wait" ? waited : computed) += d;
+  }
+  EXPECT_NEAR(copied, 3.0, 1e-9);
+  EXPECT_NEAR(waited, 2.4, 1e-9);
+  EXPECT_NEAR(computed, 1.2, 1e-9);
+  request.links.push_back(slow_link());
+  EXPECT_THAT(refusal<sim::usage_error>([&] { (void)sim::run_sweep(two_steps(), request); }),
+              HasSubstr("a timeline of 2 runs"));
+}
+
+}  // namespace
+}  // namespace hotset
