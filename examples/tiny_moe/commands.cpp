@@ -15,9 +15,14 @@
 #include "hotset/sim/cache_size.hpp"
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/io/mapped_file.hpp"
+#include "hotset/sim/preset.hpp"
+#include "hotset/sim/report.hpp"
 #include "hotset/trace/native_trace_writer.hpp"
+#include "tiny_moe/clock_check.hpp"
 #include "tiny_moe/engine.hpp"
 #include "tiny_moe/paged_experts.hpp"
+#include "tiny_moe/paging_choice.hpp"
+#include "tiny_moe/quality.hpp"
 #include "tiny_moe/reference_check.hpp"
 #include "tiny_moe/tracing_experts.hpp"
 #include "tiny_moe/verification.hpp"
@@ -62,45 +67,79 @@ std::span<const float> prefill(engine& decoder, std::span<const std::uint8_t> pr
   return logits.last(vocabulary);
 }
 
-std::unique_ptr<paged_provider> paged(const model& weights, const options& chosen,
-                                      const std::string& prompt) {
-  hotset::popularity::config profile;
-  if (const auto asked = hotset::sim::requested_profile(chosen.eviction)) {
-    if (*asked != hotset::sim::profile_request{}) {
-      throw hotset::sim::usage_error(
-          "popularity: a profile cannot be chosen here, accepted: popularity alone, which counts "
-          "the prompt");
-    }
-    profile = count_routing(weights, std::span(&prompt, 1));
+/// Every combination of the lists on top of each preset, and of these with the budgets.
+std::vector<paging_choice> choices_of(const options& chosen, const std::string& eviction) {
+  namespace sim = hotset::sim;
+  std::vector<sim::policy_set> bases;
+  for (const auto& name : chosen.presets) bases.push_back(sim::make_preset(name));
+  if (bases.empty()) {
+    bases.emplace_back();
+    bases.front().eviction = eviction;
   }
-  const auto scope = hotset::sim::parse_scope(chosen.scope);
-  return make_paged_experts(
-      weights,
-      {.layout = layout_of(weights, scope, chosen.budget, chosen.max_tokens),
-       .stream = chosen.stream == "worker" ? hotset::host_stream::mode::worker
-                                           : hotset::host_stream::mode::caller},
-      chosen.eviction, chosen.admission, profile);
+  const auto list = [](const std::vector<std::string>& given, const std::string& otherwise) {
+    return given.empty() ? std::vector{otherwise} : given;
+  };
+  std::vector<paging_choice> out;
+  for (const auto& budget : chosen.budgets) {
+    for (const auto& base : bases) {
+      for (auto& set : sim::combine_policies(
+               list(chosen.routings, base.routing), list(chosen.misses, base.miss),
+               list(chosen.guards, base.guard), list(chosen.prefetches, base.prefetch),
+               list(chosen.admissions, base.admission), list(chosen.evictions, base.eviction))) {
+        set.preset = base.preset;
+        paging_choice one;
+        one.policies = std::move(set);
+        one.scope = chosen.scope;
+        one.budget = budget;
+        one.precision = chosen.precision;
+        one.link = chosen.link;
+        one.latency = chosen.latency;
+        one.predictor = chosen.predictor;
+        one.stream = chosen.stream;
+        one.max_tokens = chosen.max_tokens;
+        out.push_back(std::move(one));
+      }
+    }
+  }
+  return out;
 }
 
-void print_paging(const paged_provider& experts, const options& chosen) {
+void print_paging(const paged_provider& experts, const paging_choice& choice) {
   const auto stats = experts.stats();
-  const auto& shape = experts.layout().shape();
-  const std::uint64_t slots = experts.layout().slots();
+  const auto& layout = experts.layout();
+  const auto& shape = layout.shape();
+  std::uint64_t bytes = 0;
+  for (std::size_t p = 0; p < layout.pools(); ++p) {
+    const auto& pool = layout.at(static_cast<hotset::pool_id>(p));
+    bytes += static_cast<std::uint64_t>(pool.slots) * shape.bytes_of(0, pool.precision);
+  }
   fmt::print(stderr,
              "experts {} of {} in slots ({}, {:.0f} KiB of {:.0f}), {}: {:.1f} % hits of {}, "
              "{:.1f} MB moved, {} visits split, {} uses from the host\n",
-             slots, shape.keys(), chosen.scope,
-             static_cast<double>(slots * shape.bytes_of(0)) / 1024.0,
-             static_cast<double>(shape.keys() * shape.bytes_of(0)) / 1024.0, chosen.eviction,
-             percent(stats.hits, stats.accesses), stats.accesses,
+             layout.slots(), shape.keys(), choice.scope, static_cast<double>(bytes) / 1024.0,
+             static_cast<double>(shape.keys() * shape.bytes_of(0)) / 1024.0,
+             choice.policies.eviction, percent(stats.hits, stats.accesses), stats.accesses,
              static_cast<double>(experts.bytes_moved()) / 1e6, stats.split_visits, stats.bypasses);
+  if (stats.speculative_fills != 0) {
+    fmt::print(stderr,
+               "prefetched {} experts by {}: {} used, {} of them late, {} wasted, {} taken back\n",
+               stats.speculative_fills, choice.policies.prefetch, stats.prefetch_hits,
+               stats.late_prefetches, stats.wasted_prefetches, stats.cancelled_prefetches);
+  }
+  if (!choice.link.empty()) {
+    fmt::print(stderr, "over {}: waited {:.1f} ms, the link carried for {:.1f} ms\n", choice.link,
+               static_cast<double>(experts.blocked()) * 1e-6,
+               static_cast<double>(experts.link_busy()) * 1e-6);
+  }
+  if (!experts.is_exact())
+    fmt::print(stderr, "not exact: {}, {}\n", choice.policies.miss, choice.policies.routing);
 }
 
 // One row per policy, one column per cache.
 void print_hit_table(std::span<const verification_case> cases,
                      std::span<const verification_outcome> outcomes) {
   const auto is_plain = [](const verification_case& one) {
-    return one.admission == "always" && one.max_tokens == 0 &&
+    return one.admission == "always" && one.max_tokens == 0 && one.prefetch == "no_prefetch" &&
            one.stream == hotset::host_stream::mode::caller;
   };
   fmt::print(
@@ -135,11 +174,18 @@ int generate(const options& chosen) {
       chosen.prompt_file.empty() ? chosen.prompt : read_prompt(chosen.prompt_file);
   check_length(weights, prompt, chosen.tokens);
   resident_experts resident(weights);
-  const auto paging = chosen.budget.empty() ? nullptr : paged(weights, chosen, prompt);
-  expert_provider& experts = paging ? static_cast<expert_provider&>(*paging) : resident;
+  const auto choices = choices_of(chosen, "least_stale");
+  if (choices.size() > 1)
+    throw hotset::sim::usage_error(
+        fmt::format("{} choices of budget and policies, accepted here: one", choices.size()));
+  chosen_paging paging;
+  if (!choices.empty()) paging = make_paging(weights, choices.front(), std::span(&prompt, 1));
+  expert_provider& experts =
+      paging.experts ? static_cast<expert_provider&>(*paging.experts) : resident;
   engine decoder(weights, experts, {.max_tokens = chosen.max_tokens});
-  if (paging) {
-    if (const auto warning = paging->warning()) fmt::print(stderr, "warning: {}\n", *warning);
+  if (paging.experts) {
+    if (const auto warning = paging.experts->warning())
+      fmt::print(stderr, "warning: {}\n", *warning);
   }
 
   const std::vector<std::uint8_t> tokens(prompt.begin(), prompt.end());
@@ -167,7 +213,7 @@ int generate(const options& chosen) {
     fmt::print(stderr, "decode {} tokens, {:.0f} tokens/s\n", chosen.tokens - 1,
                static_cast<double>(chosen.tokens - 1) / decode_seconds);
   }
-  if (paging) print_paging(*paging, chosen);
+  if (paging.experts) print_paging(*paging.experts, choices.front());
   return ok;
 }
 
@@ -263,6 +309,98 @@ int trace(const options& chosen) {
   }
   fmt::print(stderr, "{}: {} tokens of {} prompts, {} steps, {} layers\n", chosen.out.string(),
              recorded.tokens(), texts.size(), recorded.step.back() + 1, recorded.layers);
+  return ok;
+}
+
+namespace {
+
+/// What `evaluate` feeds: as few positions as a window needs.
+quality_config windows_of(const options& chosen) {
+  return {.window = chosen.window, .prompt = chosen.prefill};
+}
+
+/// All texts under one provider, each a sequence of windows.
+double measure_texts(const model& weights, expert_provider& experts,
+                     std::span<const named_text> texts, const quality_config& windows) {
+  quality sum;
+  for (const auto& one : texts) {
+    const std::vector<std::uint8_t> bytes(one.text.begin(), one.text.end());
+    sum += measure_quality(weights, experts, bytes, windows);
+  }
+  return sum.bits_per_byte();
+}
+
+std::vector<named_text> texts_to_evaluate(const options& chosen) {
+  auto texts = read_texts(chosen.prompts, chosen.model);
+  if (chosen.limit != 0)
+    for (auto& one : texts) one.text.resize(std::min(one.text.size(), chosen.limit));
+  return texts;
+}
+
+/// The simulator's table says all but the quality.
+void print_quality(std::span<const hotset::sim::run_result> runs) {
+  fmt::print("bits per byte at full precision: {:.4f}\n", *runs.front().full_bits_per_byte);
+  for (const auto& run : runs) {
+    const auto& p = run.policies;
+    const double cost = *run.bits_per_byte - *run.full_bits_per_byte;
+    fmt::print("{:.4f} ({:+.4f})  {}{}, {}, {}, {}, {} slots{}{}\n", *run.bits_per_byte, cost,
+               p.preset.empty() ? "" : p.preset + ": ", p.eviction, p.prefetch, p.miss, p.routing,
+               run.slots, run.precision.empty() ? "" : ", precision ", run.precision);
+  }
+}
+
+}  // namespace
+
+int evaluate(const options& chosen) {
+  const model weights(chosen.model);
+  const auto texts = texts_to_evaluate(chosen);
+  std::vector<std::string> words;
+  for (const auto& one : texts) words.push_back(one.text);
+  const auto windows = windows_of(chosen);
+  const auto choices = choices_of(chosen, "lru");
+
+  resident_experts resident(weights);
+  const double full = measure_texts(weights, resident, texts, windows);
+  hotset::sim::sweep_result sweep;
+  sweep.name = texts.size() == 1 ? texts.front().name : fmt::format("{} texts", texts.size());
+  const auto shape = geometry_of(weights);
+  sweep.layers = shape.layers;
+  sweep.experts = shape.experts;
+  sweep.top_k = shape.top_k;
+  for (const auto& choice : choices) {
+    const auto paging = make_paging(weights, choice, words);
+    const double bits = measure_texts(weights, *paging.experts, texts, windows);
+    auto run = result_of(*paging.experts, choice);
+    run.bits_per_byte = bits;
+    run.full_bits_per_byte = full;
+    sweep.visits = run.stats.visits;
+    sweep.results.push_back(std::move(run));
+  }
+  for (const auto& one : texts) sweep.tokens += one.text.size();
+  if (chosen.as_json) {
+    fmt::print("{}", hotset::sim::to_json_text(std::span(&sweep, 1)));
+    return ok;
+  }
+  fmt::print("{}", hotset::sim::to_table(sweep));
+  print_quality(sweep.results);
+  return ok;
+}
+
+int clock(const options& chosen) {
+  const model weights(chosen.model);
+  const auto texts = texts_to_evaluate(chosen);
+  fmt::print("{:<44} {:>12} {:>12} {:>8} {:>12} {:>12}\n", "", "engine ms", "clock ms", "differs",
+             "engine I/O", "clock I/O");
+  for (const auto& choice : choices_of(chosen, "lru")) {
+    const auto found = compare_with_clock(weights, choice, texts, chosen.tokens);
+    fmt::print("{:<44} {:>12.1f} {:>12.1f} {:>+6.1f} % {:>12.1f} {:>12.1f}\n",
+               fmt::format("{}, {}, {}, {}", choice.policies.eviction, choice.policies.prefetch,
+                           choice.policies.miss, choice.budget),
+               found.engine_blocked * 1e3, found.clock_blocked * 1e3, found.difference() * 100,
+               found.engine_io * 1e3, found.clock_io * 1e3);
+    fmt::print("{:<44} a visit {:.0f} us + {:.0f} us a token; {} and {} misses\n", "",
+               found.visit * 1e6, found.token * 1e6, found.engine_misses, found.clock_misses);
+  }
   return ok;
 }
 

@@ -18,12 +18,23 @@ struct options {
   std::size_t tokens = 0;  ///< 0 until the command line has been read
   std::filesystem::path reference;
 
-  std::string budget;  ///< empty: full residency
-  std::string scope = "shared";
-  std::string eviction = "least_stale";
-  std::string admission = "always";
-  std::string stream = "caller";
   std::size_t max_tokens = 0;
+
+  // Lists, where a command takes several; `generate` takes the first of each.
+  std::vector<std::string> budgets{};  ///< empty: full residency
+  std::vector<std::string> presets{}, evictions{}, admissions{}, prefetches{}, guards{}, misses{},
+      routings{};
+  std::string scope = "shared";
+  std::string precision{};
+  std::string link{};
+  std::string latency = "0";
+  std::string predictor = "next-router";
+  std::string stream = "caller";
+
+  std::size_t window = 256;  ///< of `evaluate`: bytes of a window, and of its prefilled part
+  std::size_t prefill = 64;
+  std::size_t limit = 0;  ///< bytes of each text; 0: all
+  bool as_json = false;
 
   std::vector<std::filesystem::path> prompts;
   std::filesystem::path out;
@@ -36,5 +47,7 @@ int generate(const options& chosen);
 int check(const options& chosen);
 int verify(const options& chosen);
 int trace(const options& chosen);
+int evaluate(const options& chosen);
+int clock(const options& chosen);
 
 }  // namespace tiny_moe

@@ -8,6 +8,8 @@
 
 #include <Eigen/Core>
 
+#include "quantised.hpp"
+
 #if defined(__x86_64__) && defined(__GNUC__)
 #define TINY_MOE_F16C 1
 #include <cpuid.h>
@@ -88,6 +90,16 @@ void sum_rows(const float* rows, std::size_t stride, const float* factors, std::
 }
 
 float silu(float x) noexcept { return x / (1.0F + std::exp(-x)); }
+
+// `rows_at_once` rows of an expert's tensor of `rows` rows, from `first` on.
+void weights_to_float(const std::uint16_t* tensor, std::size_t rows, std::size_t columns, int bits,
+                      std::size_t first, float* out) noexcept {
+  if (bits == 16) {
+    return half_to_float({tensor + first * columns, rows_at_once * columns}, out);
+  }
+  dequantise_rows(reinterpret_cast<const std::byte*>(tensor), rows, columns, bits, first,
+                  rows_at_once, out);
+}
 
 float half_to_float_one(std::uint16_t half) noexcept {
   const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000U) << 16U;
@@ -254,8 +266,8 @@ void run_expert(const expert_tensors& expert, std::size_t hidden_size, std::size
   float up[rows_at_once];
 
   for (std::size_t j = 0; j < inner_size; j += rows_at_once) {
-    half_to_float({expert.gate + j * hidden_size, rows_at_once * hidden_size}, first);
-    half_to_float({expert.up + j * hidden_size, rows_at_once * hidden_size}, second);
+    weights_to_float(expert.gate, inner_size, hidden_size, expert.bits, j, first);
+    weights_to_float(expert.up, inner_size, hidden_size, expert.bits, j, second);
     for (std::size_t r = 0; r < rows.size(); ++r) {
       const float* row = hidden + static_cast<std::size_t>(rows[r].token) * hidden_size;
       dot_rows(first, hidden_size, row, hidden_size, gate);
@@ -265,7 +277,7 @@ void run_expert(const expert_tensors& expert, std::size_t hidden_size, std::size
     }
   }
   for (std::size_t o = 0; o < hidden_size; o += rows_at_once) {
-    half_to_float({expert.down + o * inner_size, rows_at_once * inner_size}, first);
+    weights_to_float(expert.down, hidden_size, inner_size, expert.bits, o, first);
     for (std::size_t r = 0; r < rows.size(); ++r) {
       dot_rows(first, inner_size, inner + r * inner_size, inner_size,
                out + static_cast<std::size_t>(rows[r].place) * hidden_size + o);

@@ -64,12 +64,14 @@ void select_top_k(std::span<const float> probabilities, std::span<std::int32_t> 
 /// all are NaN).
 [[nodiscard]] std::size_t largest(std::span<const float> values) noexcept;
 
-/// The three tensors of one expert, half precision as in the file: gate and up [inner, hidden],
-/// down [hidden, inner].
+/// The three tensors of one expert: gate and up [inner, hidden], down [hidden, inner]. At 16 bits they are halves
+/// as in the file; below, each points to a packed matrix as in quantised.hpp, which begins with halves too: its
+/// scales.
 struct expert_tensors {
   const std::uint16_t* gate = nullptr;
   const std::uint16_t* up = nullptr;
   const std::uint16_t* down = nullptr;
+  int bits = 16;  ///< of a weight: 16, 8, 4 or 2
 };
 
 /// One row to compute: hidden row `token` in, output row `place` out.
@@ -83,8 +85,8 @@ struct expert_row {
                                          std::size_t rows) noexcept;
 
 /// out[place] = down(silu(gate h) * up h) for h = hidden[token], for every row; weights are
-/// converted once per call. Pre: hidden_size and inner_size are multiples of `lanes`; `scratch`
-/// holds `expert_scratch(...)` floats.
+/// converted once per call, whatever their bits. Pre: hidden_size and inner_size are multiples of
+/// `lanes`; `scratch` holds `expert_scratch(...)` floats.
 void run_expert(const expert_tensors& expert, std::size_t hidden_size, std::size_t inner_size,
                 const float* hidden, std::span<const expert_row> rows, float* out,
                 float* scratch) noexcept;

@@ -44,6 +44,34 @@ void add_max_tokens(CLI::App& command, options& chosen) {
       ->check(CLI::Range(1, 1 << 20));
 }
 
+/// Which experts are where, and how they get there.
+void add_paging(CLI::App& command, options& chosen) {
+  const auto list = [&](const char* name, std::vector<std::string>& values, const char* what) {
+    command.add_option(name, values, what)->delimiter(',')->allow_extra_args(false);
+  };
+  list("--expert-budget", chosen.budgets,
+       "room for experts: 25%, 96 (slots; in per-layer scope in every layer) or 1500KiB (default: "
+       "full residency)");
+  command.add_option("--scope", chosen.scope, "shared or per-layer")->capture_default_str();
+  list("--preset", chosen.presets, "sets of policies, such as specmd-1 or specmd-1+least_stale");
+  list("--eviction", chosen.evictions, "policies, such as protect_hot:uses=4+lru");
+  list("--admission", chosen.admissions, "policies, such as budgeted:fills_per_visit=2");
+  list("--prefetch", chosen.prefetches, "policies, such as next_layer_top_k:overfetch=1.5");
+  list("--prefetch-guard", chosen.guards, "what a prefetch may evict: none, named, predicted");
+  list("--miss", chosen.misses, "policies, such as drop:keep=2");
+  list("--routing", chosen.routings, "policies, such as cache_aware:lambda=0.3");
+  command
+      .add_option("--predictor", chosen.predictor,
+                  "what prefetchers by score go by: next-router, current-gate")
+      ->capture_default_str();
+  command.add_option("--precision", chosen.precision,
+                     "precisions of the experts in bits, such as 16:8:4 or 8:4@75:25 (shares of "
+                     "the room in percent)");
+  command.add_option("--link", chosen.link, "copy at this pace, such as 100MB/s");
+  command.add_option("--latency", chosen.latency, "of each copy over the link, such as 10us")
+      ->capture_default_str();
+}
+
 CLI::App* add_generate(CLI::App& app, options& chosen) {
   CLI::App* command = app.add_subcommand("generate", "continue a prompt greedily");
   add_model(*command, chosen);
@@ -54,17 +82,44 @@ CLI::App* add_generate(CLI::App& app, options& chosen) {
   command->add_option("--tokens", chosen.tokens, "tokens to generate")
       ->default_str("64")
       ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--expert-budget", chosen.budget,
-                      "room for experts: 25%, 96 (slots; in per-layer scope in every layer) or "
-                      "1500KiB (default: full residency)");
-  command->add_option("--scope", chosen.scope, "shared or per-layer")->capture_default_str();
-  command->add_option("--eviction", chosen.eviction, "policy, such as protect_hot:uses=4+lru")
-      ->capture_default_str();
-  command->add_option("--admission", chosen.admission, "policy, such as budgeted:fills_per_visit=2")
-      ->capture_default_str();
+  add_paging(*command, chosen);
   command->add_option("--stream", chosen.stream, "where experts are computed: caller or worker")
       ->capture_default_str()
       ->check(CLI::IsMember({"caller", "worker"}));
+  add_max_tokens(*command, chosen);
+  return command;
+}
+
+CLI::App* add_evaluate(CLI::App& app, options& chosen) {
+  CLI::App* command = app.add_subcommand(
+      "evaluate", "what caches, policies and precisions cost in bits per byte of text");
+  add_model(*command, chosen);
+  command->add_option("--text", chosen.prompts, "files of text (default: the model's prompts)");
+  command->add_option("--limit", chosen.limit, "bytes of each text (default: all)")
+      ->check(CLI::Range(2, 1 << 30));
+  add_paging(*command, chosen);
+  command->get_option("--expert-budget")->required();
+  command->add_option("--window", chosen.window, "bytes of a sequence")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
+  command
+      ->add_option("--prefill", chosen.prefill,
+                   "of them, in one pass; the others are decoded one by one (0: all in one pass)")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1 << 20));
+  add_max_tokens(*command, chosen);
+  command->add_flag("--json", chosen.as_json, "print hotset.simulate/1, with the quality");
+  return command;
+}
+
+CLI::App* add_clock(CLI::App& app, options& chosen) {
+  CLI::App* command = app.add_subcommand(
+      "clock", "compare the simulator's clock with a link that really takes its time");
+  add_model(*command, chosen);
+  add_prompts(*command, chosen);
+  add_paging(*command, chosen);
+  command->get_option("--expert-budget")->required();
+  command->get_option("--link")->required();
   add_max_tokens(*command, chosen);
   return command;
 }
@@ -76,6 +131,8 @@ int run(int argc, char** argv) {
   app.failure_message(one_line);
   app.require_subcommand(1);
   const CLI::App* generate_command = add_generate(app, chosen);
+  const CLI::App* evaluate_command = add_evaluate(app, chosen);
+  const CLI::App* clock_command = add_clock(app, chosen);
 
   CLI::App* check_command = app.add_subcommand("check", "compare with the reference");
   add_model(*check_command, chosen);
@@ -104,6 +161,8 @@ int run(int argc, char** argv) {
   }
   if (chosen.tokens == 0) chosen.tokens = *generate_command ? 64 : 32;
   if (*generate_command) return generate(chosen);
+  if (*evaluate_command) return evaluate(chosen);
+  if (*clock_command) return clock(chosen);
   if (*check_command) return check(chosen);
   return *verify_command ? verify(chosen) : trace(chosen);
 }

@@ -13,6 +13,7 @@
 #include "hotset/sim/cache_size.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/policy_spec.hpp"
+#include "hotset/sim/precision_ladder.hpp"
 #include "tiny_moe/engine.hpp"
 
 namespace tiny_moe {
@@ -41,6 +42,18 @@ class counting_experts final : public expert_provider {
   std::vector<double>& counts_;
 };
 
+template <class Pager>
+std::unique_ptr<paged_provider> make_over_link(const model& weights, const paging_config& config,
+                                               hotset::any_eviction_policy::config eviction,
+                                               typename Pager::admission_type::config admission) {
+  if (config.link) {
+    using backend = hotset::emulated_link_backend<expert_copies>;
+    return std::make_unique<paged_experts<Pager, backend>>(weights, config, std::move(eviction),
+                                                           admission);
+  }
+  return std::make_unique<paged_experts<Pager>>(weights, config, std::move(eviction), admission);
+}
+
 template <class Admission>
 std::unique_ptr<paged_provider> make(const model& weights, const paging_config& config,
                                      hotset::any_eviction_policy::config eviction,
@@ -48,8 +61,13 @@ std::unique_ptr<paged_provider> make(const model& weights, const paging_config& 
                                      typename Admission::config admission) {
   read.finish();
   if (const auto bad = admission.validate()) throw hotset::sim::usage_error(bad->message);
-  using pager = hotset::pager<hotset::any_eviction_policy, Admission>;
-  return std::make_unique<paged_experts<pager>>(weights, config, std::move(eviction), admission);
+  using erased = hotset::any_eviction_policy;
+  if (config.miss) {
+    using pager = hotset::pager<erased, Admission, hotset::any_miss_policy>;
+    return make_over_link<pager>(weights, config, std::move(eviction), admission);
+  }
+  return make_over_link<hotset::pager<erased, Admission>>(weights, config, std::move(eviction),
+                                                          admission);
 }
 
 }  // namespace
@@ -65,14 +83,21 @@ hotset::geometry geometry_of(const model& weights, std::size_t max_tokens) {
 }
 
 hotset::pool_layout layout_of(const model& weights, hotset::cache_scope scope,
-                              std::string_view budget, std::size_t max_tokens) {
+                              std::string_view budget, std::size_t max_tokens,
+                              const expert_library* library, std::span<const double> shares) {
   using hotset::sim::size_request;
   const bool has_unit = budget.find_first_not_of("0123456789.%") != std::string_view::npos;
   const auto size =
       has_unit ? size_request::parse_budget(budget) : size_request::parse_slots(budget);
-  return hotset::sim::make_cache_size(geometry_of(weights, max_tokens), scope, size,
-                                      hotset::sim::replay_mode::event_atomic, false)
-      .layout;
+  auto shape = geometry_of(weights, max_tokens);
+  if (library != nullptr) shape = library->shape(max_tokens);
+  auto whole_shape = shape;
+  whole_shape.lower_precisions.clear();
+  auto whole = hotset::sim::make_cache_size(whole_shape, scope, size,
+                                            hotset::sim::replay_mode::event_atomic, false)
+                   .layout;
+  if (shape.precisions() == 1) return whole;
+  return hotset::sim::divide_by_precision(whole, shape, shares);
 }
 
 hotset::memory_expert_source source_of(const model& weights) {
@@ -87,8 +112,12 @@ hotset::memory_expert_source source_of(const model& weights) {
   return source;
 }
 
-hotset::host_slot_bank bank_of(const model& weights, const hotset::pool_layout& layout) {
-  return hotset::host_slot_bank::create(layout, tensors_of(weights)).value();
+hotset::host_slot_bank bank_of(const model& weights, const hotset::pool_layout& layout,
+                               const expert_library* library) {
+  // A pool's size class is the precision of its experts: all layers are alike.
+  return hotset::host_slot_bank::create(
+             layout, library != nullptr ? library->layouts() : tensors_of(weights))
+      .value();
 }
 
 std::unique_ptr<paged_provider> make_paged_experts(const model& weights,
@@ -101,6 +130,7 @@ std::unique_ptr<paged_provider> make_paged_experts(const model& weights,
         "eviction policy '{}' needs the future, accepted here: policies that an engine can run",
         eviction));
   }
+  hotset::sim::check_precisions(eviction, config.layout, config.miss.has_value());
   auto chosen = hotset::sim::make_eviction(eviction, {.profile = profile});
   const auto spec = hotset::sim::parse_policy(admission);
   hotset::sim::parameter_reader read(spec);

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -19,14 +20,18 @@
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
+#include "hotset/miss/any_miss_policy.hpp"
 #include "hotset/paging/pager.hpp"
 #include "hotset/paging/slot_cache.hpp"
 #include "hotset/sim/registry.hpp"
+#include "hotset/transfer/emulated_link_backend.hpp"
 #include "hotset/transfer/host_backend.hpp"
 #include "hotset/transfer/host_slot_bank.hpp"
 #include "hotset/transfer/host_stream.hpp"
 #include "hotset/transfer/memory_expert_source.hpp"
+#include "tiny_moe/expert_library.hpp"
 #include "tiny_moe/expert_provider.hpp"
+#include "tiny_moe/gate_hook.hpp"
 #include "tiny_moe/model.hpp"
 
 namespace tiny_moe {
@@ -35,10 +40,13 @@ namespace tiny_moe {
 [[nodiscard]] hotset::geometry geometry_of(const model& weights, std::size_t max_tokens = 0);
 
 /// The slots that a budget buys: "25%" of the experts in the scope, "96" slots (in per-layer scope:
-/// in every layer), or "1500KiB" for all layers together. max_tokens as above.
+/// in every layer), or "1500KiB" for all layers together. max_tokens as above. With a library of several
+/// precisions, so many slots of the highest, divided among them: each share in slots of its own size.
 /// Errors: hotset::sim::usage_error; hotset::sim::infeasible_error if a token could not be served.
 [[nodiscard]] hotset::pool_layout layout_of(const model& weights, hotset::cache_scope scope,
-                                            std::string_view budget, std::size_t max_tokens = 0);
+                                            std::string_view budget, std::size_t max_tokens = 0,
+                                            const expert_library* library = nullptr,
+                                            std::span<const double> shares = {});
 
 struct paging_config {
   hotset::pool_layout layout;
@@ -48,12 +56,36 @@ struct paging_config {
   hotset::host_stream::mode stream = hotset::host_stream::mode::caller;
   /// A visit whose copies fail is tried so often, then computed from the host copy.
   int attempts = 3;
+  /// Copies at several precisions, which outlive the provider; none: the halves of the file.
+  const expert_library* library = nullptr;
+  gate_config gate{};
+  hotset::prefetch_guard guard = hotset::prefetch_guard::named;
+  std::optional<hotset::any_miss_policy::config> miss{};  ///< none: fetch
+  std::optional<hotset::link_model::config> link{};       ///< none: as fast as the memory
+  hotset::slot_cache_config cache{};
 };
 
 /// Where every expert stands in the mapped file: gate, up, down.
 [[nodiscard]] hotset::memory_expert_source source_of(const model& weights);
 [[nodiscard]] hotset::host_slot_bank bank_of(const model& weights,
-                                             const hotset::pool_layout& layout);
+                                             const hotset::pool_layout& layout,
+                                             const expert_library* library = nullptr);
+
+/// The file's experts, or a library's.
+class expert_copies {
+ public:
+  expert_copies(const model& weights, const expert_library* library)
+      : file_(source_of(weights)), library_(library) {}
+  [[nodiscard]] std::span<const hotset::tensor_bytes> tensors(
+      hotset::expert_key key, hotset::precision_id precision) const noexcept {
+    return library_ != nullptr ? library_->tensors(key, precision) : file_.tensors(key, precision);
+  }
+
+ private:
+  hotset::memory_expert_source file_;
+  const expert_library* library_;
+};
+static_assert(hotset::expert_source<expert_copies>);
 
 /// A provider that pages, whatever its policies.
 class paged_provider : public expert_provider {
@@ -65,12 +97,19 @@ class paged_provider : public expert_provider {
   /// Visits that were computed from the host copy because their copies failed.
   [[nodiscard]] virtual std::uint64_t host_visits() const noexcept = 0;
   [[nodiscard]] virtual bool is_exact() const noexcept = 0;
+  [[nodiscard]] virtual hotset::prediction_score::counts predictions() const noexcept = 0;
+  [[nodiscard]] virtual hotset::fill_queue_stats queue() const noexcept = 0;
+  /// Of an emulated link: how long the arithmetic waited for it, and how long it was carrying. Units: ns.
+  [[nodiscard]] virtual hotset::ticks blocked() const noexcept = 0;
+  [[nodiscard]] virtual hotset::ticks link_busy() const noexcept = 0;
+  /// Waits for the copies that are under way.
+  virtual void drain() = 0;
   /// What a user should know of the chosen size, or nothing.
   [[nodiscard]] virtual std::optional<std::string> warning() const = 0;
 };
 
 /// Serves each visit from the slots of a `slot_cache`. Threads: one at a time.
-template <class Pager, class Backend = hotset::host_backend<hotset::memory_expert_source>>
+template <class Pager, class Backend = hotset::host_backend<expert_copies>>
 class paged_experts final : public paged_provider {
  public:
   /// Pre: `weights` outlives the provider; no pass has more tokens than the layout was made for.
@@ -79,22 +118,26 @@ class paged_experts final : public paged_provider {
                 typename Pager::eviction_type::config eviction = {},
                 typename Pager::admission_type::config admission = {})
       : model_(weights),
+        library_(config.library),
         attempts_(std::max(1, config.attempts)),
-        source_(source_of(weights)),
-        bank_(bank_of(weights, config.layout)),
-        backend_(source_, bank_),
+        source_(weights, config.library),
+        bank_(bank_of(weights, config.layout, config.library)),
+        backend_(source_, bank_, backend_config(config)),
         stream_(config.stream),
+        gate_(weights, config.layout.shape(), config.gate),
         cache_(Pager({.layout = config.layout,
                       .eviction = std::move(eviction),
                       .admission = std::move(admission),
-                      .split = config.split}),
-               backend_),
+                      .miss = miss_config(config),
+                      .split = config.split,
+                      .guard = config.guard}),
+               backend_, config.cache),
         visit_(cache_.make_visit()) {}
 
   /// Errors: provider_error for a visit that the cache refuses; std::runtime_error if a copy failed
   /// after a worker had read it: the pass is then worth nothing and may be run again.
   void run(const visit_inputs& visit, visit_compute& compute) override {
-    const hotset::routing_view view{
+    hotset::routing_view view{
         .layer = visit.layer,
         .step = visit.step,
         .kind = static_cast<hotset::request_class>(visit.kind),
@@ -105,9 +148,13 @@ class paged_experts final : public paged_provider {
         .hidden = visit.hidden,
         .ordinal = ordinal_++,
     };
+    gate_.route(visit, view, {cache_.decisions().located(visit.layer)});
+    keep_inputs(view);
     used_ = 0;
     auto state = tried([&] { return cache_.resolve(view, stream_, visit_); });
+    if (state == hotset::status::ok) take_edits(visit);
     while (state == hotset::status::ok) {
+      if (!visit_.more()) prefetch(view);
       enqueue_group(visit, compute);
       cache_.release(visit_, stream_);
       if (!visit_.more()) break;
@@ -128,7 +175,24 @@ class paged_experts final : public paged_provider {
     return backend_.bytes_moved();
   }
   [[nodiscard]] std::uint64_t host_visits() const noexcept override { return host_visits_; }
-  [[nodiscard]] bool is_exact() const noexcept override { return cache_.decisions().is_exact(); }
+  [[nodiscard]] bool is_exact() const noexcept override {
+    return cache_.decisions().is_exact() && gate_.is_exact();
+  }
+  [[nodiscard]] hotset::prediction_score::counts predictions() const noexcept override {
+    return gate_.predictions();
+  }
+  [[nodiscard]] hotset::fill_queue_stats queue() const noexcept override {
+    return cache_.waiting().stats();
+  }
+  [[nodiscard]] hotset::ticks blocked() const noexcept override {
+    if constexpr (requires { backend_.blocked(); }) return backend_.blocked();
+    return 0;
+  }
+  [[nodiscard]] hotset::ticks link_busy() const noexcept override {
+    if constexpr (requires { backend_.busy(); }) return backend_.busy();
+    return 0;
+  }
+  void drain() override { (void)cache_.drain(); }
   [[nodiscard]] std::optional<std::string> warning() const override {
     return cache_.decisions().warning();
   }
@@ -145,6 +209,41 @@ class paged_experts final : public paged_provider {
     std::vector<expert_tensors> tensors;  ///< by expert
     std::exception_ptr error;
   };
+
+  static typename Backend::config backend_config(const paging_config& config) {
+    typename Backend::config out{};
+    if constexpr (requires { out.link; }) out.link = *config.link;
+    return out;
+  }
+  static typename Pager::miss_type::config miss_config(const paging_config& config) {
+    if constexpr (std::is_same_v<typename Pager::miss_type, hotset::any_miss_policy>) {
+      return *config.miss;
+    } else {
+      return {};
+    }
+  }
+
+  /// The engine's arrays may be edited while the cache still reads the visit: it reads copies.
+  void keep_inputs(hotset::routing_view& view) {
+    if constexpr (Pager::miss_type::fetches_all) return;
+    ids_.assign(view.experts.begin(), view.experts.end());
+    weights_.assign(view.weights.begin(), view.weights.end());
+    view.experts = ids_;
+    view.weights = weights_;
+  }
+  /// Gives the engine the ids that the miss policy has left.
+  void take_edits(const visit_inputs& visit) {
+    const auto routed = visit_.plan().routed();
+    if (routed.empty()) return;
+    std::copy(routed.begin(), routed.end(), visit.ids.begin());
+    renormalise(visit.ids, visit.weights, visit.top_k);
+  }
+  /// A copy that failed meanwhile is no reason to stop: prefetches are hints, and a lost one is told by `finish`.
+  void prefetch(const hotset::routing_view& view) {
+    const auto wanted = gate_.propose(view);
+    if (!wanted.empty())
+      (void)cache_.prefetch(visit_.plan().context(), wanted, stream_, gate_.expected());
+  }
 
   template <class Resolve>
   hotset::status tried(Resolve resolve) {
@@ -230,22 +329,31 @@ class paged_experts final : public paged_provider {
     by_expert ? compute.partial(rest, lookup) : compute(rest, lookup);
   }
 
+  /// At the highest precision that the cache knows.
   [[nodiscard]] expert_tensors host_copy(const visit_inputs& visit, std::size_t expert) const {
+    if (library_ != nullptr)
+      return library_->expert({visit.layer, static_cast<hotset::expert_id>(expert)}, 0);
     return model_.expert(static_cast<std::size_t>(visit.layer), expert);
   }
   [[nodiscard]] expert_tensors in_slot(hotset::slot_id slot) const noexcept {
     const auto tensor = [&](std::size_t t) {
       return reinterpret_cast<const std::uint16_t*>(bank_.bytes(slot, t).data());
     };
-    return {.gate = tensor(0), .up = tensor(1), .down = tensor(2)};
+    const int bits =
+        library_ == nullptr ? 16 : library_->bits()[cache_.decisions().precision_of(slot)];
+    return {.gate = tensor(0), .up = tensor(1), .down = tensor(2), .bits = bits};
   }
 
   const model& model_;
+  const expert_library* library_;
   int attempts_;
-  hotset::memory_expert_source source_;
+  expert_copies source_;
   hotset::host_slot_bank bank_;
   Backend backend_;
   hotset::host_stream stream_;
+  gate_hook gate_;
+  std::vector<hotset::expert_id> ids_;  ///< of the running visit, for a miss policy
+  std::vector<float> weights_;
   hotset::slot_cache<Pager, Backend> cache_;
   hotset::cache_visit visit_;
   std::deque<group_work> work_;  ///< reused; addresses stay

@@ -20,7 +20,7 @@
 #include "hotset/sim/io/mapped_file.hpp"
 #include "tiny_moe/engine.hpp"
 #include "tiny_moe/kernels.hpp"
-#include "tiny_moe/paged_experts.hpp"
+#include "tiny_moe/paging_choice.hpp"
 
 namespace tiny_moe {
 namespace {
@@ -77,6 +77,9 @@ std::string verification_case::text() const {
   if (max_tokens != 0) words += fmt::format(", at most {} tokens a pass", max_tokens);
   if (split == hotset::visit_split::by_expert) words += ", split by expert";
   if (stream == hotset::host_stream::mode::worker) words += ", worker stream";
+  if (prefetch != "no_prefetch") words += fmt::format(", prefetch {}, guard {}", prefetch, guard);
+  if (miss != "fetch") words += fmt::format(", misses {}", miss);
+  if (!link.empty()) words += fmt::format(", link {}", link);
   return words;
 }
 
@@ -99,6 +102,21 @@ std::vector<verification_case> exact_cases() {
   cases.push_back({.eviction = "least_stale", .max_tokens = 7});
   cases.push_back({.scope = cache_scope::per_layer, .budget = "4", .stream = worker});
   cases.push_back({.eviction = "least_stale", .stream = worker});
+  for (const char* prefetch :
+       {"next_layer_top_k:overfetch=2", "score_threshold", "previous_step", "popular"}) {
+    for (const char* guard : {"none", "named", "predicted"}) {
+      cases.push_back({.budget = "12.5%", .prefetch = prefetch, .guard = guard});
+      cases.push_back({.eviction = "least_stale", .prefetch = prefetch, .guard = guard});
+    }
+    cases.push_back({.eviction = "least_stale", .stream = worker, .prefetch = prefetch});
+    cases.push_back({.scope = cache_scope::per_layer, .prefetch = prefetch});
+  }
+  constexpr const char* next = "next_layer_top_k:overfetch=2:depth=2";
+  cases.push_back({.admission = "budgeted:fills_per_visit=1", .prefetch = next});
+  cases.push_back({.prefetch = next, .miss = "compute_on_host:split=bandwidth_matched"});
+  cases.push_back({.prefetch = next, .link = "400MB/s"});
+  cases.push_back(
+      {.eviction = "least_stale", .prefetch = next, .guard = "none", .link = "100MB/s"});
   return cases;
 }
 
@@ -107,7 +125,6 @@ verification::verification(const model& weights, std::vector<named_text> texts,
     : model_(weights), texts_(std::move(texts)) {
   resident_experts resident(weights);
   engine decoder(weights, resident);
-  std::vector<std::string> words;
   for (const auto& [name, text] : texts_) {
     const std::size_t room = weights.config().max_positions;
     if (text.empty() || text.size() > room || continuation > room - text.size() + 1) {
@@ -124,9 +141,7 @@ verification::verification(const model& weights, std::vector<named_text> texts,
       row = decoder.forward({&tokens.back(), 1});
       all.insert(all.end(), row.begin(), row.end());
     }
-    words.push_back(text);
   }
-  profile_ = count_routing(weights, words).profile;
 }
 
 verification_outcome verification::compare(expert_provider& experts, std::size_t max_tokens) const {
@@ -153,18 +168,28 @@ verification_outcome verification::compare(expert_provider& experts, std::size_t
 }
 
 verification_outcome verification::compare(const verification_case& one) const {
-  const auto experts =
-      make_paged_experts(model_,
-                         {.layout = layout_of(model_, one.scope, one.budget, one.max_tokens),
-                          .split = one.split,
-                          .stream = one.stream},
-                         one.eviction, one.admission, {.profile = profile_, .source = "the texts"});
+  paging_choice choice;
+  choice.policies = {
+      one.eviction, one.admission, one.prefetch, one.guard, one.miss, "router_order", {}};
+  choice.scope = hotset::sim::name_of(one.scope);
+  choice.budget = one.budget;
+  choice.link = one.link;
+  choice.stream = one.stream == hotset::host_stream::mode::worker ? "worker" : "caller";
+  choice.max_tokens = one.max_tokens;
+  choice.split = one.split;
+  std::vector<std::string> words;
+  for (const auto& named : texts_) words.push_back(named.text);
+  const auto paging = make_paging(model_, choice, words);
+  const auto& experts = paging.experts;
   auto outcome = compare(*experts, one.max_tokens);
   const auto stats = experts->stats();
   outcome.accesses = stats.accesses;
   outcome.hits = stats.hits;
   outcome.split_visits = stats.split_visits;
   outcome.host_uses = stats.bypasses;
+  outcome.prefetch_hits = stats.prefetch_hits;
+  outcome.late_prefetches = stats.late_prefetches;
+  outcome.cancelled_prefetches = stats.cancelled_prefetches;
   return outcome;
 }
 

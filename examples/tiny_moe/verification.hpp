@@ -38,13 +38,18 @@ struct verification_case {
   std::size_t max_tokens = 0;  ///< of one pass: longer prompts go in chunks; 0: whole prompts
   hotset::visit_split split = hotset::visit_split::by_token;
   hotset::host_stream::mode stream = hotset::host_stream::mode::caller;
+  std::string prefetch = "no_prefetch";
+  std::string guard = "named";
+  std::string miss = "fetch";
+  std::string link{};  ///< the pace of the copies; empty: as fast as the memory
 
   /// All of it, in words.
   [[nodiscard]] std::string text() const;
 };
 
 /// Every eviction policy that an engine can use, in every scope, from the smallest cache that works
-/// up; then admission policies, chunked prompts and a worker stream.
+/// up; then admission policies, chunked prompts and a worker stream; then every prefetcher that an engine can run,
+/// under each guard, and over a link so slow that most of its copies are late or taken back.
 [[nodiscard]] std::vector<verification_case> exact_cases();
 
 struct verification_outcome {
@@ -61,6 +66,9 @@ struct verification_outcome {
   std::uint64_t hits = 0;
   std::uint64_t split_visits = 0;
   std::uint64_t host_uses = 0;
+  std::uint64_t prefetch_hits = 0;
+  std::uint64_t late_prefetches = 0;
+  std::uint64_t cancelled_prefetches = 0;
 };
 
 /// Holds what full residency gives. Threads: const use is safe.
@@ -91,7 +99,6 @@ class verification {
   std::vector<named_text> texts_;
   std::vector<std::vector<std::uint8_t>> continuations_;
   std::vector<std::vector<float>> logits_;  ///< by text: [text + continuation - 1, 256]
-  std::vector<double> profile_;             ///< by key: how often the texts route it
 };
 
 }  // namespace tiny_moe

@@ -52,7 +52,7 @@ inline std::vector<float> resident_logits(std::string_view words) {
   return logits_of(experts, words);
 }
 
-using plain_backend = hotset::host_backend<hotset::memory_expert_source>;
+using plain_backend = hotset::host_backend<expert_copies>;
 
 /// Copies, but now and then says at the fence that it did not.
 class refusing_backend : public plain_backend {
@@ -80,7 +80,7 @@ class idle_backend : public plain_backend {
 /// The source of one expert's bytes can go away.
 class failing_source {
  public:
-  explicit failing_source(const hotset::memory_expert_source& inner) : inner_(inner) {}
+  explicit failing_source(const expert_copies& inner) : inner_(inner) {}
   [[nodiscard]] std::span<const hotset::tensor_bytes> tensors(
       hotset::expert_key key, hotset::precision_id precision) const noexcept {
     if (failures > 0 && failures-- > 0) return {};
@@ -89,11 +89,11 @@ class failing_source {
   mutable std::atomic<int> failures{0};
 
  private:
-  const hotset::memory_expert_source& inner_;
+  const expert_copies& inner_;
 };
 
 struct failing_source_holder {
-  explicit failing_source_holder(const hotset::memory_expert_source& source) : broken(source) {}
+  explicit failing_source_holder(const expert_copies& source) : broken(source) {}
   failing_source broken;
 };
 
@@ -101,8 +101,9 @@ struct failing_source_holder {
 class failing_backend : public failing_source_holder, public hotset::host_backend<failing_source> {
  public:
   using base = hotset::host_backend<failing_source>;
-  failing_backend(const hotset::memory_expert_source& source, const hotset::host_slot_bank& bank)
-      : failing_source_holder(source), base(broken, bank) {}
+  failing_backend(const expert_copies& source, const hotset::host_slot_bank& bank,
+                  const base::config& setup)
+      : failing_source_holder(source), base(broken, bank, setup) {}
 
   hotset::submission submit(std::span<const hotset::fill> fills, hotset::host_stream& stream,
                             hotset::urgency when) noexcept {

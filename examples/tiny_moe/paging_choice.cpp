@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tiny_moe/paging_choice.hpp"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "hotset/core/units.hpp"
+#include "hotset/sim/cache_size.hpp"
+#include "hotset/sim/dimensions.hpp"
+#include "hotset/sim/errors.hpp"
+#include "hotset/sim/precision_ladder.hpp"
+#include "hotset/sim/registry.hpp"
+
+namespace tiny_moe {
+namespace {
+
+namespace sim = hotset::sim;
+
+[[noreturn]] void refuse(std::string_view what, std::string_view text, std::string_view accepted) {
+  throw sim::usage_error(fmt::format("{} '{}'; accepted: {}", what, text, accepted));
+}
+
+hotset::gate_source predictor_of(const std::string& name) {
+  if (name == "next-router") return hotset::gate_source::next_router;
+  if (name == "current-gate") return hotset::gate_source::current_gate;
+  refuse("predictor", name, "next-router, current-gate");
+}
+
+hotset::popularity::config profile_of(const model& weights, const std::string& eviction,
+                                      std::span<const std::string> texts) {
+  const auto asked = sim::requested_profile(eviction);
+  if (!asked) return {};
+  if (*asked != sim::profile_request{}) {
+    throw sim::usage_error(
+        "popularity: a profile cannot be chosen here, accepted: popularity alone, which counts "
+        "the prompt");
+  }
+  return count_routing(weights, texts);
+}
+
+gate_config gate_of(const paging_choice& choice) {
+  gate_config out;
+  out.predictor = predictor_of(choice.predictor);
+  const auto& policies = choice.policies;
+  if (sim::bends_routing(policies.routing)) out.routing = sim::make_routing(policies.routing);
+  if (!sim::prefetches(policies.prefetch)) return out;
+  if (sim::requested_prefetch_profile(policies.prefetch))
+    throw sim::usage_error("popular: a profile cannot be chosen here, accepted: running counts");
+  out.prefetch = sim::make_prefetch(policies.prefetch);
+  return out;
+}
+
+}  // namespace
+
+std::optional<hotset::link_model::config> link_of(const paging_choice& choice) {
+  if (choice.link.empty()) return std::nullopt;
+  const auto rate = hotset::parse_rate(choice.link);
+  if (!rate) refuse("link", choice.link, hotset::rate_syntax);
+  const auto latency = hotset::parse_duration(choice.latency);
+  if (!latency) refuse("latency", choice.latency, hotset::duration_syntax);
+  hotset::link_model::config link{.bytes_per_second = *rate, .latency = *latency};
+  if (const auto bad = link.validate()) throw sim::usage_error(bad->message);
+  return link;
+}
+
+chosen_paging make_paging(const model& weights, const paging_choice& choice,
+                          std::span<const std::string> profile_texts) {
+  chosen_paging out;
+  std::vector<double> shares;
+  if (!choice.precision.empty()) {
+    const auto ladder = sim::precision_ladder::parse(choice.precision);
+    shares = ladder.shares;
+    out.library = std::make_unique<expert_library>(
+        weights, choice.precision.substr(0, choice.precision.find('@')));
+  }
+  paging_config config;
+  config.layout = layout_of(weights, sim::parse_scope(choice.scope), choice.budget,
+                            choice.max_tokens, out.library.get(), shares);
+  config.split = choice.split;
+  config.stream = choice.stream == "worker" ? hotset::host_stream::mode::worker
+                                            : hotset::host_stream::mode::caller;
+  config.library = out.library.get();
+  config.gate = gate_of(choice);
+  config.guard = sim::parse_guard(choice.policies.guard);
+  if (!sim::fetches_everything(choice.policies.miss))
+    config.miss = sim::make_miss(choice.policies.miss);
+  config.link = link_of(choice);
+  out.experts =
+      make_paged_experts(weights, config, choice.policies.eviction, choice.policies.admission,
+                         profile_of(weights, choice.policies.eviction, profile_texts));
+  return out;
+}
+
+hotset::sim::run_result result_of(paged_provider& experts, const paging_choice& choice) {
+  experts.drain();
+  sim::run_result out;
+  out.policies = choice.policies;
+  out.scope = choice.scope;
+  out.replay = "engine";
+  out.precision = choice.precision;
+  out.link = choice.link;
+  out.slots = experts.layout().slots();
+  out.stats = experts.stats();
+  out.decision_hash = experts.decision_hash();
+  out.outcome.emplace();
+  out.outcome->predictions = experts.predictions();
+  out.outcome->queue = experts.queue();
+  out.outcome->times.blocked = experts.blocked();
+  out.outcome->times.link_busy = experts.link_busy();
+  if (!experts.is_exact())
+    out.notes.push_back(fmt::format(
+        "{}: changes what the model computes",
+        sim::is_exact_miss(choice.policies.miss) ? choice.policies.routing : choice.policies.miss));
+  return out;
+}
+
+}  // namespace tiny_moe
