@@ -203,7 +203,8 @@ class pager {
     refresh_evictable(slot);
   }
 
-  /// A speculative copy was taken back before a byte of it moved: its slot becomes free.
+  /// A speculative copy was taken back before a byte of it moved: its slot becomes free. A plan may be open, of a
+  /// visit that does not use it.
   /// Ignored if the slot was reused since.
   void cancelled(slot_id slot, std::uint32_t generation) noexcept {
     auto& entry = table_[slot];

@@ -192,6 +192,7 @@ class slot_cache {
   status plan_and_carry_out(stream_type& stream, cache_visit& visit, Plan plan) noexcept {
     make_room();
     auto planned = plan();
+    if (planned == status::ok && !visit.plan_.more() && speculating()) visit_has_come(visit.plan_);
     while (planned == status::ok && !fence_late(stream, visit.plan_)) planned = plan();
     return planned == status::ok ? carry_out(stream, visit) : planned;
   }
@@ -236,24 +237,25 @@ class slot_cache {
         visit.pinned_[visit.pin_count_++] = slot;
       }
     visit.open_ = true;
-    if (!plan.more() && speculating()) visit_has_come(plan.context(), stream);
+    if (!plan.more() && !queue_.empty() && speculative_under_way_ < most_under_way_)
+      issue_waiting(plan.context(), stream);
     return status::ok;
   }
   [[nodiscard]] bool speculating() const noexcept {
     return speculative_under_way_ != 0 || !queue_.empty();
   }
-  /// What was prefetched for the visit and is not used by it is too late; what waits for others may have room now.
-  void visit_has_come(const visit_context& context, stream_type& stream) noexcept {
+  /// What was prefetched for the visit and is not of it is too late. Taken back before the visit's own copies are
+  /// waited for: a thread that moves bytes would begin it as soon as they are done.
+  void visit_has_come(const step_plan& plan) noexcept {
+    const auto& context = plan.context();
     queue_.expire(context.step, context.layer);
-    cancel_stale(context);
-    if (!queue_.empty() && speculative_under_way_ < most_under_way_) issue_waiting(context, stream);
-  }
-  void cancel_stale(const visit_context& context) noexcept {
     for (auto& copy : underway_) {
       if (!copy.speculative || copy.slot == no_slot || copy.for_step > context.step) continue;
       const auto& entry = pager_.slot(copy.slot);
       if (entry.generation != copy.generation || entry.state != slot_state::filling ||
-          entry.key.layer != context.layer || !backend_.cancel(copy.batch))
+          entry.key.layer != context.layer ||
+          std::ranges::find(plan.slots(), copy.slot) != plan.slots().end() ||
+          !backend_.cancel(copy.batch))
         continue;
       pager_.cancelled(copy.slot, copy.generation);
       copy.slot = no_slot;
