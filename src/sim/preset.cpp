@@ -32,6 +32,7 @@ constexpr std::string_view dropped_in = "+least_stale";
 
 std::vector<std::string> preset_names() {
   std::vector<std::string> names;
+  names.reserve(2 * presets.size());
   for (const auto& p : presets) names.emplace_back(p.name);
   for (const auto& p : presets)
     if (!p.alias.empty()) names.emplace_back(p.alias);
