@@ -36,3 +36,9 @@ echo '== 3. What the model routed, replayed under every policy; belady knows the
 "$hotset" simulate "$scratch/tiny-moe.safetensors" \
   --eviction lru,lfu,lfru,fifo,furthest_layer,gate_score,least_stale,popularity,belady,belady_bypass \
   --slots 12.5%,25%,50% --scope shared,per-layer
+
+echo
+echo '== 4. The same with a clock: the next layer is prefetched, over a link at which a copy takes 0.6 ms'
+"$tiny_moe" trace "$scratch/scored.safetensors" --tokens 64 --with predictions 2>/dev/null
+"$hotset" simulate "$scratch/scored.safetensors" --eviction lru,least_stale --slots 25% \
+  --prefetch no_prefetch,next_layer_top_k,score_threshold --link 40MB/s --compute 2ms+50us
