@@ -188,8 +188,6 @@ verification_outcome verification::compare(const verification_case& one) const {
   outcome.split_visits = stats.split_visits;
   outcome.host_uses = stats.bypasses;
   outcome.prefetch_hits = stats.prefetch_hits;
-  outcome.late_prefetches = stats.late_prefetches;
-  outcome.cancelled_prefetches = stats.cancelled_prefetches;
   return outcome;
 }
 

@@ -67,8 +67,6 @@ struct verification_outcome {
   std::uint64_t split_visits = 0;
   std::uint64_t host_uses = 0;
   std::uint64_t prefetch_hits = 0;
-  std::uint64_t late_prefetches = 0;
-  std::uint64_t cancelled_prefetches = 0;
 };
 
 /// Holds what full residency gives. Threads: const use is safe.

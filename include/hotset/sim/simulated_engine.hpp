@@ -56,7 +56,6 @@ class simulated_engine {
   [[nodiscard]] virtual pager_stats stats() const = 0;
   [[nodiscard]] virtual fill_queue_stats queue() const = 0;
   [[nodiscard]] virtual std::uint64_t decision_hash() const = 0;
-  [[nodiscard]] virtual bool is_exact() const = 0;
   /// The time now, and how much of it the arithmetic waited for copies.
   [[nodiscard]] virtual ticks now() const = 0;
   [[nodiscard]] virtual ticks blocked() const = 0;
@@ -107,7 +106,6 @@ class engine_model final : public simulated_engine {
   [[nodiscard]] std::uint64_t decision_hash() const override {
     return cache_.decisions().decision_hash();
   }
-  [[nodiscard]] bool is_exact() const override { return cache_.decisions().is_exact(); }
   [[nodiscard]] ticks now() const override { return stream_.now(); }
   [[nodiscard]] ticks blocked() const override { return stream_.blocked(); }
   [[nodiscard]] ticks link_busy() override {
