@@ -62,11 +62,11 @@ TEST(any_miss_policy, passes_the_visit_and_what_is_observed_on) {
 
 TEST(any_miss_policy, knows_at_run_time_what_the_held_one_is) {
   const any_miss_policy all{fetch(one)};
-  EXPECT_TRUE(all.exact() && all.fetches_all_now() && !all.wants_logits());
+  EXPECT_TRUE(all.exact() && !all.wants_logits());
   const any_miss_policy host{compute_on_host(one)};
-  EXPECT_TRUE(host.exact() && !host.fetches_all_now() && !host.wants_logits());
+  EXPECT_TRUE(host.exact() && !host.wants_logits());
   const any_miss_policy scores{substitute(one)};
-  EXPECT_TRUE(!scores.exact() && !scores.fetches_all_now() && scores.wants_logits());
+  EXPECT_TRUE(!scores.exact() && scores.wants_logits());
 }
 
 /// Differs from every other policy in what it prefetches.

@@ -10,7 +10,6 @@
 
 #include <concepts>
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -18,42 +17,43 @@
 #include <utility>
 
 #include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/any_policy.hpp"
 
 namespace hotset::inline v0 {
 
+namespace detail {
+
+/// The calls of a held policy.
+struct held_eviction : held_policy {
+  static constexpr std::string_view kind = "eviction";
+  virtual void on_step(step_id step, layer_id layer) noexcept = 0;
+  virtual void on_hit(const access& a) noexcept = 0;
+  virtual void on_fill(const access& a) noexcept = 0;
+  virtual void on_bypass(const access& a) noexcept = 0;
+  virtual void on_request(const access& a) noexcept = 0;
+  virtual void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept = 0;
+  virtual void on_evict(slot_id slot, expert_key key) noexcept = 0;
+  virtual std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
+                                     std::span<slot_id> out) noexcept = 0;
+  [[nodiscard]] virtual bool wants_weights() const noexcept = 0;
+  [[nodiscard]] virtual bool takes_visits() const noexcept = 0;
+};
+
+}  // namespace detail
+
 /// Move-only. Pre, for every call but destruction and assignment: it holds a policy.
-class any_eviction_policy {
+class any_eviction_policy
+    : public detail::any_policy<any_eviction_policy, detail::held_eviction, pool_layout> {
  public:
-  /// How to build the policy that will be held.
-  struct config {
-    std::function<any_eviction_policy(const pool_layout&)> factory{};
-    [[nodiscard]] validation validate() const {
-      if (inner_validation) return inner_validation;
-      if (!factory) return error{"any_eviction_policy factory = none, accepted: a factory"};
-      return std::nullopt;
-    }
-    validation inner_validation{};  ///< why the held policy's own configuration is refused
-  };
   static constexpr std::string_view name = "any";
   static constexpr bool needs_weights = true;  ///< the held policy may
-
-  /// A config that builds P with these options.
-  template <eviction_policy P>
-  [[nodiscard]] static config holding(typename P::config options = {}) {
-    config out;
-    out.inner_validation = options.validate();
-    out.factory = [options = std::move(options)](const pool_layout& layout) {
-      return any_eviction_policy(P(layout, options));
-    };
-    return out;
-  }
 
   template <class P>
     requires(!std::same_as<std::remove_cvref_t<P>, any_eviction_policy> &&
              eviction_policy<std::remove_cvref_t<P>>)
   // NOLINTNEXTLINE(bugprone-forwarding-reference-overload): the constraint spares moves
   explicit any_eviction_policy(P&& policy)
-      : held_(std::make_unique<model<std::remove_cvref_t<P>>>(std::forward<P>(policy))) {}
+      : any_policy(std::make_unique<model<std::remove_cvref_t<P>>>(std::forward<P>(policy))) {}
   any_eviction_policy(const pool_layout& layout, const config& options)
       : any_eviction_policy(options.factory(layout)) {}
 
@@ -71,37 +71,13 @@ class any_eviction_policy {
     return held_->select_victims(context, eligible, out);
   }
 
-  [[nodiscard]] bool has_value() const noexcept { return held_ != nullptr; }
-  /// The held policy's name.
-  [[nodiscard]] std::string_view held_name() const noexcept { return held_->held_name(); }
   [[nodiscard]] bool wants_weights() const noexcept { return held_->wants_weights(); }
   [[nodiscard]] bool takes_visits() const noexcept { return held_->takes_visits(); }
 
  private:
-  struct interface {
-    interface() = default;
-    interface(const interface&) = delete;
-    interface& operator=(const interface&) = delete;
-    virtual ~interface() = default;
-    virtual void on_step(step_id step, layer_id layer) noexcept = 0;
-    virtual void on_hit(const access& a) noexcept = 0;
-    virtual void on_fill(const access& a) noexcept = 0;
-    virtual void on_bypass(const access& a) noexcept = 0;
-    virtual void on_request(const access& a) noexcept = 0;
-    virtual void on_visit(const visit_context& context,
-                          std::span<const slot_id> slots) noexcept = 0;
-    virtual void on_evict(slot_id slot, expert_key key) noexcept = 0;
-    virtual std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
-                                       std::span<slot_id> out) noexcept = 0;
-    [[nodiscard]] virtual std::string_view held_name() const noexcept = 0;
-    [[nodiscard]] virtual bool wants_weights() const noexcept = 0;
-    [[nodiscard]] virtual bool takes_visits() const noexcept = 0;
-  };
-
   template <class P>
-  struct model final : interface {
-    explicit model(P&& p) : policy(std::move(p)) {}
-    explicit model(const P& p) : policy(p) {}
+  struct model final : detail::held_eviction {
+    explicit model(P given) : policy(std::move(given)) {}
     void on_step(step_id step, layer_id layer) noexcept override { policy.on_step(step, layer); }
     void on_hit(const access& a) noexcept override { policy.on_hit(a); }
     void on_fill(const access& a) noexcept override { policy.on_fill(a); }
@@ -127,8 +103,6 @@ class any_eviction_policy {
     }
     P policy;
   };
-
-  std::unique_ptr<interface> held_;
 };
 
 static_assert(eviction_policy<any_eviction_policy>);

@@ -11,7 +11,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -19,41 +18,37 @@
 #include <utility>
 
 #include "hotset/concepts/prefetch_policy.hpp"
+#include "hotset/core/any_policy.hpp"
 
 namespace hotset::inline v0 {
 
-/// Move-only. Pre, for every call but destruction and assignment: it holds a policy.
-class any_prefetch_policy {
- public:
-  /// How to build the policy that will be held.
-  struct config {
-    std::function<any_prefetch_policy(const geometry&)> factory{};
-    [[nodiscard]] validation validate() const {
-      if (inner_validation) return inner_validation;
-      if (!factory) return error{"any_prefetch_policy factory = none, accepted: a factory"};
-      return std::nullopt;
-    }
-    validation inner_validation{};  ///< why the held policy's own configuration is refused
-  };
-  static constexpr std::string_view name = "any";
+namespace detail {
 
-  /// A config that builds P with these options.
-  template <prefetch_policy P>
-  [[nodiscard]] static config holding(typename P::config options = {}) {
-    config out;
-    out.inner_validation = options.validate();
-    out.factory = [options = std::move(options)](const geometry& shape) {
-      return any_prefetch_policy(P(shape, options));
-    };
-    return out;
-  }
+/// The calls of a held policy.
+struct held_prefetch : held_policy {
+  static constexpr std::string_view kind = "prefetch";
+  [[nodiscard]] virtual forecast_need needs() const noexcept = 0;
+  [[nodiscard]] virtual std::int32_t depth() const noexcept = 0;
+  [[nodiscard]] virtual std::size_t most_requests() const noexcept = 0;
+  virtual void observe(const routing_view& view) noexcept = 0;
+  virtual std::size_t propose(const routing_view& view, const forecast& expected,
+                              std::span<prefetch_request> out) noexcept = 0;
+};
+
+}  // namespace detail
+
+/// Move-only. Pre, for every call but destruction and assignment: it holds a policy.
+class any_prefetch_policy
+    : public detail::any_policy<any_prefetch_policy, detail::held_prefetch, geometry> {
+ public:
+  static constexpr std::string_view name = "any";
 
   template <class P>
     requires(!std::same_as<std::remove_cvref_t<P>, any_prefetch_policy> &&
              prefetch_policy<std::remove_cvref_t<P>>)
   // NOLINTNEXTLINE(bugprone-forwarding-reference-overload): the constraint spares moves
   explicit any_prefetch_policy(P&& policy)
-      : held_(std::make_unique<model<std::remove_cvref_t<P>>>(std::forward<P>(policy))) {}
+      : any_policy(std::make_unique<model<std::remove_cvref_t<P>>>(std::forward<P>(policy))) {}
   any_prefetch_policy(const geometry& shape, const config& options)
       : any_prefetch_policy(options.factory(shape)) {}
 
@@ -66,29 +61,10 @@ class any_prefetch_policy {
     return held_->propose(view, expected, out);
   }
 
-  [[nodiscard]] bool has_value() const noexcept { return held_ != nullptr; }
-  /// The held policy's name.
-  [[nodiscard]] std::string_view held_name() const noexcept { return held_->held_name(); }
-
  private:
-  struct interface {
-    interface() = default;
-    interface(const interface&) = delete;
-    interface& operator=(const interface&) = delete;
-    virtual ~interface() = default;
-    [[nodiscard]] virtual forecast_need needs() const noexcept = 0;
-    [[nodiscard]] virtual std::int32_t depth() const noexcept = 0;
-    [[nodiscard]] virtual std::size_t most_requests() const noexcept = 0;
-    virtual void observe(const routing_view& view) noexcept = 0;
-    virtual std::size_t propose(const routing_view& view, const forecast& expected,
-                                std::span<prefetch_request> out) noexcept = 0;
-    [[nodiscard]] virtual std::string_view held_name() const noexcept = 0;
-  };
-
   template <class P>
-  struct model final : interface {
-    explicit model(P&& p) : policy(std::move(p)) {}
-    explicit model(const P& p) : policy(p) {}
+  struct model final : detail::held_prefetch {
+    explicit model(P given) : policy(std::move(given)) {}
     [[nodiscard]] forecast_need needs() const noexcept override { return policy.needs(); }
     [[nodiscard]] std::int32_t depth() const noexcept override { return policy.depth(); }
     [[nodiscard]] std::size_t most_requests() const noexcept override {
@@ -102,8 +78,6 @@ class any_prefetch_policy {
     [[nodiscard]] std::string_view held_name() const noexcept override { return P::name; }
     P policy;
   };
-
-  std::unique_ptr<interface> held_;
 };
 
 static_assert(prefetch_policy<any_prefetch_policy>);
