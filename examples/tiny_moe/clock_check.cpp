@@ -90,7 +90,8 @@ clock_comparison compare_with_clock(const model& weights, const paging_choice& c
     words.push_back(one.text);
     tokens += one.text.size() + continuation;
   }
-  const auto paging = make_paging(weights, choice, words);
+  const routing_profile profile(weights, words);
+  const auto paging = make_paging(weights, choice, profile);
   timed_visits timed(*paging.experts);
   tracing_experts tracing(weights, timed,
                           {.capacity = tokens, .logits = true, .predictions = true});

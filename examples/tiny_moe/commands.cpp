@@ -69,36 +69,22 @@ std::span<const float> prefill(engine& decoder, std::span<const std::uint8_t> pr
 
 /// Every combination of the lists on top of each preset, and of these with the budgets.
 std::vector<paging_choice> choices_of(const options& chosen, const std::string& eviction) {
-  namespace sim = hotset::sim;
-  std::vector<sim::policy_set> bases;
-  for (const auto& name : chosen.presets) bases.push_back(sim::make_preset(name));
-  if (bases.empty()) {
-    bases.emplace_back();
-    bases.front().eviction = eviction;
-  }
-  const auto list = [](const std::vector<std::string>& given, const std::string& otherwise) {
-    return given.empty() ? std::vector{otherwise} : given;
-  };
+  hotset::sim::policy_set plain;
+  plain.eviction = eviction;
   std::vector<paging_choice> out;
   for (const auto& budget : chosen.budgets) {
-    for (const auto& base : bases) {
-      for (auto& set : sim::combine_policies(
-               list(chosen.routings, base.routing), list(chosen.misses, base.miss),
-               list(chosen.guards, base.guard), list(chosen.prefetches, base.prefetch),
-               list(chosen.admissions, base.admission), list(chosen.evictions, base.eviction))) {
-        set.preset = base.preset;
-        paging_choice one;
-        one.policies = std::move(set);
-        one.scope = chosen.scope;
-        one.budget = budget;
-        one.precision = chosen.precision;
-        one.link = chosen.link;
-        one.latency = chosen.latency;
-        one.predictor = chosen.predictor;
-        one.stream = chosen.stream;
-        one.max_tokens = chosen.max_tokens;
-        out.push_back(std::move(one));
-      }
+    for (auto& set : hotset::sim::combine_policies(chosen.policies, plain)) {
+      paging_choice one;
+      one.policies = std::move(set);
+      one.scope = chosen.scope;
+      one.budget = budget;
+      one.precision = chosen.precision;
+      one.link = chosen.link;
+      one.latency = chosen.latency;
+      one.predictor = chosen.predictor;
+      one.stream = chosen.stream;
+      one.max_tokens = chosen.max_tokens;
+      out.push_back(std::move(one));
     }
   }
   return out;
@@ -179,7 +165,8 @@ int generate(const options& chosen) {
     throw hotset::sim::usage_error(
         fmt::format("{} choices of budget and policies, accepted here: one", choices.size()));
   chosen_paging paging;
-  if (!choices.empty()) paging = make_paging(weights, choices.front(), std::span(&prompt, 1));
+  const routing_profile profile(weights, {prompt});
+  if (!choices.empty()) paging = make_paging(weights, choices.front(), profile);
   expert_provider& experts =
       paging.experts ? static_cast<expert_provider&>(*paging.experts) : resident;
   engine decoder(weights, experts, {.max_tokens = chosen.max_tokens});
@@ -354,8 +341,7 @@ void print_quality(std::span<const hotset::sim::run_result> runs) {
 int evaluate(const options& chosen) {
   const model weights(chosen.model);
   const auto texts = texts_to_evaluate(chosen);
-  std::vector<std::string> words;
-  for (const auto& one : texts) words.push_back(one.text);
+  const routing_profile profile(weights, words_of(texts));
   const auto windows = windows_of(chosen);
   const auto choices = choices_of(chosen, "lru");
 
@@ -368,7 +354,7 @@ int evaluate(const options& chosen) {
   sweep.experts = shape.experts;
   sweep.top_k = shape.top_k;
   for (const auto& choice : choices) {
-    const auto paging = make_paging(weights, choice, words);
+    const auto paging = make_paging(weights, choice, profile);
     const double bits = measure_texts(weights, *paging.experts, texts, windows);
     auto run = result_of(*paging.experts, choice);
     run.bits_per_byte = bits;

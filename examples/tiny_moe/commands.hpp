@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "hotset/sim/preset.hpp"
+
 namespace tiny_moe {
 
 enum exit_code : int { ok = 0, failure = 1, usage = 2, infeasible = 3, bad_input = 4 };
@@ -22,8 +24,7 @@ struct options {
 
   // Lists, where a command takes several; `generate` takes the first of each.
   std::vector<std::string> budgets{};  ///< empty: full residency
-  std::vector<std::string> presets{}, evictions{}, admissions{}, prefetches{}, guards{}, misses{},
-      routings{};
+  hotset::sim::policy_lists policies{};
   std::string scope = "shared";
   std::string precision{};
   std::string link{};

@@ -53,13 +53,16 @@ void add_paging(CLI::App& command, options& chosen) {
        "room for experts: 25%, 96 (slots; in per-layer scope in every layer) or 1500KiB (default: "
        "full residency)");
   command.add_option("--scope", chosen.scope, "shared or per-layer")->capture_default_str();
-  list("--preset", chosen.presets, "sets of policies, such as specmd-1 or specmd-1+least_stale");
-  list("--eviction", chosen.evictions, "policies, such as protect_hot:uses=4+lru");
-  list("--admission", chosen.admissions, "policies, such as budgeted:fills_per_visit=2");
-  list("--prefetch", chosen.prefetches, "policies, such as next_layer_top_k:overfetch=1.5");
-  list("--prefetch-guard", chosen.guards, "what a prefetch may evict: none, named, predicted");
-  list("--miss", chosen.misses, "policies, such as drop:keep=2");
-  list("--routing", chosen.routings, "policies, such as cache_aware:lambda=0.3");
+  list("--preset", chosen.policies.presets,
+       "sets of policies, such as specmd-1 or specmd-1+least_stale");
+  list("--eviction", chosen.policies.evictions, "policies, such as protect_hot:uses=4+lru");
+  list("--admission", chosen.policies.admissions, "policies, such as budgeted:fills_per_visit=2");
+  list("--prefetch", chosen.policies.prefetches,
+       "policies, such as next_layer_top_k:overfetch=1.5");
+  list("--prefetch-guard", chosen.policies.guards,
+       "what a prefetch may evict: none, named, predicted");
+  list("--miss", chosen.policies.misses, "policies, such as drop:keep=2");
+  list("--routing", chosen.policies.routings, "policies, such as cache_aware:lambda=0.3");
   command
       .add_option("--predictor", chosen.predictor,
                   "what prefetchers by score go by: next-router, current-gate")

@@ -154,18 +154,23 @@ std::unique_ptr<paged_provider> make_paged_experts(const model& weights,
       "unknown admission policy '{}', accepted: always, after_n_uses, budgeted", spec.name));
 }
 
-hotset::popularity::config count_routing(const model& weights, std::span<const std::string> texts) {
+const hotset::popularity::config& routing_profile::counts() const {
+  std::call_once(counted_, [this] { counts_ = count(); });
+  return counts_;
+}
+
+hotset::popularity::config routing_profile::count() const {
   hotset::popularity::config profile;
-  profile.profile.assign(geometry_of(weights).keys(), 0.0);
-  resident_experts resident(weights);
+  profile.profile.assign(geometry_of(weights_).keys(), 0.0);
+  resident_experts resident(weights_);
   counting_experts counting(resident, profile.profile);
-  engine decoder(weights, counting);
-  for (const std::string& text : texts) {
+  engine decoder(weights_, counting);
+  for (const std::string& text : texts_) {
     decoder.reset();
     const std::vector<std::uint8_t> tokens(text.begin(), text.end());
     decoder.forward(tokens);
   }
-  profile.source = fmt::format("{} texts", texts.size());
+  profile.source = fmt::format("{} texts", texts_.size());
   return profile;
 }
 

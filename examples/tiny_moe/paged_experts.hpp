@@ -8,6 +8,7 @@
 #include <deque>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -369,8 +370,23 @@ class paged_experts final : public paged_provider {
     const model& weights, const paging_config& config, std::string_view eviction,
     std::string_view admission = "always", const hotset::popularity::config& profile = {});
 
-/// How often each expert is routed in these texts.
-[[nodiscard]] hotset::popularity::config count_routing(const model& weights,
-                                                       std::span<const std::string> texts);
+/// How often each expert is routed in some texts; counted when it is first asked for, and once.
+/// Threads: const use is safe.
+class routing_profile {
+ public:
+  /// Pre: `weights` outlives it.
+  routing_profile(const model& weights, std::vector<std::string> texts)
+      : weights_(weights), texts_(std::move(texts)) {}
+
+  [[nodiscard]] const hotset::popularity::config& counts() const;
+
+ private:
+  [[nodiscard]] hotset::popularity::config count() const;
+
+  const model& weights_;
+  std::vector<std::string> texts_;
+  mutable std::once_flag counted_;
+  mutable hotset::popularity::config counts_;
+};
 
 }  // namespace tiny_moe

@@ -27,8 +27,7 @@ hotset::gate_source predictor_of(const std::string& name) {
   refuse("predictor", name, "next-router, current-gate");
 }
 
-hotset::popularity::config profile_of(const model& weights, const std::string& eviction,
-                                      std::span<const std::string> texts) {
+hotset::popularity::config profile_of(const std::string& eviction, const routing_profile& profile) {
   const auto asked = sim::requested_profile(eviction);
   if (!asked) return {};
   if (*asked != sim::profile_request{}) {
@@ -36,7 +35,7 @@ hotset::popularity::config profile_of(const model& weights, const std::string& e
         "popularity: a profile cannot be chosen here, accepted: popularity alone, which counts "
         "the prompt");
   }
-  return count_routing(weights, texts);
+  return profile.counts();
 }
 
 gate_config gate_of(const paging_choice& choice) {
@@ -65,7 +64,7 @@ std::optional<hotset::link_model::config> link_of(const paging_choice& choice) {
 }
 
 chosen_paging make_paging(const model& weights, const paging_choice& choice,
-                          std::span<const std::string> profile_texts) {
+                          const routing_profile& profile) {
   chosen_paging out;
   std::vector<double> shares;
   if (!choice.precision.empty()) {
@@ -88,7 +87,7 @@ chosen_paging make_paging(const model& weights, const paging_choice& choice,
   config.link = link_of(choice);
   out.experts =
       make_paged_experts(weights, config, choice.policies.eviction, choice.policies.admission,
-                         profile_of(weights, choice.policies.eviction, profile_texts));
+                         profile_of(choice.policies.eviction, profile));
   return out;
 }
 

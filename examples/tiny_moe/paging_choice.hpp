@@ -34,10 +34,10 @@ struct chosen_paging {
   std::unique_ptr<paged_provider> experts{};
 };
 
-/// `profile_texts` are what `popularity` counts.
+/// `profile` is what `popularity` goes by.
 /// Errors: hotset::sim::usage_error, hotset::sim::infeasible_error, hotset::invalid_config.
 [[nodiscard]] chosen_paging make_paging(const model& weights, const paging_choice& choice,
-                                        std::span<const std::string> profile_texts);
+                                        const routing_profile& profile);
 
 /// Nothing if none is chosen. Errors: hotset::sim::usage_error.
 [[nodiscard]] std::optional<hotset::link_model::config> link_of(const paging_choice& choice);

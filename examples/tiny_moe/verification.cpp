@@ -48,6 +48,12 @@ void compare_rows(std::span<const float> found, std::span<const float> wanted,
 
 }  // namespace
 
+std::vector<std::string> words_of(std::span<const named_text> texts) {
+  std::vector<std::string> words;
+  for (const auto& one : texts) words.push_back(one.text);
+  return words;
+}
+
 std::vector<named_text> read_texts(std::span<const std::filesystem::path> files,
                                    const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> paths(files.begin(), files.end());
@@ -122,7 +128,7 @@ std::vector<verification_case> exact_cases() {
 
 verification::verification(const model& weights, std::vector<named_text> texts,
                            std::size_t continuation)
-    : model_(weights), texts_(std::move(texts)) {
+    : model_(weights), texts_(std::move(texts)), profile_(weights, words_of(texts_)) {
   resident_experts resident(weights);
   engine decoder(weights, resident);
   for (const auto& [name, text] : texts_) {
@@ -177,9 +183,7 @@ verification_outcome verification::compare(const verification_case& one) const {
   choice.stream = one.stream == hotset::host_stream::mode::worker ? "worker" : "caller";
   choice.max_tokens = one.max_tokens;
   choice.split = one.split;
-  std::vector<std::string> words;
-  for (const auto& named : texts_) words.push_back(named.text);
-  const auto paging = make_paging(model_, choice, words);
+  const auto paging = make_paging(model_, choice, profile_);
   const auto& experts = paging.experts;
   auto outcome = compare(*experts, one.max_tokens);
   const auto stats = experts->stats();

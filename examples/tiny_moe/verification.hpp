@@ -16,6 +16,7 @@
 #include "hotset/transfer/host_stream.hpp"
 #include "tiny_moe/expert_provider.hpp"
 #include "tiny_moe/model.hpp"
+#include "tiny_moe/paged_experts.hpp"
 
 namespace tiny_moe {
 
@@ -23,6 +24,9 @@ struct named_text {
   std::string name;
   std::string text;
 };
+
+/// The texts without their names.
+[[nodiscard]] std::vector<std::string> words_of(std::span<const named_text> texts);
 
 /// Reads the files; none given: every `folder`/prompts/*.txt, by name. A text is named after its
 /// file. Errors: hotset::trace_error if there is none, one cannot be read, or one is empty.
@@ -95,6 +99,7 @@ class verification {
  private:
   const model& model_;
   std::vector<named_text> texts_;
+  routing_profile profile_;
   std::vector<std::vector<std::uint8_t>> continuations_;
   std::vector<std::vector<float>> logits_;  ///< by text: [text + continuation - 1, 256]
 };

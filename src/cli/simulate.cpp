@@ -30,9 +30,7 @@ namespace {
 
 struct simulate_options {
   std::vector<std::filesystem::path> traces;
-  // Empty: what a preset says, else the plain choice.
-  std::vector<std::string> evictions, admissions, prefetches, guards, misses, routings;
-  std::vector<std::string> presets;
+  sim::policy_lists policies;
   std::vector<std::string> precisions;
   std::vector<std::string> links;
   std::string latency = "0";
@@ -76,30 +74,13 @@ visit_split split_of(const std::string& text) {
   refuse_option("--split", text, "by-token, by-expert");
 }
 
-/// Every combination of the lists; with presets, of what was given on top of each.
-std::vector<sim::policy_set> policies_of(const simulate_options& options) {
-  const auto list = [](const char* name, const std::vector<std::string>& given,
-                       const std::string& otherwise) {
-    return given.empty() ? std::vector{otherwise} : split_lists(name, given);
-  };
-  std::vector<sim::policy_set> bases;
-  for (const auto& name : split_lists("--preset", options.presets))
-    bases.push_back(for_option("--preset", [&] { return sim::make_preset(name); }));
-  if (bases.empty()) bases.emplace_back();
-  std::vector<sim::policy_set> out;
-  for (const auto& base : bases) {
-    auto sets = sim::combine_policies(list("--routing", options.routings, base.routing),
-                                      list("--miss", options.misses, base.miss),
-                                      list("--prefetch-guard", options.guards, base.guard),
-                                      list("--prefetch", options.prefetches, base.prefetch),
-                                      list("--admission", options.admissions, base.admission),
-                                      list("--eviction", options.evictions, base.eviction));
-    for (auto& set : sets) {
-      set.preset = base.preset;
-      out.push_back(std::move(set));
-    }
-  }
-  return out;
+/// The same lists, their elements split at commas.
+sim::policy_lists policies_of(const sim::policy_lists& given) {
+  return {
+      split_lists("--preset", given.presets),        split_lists("--eviction", given.evictions),
+      split_lists("--admission", given.admissions),  split_lists("--prefetch", given.prefetches),
+      split_lists("--prefetch-guard", given.guards), split_lists("--miss", given.misses),
+      split_lists("--routing", given.routings)};
 }
 
 ticks duration_of(std::string_view option, std::string_view text) {
@@ -150,7 +131,8 @@ void check_names(const sim::sweep_request& request) {
 
 sim::sweep_request request_of(const simulate_options& options) {
   sim::sweep_request request;
-  request.policies = policies_of(options);
+  const auto policies = policies_of(options.policies);
+  request.policies = for_option("--preset", [&] { return sim::combine_policies(policies); });
   request.precisions = split_lists("--precision", options.precisions);
   for (const auto& text : request.precisions)
     for_option("--precision", [&] { return sim::precision_ladder::parse(text); });
@@ -251,13 +233,13 @@ int simulate(const simulate_options& options) {
 }
 
 void add_what(CLI::App& app, simulate_options& options) {
-  add_list(app, "--eviction", options.evictions,
+  add_list(app, "--eviction", options.policies.evictions,
            fmt::format("eviction policies: {}; with parameters: lfu:history=resident; decorated: "
                        "{}+lru",
                        fmt::join(sim::eviction_names(), ", "),
                        fmt::join(sim::eviction_decorator_names(), "+lru, ")))
       ->default_str("lru");
-  add_list(app, "--admission", options.admissions,
+  add_list(app, "--admission", options.policies.admissions,
            fmt::format("admission policies: {}", fmt::join(sim::admission_names(), ", ")))
       ->default_str("always");
   add_list(app, "--scope", options.scopes,
@@ -271,15 +253,15 @@ void add_what(CLI::App& app, simulate_options& options) {
 }
 
 void add_dimensions(CLI::App& app, simulate_options& options) {
-  add_list(app, "--preset", options.presets,
+  add_list(app, "--preset", options.policies.presets,
            fmt::format("named sets of policies: {}; each also with +least_stale; the options below "
                        "and above replace parts of them",
                        fmt::join(sim::preset_names(), ", ")));
-  add_list(app, "--prefetch", options.prefetches,
+  add_list(app, "--prefetch", options.policies.prefetches,
            fmt::format("prefetch policies: {}; with parameters: next_layer_top_k:overfetch=1.5",
                        fmt::join(sim::prefetch_names(), ", ")))
       ->default_str("no_prefetch");
-  add_list(app, "--prefetch-guard", options.guards,
+  add_list(app, "--prefetch-guard", options.policies.guards,
            "what a prefetch may evict: none (whatever the eviction policy picks), named (nothing "
            "that was asked for), predicted (nor what is likelier to be used sooner)")
       ->default_str("named");
@@ -288,11 +270,11 @@ void add_dimensions(CLI::App& app, simulate_options& options) {
                  "current-gate (the running layer's scores)")
       ->type_name("NAME")
       ->capture_default_str();
-  add_list(app, "--miss", options.misses,
+  add_list(app, "--miss", options.policies.misses,
            fmt::format("miss policies: {}; with parameters: drop:keep=2",
                        fmt::join(sim::miss_names(), ", ")))
       ->default_str("fetch");
-  add_list(app, "--routing", options.routings,
+  add_list(app, "--routing", options.policies.routings,
            fmt::format("routing policies: {}; with parameters: cache_aware:lambda=0.3",
                        fmt::join(sim::routing_names(), ", ")))
       ->default_str("router_order");

@@ -58,4 +58,28 @@ policy_set make_preset(std::string_view name) {
                                 fmt::join(preset_names(), ", "), dropped_in));
 }
 
+std::vector<policy_set> combine_policies(const policy_lists& lists, const policy_set& plain) {
+  std::vector<policy_set> sets;
+  for (const auto& name : lists.presets) sets.push_back(make_preset(name));
+  if (sets.empty()) sets.push_back(plain);
+  const auto vary = [&](std::string policy_set::*kind, const std::vector<std::string>& choices) {
+    if (choices.empty()) return;
+    std::vector<policy_set> varied;
+    for (const auto& set : sets) {
+      for (const auto& choice : choices) {
+        varied.push_back(set);
+        varied.back().*kind = choice;
+      }
+    }
+    sets = std::move(varied);
+  };
+  vary(&policy_set::routing, lists.routings);
+  vary(&policy_set::miss, lists.misses);
+  vary(&policy_set::guard, lists.guards);
+  vary(&policy_set::prefetch, lists.prefetches);
+  vary(&policy_set::admission, lists.admissions);
+  vary(&policy_set::eviction, lists.evictions);
+  return sets;
+}
+
 }  // namespace hotset::inline v0::sim

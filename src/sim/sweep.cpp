@@ -319,23 +319,6 @@ std::vector<double> count_uses(const routing_trace& trace, std::uint64_t tokens)
   return counts;
 }
 
-std::vector<policy_set> combine_policies(const std::vector<std::string>& routings,
-                                         const std::vector<std::string>& misses,
-                                         const std::vector<std::string>& guards,
-                                         const std::vector<std::string>& prefetches,
-                                         const std::vector<std::string>& admissions,
-                                         const std::vector<std::string>& evictions) {
-  std::vector<policy_set> out;
-  for (const auto& routing : routings)
-    for (const auto& miss : misses)
-      for (const auto& guard : guards)
-        for (const auto& prefetch : prefetches)
-          for (const auto& admission : admissions)
-            for (const auto& eviction : evictions)
-              out.push_back({eviction, admission, prefetch, guard, miss, routing, {}});
-  return out;
-}
-
 sweep_result run_sweep(const routing_trace& trace, const sweep_request& request) {
   if (request.sizes.empty())
     throw usage_error("no size, accepted: --slots 5%,64 or --budget 1500MiB");

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/sim/preset.hpp"
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -68,6 +73,44 @@ TEST(preset, an_unknown_name_lists_the_known_ones) {
     EXPECT_THAT(support::refusal<sim::usage_error>([&] { (void)sim::make_preset(name); }),
                 testing::AllOf(HasSubstr("specmd-5"), HasSubstr("mixture-cache-25"),
                                HasSubstr("+least_stale")));
+}
+
+std::vector<std::string> words_of(const std::vector<sim::policy_set>& sets) {
+  std::vector<std::string> words;
+  for (const auto& s : sets)
+    words.push_back(fmt::format("{}/{}/{}/{}/{}/{}/{}", s.preset, s.routing, s.miss, s.guard,
+                                s.prefetch, s.admission, s.eviction));
+  return words;
+}
+
+TEST(preset, lists_are_combined_on_top_of_each_preset) {
+  EXPECT_THAT(words_of(sim::combine_policies({})),
+              testing::ElementsAre("/router_order/fetch/named/no_prefetch/always/lru"));
+  EXPECT_THAT(words_of(sim::combine_policies({}, sim::make_preset("specmd-4"))),
+              testing::ElementsAre("specmd-4/cache_aware/fetch/none/no_prefetch/always/lru"));
+  const sim::policy_lists two{
+      .presets = {"specmd-4", "hobbit-24"}, .evictions = {"fifo", "lfu"}, .misses = {"drop"}};
+  EXPECT_THAT(words_of(sim::combine_policies(two)),
+              testing::ElementsAre("specmd-4/cache_aware/drop/none/no_prefetch/always/fifo",
+                                   "specmd-4/cache_aware/drop/none/no_prefetch/always/lfu",
+                                   "hobbit-24/router_order/drop/none/next_layer_top_k/always/fifo",
+                                   "hobbit-24/router_order/drop/none/next_layer_top_k/always/lfu"));
+  // A preset says all: what else would be plain is not asked.
+  sim::policy_set plain;
+  plain.eviction = "fifo";
+  EXPECT_THAT(words_of(sim::combine_policies({.presets = {"specmd-1"}}, plain)),
+              testing::ElementsAre("specmd-1/router_order/fetch/none/next_layer_top_k/always/lru"));
+}
+
+TEST(preset, lists_nest_from_routing_to_eviction) {
+  const sim::policy_lists all{{},           {"e1", "e2"}, {"a1", "a2"}, {"p1", "p2"},
+                              {"g1", "g2"}, {"m1", "m2"}, {"r1", "r2"}};
+  const auto words = words_of(sim::combine_policies(all));
+  ASSERT_EQ(words.size(), 64U);
+  EXPECT_TRUE(std::is_sorted(words.begin(), words.end()));
+  EXPECT_EQ(std::adjacent_find(words.begin(), words.end()), words.end());
+  EXPECT_THROW((void)sim::combine_policies({.presets = {"specmd-1", "specmd-9"}}),
+               sim::usage_error);
 }
 
 }  // namespace

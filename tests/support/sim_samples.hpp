@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "hotset/sim/errors.hpp"
+#include "hotset/sim/preset.hpp"
 #include "hotset/sim/sweep.hpp"
 #include "hotset/trace/routing_trace.hpp"
 #include "random_source.hpp"
@@ -94,8 +95,7 @@ inline routing_trace random_trace(std::uint64_t seed, const random_shape& shape)
 inline std::vector<sim::policy_set> policy_sets(const std::vector<std::string>& evictions,
                                                 const std::vector<std::string>& admissions = {
                                                     "always"}) {
-  return sim::combine_policies({"router_order"}, {"fetch"}, {"named"}, {"no_prefetch"}, admissions,
-                               evictions);
+  return sim::combine_policies({.evictions = evictions, .admissions = admissions});
 }
 /// The eviction policies that work with one precision.
 inline std::vector<std::string> plain_evictions() {

@@ -31,14 +31,6 @@ struct policy_set {
   std::string preset{};  ///< the name that it was asked for by, or empty
 };
 
-/// Every combination of the lists, in this order of nesting: routing, miss, guard, prefetch, admission, eviction.
-[[nodiscard]] std::vector<policy_set> combine_policies(const std::vector<std::string>& routings,
-                                                       const std::vector<std::string>& misses,
-                                                       const std::vector<std::string>& guards,
-                                                       const std::vector<std::string>& prefetches,
-                                                       const std::vector<std::string>& admissions,
-                                                       const std::vector<std::string>& evictions);
-
 /// A link as it was asked for.
 struct link_request {
   link_model::config link{};

@@ -22,6 +22,11 @@ namespace {
 using namespace paging_samples;
 using testing::HasSubstr;
 
+const routing_profile& nothing_counted() {
+  static const routing_profile none(weights(), {});
+  return none;
+}
+
 /// Every n-th expert asked for is not there, and some come late. Threads: safe.
 class unruly_source {
  public:
@@ -194,7 +199,7 @@ paging_choice lossy(const char* miss, const char* precision) {
   return choice;
 }
 std::vector<float> logits_under(const paging_choice& choice) {
-  const auto paging = make_paging(weights(), choice, {});
+  const auto paging = make_paging(weights(), choice, nothing_counted());
   EXPECT_FALSE(paging.experts->is_exact());
   return logits_of(*paging.experts, text);
 }
@@ -215,7 +220,7 @@ TEST(tiny_moe_lossy_misses, a_substitute_is_among_what_earlier_tokens_left) {
   choice.policies.eviction = "lru";
   choice.scope = "per-layer";
   choice.budget = "50%";
-  const auto paging = make_paging(weights(), choice, {});
+  const auto paging = make_paging(weights(), choice, nothing_counted());
   resident_experts resident(weights());
   engine exact(weights(), resident), found(weights(), *paging.experts);
   bool differ = false;
@@ -241,8 +246,8 @@ TEST(tiny_moe_bent_routing, prefers_what_is_resident_and_says_that_it_is_not_exa
   paging_choice own, bent;
   own.policies.eviction = bent.policies.eviction = "lru";
   bent.policies.routing = "cache_aware:lambda=0.5";
-  const auto plain = make_paging(weights(), own, {});
-  const auto moved = make_paging(weights(), bent, {});
+  const auto plain = make_paging(weights(), own, nothing_counted());
+  const auto moved = make_paging(weights(), bent, nothing_counted());
   EXPECT_TRUE(plain.experts->is_exact());
   EXPECT_FALSE(moved.experts->is_exact());
   engine a(weights(), *plain.experts), b(weights(), *moved.experts);
@@ -258,7 +263,7 @@ TEST(tiny_moe_paging_choice, what_cannot_be_is_refused_in_words) {
     paging_choice choice;
     change(choice);
     try {
-      (void)make_paging(weights(), choice, {});
+      (void)make_paging(weights(), choice, nothing_counted());
     } catch (const std::exception& error) {
       return std::string(error.what());
     }
