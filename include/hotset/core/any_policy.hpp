@@ -65,7 +65,9 @@ class any_policy {
 
  protected:
   explicit any_policy(std::unique_ptr<Held> held) : held_(std::move(held)) {}
+  [[nodiscard]] Held& held() const noexcept { return *held_; }
 
+ private:
   std::unique_ptr<Held> held_;
 };
 

@@ -57,22 +57,22 @@ class any_eviction_policy
   any_eviction_policy(const pool_layout& layout, const config& options)
       : any_eviction_policy(options.factory(layout)) {}
 
-  void on_step(step_id step, layer_id layer) noexcept { held_->on_step(step, layer); }
-  void on_hit(const access& a) noexcept { held_->on_hit(a); }
-  void on_fill(const access& a) noexcept { held_->on_fill(a); }
-  void on_bypass(const access& a) noexcept { held_->on_bypass(a); }
-  void on_request(const access& a) noexcept { held_->on_request(a); }
+  void on_step(step_id step, layer_id layer) noexcept { held().on_step(step, layer); }
+  void on_hit(const access& a) noexcept { held().on_hit(a); }
+  void on_fill(const access& a) noexcept { held().on_fill(a); }
+  void on_bypass(const access& a) noexcept { held().on_bypass(a); }
+  void on_request(const access& a) noexcept { held().on_request(a); }
   void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept {
-    held_->on_visit(context, slots);
+    held().on_visit(context, slots);
   }
-  void on_evict(slot_id slot, expert_key key) noexcept { held_->on_evict(slot, key); }
+  void on_evict(slot_id slot, expert_key key) noexcept { held().on_evict(slot, key); }
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
-    return held_->select_victims(context, eligible, out);
+    return held().select_victims(context, eligible, out);
   }
 
-  [[nodiscard]] bool wants_weights() const noexcept { return held_->wants_weights(); }
-  [[nodiscard]] bool takes_visits() const noexcept { return held_->takes_visits(); }
+  [[nodiscard]] bool wants_weights() const noexcept { return held().wants_weights(); }
+  [[nodiscard]] bool takes_visits() const noexcept { return held().takes_visits(); }
 
  private:
   template <class P>

@@ -57,13 +57,13 @@ class any_miss_policy : public detail::any_policy<any_miss_policy, detail::held_
   void decide(std::span<const miss> misses, const routing_view& view,
               const residency_view& residents, std::span<expert_id> ids,
               std::span<miss_decision> out) noexcept {
-    held_->decide(misses, view, residents, ids, out);
+    held().decide(misses, view, residents, ids, out);
   }
-  void observe(std::span<const float> weights) noexcept { held_->observe(weights); }
-  [[nodiscard]] precision_id prefetch_precision() noexcept { return held_->prefetch_precision(); }
+  void observe(std::span<const float> weights) noexcept { held().observe(weights); }
+  [[nodiscard]] precision_id prefetch_precision() noexcept { return held().prefetch_precision(); }
 
-  [[nodiscard]] bool exact() const noexcept { return held_->exact(); }
-  [[nodiscard]] bool wants_logits() const noexcept { return held_->wants_logits(); }
+  [[nodiscard]] bool exact() const noexcept { return held().exact(); }
+  [[nodiscard]] bool wants_logits() const noexcept { return held().wants_logits(); }
 
  private:
   template <class M>

@@ -52,13 +52,13 @@ class any_prefetch_policy
   any_prefetch_policy(const geometry& shape, const config& options)
       : any_prefetch_policy(options.factory(shape)) {}
 
-  [[nodiscard]] forecast_need needs() const noexcept { return held_->needs(); }
-  [[nodiscard]] std::int32_t depth() const noexcept { return held_->depth(); }
-  [[nodiscard]] std::size_t most_requests() const noexcept { return held_->most_requests(); }
-  void observe(const routing_view& view) noexcept { held_->observe(view); }
+  [[nodiscard]] forecast_need needs() const noexcept { return held().needs(); }
+  [[nodiscard]] std::int32_t depth() const noexcept { return held().depth(); }
+  [[nodiscard]] std::size_t most_requests() const noexcept { return held().most_requests(); }
+  void observe(const routing_view& view) noexcept { held().observe(view); }
   [[nodiscard]] std::size_t propose(const routing_view& view, const forecast& expected,
                                     std::span<prefetch_request> out) noexcept {
-    return held_->propose(view, expected, out);
+    return held().propose(view, expected, out);
   }
 
  private:

@@ -53,11 +53,11 @@ class any_routing_policy
 
   status route(const routing_view& view, const residency_view& residents,
                std::span<expert_id> selected, std::span<float> weights) noexcept {
-    return held_->route(view, residents, selected, weights);
+    return held().route(view, residents, selected, weights);
   }
 
-  [[nodiscard]] bool exact() const noexcept { return held_->exact(); }
-  [[nodiscard]] bool wants_logits() const noexcept { return held_->wants_logits(); }
+  [[nodiscard]] bool exact() const noexcept { return held().exact(); }
+  [[nodiscard]] bool wants_logits() const noexcept { return held().wants_logits(); }
 
  private:
   template <class R>
