@@ -29,6 +29,7 @@ struct command {
 
 command add_info(CLI::App& root);
 command add_simulate(CLI::App& root);
+command add_curve(CLI::App& root);
 command add_import(CLI::App& root);
 command add_export(CLI::App& root);
 command add_synth(CLI::App& root);

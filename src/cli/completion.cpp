@@ -285,6 +285,7 @@ std::vector<option_values> known_values() {
           {"--routing", sim::routing_names(), true},
           {"--scope", {"shared", "per-layer"}, true},
           {"--replay", {"event-atomic", "deferred", "per-access"}, true},
+          {"--method", {"exact", "shards:0.01", "shards:8192"}, true},
           {"--split", {"by-token", "by-expert"}, false},
           {"--format", format_values(), false},
           {"--as", {"decode", "prefill", "prefill:512"}, false},

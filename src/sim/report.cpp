@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "hotset/sim/io/input_error.hpp"
+#include "sim/csv_field.hpp"
 
 namespace hotset::inline v0::sim {
 namespace {
@@ -167,15 +168,6 @@ std::string sweep_text(const sweep_result& sweep) {
   for (std::size_t i = 0; i < sweep.results.size(); ++i)
     out += (i == 0 ? "\n" : ",\n") + one_line(run_to_json(sweep.results[i]));
   return out + "\n]}";
-}
-
-/// Quoted where the text would not survive otherwise.
-std::string csv_field(const std::string& text) {
-  std::string plain = printable(text, 4096);
-  if (plain.find_first_of(",\"") == std::string::npos) return plain;
-  std::string quoted = "\"";
-  for (const char c : plain) quoted.append(c == '"' ? 2 : 1, c);
-  return quoted + '"';
 }
 
 void append_csv_row(std::string& out, const std::string& trace, const run_result& run) {

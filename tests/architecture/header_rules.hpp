@@ -100,9 +100,11 @@ inline std::optional<int> floor_of(std::string_view path) {
   return found->second;
 }
 
-/// Folders of floor 3 that may include a neighbour: {from, to}. Each pair needs a reason beside it.
+/// Folders that may include a neighbour of their floor: {from, to}. Each pair needs a reason beside it.
 inline const std::set<std::pair<std::string, std::string>>& allowed_neighbours() {
-  static const std::set<std::pair<std::string, std::string>> pairs = {};
+  static const std::set<std::pair<std::string, std::string>> pairs = {
+      {"curve", "residency"},  // reuse_distance dedups visits with the pager's unique_ids
+  };
   return pairs;
 }
 
@@ -124,7 +126,7 @@ inline breaches floor_breaches(const header& h) {
     const std::string to = folder_of(target);
     const bool below = *floor < *own;
     const bool at_home = from == to && *floor <= *own;
-    const bool neighbour = *own == 3 && *floor == 3 && allowed_neighbours().contains({from, to});
+    const bool neighbour = *own == *floor && allowed_neighbours().contains({from, to});
     if (!below && !at_home && !neighbour) {
       found.push_back(h.path + " (floor " + std::to_string(*own) + "): includes " + target +
                       " (floor " + std::to_string(*floor) + ")");

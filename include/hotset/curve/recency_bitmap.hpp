@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// LRU stack of many keys: time is a row of bits, set where some key was touched last.
+///
+/// Rule: a key's distance is the number of bits from its last touch on. Ones are counted in four steps: within a word
+/// of 64 bits, in the words before it in its group, in the groups before it in its span (both kept, and corrected all at
+/// once in vectors), and in the spans before it (a Fenwick tree). Full time is compacted: touches keep their order.
+/// Source: Bennett and Kruskal 1975; a tree over spans of 32,768 touches, and not over touches, is ours.
+/// Cost: O(1 + log(keys / 8192)) a distance and a touch, some cache lines; compaction O(1) a touch, amortised.
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "hotset/core/assert.hpp"
+
+namespace hotset::inline v0 {
+
+/// Threads: compatible. Memory: 4 bytes a key and about 6 bits for each that may be live; more is taken only by `grow`.
+class recency_bitmap {
+ public:
+  /// Most keys that can be live: four times as many touches are held.
+  static constexpr std::size_t most_keys = std::size_t{1} << 29;
+
+  recency_bitmap() = default;
+  explicit recency_bitmap(std::size_t keys) : recency_bitmap(keys, keys) {}
+  /// live: how many keys will be touched and not forgotten. Pre: keys <= most_keys.
+  recency_bitmap(std::size_t keys, std::size_t live) : last_(keys, never) {
+    HOTSET_ASSERT(keys <= most_keys);
+    resize(4 * std::max<std::size_t>(live, 1));
+  }
+
+  /// Distinct keys touched since this one, itself included; 0: never touched. Pre: key < keys.
+  [[nodiscard]] std::uint32_t distance(std::size_t key) const noexcept {
+    const auto touched = last_[key];
+    return touched == never ? 0 : live_ - ones_before(touched);
+  }
+  /// Moves the key to the front. Pre: key < keys; no more keys are live than was said, this one included.
+  void touch(std::size_t key) noexcept {
+    if (now_ == end_) compact();
+    const auto touched = last_[key];
+    if (touched != never) clear(touched);
+    live_ += touched == never ? 1U : 0U;
+    set(key);
+  }
+  /// The key is as one never touched.
+  void forget(std::size_t key) noexcept {
+    if (last_[key] == never) return;
+    clear(last_[key]);
+    last_[key] = never;
+    --live_;
+  }
+  /// Keys touched and not forgotten.
+  [[nodiscard]] std::size_t live() const noexcept { return live_; }
+  /// How many keys may be live.
+  [[nodiscard]] std::size_t room() const noexcept { return end_ / 4; }
+  /// Makes room for so many live keys. Allocates.
+  void grow(std::size_t live) {
+    if (live <= room()) return;
+    close_gaps();
+    resize(4 * live);
+    lay_out();
+  }
+
+ private:
+  static constexpr std::uint32_t never = std::numeric_limits<std::uint32_t>::max();
+  static constexpr std::uint32_t word_bits = 64;
+  static constexpr std::uint32_t group_words = 16;
+  static constexpr std::uint32_t span_groups = 32;
+  static constexpr std::uint32_t group_bits = word_bits * group_words;
+  static constexpr std::uint32_t span_bits = group_bits * span_groups;
+
+  /// Ones in the parts before each part of a whole. A part that no touch has reached is not counted yet.
+  template <std::size_t Parts>
+  struct alignas(2 * Parts) running_counts {
+    std::array<std::uint16_t, Parts> before{};
+    void take_one_from(std::uint32_t part) noexcept {
+      const auto* const after = minus_one_from_here.data() + (Parts - 1 - part);
+      for (std::size_t i = 0; i < Parts; ++i)
+        before[i] = static_cast<std::uint16_t>(before[i] + after[i]);
+    }
+    /// Zeros, then as many times -1: seen from the right place, what to add to each part.
+    static constexpr auto minus_one_from_here = [] {
+      std::array<std::uint16_t, 2 * Parts> row{};
+      for (std::size_t i = Parts; i < row.size(); ++i) row[i] = 0xffff;
+      return row;
+    }();
+  };
+
+  void resize(std::size_t touches) {
+    const auto spans = (touches + span_bits - 1) / span_bits;
+    words_.assign(spans * span_groups * group_words, 0);
+    groups_.assign(spans * span_groups, {});
+    spans_.assign(spans, {});
+    tree_.assign(spans + 1, 0);
+    end_ = static_cast<std::uint32_t>(spans * span_bits);
+    now_ = 0;
+    open_ = 0;
+  }
+
+  /// Without the instruction, which the oldest x86-64 lacks, the library's own popcount is a call.
+  static std::uint32_t ones(std::uint64_t word) noexcept {
+#if defined(__POPCNT__) || !defined(__x86_64__)
+    return static_cast<std::uint32_t>(std::popcount(word));
+#else
+    word -= (word >> 1U) & 0x5555555555555555U;
+    word = (word & 0x3333333333333333U) + ((word >> 2U) & 0x3333333333333333U);
+    word = (word + (word >> 4U)) & 0x0f0f0f0f0f0f0f0fU;
+    return static_cast<std::uint32_t>((word * 0x0101010101010101U) >> 56U);
+#endif
+  }
+
+  [[nodiscard]] std::uint32_t ones_before(std::uint32_t position) const noexcept {
+    const auto word = words_[position / word_bits];
+    return ones(word & ((std::uint64_t{1} << (position % word_bits)) - 1)) +
+           groups_[position / group_bits].before[position / word_bits % group_words] +
+           spans_[position / span_bits].before[position / group_bits % span_groups] +
+           ones_in_spans_before(position / span_bits);
+  }
+  /// The span that is being filled is not in the tree yet.
+  [[nodiscard]] std::uint32_t ones_in_spans_before(std::uint32_t span) const noexcept {
+    if (span == open_span()) return live_ - open_;
+    std::uint32_t total = 0;
+    for (auto i = span; i > 0; i &= i - 1) total += tree_[i];
+    return total;
+  }
+  void add_to_tree(std::uint32_t span, std::uint32_t count) noexcept {
+    for (auto i = span + 1; i < tree_.size(); i += i & (0U - i)) tree_[i] += count;
+  }
+  /// Of the last touch: time may just have reached the next span, which no touch has opened.
+  [[nodiscard]] std::uint32_t open_span() const noexcept {
+    return now_ == 0 ? 0 : (now_ - 1) / span_bits;
+  }
+
+  void clear(std::uint32_t position) noexcept {
+    words_[position / word_bits] &= ~(std::uint64_t{1} << (position % word_bits));
+    groups_[position / group_bits].take_one_from(position / word_bits % group_words);
+    spans_[position / span_bits].take_one_from(position / group_bits % span_groups);
+    if (const auto span = position / span_bits; span == open_span())
+      --open_;
+    else
+      add_to_tree(span, 0U - 1U);
+  }
+
+  void set(std::size_t key) noexcept {
+    if (now_ % word_bits == 0) open_word();
+    words_[now_ / word_bits] |= std::uint64_t{1} << (now_ % word_bits);
+    ++open_;
+    last_[key] = now_++;
+  }
+  /// Time has reached a word: what was counted before it is kept.
+  void open_word() noexcept {
+    if (now_ % span_bits == 0 && now_ != 0) {
+      add_to_tree(now_ / span_bits - 1, open_);
+      open_ = 0;
+    }
+    auto& in_span = spans_[now_ / span_bits].before[now_ / group_bits % span_groups];
+    if (now_ % group_bits == 0) in_span = static_cast<std::uint16_t>(open_);
+    groups_[now_ / group_bits].before[now_ / word_bits % group_words] =
+        static_cast<std::uint16_t>(open_ - in_span);
+  }
+
+  void compact() noexcept {
+    close_gaps();
+    std::fill(words_.begin(), words_.end(), 0U);
+    std::fill(tree_.begin(), tree_.end(), 0U);
+    lay_out();
+  }
+  /// Every key's last touch becomes its place among the live ones; the bits stay as they were.
+  void close_gaps() noexcept {
+    for (auto& touched : last_)
+      if (touched != never) touched = ones_before(touched);
+  }
+  /// Sets the first bits, one for each live key. Pre: no bit is set, the tree is empty.
+  void lay_out() noexcept {
+    HOTSET_ASSERT(live_ < end_);
+    open_ = 0;
+    for (now_ = 0; now_ < live_;) {
+      open_word();
+      const auto here = std::min(word_bits, live_ - now_);
+      words_[now_ / word_bits] = ~std::uint64_t{0} >> (word_bits - here);
+      open_ += here;
+      now_ += here;
+    }
+  }
+
+  std::vector<std::uint32_t> last_;  ///< by key: when it was touched last
+  std::vector<std::uint64_t> words_;
+  std::vector<running_counts<group_words>> groups_;
+  std::vector<running_counts<span_groups>> spans_;
+  std::vector<std::uint32_t> tree_;  ///< Fenwick tree of the ones in closed spans
+  std::uint32_t now_ = 0;
+  std::uint32_t end_ = 0;
+  std::uint32_t live_ = 0;
+  std::uint32_t open_ = 0;  ///< ones in the span of the last touch
+};
+
+}  // namespace hotset::inline v0
