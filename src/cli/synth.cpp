@@ -65,6 +65,21 @@ void add_shape(CLI::App& app, synthetic_config& config) {
              "prompt tokens of each sequence, which are one step");
 }
 
+/// Steps that route all positions of a text anew; the other way to say --tokens.
+void add_diffusion(CLI::App& app, synthetic_config& config) {
+  constexpr auto many = std::numeric_limits<std::uint32_t>::max();
+  auto* const tokens = app.get_option("--tokens");
+  auto* const positions =
+      add_number(app, "--positions", config.positions, 1U, many,
+                 "tokens of each sequence that every step routes anew, as in diffusion");
+  positions->excludes(tokens);
+  add_number(app, "--steps", config.tokens, 0U, many, "steps that route all positions")
+      ->needs(positions);
+  add_number(app, "--position-stickiness", config.position_stickiness, 0.0, 1.0,
+             "chance that a position keeps its experts in a layer from the step before")
+      ->needs(positions);
+}
+
 void add_behaviour(CLI::App& app, synthetic_config& config) {
   constexpr auto many = std::numeric_limits<std::uint32_t>::max();
   add_number(app, "--zipf", config.zipf, 0.0, 8.0,
@@ -87,6 +102,7 @@ command add_synth(CLI::App& root) {
       ->required()
       ->type_name("FILE");
   add_shape(*app, options->config);
+  add_diffusion(*app, options->config);
   add_behaviour(*app, options->config);
   app->add_option("--expert-bytes", options->expert_bytes, "bytes of an expert")
       ->type_name("SIZE")
@@ -97,6 +113,7 @@ command add_synth(CLI::App& root) {
   app->footer(R"(Examples:
   hotset synth demo.trace --layers 16 --experts 64 --top-k 6 --tokens 2000
   hotset synth drift.trace --zipf 1.2 --stickiness 0.3 --phase-every 500 --prefill 256 --seed 7
+  hotset synth denoised.trace --positions 64 --steps 48 --position-stickiness 0.3
   hotset synth scored.trace --stickiness 0.4 --scores --predictor-noise 0.2)");
   return {app, [options] { return synthesise(*options); }};
 }

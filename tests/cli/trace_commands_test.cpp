@@ -73,6 +73,55 @@ TEST_F(trace_commands, info_prints_text_and_takes_several_traces) {
   EXPECT_EQ(both[1]["expert_bytes_max"], 1 << 20);
 }
 
+TEST_F(trace_commands, info_measures_the_working_set_where_asked) {
+  write_text(path("hand.jsonl"), jsonl);
+  auto facts = json_of("info hand.jsonl --json --working-set --distances 1" + as_jsonl);
+  const auto set = facts["working_set"];
+  EXPECT_EQ(set["pool"], 12);
+  EXPECT_EQ(set["burst_steps"], 32);
+  EXPECT_EQ(set["seed"], 1);
+  EXPECT_EQ(set["bursts"]["decode"]["count"], 1);
+  EXPECT_DOUBLE_EQ(set["bursts"]["decode"]["mean"].get<double>(), 8.0 / 12);
+  EXPECT_EQ(set["burst_overlap"]["held"], nullptr);
+  // Of the second token's experts 1 is the same in layer 0, both in layer 1, 1 in layer 2.
+  EXPECT_DOUBLE_EQ(set["step_overlap"]["share"].get<double>(), 4.0 / 6);
+  ASSERT_EQ(set["agreement"].size(), 1U);
+  EXPECT_DOUBLE_EQ(set["agreement"][0]["share"].get<double>(), 4.0 / 6);
+  const auto short_bursts =
+      json_of("info hand.jsonl --json --working-set --burst 1 --seed 9" + as_jsonl);
+  EXPECT_DOUBLE_EQ(short_bursts["working_set"]["burst_overlap"]["held"].get<double>(), 4.0 / 6);
+  EXPECT_DOUBLE_EQ(short_bursts["working_set"]["burst_overlap"]["jaccard"].get<double>(), 4.0 / 8);
+  EXPECT_EQ(short_bursts["working_set"]["seed"], 9);
+  // Nothing else changes.
+  facts.erase("working_set");
+  EXPECT_EQ(facts, json_of("info hand.jsonl --json" + as_jsonl));
+}
+
+TEST_F(trace_commands, info_prints_the_working_set_after_the_facts) {
+  make_trace("t.trace");
+  const auto plain = run("info t.trace");
+  const auto text = run("info t.trace --working-set --burst 8 --distances 4");
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_TRUE(text.out.starts_with(plain.out));
+  for (const char* part :
+       {"\ndecode bursts      ", "3 bursts, 1 of fewer than 8 steps\n", "\nprefill bursts     ",
+        "\nnext decode burst  ", "\nnext step          ", "\n       all          1     ",
+        "\n  distance   in order       shuffled\n", "\n         4     "})
+    EXPECT_THAT(text.out, HasSubstr(part));
+  EXPECT_THAT(text.out, testing::Not(HasSubstr("\n         8     ")));
+  const auto both = json_of("info t.trace t.trace --json --working-set");
+  EXPECT_EQ(both[0]["working_set"], both[1]["working_set"]);
+}
+
+TEST_F(trace_commands, info_refuses_options_of_a_working_set_that_is_not_asked_for) {
+  make_trace("t.trace");
+  for (const std::string option : {"--burst", "--distances", "--seed"})
+    refused("info t.trace " + option + " 2", 2, {option + " requires --working-set"});
+  refused("info t.trace --working-set --burst 0", 2, {"--burst: '0'; accepted: 1..4294967295"});
+  refused("info t.trace --working-set --distances 0", 2, {"--distances: '0'; accepted: 1.."});
+  refused("info t.trace --working-set --seed x", 2, {"--seed: 'x'; accepted: 0.."});
+}
+
 TEST_F(trace_commands, import_keeps_every_fact) {
   write_text(path("hand.jsonl"), jsonl);
   const auto imported = run("import hand.jsonl hand.trace --name renamed" + as_jsonl);
@@ -141,6 +190,28 @@ TEST_F(trace_commands, synth_records_scores_where_asked) {
   EXPECT_THAT(replayed("plain.trace"), HasSubstr("belady"));
 }
 
+TEST_F(trace_commands, synth_routes_all_positions_in_every_step) {
+  const std::string shape =
+      " --layers 2 --experts 16 --top-k 4 --positions 32 --steps 12 --prefill 5 ";
+  ASSERT_EQ(run("synth free.trace" + shape).code, 0);
+  ASSERT_EQ(run("synth kept.trace" + shape + "--position-stickiness 0.5").code, 0);
+  const auto facts = json_of("info free.trace --json");
+  EXPECT_EQ(facts["tokens"], 5 + 12 * 32);
+  EXPECT_EQ(facts["steps_by_kind"], json({{"decode", 12}, {"prefill", 1}, {"verify", 0}}));
+  const auto near = [this](const std::string& name) {
+    return json_of("info --json --working-set " + name)["working_set"]["agreement"][0]["share"]
+        .get<double>();
+  };
+  EXPECT_GT(near("kept.trace"), near("free.trace") + 0.2);
+  // One position is a token of a step.
+  make_trace("tokens.trace");
+  ASSERT_EQ(run("synth steps.trace --layers 2 --experts 8 --top-k 2 --positions 1 --steps 20 "
+                "--prefill 4 --seed 3")
+                .code,
+            0);
+  EXPECT_EQ(read_text(path("tokens.trace")), read_text(path("steps.trace")));
+}
+
 TEST_F(trace_commands, synth_refuses_what_makes_no_trace) {
   refused("synth t --zipf nan", 2, {"--zipf: 'nan'; accepted: 0..8"});
   refused("synth t --stickiness 1.5", 2, {"--stickiness", "0..1"});
@@ -151,6 +222,14 @@ TEST_F(trace_commands, synth_refuses_what_makes_no_trace) {
   refused("synth t --scores --routed-mass 1", 2, {"--routed-mass: '1'; accepted: 0..0.99"});
   refused("synth t --predictor-noise 0.5", 2, {"--predictor-noise requires --scores"});
   refused("synth t --routed-mass 0.5", 2, {"--routed-mass requires --scores"});
+  refused("synth t --positions 0 --steps 2", 2, {"--positions: '0'; accepted: 1.."});
+  refused("synth t --positions 2 --tokens 2", 2, {"--tokens", "--positions"});
+  refused("synth t --steps 2", 2, {"--steps requires --positions"});
+  refused("synth t --position-stickiness 0.5", 2, {"--position-stickiness requires --positions"});
+  refused("synth t --positions 2 --position-stickiness 1.5", 2,
+          {"--position-stickiness: '1.5'; accepted: 0..1"});
+  refused("synth t --positions 65536 --steps 65536", 2,
+          {"1 x (0 + 65536 x 65536), accepted: 1..2147483648"});
   refused("synth t --experts 4 --top-k 5", 2, {"top_k = 5", "1..4"});
   refused("synth t --tokens 0", 2, {"accepted: 1.."});
   refused("synth t --expert-bytes 24XB", 2, {"--expert-bytes: '24XB'", "KiB"});

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <numeric>
 #include <string>
 
@@ -185,6 +186,78 @@ TEST(synthetic, skew_stickiness_and_phases_do_what_they_say) {
   const auto second = counts(phased, 0, 2000, 4000);
   EXPECT_NE(std::max_element(first.begin(), first.end()) - first.begin(),
             std::max_element(second.begin(), second.end()) - second.begin());
+}
+
+/// Share of the positions whose experts of a layer are those of the step before, in rank order.
+double kept(const routing_trace& trace, std::size_t positions) {
+  std::size_t same = 0;
+  std::size_t all = 0;
+  for (std::size_t t = positions; t < trace.tokens(); ++t)
+    for (layer_id l = 0; l < trace.layers; ++l, ++all)
+      same += std::ranges::equal(trace.ids_of(t, l), trace.ids_of(t - positions, l)) ? 1U : 0U;
+  return static_cast<double>(same) / static_cast<double>(all);
+}
+
+TEST(synthetic, every_step_routes_all_positions) {
+  const auto trace =
+      synthetic_trace({.sequences = 2, .prefill = 3, .tokens = 4, .positions = 5}).value();
+  EXPECT_FALSE(trace.validate());
+  ASSERT_EQ(trace.tokens(), 2U * (3 + 4 * 5));
+  for (std::size_t t = 0; t < trace.tokens(); ++t) {
+    const auto at = t % 23;
+    EXPECT_EQ(trace.sequence[t], t / 23);
+    EXPECT_EQ(trace.step[t], 5 * (t / 23) + (at < 3 ? 0 : 1 + (at - 3) / 5));
+    EXPECT_EQ(trace.kind[t], at < 3 ? request_class::prefill : request_class::decode);
+  }
+}
+
+TEST(synthetic, positions_keep_their_experts_as_often_as_asked) {
+  synthetic_config config{.experts = 64, .top_k = 6, .tokens = 40, .positions = 50, .seed = 3};
+  EXPECT_LT(kept(synthetic_trace(config).value(), 50), 0.01);
+  for (const double chance : {0.1, 0.5, 0.9, 1.0}) {
+    config.position_stickiness = chance;
+    const auto trace = synthetic_trace(config).value();
+    EXPECT_FALSE(trace.validate());
+    EXPECT_NEAR(kept(trace, 50), chance, 0.02);
+  }
+  config.stickiness = 0.5;
+  EXPECT_EQ(kept(synthetic_trace(config).value(), 50), 1.0) << "ranks are not asked";
+}
+
+// Neither the prompt nor another sequence is the step before.
+TEST(synthetic, the_first_step_of_a_sequence_keeps_nothing) {
+  const auto trace = synthetic_trace({.layers = 1,
+                                      .experts = 64,
+                                      .sequences = 2,
+                                      .prefill = 8,
+                                      .tokens = 2,
+                                      .positions = 8,
+                                      .position_stickiness = 1})
+                         .value();
+  const auto same = [&](std::size_t first, std::size_t second) {
+    std::size_t out = 0;
+    for (std::size_t p = 0; p < 8; ++p)
+      out += std::ranges::equal(trace.ids_of(first + p, 0), trace.ids_of(second + p, 0)) ? 1U : 0U;
+    return out;
+  };
+  EXPECT_LT(same(0, 8), 8U) << "the prompt";
+  EXPECT_EQ(same(8, 16), 8U);
+  EXPECT_LT(same(16, 24), 8U) << "the next prompt";
+  EXPECT_LT(same(24, 32), 8U);
+  EXPECT_EQ(same(32, 40), 8U);
+}
+
+TEST(synthetic, positions_are_the_same_on_every_machine_and_scored_as_any_token) {
+  synthetic_config config{
+      .tokens = 10, .positions = 20, .position_stickiness = 0.4, .scores = true, .seed = 7};
+  const auto trace = synthetic_trace(config).value();
+  EXPECT_EQ(fingerprint(trace), 9025839281235133527ULL);
+  EXPECT_FALSE(trace.validate());
+  for (std::size_t t = 0; t < trace.tokens(); ++t) {
+    const auto ids = trace.ids_of(t, 2);
+    EXPECT_EQ(best(row_of(trace.logits, trace, t, 2), 4),
+              std::vector<expert_id>(ids.begin(), ids.end()));
+  }
 }
 
 TEST(synthetic, all_experts_can_be_routed_at_once_however_steep) {
@@ -568,11 +641,25 @@ TEST(synthetic, refuses_a_configuration_with_the_accepted_range) {
     return name + (" = " + std::to_string(value)) + ", accepted: " + range;
   };
   for (const double bad : {-0.1, 1.1, nan})
+    EXPECT_EQ(refusal({.position_stickiness = bad}), text("position_stickiness", bad, "0..1"));
+  EXPECT_EQ(refusal({.positions = 0}), "positions = 0, accepted: 1 or more");
+  for (const double bad : {-0.1, 1.1, nan})
     EXPECT_EQ(refusal({.predictor_noise = bad}), text("predictor_noise", bad, "0..1"));
   for (const double bad : {-0.1, 1.0, nan})
     EXPECT_EQ(refusal({.routed_mass = bad}), text("routed_mass", bad, "0..0.99"));
   EXPECT_EQ(refusal({.routed_mass = 0, .predictor_noise = 1}), "");
   EXPECT_EQ(refusal({.routed_mass = 0.99, .predictor_noise = 0}), "");
+}
+
+TEST(synthetic, refuses_more_rows_than_it_can_number) {
+  EXPECT_EQ(refusal({.sequences = 3, .prefill = 1U << 31U, .tokens = 5}),
+            "sequences x (prefill + positions x tokens) = 3 x (2147483648 + 1 x 5), accepted: "
+            "1..2147483648");
+  EXPECT_NE(refusal({.tokens = 1U << 16U, .positions = 1U << 16U}), "");
+  EXPECT_NE(refusal({.tokens = UINT32_MAX, .positions = UINT32_MAX}), "");
+  EXPECT_NE(refusal({.tokens = 0}), "");
+  // 2^64 + 2^31 rows in all.
+  EXPECT_NE(refusal({.sequences = 3221225472, .prefill = 4294967295, .tokens = 1431655767}), "");
 }
 
 }  // namespace

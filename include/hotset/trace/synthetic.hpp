@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Makes routing traces from a seed: skewed, sticky, with phases; the same on every machine.
+/// Makes routing traces from a seed: skewed, sticky, with phases, also as diffusion routes; the same on every machine.
 ///
 /// Everything random is integer arithmetic: splitmix64, cumulative tables in fixed point, rejection
 /// instead of rounding. The popularity 1 / rank^s is computed bit by bit from integers, because pow and
@@ -54,11 +54,14 @@ struct synthetic_config {
   std::int32_t layers = 4;
   std::int32_t experts = 32;
   std::int32_t top_k = 4;
-  std::uint32_t sequences = 1;     ///< one after the other
-  std::uint32_t prefill = 0;       ///< prompt tokens of each sequence: one step
-  std::uint32_t tokens = 256;      ///< decoded tokens of each sequence: a step each
-  double zipf = 1.0;               ///< popularity of the r-th expert ~ 1 / r^zipf; 0: uniform
-  double stickiness = 0.0;         ///< chance that a rank repeats the previous token's expert
+  std::uint32_t sequences = 1;  ///< one after the other
+  std::uint32_t prefill = 0;    ///< prompt tokens of each sequence: one step
+  std::uint32_t tokens = 256;   ///< decoded tokens of each sequence: a step each
+  std::uint32_t positions = 1;  ///< tokens of each such step; diffusion routes all it has anew
+  double zipf = 1.0;            ///< popularity of the r-th expert ~ 1 / r^zipf; 0: uniform
+  double stickiness = 0.0;      ///< chance that a rank repeats the previous token's expert
+  double position_stickiness =
+      0;  ///< chance that a position keeps its experts of a layer for a step
   std::uint32_t phase_length = 0;  ///< tokens after which the popular experts change; 0: never
   bool weights = true;
   bool scores = false;           ///< logits, probabilities and predictions as well
@@ -75,15 +78,25 @@ struct synthetic_config {
       return error{"zipf = " + std::to_string(zipf) + ", accepted: 0..8"};
     if (!(stickiness >= 0 && stickiness <= 1))
       return error{"stickiness = " + std::to_string(stickiness) + ", accepted: 0..1"};
+    if (!(position_stickiness >= 0 && position_stickiness <= 1))
+      return error{"position_stickiness = " + std::to_string(position_stickiness) +
+                   ", accepted: 0..1"};
+    if (positions < 1) return error{"positions = 0, accepted: 1 or more"};
     if (!(routed_mass >= 0 && routed_mass <= 0.99))
       return error{"routed_mass = " + std::to_string(routed_mass) + ", accepted: 0..0.99"};
     if (!(predictor_noise >= 0 && predictor_noise <= 1))
       return error{"predictor_noise = " + std::to_string(predictor_noise) + ", accepted: 0..1"};
-    const auto rows = std::uint64_t{sequences} * (std::uint64_t{prefill} + tokens);
-    if (rows < 1 || rows > (std::uint64_t{1} << 31U))
-      return error{"sequences x (prefill + tokens) = " + std::to_string(rows) +
-                   ", accepted: 1..2147483648"};
-    return std::nullopt;
+    return validate_rows();
+  }
+
+ private:
+  [[nodiscard]] validation validate_rows() const {
+    constexpr auto most = std::uint64_t{1} << 31U;
+    const auto rows = prefill + std::uint64_t{positions} * tokens;  // of a sequence, below 2^64
+    if (sequences > 0 && rows > 0 && rows <= most / sequences) return std::nullopt;
+    return error{"sequences x (prefill + positions x tokens) = " + std::to_string(sequences) +
+                 " x (" + std::to_string(prefill) + " + " + std::to_string(positions) + " x " +
+                 std::to_string(tokens) + "), accepted: 1..2147483648"};
   }
 };
 
@@ -337,6 +350,8 @@ class synthetic_generator {
         table_(zipf_table(static_cast<std::size_t>(config.experts), config.zipf)),
         popular_(static_cast<std::size_t>(config.layers)),
         threshold_(chance_q53(config.stickiness)),
+        keep_random_(splitmix64(~config.seed).next() ^ 2U),
+        keep_threshold_(chance_q53(config.position_stickiness)),
         scores_(config) {}
 
   [[nodiscard]] routing_trace run() {
@@ -347,17 +362,20 @@ class synthetic_generator {
     trace_.top_k = config_.top_k;
     trace_.expert_bytes = {config_.expert_bytes};
     for (std::uint32_t s = 0; s < config_.sequences; ++s) {
-      for (std::uint32_t t = 0; t < config_.prefill; ++t) add_token(s, request_class::prefill);
+      for (std::uint32_t t = 0; t < config_.prefill; ++t)
+        add_token(s, request_class::prefill, false);
       if (config_.prefill > 0) ++step_;
       for (std::uint32_t t = 0; t < config_.tokens; ++t, ++step_)
-        add_token(s, request_class::decode);
+        for (std::uint32_t p = 0; p < config_.positions; ++p)
+          add_token(s, request_class::decode, t > 0);
     }
     if (config_.scores) scores_.move_into(trace_);
     return std::move(trace_);
   }
 
  private:
-  void add_token(std::uint32_t sequence, request_class kind) {
+  /// `again`: the position has been routed in the step before.
+  void add_token(std::uint32_t sequence, request_class kind, bool again) {
     const auto token = trace_.tokens();
     const bool shift = config_.phase_length > 0 && token % config_.phase_length == 0;
     if (token == 0 || shift) shuffle(config_.phase_length > 0 ? token / config_.phase_length : 0);
@@ -366,7 +384,10 @@ class synthetic_generator {
     trace_.sequence.push_back(sequence);
     trace_.kind.push_back(kind);
     for (layer_id layer = 0; layer < config_.layers; ++layer) {
-      route(token, layer, follows);
+      if (again && keeps())
+        repeat(token, layer);
+      else
+        route(token, layer, follows);
       if (config_.weights) weigh();
       if (config_.scores) score(token, layer);
     }
@@ -382,6 +403,17 @@ class synthetic_generator {
       std::iota(order.begin(), order.end(), 0);
       for (std::size_t i = order.size(); i > 1; --i)
         std::swap(order[i - 1], order[random.below(i)]);
+    }
+  }
+
+  /// Draws from a stream of its own.
+  bool keeps() { return keep_threshold_ > 0 && (keep_random_.next() >> 11U) < keep_threshold_; }
+
+  void repeat(std::size_t token, layer_id layer) {
+    const auto before = trace_.index(token - config_.positions, layer);
+    for (std::size_t rank = 0; rank < static_cast<std::size_t>(config_.top_k); ++rank) {
+      const auto id = trace_.ids[before + rank];
+      trace_.ids.push_back(id);
     }
   }
 
@@ -445,6 +477,8 @@ class synthetic_generator {
   std::vector<std::uint64_t> table_;
   std::vector<std::vector<expert_id>> popular_;  ///< [L][E], most popular first
   std::uint64_t threshold_;
+  splitmix64 keep_random_;
+  std::uint64_t keep_threshold_;
   std::vector<std::uint64_t> draws_;
   synthetic_scores scores_;
   routing_trace trace_;
