@@ -310,20 +310,37 @@ class pager {
     return pools_[index(layout_.pool_of_layer(layer))].capacity;
   }
 
+  /// True if no plan is open, no slot is pinned, and no copy is on its way: slots may be moved.
+  [[nodiscard]] bool is_idle() const noexcept {
+    if (is_open() || next_group_ != 0 || filling_ != 0) return false;
+    for (std::size_t s = 0; s < table_.slots(); ++s)
+      if (table_[static_cast<slot_id>(s)].pins != 0) return false;
+    return true;
+  }
+  /// Gathers what is resident in the first slots of each size class: afterwards the slots that no quota claims are the
+  /// class's last ones. Calls moved(from, to) for each expert whose bytes must follow; nobody needs the bytes at `to`.
+  /// The policy is told that a pool that changed was emptied and filled anew, in the order in which it would have given
+  /// its experts up: it keeps that order, and counts of residents begin anew.
+  /// Pre: is_idle(). Allocates; not for the hot path.
+  template <class Moved>
+  void compact(Moved moved) {
+    HOTSET_ASSERT(is_idle());
+    std::vector<slot_id> target(table_.slots(), no_slot);
+    for (std::size_t c = 0; c < spare_.size(); ++c)
+      gather_spare(static_cast<size_class_id>(c), target);
+    free_.renumber(target);
+    for (std::size_t p = 0; p < pools_.size(); ++p)
+      move_pool(static_cast<pool_id>(p), target, moved);
+  }
+
   /// Resident keys in the order in which the policy would give them up, pool by pool: what to save so that a
   /// restart with plan_warm continues alike. Pinned and filling slots are left out: drain first.
   /// Allocates; not for the hot path.
   [[nodiscard]] std::vector<expert_key> residents() {
     std::vector<expert_key> keys;
-    std::vector<slot_id> order(table_.slots());
-    for (std::size_t p = 0; p < pools_.size(); ++p) {
-      visit_context context;
-      context.pool = static_cast<pool_id>(p);
-      context.layer = layout_.at(context.pool).layers.front();
-      context.step = ledger_.step();
-      const auto count = policy_.select_victims(context, evictable_, order);
-      for (std::size_t i = 0; i < count; ++i) keys.push_back(table_[order[i]].key);
-    }
+    for (std::size_t p = 0; p < pools_.size(); ++p)
+      for (const auto slot : residents_of(static_cast<pool_id>(p)))
+        keys.push_back(table_[slot].key);
     return keys;
   }
 
@@ -1433,6 +1450,82 @@ class pager {
       spare.pop_back();
     }
     return status::ok;
+  }
+
+  /// Makes the class's last slots the spare ones; `target` says where the claimed ones among them go.
+  void gather_spare(size_class_id size_class, std::vector<slot_id>& target) {
+    auto& spare = spare_[index(size_class)];
+    std::vector<slot_id> slots;
+    for (std::size_t s = 0; s < table_.slots(); ++s)
+      if (layout_.at(layout_.pool_of_slot(static_cast<slot_id>(s))).size_class == size_class)
+        slots.push_back(static_cast<slot_id>(s));
+    std::sort(spare.begin(), spare.end());
+    auto vacant = spare.begin();
+    const auto last = slots.end() - static_cast<std::ptrdiff_t>(spare.size());
+    for (auto s = last; s != slots.end(); ++s)
+      if (!std::binary_search(spare.begin(), spare.end(), *s)) target[index(*s)] = *vacant++;
+    // The lowest is claimed first.
+    std::reverse_copy(last, slots.end(), spare.begin());
+  }
+  template <class Moved>
+  void move_pool(pool_id p, const std::vector<slot_id>& target, Moved& moved) {
+    auto order = residents_of(p);
+    add_unnamed(p, order);
+    const auto goes = [&](slot_id s) { return target[index(s)] != no_slot; };
+    if (std::none_of(order.begin(), order.end(), goes)) return;
+    for (const auto slot : order) policy_.on_evict(slot, table_[slot].key);
+    for (const auto slot : order) {
+      const auto to = goes(slot) ? target[index(slot)] : slot;
+      if (to != slot) {
+        move_entry(slot, to, pools_[index(p)]);
+        moved(slot, to);
+      }
+      access a;
+      a.key = table_[to].key;
+      a.slot = to;
+      a.pool = p;
+      a.precision = precision_of(to);
+      a.step = ledger_.step();
+      policy_.on_fill(a);
+    }
+  }
+  /// Evictable slots of a pool, those first that the policy would give up first.
+  [[nodiscard]] std::vector<slot_id> residents_of(pool_id p) {
+    std::vector<slot_id> order(table_.slots());
+    visit_context context;
+    context.pool = p;
+    context.layer = layout_.at(p).layers.front();
+    context.step = ledger_.step();
+    order.resize(policy_.select_victims(context, evictable_, order));
+    return order;
+  }
+  /// Evictable slots that the policy did not name: it may keep some back.
+  void add_unnamed(pool_id p, std::vector<slot_id>& order) const {
+    if (order.size() == pools_[index(p)].evictable) return;
+    for (std::size_t s = 0; s < table_.slots(); ++s) {
+      const auto slot = static_cast<slot_id>(s);
+      if (evictable_.test(slot) && pool_of(slot, table_[slot].key.layer) == p &&
+          std::find(order.begin(), order.end(), slot) == order.end())
+        order.push_back(slot);
+    }
+  }
+  void move_entry(slot_id from, slot_id to, pool_state& pool) noexcept {
+    auto& before = table_[from];
+    auto& now = table_[to];
+    now.key = before.key;
+    now.state = slot_state::resident;
+    now.unused_prefetch = std::exchange(before.unused_prefetch, false);
+    ++now.generation;
+    now.last_reader = before.last_reader;
+    before.state = slot_state::free;
+    refresh_evictable(from, pool);
+    refresh_evictable(to, pool);
+    map_.place_and_publish(now.key, to);
+    if (const auto step = requests_.meant_for(from); step != 0) {
+      requests_.forget(from);
+      requests_.remember(to, step - 1);
+    }
+    mix(to, now.key);
   }
 
   pool_layout layout_;

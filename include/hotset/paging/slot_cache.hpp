@@ -151,6 +151,18 @@ class slot_cache {
     return pager_.set_quota(layer, slots);
   }
 
+  /// Gathers residents in the first slots of each size class, as pager::compact; moved(from, to) copies the bytes, and
+  /// has done so when it returns. Device work that reads slots must have ended.
+  /// Errors: as `settle`; busy (a visit is open). Allocates; not for the hot path.
+  template <class Moved>
+  status compact(Moved moved) {
+    wait_for_copies();
+    if (const auto lost = settle(); lost != status::ok) return lost;
+    if (!pager_.is_idle()) return status::busy;
+    pager_.compact(std::move(moved));
+    return status::ok;
+  }
+
   /// Waits for all copies that were started; what waits in the queue stays there.
   /// Errors: as `settle`.
   status drain() noexcept {

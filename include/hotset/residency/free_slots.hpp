@@ -3,6 +3,7 @@
 /// Free slots of each pool, lowest id first as far as the pool was never shuffled.
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "hotset/core/assert.hpp"
@@ -35,6 +36,12 @@ class free_slots {
     auto& slots = stacks_[static_cast<std::size_t>(pool)];
     HOTSET_ASSERT(slots.size() < slots.capacity());
     slots.push_back(slot);
+  }
+  /// Every free slot s with target[s] != no_slot becomes target[s].
+  void renumber(std::span<const slot_id> target) noexcept {
+    for (auto& slots : stacks_)
+      for (auto& slot : slots)
+        if (const auto to = target[static_cast<std::size_t>(slot)]; to != no_slot) slot = to;
   }
 
  private:

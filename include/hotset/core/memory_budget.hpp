@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Counts the bytes that several pools take from one budget, and refuses what would exceed it.
+
+#include <algorithm>
+#include <cstdint>
+
+#include "hotset/core/assert.hpp"
+
+namespace hotset::inline v0 {
+
+/// Threads: compatible. Cost: O(1).
+class memory_budget {
+ public:
+  memory_budget() = default;
+  explicit memory_budget(std::uint64_t bytes) : limit_(bytes) {}
+
+  /// False if there is not so much left; then nothing has changed.
+  [[nodiscard]] bool take(std::uint64_t bytes) noexcept {
+    if (bytes > limit_ - in_use_) return false;
+    in_use_ += bytes;
+    peak_ = std::max(peak_, in_use_);
+    return true;
+  }
+  /// Pre: so much was taken.
+  void give_back(std::uint64_t bytes) noexcept {
+    HOTSET_ASSERT(bytes <= in_use_);
+    in_use_ -= bytes;
+  }
+
+  [[nodiscard]] std::uint64_t limit() const noexcept { return limit_; }
+  [[nodiscard]] std::uint64_t in_use() const noexcept { return in_use_; }
+  /// The most that was in use at any instant.
+  [[nodiscard]] std::uint64_t peak() const noexcept { return peak_; }
+
+ private:
+  std::uint64_t limit_ = 0;
+  std::uint64_t in_use_ = 0;
+  std::uint64_t peak_ = 0;
+};
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// Residents are gathered in the first slots, and nothing else changes.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hotset/eviction/fifo.hpp"
+#include "hotset/eviction/furthest_layer.hpp"
+#include "hotset/eviction/gate_score.hpp"
+#include "hotset/eviction/least_stale.hpp"
+#include "hotset/eviction/lfru.hpp"
+#include "hotset/eviction/lfu.hpp"
+#include "hotset/eviction/lru.hpp"
+#include "hotset/eviction/popularity.hpp"
+#include "hotset/eviction/protect_decode.hpp"
+#include "hotset/eviction/protect_hot.hpp"
+#include "hotset/paging/pager.hpp"
+#include "pager_walk.hpp"
+#include "random_source.hpp"
+
+namespace hotset {
+namespace {
+
+const geometry shape{.layers = 3, .experts = 10, .top_k = 2, .max_tokens_per_visit = 2};
+
+template <class Eviction>
+class pager_compact : public testing::Test {
+ protected:
+  pager_compact()
+      : pages({.layout = pool_layout::per_layer(shape, 10).value()}), plan(pages.make_plan()) {}
+
+  void visit(layer_id layer, step_id step) {
+    std::vector<expert_id> ids(4);
+    for (auto& id : ids) id = random.id_below(shape.experts);
+    std::vector<float> weights{0.5F, 0.25F, 0.125F, 0.0625F};
+    routing_view view;
+    view.layer = layer;
+    view.step = step;
+    view.experts = ids;
+    view.weights = weights;
+    auto planned = pages.plan(view, plan);
+    while (planned == status::ok) {
+      ASSERT_EQ(pages.commit(plan), status::ok);
+      if (!plan.more()) break;
+      planned = pages.plan_next(plan);
+    }
+    ASSERT_EQ(planned, status::ok);
+  }
+  [[nodiscard]] std::size_t claimed() const {
+    std::size_t slots = 0;
+    for (layer_id l = 0; l < shape.layers; ++l) slots += static_cast<std::size_t>(pages.quota(l));
+    return slots;
+  }
+  [[nodiscard]] std::map<slot_id, expert_key> contents() const {
+    std::map<slot_id, expert_key> found;
+    for (std::size_t k = 0; k < shape.keys(); ++k)
+      if (const auto slot = pages.locate(shape.key(k)); slot != no_slot) found[slot] = shape.key(k);
+    return found;
+  }
+  /// Keys of each layer in the order in which they would be given up.
+  [[nodiscard]] std::vector<expert_key> order() { return pages.residents(); }
+
+  support::random_source random{17};
+  pager<Eviction> pages;
+  step_plan plan;
+};
+using policies = testing::Types<lru, fifo, lfu, lfru, gate_score, popularity, furthest_layer,
+                                least_stale, protect_hot<lru>, protect_decode<least_stale>>;
+TYPED_TEST_SUITE(pager_compact, policies);
+
+// Hazard 22: after a shrink nobody may live above what is left.
+TYPED_TEST(pager_compact, everybody_lives_below_what_is_claimed) {
+  step_id step = 0;
+  for (int round = 0; round < 60; ++round) {
+    for (int n = 0; n < 12; ++n, ++step)
+      for (layer_id l = 0; l < shape.layers; ++l) this->visit(l, step);
+    for (layer_id l = 0; l < shape.layers; ++l) ASSERT_EQ(this->pages.set_quota(l, 2), status::ok);
+    for (layer_id l = 0; l < shape.layers; ++l)
+      ASSERT_EQ(this->pages.set_quota(l, 2 + this->random.id_below(9)), status::ok);
+    auto expected = this->contents();
+    std::set<slot_id> targets;
+    this->pages.compact([&](slot_id from, slot_id to) {
+      EXPECT_TRUE(targets.insert(to).second) << "two experts in one slot";
+      EXPECT_FALSE(expected.contains(to)) << "bytes that are needed are overwritten";
+      expected[to] = expected.at(from);
+      expected.erase(from);
+    });
+    EXPECT_EQ(this->contents(), expected);
+    for (const auto& [slot, key] : expected) {
+      EXPECT_LT(static_cast<std::size_t>(slot), this->claimed());
+      EXPECT_EQ(this->pages.row(key.layer)[static_cast<std::size_t>(key.expert)], slot);
+    }
+    support::expect_consistent(this->pages);
+    this->pages.compact([](slot_id, slot_id) { ADD_FAILURE() << "moved again"; });
+  }
+}
+
+// What was free stays free and is used, and slots above are never given out.
+TYPED_TEST(pager_compact, goes_on_within_what_is_claimed) {
+  step_id step = 0;
+  for (; step < 20; ++step)
+    for (layer_id l = 0; l < shape.layers; ++l) this->visit(l, step);
+  for (layer_id l = 0; l < shape.layers; ++l) ASSERT_EQ(this->pages.set_quota(l, 3), status::ok);
+  this->pages.compact([](slot_id, slot_id) {});
+  for (; step < 80; ++step) {
+    for (layer_id l = 0; l < shape.layers; ++l) this->visit(l, step);
+    for (const auto& [slot, key] : this->contents()) ASSERT_LT(slot, 9) << "step " << step;
+    if (step == 50) {
+      for (layer_id l = 0; l < shape.layers; ++l)
+        ASSERT_EQ(this->pages.set_quota(l, 3 + l), status::ok);
+      this->pages.compact([](slot_id, slot_id) { ADD_FAILURE() << "growth moves nobody"; });
+      break;
+    }
+  }
+  for (; step < 120; ++step)
+    for (layer_id l = 0; l < shape.layers; ++l) this->visit(l, step);
+  for (const auto& [slot, key] : this->contents()) EXPECT_LT(slot, 12);
+  EXPECT_EQ(this->contents().size(), 12U);
+}
+
+template <class Eviction>
+class pager_compact_order : public pager_compact<Eviction> {};
+using by_recency = testing::Types<lru, fifo, protect_decode<lru>>;
+TYPED_TEST_SUITE(pager_compact_order, by_recency);
+
+TYPED_TEST(pager_compact_order, is_kept) {
+  step_id step = 0;
+  for (int round = 0; round < 40; ++round) {
+    for (int n = 0; n < 10; ++n, ++step)
+      for (layer_id l = 0; l < shape.layers; ++l) this->visit(l, step);
+    for (layer_id l = 0; l < shape.layers; ++l)
+      ASSERT_EQ(this->pages.set_quota(l, 2 + this->random.id_below(8)), status::ok);
+    const auto before = this->order();
+    this->pages.compact([](slot_id, slot_id) {});
+    ASSERT_EQ(this->order(), before) << "round " << round;
+  }
+}
+
+TEST(pager_idle, is_not_while_a_slot_is_pinned_a_plan_is_open_or_a_copy_is_on_its_way) {
+  pager<lru> pages({.layout = pool_layout::per_layer(shape, 4).value()});
+  auto plan = pages.make_plan();
+  EXPECT_TRUE(pages.is_idle());
+  const std::vector<expert_id> ids{1, 2};
+  routing_view view;
+  view.experts = ids;
+  ASSERT_EQ(pages.plan(view, plan), status::ok);
+  EXPECT_FALSE(pages.is_idle());
+  ASSERT_EQ(pages.commit(plan), status::ok);
+  EXPECT_TRUE(pages.is_idle());
+  const auto slot = pages.locate({0, 1});
+  pages.pin(slot);
+  EXPECT_FALSE(pages.is_idle());
+  pages.unpin(slot);
+  EXPECT_TRUE(pages.is_idle());
+  const std::vector<prefetch_request> wanted{{{0, 5}, 1, 1.0F}};
+  ASSERT_EQ(pages.plan_prefetch({}, wanted, plan), status::ok);
+  ASSERT_EQ(pages.commit(plan), status::ok);
+  EXPECT_FALSE(pages.is_idle());
+  const auto filling = pages.locate({0, 5});
+  pages.arrived(filling, pages.slot(filling).generation);
+  EXPECT_TRUE(pages.is_idle());
+}
+
+// A prefetched expert that moves is still what was asked for: it is spared, and judged when it is used.
+TEST(pager_compact_prefetch, requests_move_with_their_experts) {
+  pager<lru> pages({.layout = pool_layout::per_layer(shape, 10).value()});
+  auto plan = pages.make_plan();
+  const std::vector<prefetch_request> wanted{{{2, 5}, 1, 1.0F}};
+  ASSERT_EQ(pages.plan_prefetch({}, wanted, plan), status::ok);
+  ASSERT_EQ(pages.commit(plan), status::ok);
+  const auto filling = pages.locate({2, 5});
+  ASSERT_EQ(filling, 20);
+  pages.arrived(filling, pages.slot(filling).generation);
+  for (layer_id l = 0; l < shape.layers; ++l) ASSERT_EQ(pages.set_quota(l, 3), status::ok);
+  std::vector<std::pair<slot_id, slot_id>> moves;
+  pages.compact([&](slot_id from, slot_id to) { moves.emplace_back(from, to); });
+  ASSERT_EQ(moves.size(), 1U);
+  const auto home = pages.locate({2, 5});
+  EXPECT_LT(home, 9);
+  EXPECT_EQ(pages.slot(home).generation, 1U);  // an expert has moved in
+
+  // The oldest of a full pool, and still spared by other prefetches.
+  const std::vector<expert_id> others{1, 2};
+  routing_view before;
+  before.layer = 2;
+  before.experts = others;
+  ASSERT_EQ(pages.plan(before, plan), status::ok);
+  ASSERT_EQ(pages.commit(plan), status::ok);
+  const std::vector<prefetch_request> another{{{2, 7}, 1, 1.0F}};
+  ASSERT_EQ(pages.plan_prefetch({}, another, plan), status::ok);
+  for (const auto& f : plan.fills()) EXPECT_NE(f.victim, (expert_key{2, 5}));
+  ASSERT_EQ(pages.abort(plan), status::ok);
+
+  const std::vector<expert_id> ids{5, 5};
+  routing_view view;
+  view.layer = 2;
+  view.step = 1;
+  view.experts = ids;
+  ASSERT_EQ(pages.plan(view, plan), status::ok);
+  ASSERT_EQ(pages.commit(plan), status::ok);
+  EXPECT_EQ(pages.stats().prefetch_hits, 1U);
+}
+
+}  // namespace
+}  // namespace hotset
