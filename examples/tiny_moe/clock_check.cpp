@@ -2,6 +2,7 @@
 #include "tiny_moe/clock_check.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <chrono>
 #include <optional>
 
@@ -66,7 +67,7 @@ class timed_visits final : public expert_provider {
 };
 
 hotset::ticks nanoseconds(double seconds) {
-  return static_cast<hotset::ticks>(seconds * 1e9 + 0.5);
+  return static_cast<hotset::ticks>(std::llround(seconds * 1e9));
 }
 
 sim::replay_front front_of(const paging_choice& choice) {
