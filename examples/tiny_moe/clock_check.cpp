@@ -2,8 +2,8 @@
 #include "tiny_moe/clock_check.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <chrono>
+#include <cmath>
 #include <optional>
 
 #include "hotset/sim/dimensions.hpp"
