@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Which experts of later layers fire with which of earlier ones: a table that learns while it is used.
+///
+/// Rule: for each token, count how often expert i of layer s and expert j of layer s + d fired together, d = 1..reach, and
+/// how often i fired. The score of j for layer t is the sum over the experts i that fired in the layers s before it
+/// of decay^(t - s - 1) * count(i, j) / fired(i).
+/// Source: wisp Appendix C.
+/// Deviations: scores are divided by the sum of decay^(t - s - 1) * experts that fired there, so that they lie in 0..1.
+/// Exact: yes (never changes what is computed).
+/// Cost: observe O(tokens reach K^2); predict O(tokens depth reach K E).
+///       Memory: 4 bytes x layers x reach x E^2.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hotset/core/error.hpp"
+#include "hotset/core/forecast.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/routing_view.hpp"
+
+namespace hotset::inline v0 {
+
+/// One user's table, or that of many. Threads: compatible. observe and predict allocate nothing.
+class co_activation {
+ public:
+  struct config {
+    std::int32_t reach = 3;  ///< layers back that are looked at
+    std::int32_t depth = 1;  ///< layers ahead that are predicted, at most `reach`
+    double decay = 0.5;      ///< of a source layer's weight, for each layer that it is further away
+
+    [[nodiscard]] validation validate() const {
+      if (reach < 1)
+        return error{"co_activation reach = " + std::to_string(reach) + ", accepted: 1 or more"};
+      if (depth < 1 || depth > reach)
+        return error{"co_activation depth = " + std::to_string(depth) + ", accepted: 1.." +
+                     std::to_string(reach) + " (reach)"};
+      if (!(decay > 0 && decay <= 1))
+        return error{"co_activation decay = " + std::to_string(decay) +
+                     ", accepted: more than 0, at most 1"};
+      return std::nullopt;
+    }
+  };
+  /// Bytes of a table, at most.
+  static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 34U;
+
+#if HOTSET_EXCEPTIONS
+  /// Errors: throws invalid_config.
+  co_activation(const geometry& shape, const config& options)
+      : co_activation(create(shape, options).value()) {}
+#endif
+  static result<co_activation> create(const geometry& shape, const config& options) {
+    if (auto bad = shape.validate()) return *std::move(bad);
+    if (auto bad = options.validate()) return *std::move(bad);
+    const auto experts = static_cast<std::uint64_t>(shape.experts);
+    const auto bytes = 4 * static_cast<std::uint64_t>(shape.layers) *
+                       static_cast<std::uint64_t>(options.reach) * experts * experts;
+    if (experts > 65536 || bytes > most_bytes)
+      return error{"a co_activation table of " + std::to_string(shape.layers) + " layers x " +
+                   std::to_string(shape.experts) + " experts, reach " +
+                   std::to_string(options.reach) + ", accepted: at most " +
+                   std::to_string(most_bytes) + " bytes"};
+    return co_activation(shape, options, checked{});
+  }
+
+  /// Takes in what a layer routed. Views of one step come layer by layer; those of another step begin anew.
+  void observe(const routing_view& view) noexcept {
+    const auto layer = static_cast<std::size_t>(view.layer);
+    remember(view);
+    for (const auto i : view.experts)
+      if (is_expert(i)) count(fired_[layer * experts_ + static_cast<std::size_t>(i)]);
+    for (std::size_t back = 1; back <= std::min(layer, reach_); ++back) {
+      const auto& source = seen_[layer - back];
+      if (source.step != view.step || source.ids != view.experts.size()) continue;
+      for (std::size_t t = 0; t < source.ids; t += top_k_)
+        count_pairs(layer - back, back, ids_of(layer - back).subspan(t, top_k_),
+                    view.experts.subspan(t, top_k_));
+    }
+  }
+
+  /// What the next layers will route, by what this one and those before it in its step did: observe(view) came before.
+  /// Shape: [tokens, depth, experts]; rows of layers past the last are zeros. Good until the next call.
+  [[nodiscard]] forecast predict(const routing_view& view) noexcept {
+    const auto layer = static_cast<std::size_t>(view.layer);
+    const auto tokens = view.experts.size() / top_k_;
+    const auto floats = tokens * depth_ * experts_;
+    std::fill_n(scores_.begin(), floats, 0.0F);
+    for (std::size_t t = 0; t < tokens; ++t)
+      for (std::size_t ahead = 1; ahead <= depth_ && layer + ahead < layers_; ++ahead)
+        score(view.step, t, layer, layer + ahead,
+              std::span(scores_).subspan((t * depth_ + ahead - 1) * experts_, experts_));
+    forecast out;
+    out.probabilities = std::span<const float>(scores_).first(floats);
+    out.depth = static_cast<std::int32_t>(depth_);
+    return out;
+  }
+
+  /// How often each expert fired. Shape: [layers, experts].
+  [[nodiscard]] std::vector<double> uses() const { return {fired_.begin(), fired_.end()}; }
+  /// Tokens times K that were taken in.
+  [[nodiscard]] std::uint64_t observed() const noexcept {
+    std::uint64_t total = 0;
+    for (const auto f : fired_) total += f;
+    return total;
+  }
+
+  /// Adds another user's counts. Errors: another shape or reach.
+  validation merge(const co_activation& other) {
+    if (other.layers_ != layers_ || other.experts_ != experts_ || other.reach_ != reach_)
+      return error{"a table of " + other.shape_text() + ", accepted: " + shape_text()};
+    for (std::size_t i = 0; i < fired_.size(); ++i) fired_[i] = sum(fired_[i], other.fired_[i]);
+    for (std::size_t i = 0; i < together_.size(); ++i)
+      together_[i] = sum(together_[i], other.together_[i]);
+    return std::nullopt;
+  }
+
+  /// The counts, in an order of bytes that every machine reads alike.
+  [[nodiscard]] std::vector<std::byte> save() const {
+    std::vector<std::byte> out;
+    out.reserve(header_bytes + 4 * (fired_.size() + together_.size()));
+    for (const char c : magic) out.push_back(static_cast<std::byte>(c));
+    for (const auto n : {layers_, experts_, reach_}) put(static_cast<std::uint32_t>(n), out);
+    for (const auto n : fired_) put(n, out);
+    for (const auto n : together_) put(n, out);
+    return out;
+  }
+  /// Replaces the counts by saved ones. Errors: bytes that are no table, or one of another shape or reach; nothing has
+  /// changed then.
+  validation load(std::span<const std::byte> bytes) {
+    if (bytes.size() < header_bytes || std::memcmp(bytes.data(), magic, sizeof magic) != 0)
+      return error{"no co_activation table, accepted: what save() gave"};
+    const auto number = [&](std::size_t i) { return get(bytes, header_bytes - 12 + 4 * i); };
+    if (number(0) != layers_ || number(1) != experts_ || number(2) != reach_)
+      return error{"a table of " + std::to_string(number(0)) + " layers x " +
+                   std::to_string(number(1)) + " experts, reach " + std::to_string(number(2)) +
+                   ", accepted: " + shape_text()};
+    if (bytes.size() != header_bytes + 4 * (fired_.size() + together_.size()))
+      return error{std::to_string(bytes.size()) + " bytes, accepted: " +
+                   std::to_string(header_bytes + 4 * (fired_.size() + together_.size()))};
+    for (std::size_t i = 0; i < fired_.size(); ++i) fired_[i] = number(3 + i);
+    for (std::size_t i = 0; i < together_.size(); ++i) together_[i] = number(3 + fired_.size() + i);
+    return std::nullopt;
+  }
+
+ private:
+  struct checked {};
+  /// What a layer routed last.
+  struct seen {
+    step_id step = std::numeric_limits<step_id>::max();
+    std::size_t ids = 0;
+  };
+  static constexpr char magic[8] = {'h', 's', 'c', 'o', 'a', 'c', 't', '1'};
+  static constexpr std::size_t header_bytes = sizeof magic + 12;
+
+  co_activation(const geometry& shape, const config& options, checked)
+      : layers_(static_cast<std::size_t>(shape.layers)),
+        experts_(static_cast<std::size_t>(shape.experts)),
+        top_k_(static_cast<std::size_t>(shape.top_k)),
+        most_ids_(static_cast<std::size_t>(shape.max_tokens_per_visit) * top_k_),
+        reach_(static_cast<std::size_t>(options.reach)),
+        depth_(static_cast<std::size_t>(options.depth)),
+        fired_(layers_ * experts_, 0),
+        together_(layers_ * reach_ * experts_ * experts_, 0),
+        seen_(layers_),
+        ids_(layers_ * most_ids_, no_expert),
+        scores_(static_cast<std::size_t>(shape.max_tokens_per_visit) * depth_ * experts_) {
+    double weight = 1;
+    for (std::size_t d = 0; d < reach_; ++d, weight *= options.decay)
+      weights_.push_back(static_cast<float>(weight));
+  }
+
+  [[nodiscard]] bool is_expert(expert_id id) const noexcept {
+    return id >= 0 && static_cast<std::size_t>(id) < experts_;
+  }
+  static void count(std::uint32_t& n) noexcept {
+    n += n == std::numeric_limits<std::uint32_t>::max() ? 0U : 1U;
+  }
+  static std::uint32_t sum(std::uint32_t a, std::uint32_t b) noexcept {
+    constexpr auto most = std::numeric_limits<std::uint32_t>::max();
+    return b > most - a ? most : a + b;
+  }
+  [[nodiscard]] std::span<expert_id> ids_of(std::size_t layer) noexcept {
+    return std::span(ids_).subspan(layer * most_ids_, most_ids_);
+  }
+  /// Counts of expert i of layer s with those of layer s + back. Shape: [experts].
+  [[nodiscard]] std::span<std::uint32_t> row(std::size_t s, std::size_t back,
+                                             expert_id i) noexcept {
+    const auto at = (s * reach_ + back - 1) * experts_ + static_cast<std::size_t>(i);
+    return std::span(together_).subspan(at * experts_, experts_);
+  }
+
+  void remember(const routing_view& view) noexcept {
+    const auto layer = static_cast<std::size_t>(view.layer);
+    seen_[layer] = {view.step, view.experts.size()};
+    std::copy(view.experts.begin(), view.experts.end(), ids_of(layer).begin());
+  }
+  void count_pairs(std::size_t s, std::size_t back, std::span<const expert_id> before,
+                   std::span<const expert_id> now) noexcept {
+    for (const auto i : before) {
+      if (!is_expert(i)) continue;
+      const auto counts = row(s, back, i);
+      for (const auto j : now)
+        if (is_expert(j)) count(counts[static_cast<std::size_t>(j)]);
+    }
+  }
+  void score(step_id step, std::size_t token, std::size_t layer, std::size_t target,
+             std::span<float> out) noexcept {
+    float total = 0;
+    for (std::size_t back = target - layer; back <= std::min(target, reach_); ++back) {
+      const auto s = target - back;
+      if (seen_[s].step != step || seen_[s].ids < (token + 1) * top_k_) continue;
+      for (const auto i : ids_of(s).subspan(token * top_k_, top_k_)) {
+        if (!is_expert(i)) continue;
+        total += weights_[back - 1];
+        const auto fired = fired_[s * experts_ + static_cast<std::size_t>(i)];
+        if (fired == 0) continue;
+        const auto weight = weights_[back - 1] / static_cast<float>(fired);
+        const auto counts = row(s, back, i);
+        for (std::size_t j = 0; j < experts_; ++j) out[j] += weight * static_cast<float>(counts[j]);
+      }
+    }
+    if (total == 0) return;
+    for (auto& score : out) score /= total;
+  }
+
+  [[nodiscard]] std::string shape_text() const {
+    return std::to_string(layers_) + " layers x " + std::to_string(experts_) + " experts, reach " +
+           std::to_string(reach_);
+  }
+  static void put(std::uint32_t n, std::vector<std::byte>& out) {
+    for (unsigned shift = 0; shift < 32; shift += 8)
+      out.push_back(static_cast<std::byte>((n >> shift) & 0xffU));
+  }
+  static std::uint32_t get(std::span<const std::byte> bytes, std::size_t at) noexcept {
+    std::uint32_t n = 0;
+    for (unsigned i = 0; i < 4; ++i) n |= static_cast<std::uint32_t>(bytes[at + i]) << (8 * i);
+    return n;
+  }
+
+  std::size_t layers_ = 0;
+  std::size_t experts_ = 0;
+  std::size_t top_k_ = 0;
+  std::size_t most_ids_ = 0;
+  std::size_t reach_ = 0;
+  std::size_t depth_ = 0;
+  std::vector<std::uint32_t> fired_;     ///< [layers, experts]
+  std::vector<std::uint32_t> together_;  ///< [layers, reach, experts, experts of the later layer]
+  std::vector<seen> seen_;               ///< [layers]
+  std::vector<expert_id> ids_;           ///< [layers, most ids of a visit]
+  std::vector<float> weights_;           ///< [reach]
+  std::vector<float> scores_;
+};
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/predict/co_activation.hpp"
+
+#include <cmath>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "random_source.hpp"
+
+namespace hotset {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const geometry shape{.layers = 4, .experts = 5, .top_k = 2, .max_tokens_per_visit = 3};
+
+routing_view view_of(layer_id layer, step_id step, const std::vector<expert_id>& ids) {
+  routing_view view;
+  view.layer = layer;
+  view.step = step;
+  view.experts = ids;
+  return view;
+}
+std::vector<float> row_of(const forecast& f, std::size_t i = 0) {
+  const auto row = f.probabilities.subspan(i * 5, 5);
+  return {row.begin(), row.end()};
+}
+
+TEST(co_activation, counts_what_fires_together) {
+  co_activation table(shape, {.reach = 1});
+  const std::vector<expert_id> first{0, 1};
+  const std::vector<expert_id> then{2, 3};
+  const std::vector<expert_id> other{2, 4};
+  for (step_id step = 0; step < 4; ++step) {
+    table.observe(view_of(0, step, first));
+    table.observe(view_of(1, step, step < 3 ? then : other));
+  }
+  table.observe(view_of(0, 9, first));
+  // 0 and 1 fired five times, and before 2 four times, 3 three times, 4 once.
+  EXPECT_THAT(row_of(table.predict(view_of(0, 9, first))),
+              ElementsAre(0.0F, 0.0F, 0.8F, 0.6F, 0.2F));
+  EXPECT_EQ(table.observed(), 5 * 2 + 4 * 2U);
+  EXPECT_EQ(table.uses()[5 + 2], 4);
+}
+
+TEST(co_activation, nearer_layers_count_more) {
+  co_activation table(shape, {.reach = 2, .decay = 0.5});
+  const std::vector<expert_id> zero{0, 1};
+  const std::vector<expert_id> one{2, 3};
+  const std::vector<expert_id> two{4, 4};
+  table.observe(view_of(0, 0, zero));
+  table.observe(view_of(2, 0, two));  // layer 1 routed nothing
+  table.observe(view_of(0, 1, zero));
+  table.observe(view_of(1, 1, one));
+  // Of layer 0: 4 fired with both experts in one of two firings, counted twice; of layer 1 nothing is known.
+  const auto row = row_of(table.predict(view_of(1, 1, one)));
+  EXPECT_FLOAT_EQ(row[4], 0.5F * 2 * (2.0F / 2) / (2 * 0.5F + 2 * 1.0F));
+}
+
+TEST(co_activation, another_step_begins_anew_and_the_last_layer_has_nothing_ahead) {
+  co_activation table(shape, {.reach = 1});
+  const std::vector<expert_id> ids{0, 1};
+  table.observe(view_of(0, 0, ids));
+  table.observe(view_of(1, 1, ids));  // not of the same pass
+  EXPECT_THAT(row_of(table.predict(view_of(0, 0, ids))), testing::Each(0.0F));
+  table.observe(view_of(3, 1, ids));
+  EXPECT_THAT(row_of(table.predict(view_of(3, 1, ids))), testing::Each(0.0F));
+}
+
+TEST(co_activation, absent_ids_count_nowhere) {
+  co_activation table(shape, {.reach = 1});
+  const std::vector<expert_id> some{0, -1};
+  const std::vector<expert_id> wrong{7, 2};
+  table.observe(view_of(0, 0, some));
+  table.observe(view_of(1, 0, wrong));
+  table.observe(view_of(0, 1, some));
+  EXPECT_THAT(row_of(table.predict(view_of(0, 1, some))),
+              ElementsAre(0.0F, 0.0F, 0.5F, 0.0F, 0.0F));
+}
+
+/// The rule, written out with maps.
+struct naive {
+  std::map<std::tuple<int, int, int, int>, double> together;  // s, i, t, j
+  std::map<std::pair<int, int>, double> fired;
+  std::vector<std::vector<expert_id>> pass{4};
+
+  void observe(int layer, const std::vector<expert_id>& ids) {
+    pass[static_cast<std::size_t>(layer)] = ids;
+    for (const auto i : ids) fired[{layer, i}] += 1;
+    for (int s = std::max(0, layer - 3); s < layer; ++s)
+      for (std::size_t t = 0; t < ids.size(); t += 2)
+        for (std::size_t a = t; a < t + 2; ++a)
+          for (std::size_t b = t; b < t + 2; ++b)
+            together[{s, pass[static_cast<std::size_t>(s)][a], layer, ids[b]}] += 1;
+  }
+  double score(int layer, int target, std::size_t token, int j) {
+    double sum = 0;
+    double total = 0;
+    for (int s = std::max(0, target - 3); s <= layer; ++s)
+      for (std::size_t a = 2 * token; a < 2 * token + 2; ++a) {
+        const auto i = pass[static_cast<std::size_t>(s)][a];
+        const double weight = std::pow(0.7, target - s - 1);
+        total += weight;
+        sum += weight * together[{s, i, target, j}] / fired[{s, i}];
+      }
+    return sum / total;
+  }
+};
+
+TEST(co_activation, agrees_with_the_rule_written_out) {
+  support::random_source random(5);
+  co_activation table(shape, {.reach = 3, .depth = 2, .decay = 0.7});
+  naive model;
+  for (step_id step = 0; step < 300; ++step) {
+    const auto tokens = 1 + random.below(3);
+    for (int layer = 0; layer < 4; ++layer) {
+      std::vector<expert_id> ids(tokens * 2);
+      for (auto& id : ids) id = random.id_below(5);
+      table.observe(view_of(layer, step, ids));
+      model.observe(layer, ids);
+      const auto found = table.predict(view_of(layer, step, ids));
+      ASSERT_EQ(found.depth, 2);
+      for (std::size_t t = 0; t < tokens; ++t)
+        for (int ahead = 1; ahead <= 2 && layer + ahead < 4; ++ahead)
+          for (int j = 0; j < 5; ++j)
+            ASSERT_NEAR(found.probabilities[(t * 2 + static_cast<std::size_t>(ahead) - 1) * 5 +
+                                            static_cast<std::size_t>(j)],
+                        model.score(layer, layer + ahead, t, j), 1e-5)
+                << "step " << step << " layer " << layer;
+    }
+  }
+}
+
+void learn(co_activation& table, std::uint64_t seed, step_id steps) {
+  support::random_source random(seed);
+  for (step_id step = 0; step < steps; ++step)
+    for (layer_id layer = 0; layer < 4; ++layer) {
+      const std::vector<expert_id> ids{random.id_below(3), 3 + random.id_below(2)};
+      table.observe(view_of(layer, step, ids));
+    }
+}
+
+TEST(co_activation, is_saved_loaded_and_merged) {
+  co_activation one(shape, {});
+  co_activation two(shape, {});
+  learn(one, 1, 50);
+  learn(two, 2, 70);
+  const auto saved = one.save();
+  co_activation copy(shape, {});
+  ASSERT_FALSE(copy.load(saved));
+  EXPECT_EQ(copy.save(), saved);
+  ASSERT_FALSE(copy.merge(two));
+  EXPECT_EQ(copy.observed(), one.observed() + two.observed());
+  for (std::size_t i = 0; i < 20; ++i) EXPECT_EQ(copy.uses()[i], one.uses()[i] + two.uses()[i]);
+  // A merged table goes on where both would have been.
+  co_activation both(shape, {});
+  learn(both, 1, 50);
+  co_activation rest(shape, {});
+  learn(rest, 2, 70);
+  ASSERT_FALSE(both.merge(rest));
+  EXPECT_EQ(both.save(), copy.save());
+}
+
+TEST(co_activation, damaged_or_foreign_tables_change_nothing) {
+  co_activation table(shape, {});
+  learn(table, 1, 20);
+  const auto before = table.save();
+  const auto why = [&](std::span<const std::byte> bytes) {
+    const auto bad = table.load(bytes);
+    EXPECT_EQ(table.save(), before);
+    return bad ? bad->message : std::string("accepted");
+  };
+  for (std::size_t length = 0; length < before.size(); ++length)
+    ASSERT_NE(why(std::span(before).first(length)), "accepted") << length;
+  auto longer = before;
+  longer.push_back(std::byte{0});
+  EXPECT_THAT(why(longer), HasSubstr("accepted: " + std::to_string(before.size())));
+  auto foreign = before;
+  foreign[0] = std::byte{'x'};
+  EXPECT_EQ(why(foreign), "no co_activation table, accepted: what save() gave");
+  const co_activation other(shape, {.reach = 2});
+  EXPECT_EQ(why(other.save()),
+            "a table of 4 layers x 5 experts, reach 2, accepted: 4 layers x 5 experts, reach 3");
+  EXPECT_THAT(table.merge(other)->message, HasSubstr("reach 2, accepted: 4 layers"));
+}
+
+TEST(co_activation, a_wrong_configuration_is_refused) {
+  const auto why = [](const co_activation::config& c) { return c.validate()->message; };
+  EXPECT_EQ(why({.reach = 0}), "co_activation reach = 0, accepted: 1 or more");
+  EXPECT_EQ(why({.reach = 2, .depth = 3}), "co_activation depth = 3, accepted: 1..2 (reach)");
+  EXPECT_THAT(why({.decay = 0}), HasSubstr("decay = 0.000000"));
+  EXPECT_THAT(why({.decay = std::nan("")}), HasSubstr("decay = "));
+  const geometry huge{.layers = 64, .experts = 8192, .top_k = 2};
+  EXPECT_THAT(co_activation::create(huge, {}).reason().message, HasSubstr("accepted: at most"));
+  EXPECT_THROW(co_activation(shape, {.reach = 0}), invalid_config);
+}
+
+}  // namespace
+}  // namespace hotset
