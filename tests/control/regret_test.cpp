@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/control/regret.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hotset/eviction/lru.hpp"
+#include "random_source.hpp"
+
+namespace hotset {
+namespace {
+
+const geometry shape{.layers = 2, .experts = 8, .top_k = 2, .max_tokens_per_visit = 2};
+
+/// A running cache and what it is judged by.
+template <class Eviction>
+struct judged {
+  explicit judged(pool_layout layout, typename Eviction::config eviction = {},
+                  std::size_t visits = 1000)
+      : pages({.layout = layout, .eviction = std::move(eviction)}),
+        plan(pages.make_plan()),
+        judge(layout, {.visits = visits}) {
+    judge.begin_window({}, 0);
+  }
+  void visit(layer_id layer, step_id step, const std::vector<expert_id>& ids) {
+    routing_view view;
+    view.layer = layer;
+    view.step = step;
+    view.ordinal = step * 2 + static_cast<std::uint64_t>(layer);
+    view.experts = ids;
+    auto code = pages.plan(view, plan);
+    while (code == status::ok) {
+      ASSERT_EQ(pages.commit(plan), status::ok);
+      if (!plan.more()) break;
+      code = pages.plan_next(plan);
+    }
+    ASSERT_EQ(code, status::ok);
+    EXPECT_TRUE(judge.observe(view));
+  }
+  regret::outcome end() {
+    const auto found = judge.end_window(pages.stats().fills);
+    EXPECT_TRUE(found);
+    judge.begin_window(pages.residents(), pages.stats().fills);
+    return *found;
+  }
+  pager<Eviction> pages;
+  step_plan plan;
+  regret judge;
+};
+
+// One pool of 3: A B, C, A B. LRU gives up what is used next.
+TEST(regret, of_a_hand_walked_window) {
+  judged<lru> cache(pool_layout::shared(shape, 3).value());
+  cache.visit(0, 0, {0, 1});
+  cache.visit(0, 1, {2, 3});
+  cache.visit(0, 2, {0, 2});
+  // LRU: 0 1, then 2 3 for 0 and the free slot, then 0 again: 5. Belady gives up 1: 4.
+  const auto found = cache.end();
+  EXPECT_EQ(found.visits, 3U);
+  EXPECT_EQ(found.fills, 5U);
+  EXPECT_EQ(found.best_fills, 4U);
+  EXPECT_DOUBLE_EQ(found.ratio(), 0.25);
+}
+
+TEST(regret, begins_with_who_is_resident) {
+  judged<lru> cache(pool_layout::shared(shape, 4).value());
+  cache.visit(0, 0, {0, 1});
+  EXPECT_EQ(cache.end().best_fills, 2U);
+  cache.visit(0, 1, {0, 1});
+  const auto found = cache.end();
+  EXPECT_EQ(found.fills, 0U);
+  EXPECT_EQ(found.best_fills, 0U);
+  EXPECT_EQ(found.ratio(), 0);
+}
+
+TEST(regret, is_never_below_zero_whatever_the_window) {
+  support::random_source random(8);
+  for (const std::size_t length : {1U, 5U, 40U}) {
+    judged<lru> cache(pool_layout::per_layer(shape, 4).value(), {}, length);
+    std::uint64_t fills = 0;
+    std::uint64_t best = 0;
+    std::size_t in_window = 0;
+    for (step_id step = 0; step < 300; ++step)
+      for (layer_id layer = 0; layer < 2; ++layer) {
+        std::vector<expert_id> ids;
+        for (int n = 0; n < 2; ++n) ids.push_back(std::min(random.id_below(8), random.id_below(8)));
+        cache.visit(layer, step, ids);
+        if (++in_window < length) continue;
+        EXPECT_TRUE(cache.judge.is_full());
+        const auto found = cache.end();
+        EXPECT_GE(found.fills, found.best_fills);
+        fills += found.fills;
+        best += found.best_fills;
+        in_window = 0;
+      }
+    EXPECT_EQ(fills, cache.pages.stats().fills);
+    if (length == 40) {
+      EXPECT_GT(fills, best);
+    }
+  }
+}
+
+TEST(regret, a_full_window_takes_no_more) {
+  regret judge(pool_layout::shared(shape, 4).value(), {.visits = 1});
+  judge.begin_window({}, 0);
+  const std::vector<expert_id> ids{1, 2};
+  routing_view view;
+  view.experts = ids;
+  EXPECT_TRUE(judge.observe(view));
+  EXPECT_FALSE(judge.observe(view));
+  EXPECT_EQ(judge.end_window(2)->visits, 1U);
+}
+
+TEST(regret, a_wrong_configuration_is_refused) {
+  EXPECT_EQ(regret::config{.visits = 0}.validate()->message,
+            "regret visits = 0, accepted: 1..16777216");
+  EXPECT_FALSE(regret::config{}.validate());
+}
+
+}  // namespace
+}  // namespace hotset
