@@ -30,6 +30,8 @@ struct command {
 command add_info(CLI::App& root);
 command add_simulate(CLI::App& root);
 command add_curve(CLI::App& root);
+command add_plan(CLI::App& root);
+command add_simulate_split(CLI::App& root);
 command add_import(CLI::App& root);
 command add_export(CLI::App& root);
 command add_synth(CLI::App& root);

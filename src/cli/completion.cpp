@@ -13,6 +13,7 @@
 #include "cli/console.hpp"
 #include "hotset/sim/dimensions.hpp"
 #include "hotset/sim/io/open_trace.hpp"
+#include "hotset/sim/model_description.hpp"
 #include "hotset/sim/preset.hpp"
 #include "hotset/sim/registry.hpp"
 
@@ -286,6 +287,7 @@ std::vector<option_values> known_values() {
           {"--scope", {"shared", "per-layer"}, true},
           {"--replay", {"event-atomic", "deferred", "per-access"}, true},
           {"--method", {"exact", "shards:0.01", "shards:8192"}, true},
+          {"--model", sim::model_names(), false},
           {"--split", {"by-token", "by-expert"}, false},
           {"--format", format_values(), false},
           {"--as", {"decode", "prefill", "prefill:512"}, false},

@@ -78,6 +78,9 @@ TEST(configurator, a_model_without_kv_has_no_blocks) {
   e.config.kv = {};
   EXPECT_EQ(e.config.best().blocks, 0U);
   EXPECT_EQ(e.config.best().cap, 8U);
+  e.config.budget_bytes = 55;
+  EXPECT_EQ(e.config.best().cap, 5U);
+  EXPECT_EQ(e.config.best().binds, binding::budget);
 }
 
 TEST(configurator, agrees_with_trying_everything) {

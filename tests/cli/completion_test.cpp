@@ -35,7 +35,7 @@ TEST_F(completion, bash_script_registers_itself) {
 
 TEST_F(completion, bash_offers_subcommands_and_options) {
   EXPECT_THAT(offered("hotset ''"), Contains("simulate"));
-  EXPECT_THAT(offered("hotset si"), ElementsAre("simulate"));
+  EXPECT_THAT(offered("hotset si"), ElementsAre("simulate", "simulate-split"));
   EXPECT_THAT(offered("hotset simulate t --ev"), ElementsAre("--eviction"));
   EXPECT_THAT(offered("hotset diff --to"), ElementsAre("--tolerance"));
   EXPECT_THAT(offered("hotset info --ev"), IsEmpty());

@@ -24,7 +24,7 @@ namespace hotset::inline v0 {
 /// What stands against a larger cap.
 enum class binding : std::uint8_t {
   floor,   ///< the blocks that admission needs
-  budget,  ///< neither floor nor fullness: KV blocks are worth more
+  budget,  ///< neither floor nor fullness: KV blocks are worth more, or there are none and all bytes are used
   full,    ///< nothing: every expert is resident
 };
 [[nodiscard]] constexpr std::string_view name_of(binding b) noexcept {
@@ -101,7 +101,7 @@ struct configurator {
     out.seconds = seconds_per_expert_miss * out.expert_misses + seconds_per_kv_miss * out.kv_misses;
     if (cap == max_cap)
       out.binds = binding::full;
-    else if (cap == largest_cap())
+    else if (cap == largest_cap() && block_bytes != 0)
       out.binds = binding::floor;
     return out;
   }

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Where the bytes of a model are: its experts, what is always on the device, and what a sequence adds.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hotset/core/error.hpp"
+#include "hotset/core/geometry.hpp"
+
+namespace hotset::inline v0 {
+
+namespace detail {
+/// a + b, or the largest number where that does not fit: what is too large stays too large for any budget.
+[[nodiscard]] constexpr std::uint64_t saturating_sum(std::uint64_t a, std::uint64_t b) noexcept {
+  constexpr auto most = std::numeric_limits<std::uint64_t>::max();
+  return b > most - a ? most : a + b;
+}
+/// As saturating_sum, for a * b.
+[[nodiscard]] constexpr std::uint64_t saturating_product(std::uint64_t a,
+                                                         std::uint64_t b) noexcept {
+  constexpr auto most = std::numeric_limits<std::uint64_t>::max();
+  return a != 0 && b > most / a ? most : a * b;
+}
+}  // namespace detail
+
+/// Layers whose caches of keys and values are alike.
+struct kv_layers {
+  std::int32_t layers = 0;
+  std::uint64_t bytes_per_token = 0;  ///< of one of these layers
+  std::uint64_t window = 0;           ///< the newest tokens, which alone are kept; 0: all are kept
+
+  friend bool operator==(const kv_layers&, const kv_layers&) = default;
+};
+
+/// Plain data. Units: bytes, and tokens of one sequence; no padding or reserve of any engine is in them.
+/// Results that pass 2^64 - 1 are 2^64 - 1; those of a model that validate() accepts do so for absurd contexts alone.
+/// Complexity: O(MoE layers) or O(kv), integers only.
+struct memory_model {
+  std::string name{};
+  geometry experts{};                ///< of the MoE layers alone
+  std::uint64_t resident_bytes = 0;  ///< always on the device: all weights but the routed experts'
+  std::vector<kv_layers> kv{};       ///< empty: nothing is kept between steps
+  std::uint64_t state_bytes_per_sequence = 0;  ///< recurrent state, whatever the length
+  std::uint64_t max_context = 0;               ///< tokens; 0: unknown
+  bool is_causal = true;                       ///< false: every token sees every other
+
+  static constexpr std::uint64_t max_bytes = std::uint64_t{1} << 60U;
+
+  [[nodiscard]] bool has_kv() const noexcept { return !kv.empty(); }
+
+  /// One resident expert in every MoE layer: what one more slot a layer costs.
+  [[nodiscard]] std::uint64_t expert_slot_bytes() const noexcept {
+    std::uint64_t bytes = 0;
+    for (layer_id l = 0; l < experts.layers; ++l)
+      bytes = detail::saturating_sum(bytes, experts.bytes_of(l));
+    return bytes;
+  }
+  /// All routed experts of all layers.
+  [[nodiscard]] std::uint64_t all_expert_bytes() const noexcept {
+    return detail::saturating_product(expert_slot_bytes(),
+                                      static_cast<std::uint64_t>(experts.experts));
+  }
+  /// What each further token of a long sequence adds: the layers without a window.
+  [[nodiscard]] std::uint64_t kv_bytes_per_token() const noexcept {
+    std::uint64_t bytes = 0;
+    for (const auto& group : kv)
+      if (group.window == 0) bytes = detail::saturating_sum(bytes, bytes_of(group, 1));
+    return bytes;
+  }
+  /// Keys, values and recurrent state of one sequence of so many tokens.
+  [[nodiscard]] std::uint64_t kv_bytes(std::uint64_t tokens) const noexcept {
+    std::uint64_t bytes = state_bytes_per_sequence;
+    for (const auto& group : kv) {
+      const auto kept = group.window == 0 ? tokens : std::min(tokens, group.window);
+      bytes = detail::saturating_sum(bytes, bytes_of(group, kept));
+    }
+    return bytes;
+  }
+
+  [[nodiscard]] validation validate() const {
+    if (auto bad = experts.validate()) return bad;
+    if (experts.expert_bytes.empty())
+      return error{"expert_bytes is empty, accepted: 1 or one per layer (" +
+                   std::to_string(experts.layers) + ")"};
+    for (std::size_t i = 0; i < kv.size(); ++i)
+      if (auto bad = validate_group(i)) return bad;
+    if (auto bad = validate_total("all_expert_bytes", all_expert_bytes())) return bad;
+    if (auto bad = validate_total("resident_bytes", resident_bytes)) return bad;
+    if (auto bad = validate_total("state_bytes_per_sequence", state_bytes_per_sequence)) return bad;
+    return validate_total("kv_bytes of one token", kv_bytes(1));
+  }
+
+ private:
+  [[nodiscard]] static std::uint64_t bytes_of(const kv_layers& group,
+                                              std::uint64_t tokens) noexcept {
+    const auto all =
+        detail::saturating_product(static_cast<std::uint64_t>(group.layers), group.bytes_per_token);
+    return detail::saturating_product(all, tokens);
+  }
+  [[nodiscard]] validation validate_group(std::size_t i) const {
+    const auto what = "kv[" + std::to_string(i) + "].";
+    if (kv[i].layers < 1)
+      return error{what + "layers = " + std::to_string(kv[i].layers) + ", accepted: 1 or more"};
+    if (kv[i].bytes_per_token == 0) return error{what + "bytes_per_token = 0, accepted: 1 or more"};
+    return std::nullopt;
+  }
+  [[nodiscard]] static validation validate_total(const std::string& what, std::uint64_t bytes) {
+    if (bytes <= max_bytes) return std::nullopt;
+    return error{what + " = " + std::to_string(bytes) + ", accepted: at most " +
+                 std::to_string(max_bytes)};
+  }
+};
+
+}  // namespace hotset::inline v0

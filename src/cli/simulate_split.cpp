@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// hotset simulate-split: experts and KV blocks in one budget, under fixed splits and under the online controller.
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "cli/command.hpp"
+#include "cli/console.hpp"
+#include "cli/trace_input.hpp"
+#include "hotset/budget/admission_floor.hpp"
+#include "hotset/core/units.hpp"
+#include "hotset/sim/io/mooncake.hpp"
+#include "hotset/sim/split_replay.hpp"
+
+namespace hotset::cli {
+namespace {
+
+struct split_options {
+  std::vector<std::filesystem::path> traces;
+  std::vector<std::filesystem::path> requests;
+  std::string budget;
+  std::string kv_token_bytes;
+  std::string expert_bytes;
+  std::uint64_t context = 4096;
+  std::uint64_t concurrency = 1;
+  std::string link = "25GB/s";
+  std::string recompute = "1ms";
+  std::uint32_t burst = 32;
+  std::uint32_t warmup = 4;
+  double decay = 0.8;
+  double gate = 0.02;
+  std::uint64_t max_move = 8;
+  std::uint64_t dead_zone = 1;
+  bool as_json = false;
+  std::filesystem::path out;
+  trace_options reading;
+};
+
+std::uint64_t positive_bytes(const char* option, const std::string& text) {
+  const auto bytes = parse_bytes(text);
+  if (!bytes || *bytes == 0) refuse_option(option, text, byte_size_syntax);
+  return *bytes;
+}
+
+/// The files of a command, which workflows point to.
+struct inputs {
+  std::deque<routing_trace> routing;
+  std::deque<kv_trace> requests;
+};
+
+/// A trace and its requests; one list of requests serves all traces.
+std::vector<sim::workflow> read_workflows(const split_options& options, inputs& files) {
+  if (options.requests.size() != 1 && options.requests.size() != options.traces.size())
+    refuse_option("--kv-trace", fmt::format("{} files", options.requests.size()),
+                  fmt::format("1, or one for each of the {} traces", options.traces.size()));
+  const auto reading = checked(options.reading);
+  for (const auto& path : options.requests) files.requests.push_back(sim::read_mooncake(path));
+  std::vector<sim::workflow> flows;
+  for (std::size_t i = 0; i < options.traces.size(); ++i) {
+    files.routing.push_back(open_input(options.traces[i], reading).trace);
+    flows.push_back({files.routing.back().name, &files.routing.back(),
+                     &files.requests[std::min(i, files.requests.size() - 1)]});
+  }
+  return flows;
+}
+
+std::uint64_t slot_bytes_of(const split_options& options, const routing_trace& trace) {
+  if (!options.expert_bytes.empty())
+    return positive_bytes("--expert-bytes", options.expert_bytes) *
+           static_cast<std::uint64_t>(trace.layers);
+  if (trace.expert_bytes.empty())
+    throw sim::usage_error(fmt::format(
+        "{}: the trace does not say how large an expert is; accepted: --expert-bytes SIZE",
+        trace.name));
+  std::uint64_t bytes = 0;
+  const auto shape = trace.shape();
+  for (layer_id l = 0; l < trace.layers; ++l) bytes += shape.bytes_of(l);
+  return bytes;
+}
+
+marginal_value::config control_of(const split_options& options, const sim::workflow& flow) {
+  const auto rate = parse_rate(options.link);
+  if (!rate || *rate == 0) refuse_option("--link", options.link, rate_syntax);
+  const auto recompute = parse_duration(options.recompute);
+  if (!recompute) refuse_option("--recompute", options.recompute, duration_syntax);
+  const auto& trace = *flow.routing;
+  const auto tokens = flow.requests->block_tokens;
+  const admission_floor floor{options.concurrency, options.context, tokens};
+  if (const auto bad = floor.validate()) throw sim::usage_error(bad->message);
+  marginal_value::config out;
+  out.budget_bytes = positive_bytes("--budget", options.budget);
+  out.slot_bytes = slot_bytes_of(options, trace);
+  out.block_bytes = positive_bytes("--kv-token-bytes", options.kv_token_bytes) * tokens;
+  out.min_cap = static_cast<std::uint64_t>(trace.top_k);
+  out.max_cap = static_cast<std::uint64_t>(trace.experts);
+  out.min_blocks = floor.blocks();
+  out.seconds_per_expert_miss = static_cast<double>(out.slot_bytes) /
+                                static_cast<double>(trace.layers) / static_cast<double>(*rate);
+  out.seconds_per_kv_miss = static_cast<double>(*recompute) * 1e-9 * tokens;
+  out.decay = options.decay;
+  out.gate = options.gate;
+  out.max_move = options.max_move;
+  out.dead_zone = options.dead_zone;
+  return out;
+}
+
+int simulate_split(const split_options& options) {
+  output_file out(options.out);
+  inputs files;
+  sim::split_request request;
+  request.workflows = read_workflows(options, files);
+  request.control = control_of(options, request.workflows.front());
+  request.burst_steps = options.burst;
+  request.warmup = options.warmup;
+  const auto results = sim::simulate_split(request);
+  out.finish(options.as_json
+                 ? sim::to_json(results).dump(-1, ' ', false,
+                                              nlohmann::ordered_json::error_handler_t::replace) +
+                       '\n'
+                 : sim::to_table(results));
+  return ok;
+}
+
+void add_prices(CLI::App& app, split_options& options) {
+  app.add_option("--budget", options.budget, "bytes that experts and KV share, such as 12GiB")
+      ->required()
+      ->type_name("SIZE");
+  app.add_option("--kv-token-bytes", options.kv_token_bytes, "KV cache of one token, such as 96KiB")
+      ->required()
+      ->type_name("SIZE");
+  app.add_option("--expert-bytes", options.expert_bytes,
+                 "of one expert, where the traces do not say")
+      ->type_name("SIZE");
+  add_number(app, "--context", options.context, std::uint64_t{1}, std::uint64_t{1} << 32U,
+             "tokens of one session, at most");
+  add_number(app, "--concurrency", options.concurrency, std::uint64_t{1}, std::uint64_t{4096},
+             "sessions at one time");
+  app.add_option("--link", options.link, "how fast experts are copied")
+      ->type_name("RATE")
+      ->capture_default_str();
+  app.add_option("--recompute", options.recompute, "prefill of one token that KV has lost")
+      ->type_name("TIME")
+      ->capture_default_str();
+}
+
+void add_control(CLI::App& app, split_options& options) {
+  add_number(app, "--burst", options.burst, 1U, 1U << 20U, "steps of a burst, to a request");
+  add_number(app, "--warmup", options.warmup, 0U, 1U << 20U,
+             "bursts of each workflow that nobody is charged for");
+  add_number(app, "--decay", options.decay, 0.0, 0.999,
+             "of a burst's counts at the next one's end");
+  add_number(app, "--gate", options.gate, 0.0, 0.999, "share of the time that a move must save");
+  add_number(app, "--max-move", options.max_move, std::uint64_t{1}, std::uint64_t{1} << 20U,
+             "slots a burst");
+  add_number(app, "--dead-zone", options.dead_zone, std::uint64_t{0}, std::uint64_t{1} << 20U,
+             "slots; a nearer target is no target");
+}
+
+}  // namespace
+
+command add_simulate_split(CLI::App& root) {
+  auto* app = root.add_subcommand(
+      "simulate-split",
+      "Replay experts and KV blocks in one budget, under splits and a controller");
+  auto options = std::make_shared<split_options>();
+  app->add_option("TRACE", options->traces,
+                  "routing traces of one model, a workflow each; several are also run in a row")
+      ->required()
+      ->type_name("FILE");
+  app->add_option("--kv-trace", options->requests,
+                  "requests (Mooncake): one file for all, or one for each trace")
+      ->required()
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+  add_prices(*app, *options);
+  add_control(*app, *options);
+  app->add_flag("--json", options->as_json, "print JSON (schema hotset.split/1)");
+  app->add_option("--out", options->out, "write there, not to standard output")->type_name("FILE");
+  add_trace_options(*app, options->reading);
+  app->footer(R"(Examples:
+  hotset simulate-split os.trace --kv-trace os.jsonl --budget 12GiB --kv-token-bytes 96KiB
+  hotset simulate-split os.trace db.trace --kv-trace os.jsonl --kv-trace db.jsonl --budget 12GiB --kv-token-bytes 96KiB --json)");
+  return {app, [options] { return simulate_split(*options); }};
+}
+
+}  // namespace hotset::cli

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/config_keys.hpp"
+
+#include <fmt/format.h>
+
+#include "hotset/sim/io/input_error.hpp"
+
+namespace hotset::inline v0::sim {
+namespace {
+
+using json = nlohmann::json;
+
+std::string told(const json& value) {
+  if (value.is_array()) return fmt::format("an array of {}", value.size());
+  if (value.is_object()) return "an object";
+  return printable(value.dump(), 80);
+}
+
+std::optional<std::uint64_t> natural(const json& value, std::uint64_t least, std::uint64_t most) {
+  if (!value.is_number_unsigned()) return std::nullopt;
+  const auto number = value.get<std::uint64_t>();
+  return number >= least && number <= most ? std::optional(number) : std::nullopt;
+}
+
+}  // namespace
+
+const json* config_keys::find(std::string_view key) const {
+  for (const auto* const object : {&inner_, &outer_}) {
+    const auto at = object->find(key);
+    if (at != object->end() && !at->is_null()) return &*at;
+  }
+  return nullptr;
+}
+
+std::optional<std::uint64_t> config_keys::number(std::string_view key, std::uint64_t least,
+                                                 std::uint64_t most) const {
+  const auto* const value = find(key);
+  if (value == nullptr) return std::nullopt;
+  const auto found = natural(*value, least, most);
+  if (!found) refuse(key, "is " + told(*value), fmt::format("an integer in {}..{}", least, most));
+  return found;
+}
+
+std::uint64_t config_keys::need(std::string_view key, std::uint64_t least,
+                                std::uint64_t most) const {
+  const auto found = number(key, least, most);
+  if (!found) refuse(key, "is missing", fmt::format("an integer in {}..{}", least, most));
+  return *found;
+}
+
+std::uint64_t config_keys::need_any(std::span<const std::string_view> keys) const {
+  for (const auto key : keys)
+    if (const auto found = number(key)) return *found;
+  refuse(keys.front(), "is missing",
+         fmt::format("an integer in 1..{}, under {}", most_extent, fmt::join(keys, " or ")));
+}
+
+bool config_keys::flag(std::string_view key, bool otherwise) const {
+  const auto* const value = find(key);
+  if (value == nullptr) return otherwise;
+  if (!value->is_boolean()) refuse(key, "is " + told(*value), "true or false");
+  return value->get<bool>();
+}
+
+std::optional<std::string> config_keys::text(std::string_view key) const {
+  const auto* const value = find(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_string()) refuse(key, "is " + told(*value), "a string");
+  return value->get<std::string>();
+}
+
+const json* config_keys::array(std::string_view key, std::size_t size, std::string_view of) const {
+  const auto* const value = find(key);
+  if (value == nullptr) return nullptr;
+  if (!value->is_array() || (size > 0 && value->size() != size))
+    refuse(key, "is " + told(*value),
+           size > 0 ? fmt::format("an array of {} {}, one a layer", size, of)
+                    : fmt::format("an array of {}", of));
+  return value;
+}
+
+std::optional<std::vector<std::uint64_t>> config_keys::numbers(std::string_view key,
+                                                               std::size_t size) const {
+  const auto* const values = array(key, size, "integers");
+  if (values == nullptr) return std::nullopt;
+  std::vector<std::uint64_t> out;
+  for (const auto& value : *values) {
+    const auto found = natural(value, 0, most_extent);
+    if (!found)
+      refuse(key, fmt::format("entry {} is {}", out.size(), told(value)),
+             fmt::format("integers in 0..{}", most_extent));
+    out.push_back(*found);
+  }
+  return out;
+}
+
+std::optional<std::vector<std::string>> config_keys::words(std::string_view key,
+                                                           std::size_t size) const {
+  const auto* const values = array(key, size, "strings");
+  if (values == nullptr) return std::nullopt;
+  std::vector<std::string> out;
+  for (const auto& value : *values) {
+    if (!value.is_string())
+      refuse(key, fmt::format("entry {} is {}", out.size(), told(value)), "strings");
+    out.push_back(value.get<std::string>());
+  }
+  return out;
+}
+
+const json* config_keys::object(std::string_view key) const {
+  const auto* const value = find(key);
+  if (value != nullptr && !value->is_object()) refuse(key, "is " + told(*value), "an object");
+  return value;
+}
+
+void config_keys::refuse(std::string_view key, const std::string& found,
+                         const std::string& accepted) const {
+  refuse_input(file_, fmt::format("key '{}'", key), found, accepted);
+}
+
+}  // namespace hotset::inline v0::sim

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The shape of a MoE decoder, read from a Hugging Face config.json.
+
+#include <string>
+#include <string_view>
+
+#include "sim/model_shape.hpp"
+
+namespace hotset::inline v0::sim {
+
+/// The accepted values of model_type, in one line.
+[[nodiscard]] std::string hf_model_types();
+
+/// Keys that are null count as missing. `file` stands in messages.
+/// Errors: trace_error, one line: the key, what was found, what is accepted.
+[[nodiscard]] model_shape parse_hf_config(std::string_view text, const std::string& file);
+
+}  // namespace hotset::inline v0::sim

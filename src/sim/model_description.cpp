@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/sim/model_description.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "hotset/sim/errors.hpp"
+#include "hotset/sim/io/input_error.hpp"
+#include "hotset/sim/io/mapped_file.hpp"
+#include "sim/gguf_model.hpp"
+#include "sim/hf_config.hpp"
+#include "sim/model_presets.hpp"
+#include "sim/model_weights.hpp"
+#include "sim/stored_weights.hpp"
+
+namespace hotset::inline v0::sim {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view config_name = "config.json";
+
+/// Everything but the weights' bytes.
+model_description describe_shape(const model_shape& shape, const model_options& options) {
+  model_description out;
+  out.notes = shape.notes;
+  auto& m = out.memory;
+  m.experts.layers = static_cast<std::int32_t>(
+      std::count_if(shape.layers.begin(), shape.layers.end(),
+                    [](const model_layer& layer) { return layer.is_moe; }));
+  m.experts.experts = static_cast<std::int32_t>(shape.experts);
+  m.experts.top_k = static_cast<std::int32_t>(shape.top_k);
+  m.max_context = shape.max_context;
+  m.is_causal = shape.is_causal;
+  m.state_bytes_per_sequence = state_bytes_of(shape);
+  kv_tally kv(options.kv_bits);
+  for (const auto& layer : shape.layers)
+    if (!layer.is_mamba) kv.add(kv_elements_of(shape), layer.is_windowed ? shape.window : 0);
+  m.kv = kv.layers();
+  if (!shape.is_causal) {
+    out.notes.push_back(
+        fmt::format("no KV cache in its plain sampler, which computes every token anew; one that "
+                    "caches blocks keeps {} bytes a token",
+                    m.kv_bytes_per_token()));
+    m.kv.clear();
+  }
+  return out;
+}
+
+void check(const memory_model& memory, const std::string& file) {
+  if (const auto bad = memory.validate()) refuse_input(file, "", bad->message, "");
+}
+
+/// Errors: trace_error.
+model_description describe_config(std::string_view text, const std::string& file,
+                                  const model_options& options) {
+  const auto shape = parse_hf_config(text, file);
+  if (shape.format == weight_format::unknown)
+    refuse_input(file, "key 'quant_method'", "is '" + printable(shape.format_name, 60) + "'",
+                 "mxfp4, fp8 with weight_block_size, or the .safetensors files beside it");
+  auto out = describe_shape(shape, options);
+  const auto weights = weights_of(shape);
+  out.memory.experts.expert_bytes = {weights.expert};
+  out.memory.resident_bytes = weights.resident;
+  check(out.memory, file);
+  out.source = fmt::format("{}: {}", file, shape.type);
+  return out;
+}
+
+std::string_view text_of(const mapped_file& map) noexcept {
+  return {reinterpret_cast<const char*>(map.bytes().data()), map.bytes().size()};
+}
+
+/// Layers past the last one that the config counts are those of multi-token prediction.
+void drop_layers_from(std::uint64_t first, stored_weights& stored,
+                      std::vector<std::string>& notes) {
+  std::uint64_t dropped = 0;
+  for (auto at = stored.layers.lower_bound(first); at != stored.layers.end();
+       at = stored.layers.erase(at))
+    ++dropped;
+  if (dropped > 0)
+    notes.push_back(fmt::format("{} layer{} from {} on not counted: {} ends before", dropped,
+                                dropped == 1 ? "" : "s", first, config_name));
+}
+
+/// The MoE layers of the files must be those of the config.
+void check_layers(const model_shape& shape, const stored_weights& stored, const std::string& file) {
+  for (std::size_t i = 0; i < shape.layers.size(); ++i) {
+    const auto at = stored.layers.find(i);
+    const bool has_experts = at != stored.layers.end() && at->second.is_moe();
+    if (has_experts != shape.layers[i].is_moe)
+      refuse_input(file, fmt::format("layer {}", i), has_experts ? "has experts" : "has no experts",
+                   fmt::format("what {} says of it (is a file missing?)", config_name));
+  }
+}
+
+void take_bytes(const stored_weights& stored, std::uint64_t experts, const std::string& file,
+                memory_model& memory) {
+  auto bytes = stored.expert_bytes(experts, file);
+  if (std::adjacent_find(bytes.begin(), bytes.end(), std::not_equal_to<>()) == bytes.end())
+    bytes.resize(1);
+  memory.experts.expert_bytes = std::move(bytes);
+  memory.resident_bytes = stored.all_resident_bytes();
+  check(memory, file);
+}
+
+model_description describe_stored_with(const fs::path& config, stored_weights stored,
+                                       const std::string& file, const model_options& options) {
+  const mapped_file map(config);
+  const auto shape = parse_hf_config(text_of(map), config.string());
+  auto out = describe_shape(shape, options);
+  drop_layers_from(shape.layers.size(), stored, out.notes);
+  check_layers(shape, stored, file);
+  take_bytes(stored, shape.experts, file, out.memory);
+  return out;
+}
+
+model_description describe_stored_alone(const stored_weights& stored, const std::string& file,
+                                        const model_options& options) {
+  model_description out;
+  auto& shape = out.memory.experts;
+  const auto experts = stored.experts();
+  if (experts < 2 || experts > (std::uint64_t{1} << 20U))
+    refuse_input(file, "", fmt::format("has {} routed experts in a layer", experts),
+                 "2..1048576, under names such as layers.0.mlp.experts.0");
+  kv_tally kv(options.kv_bits);
+  for (const auto& [number, layer] : stored.layers) {
+    if (layer.is_moe()) ++shape.layers;
+    kv.add(layer.kv_elements, 0);
+  }
+  out.memory.kv = kv.layers();
+  if (!out.memory.has_kv())
+    refuse_input(file, "", "has no k_proj and v_proj of self_attn: its cache is unknown",
+                 "a config.json beside it");
+  shape.experts = static_cast<std::int32_t>(experts);
+  shape.top_k = 1;
+  out.notes.push_back(
+      fmt::format("no {} beside it: top-k is taken as 1; windows, recurrent state and the longest "
+                  "context are unknown",
+                  config_name));
+  take_bytes(stored, experts, file, out.memory);
+  return out;
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+/// A folder, or a .safetensors file.
+model_description describe_stored(const fs::path& path, const fs::path& folder,
+                                  const model_options& options) {
+  const auto files = find_safetensors(path);
+  const auto config = folder / config_name;
+  const auto file = path.string();
+  if (files.empty()) {
+    if (!is_there(config))
+      refuse_input(file, "", "holds neither config.json nor .safetensors files", "one of them");
+    const mapped_file map(config);
+    return describe_config(text_of(map), config.string(), options);
+  }
+  auto stored = read_safetensors_weights(files);
+  const bool with_config = is_there(config);
+  auto out = with_config ? describe_stored_with(config, std::move(stored), file, options)
+                         : describe_stored_alone(stored, file, options);
+  out.source = fmt::format("{}: {}the headers of {} .safetensors file{}", file,
+                           with_config ? "config.json and " : "", files.size(),
+                           files.size() == 1 ? "" : "s");
+  return out;
+}
+
+/// The folder's own name, also of "." and of "models/olmoe/".
+std::string name_of(const fs::path& folder) {
+  std::error_code ignored;
+  const auto whole = fs::weakly_canonical(folder.empty() ? "." : folder, ignored);
+  return whole.filename().string();
+}
+
+model_description describe_path(const fs::path& path, const model_options& options) {
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) {
+    auto out = describe_stored(path, path, options);
+    out.memory.name = name_of(path);
+    return out;
+  }
+  if (path.extension() == ".gguf") return describe_gguf(path, options);
+  if (path.extension() == ".safetensors") {
+    auto out = describe_stored(path, path.parent_path(), options);
+    out.memory.name = path.stem().string();
+    return out;
+  }
+  if (path.extension() != ".json")
+    refuse_input(path.string(), "", "is of no known kind",
+                 "config.json, .gguf, .safetensors or a folder");
+  const mapped_file map(path);
+  auto out = describe_config(text_of(map), path.string(), options);
+  out.memory.name =
+      path.filename() == config_name ? name_of(path.parent_path()) : path.stem().string();
+  return out;
+}
+
+}  // namespace
+
+validation model_options::validate() const {
+  const bool fits =
+      kv_bits >= 0.5 && kv_bits <= most_kv_bits && std::floor(2 * kv_bits) == 2 * kv_bits;
+  if (fits) return std::nullopt;
+  return error{
+      fmt::format("kv_bits = {}, accepted: multiples of 0.5 in 0.5..{}", kv_bits, most_kv_bits)};
+}
+
+std::vector<std::string> model_names() {
+  std::vector<std::string> names;
+  for (const auto& preset : model_presets()) names.emplace_back(preset.name);
+  return names;
+}
+
+model_description describe_model(std::string_view name_or_path, const model_options& options) {
+  if (const auto bad = options.validate()) throw usage_error(bad->message);
+  for (const auto& preset : model_presets()) {
+    if (preset.name != name_or_path) continue;
+    const auto file = fmt::format("preset {}", preset.name);
+    auto out = describe_config(preset.config, file, options);
+    out.memory.name = preset.name;
+    return out;
+  }
+  const fs::path path(name_or_path);
+  if (!is_there(path))
+    throw usage_error(
+        fmt::format("unknown model '{}', accepted: {}, or the path of a config.json, "
+                    ".gguf or .safetensors file, or of a folder of them",
+                    printable(name_or_path), fmt::join(model_names(), ", ")));
+  return describe_path(path, options);
+}
+
+}  // namespace hotset::inline v0::sim

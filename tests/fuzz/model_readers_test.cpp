@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every reader of models on damaged input: it gives a valid memory model or throws trace_error, nothing else.
+#include <iostream>
+#include <string>
+#include <string_view>
+
+#include <gtest/gtest.h>
+
+#include "damage.hpp"
+#include "gguf_samples.hpp"
+#include "hotset/sim/model_description.hpp"
+#include "trace_samples.hpp"
+
+namespace {
+using namespace hotset;
+
+/// `name` is that of the file, which decides the reader.
+void fuzz(const std::string& name, const std::string& sample, std::uint64_t rounds) {
+  constexpr std::uint64_t first_seed = 20240601;
+  std::cout << "seeds " << first_seed << ".." << first_seed + rounds - 1 << '\n';
+  const trace_samples::temporary_folder folder;
+  const auto describe = [&](const std::string& bytes) {
+    return sim::describe_model(folder.write(name, bytes).string());
+  };
+  std::uint64_t accepted = 0;
+  ASSERT_FALSE(describe(sample).memory.validate()) << "the undamaged sample";
+  for (std::uint64_t seed = first_seed; seed < first_seed + rounds; ++seed) {
+    splitmix64 random(seed);
+    try {
+      const auto out = describe(damaged(sample, random));
+      const auto bad = out.memory.validate();
+      ASSERT_FALSE(bad) << "seed " << seed << ": " << bad->message;
+      ASSERT_GE(out.memory.kv_bytes(100000), out.memory.kv_bytes(1)) << "seed " << seed;
+      ++accepted;
+    } catch (const trace_error& refusal) {
+      ASSERT_EQ(std::string_view(refusal.what()).find('\n'), std::string_view::npos)
+          << "seed " << seed << ": " << refusal.what();
+    } catch (const std::exception& other) {
+      FAIL() << "seed " << seed << ": " << other.what();
+    }
+  }
+  std::cout << accepted << " of " << rounds << " accepted\n";
+  EXPECT_LT(accepted, rounds) << "damage must be noticed now and then";
+}
+
+TEST(fuzz_models, gguf) {
+  auto small = gguf_samples::model("qwen3moe", 2);
+  small.numbers("qwen3moe.attention.head_count_kv", {2, 0})
+      .number("qwen3moe.ssm.conv_kernel", 4)
+      .number("qwen3moe.ssm.inner_size", 8)
+      .number("qwen3moe.ssm.state_size", 2)
+      .number("qwen3moe.attention.sliding_window", 100)
+      .flags("qwen3moe.attention.sliding_window_pattern", {true, false})
+      .tensor("blk.1.ffn_gate_exps.weight", {4, 2, 4}, gguf_samples::f32)
+      .tensor("output.weight", {4}, gguf_samples::f16);
+  fuzz("small.gguf", small.bytes(), 3000);
+}
+
+TEST(fuzz_models, config) {
+  fuzz("config.json", R"({"model_type": "gpt_oss", "torch_dtype": "bfloat16", "hidden_size": 64,
+"num_hidden_layers": 4, "vocab_size": 100, "num_attention_heads": 8, "num_key_value_heads": 2,
+"head_dim": 16, "sliding_window": 16, "num_local_experts": 8, "num_experts_per_tok": 2,
+"layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+"intermediate_size": 32, "mlp_only_layers": [0], "max_position_embeddings": 1024,
+"quantization_config": {"quant_method": "fp8", "weight_block_size": [16, 16]}})",
+       3000);
+}
+
+TEST(fuzz_models, hybrid_config) {
+  fuzz("config.json", R"({"model_type": "jamba", "hidden_size": 64, "num_hidden_layers": 6,
+"vocab_size": 100, "num_attention_heads": 8, "num_experts": 4, "num_experts_per_tok": 2,
+"attn_layer_period": 3, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1,
+"intermediate_size": 32, "mamba_d_state": 4, "mamba_d_conv": 4, "mamba_expand": 2,
+"mamba_dt_rank": "auto", "quantization_config": {"quant_method": "mxfp4"}})",
+       2000);
+}
+
+TEST(fuzz_models, safetensors) {
+  fuzz("model.safetensors",
+       trace_samples::safetensors_bytes(
+           R"({"model.layers.0.mlp.experts.0.w1":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
+           R"("model.layers.0.mlp.experts.1.w1":{"dtype":"U8","shape":[2],"data_offsets":[2,4]},)"
+           R"("model.layers.1.mlp.experts.up":{"dtype":"U8","shape":[2,3],"data_offsets":[4,10]},)"
+           R"("model.layers.0.self_attn.k_proj.weight":)"
+           R"({"dtype":"U8","shape":[2,3],"data_offsets":[10,16]}})",
+           std::string(16, '\0')),
+       3000);
+}
+
+}  // namespace

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/sim/plan.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hotset/core/units.hpp"
+#include "hotset/sim/errors.hpp"
+#include "hotset/sim/model_description.hpp"
+#include "sim_samples.hpp"
+
+namespace hotset {
+namespace {
+
+using testing::HasSubstr;
+
+sim::plan_request qwen(std::uint64_t device = 24_GiB) {
+  sim::plan_request request;
+  request.model = sim::describe_model("qwen3-30b-a3b").memory;
+  request.device_bytes = device;
+  request.reserve_bytes = 1_GiB;
+  request.context = 4096;
+  request.concurrency = 4;
+  request.cost = {.seconds_per_byte = 1 / 25e9, .recompute_seconds_per_token = 1e-3};
+  return request;
+}
+
+/// A model of two layers whose experts take 1000 bytes, and whose tokens keep 10.
+sim::plan_request small(std::uint64_t device) {
+  sim::plan_request request;
+  request.model.name = "small";
+  request.model.experts = {.layers = 2, .experts = 8, .top_k = 2, .expert_bytes = {1000}};
+  request.model.resident_bytes = 500;
+  request.model.kv = {{.layers = 2, .bytes_per_token = 5}};
+  request.device_bytes = device;
+  request.context = 32;
+  request.concurrency = 2;
+  request.cost = {.seconds_per_byte = 1e-6, .recompute_seconds_per_token = 1e-4};
+  return request;
+}
+routing_trace small_trace(std::uint64_t seed = 1) {
+  return support::random_trace(seed, {.layers = 2, .experts = 8, .top_k = 2, .steps = 200});
+}
+kv_trace requests(std::size_t count, std::uint64_t blocks) {
+  kv_trace kv;
+  kv.block_tokens = 16;
+  for (std::size_t r = 0; r < count; ++r) {
+    kv.timestamp.push_back(r);
+    kv.input_length.push_back(32);
+    kv.output_length.push_back(4);
+    kv.blocks.push_back(2 * r % blocks);
+    kv.blocks.push_back((2 * r + 1) % blocks);
+    kv.block_end.push_back(kv.blocks.size());
+  }
+  return kv;
+}
+
+// WiSP, Table 3: each slot that an expert gives up is 4,608 tokens of KV.
+TEST(plan, a_slot_of_qwen3_is_worth_4608_tokens) {
+  const auto request = qwen();
+  EXPECT_EQ(request.model.expert_slot_bytes(), 452'984'832U);
+  EXPECT_EQ(request.model.kv_bytes_per_token(), 98'304U);
+  const auto plan = sim::make_plan(request);
+  configurator question;
+  question.budget_bytes = 375'792ULL * 98'304 + 8 * 452'984'832ULL;
+  question.slot_bytes = request.model.expert_slot_bytes();
+  question.block_bytes = plan.block_bytes;
+  EXPECT_EQ(question.blocks_beside(8) * 16, 375'792U);
+  EXPECT_EQ(question.blocks_beside(16) * 16, 338'928U);
+  EXPECT_EQ(question.blocks_beside(32) * 16, 265'200U);
+}
+
+TEST(plan, leaves_every_session_its_floor_and_uses_what_is_there) {
+  const auto plan = sim::make_plan(qwen());
+  EXPECT_EQ(plan.min_blocks, 4 * 256U);
+  EXPECT_GE(plan.split.blocks, plan.min_blocks);
+  EXPECT_EQ(plan.split.binds, binding::floor);
+  const auto used = plan.split.cap * 452'984'832ULL + plan.kv_bytes();
+  EXPECT_LE(used, plan.budget_bytes);
+  EXPECT_LT(plan.budget_bytes - used, plan.block_bytes);
+  EXPECT_EQ(plan.budget_bytes, 24_GiB - 1_GiB - plan.request.model.resident_bytes);
+  EXPECT_EQ(plan.quotas.quotas.size(), 48U);
+}
+
+TEST(plan, a_device_that_holds_all_is_full) {
+  const auto plan = sim::make_plan(qwen(96_GiB));
+  EXPECT_EQ(plan.split.cap, 128U);
+  EXPECT_EQ(plan.split.binds, binding::full);
+  EXPECT_EQ(plan.split.seconds, 0);
+  EXPECT_EQ(plan.hit_rate, 1);
+}
+
+TEST(plan, too_small_a_device_says_how_much_would_do) {
+  const auto why =
+      support::refusal<sim::infeasible_error>([] { (void)sim::make_plan(qwen(5_GiB)); });
+  const auto at = why.find("accepted: ");
+  ASSERT_NE(at, std::string::npos);
+  const auto needed = std::stoull(why.substr(at + 10));
+  EXPECT_EQ(sim::make_plan(qwen(needed)).split.cap, 8U);
+  EXPECT_THAT(
+      support::refusal<sim::infeasible_error>([&] { (void)sim::make_plan(qwen(needed - 1)); }),
+      HasSubstr("accepted: " + std::to_string(needed)));
+}
+
+TEST(plan, too_small_a_host_is_refused) {
+  auto request = qwen();
+  request.host_bytes = request.model.all_expert_bytes() - 1;
+  EXPECT_THAT(support::refusal<sim::infeasible_error>([&] { (void)sim::make_plan(request); }),
+              HasSubstr("57982058496 bytes or more"));
+  ++request.host_bytes;
+  EXPECT_NO_THROW((void)sim::make_plan(request));
+}
+
+// The prediction is what replay counts with that cap, in seconds of the link.
+TEST(plan, predicts_what_replay_misses) {
+  const auto trace = small_trace();
+  for (const std::uint64_t device : {5'600U, 8'000U, 12'000U}) {
+    auto request = small(device);
+    request.routing = &trace;
+    const auto plan = sim::make_plan(request);
+    const auto run =
+        support::one_run(trace, {.scope = "per-layer", .slots = std::to_string(plan.split.cap)});
+    const auto steps = 200.0;
+    EXPECT_DOUBLE_EQ(plan.split.expert_misses, static_cast<double>(run.stats.misses) / steps);
+    EXPECT_NEAR(plan.split.seconds, static_cast<double>(run.stats.misses) / steps * 1e-3, 1e-12);
+    EXPECT_NEAR(plan.hit_rate,
+                static_cast<double>(run.stats.hits) / static_cast<double>(run.stats.accesses),
+                1e-12);
+  }
+}
+
+TEST(plan, unequal_quotas_never_miss_more_than_one_cap) {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    // One layer is skewed, the other is not: they want different quotas.
+    auto trace = small_trace(seed);
+    for (std::size_t t = 0; t < trace.tokens(); ++t)
+      for (std::size_t k = 0; k < 2; ++k)
+        trace.ids[trace.index(t, 0) + k] = static_cast<expert_id>((t / 20 + k) % 8);
+    auto request = small(9'000);
+    request.routing = &trace;
+    const auto plan = sim::make_plan(request);
+    EXPECT_LE(plan.quotas.misses, plan.quotas.uniform_misses);
+    EXPECT_LE(
+        std::accumulate(plan.quotas.quotas.begin(), plan.quotas.quotas.end(), std::uint64_t{0}),
+        2 * plan.split.cap);
+    ASSERT_TRUE(plan.quotas.held_out);
+    EXPECT_GT(*plan.quotas.held_out_uniform, 0);
+  }
+}
+
+// Many distinct prefixes come around: KV is worth more than experts, up to where all of them fit.
+TEST(plan, requests_draw_memory_to_kv) {
+  const auto trace = small_trace();
+  const auto kv = requests(400, 40);
+  auto request = small(14'000);
+  request.cost.recompute_seconds_per_token = 1;
+  request.routing = &trace;
+  const auto without = sim::make_plan(request);
+  request.requests = &kv;
+  const auto with = sim::make_plan(request);
+  EXPECT_LT(with.split.cap, without.split.cap);
+  EXPECT_GE(with.split.blocks, 40U);
+  EXPECT_EQ(with.split.binds, binding::budget);
+  EXPECT_LT(with.split.seconds, [&] {
+    for (const auto& a : with.alternatives)
+      if (a.name == "flux-prop") return a.seconds_per_step;
+    return 0.0;
+  }());
+}
+
+TEST(plan, is_no_worse_than_any_feasible_alternative_with_a_cap) {
+  const auto trace = small_trace(3);
+  const auto kv = requests(300, 30);
+  for (std::uint64_t device = 5'600; device < 18'000; device += 400) {
+    auto request = small(device);
+    request.routing = &trace;
+    request.requests = &kv;
+    const auto plan = sim::make_plan(request);
+    for (const auto& a : plan.alternatives) {
+      if (!a.feasible || a.name == "static-offload") continue;
+      EXPECT_GE(a.seconds_per_step, plan.split.seconds) << a.name << " at " << device;
+    }
+  }
+}
+
+TEST(plan, a_model_without_kv_has_experts_alone) {
+  sim::plan_request request;
+  request.model = sim::describe_model("llada-moe").memory;
+  request.device_bytes = 8_GiB;
+  request.context = 4096;
+  const auto plan = sim::make_plan(request);
+  EXPECT_EQ(plan.kv_bytes(), 0U);
+  EXPECT_EQ(plan.split.binds, binding::budget);
+  EXPECT_THAT(plan.notes, testing::Contains(HasSubstr("keeps no KV cache")));
+  EXPECT_EQ(plan.alternatives.size(), 2U);
+}
+
+// WiSP, section 4: half of the top-8 is new in each step.
+TEST(plan, the_ceiling_is_what_the_link_carries_of_new_experts) {
+  auto trace = support::empty_trace(48, 128, 8);
+  for (int step = 0; step < 50; ++step) {
+    std::vector<expert_id> row;
+    for (int l = 0; l < 48; ++l)
+      for (int k = 0; k < 8; ++k) row.push_back((step * 4 + k) % 128);
+    support::add_step(trace, {row});
+  }
+  auto request = qwen();
+  request.concurrency = 1;
+  request.routing = &trace;
+  const auto plan = sim::make_plan(request);
+  const double steady = 4.0 * 452'984'832;  // and 8 in the first step
+  EXPECT_NEAR(plan.new_bytes_per_step, steady * 51 / 50, 1);
+  EXPECT_NEAR(plan.ceiling_tokens_per_second, 25e9 / (steady * 51 / 50), 1e-6);
+}
+
+TEST(plan, refuses_what_cannot_be) {
+  const auto why = [](auto change) {
+    auto request = qwen();
+    change(request);
+    return support::refusal<sim::usage_error>([&] { (void)sim::make_plan(request); });
+  };
+  EXPECT_THAT(why([](auto& r) { r.context = 1 << 20; }),
+              HasSubstr("accepted: at most 40960, the model's own"));
+  EXPECT_THAT(why([](auto& r) { r.concurrency = 0; }), HasSubstr("concurrency = 0"));
+  EXPECT_THAT(why([](auto& r) { r.concurrency = 5000; }), HasSubstr("accepted: 1..4096"));
+  EXPECT_THAT(why([](auto& r) { r.block_tokens = 0; }), HasSubstr("block_tokens = 0"));
+  EXPECT_THAT(why([](auto& r) { r.cost.seconds_per_byte = -1; }), HasSubstr("seconds_per_byte"));
+  const auto other = small_trace();
+  EXPECT_THAT(why([&](auto& r) { r.routing = &other; }),
+              HasSubstr("the trace is of 2 layers x 8 experts, top-2; accepted: 48 x 128, top-8"));
+}
+
+TEST(plan, json_has_the_keys_of_its_schema) {
+  const auto trace = small_trace();
+  auto request = small(9'000);
+  request.routing = &trace;
+  const auto plan = sim::make_plan(request);
+  const auto json = sim::to_json(plan);
+  EXPECT_EQ(json["schema"], "hotset.plan/1");
+  EXPECT_EQ(json["model"]["moe_layers"], 2);
+  EXPECT_EQ(json["model"]["bytes_per_expert_slot"], 2000);
+  EXPECT_EQ(json["model"]["kv_bytes_per_token"], 10);
+  EXPECT_EQ(json["budget_bytes"], 8'500);
+  EXPECT_EQ(json["cap"], plan.split.cap);
+  EXPECT_EQ(json["quotas"].size(), 2U);
+  EXPECT_EQ(json["kv_tokens"], json["kv_blocks"].get<std::uint64_t>() * 16);
+  EXPECT_EQ(json["marginals"].size(), 3U);
+  EXPECT_EQ(json["marginals"][2]["consumer"], "kv");
+  EXPECT_EQ(json["alternatives"].size(), 4U);
+  EXPECT_TRUE(json["predicted"].contains("hit_rate"));
+  EXPECT_TRUE(json["predicted"].contains("ceiling_tokens_per_s"));
+  const auto text = sim::to_text(plan);
+  for (const char* part : {"small: 2 MoE layers", "unequal quotas", "flux-prop",
+                           "vllm:", "pool_layout::per_layer(shape, "})
+    EXPECT_THAT(text, HasSubstr(part));
+}
+
+}  // namespace
+}  // namespace hotset
