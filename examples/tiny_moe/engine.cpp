@@ -34,12 +34,49 @@ std::size_t checked(const char* name, std::size_t asked, std::size_t limit) {
   return asked;
 }
 
+std::string accepted_tokens(std::size_t room) {
+  return room == 0 ? "none" : fmt::format("1..{}", room);
+}
+
+// Of an engine with one sequence.
+engine_config limits_of(const model_config& shape, const engine_config& config) {
+  const std::size_t most = checked("max_positions", config.max_positions, shape.max_positions);
+  return {.max_positions = most, .max_tokens = checked("max_tokens", config.max_tokens, most)};
+}
+
 }  // namespace
 
-// Lent to the provider for one visit; keeps account of what has been computed.
-class engine::compute_of_visit final : public visit_compute {
+// While it lives the pool is held still. In the end what was reserved for tokens that did not come is given back.
+class batch_engine::rows_of_pass {
  public:
-  compute_of_visit(engine& owner, std::size_t layer, std::size_t tokens) noexcept
+  rows_of_pass(batch_engine& owner, std::span<const token_row> rows)
+      : engine_(owner), pass_(*owner.pool_) {
+    engine_.members_.clear();
+    try {
+      engine_.take_places(rows);
+    } catch (...) {
+      give_back();
+      throw;
+    }
+  }
+  rows_of_pass(const rows_of_pass&) = delete;
+  rows_of_pass& operator=(const rows_of_pass&) = delete;
+  ~rows_of_pass() { give_back(); }
+
+ private:
+  void give_back() noexcept {
+    kv_pool& pool = *engine_.pool_;
+    for (const member& m : engine_.members_) pool.truncate(m.sequence, pool.length(m.sequence));
+  }
+
+  batch_engine& engine_;
+  kv_pool::pass pass_;
+};
+
+// Lent to the provider for one visit; keeps account of what has been computed.
+class batch_engine::compute_of_visit final : public visit_compute {
+ public:
+  compute_of_visit(batch_engine& owner, std::size_t layer, std::size_t tokens) noexcept
       : engine_(owner),
         layer_(layer),
         tokens_(tokens),
@@ -194,7 +231,7 @@ class engine::compute_of_visit final : public visit_compute {
     return static_cast<std::size_t>(expert);
   }
 
-  engine& engine_;
+  batch_engine& engine_;
   std::size_t layer_;
   std::size_t tokens_;
   std::size_t experts_;
@@ -202,12 +239,14 @@ class engine::compute_of_visit final : public visit_compute {
   std::size_t hidden_;
 };
 
-engine::engine(const model& weights, expert_provider& experts, const engine_config& config)
+batch_engine::batch_engine(const model& weights, expert_provider& experts, kv_pool& pool,
+                           const engine_config& config)
     : model_(&weights),
       provider_(&experts),
+      pool_(&pool),
       max_positions_(
           checked("max_positions", config.max_positions, weights.config().max_positions)),
-      max_tokens_(checked("max_tokens", config.max_tokens, max_positions_)) {
+      max_tokens_(config.max_tokens == 0 ? max_positions_ : config.max_tokens) {
   const model_config& shape = weights.config();
   const std::size_t width = shape.heads * shape.head_size;
   const std::size_t half = shape.head_size / 2;
@@ -223,8 +262,9 @@ engine::engine(const model& weights, expert_provider& experts, const engine_conf
       sines_[p * half + i] = static_cast<float>(std::sin(angle));
     }
   }
-  keys_.resize(shape.layers * max_positions_ * width);
-  values_.resize(keys_.size());
+  members_.reserve(max_tokens_);
+  places_.reserve(max_tokens_);
+  blocks_.reserve(pool.capacity());
   stream_.resize(max_tokens_ * shape.hidden_size);
   normed_.resize(stream_.size());
   added_.resize(stream_.size());
@@ -247,29 +287,22 @@ engine::engine(const model& weights, expert_provider& experts, const engine_conf
   scratch_.resize(expert_scratch(shape.hidden_size, shape.inner_size, rows));
 }
 
-void engine::rewind(std::size_t position) noexcept { position_ = std::min(position_, position); }
-
-std::span<const float> engine::forward(std::span<const std::uint8_t> tokens,
-                                       std::optional<request_kind> kind) {
-  const std::size_t count = tokens.size();
-  const std::size_t room = std::min(max_tokens_, max_positions_ - position_);
-  if (count == 0 || count > room) {
-    throw std::length_error(fmt::format("forward: {} tokens at position {} of {}; accepted: {}",
-                                        count, position_, max_positions_,
-                                        room == 0 ? "none" : fmt::format("1..{}", room)));
+std::span<const float> batch_engine::forward(std::span<const token_row> rows, request_kind kind) {
+  const std::size_t count = rows.size();
+  if (count == 0 || count > max_tokens_) {
+    throw std::length_error(fmt::format("forward: {} rows; accepted: 1..{}", count, max_tokens_));
   }
-  const request_kind what =
-      kind.value_or(count == 1 && position_ > 0 ? request_kind::decode : request_kind::prefill);
+  const rows_of_pass held(*this, rows);
   const std::size_t hidden = model_->config().hidden_size;
   for (std::size_t t = 0; t < count; ++t) {
-    std::copy_n(model_->embedding().data() + tokens[t] * hidden, hidden,
+    std::copy_n(model_->embedding().data() + rows[t].token * hidden, hidden,
                 stream_.data() + t * hidden);
   }
   const std::uint64_t step = step_++;
-  provider_->on_step(step, what, count);
+  provider_->on_step(step, kind, count);
   for (std::size_t l = 0; l < model_->config().layers; ++l) {
     attention(l, count);
-    experts(l, count, step, what);
+    experts(l, count, step, kind);
   }
   for (std::size_t t = 0; t < count; ++t) {
     rms_norm(stream_.data() + t * hidden, model_->final_norm().data(), hidden,
@@ -277,42 +310,97 @@ std::span<const float> engine::forward(std::span<const std::uint8_t> tokens,
   }
   project(model_->unembedding().data(), hidden, model_config::vocabulary, normed_.data(), count,
           logits_.data());
-  position_ += count;
+  for (const token_row& row : rows) pool_->append(row.sequence, {&row.token, 1});
   return {logits_.data(), count * model_config::vocabulary};
 }
 
-void engine::attention(std::size_t layer, std::size_t tokens) {
+// Rows of a sequence mostly stand together: the last member is asked first.
+std::size_t batch_engine::member_of(sequence_id sequence) {
+  for (std::size_t m = members_.size(); m-- > 0;) {
+    if (members_[m].sequence == sequence) return m;
+  }
+  members_.push_back({.sequence = sequence, .tokens = pool_->length(sequence)});
+  return members_.size() - 1;
+}
+
+// Blocks for all rows. Errors: std::length_error; what was reserved until then stays so.
+void batch_engine::take_places(std::span<const token_row> rows) {
+  places_.clear();
+  blocks_.clear();
+  for (const token_row& row : rows) {
+    const std::size_t m = member_of(row.sequence);
+    places_.push_back({.member = m, .position = members_[m].tokens++});
+  }
+  for (member& m : members_) {
+    const std::size_t more = m.tokens - pool_->length(m.sequence);
+    if (m.tokens > max_positions_) {
+      throw std::length_error(fmt::format("forward: {} tokens at position {} of {}; accepted: {}",
+                                          more, m.tokens - more, max_positions_,
+                                          accepted_tokens(max_positions_ - (m.tokens - more))));
+    }
+    if (!pool_->reserve(m.sequence, more)) {
+      throw std::length_error(fmt::format("forward: {} tokens need {} KV blocks; accepted: {}",
+                                          more, pool_->needed(m.sequence, more),
+                                          pool_->available()));
+    }
+  }
+  // Only now: a block that was cut is copied when its sequence reserves.
+  for (member& m : members_) {
+    m.first_block = blocks_.size();
+    for (std::size_t b = 0; b < pool_->blocks_for(m.tokens); ++b) {
+      blocks_.push_back(pool_->block(m.sequence, b));
+    }
+  }
+}
+
+// A row of keys or values; first_row: where those of the layer begin in a block.
+float* batch_engine::row_of(const row_place& place, std::size_t first_row) const noexcept {
+  const std::size_t width = model_->config().heads * model_->config().head_size;
+  const std::size_t size = pool_->block_tokens();
+  return blocks_[members_[place.member].first_block + place.position / size] + first_row +
+         place.position % size * width;
+}
+
+void batch_engine::attention(std::size_t layer, std::size_t tokens) {
   const model_config& shape = model_->config();
   const layer_weights& weights = model_->layer(layer);
   const std::size_t hidden = shape.hidden_size;
   const std::size_t width = shape.heads * shape.head_size;
   const std::size_t half = shape.head_size / 2;
-  float* keys = keys_.data() + layer * max_positions_ * width;
-  float* values = values_.data() + layer * max_positions_ * width;
 
   for (std::size_t t = 0; t < tokens; ++t) {
     rms_norm(stream_.data() + t * hidden, weights.attention_norm.data(), hidden, shape.norm_epsilon,
              normed_.data() + t * hidden);
   }
   project(weights.query.data(), hidden, width, normed_.data(), tokens, query_.data());
-  project(weights.key.data(), hidden, width, normed_.data(), tokens, keys + position_ * width);
-  project(weights.value.data(), hidden, width, normed_.data(), tokens, values + position_ * width);
   for (std::size_t t = 0; t < tokens; ++t) {
-    const std::size_t position = position_ + t;
+    const float* in = normed_.data() + t * hidden;
+    project(weights.key.data(), hidden, width, in, 1, row_of(places_[t], pool_->keys_of(layer)));
+    project(weights.value.data(), hidden, width, in, 1,
+            row_of(places_[t], pool_->values_of(layer)));
+  }
+  for (std::size_t t = 0; t < tokens; ++t) {
+    const row_place& place = places_[t];
+    const float* cosines = cosines_.data() + place.position * half;
+    const float* sines = sines_.data() + place.position * half;
+    float* key = row_of(place, pool_->keys_of(layer));
     for (std::size_t h = 0; h < shape.heads; ++h) {
-      const float* cosines = cosines_.data() + position * half;
-      const float* sines = sines_.data() + position * half;
       rotate_half(query_.data() + t * width + h * shape.head_size, cosines, sines, half);
-      rotate_half(keys + position * width + h * shape.head_size, cosines, sines, half);
+      rotate_half(key + h * shape.head_size, cosines, sines, half);
     }
-    attend(query_.data() + t * width, keys, values, position + 1, shape.heads, shape.head_size,
+    const kv_rows cache{.blocks = std::span(blocks_).subspan(members_[place.member].first_block),
+                        .block_tokens = pool_->block_tokens(),
+                        .keys = pool_->keys_of(layer),
+                        .values = pool_->values_of(layer)};
+    attend(query_.data() + t * width, cache, place.position + 1, shape.heads, shape.head_size,
            scores_.data(), mixed_.data() + t * width);
   }
   project(weights.output.data(), width, hidden, mixed_.data(), tokens, added_.data());
   add_to(stream_.data(), added_.data(), tokens * hidden);
 }
 
-void engine::experts(std::size_t layer, std::size_t tokens, std::uint64_t step, request_kind kind) {
+void batch_engine::experts(std::size_t layer, std::size_t tokens, std::uint64_t step,
+                           request_kind kind) {
   const model_config& shape = model_->config();
   const layer_weights& weights = model_->layer(layer);
   const std::size_t hidden = shape.hidden_size;
@@ -351,6 +439,34 @@ void engine::experts(std::size_t layer, std::size_t tokens, std::uint64_t step, 
   provider_->run(visit, compute);
   compute.finish();
   add_to(stream_.data(), added_.data(), tokens * hidden);
+}
+
+engine::engine(const model& weights, expert_provider& experts, const engine_config& config)
+    : pool_(weights.config(), {.block_tokens = limits_of(weights.config(), config).max_positions,
+                               .blocks = 1,
+                               .reuse = false}),
+      batch_(weights, experts, pool_, limits_of(weights.config(), config)),
+      sequence_(pool_.open(batch_.max_positions())) {
+  rows_.reserve(batch_.max_tokens());
+}
+
+void engine::rewind(std::size_t position) noexcept {
+  pool_.truncate(sequence_, std::min(position, this->position()));
+}
+
+std::span<const float> engine::forward(std::span<const std::uint8_t> tokens,
+                                       std::optional<request_kind> kind) {
+  const std::size_t count = tokens.size();
+  const std::size_t room = std::min(max_tokens(), max_positions() - position());
+  if (count == 0 || count > room) {
+    throw std::length_error(fmt::format("forward: {} tokens at position {} of {}; accepted: {}",
+                                        count, position(), max_positions(), accepted_tokens(room)));
+  }
+  rows_.clear();
+  for (const std::uint8_t token : tokens) rows_.push_back({sequence_, token});
+  const bool is_decode = count == 1 && position() > 0;
+  return batch_.forward(rows_,
+                        kind.value_or(is_decode ? request_kind::decode : request_kind::prefill));
 }
 
 }  // namespace tiny_moe

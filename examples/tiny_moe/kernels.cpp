@@ -58,13 +58,12 @@ void dot_rows(const float* rows, std::size_t stride, const float* vector, std::s
   out[3] = sum_of(sum3);
 }
 
-// Blocks * 8 columns of the sum over i of factors[i] * rows[i]: in the order of the rows, in
-// registers.
+// Adds factors[i] * rows[i] to Blocks * 8 columns: in the order of the rows, in registers.
 template <std::size_t Blocks>
-void sum_block(const float* rows, std::size_t stride, const float* factors, std::size_t count,
+void add_block(const float* rows, std::size_t stride, const float* factors, std::size_t count,
                float* out) noexcept {
   lane_array sum[Blocks];
-  for (auto& s : sum) s = lane_array::Zero();
+  for (std::size_t b = 0; b < Blocks; ++b) sum[b] = lane_view(out + b * lanes);
   for (std::size_t i = 0; i < count; ++i) {
     const float factor = factors[i];
     const float* row = rows + i * stride;
@@ -73,20 +72,30 @@ void sum_block(const float* rows, std::size_t stride, const float* factors, std:
   for (std::size_t b = 0; b < Blocks; ++b) Eigen::Map<lane_array>(out + b * lanes) = sum[b];
 }
 
-// out[c] = sum over i of factors[i] * rows[i][c], for `columns` columns of rows that stand `stride`
-// apart.
-void sum_rows(const float* rows, std::size_t stride, const float* factors, std::size_t count,
+// out[c] += sum over i of factors[i] * rows[i][c], for `columns` columns of rows that stand `stride`
+// apart. Rows added in several calls give the bits of one call.
+void add_rows(const float* rows, std::size_t stride, const float* factors, std::size_t count,
               std::size_t columns, float* out) noexcept {
   std::size_t c = 0;
   for (; c + 4 * lanes <= columns; c += 4 * lanes) {
-    sum_block<4>(rows + c, stride, factors, count, out + c);
+    add_block<4>(rows + c, stride, factors, count, out + c);
   }
   switch ((columns - c) / lanes) {
-    case 3: return sum_block<3>(rows + c, stride, factors, count, out + c);
-    case 2: return sum_block<2>(rows + c, stride, factors, count, out + c);
-    case 1: return sum_block<1>(rows + c, stride, factors, count, out + c);
+    case 3: return add_block<3>(rows + c, stride, factors, count, out + c);
+    case 2: return add_block<2>(rows + c, stride, factors, count, out + c);
+    case 1: return add_block<1>(rows + c, stride, factors, count, out + c);
     default: return;
   }
+}
+
+// scores[p] = keys[p] . query, for rows of keys that stand `stride` apart.
+void dot_all(const float* keys, std::size_t stride, const float* query, std::size_t count,
+             std::size_t positions, float* scores) noexcept {
+  std::size_t p = 0;
+  for (; p + rows_at_once <= positions; p += rows_at_once) {
+    dot_rows(keys + p * stride, stride, query, count, scores + p);
+  }
+  for (; p < positions; ++p) scores[p] = dot(keys + p * stride, query, count);
 }
 
 float silu(float x) noexcept { return x / (1.0F + std::exp(-x)); }
@@ -172,7 +181,8 @@ float dot(const float* left, const float* right, std::size_t count) noexcept {
 void project(const float* weights, std::size_t inputs, std::size_t outputs, const float* rows,
              std::size_t count, float* out) noexcept {
   for (std::size_t r = 0; r < count; ++r) {
-    sum_rows(weights, outputs, rows + r * inputs, inputs, outputs, out + r * outputs);
+    std::fill_n(out + r * outputs, outputs, 0.0F);
+    add_rows(weights, outputs, rows + r * inputs, inputs, outputs, out + r * outputs);
   }
 }
 
@@ -193,22 +203,27 @@ void rotate_half(float* head, const float* cosines, const float* sines, std::siz
   }
 }
 
-void attend(const float* query, const float* keys, const float* values, std::size_t positions,
-            std::size_t heads, std::size_t head_size, float* scores, float* out) noexcept {
+void attend(const float* query, const kv_rows& cache, std::size_t positions, std::size_t heads,
+            std::size_t head_size, float* scores, float* out) noexcept {
   const std::size_t width = heads * head_size;
   const float scale = 1.0F / std::sqrt(static_cast<float>(head_size));
+  // Calls part(block, first position, positions) for each block that holds some.
+  const auto by_block = [&](auto part) {
+    for (std::size_t p = 0; p < positions; p += cache.block_tokens) {
+      part(cache.blocks[p / cache.block_tokens], p, std::min(cache.block_tokens, positions - p));
+    }
+  };
   for (std::size_t h = 0; h < heads; ++h) {
     const std::size_t offset = h * head_size;
-    std::size_t p = 0;
-    for (; p + rows_at_once <= positions; p += rows_at_once) {
-      dot_rows(keys + p * width + offset, width, query + offset, head_size, scores + p);
-    }
-    for (; p < positions; ++p) {
-      scores[p] = dot(keys + p * width + offset, query + offset, head_size);
-    }
-    for (p = 0; p < positions; ++p) scores[p] *= scale;
+    by_block([&](const float* block, std::size_t p, std::size_t count) {
+      dot_all(block + cache.keys + offset, width, query + offset, head_size, count, scores + p);
+    });
+    for (std::size_t p = 0; p < positions; ++p) scores[p] *= scale;
     softmax({scores, positions}, scores);
-    sum_rows(values + offset, width, scores, positions, head_size, out + offset);
+    std::fill_n(out + offset, head_size, 0.0F);
+    by_block([&](const float* block, std::size_t p, std::size_t count) {
+      add_rows(block + cache.values + offset, width, scores + p, count, head_size, out + offset);
+    });
   }
 }
 

@@ -46,11 +46,21 @@ void rms_norm(const float* in, const float* weight, std::size_t size, float epsi
 /// at i.
 void rotate_half(float* head, const float* cosines, const float* sines, std::size_t half) noexcept;
 
-/// Softmax attention of one query row over `positions` rows of keys and values, head by head.
-/// Shape: query and out [heads * head_size], keys and values [positions, heads * head_size], scores
-/// [positions] scratch. Pre: `head_size` is a multiple of `lanes`; positions >= 1.
-void attend(const float* query, const float* keys, const float* values, std::size_t positions,
-            std::size_t heads, std::size_t head_size, float* scores, float* out) noexcept;
+/// Keys and values of one sequence in one layer: those of position p are row p % block_tokens of block
+/// p / block_tokens.
+struct kv_rows {
+  std::span<const float* const> blocks;
+  std::size_t block_tokens = 0;
+  std::size_t keys = 0;    ///< floats from the beginning of a block to its first row of keys
+  std::size_t values = 0;  ///< likewise, of values
+};
+
+/// Softmax attention of one query row over the first `positions` rows of keys and values, head by head. How
+/// they are divided into blocks changes no bit.
+/// Shape: query and out [heads * head_size], a row of keys or values the same, scores [positions] scratch.
+/// Pre: `head_size` is a multiple of `lanes`; 1 <= positions <= rows of all blocks.
+void attend(const float* query, const kv_rows& cache, std::size_t positions, std::size_t heads,
+            std::size_t head_size, float* scores, float* out) noexcept;
 
 /// The softmax of one row. `out` may be `in`.
 void softmax(std::span<const float> in, float* out) noexcept;

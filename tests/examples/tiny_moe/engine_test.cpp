@@ -14,6 +14,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "hotset/core/status.hpp"
+#include "random_source.hpp"
+#include "tiny_moe/kv_pool.hpp"
+#include "tiny_moe/paged_experts.hpp"
 #include "tiny_moe/reference_check.hpp"
 
 namespace {
@@ -358,6 +362,247 @@ TEST(tiny_moe_engine, the_last_position_works) {
   decoder.rewind(limit - 1);
   EXPECT_TRUE(same_bytes(last, decoder.forward(std::span(tokens).last(1))));
   EXPECT_THROW(decoder.forward(std::span(tokens).last(1)), std::length_error);
+}
+
+// Texts that share beginnings, with the logits that each of them has alone.
+struct known_text {
+  std::vector<std::uint8_t> tokens;
+  std::vector<float> logits;
+};
+
+const std::vector<known_text>& known_texts() {
+  static const std::vector<known_text> all = [] {
+    std::vector<known_text> out;
+    for (const std::string& words :
+         {std::string(text), std::string(text.substr(0, 40)) + " of the council, and then",
+          std::string("{\"call\": \"query_db\", \"id\": 5}"), std::string("a"),
+          std::string(text.substr(0, 33))}) {
+      out.push_back({bytes_of(words), resident_logits(words)});
+    }
+    return out;
+  }();
+  return all;
+}
+
+// A sequence that runs through one of the texts.
+struct walk {
+  sequence_id sequence = 0;
+  std::size_t text = 0;
+  std::size_t rows = 0;  // in the coming pass
+
+  [[nodiscard]] const known_text& known() const { return known_texts()[text]; }
+};
+
+// Random passes over several sequences: chunks of any size, interleaved, begun, cut and closed at any time.
+// Returns the rows that were compared.
+std::size_t mix_randomly(hotset::support::random_source& random, batch_engine& decoder,
+                         int passes) {
+  kv_pool& pool = decoder.pool();
+  std::vector<walk> walks;
+  std::size_t compared = 0;
+  for (int i = 0; i < passes; ++i) {
+    if (walks.size() < 2 || random.one_in(3)) {
+      walks.push_back({.sequence = pool.open(), .text = random.below(known_texts().size())});
+    }
+    std::vector<std::size_t> order;
+    for (std::size_t w = 0; w < walks.size(); ++w) {
+      walk& one = walks[w];
+      const std::size_t before = pool.length(one.sequence);
+      if (random.one_in(8)) pool.truncate(one.sequence, random.below(before + 1));
+      const std::span<const std::uint8_t> tokens = one.known().tokens;
+      if (random.one_in(2)) {
+        (void)pool.reuse(one.sequence, tokens.subspan(pool.length(one.sequence)));
+      }
+      const std::size_t left = tokens.size() - pool.length(one.sequence);
+      one.rows = std::min(left, random.one_in(2) ? 1 : random.below(12));
+      const std::size_t room = decoder.max_tokens() - order.size();
+      one.rows = std::min(one.rows, room);
+      if (!pool.reserve(one.sequence, one.rows)) one.rows = 0;
+      order.insert(order.end(), one.rows, w);
+    }
+    for (std::size_t t = order.size(); t > 1; --t) std::swap(order[t - 1], order[random.below(t)]);
+    std::vector<token_row> rows;
+    std::vector<std::size_t> positions;
+    for (const std::size_t w : order) {
+      const walk& one = walks[w];
+      const auto earlier =
+          static_cast<std::size_t>(std::count_if(rows.begin(), rows.end(), [&](const token_row& r) {
+            return r.sequence == one.sequence;
+          }));
+      positions.push_back(pool.length(one.sequence) + earlier);
+      rows.push_back({one.sequence, one.known().tokens[positions.back()]});
+    }
+    if (!rows.empty()) {
+      const auto logits = decoder.forward(rows, request_kind::prefill);
+      for (std::size_t t = 0; t < rows.size(); ++t, ++compared) {
+        const auto wanted =
+            std::span(walks[order[t]].known().logits).subspan(positions[t] * 256, 256);
+        if (!same_bytes(logits.subspan(t * 256, 256), wanted)) {
+          ADD_FAILURE() << "pass " << i << ", row " << t << " at position " << positions[t];
+          return compared;
+        }
+      }
+    }
+    std::erase_if(walks, [&](const walk& one) {
+      const bool ends = pool.length(one.sequence) == one.known().tokens.size() || random.one_in(12);
+      if (ends) pool.close(one.sequence);
+      return ends;
+    });
+  }
+  for (const walk& one : walks) pool.close(one.sequence);
+  EXPECT_EQ(pool.in_use(), 0U);
+  return compared;
+}
+
+TEST(tiny_moe_batch_engine, a_token_gives_the_same_bytes_in_every_mix_of_sequences) {
+  std::size_t compared = 0;
+  std::uint64_t hits = 0;
+  std::uint64_t evictions = 0;
+  for (std::uint64_t seed = 1; seed <= 24; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    hotset::support::random_source random(seed);
+    resident_experts experts(weights());
+    kv_pool pool(weights().config(),
+                 {.block_tokens = 1 + random.below(20), .blocks = 5 + random.below(25)});
+    batch_engine decoder(weights(), experts, pool, {.max_tokens = 1 + random.below(40)});
+    compared += mix_randomly(random, decoder, 60);
+    hits += pool.stats().hits;
+    evictions += pool.stats().evictions;
+  }
+  EXPECT_GT(compared, 2000U);  // else the comparison says nothing
+  EXPECT_GT(hits, 100U);
+  EXPECT_GT(evictions, 100U);
+}
+
+TEST(tiny_moe_batch_engine, a_mix_over_paged_experts_gives_the_same_bytes) {
+  constexpr std::size_t tokens = 24;
+  std::size_t compared = 0;
+  for (const char* slots : {"4", "25%"}) {
+    hotset::support::random_source random(99);
+    const auto layout = layout_of(weights(), hotset::cache_scope::per_layer, slots, tokens);
+    const auto experts = make_paged_experts(weights(), {.layout = layout}, "lru");
+    kv_pool pool(weights().config(), {.block_tokens = 8, .blocks = 40});
+    batch_engine decoder(weights(), *experts, pool, {.max_tokens = tokens});
+    compared += mix_randomly(random, decoder, 40);
+    EXPECT_GT(experts->stats().split_visits, 0U) << slots;
+  }
+  EXPECT_GT(compared, 200U);
+}
+
+// Takes down what it is asked.
+class counting_experts final : public expert_provider {
+ public:
+  counting_experts(std::vector<std::size_t>& steps, std::size_t& visits)
+      : steps_(steps), visits_(visits) {}
+  void on_step(std::uint64_t step, request_kind kind, std::size_t tokens) override {
+    EXPECT_EQ(step, steps_.size());
+    EXPECT_EQ(kind, steps_.empty() ? request_kind::prefill : request_kind::decode);
+    steps_.push_back(tokens);
+  }
+  void run(const visit_inputs& visit, visit_compute& compute) override {
+    EXPECT_EQ(visit.tokens, steps_.back());
+    ++visits_;
+    compute.all(lookup_in(visit));
+  }
+
+ private:
+  std::vector<std::size_t>& steps_;
+  std::size_t& visits_;
+};
+
+TEST(tiny_moe_batch_engine, a_step_of_several_sequences_is_one_visit_of_all_their_rows) {
+  std::vector<std::size_t> steps;
+  std::size_t visits = 0;
+  counting_experts experts(steps, visits);
+  kv_pool pool(weights().config(), {.block_tokens = 4, .blocks = 8});
+  batch_engine decoder(weights(), experts, pool);
+  std::vector<token_row> rows;
+  for (const char c : {'a', 'b', 'c'}) {
+    rows.push_back({pool.open(), static_cast<std::uint8_t>(c)});
+  }
+  decoder.forward(rows, request_kind::prefill);
+  decoder.forward(rows, request_kind::decode);
+  EXPECT_EQ(steps, (std::vector<std::size_t>{3, 3}));
+  EXPECT_EQ(visits, 24U);
+  EXPECT_EQ(decoder.steps(), 2U);
+  for (const token_row& row : rows) EXPECT_EQ(pool.length(row.sequence), 2U);
+}
+
+TEST(tiny_moe_batch_engine, a_pass_that_fails_leaves_every_sequence_as_it_was) {
+  bool breaks = false;
+  kv_pool pool(weights().config(), {.block_tokens = 2, .blocks = 6});
+  experts_of experts([&](const visit_inputs& visit, visit_compute& compute) {
+    EXPECT_FALSE(pool.drained());
+    EXPECT_EQ(pool.shrink(6), hotset::status::busy);
+    EXPECT_EQ(pool.grow(6), hotset::status::busy);
+    if (!breaks || visit.layer < 7) compute.all(lookup_in(visit));
+  });
+  batch_engine decoder(weights(), experts, pool, {.max_positions = 6, .max_tokens = 8});
+  const auto first = pool.open();
+  const auto second = pool.open();
+  const auto forward = [&](std::string_view to_first, std::string_view to_second) {
+    std::vector<token_row> rows;
+    for (const std::uint8_t token : bytes_of(to_first)) rows.push_back({first, token});
+    for (const std::uint8_t token : bytes_of(to_second)) rows.push_back({second, token});
+    const auto logits = decoder.forward(rows, request_kind::prefill);
+    return std::vector<float>(logits.begin(), logits.end());
+  };
+  forward("abc", "x");
+  const auto expect_unchanged = [&] {
+    EXPECT_TRUE(pool.drained());
+    EXPECT_EQ(pool.in_use(), 3U);
+    EXPECT_EQ(pool.length(first), 3U);
+    EXPECT_EQ(pool.length(second), 1U);
+  };
+  const auto error_of_rows = [&](std::string_view to_first, std::string_view to_second) {
+    try {
+      forward(to_first, to_second);
+    } catch (const std::length_error& error) {
+      expect_unchanged();
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  breaks = true;
+  EXPECT_THROW(forward("de", "yz"), provider_error);
+  expect_unchanged();
+  breaks = false;
+  EXPECT_EQ(error_of_rows("", ""), "forward: 0 rows; accepted: 1..8");
+  EXPECT_EQ(error_of_rows("defghi", "yzz"), "forward: 9 rows; accepted: 1..8");
+  EXPECT_EQ(error_of_rows("", "yzyzyz"), "forward: 6 tokens at position 1 of 6; accepted: 1..5");
+  EXPECT_EQ(pool.shrink(4), hotset::status::ok);
+  EXPECT_EQ(error_of_rows("de", "yz"), "forward: 2 tokens need 1 KV blocks; accepted: 0");
+  EXPECT_EQ(pool.grow(6), hotset::status::ok);
+  const auto logits = forward("de", "yz");
+  EXPECT_TRUE(same_bytes(std::span(logits).first(512),
+                         std::span<const float>(resident_logits("abcde")).last(512)));
+  EXPECT_TRUE(same_bytes(std::span(logits).last(512),
+                         std::span<const float>(resident_logits("xyz")).last(512)));
+}
+
+TEST(tiny_moe_batch_engine, sequences_go_on_to_the_bit_after_the_pool_has_shrunk_and_grown) {
+  resident_experts experts(weights());
+  kv_pool pool(weights().config(), {.block_tokens = 8, .blocks = 30});
+  batch_engine decoder(weights(), experts, pool);
+  const auto tokens = bytes_of(text);
+  const auto whole = resident_logits(text);
+  const auto early = pool.open();  // takes the low blocks, and goes
+  const auto live = pool.open();
+  std::vector<token_row> rows;
+  for (std::size_t t = 0; t < 50; ++t) rows.push_back({early, tokens[50 - t]});
+  decoder.forward(rows, request_kind::prefill);
+  rows.clear();
+  for (std::size_t t = 0; t < 50; ++t) rows.push_back({live, tokens[t]});
+  decoder.forward(rows, request_kind::prefill);
+  pool.close(early);
+  for (std::size_t t = 50; t < tokens.size(); ++t) {
+    const auto units = t % 2 == 0 ? pool.in_use() + 1 : 30;
+    ASSERT_EQ(units < pool.capacity() ? pool.shrink(units) : pool.grow(units), hotset::status::ok);
+    const token_row row{live, tokens[t]};
+    const auto logits = decoder.forward({&row, 1}, request_kind::decode);
+    ASSERT_TRUE(same_bytes(logits, std::span(whole).subspan(t * 256, 256))) << "token " << t;
+  }
+  EXPECT_GE(pool.stats().moves, 6U);
 }
 
 }  // namespace

@@ -239,6 +239,59 @@ TEST(select_top_k, what_is_not_a_number_still_gives_distinct_ids) {
   EXPECT_EQ(ids, (std::array<std::int32_t, 4>{0, 1, 2, 3}));
 }
 
+// Keys and values in blocks of their own: first all keys of a block, then a gap, then all its values.
+struct blocks_of_rows {
+  std::size_t block_tokens = 0;
+  std::size_t width = 0;
+  std::vector<std::vector<float>> memory;
+  std::vector<const float*> blocks;
+
+  blocks_of_rows(std::size_t tokens, std::size_t row, const std::vector<float>& keys,
+                 const std::vector<float>& values)
+      : block_tokens(tokens), width(row) {
+    const std::size_t positions = keys.size() / width;
+    for (std::size_t p = 0; p < positions; p += tokens) {
+      auto& block =
+          memory.emplace_back(2 * tokens * width + gap, std::numeric_limits<float>::quiet_NaN());
+      const std::size_t count = std::min(tokens, positions - p) * width;
+      std::copy_n(keys.data() + p * width, count, block.data());
+      std::copy_n(values.data() + p * width, count, block.data() + tokens * width + gap);
+    }
+    for (const auto& block : memory) blocks.push_back(block.data());
+  }
+  [[nodiscard]] kv_rows rows() const {
+    return {.blocks = blocks,
+            .block_tokens = block_tokens,
+            .keys = 0,
+            .values = block_tokens * width + gap};
+  }
+
+ private:
+  static constexpr std::size_t gap = 5;
+};
+
+TEST(attend, blocks_of_any_size_give_the_same_bytes) {
+  constexpr std::size_t heads = 4;
+  constexpr std::size_t size = 24;
+  constexpr std::size_t width = heads * size;
+  for (const std::size_t positions : {1U, 3U, 4U, 17U, 64U}) {
+    const auto query = noise(width, 11);
+    const auto keys = noise(positions * width, 12);
+    const auto values = noise(positions * width, 13);
+    std::vector<float> scores(positions);
+    std::vector<float> whole(width);
+    const blocks_of_rows one(positions, width, keys, values);
+    attend(query.data(), one.rows(), positions, heads, size, scores.data(), whole.data());
+    for (const std::size_t tokens : {1U, 2U, 3U, 5U, 16U, 100U}) {
+      const blocks_of_rows many(tokens, width, keys, values);
+      std::vector<float> out(width, std::numeric_limits<float>::quiet_NaN());
+      attend(query.data(), many.rows(), positions, heads, size, scores.data(), out.data());
+      ASSERT_TRUE(same_bytes(whole.data(), out.data(), width))
+          << positions << " positions in blocks of " << tokens;
+    }
+  }
+}
+
 TEST(attend, agrees_with_the_formula_in_double) {
   constexpr std::size_t heads = 4;
   constexpr std::size_t size = 24;
@@ -249,8 +302,8 @@ TEST(attend, agrees_with_the_formula_in_double) {
     const auto values = noise(positions * width, 10);
     std::vector<float> scores(positions);
     std::vector<float> out(width);
-    attend(query.data(), keys.data(), values.data(), positions, heads, size, scores.data(),
-           out.data());
+    const blocks_of_rows cache(positions, width, keys, values);
+    attend(query.data(), cache.rows(), positions, heads, size, scores.data(), out.data());
     for (std::size_t h = 0; h < heads; ++h) {
       std::vector<double> share(positions);
       double sum = 0.0;
