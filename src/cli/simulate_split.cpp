@@ -95,13 +95,13 @@ marginal_value::config control_of(const split_options& options, const sim::workf
   const admission_floor floor{options.concurrency, options.context, tokens};
   if (const auto bad = floor.validate()) throw sim::usage_error(bad->message);
   marginal_value::config out;
-  out.budget_bytes = positive_bytes("--budget", options.budget);
-  out.slot_bytes = slot_bytes_of(options, trace);
-  out.block_bytes = positive_bytes("--kv-token-bytes", options.kv_token_bytes) * tokens;
-  out.min_cap = static_cast<std::uint64_t>(trace.top_k);
-  out.max_cap = static_cast<std::uint64_t>(trace.experts);
-  out.min_blocks = floor.blocks();
-  out.seconds_per_expert_miss = static_cast<double>(out.slot_bytes) /
+  out.limits.budget_bytes = positive_bytes("--budget", options.budget);
+  out.limits.slot_bytes = slot_bytes_of(options, trace);
+  out.limits.block_bytes = positive_bytes("--kv-token-bytes", options.kv_token_bytes) * tokens;
+  out.limits.min_cap = static_cast<std::uint64_t>(trace.top_k);
+  out.limits.max_cap = static_cast<std::uint64_t>(trace.experts);
+  out.limits.min_blocks = floor.blocks();
+  out.seconds_per_expert_miss = static_cast<double>(out.limits.slot_bytes) /
                                 static_cast<double>(trace.layers) / static_cast<double>(*rate);
   out.seconds_per_kv_miss = static_cast<double>(*recompute) * 1e-9 * tokens;
   out.decay = options.decay;

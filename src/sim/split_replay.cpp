@@ -224,7 +224,7 @@ class two_pools {
     return {.layers = 1, .experts = static_cast<std::int32_t>(s.keys), .top_k = 1};
   }
   static std::int64_t block_slots(const session& s, const marginal_value::config& control) {
-    const auto most = control.split().blocks_beside(control.min_cap);
+    const auto most = control.limits.blocks_beside(control.limits.min_cap);
     return static_cast<std::int64_t>(
         std::clamp<std::uint64_t>(most, 1, static_cast<std::uint64_t>(s.keys)));
   }

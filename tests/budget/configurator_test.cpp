@@ -23,16 +23,16 @@ struct example {
     std::vector<double> step(41, 0.0);
     std::fill(step.begin(), step.begin() + 20, 500.0);
     kv = sampled_miss_curve(step);
-    config = {.budget_bytes = 100,
-              .slot_bytes = 10,
-              .block_bytes = 2,
-              .min_cap = 2,
-              .max_cap = 8,
-              .min_blocks = 5,
-              .experts = experts,
-              .kv = kv,
-              .seconds_per_expert_miss = 1,
-              .seconds_per_kv_miss = 1};
+    config = {{.budget_bytes = 100,
+               .slot_bytes = 10,
+               .block_bytes = 2,
+               .min_cap = 2,
+               .max_cap = 8,
+               .min_blocks = 5},
+              experts,
+              kv,
+              1,
+              1};
   }
 };
 
@@ -94,16 +94,16 @@ TEST(configurator, agrees_with_trying_everything) {
     };
     const auto experts = falling(9);
     const auto kv = falling(30);
-    configurator config{.budget_bytes = 40 + random.below(80),
-                        .slot_bytes = 1 + random.below(9),
-                        .block_bytes = 1 + random.below(4),
-                        .min_cap = 1 + random.below(2),
-                        .max_cap = 8,
-                        .min_blocks = random.below(4),
-                        .experts = experts,
-                        .kv = kv,
-                        .seconds_per_expert_miss = static_cast<double>(random.below(5)),
-                        .seconds_per_kv_miss = static_cast<double>(random.below(5))};
+    configurator config{{.budget_bytes = 40 + random.below(80),
+                         .slot_bytes = 1 + random.below(9),
+                         .block_bytes = 1 + random.below(4),
+                         .min_cap = 1 + random.below(2),
+                         .max_cap = 8,
+                         .min_blocks = random.below(4)},
+                        experts,
+                        kv,
+                        static_cast<double>(random.below(5)),
+                        static_cast<double>(random.below(5))};
     ASSERT_FALSE(config.validate());
     double best = 1e9;
     for (std::uint64_t cap = config.min_cap; cap <= 8; ++cap)

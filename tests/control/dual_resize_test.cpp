@@ -13,12 +13,12 @@ namespace hotset {
 namespace {
 
 dual_resize::config example() {
-  return {.budget_bytes = 1000,
-          .slot_bytes = 20,
-          .block_bytes = 3,
-          .min_cap = 4,
-          .max_cap = 40,
-          .min_blocks = 30,
+  return {.limits = {.budget_bytes = 1000,
+                     .slot_bytes = 20,
+                     .block_bytes = 3,
+                     .min_cap = 4,
+                     .max_cap = 40,
+                     .min_blocks = 30},
           .headroom_percent = 10,
           .dead_zone = 1};
 }
@@ -38,9 +38,9 @@ TEST(dual_resize, never_goes_below_the_floors) {
 // ceil(1.1 * 50) is 56 in doubles.
 TEST(dual_resize, headroom_is_a_whole_percent) {
   auto config = example();
-  config.slot_bytes = 1;
-  config.block_bytes = 1;
-  config.max_cap = 1000;
+  config.limits.slot_bytes = 1;
+  config.limits.block_bytes = 1;
+  config.limits.max_cap = 1000;
   EXPECT_EQ(dual_resize(config).target(50), (pool_sizes{945, 55}));
 }
 
@@ -61,12 +61,12 @@ TEST(dual_resize, a_small_move_is_not_made) {
 // WiSP, Table 6: Qwen3-30B at 24 GiB; the pool's peak is far below the startup floor.
 TEST(dual_resize, reclaims_idle_kv_in_one_move) {
   constexpr std::uint64_t block = 98304 * 16;
-  const dual_resize law({.budget_bytes = 36 * 452984832ULL + 3919126528ULL,
-                         .slot_bytes = 452984832,
-                         .block_bytes = block,
-                         .min_cap = 8,
-                         .max_cap = 128,
-                         .min_blocks = 600,
+  const dual_resize law({.limits = {.budget_bytes = 36 * 452984832ULL + 3919126528ULL,
+                                    .slot_bytes = 452984832,
+                                    .block_bytes = block,
+                                    .min_cap = 8,
+                                    .max_cap = 128,
+                                    .min_blocks = 600},
                          .headroom_percent = 25});
   const auto to = law.target(1000);
   EXPECT_EQ(to.cap, 40U);
@@ -77,37 +77,39 @@ TEST(dual_resize, conserves_the_budget) {
   support::random_source random(9);
   int accepted = 0;
   for (int n = 0; n < 5000; ++n) {
-    const dual_resize::config config{.budget_bytes = 50 + random.below(1000),
-                                     .slot_bytes = 1 + random.below(40),
-                                     .block_bytes = 1 + random.below(9),
-                                     .min_cap = 1 + random.below(5),
-                                     .max_cap = 5 + random.below(40),
-                                     .min_blocks = random.below(60),
+    const dual_resize::config config{.limits = {.budget_bytes = 50 + random.below(1000),
+                                                .slot_bytes = 1 + random.below(40),
+                                                .block_bytes = 1 + random.below(9),
+                                                .min_cap = 1 + random.below(5),
+                                                .max_cap = 5 + random.below(40),
+                                                .min_blocks = random.below(60)},
                                      .headroom_percent = random.below(60)};
     const auto law = dual_resize::create(config);
-    EXPECT_EQ(law.has_value(),
-              config.min_cap * config.slot_bytes + config.min_blocks * config.block_bytes <=
-                  config.budget_bytes);
+    EXPECT_EQ(law.has_value(), config.limits.min_cap * config.limits.slot_bytes +
+                                       config.limits.min_blocks * config.limits.block_bytes <=
+                                   config.limits.budget_bytes);
     if (!law) continue;
     ++accepted;
     const auto peak = random.below(300);
     const auto to = law->target(peak);
-    const auto bytes = to.cap * config.slot_bytes + to.blocks * config.block_bytes;
-    EXPECT_LE(bytes, config.budget_bytes);
-    EXPECT_GE(to.cap, config.min_cap);
-    EXPECT_LE(to.cap, config.max_cap);
-    EXPECT_GE(to.blocks, config.min_blocks);
+    const auto bytes = to.cap * config.limits.slot_bytes + to.blocks * config.limits.block_bytes;
+    EXPECT_LE(bytes, config.limits.budget_bytes);
+    EXPECT_GE(to.cap, config.limits.min_cap);
+    EXPECT_LE(to.cap, config.limits.max_cap);
+    EXPECT_GE(to.blocks, config.limits.min_blocks);
     // No block and, below full residency, no slot would still fit.
-    EXPECT_LT(config.budget_bytes - bytes, config.block_bytes);
+    EXPECT_LT(config.limits.budget_bytes - bytes, config.limits.block_bytes);
     const auto wanted =
-        std::max(config.min_blocks, (peak * (100 + config.headroom_percent) + 99) / 100);
+        std::max(config.limits.min_blocks, (peak * (100 + config.headroom_percent) + 99) / 100);
     const auto most =
-        (config.budget_bytes - config.min_cap * config.slot_bytes) / config.block_bytes;
+        (config.limits.budget_bytes - config.limits.min_cap * config.limits.slot_bytes) /
+        config.limits.block_bytes;
     EXPECT_GE(to.blocks, std::min(wanted, most));
     // Experts got all that the wanted blocks left: one slot more would take some of them.
-    if (to.cap < config.max_cap) {
-      EXPECT_GT((to.cap + 1) * config.slot_bytes + std::min(wanted, most) * config.block_bytes,
-                config.budget_bytes);
+    if (to.cap < config.limits.max_cap) {
+      EXPECT_GT((to.cap + 1) * config.limits.slot_bytes +
+                    std::min(wanted, most) * config.limits.block_bytes,
+                config.limits.budget_bytes);
     }
   }
   EXPECT_GT(accepted, 2000);
@@ -115,13 +117,13 @@ TEST(dual_resize, conserves_the_budget) {
 
 TEST(dual_resize, refuses_a_budget_in_which_the_floors_do_not_fit) {
   auto config = example();
-  config.budget_bytes = 4 * 20 + 30 * 3 - 1;
+  config.limits.budget_bytes = 4 * 20 + 30 * 3 - 1;
   EXPECT_EQ(config.validate()->message,
             "a budget of 169 bytes, accepted: 170 bytes or more (4 experts a layer and 30 KV "
             "blocks)");
   EXPECT_THROW(dual_resize{config}, invalid_config);
   config = example();
-  config.block_bytes = 0;
+  config.limits.block_bytes = 0;
   EXPECT_EQ(config.validate()->message, "dual_resize block_bytes = 0, accepted: 1 or more");
   config = example();
   config.headroom_percent = 1001;

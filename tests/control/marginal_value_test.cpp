@@ -11,12 +11,12 @@ namespace hotset {
 namespace {
 
 marginal_value::config example() {
-  return {.budget_bytes = 1000,
-          .slot_bytes = 10,
-          .block_bytes = 2,
-          .min_cap = 4,
-          .max_cap = 64,
-          .min_blocks = 50,
+  return {.limits = {.budget_bytes = 1000,
+                     .slot_bytes = 10,
+                     .block_bytes = 2,
+                     .min_cap = 4,
+                     .max_cap = 64,
+                     .min_blocks = 50},
           .seconds_per_expert_miss = 1,
           .seconds_per_kv_miss = 1,
           .decay = 0.5,
@@ -105,7 +105,7 @@ TEST(marginal_value, never_goes_below_the_admission_floor) {
   }
   EXPECT_EQ(cap, 64U);
   auto config = example();
-  config.min_blocks = 200;
+  config.limits.min_blocks = 200;
   marginal_value floored(config);
   EXPECT_EQ(floored.largest_cap(), 60U);
   cap = 50;
@@ -151,7 +151,8 @@ TEST(marginal_value, refuses_what_cannot_be) {
     return bad ? bad->message : std::string("accepted");
   };
   EXPECT_EQ(why([](auto&) {}), "accepted");
-  EXPECT_THAT(why([](auto& c) { c.budget_bytes = 100; }), testing::HasSubstr("140 bytes or more"));
+  EXPECT_THAT(why([](auto& c) { c.limits.budget_bytes = 100; }),
+              testing::HasSubstr("140 bytes or more"));
   EXPECT_EQ(why([](auto& c) { c.grid = 1; }), "marginal_value grid = 1, accepted: 2 or more");
   EXPECT_EQ(why([](auto& c) { c.max_move = 0; }),
             "marginal_value max_move = 0, accepted: 1 or more");
@@ -159,8 +160,8 @@ TEST(marginal_value, refuses_what_cannot_be) {
   EXPECT_THAT(why([](auto& c) { c.decay = 1; }), testing::HasSubstr("decay = 1.000000"));
   EXPECT_THAT(why([](auto& c) { c.kv_bin = 0; }), testing::HasSubstr("width = 0"));
   EXPECT_EQ(why([](auto& c) {
-              c.block_bytes = 0;
-              c.min_blocks = 0;
+              c.limits.block_bytes = 0;
+              c.limits.min_blocks = 0;
             }),
             "marginal_value block_bytes = 0, accepted: 1 or more");
   EXPECT_THROW(marginal_value{marginal_value::config{}}, invalid_config);

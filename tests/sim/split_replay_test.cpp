@@ -54,12 +54,12 @@ kv_trace requests(std::size_t count, std::uint64_t width, std::uint64_t distinct
 sim::split_request request_of(std::vector<sim::workflow> flows) {
   sim::split_request request;
   request.workflows = std::move(flows);
-  request.control = {.budget_bytes = 2000,
-                     .slot_bytes = 100,
-                     .block_bytes = 10,
-                     .min_cap = 2,
-                     .max_cap = 16,
-                     .min_blocks = 20,
+  request.control = {.limits = {.budget_bytes = 2000,
+                                .slot_bytes = 100,
+                                .block_bytes = 10,
+                                .min_cap = 2,
+                                .max_cap = 16,
+                                .min_blocks = 20},
                      .seconds_per_expert_miss = 1e-3,
                      .seconds_per_kv_miss = 1e-3,
                      .max_move = 4};
@@ -102,8 +102,8 @@ TEST(split_replay, a_controller_that_never_moves_costs_what_its_split_costs) {
   const auto trace = few_experts(12, 1);
   const auto kv = requests(40, 6, 90, 2);
   auto request = request_of({{"one", &trace, &kv}});
-  request.control.min_cap = 9;
-  request.control.max_cap = 9;
+  request.control.limits.min_cap = 9;
+  request.control.limits.max_cap = 9;
   const auto result = sim::simulate_split(request);
   EXPECT_EQ(of(result[0], "mv-wsa").moves, 0U);
   EXPECT_GT(of(result[0], "mv-wsa").seconds, 0);
@@ -162,7 +162,7 @@ TEST(split_replay, refuses_what_cannot_be) {
               }),
               HasSubstr("accepted: 2 x 16, top-2, as one"));
   auto request = request_of({{"one", &trace, &kv}});
-  request.control.budget_bytes = 399;
+  request.control.limits.budget_bytes = 399;
   EXPECT_THAT(support::refusal<sim::infeasible_error>([&] { (void)sim::simulate_split(request); }),
               HasSubstr("accepted: 400 bytes or more"));
 }

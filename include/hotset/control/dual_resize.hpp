@@ -15,7 +15,7 @@
 #include <limits>
 #include <string>
 
-#include "hotset/budget/configurator.hpp"
+#include "hotset/budget/split_limits.hpp"
 #include "hotset/core/error.hpp"
 
 namespace hotset::inline v0 {
@@ -31,27 +31,15 @@ struct pool_sizes {
 class dual_resize {
  public:
   struct config {
-    std::uint64_t budget_bytes = 0;  ///< M, as measured at the barrier
-    std::uint64_t slot_bytes = 0;    ///< m_E
-    std::uint64_t block_bytes = 0;   ///< m_KV
-    std::uint64_t min_cap = 1;       ///< C_min
-    std::uint64_t max_cap = 0;       ///< E
-    std::uint64_t min_blocks = 0;    ///< N_min
+    split_limits limits{};  ///< its budget as measured at the barrier
     std::uint64_t headroom_percent = 10;
     std::uint64_t dead_zone = 1;  ///< slots; a smaller move of the cap is not made
 
     [[nodiscard]] validation validate() const {
-      if (block_bytes == 0) return error{"dual_resize block_bytes = 0, accepted: 1 or more"};
+      if (limits.block_bytes == 0) return error{"dual_resize block_bytes = 0, accepted: 1 or more"};
       if (headroom_percent > 1000)
         return error{"dual_resize headroom_percent = " + std::to_string(headroom_percent) +
                      ", accepted: 0..1000"};
-      configurator limits;
-      limits.budget_bytes = budget_bytes;
-      limits.slot_bytes = slot_bytes;
-      limits.block_bytes = block_bytes;
-      limits.min_cap = min_cap;
-      limits.max_cap = max_cap;
-      limits.min_blocks = min_blocks;
       return limits.validate();
     }
   };
@@ -69,7 +57,7 @@ class dual_resize {
 
   /// What eq. 8-10 give for the most blocks that were in use at one time. Never more than the budget.
   [[nodiscard]] pool_sizes target(std::uint64_t peak_blocks) const noexcept {
-    const auto& o = options_;
+    const auto& o = options_.limits;
     const auto most_blocks = (o.budget_bytes - o.min_cap * o.slot_bytes) / o.block_bytes;
     const auto blocks = std::min(most_blocks, std::max(o.min_blocks, with_headroom(peak_blocks)));
     const auto cap =
@@ -82,7 +70,7 @@ class dual_resize {
     const auto apart = to.cap > now.cap ? to.cap - now.cap : now.cap - to.cap;
     const bool short_of_blocks =
         now.blocks < to.blocks &&
-        now.blocks < std::max(options_.min_blocks, with_headroom(peak_blocks));
+        now.blocks < std::max(options_.limits.min_blocks, with_headroom(peak_blocks));
     return apart <= options_.dead_zone && !short_of_blocks ? now : to;
   }
 

@@ -27,12 +27,7 @@ namespace hotset::inline v0 {
 class marginal_value {
  public:
   struct config {
-    std::uint64_t budget_bytes = 0;  ///< M
-    std::uint64_t slot_bytes = 0;    ///< m_E
-    std::uint64_t block_bytes = 0;   ///< m_KV
-    std::uint64_t min_cap = 1;
-    std::uint64_t max_cap = 0;
-    std::uint64_t min_blocks = 0;
+    split_limits limits{};
     double seconds_per_expert_miss = 0;
     double seconds_per_kv_miss = 0;
     double decay = 0.8;           ///< of a burst's counts when the next one ends
@@ -44,7 +39,8 @@ class marginal_value {
 
     [[nodiscard]] validation validate() const {
       if (auto bad = split().validate()) return bad;
-      if (block_bytes == 0) return error{"marginal_value block_bytes = 0, accepted: 1 or more"};
+      if (limits.block_bytes == 0)
+        return error{"marginal_value block_bytes = 0, accepted: 1 or more"};
       if (grid < 2)
         return error{"marginal_value grid = " + std::to_string(grid) + ", accepted: 2 or more"};
       if (!(gate >= 0 && gate < 1))
@@ -55,22 +51,16 @@ class marginal_value {
     }
     /// The configurator's question, without curves.
     [[nodiscard]] configurator split() const {
-      configurator out;
-      out.budget_bytes = budget_bytes;
-      out.slot_bytes = slot_bytes;
-      out.block_bytes = block_bytes;
-      out.min_cap = min_cap;
-      out.max_cap = max_cap;
-      out.min_blocks = min_blocks;
+      configurator out{limits};
       out.seconds_per_expert_miss = seconds_per_expert_miss;
       out.seconds_per_kv_miss = seconds_per_kv_miss;
       return out;
     }
     [[nodiscard]] decayed_histogram::config expert_bins() const {
-      return {.slots = static_cast<std::size_t>(max_cap), .width = 1, .decay = decay};
+      return {.slots = static_cast<std::size_t>(limits.max_cap), .width = 1, .decay = decay};
     }
     [[nodiscard]] decayed_histogram::config kv_bins() const {
-      const auto most = std::max<std::uint64_t>(1, split().blocks_beside(min_cap));
+      const auto most = std::max<std::uint64_t>(1, limits.blocks_beside(limits.min_cap));
       return {.slots = static_cast<std::size_t>(most),
               .width = static_cast<std::size_t>(kv_bin),
               .decay = decay};
@@ -126,7 +116,7 @@ class marginal_value {
   /// Ties: the cap nearest to where we are.
   [[nodiscard]] expert_kv_split best_of_grid(const configurator& question,
                                              std::uint64_t cap) const noexcept {
-    const auto low = options_.min_cap;
+    const auto low = options_.limits.min_cap;
     const auto range = question.largest_cap() - low;
     auto best = question.at(cap);
     for (std::uint64_t i = 0; i < options_.grid; ++i) {
