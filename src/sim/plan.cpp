@@ -260,7 +260,7 @@ double misses_with(const expert_curves& curves, std::span<const std::uint64_t> q
 /// The better of the division by marginal value and of one cap for all.
 std::vector<std::uint64_t> better_quotas(const plan_request& request, const expert_curves& curves,
                                          std::uint64_t cap) {
-  const std::vector<std::uint64_t> uniform(curves.layers.size(), cap);
+  std::vector<std::uint64_t> uniform(curves.layers.size(), cap);
   const auto layers = layers_of(request, curves);
   const auto found = equimarginal().allocate(layers, cap * request.model.expert_slot_bytes());
   if (!found || misses_with(curves, found->units) > misses_with(curves, uniform)) return uniform;

@@ -44,6 +44,7 @@ class equimarginal {
     }
     const auto cut = fill(hulls, left);
     std::vector<std::uint64_t> units;
+    units.reserve(hulls.size());
     for (const auto& h : hulls) units.push_back(h.units());
     auto out = priced(consumers, std::move(units));
     out.bound = cut.seconds;
