@@ -17,6 +17,7 @@
 #include "hotset/curve/recency_bitmap.hpp"
 #include "hotset/curve/sampled_reuse_distance.hpp"
 #include "hotset/trace/synthetic.hpp"
+#include "hotset/trace/visit_sequence.hpp"
 
 namespace {
 
@@ -46,7 +47,8 @@ void BM_Curve(benchmark::State& state, cache_scope scope) {
   }
   std::uint64_t accesses = 0;
   for (const auto& histogram : recorder.histograms()) accesses += histogram.accesses();
-  if (accesses != visits.accesses() * state.iterations()) state.SkipWithError("accesses were lost");
+  if (accesses != visits.accesses() * static_cast<std::uint64_t>(state.iterations()))
+    state.SkipWithError("accesses were lost");
   state.SetItemsProcessed(static_cast<std::int64_t>(accesses));
 }
 BENCHMARK_CAPTURE(BM_Curve, per_layer, cache_scope::per_layer)
