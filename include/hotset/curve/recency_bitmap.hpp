@@ -13,6 +13,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -78,15 +79,24 @@ class recency_bitmap {
   template <std::size_t Parts>
   struct alignas(2 * Parts) running_counts {
     std::array<std::uint16_t, Parts> before{};
+    /// Four counts at a time: left to itself, a compiler may take them one by one, and lose the loads that follow.
+    /// What a part borrows that is not counted yet is lent by a later one, which is not either.
     void take_one_from(std::uint32_t part) noexcept {
-      const auto* const after = minus_one_from_here.data() + (Parts - 1 - part);
-      for (std::size_t i = 0; i < Parts; ++i)
-        before[i] = static_cast<std::uint16_t>(before[i] + after[i]);
+      static_assert(std::endian::native == std::endian::little, "later parts in higher bits");
+      const auto* const after = one_from_here.data() + (Parts - 1 - part);
+      for (std::size_t i = 0; i < Parts; i += 4) {
+        std::uint64_t counts = 0;
+        std::uint64_t ones = 0;
+        std::memcpy(&counts, &before[i], sizeof counts);
+        std::memcpy(&ones, after + i, sizeof ones);
+        counts -= ones;
+        std::memcpy(&before[i], &counts, sizeof counts);
+      }
     }
-    /// Zeros, then as many times -1: seen from the right place, what to add to each part.
-    static constexpr auto minus_one_from_here = [] {
+    /// Zeros, then as many ones: seen from the right place, what to take from each part.
+    static constexpr auto one_from_here = [] {
       std::array<std::uint16_t, 2 * Parts> row{};
-      for (std::size_t i = Parts; i < row.size(); ++i) row[i] = 0xffff;
+      for (std::size_t i = Parts; i < row.size(); ++i) row[i] = 1;
       return row;
     }();
   };
