@@ -222,8 +222,9 @@ plan_alternative static_offload(const memory_plan& plan, const configurator& que
   return out;
 }
 
-/// The two divisions that look at one side only.
-void add_kv_blind(const expert_curves& curves, const configurator& question, memory_plan& plan) {
+/// The two divisions that go by no cost.
+void add_fixed_priors(const expert_curves& curves, const configurator& question,
+                      memory_plan& plan) {
   plan.alternatives.push_back(
       alternative("50-50", question, question.budget_bytes / 2 / question.slot_bytes));
   // KV-blind: the experts' working set first, as the cap that has all but a hundredth of the hits there are to have.
@@ -235,7 +236,7 @@ void add_kv_blind(const expert_curves& curves, const configurator& question, mem
 void compare(const expert_curves& curves, const configurator& question, memory_plan& plan) {
   plan.alternatives.push_back(
       {"hotset", plan.split.cap, plan.kv_bytes(), plan.split.seconds, true});
-  if (plan.block_bytes != 0) add_kv_blind(curves, question, plan);
+  if (plan.block_bytes != 0) add_fixed_priors(curves, question, plan);
   plan.alternatives.push_back(static_offload(plan, question));
 }
 

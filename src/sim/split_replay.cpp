@@ -127,14 +127,7 @@ class distances {
 struct fixed_costs {
   reuse_histogram experts, blocks;
   std::uint64_t bursts = 0;
-  [[nodiscard]] configurator question(const marginal_value::config& control,
-                                      const sampled_miss_curve& e,
-                                      const sampled_miss_curve& kv) const {
-    auto out = control.split();
-    out.experts = e;
-    out.kv = kv;
-    return out;
-  }
+  std::vector<std::uint64_t> expert_misses{}, block_misses{};  ///< by slots
 };
 
 std::vector<fixed_costs> measure_fixed(const session& s) {
@@ -154,20 +147,22 @@ std::vector<fixed_costs> measure_fixed(const session& s) {
         });
     to.bursts += b.counts ? 1U : 0U;
   }
+  for (auto& costs : out) {
+    costs.expert_misses = costs.experts.misses();
+    costs.block_misses = costs.blocks.misses();
+  }
   return out;
 }
 
 /// Seconds of all counted bursts at a cap.
 double seconds_at(const fixed_costs& costs, const marginal_value::config& control,
                   std::uint64_t cap) {
-  const auto question = control.split();
-  const auto misses = [](const reuse_histogram& h, std::uint64_t slots) {
-    std::uint64_t total = h.compulsory();
-    for (std::size_t d = h.keys(); d > slots; --d) total += h.count(d);
-    return static_cast<double>(total);
+  const auto misses = [](const std::vector<std::uint64_t>& by_slots, std::uint64_t slots) {
+    return static_cast<double>(by_slots[std::min<std::uint64_t>(slots, by_slots.size() - 1)]);
   };
-  return control.seconds_per_expert_miss * misses(costs.experts, cap) +
-         control.seconds_per_kv_miss * misses(costs.blocks, question.blocks_beside(cap));
+  return control.seconds_per_expert_miss * misses(costs.expert_misses, cap) +
+         control.seconds_per_kv_miss *
+             misses(costs.block_misses, control.limits.blocks_beside(cap));
 }
 
 struct fixed_split {
@@ -285,7 +280,7 @@ split_outcome run_controller(const session& s, const split_request& request) {
 std::uint64_t working_set_cap(std::span<const fixed_costs> costs, const configurator& question) {
   std::vector<double> misses(costs.front().experts.keys() + 1, 0.0);
   for (const auto& c : costs)
-    for (std::size_t slots = 0; const auto m : c.experts.misses())
+    for (std::size_t slots = 0; const auto m : c.expert_misses)
       misses[slots++] += static_cast<double>(m);
   const sampled_miss_curve curve(misses);
   const auto reachable = misses.front() - misses.back();

@@ -26,15 +26,12 @@ struct cost_model {
   }
 
   [[nodiscard]] validation validate() const {
-    const auto refuse = [](const char* what, double found) {
-      return validation(error{"cost_model " + std::string(what) + " = " + std::to_string(found) +
-                              ", accepted: 0 or more, finite"});
-    };
     if (!(seconds_per_byte >= 0 && seconds_per_byte < 1))
       return error{"cost_model seconds_per_byte = " + std::to_string(seconds_per_byte) +
                    ", accepted: 0 or more, less than 1"};
     if (!(recompute_seconds_per_token >= 0 && recompute_seconds_per_token < 1e6))
-      return refuse("recompute_seconds_per_token", recompute_seconds_per_token);
+      return error{"cost_model recompute_seconds_per_token = " +
+                   std::to_string(recompute_seconds_per_token) + ", accepted: 0 or more, finite"};
     return std::nullopt;
   }
 };

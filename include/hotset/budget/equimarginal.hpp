@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <queue>
 #include <span>
 #include <utility>
@@ -42,12 +43,12 @@ class equimarginal {
       hulls.emplace_back(c);
       left -= c.min_units * c.unit_bytes;
     }
-    const auto cut = fill(hulls, left);
+    const auto bound = fill(hulls, left);
     std::vector<std::uint64_t> units;
     units.reserve(hulls.size());
     for (const auto& h : hulls) units.push_back(h.units());
     auto out = priced(consumers, std::move(units));
-    out.bound = cut.seconds;
+    out.bound = bound;
     for (const auto& h : hulls) {
       out.gain_per_byte.push_back(h.gain_per_byte());
       out.loss_per_byte.push_back(h.loss_per_byte());
@@ -104,12 +105,8 @@ class equimarginal {
     std::size_t at_ = 0;  ///< the last corner that was reached
   };
 
-  struct best_division {
-    double seconds = 0;  ///< with units cut at will
-  };
-
-  /// Takes the steepest pieces first, until nothing fits that would help.
-  static best_division fill(std::vector<hull>& hulls, std::uint64_t left) {
+  /// Takes the steepest pieces first, until nothing fits that would help. Returns the seconds with units cut at will.
+  static double fill(std::vector<hull>& hulls, std::uint64_t left) {
     using piece = std::pair<double, std::size_t>;
     const auto later = [](const piece& a, const piece& b) {
       return a.first != b.first ? a.first < b.first : a.second > b.second;
@@ -139,7 +136,7 @@ class equimarginal {
         bound = seconds() - gain * static_cast<double>(left);
       }
     }
-    return {bound ? *bound : seconds()};
+    return bound ? *bound : seconds();
   }
 };
 

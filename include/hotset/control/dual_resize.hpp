@@ -33,7 +33,7 @@ class dual_resize {
   struct config {
     split_limits limits{};  ///< its budget as measured at the barrier
     std::uint64_t headroom_percent = 10;
-    std::uint64_t dead_zone = 1;  ///< slots; a smaller move of the cap is not made
+    std::uint64_t dead_zone = 1;  ///< slots; a move of the cap by so many or fewer is not made
 
     [[nodiscard]] validation validate() const {
       if (limits.block_bytes == 0) return error{"dual_resize block_bytes = 0, accepted: 1 or more"};
