@@ -13,6 +13,7 @@
 
 #include "cli/command.hpp"
 #include "cli/console.hpp"
+#include "cli/miss_prices.hpp"
 #include "cli/trace_input.hpp"
 #include "hotset/core/units.hpp"
 #include "hotset/sim/io/mooncake.hpp"
@@ -31,8 +32,7 @@ struct plan_options {
   std::uint64_t context = 4096;
   std::uint64_t concurrency = 1;
   std::uint64_t block_tokens = 16;
-  std::string link = "25GB/s";
-  std::string recompute = "1ms";
+  miss_prices prices;
   double kv_bits = 16;
   bool as_json = false;
   std::filesystem::path out;
@@ -45,15 +45,6 @@ std::uint64_t bytes_of(const char* option, const std::string& text) {
   return *bytes;
 }
 
-cost_model costs_of(const plan_options& options) {
-  const auto rate = parse_rate(options.link);
-  if (!rate || *rate == 0) refuse_option("--link", options.link, rate_syntax);
-  const auto recompute = parse_duration(options.recompute);
-  if (!recompute) refuse_option("--recompute", options.recompute, duration_syntax);
-  return {.seconds_per_byte = 1 / static_cast<double>(*rate),
-          .recompute_seconds_per_token = static_cast<double>(*recompute) * 1e-9};
-}
-
 /// The options that are no files, refused before anything is read.
 sim::plan_request request_of(const plan_options& options) {
   sim::plan_request request;
@@ -63,7 +54,7 @@ sim::plan_request request_of(const plan_options& options) {
   request.context = options.context;
   request.concurrency = options.concurrency;
   request.block_tokens = options.block_tokens;
-  request.cost = costs_of(options);
+  request.cost = checked(options.prices);
   return request;
 }
 
@@ -116,15 +107,6 @@ void add_serving(CLI::App& app, plan_options& options) {
              "of an element of the KV cache: 16, 8, 8.5 (q8_0), 4.5 (q4_0)");
 }
 
-void add_costs(CLI::App& app, plan_options& options) {
-  app.add_option("--link", options.link, "how fast experts are copied")
-      ->type_name("RATE")
-      ->capture_default_str();
-  app.add_option("--recompute", options.recompute, "prefill of one token that KV has lost")
-      ->type_name("TIME")
-      ->capture_default_str();
-}
-
 }  // namespace
 
 command add_plan(CLI::App& root) {
@@ -138,7 +120,7 @@ command add_plan(CLI::App& root) {
       ->type_name("MODEL");
   add_sizes(*app, *options);
   add_serving(*app, *options);
-  add_costs(*app, *options);
+  add_miss_prices(*app, options->prices);
   app->add_option("--trace", options->trace, "routing of this model, of any known format")
       ->type_name("FILE");
   app->add_option("--kv-trace", options->kv_trace,

@@ -13,6 +13,7 @@
 
 #include "cli/command.hpp"
 #include "cli/console.hpp"
+#include "cli/miss_prices.hpp"
 #include "cli/trace_input.hpp"
 #include "hotset/budget/admission_floor.hpp"
 #include "hotset/core/units.hpp"
@@ -30,8 +31,7 @@ struct split_options {
   std::string expert_bytes;
   std::uint64_t context = 4096;
   std::uint64_t concurrency = 1;
-  std::string link = "25GB/s";
-  std::string recompute = "1ms";
+  miss_prices prices;
   std::uint32_t burst = 32;
   std::uint32_t warmup = 4;
   double decay = 0.8;
@@ -86,10 +86,7 @@ std::uint64_t slot_bytes_of(const split_options& options, const routing_trace& t
 }
 
 marginal_value::config control_of(const split_options& options, const sim::workflow& flow) {
-  const auto rate = parse_rate(options.link);
-  if (!rate || *rate == 0) refuse_option("--link", options.link, rate_syntax);
-  const auto recompute = parse_duration(options.recompute);
-  if (!recompute) refuse_option("--recompute", options.recompute, duration_syntax);
+  const auto cost = checked(options.prices);
   const auto& trace = *flow.routing;
   const auto tokens = flow.requests->block_tokens;
   const admission_floor floor{options.concurrency, options.context, tokens};
@@ -101,9 +98,9 @@ marginal_value::config control_of(const split_options& options, const sim::workf
   out.limits.min_cap = static_cast<std::uint64_t>(trace.top_k);
   out.limits.max_cap = static_cast<std::uint64_t>(trace.experts);
   out.limits.min_blocks = floor.blocks();
-  out.seconds_per_expert_miss = static_cast<double>(out.limits.slot_bytes) /
-                                static_cast<double>(trace.layers) / static_cast<double>(*rate);
-  out.seconds_per_kv_miss = static_cast<double>(*recompute) * 1e-9 * tokens;
+  out.seconds_per_expert_miss =
+      cost.expert_miss(out.limits.slot_bytes) / static_cast<double>(trace.layers);
+  out.seconds_per_kv_miss = cost.kv_miss(tokens);
   out.decay = options.decay;
   out.gate = options.gate;
   out.max_move = options.max_move;
@@ -142,12 +139,7 @@ void add_prices(CLI::App& app, split_options& options) {
              "tokens of one session, at most");
   add_number(app, "--concurrency", options.concurrency, std::uint64_t{1}, std::uint64_t{4096},
              "sessions at one time");
-  app.add_option("--link", options.link, "how fast experts are copied")
-      ->type_name("RATE")
-      ->capture_default_str();
-  app.add_option("--recompute", options.recompute, "prefill of one token that KV has lost")
-      ->type_name("TIME")
-      ->capture_default_str();
+  add_miss_prices(app, options.prices);
 }
 
 void add_control(CLI::App& app, split_options& options) {

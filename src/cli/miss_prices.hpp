@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The options that say what misses cost, of plan and simulate-split.
+
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/command.hpp"
+#include "hotset/budget/cost_model.hpp"
+#include "hotset/core/units.hpp"
+
+namespace hotset::cli {
+
+struct miss_prices {
+  std::string link = "25GB/s";
+  std::string recompute = "1ms";
+};
+
+/// prices must outlive the parse.
+inline void add_miss_prices(CLI::App& app, miss_prices& prices) {
+  app.add_option("--link", prices.link, "how fast experts are copied")
+      ->type_name("RATE")
+      ->capture_default_str();
+  app.add_option("--recompute", prices.recompute, "prefill of one token that KV has lost")
+      ->type_name("TIME")
+      ->capture_default_str();
+}
+
+/// Errors: usage_error.
+[[nodiscard]] inline cost_model checked(const miss_prices& prices) {
+  const auto rate = parse_rate(prices.link);
+  if (!rate || *rate == 0) refuse_option("--link", prices.link, rate_syntax);
+  const auto recompute = parse_duration(prices.recompute);
+  if (!recompute) refuse_option("--recompute", prices.recompute, duration_syntax);
+  return {.seconds_per_byte = 1 / static_cast<double>(*rate),
+          .recompute_seconds_per_token = static_cast<double>(*recompute) * 1e-9};
+}
+
+}  // namespace hotset::cli
