@@ -16,7 +16,7 @@
 #include "cli/miss_prices.hpp"
 #include "cli/trace_input.hpp"
 #include "hotset/core/units.hpp"
-#include "hotset/sim/io/mooncake.hpp"
+#include "hotset/sim/io/open_requests.hpp"
 #include "hotset/sim/model_description.hpp"
 
 namespace hotset::cli {
@@ -71,7 +71,7 @@ int plan(const plan_options& options) {
   }
   std::optional<kv_trace> requests;
   if (!options.kv_trace.empty()) {
-    requests = sim::read_mooncake(options.kv_trace);
+    requests = sim::open_requests(options.kv_trace);
     request.requests = &*requests;
   }
   auto found = sim::make_plan(request);

@@ -17,7 +17,7 @@
 #include "cli/trace_input.hpp"
 #include "hotset/budget/admission_floor.hpp"
 #include "hotset/core/units.hpp"
-#include "hotset/sim/io/mooncake.hpp"
+#include "hotset/sim/io/open_requests.hpp"
 #include "hotset/sim/split_replay.hpp"
 
 namespace hotset::cli {
@@ -61,7 +61,7 @@ std::vector<sim::workflow> read_workflows(const split_options& options, inputs& 
     refuse_option("--kv-trace", fmt::format("{} files", options.requests.size()),
                   fmt::format("1, or one for each of the {} traces", options.traces.size()));
   const auto reading = checked(options.reading);
-  for (const auto& path : options.requests) files.requests.push_back(sim::read_mooncake(path));
+  for (const auto& path : options.requests) files.requests.push_back(sim::open_requests(path));
   std::vector<sim::workflow> flows;
   for (std::size_t i = 0; i < options.traces.size(); ++i) {
     files.routing.push_back(open_input(options.traces[i], reading).trace);

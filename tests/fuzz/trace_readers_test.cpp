@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "damage.hpp"
+#include "hotset/sim/io/azure_requests.hpp"
 #include "hotset/sim/io/bigmoe_route_csv.hpp"
 #include "hotset/sim/io/esft.hpp"
 #include "hotset/sim/io/layer_expert_csv.hpp"
@@ -88,6 +89,19 @@ TEST(fuzz_traces, json_lines) {
 TEST(fuzz_traces, mooncake) {
   fuzz(std::string(trace_samples::mooncake_text), 4000,
        [](const std::string& bytes) { return accesses(parse_mooncake(bytes, "fuzz")); });
+}
+
+TEST(fuzz_traces, azure) {
+  const std::string text =
+      "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,4808,10\n"
+      "2024-05-10 00:00:00.009930+00:00,110,27\n";
+  fuzz(text, 4000, [](const std::string& bytes) {
+    auto kv = parse_azure_requests(bytes, "fuzz");
+    if (const auto bad = kv.validate()) throw std::logic_error(bad->message);
+    kv.blocks.push_back(0);  // the format has none, a trace of accesses needs one
+    kv.block_end.back() = 1;
+    return accesses(kv);
+  });
 }
 
 TEST(fuzz_traces, esft) {

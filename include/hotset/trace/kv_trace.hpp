@@ -61,7 +61,10 @@ struct kv_trace {
   std::vector<std::uint64_t> known = kv.blocks;
   std::sort(known.begin(), known.end());
   known.erase(std::unique(known.begin(), known.end()), known.end());
-  if (known.empty() || known.size() > static_cast<std::size_t>(geometry::max_keys))
+  if (known.empty())
+    return error{kv.name +
+                 ": the requests name no blocks, accepted: a trace of what prompts share"};
+  if (known.size() > static_cast<std::size_t>(geometry::max_keys))
     return error{std::to_string(known.size()) + " distinct blocks, accepted: 1.." +
                  std::to_string(geometry::max_keys)};
   routing_trace out;

@@ -2,10 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "hotset/sim/io/azure_requests.hpp"
 #include "hotset/sim/io/bigmoe_route_csv.hpp"
 #include "hotset/sim/io/json_lines.hpp"
 #include "hotset/sim/io/layer_expert_csv.hpp"
 #include "hotset/sim/io/mooncake.hpp"
+#include "hotset/sim/io/open_requests.hpp"
 #include "hotset/sim/io/oracle_general.hpp"
 #include "hotset/trace/synthetic.hpp"
 #include "hotset/trace/visit_sequence.hpp"
@@ -243,6 +245,56 @@ TEST(mooncake, refuses_bad_lines_in_one_line) {
   refused(replaced(text, "hash_ids", "hashes"), {"'hash_ids' is missing"});
   refused(replaced(text, "1024", "-1"), {"'input_length'", "0..4294967295"});
   refused("7\n", {"is no object"});
+}
+
+// Azure
+
+constexpr std::string_view azure_text =
+    "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    "2023-11-16 18:17:03.9799600,4808,10\n"
+    "2023-11-16 18:17:04.0319600,3180,8\n"
+    "2024-02-29 00:00:00+00:00,110,27";
+
+TEST(azure, reads_times_and_lengths_and_no_blocks) {
+  const auto kv = parse_azure_requests(azure_text, "a.csv");
+  EXPECT_THAT(kv.timestamp, ElementsAre(1700158623979, 1700158624031, 1709164800000));
+  EXPECT_THAT(kv.input_length, ElementsAre(4808, 3180, 110));
+  EXPECT_THAT(kv.output_length, ElementsAre(10, 8, 27));
+  EXPECT_EQ(kv.references(), 0U);
+  EXPECT_FALSE(kv.validate());
+  const auto accesses = block_accesses(kv);
+  ASSERT_FALSE(accesses);
+  EXPECT_EQ(accesses.reason().message,
+            "a: the requests name no blocks, accepted: a trace of what prompts share");
+}
+
+TEST(azure, refuses_bad_lines_in_one_line) {
+  const auto refused = [](std::string_view text, std::initializer_list<std::string_view> said) {
+    expect_refused([&] { (void)parse_azure_requests(text, "a.csv"); }, said);
+  };
+  refused("", {"line 1", "accepted: the header TIMESTAMP,ContextTokens,GeneratedTokens"});
+  refused(replaced(azure_text, "ContextTokens", "Context"), {"line 1", "Context"});
+  refused(azure_text.substr(0, 40), {"holds no requests"});
+  refused(replaced(azure_text, ",4808,", ",-1,"), {"line 2", "ContextTokens is '-1'"});
+  refused(replaced(azure_text, ",3180,8", ",3180"), {"line 3", "GeneratedTokens is ''"});
+  refused(replaced(azure_text, ",27", ",27,1"), {"line 4", "more than 3 columns"});
+  for (const auto* time : {"2023-02-29 00:00:00", "2024-13-01 00:00:00", "2024-1-01 00:00:00",
+                           "2024-01-01T00:00:00", "2024-01-01 24:00:00", "2024-01-01 00:00:00.",
+                           "2024-01-01 00:00:00.x", "1969-01-01 00:00:00", "", "+00:00"})
+    refused(replaced(azure_text, "2023-11-16 18:17:04.0319600", time), {"line 3", "TIMESTAMP"});
+}
+
+TEST(requests, are_recognised_by_their_beginning) {
+  const trace_samples::temporary_folder folder;
+  EXPECT_EQ(open_requests(folder.write("m", std::string(trace_samples::mooncake_text))).distinct(),
+            3U);
+  EXPECT_EQ(open_requests(folder.write("a", std::string(azure_text))).requests(), 3U);
+  expect_refused(
+      [&] {
+        (void)open_requests(folder.write("l", std::string(trace_samples::layer_expert_text)));
+      },
+      {"the format is not recognised", "Mooncake's JSON lines or as Azure's CSV"});
+  expect_refused([&] { (void)open_requests(folder.path() / "nowhere"); }, {"nowhere"});
 }
 
 // oracleGeneral

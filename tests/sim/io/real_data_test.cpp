@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -6,6 +7,7 @@
 
 #include "hotset/sim/io/esft.hpp"
 #include "hotset/sim/io/mooncake.hpp"
+#include "hotset/sim/io/open_requests.hpp"
 #include "hotset/sim/io/open_trace.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 #include "trace_samples.hpp"
@@ -84,6 +86,13 @@ TEST_F(real_data, mooncake_has_the_published_counts) {
   const auto trace = open_trace(path);
   EXPECT_EQ(trace.tokens(), 121877U);
   EXPECT_EQ(trace.experts, 43924);
+}
+
+TEST_F(real_data, azure_has_all_requests) {
+  const auto kv = open_requests(data("kv/azure-code/AzureLLMInferenceTrace_code.csv.xz"));
+  EXPECT_EQ(kv.requests(), 8819U);
+  EXPECT_EQ(kv.input_length.front(), 4808U);
+  EXPECT_TRUE(std::is_sorted(kv.timestamp.begin(), kv.timestamp.end()));
 }
 
 TEST_F(real_data, other_files_are_refused_in_one_line) {

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Opens a request trace of any known format, which it recognises by its beginning: Mooncake's or Azure's.
+
+#include <filesystem>
+
+#include "hotset/trace/kv_trace.hpp"
+
+namespace hotset::inline v0::sim {
+
+/// Compressed input is unpacked. Errors: trace_error.
+[[nodiscard]] kv_trace open_requests(const std::filesystem::path& path);
+
+}  // namespace hotset::inline v0::sim

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/sim/io/open_requests.hpp"
+
+#include "hotset/sim/io/azure_requests.hpp"
+#include "hotset/sim/io/input_error.hpp"
+#include "hotset/sim/io/input_files.hpp"
+#include "hotset/sim/io/mooncake.hpp"
+#include "text_scan.hpp"
+
+namespace hotset::inline v0::sim {
+
+kv_trace open_requests(const std::filesystem::path& path) {
+  const auto beginning = read_beginning(path, 4096);
+  const auto text = trimmed(beginning.text);
+  if (!beginning.collection && text.starts_with('{')) return read_mooncake(path);
+  if (!beginning.collection && text.starts_with("TIMESTAMP,")) return read_azure_requests(path);
+  refuse_input(path.string(), "byte 0", "the format is not recognised",
+               "requests as Mooncake's JSON lines or as Azure's CSV");
+}
+
+}  // namespace hotset::inline v0::sim
