@@ -3,6 +3,7 @@
 /// What the program does, one function per subcommand.
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -12,6 +13,30 @@
 namespace tiny_moe {
 
 enum exit_code : int { ok = 0, failure = 1, usage = 2, infeasible = 3, bad_input = 4 };
+
+/// Of `serve-trace`.
+struct serving_options {
+  std::vector<std::filesystem::path> traces;
+  std::string budget;
+  std::vector<std::string> splits{"mv-wsa"};
+  std::string eviction = "lru";
+  std::uint32_t scale = 32;
+  double steps_per_second = 20;
+  std::size_t requests = 0;  ///< of each trace; 0: all
+  std::uint64_t seed = 1;
+  std::size_t block_tokens = 16;
+  std::size_t max_sessions = 8;
+  std::size_t max_tokens = 64;
+  std::string link{};       ///< empty: measured
+  std::string recompute{};  ///< empty: measured
+  bool emulates_link = false;
+  std::uint64_t burst = 32;
+  double decay = 0.8;
+  double gate = 0.02;
+  std::uint64_t max_move = 4;
+  std::uint64_t dead_zone = 0;
+  std::uint64_t headroom = 10;
+};
 
 struct options {
   std::filesystem::path model = HOTSET_TINY_MOE_DIR;
@@ -40,6 +65,7 @@ struct options {
   std::vector<std::filesystem::path> prompts;
   std::filesystem::path out;
   std::vector<std::string> with;
+  serving_options serving;
 };
 
 /// Each returns the exit code. Errors: hotset::sim::usage_error, hotset::sim::infeasible_error,
@@ -50,5 +76,6 @@ int verify(const options& chosen);
 int trace(const options& chosen);
 int evaluate(const options& chosen);
 int clock(const options& chosen);
+int serve_trace(const options& chosen);
 
 }  // namespace tiny_moe

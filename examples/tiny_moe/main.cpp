@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -127,6 +128,64 @@ CLI::App* add_clock(CLI::App& app, options& chosen) {
   return command;
 }
 
+void add_control(CLI::App& command, serving_options& serving) {
+  const auto number = [&](const char* name, auto& value, auto least, auto most, const char* what) {
+    command.add_option(name, value, what)->capture_default_str()->check(CLI::Range(least, most));
+  };
+  constexpr std::uint64_t many = 1U << 20U;
+  number("--burst", serving.burst, std::uint64_t{1}, many, "passes, at whose end the split moves");
+  number("--decay", serving.decay, 0.0, 0.999, "mv-wsa: of a burst's counts at the next one's end");
+  number("--gate", serving.gate, 0.0, 0.999, "mv-wsa: share of the time that a move must save");
+  number("--max-move", serving.max_move, std::uint64_t{1}, many, "mv-wsa: slots a burst");
+  number("--dead-zone", serving.dead_zone, std::uint64_t{0}, many,
+         "slots; a nearer target is no target");
+  number("--headroom", serving.headroom, std::uint64_t{0}, std::uint64_t{1000},
+         "dual-resize: percent of KV blocks above the peak");
+}
+
+CLI::App* add_serve_trace(CLI::App& app, options& chosen) {
+  CLI::App* command = app.add_subcommand(
+      "serve-trace", "serve recorded requests with experts and KV cache in one budget");
+  serving_options& serving = chosen.serving;
+  add_model(*command, chosen);
+  command
+      ->add_option("TRACE", serving.traces,
+                   "requests as Mooncake's JSON lines or Azure's CSV; several follow each other")
+      ->required();
+  command->add_option("--budget", serving.budget, "bytes for both, such as 6MiB")->required();
+  command
+      ->add_option("--split", serving.splits,
+                   "mv-wsa, dual-resize, experts of a layer (12), sweep (every fixed split) or "
+                   "sweep:4 (every fourth)")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--prompts", chosen.prompts,
+                      "texts that prompts are cut from (default: prompts/*.txt of the model)");
+  const auto number = [&](const char* name, auto& value, auto least, auto most, const char* what) {
+    command->add_option(name, value, what)->capture_default_str()->check(CLI::Range(least, most));
+  };
+  constexpr std::size_t many = 1U << 20U;
+  number("--scale", serving.scale, 1U, 1U << 20U, "tokens of the trace for one of ours");
+  number("--steps-per-second", serving.steps_per_second, 1e-6, 1e6,
+         "passes of ours in a second of the trace");
+  number("--requests", serving.requests, std::size_t{0}, std::size_t{1} << 32U,
+         "of each trace, the first ones (0: all)");
+  number("--seed", serving.seed, std::uint64_t{0}, std::uint64_t{1} << 62U, "of the texts");
+  number("--block-tokens", serving.block_tokens, std::size_t{1}, many, "tokens of a KV block");
+  number("--max-sessions", serving.max_sessions, std::size_t{1}, many, "sessions at one time");
+  number("--max-tokens", serving.max_tokens, std::size_t{1}, many, "of one pass of prompts");
+  command->add_option("--eviction", serving.eviction, "policy, such as least_stale")
+      ->capture_default_str();
+  command->add_option("--link", serving.link, "price of a miss: 100MB/s (default: measured)");
+  command->add_flag("--emulate-link", serving.emulates_link, "copies take as long as the link says")
+      ->needs("--link");
+  command->add_option("--recompute", serving.recompute,
+                      "price of a token computed again: 1ms (default: measured)");
+  add_control(*command, serving);
+  command->add_flag("--json", chosen.as_json, "print JSON (schema hotset.serve/1)");
+  return command;
+}
+
 int run(int argc, char** argv) {
   options chosen;
   if (const char* folder = std::getenv("HOTSET_TINY_MOE_DIR")) chosen.model = folder;
@@ -136,6 +195,7 @@ int run(int argc, char** argv) {
   const CLI::App* generate_command = add_generate(app, chosen);
   const CLI::App* evaluate_command = add_evaluate(app, chosen);
   const CLI::App* clock_command = add_clock(app, chosen);
+  const CLI::App* serve_command = add_serve_trace(app, chosen);
 
   CLI::App* check_command = app.add_subcommand("check", "compare with the reference");
   add_model(*check_command, chosen);
@@ -166,6 +226,7 @@ int run(int argc, char** argv) {
   if (*generate_command) return generate(chosen);
   if (*evaluate_command) return evaluate(chosen);
   if (*clock_command) return clock(chosen);
+  if (*serve_command) return serve_trace(chosen);
   if (*check_command) return check(chosen);
   return *verify_command ? verify(chosen) : trace(chosen);
 }

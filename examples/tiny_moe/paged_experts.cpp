@@ -112,11 +112,12 @@ hotset::memory_expert_source source_of(const model& weights) {
   return source;
 }
 
-hotset::host_slot_bank bank_of(const model& weights, const hotset::pool_layout& layout,
-                               const expert_library* library) {
+hotset::host_slot_bank bank_of(const model& weights, const paging_config& config) {
+  using bank = hotset::host_slot_bank;
   // A pool's size class is the precision of its experts: all layers are alike.
-  return hotset::host_slot_bank::create(
-             layout, library != nullptr ? library->layouts() : tensors_of(weights))
+  const auto tensors = config.library != nullptr ? config.library->layouts() : tensors_of(weights);
+  return (config.memory != nullptr ? bank::create_elastic(config.layout, tensors, *config.memory)
+                                   : bank::create(config.layout, tensors))
       .value();
 }
 

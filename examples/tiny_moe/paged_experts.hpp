@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/memory_budget.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
@@ -31,6 +32,7 @@
 #include "hotset/transfer/host_stream.hpp"
 #include "hotset/transfer/memory_expert_source.hpp"
 #include "tiny_moe/expert_library.hpp"
+#include "tiny_moe/expert_pool.hpp"
 #include "tiny_moe/expert_provider.hpp"
 #include "tiny_moe/gate_hook.hpp"
 #include "tiny_moe/model.hpp"
@@ -64,13 +66,14 @@ struct paging_config {
   std::optional<hotset::any_miss_policy::config> miss{};  ///< none: fetch
   std::optional<hotset::link_model::config> link{};       ///< none: as fast as the memory
   hotset::slot_cache_config cache{};
+  /// Where slots take their memory from; it outlives the provider. The layout is then per layer, of the most
+  /// slots there may be, and none is there until `slots()->open`. None: all slots, for the provider's life.
+  hotset::memory_budget* memory = nullptr;
 };
 
 /// Where every expert stands in the mapped file: gate, up, down.
 [[nodiscard]] hotset::memory_expert_source source_of(const model& weights);
-[[nodiscard]] hotset::host_slot_bank bank_of(const model& weights,
-                                             const hotset::pool_layout& layout,
-                                             const expert_library* library = nullptr);
+[[nodiscard]] hotset::host_slot_bank bank_of(const model& weights, const paging_config& config);
 
 /// The file's experts, or a library's.
 class expert_copies {
@@ -107,6 +110,8 @@ class paged_provider : public expert_provider {
   virtual void drain() = 0;
   /// What a user should know of the chosen size, or nothing.
   [[nodiscard]] virtual std::optional<std::string> warning() const = 0;
+  /// Slots that come and go; none if they are there for good.
+  [[nodiscard]] virtual expert_pool* slots() noexcept = 0;
 };
 
 /// Serves each visit from the slots of a `slot_cache`. Threads: one at a time.
@@ -122,7 +127,7 @@ class paged_experts final : public paged_provider {
         library_(config.library),
         attempts_(std::max(1, config.attempts)),
         source_(weights, config.library),
-        bank_(bank_of(weights, config.layout, config.library)),
+        bank_(bank_of(weights, config)),
         backend_(source_, bank_, backend_config(config)),
         stream_(config.stream),
         gate_(weights, config.layout.shape(), config.gate),
@@ -133,6 +138,7 @@ class paged_experts final : public paged_provider {
                       .split = config.split,
                       .guard = config.guard}),
                backend_, config.cache),
+        slots_(cache_, bank_),
         visit_(cache_.make_visit()) {}
 
   /// Errors: provider_error for a visit that the cache refuses; std::runtime_error if a copy failed
@@ -196,6 +202,9 @@ class paged_experts final : public paged_provider {
   void drain() override { (void)cache_.drain(); }
   [[nodiscard]] std::optional<std::string> warning() const override {
     return cache_.decisions().warning();
+  }
+  [[nodiscard]] expert_pool* slots() noexcept override {
+    return bank_.is_elastic() ? &slots_ : nullptr;
   }
   [[nodiscard]] Backend& backend() noexcept { return backend_; }
 
@@ -356,6 +365,7 @@ class paged_experts final : public paged_provider {
   std::vector<hotset::expert_id> ids_;  ///< of the running visit, for a miss policy
   std::vector<float> weights_;
   hotset::slot_cache<Pager, Backend> cache_;
+  expert_pool_of<hotset::slot_cache<Pager, Backend>> slots_;
   hotset::cache_visit visit_;
   std::deque<group_work> work_;  ///< reused; addresses stay
   std::size_t used_ = 0;         ///< of work_, by the running visit

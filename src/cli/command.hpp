@@ -35,6 +35,7 @@ command add_simulate_split(CLI::App& root);
 command add_import(CLI::App& root);
 command add_export(CLI::App& root);
 command add_synth(CLI::App& root);
+command add_synth_requests(CLI::App& root);
 command add_diff(CLI::App& root);
 command add_completion(CLI::App& root);
 

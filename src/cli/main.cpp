@@ -34,9 +34,9 @@ constexpr const char* footer = R"(Examples:
 Exit codes: 0 success, 1 failure or difference, 2 wrong usage, 3 too few slots for the trace, 4 bad input.)";
 
 std::vector<command> add_commands(CLI::App& root) {
-  return {add_info(root),           add_simulate(root),  add_curve(root),  add_plan(root),
-          add_simulate_split(root), add_import(root),    add_export(root), add_synth(root),
-          add_diff(root),           add_completion(root)};
+  return {add_info(root),           add_simulate(root), add_curve(root),     add_plan(root),
+          add_simulate_split(root), add_import(root),   add_export(root),    add_synth(root),
+          add_synth_requests(root), add_diff(root),     add_completion(root)};
 }
 
 /// The subcommand that was named last, or the program.

@@ -212,6 +212,18 @@ TEST_F(trace_commands, synth_routes_all_positions_in_every_step) {
   EXPECT_EQ(read_text(path("tokens.trace")), read_text(path("steps.trace")));
 }
 
+TEST_F(trace_commands, synth_requests_makes_a_request_trace) {
+  const auto made = run("synth-requests r.jsonl --requests 60 --conversations 3 --turns 4");
+  ASSERT_EQ(made.code, 0) << made.err;
+  EXPECT_THAT(made.out, HasSubstr("r.jsonl: 60 requests, "));
+  const auto info = run("info r.jsonl");
+  EXPECT_EQ(info.code, 0) << info.err;
+  EXPECT_THAT(info.out, HasSubstr("Mooncake"));
+  refused("synth-requests r --turns 0", 2, {"--turns: '0'; accepted: 1.."});
+  refused("synth-requests r --turns 4000000000", 2, {"2^31 tokens"});
+  refused("synth-requests nowhere/r", 1, {"nowhere"});
+}
+
 TEST_F(trace_commands, synth_refuses_what_makes_no_trace) {
   refused("synth t --zipf nan", 2, {"--zipf: 'nan'; accepted: 0..8"});
   refused("synth t --stickiness 1.5", 2, {"--stickiness", "0..1"});

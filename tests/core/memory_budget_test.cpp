@@ -23,6 +23,20 @@ TEST(memory_budget, refuses_what_exceeds_it) {
   EXPECT_EQ(budget.limit(), 100U);
 }
 
+TEST(memory_budget, a_lower_limit_leaves_what_was_taken) {
+  memory_budget budget(100);
+  ASSERT_TRUE(budget.take(60));
+  budget.set_limit(50);
+  EXPECT_EQ(budget.in_use(), 60U);
+  EXPECT_FALSE(budget.take(0));
+  EXPECT_FALSE(budget.take(std::numeric_limits<std::uint64_t>::max()));
+  budget.give_back(20);
+  EXPECT_TRUE(budget.take(10));
+  EXPECT_FALSE(budget.take(1));
+  budget.set_limit(200);
+  EXPECT_TRUE(budget.take(150));
+}
+
 TEST(memory_budget, of_nothing_gives_nothing) {
   memory_budget none;
   EXPECT_TRUE(none.take(0));

@@ -17,7 +17,7 @@ class memory_budget {
 
   /// False if there is not so much left; then nothing has changed.
   [[nodiscard]] bool take(std::uint64_t bytes) noexcept {
-    if (bytes > limit_ - in_use_) return false;
+    if (in_use_ > limit_ || bytes > limit_ - in_use_) return false;
     in_use_ += bytes;
     peak_ = std::max(peak_, in_use_);
     return true;
@@ -27,6 +27,9 @@ class memory_budget {
     HOTSET_ASSERT(bytes <= in_use_);
     in_use_ -= bytes;
   }
+
+  /// Others need more of the machine, or less. What was taken stays; nothing is given until the limit allows it.
+  void set_limit(std::uint64_t bytes) noexcept { limit_ = bytes; }
 
   [[nodiscard]] std::uint64_t limit() const noexcept { return limit_; }
   [[nodiscard]] std::uint64_t in_use() const noexcept { return in_use_; }

@@ -3,6 +3,8 @@
 
 #include <limits>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <simdjson.h>
 
 #include "hotset/sim/io/input_files.hpp"
@@ -83,6 +85,18 @@ kv_trace read_mooncake(const std::filesystem::path& path) {
     refuse_input(path.string(), "", std::to_string(input.size()) + " files",
                  "one file of JSON lines");
   return parse_mooncake(input.front().text, path.string());
+}
+
+std::string format_mooncake(const kv_trace& trace) {
+  std::string out;
+  for (std::size_t r = 0; r < trace.requests(); ++r) {
+    const auto blocks = trace.blocks_of(r);
+    out += fmt::format(
+        R"({{"timestamp": {}, "input_length": {}, "output_length": {}, "hash_ids": [{}]}})",
+        trace.timestamp[r], trace.input_length[r], trace.output_length[r], fmt::join(blocks, ", "));
+    out += '\n';
+  }
+  return out;
 }
 
 }  // namespace hotset::inline v0::sim

@@ -234,6 +234,18 @@ TEST(mooncake, reads_requests_and_their_blocks) {
   EXPECT_EQ(kv.distinct(), 3U);
 }
 
+TEST(mooncake, writes_what_it_reads) {
+  const auto kv = parse_mooncake(trace_samples::mooncake_text, "m.jsonl");
+  const auto text = format_mooncake(kv);
+  const auto again = parse_mooncake(text, "m.jsonl");
+  EXPECT_EQ(again.timestamp, kv.timestamp);
+  EXPECT_EQ(again.input_length, kv.input_length);
+  EXPECT_EQ(again.output_length, kv.output_length);
+  EXPECT_EQ(again.block_end, kv.block_end);
+  EXPECT_EQ(again.blocks, kv.blocks);
+  EXPECT_EQ(format_mooncake(again), text);
+}
+
 TEST(mooncake, refuses_bad_lines_in_one_line) {
   const auto refused = [](std::string_view text, std::initializer_list<std::string_view> said) {
     expect_refused([&] { (void)parse_mooncake(text, "m.jsonl"); }, said);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Reads Mooncake's request traces: JSON lines of timestamp, input_length, output_length, hash_ids.
+/// Reads and writes Mooncake's request traces: JSON lines of timestamp, input_length, output_length, hash_ids.
 
 #include <filesystem>
 #include <string>
@@ -15,5 +15,8 @@ namespace hotset::inline v0::sim {
 
 /// The same for text in memory; file is for messages.
 [[nodiscard]] kv_trace parse_mooncake(std::string_view text, const std::string& file);
+
+/// What parse_mooncake reads: a line for each request.
+[[nodiscard]] std::string format_mooncake(const kv_trace& trace);
 
 }  // namespace hotset::inline v0::sim

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tiny_moe/live_split.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "hotset/paging/resize.hpp"
+
+namespace tiny_moe {
+
+live_split::live_split(const model_config& shape, std::size_t max_tokens, expert_pool& experts,
+                       kv_pool& blocks, std::function<void()> drain, const config& options)
+    : options_(options),
+      experts_(experts),
+      blocks_(blocks),
+      drain_(std::move(drain)) {
+  if (!std::holds_alternative<hotset::marginal_value>(options_.controller)) return;
+  for (std::size_t l = 0; l < shape.layers; ++l)
+    expert_distances_.emplace_back(hotset::recency_bitmap(shape.experts), shape.experts,
+                                   max_tokens * shape.top_k);
+  block_distances_ = hotset::recency_bitmap(std::max<std::uint64_t>(1, options.most_contents));
+}
+
+void live_split::on_visit(const visit_inputs& visit) {
+  auto* controller = std::get_if<hotset::marginal_value>(&options_.controller);
+  if (controller == nullptr) return;
+  expert_distances_[static_cast<std::size_t>(visit.layer)].visit(
+      visit.ids, 0, [&](std::size_t, std::uint32_t distance) { controller->on_expert(distance); });
+}
+
+void live_split::on_reference(const block_reference& block) {
+  auto* controller = std::get_if<hotset::marginal_value>(&options_.controller);
+  if (controller == nullptr) return;
+  const auto key = static_cast<std::size_t>(block.content);
+  controller->on_block(block_distances_.distance(key));
+  block_distances_.touch(key);
+}
+
+void live_split::between(const drained_point& now) {
+  if (++passes_ % options_.burst != 0) return;
+  const auto to = allowed(wanted(), now.least_blocks);
+  if (to != sizes()) move(to);
+  stats_.history.push_back({now.step, sizes()});
+  blocks_.reset_peak();
+}
+
+hotset::pool_sizes live_split::wanted() {
+  const auto here = sizes();
+  if (auto* by_value = std::get_if<hotset::marginal_value>(&options_.controller)) {
+    const auto to = by_value->end_burst(here.cap);
+    return {to.cap, to.blocks};
+  }
+  if (const auto* by_peak = std::get_if<hotset::dual_resize>(&options_.controller))
+    return by_peak->next(here, blocks_.peak());
+  return here;
+}
+
+hotset::pool_sizes live_split::allowed(const hotset::pool_sizes& to,
+                                       std::uint64_t least_blocks) const noexcept {
+  const auto& limits = options_.limits;
+  const auto here = sizes();
+  const auto floor = std::max<std::uint64_t>(blocks_.in_use(), least_blocks);
+  if (to.blocks >= floor || to.blocks >= here.blocks) return to;
+  // Fewer blocks than are needed now: the largest cap that leaves them, if that is a move at all.
+  const auto most =
+      (limits.budget_bytes - std::min(limits.budget_bytes, floor * limits.block_bytes)) /
+      limits.slot_bytes;
+  if (most <= here.cap) return here;
+  return {most, limits.blocks_beside(most)};
+}
+
+void live_split::move(const hotset::pool_sizes& to) {
+  drain_();
+  const auto before = sizes();
+  const auto moved = hotset::resize_both(experts_, to.cap, blocks_, to.blocks);
+  if (moved != hotset::status::ok) ++stats_.refused;
+  if (sizes() != before) ++stats_.moves;
+}
+
+}  // namespace tiny_moe

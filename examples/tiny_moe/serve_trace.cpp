@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// tiny_moe serve-trace: from the words of the command line to runs, and their report.
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "hotset/core/units.hpp"
+#include "hotset/sim/errors.hpp"
+#include "hotset/sim/io/open_requests.hpp"
+#include "tiny_moe/calibration.hpp"
+#include "tiny_moe/commands.hpp"
+#include "tiny_moe/request_shapes.hpp"
+#include "tiny_moe/trace_serving.hpp"
+#include "tiny_moe/verification.hpp"
+
+namespace tiny_moe {
+namespace {
+
+[[noreturn]] void refuse(std::string_view option, std::string_view text,
+                         std::string_view accepted) {
+  throw hotset::sim::usage_error(fmt::format("{} '{}'; accepted: {}", option, text, accepted));
+}
+
+std::uint64_t bytes_of(const std::string& text) {
+  const auto bytes = hotset::parse_bytes(text);
+  if (!bytes || *bytes == 0) refuse("--budget", text, hotset::byte_size_syntax);
+  return *bytes;
+}
+
+double rate_of(const std::string& text) {
+  const auto rate = hotset::parse_rate(text);
+  if (!rate || *rate == 0) refuse("--link", text, hotset::rate_syntax);
+  return static_cast<double>(*rate);
+}
+
+/// What is not given is measured.
+hotset::cost_model prices_of(const model& weights, const serving_options& chosen) {
+  hotset::cost_model prices;
+  if (chosen.link.empty() || chosen.recompute.empty()) prices = calibrate(weights, std::nullopt);
+  if (!chosen.link.empty()) prices.seconds_per_byte = 1 / rate_of(chosen.link);
+  if (chosen.recompute.empty()) return prices;
+  const auto recompute = hotset::parse_duration(chosen.recompute);
+  if (!recompute) refuse("--recompute", chosen.recompute, hotset::duration_syntax);
+  prices.recompute_seconds_per_token = static_cast<double>(*recompute) * 1e-9;
+  return prices;
+}
+
+std::vector<serving_request> requests_of(const options& chosen) {
+  const auto& serving = chosen.serving;
+  const auto texts = words_of(read_texts(chosen.prompts, chosen.model));
+  std::vector<serving_request> all;
+  request_scaling scaling{.scale = serving.scale,
+                          .steps_per_second = serving.steps_per_second,
+                          .most = serving.requests,
+                          .first_arrival = 0,
+                          .seed = serving.seed};
+  for (const auto& path : serving.traces) {
+    auto some = shaped_requests(hotset::sim::open_requests(path), texts, scaling);
+    for (const auto& one : some)
+      scaling.first_arrival = std::max(scaling.first_arrival, one.arrival + 1);
+    ++scaling.seed;  // the next trace has texts of its own
+    std::move(some.begin(), some.end(), std::back_inserter(all));
+  }
+  return all;
+}
+
+trace_serving_config config_of(const model& weights, const serving_options& chosen) {
+  trace_serving_config out;
+  out.budget_bytes = bytes_of(chosen.budget);
+  out.block_tokens = chosen.block_tokens;
+  out.serving = {.max_sessions = chosen.max_sessions, .max_tokens = chosen.max_tokens};
+  out.eviction = chosen.eviction;
+  out.prices = prices_of(weights, chosen);
+  if (chosen.emulates_link)
+    out.link = hotset::link_model::config{.bytes_per_second =
+                                              static_cast<std::uint64_t>(rate_of(chosen.link))};
+  out.burst = chosen.burst;
+  out.decay = chosen.decay;
+  out.gate = chosen.gate;
+  out.max_move = chosen.max_move;
+  out.dead_zone = chosen.dead_zone;
+  out.headroom_percent = chosen.headroom;
+  return out;
+}
+
+/// "sweep" and "sweep:4" become fixed splits, the last one included.
+void add_sweep(const std::string& text, const hotset::split_limits& limits,
+               std::vector<split_choice>& out) {
+  std::uint64_t stride = 1;
+  const auto digits = std::string_view(text).substr(std::min<std::size_t>(text.size(), 6));
+  const auto* const end = digits.data() + digits.size();
+  if (!digits.empty()) {
+    const auto [rest, code] = std::from_chars(digits.data(), end, stride);
+    if (code != std::errc{} || rest != end || stride == 0)
+      refuse("--split", text, "sweep, or sweep:4 for every fourth split");
+  }
+  for (auto cap = limits.min_cap; cap < limits.largest_cap(); cap += stride)
+    out.push_back({.rule = split_rule::fixed, .cap = cap});
+  out.push_back({.rule = split_rule::fixed, .cap = limits.largest_cap()});
+}
+
+std::vector<split_choice> choices_of(const std::vector<std::string>& splits,
+                                     const hotset::split_limits& limits) {
+  std::vector<split_choice> out;
+  for (const auto& text : splits) {
+    if (text == "sweep" || text.starts_with("sweep:"))
+      add_sweep(text, limits, out);
+    else
+      out.push_back(split_choice::parse(text));
+  }
+  return out;
+}
+
+void print_refusals(const trace_serving_result& run) {
+  for (const auto& one : run.served.requests)
+    if (!one.refusal.empty()) return fmt::print("first refusal: {}\n", one.refusal);
+}
+
+}  // namespace
+
+int serve_trace(const options& chosen) {
+  const model weights(chosen.model);
+  const auto requests = requests_of(chosen);
+  const auto config = config_of(weights, chosen.serving);
+  const auto choices = choices_of(chosen.serving.splits, limits_of(weights, requests, config));
+  std::vector<trace_serving_result> runs;
+  for (const auto& choice : choices) runs.push_back(serve_trace(weights, requests, config, choice));
+  if (chosen.as_json) {
+    fmt::print("{}\n", to_json(weights, config, runs).dump(2));
+  } else {
+    fmt::print("{}", to_table(weights, config, runs));
+    print_refusals(runs.front());
+    if (runs.size() > 1)
+      fmt::print("outputs of all {} runs: {}\n", runs.size(),
+                 same_outputs(runs) ? "identical" : "DIFFER");
+  }
+  return same_outputs(runs) ? ok : failure;
+}
+
+}  // namespace tiny_moe

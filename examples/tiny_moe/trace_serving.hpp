@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Serves requests from one byte budget, under fixed splits and under controllers, and says what each cost.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "hotset/budget/cost_model.hpp"
+#include "hotset/budget/split_limits.hpp"
+#include "hotset/core/error.hpp"
+#include "hotset/core/memory_budget.hpp"
+#include "hotset/transfer/link_model.hpp"
+#include "tiny_moe/live_split.hpp"
+#include "tiny_moe/model.hpp"
+#include "tiny_moe/serving.hpp"
+
+namespace tiny_moe {
+
+inline constexpr std::string_view serving_schema = "hotset.serve/1";
+
+/// Who decides the split.
+enum class split_rule : std::uint8_t { fixed, marginal_value, dual_resize };
+struct split_choice {
+  split_rule rule = split_rule::fixed;
+  std::uint64_t cap = 0;  ///< where it begins, or stays; 0: halfway between the floors
+
+  /// Reads "12" (a fixed cap), "mv-wsa" or "dual-resize". Errors: hotset::sim::usage_error.
+  static split_choice parse(const std::string& text);
+  [[nodiscard]] std::string name() const;
+};
+
+struct trace_serving_config {
+  std::uint64_t budget_bytes = 0;  ///< for expert slots and KV blocks
+  std::size_t block_tokens = 16;
+  serving_config serving{};
+  std::string eviction = "lru";
+  std::optional<hotset::link_model::config>
+      link{};  ///< copies really take so long; none: as fast as the memory
+  hotset::cost_model prices{};
+  std::uint64_t burst = 32;  ///< passes, at whose end a controller may move
+  double decay = 0.8;        ///< of marginal_value, and the three below
+  double gate = 0.02;
+  std::uint64_t max_move = 4;
+  std::uint64_t dead_zone = 0;
+  std::uint64_t headroom_percent = 10;  ///< of dual_resize
+
+  [[nodiscard]] hotset::validation validate() const;
+};
+
+/// One run. Seconds are those of wisp eq. 4: what misses cost at the given prices, nothing else.
+struct trace_serving_result {
+  split_choice choice{};
+  hotset::pool_sizes first{};
+  hotset::pool_sizes last{};
+  double seconds = 0;
+  double expert_seconds = 0;
+  double kv_seconds = 0;
+  std::uint64_t expert_misses = 0;
+  std::uint64_t peak_bytes = 0;  ///< of the budget, at any instant
+  double wall_seconds = 0;       ///< of this machine
+  serving_report served{};
+  live_split_stats split{};
+};
+
+/// What no split may pass: a token's experts, and the blocks of the longest request.
+/// Errors: hotset::sim::infeasible_error, with the smallest budget that works.
+[[nodiscard]] hotset::split_limits limits_of(const model& weights,
+                                             std::span<const serving_request> requests,
+                                             const trace_serving_config& config);
+
+/// `budget` is that of the limits and is empty; a test may lower it meanwhile. `watch` is called between passes, before
+/// the controller.
+/// Errors: hotset::sim::usage_error, hotset::sim::infeasible_error, hotset::invalid_config.
+[[nodiscard]] trace_serving_result serve_trace(const model& weights,
+                                               std::span<const serving_request> requests,
+                                               const trace_serving_config& config,
+                                               const split_choice& choice,
+                                               hotset::memory_budget& budget,
+                                               const between_steps& watch = {});
+[[nodiscard]] trace_serving_result serve_trace(const model& weights,
+                                               std::span<const serving_request> requests,
+                                               const trace_serving_config& config,
+                                               const split_choice& choice);
+
+/// Every run gave every request the same bytes.
+[[nodiscard]] bool same_outputs(std::span<const trace_serving_result> runs);
+
+/// The fixed split of the least seconds; none if none is there.
+[[nodiscard]] const trace_serving_result* best_fixed(std::span<const trace_serving_result> runs);
+
+/// {"schema", "model", "budget_bytes", "bytes_per_expert_slot", "kv_bytes_per_block", "block_tokens", "requests",
+/// "seconds_per_byte", "seconds_per_token", "outputs_identical", "results": [{"split", "cap", "kv_blocks", "seconds",
+/// "expert_seconds", "kv_seconds", "over_best_fixed", "expert_misses", "prefilled_tokens", "reused_tokens",
+/// "recomputed_tokens", "preemptions", "refusals", "passes", "moves", "refused_moves", "peak_bytes", "wall_seconds",
+/// "caps": [[pass, cap], ..]}]}. cap and kv_blocks are the last ones.
+[[nodiscard]] nlohmann::ordered_json to_json(const model& weights,
+                                             const trace_serving_config& config,
+                                             std::span<const trace_serving_result> runs);
+[[nodiscard]] std::string to_table(const model& weights, const trace_serving_config& config,
+                                   std::span<const trace_serving_result> runs);
+
+}  // namespace tiny_moe
