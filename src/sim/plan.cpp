@@ -264,8 +264,9 @@ std::vector<std::uint64_t> better_quotas(const plan_request& request, const expe
   std::vector<std::uint64_t> uniform(curves.layers.size(), cap);
   const auto layers = layers_of(request, curves);
   const auto found = equimarginal().allocate(layers, cap * request.model.expert_slot_bytes());
-  if (!found || misses_with(curves, found->units) > misses_with(curves, uniform)) return uniform;
-  return found->units;
+  // Fewer misses by more than rounding: layers of one and the same curve are no reason to differ.
+  const auto even = misses_with(curves, uniform);
+  return found && misses_with(curves, found->units) < even * (1 - 1e-9) ? found->units : uniform;
 }
 /// The rows of a trace from the first to the last.
 routing_trace part_of(const routing_trace& trace, std::size_t first, std::size_t last) {

@@ -87,6 +87,13 @@ TEST(plan, leaves_every_session_its_floor_and_uses_what_is_there) {
   EXPECT_EQ(plan.quotas.quotas.size(), 48U);
 }
 
+// Without a trace all layers are taken to be alike, and any quotas miss equally often.
+TEST(plan, layers_that_are_alike_get_alike_quotas) {
+  const auto plan = sim::make_plan(qwen());
+  EXPECT_THAT(plan.quotas.quotas, testing::Each(plan.split.cap));
+  EXPECT_EQ(plan.quotas.misses, plan.quotas.uniform_misses);
+}
+
 TEST(plan, a_device_that_holds_all_is_full) {
   const auto plan = sim::make_plan(qwen(96_GiB));
   EXPECT_EQ(plan.split.cap, 128U);
