@@ -301,8 +301,7 @@ table5() {
   agents 2 4 400 >os.jsonl
   agents 6 6 400 >db.jsonl
   agents 12 8 400 >webshop.jsonl
-  for setup in '--warmup 32 --dead-zone 1' '--warmup 32 --dead-zone 0' '--warmup 4 --dead-zone 1' \
-    '--warmup 4 --dead-zone 0'; do
+  for setup in '--warmup 32' '--warmup 4'; do
     read -ra options <<<"$setup"
     echo "-- synthetic, $setup: budget | workflow | kind | cap of the optimum | mv-wsa over it in %" \
       '| last moves after burst | best-fixed | 50-50 | flux-prop'

@@ -94,6 +94,20 @@ TEST(marginal_value, does_not_thrash_within_the_dead_zone) {
   }
 }
 
+// 9 slots away, at most 8 a burst: the last one is worth all that the move was made for.
+TEST(marginal_value, a_move_that_was_cut_short_is_finished) {
+  marginal_value controller(example());
+  std::uint64_t cap = 31;
+  for (int burst = 0; burst < 2; ++burst) {
+    reuse_experts(controller, 40, 100);
+    cap = controller.end_burst(cap).cap;
+  }
+  EXPECT_EQ(cap, 40U);
+  // From there on the dead zone holds again.
+  reuse_experts(controller, 41, 10000);
+  EXPECT_EQ(controller.end_burst(cap).cap, 40U);
+}
+
 TEST(marginal_value, never_goes_below_the_admission_floor) {
   marginal_value controller(example());
   std::uint64_t cap = 60;

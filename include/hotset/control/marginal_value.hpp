@@ -7,7 +7,8 @@
 /// slots, if T would fall by more than `gate` of what it is, and the target lies further than `dead_zone` slots away.
 /// Source: wisp 3.4, Appendix B, Algorithm 2; the closed form for an engine's KV is dual_resize.
 /// Deviations: the target is the best grid point, not the next one downhill: between the two modes of reuse distances
-/// the predicted cost is flat, and steps downhill end there. The histograms' bins are one unit wide for experts, and
+/// the predicted cost is flat, and steps downhill end there. A move that was cut short ends at its target, even if what
+/// is left of the way lies in the dead zone: at a cliff the last slot is worth all the others. The histograms' bins are one unit wide for experts, and
 /// `kv_bin` blocks for KV.
 /// Cost: O(grid + bins) a burst; O(1) a distance.
 
@@ -93,8 +94,10 @@ class marginal_value {
     const auto target = best_of_grid(question, cap);
     const auto distance = target.cap > cap ? target.cap - cap : cap - target.cap;
     const bool gains = now.seconds - target.seconds > options_.gate * now.seconds;
-    if (!gains || distance <= options_.dead_zone) return now;
-    const auto move = std::min(distance, options_.max_move);
+    const bool worth = gains && (distance > options_.dead_zone || (on_the_way_ && distance > 0));
+    const auto move = worth ? std::min(distance, options_.max_move) : 0;
+    on_the_way_ = move < distance && worth;
+    if (!worth) return now;
     return question.at(target.cap > cap ? cap + move : cap - move);
   }
 
@@ -134,6 +137,7 @@ class marginal_value {
   config options_;
   decayed_histogram experts_;
   decayed_histogram kv_;
+  bool on_the_way_ = false;  ///< the last move was cut short by max_move
 };
 
 }  // namespace hotset::inline v0
