@@ -30,8 +30,9 @@ struct serving_options {
   std::string link{};       ///< empty: measured
   std::string recompute{};  ///< empty: measured
   bool emulates_link = false;
+  std::size_t warmup = 0;
   std::uint64_t burst = 32;
-  double decay = 0.8;
+  double decay = 0.9;
   double gate = 0.02;
   std::uint64_t max_move = 4;
   std::uint64_t dead_zone = 0;

@@ -181,6 +181,8 @@ CLI::App* add_serve_trace(CLI::App& app, options& chosen) {
       ->needs("--link");
   command->add_option("--recompute", serving.recompute,
                       "price of a token computed again: 1ms (default: measured)");
+  number("--warmup", serving.warmup, std::size_t{0}, std::size_t{1} << 32U,
+         "requests; misses before so many have ended cost nothing");
   add_control(*command, serving);
   command->add_flag("--json", chosen.as_json, "print JSON (schema hotset.serve/1)");
   return command;

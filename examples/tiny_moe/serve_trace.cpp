@@ -78,6 +78,7 @@ trace_serving_config config_of(const model& weights, const serving_options& chos
   if (chosen.emulates_link)
     out.link = hotset::link_model::config{.bytes_per_second =
                                               static_cast<std::uint64_t>(rate_of(chosen.link))};
+  out.warmup = chosen.warmup;
   out.burst = chosen.burst;
   out.decay = chosen.decay;
   out.gate = chosen.gate;

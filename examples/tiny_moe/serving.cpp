@@ -97,7 +97,11 @@ class server {
   }
 
   [[nodiscard]] drained_point here() const {
-    drained_point point{.pool = pool_, .step = now_, .running = running_.size()};
+    drained_point point{.pool = pool_,
+                        .stats = report_.stats,
+                        .step = now_,
+                        .running = running_.size(),
+                        .ended = requests_.size() - running_.size() - waiting_.size()};
     const auto count = [&](const session& s) {
       point.least_blocks = std::max<std::uint64_t>(point.least_blocks, longest_blocks(s));
     };

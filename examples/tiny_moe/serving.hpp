@@ -59,9 +59,11 @@ struct serving_report {
 /// Between two passes the pool is drained, and whoever is called may resize it.
 struct drained_point {
   kv_pool& pool;
+  const serving_stats& stats;      ///< so far
   std::uint64_t step = 0;          ///< of the next pass
   std::size_t running = 0;         ///< sessions
   std::size_t waiting = 0;         ///< requests that have arrived
+  std::size_t ended = 0;           ///< requests that are complete or refused
   std::uint64_t least_blocks = 0;  ///< with fewer, one of these would be refused
 };
 using between_steps = std::function<void(const drained_point&)>;

@@ -110,18 +110,28 @@ class shared_memory_engine {
           "memory for {} expert slots a layer is refused; accepted: fewer", first_.cap));
   }
 
-  serving_report serve(std::span<const serving_request> requests, const serving_config& config,
-                       const between_steps& watch) {
-    return tiny_moe::serve(decoder_, requests, config, [&](const drained_point& now) {
+  serving_report serve(std::span<const serving_request> requests,
+                       const trace_serving_config& config, const between_steps& watch) {
+    return tiny_moe::serve(decoder_, requests, config.serving, [&](const drained_point& now) {
+      if (now.ended < config.warmup)
+        before_ = {experts_->stats().misses, now.stats.prefilled_tokens};
       if (watch) watch(now);
       split_.between(now);
     });
   }
   [[nodiscard]] const hotset::pool_sizes& first() const noexcept { return first_; }
   [[nodiscard]] const live_split& split() const noexcept { return split_; }
-  [[nodiscard]] std::uint64_t expert_misses() const { return experts_->stats().misses; }
+  [[nodiscard]] std::uint64_t expert_misses() const {
+    return experts_->stats().misses - before_.expert_misses;
+  }
+  /// Prefilled before the account began.
+  [[nodiscard]] std::uint64_t free_tokens() const noexcept { return before_.prefilled_tokens; }
 
  private:
+  struct account {
+    std::uint64_t expert_misses = 0;
+    std::uint64_t prefilled_tokens = 0;
+  };
   kv_pool_config blocks_of(const trace_serving_config& config, hotset::memory_budget& budget) {
     return {.block_tokens = config.block_tokens,
             .blocks = first_.blocks,
@@ -136,6 +146,7 @@ class shared_memory_engine {
   live_split split_;
   observed_experts observed_;
   batch_engine decoder_;
+  account before_;
 };
 
 json row_of(const trace_serving_result& run, const trace_serving_result* best) {
@@ -154,7 +165,7 @@ json row_of(const trace_serving_result& run, const trace_serving_result* best) {
   row["kv_seconds"] = run.kv_seconds;
   row["over_best_fixed"] = best == nullptr ? json() : json(over(run.seconds, best->seconds));
   row["expert_misses"] = run.expert_misses;
-  row["prefilled_tokens"] = served.prefilled_tokens;
+  row["prefilled_tokens"] = run.prefilled_tokens;
   row["reused_tokens"] = served.reused_tokens;
   row["recomputed_tokens"] = served.recomputed_tokens;
   row["preemptions"] = served.preemptions;
@@ -218,7 +229,7 @@ trace_serving_result serve_trace(const model& weights, std::span<const serving_r
   shared_memory_engine engine(weights, requests, config, choice, budget);
   const auto start = std::chrono::steady_clock::now();
   trace_serving_result out;
-  out.served = engine.serve(requests, config.serving, watch);
+  out.served = engine.serve(requests, config, watch);
   out.wall_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   out.choice = choice;
@@ -228,7 +239,8 @@ trace_serving_result serve_trace(const model& weights, std::span<const serving_r
   out.expert_misses = engine.expert_misses();
   out.expert_seconds = config.prices.expert_miss(weights.config().expert_bytes()) *
                        static_cast<double>(out.expert_misses);
-  out.kv_seconds = config.prices.kv_miss(out.served.stats.prefilled_tokens);
+  out.prefilled_tokens = out.served.stats.prefilled_tokens - engine.free_tokens();
+  out.kv_seconds = config.prices.kv_miss(out.prefilled_tokens);
   out.seconds = out.expert_seconds + out.kv_seconds;
   out.peak_bytes = budget.peak();
   return out;
@@ -295,7 +307,7 @@ std::string to_table(const model& weights, const trace_serving_config& config,
         "{:>8}\n",
         run.choice.name(), run.last.cap, run.last.blocks, run.seconds, run.expert_seconds,
         run.kv_seconds, best.is_null() ? "-" : fmt::format("{:+.1f} %", best.get<double>() * 100),
-        run.expert_misses, run.served.stats.prefilled_tokens, run.served.stats.reused_tokens,
+        run.expert_misses, run.prefilled_tokens, run.served.stats.reused_tokens,
         run.served.stats.preemptions, run.split.moves, row["refusals"].get<std::int64_t>());
   }
   return out;

@@ -42,8 +42,9 @@ struct trace_serving_config {
   std::optional<hotset::link_model::config>
       link{};  ///< copies really take so long; none: as fast as the memory
   hotset::cost_model prices{};
+  std::size_t warmup = 0;    ///< the account begins when so many requests have ended
   std::uint64_t burst = 32;  ///< passes, at whose end a controller may move
-  double decay = 0.8;        ///< of marginal_value, and the three below
+  double decay = 0.9;        ///< of marginal_value, and the three below
   double gate = 0.02;
   std::uint64_t max_move = 4;
   std::uint64_t dead_zone = 0;
@@ -60,7 +61,8 @@ struct trace_serving_result {
   double seconds = 0;
   double expert_seconds = 0;
   double kv_seconds = 0;
-  std::uint64_t expert_misses = 0;
+  std::uint64_t expert_misses = 0;  ///< since the warm-up, as the seconds and the next one
+  std::uint64_t prefilled_tokens = 0;
   std::uint64_t peak_bytes = 0;  ///< of the budget, at any instant
   double wall_seconds = 0;       ///< of this machine
   serving_report served{};
