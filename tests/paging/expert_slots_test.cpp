@@ -92,6 +92,13 @@ TEST_F(expert_slots_test, opens_with_the_memory_of_its_quotas) {
   expect_right();
 }
 
+TEST_F(expert_slots_test, does_not_open_with_what_no_layer_can_have) {
+  for (const std::uint64_t units : {1ULL, 13ULL, (1ULL << 32U) + 4, ~0ULL})
+    EXPECT_EQ(pool.open(units), status::invalid_argument) << units;
+  EXPECT_EQ(budget.in_use(), 0U);
+  EXPECT_EQ(pool.open(12), status::ok);
+}
+
 TEST_F(expert_slots_test, shrinks_and_grows_while_serving) {
   ASSERT_EQ(pool.open(6), status::ok);
   for (int round = 0; round < 60; ++round) {

@@ -33,7 +33,8 @@ class expert_slots {
   /// Takes memory for the first time and gives every layer `units` slots. Pre: nothing is resident.
   /// Errors: as `grow`; then the bank holds nothing.
   status open(std::uint64_t units) {
-    std::vector<std::int32_t> quotas(layers(), static_cast<std::int32_t>(units));
+    if (units > experts()) return status::invalid_argument;
+    const std::vector<std::int32_t> quotas(layers(), static_cast<std::int32_t>(units));
     if (const auto bad = check(quotas); bad != status::ok) return bad;
     for (std::size_t l = 0; l < layers(); ++l)
       if (const auto bad = cache_->set_quota(id(l), quotas[l]); bad != status::ok) return bad;
@@ -98,14 +99,16 @@ class expert_slots {
   [[nodiscard]] std::size_t layers() const noexcept {
     return static_cast<std::size_t>(layout().shape().layers);
   }
+  [[nodiscard]] std::uint64_t experts() const noexcept {
+    return static_cast<std::uint64_t>(layout().shape().experts);
+  }
   static layer_id id(std::size_t layer) noexcept { return static_cast<layer_id>(layer); }
   [[nodiscard]] std::size_t class_of(std::size_t layer) const noexcept {
     return static_cast<std::size_t>(layout().at(layout().pool_of_layer(id(layer))).size_class);
   }
 
   status resize(std::uint64_t units) noexcept {
-    if (units > static_cast<std::uint64_t>(layout().shape().experts))
-      return status::invalid_argument;
+    if (units > experts()) return status::invalid_argument;
     return set_quotas(std::vector<std::int32_t>(layers(), static_cast<std::int32_t>(units)));
   }
   [[nodiscard]] status check(std::span<const std::int32_t> quotas) const noexcept {
