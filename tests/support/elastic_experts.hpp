@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// A small cache whose slots are a resizable pool, with experts that can be told by their bytes.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "host_experts.hpp"
+#include "hotset/core/memory_budget.hpp"
+#include "hotset/eviction/lru.hpp"
+#include "hotset/paging/expert_slots.hpp"
+#include "hotset/paging/pager.hpp"
+#include "hotset/paging/slot_cache.hpp"
+#include "hotset/transfer/host_backend.hpp"
+#include "pager_walk.hpp"
+#include "resizable_suite.hpp"
+
+namespace hotset::support {
+
+/// Three layers of two size classes. An entry of the suite, but for the budget that it takes its slots from.
+class elastic_experts {
+ public:
+  using cache_type = slot_cache<pager<lru>, host_backend<memory_expert_source>>;
+  using pool_type = expert_slots<cache_type, host_slot_bank>;
+  static constexpr std::uint64_t most_units = 12;
+  static constexpr bool use_varies = false;  // what a token needs
+  /// A slot in every layer: 128 and 256 bytes in two of them, 64 in the third.
+  static constexpr std::uint64_t unit_bytes = std::uint64_t{2} * (128 + 256) + 64;
+
+  elastic_experts(memory_budget& budget, std::uint64_t units)
+      : source_(make_source()),
+        bank_(host_slot_bank::create_elastic(layout_, layouts(), budget).value()),
+        backend_(source_, bank_),
+        cache_(pager<lru>({.layout = layout_}), backend_),
+        visit_(cache_.make_visit()),
+        pool(cache_, bank_) {
+    EXPECT_EQ(pool.open(units), status::ok);
+    EXPECT_EQ(pool.unit_bytes(), unit_bytes);
+  }
+
+  void fill() {
+    random_source random(1);
+    while (held() < pool.capacity()) serve(random);
+  }
+  void let_go() {}
+  void serve(random_source& random) {
+    for (int n = 0; n < 12; ++n) {
+      std::vector<expert_id> ids(2 * (1 + random.below(4)));
+      for (auto& id : ids) id = random.id_below(shape_.experts);
+      auto now = cache_.resolve(view(n % shape_.layers, ids), stream_, visit_);
+      while (now == status::ok) {
+        cache_.release(visit_, stream_);
+        if (!visit_.more()) break;
+        now = cache_.resolve_next(stream_, visit_);
+      }
+      ASSERT_EQ(now, status::ok);
+    }
+    ASSERT_EQ(cache_.drain(), status::ok);
+  }
+  /// Of the layer that has the fewest.
+  [[nodiscard]] std::uint64_t held() const {
+    std::uint64_t fewest = most_units;
+    for (layer_id l = 0; l < shape_.layers; ++l) {
+      const auto row = cache_.row(l);
+      const auto absent = static_cast<std::uint64_t>(std::count(row.begin(), row.end(), no_slot));
+      fewest = std::min(fewest, row.size() - absent);
+    }
+    return fewest;
+  }
+  content_places places() {
+    content_places out;
+    for (std::size_t k = 0; k < shape_.keys(); ++k) {
+      const auto key = shape_.key(k);
+      const auto slot = cache_.row(key.layer)[static_cast<std::size_t>(key.expert)];
+      if (slot == no_slot) continue;
+      const auto name =
+          "layer " + std::to_string(key.layer) + " expert " + std::to_string(key.expert);
+      const auto* const at = bank_.bytes(slot, 0).data();
+      EXPECT_NE(at, nullptr) << name << " lives where no memory is";
+      for (std::size_t t = 0; at != nullptr && t < bank_.tensors(slot); ++t)
+        EXPECT_TRUE(holds(bank_.bytes(slot, t), key, t)) << name << " tensor " << t;
+      out[name] = at;
+    }
+    expect_consistent(cache_.decisions());
+    return out;
+  }
+
+  /// An open visit of residents, which changes nothing else.
+  class open_visit {
+   public:
+    explicit open_visit(elastic_experts& owner) : owner_(owner) {
+      const auto row = owner.cache_.row(0);
+      std::vector<expert_id> ids;
+      for (expert_id e = 0; ids.size() < 2; ++e)
+        if (row[static_cast<std::size_t>(e)] != no_slot) ids.push_back(e);
+      EXPECT_EQ(owner.cache_.resolve(view(0, ids), owner.stream_, owner.visit_), status::ok);
+    }
+    open_visit(const open_visit&) = delete;
+    open_visit& operator=(const open_visit&) = delete;
+    ~open_visit() { owner_.cache_.release(owner_.visit_, owner_.stream_); }
+
+   private:
+    elastic_experts& owner_;
+  };
+  [[nodiscard]] open_visit hold_up() { return open_visit(*this); }
+
+ private:
+  static std::vector<expert_layout> layouts() {
+    return {{{{"up", 100}, {"down", 200}}}, {{{"all", 50}}}};
+  }
+  static routing_view view(layer_id layer, const std::vector<expert_id>& ids) {
+    routing_view out;
+    out.layer = layer;
+    out.experts = ids;
+    return out;
+  }
+  memory_expert_source make_source() {
+    auto out = memory_expert_source::create(shape_, layouts()).value();
+    for (std::size_t k = 0; k < shape_.keys(); ++k) {
+      const auto key = shape_.key(k);
+      std::vector<tensor_bytes> views;
+      for (std::size_t t = 0; t < out.layout_of(key.layer).tensors.size(); ++t) {
+        auto& bytes = bytes_.emplace_back(out.layout_of(key.layer).tensors[t].bytes);
+        for (std::size_t at = 0; at < bytes.size(); ++at) bytes[at] = pattern(key, t, at);
+        views.emplace_back(bytes);
+      }
+      EXPECT_FALSE(out.add(key, views));
+    }
+    return out;
+  }
+
+  geometry shape_{.layers = 3,
+                  .experts = 12,
+                  .top_k = 2,
+                  .max_tokens_per_visit = 4,
+                  .expert_bytes = {300, 50, 300}};
+  pool_layout layout_ = pool_layout::per_layer(shape_, shape_.experts).value();
+  std::vector<std::vector<std::byte>> bytes_;
+  memory_expert_source source_;
+  host_slot_bank bank_;
+  host_backend<memory_expert_source> backend_;
+  cache_type cache_;
+  cache_visit visit_;
+  host_stream stream_;
+
+ public:
+  pool_type pool;
+};
+
+}  // namespace hotset::support
