@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/curve/sampled_reuse_distance.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -85,6 +87,37 @@ TEST(sampled_reuse_distance, another_seed_is_another_sample) {
   };
   EXPECT_EQ(sampled(1), sampled(1));
   EXPECT_NE(sampled(1), sampled(2));
+}
+
+// However many accesses are told at once: with a fixed rate, and while the rate falls.
+TEST(sampled_reuse_distance, of_a_row_is_that_of_its_accesses_one_by_one) {
+  constexpr std::size_t keys = 5000;
+  support::random_source random(5);
+  for (const double rate : {0.001, 0.01, 0.3, 1.0}) {
+    for (const std::size_t most : {std::size_t{0}, std::size_t{1}, std::size_t{60}}) {
+      auto ids = skewed(30000, keys, 6);
+      for (auto& id : ids)
+        if (random.one_in(50)) id = static_cast<expert_id>(random.next());  // most are no keys
+      sampled_reuse_distance rows({.keys = keys, .rate = rate, .most_keys = most, .seed = 3});
+      sampled_reuse_distance ones({.keys = keys, .rate = rate, .most_keys = most, .seed = 3});
+      for (std::span<const expert_id> left(ids); !left.empty();) {
+        const auto row = left.first(std::min<std::size_t>(left.size(), random.below(2000)));
+        rows.access(row);
+        left = left.subspan(row.size());
+      }
+      for (const auto& id : ids) ones.access({&id, 1});
+      EXPECT_EQ(rows.accesses(), ones.accesses());
+      EXPECT_EQ(rows.sampled(), ones.sampled());
+      EXPECT_EQ(rows.sampled_keys(), ones.sampled_keys());
+      EXPECT_EQ(rows.rate(), ones.rate());
+      EXPECT_EQ(rows.first_sights(), ones.first_sights());
+      const auto of_rows = rows.curve();
+      const auto of_ones = ones.curve();
+      for (std::size_t slots = 0; slots <= keys; ++slots)
+        ASSERT_EQ(of_rows.misses(slots), of_ones.misses(slots)) << rate << ", " << most;
+      EXPECT_TRUE(rate < 0.01 || rows.sampled() > 0);
+    }
+  }
 }
 
 TEST(sampled_reuse_distance, a_visit_is_measured_before_it_moves) {

@@ -40,6 +40,12 @@ class recency_bitmap {
     const auto touched = last_[key];
     return touched == never ? 0 : live_ - ones_before(touched);
   }
+  /// The key will be asked for soon. Pre: key < keys.
+  void prefetch([[maybe_unused]] std::size_t key) const noexcept {
+#ifdef __GNUC__
+    __builtin_prefetch(&last_[key], 1);
+#endif
+  }
   /// Moves the key to the front. Pre: key < keys; no more keys are live than was said, this one included.
   void touch(std::size_t key) noexcept {
     if (now_ == end_) compact();

@@ -9,7 +9,7 @@
 /// is booked as hits at distance 1, so misses are counts and not shares of the sample.
 /// Deviations: visits are event-atomic (reuse_distance.hpp); when the rate falls, each count keeps the weight that it
 /// was counted with, which is what rescaling all counts comes to.
-/// Cost: one hash for an access outside the sample.
+/// Cost: one hash for an access outside the sample (sample_filter.hpp).
 
 #include <algorithm>
 #include <cmath>
@@ -23,6 +23,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/curve/recency_bitmap.hpp"
+#include "hotset/curve/sample_filter.hpp"
 #include "hotset/curve/sampled_miss_curve.hpp"
 
 namespace hotset::inline v0 {
@@ -66,13 +67,13 @@ class sampled_reuse_distance {
 
   /// Each id an access of its own; ids outside 0..keys-1 are passed over.
   void access(std::span<const expert_id> ids) {
-    for (const auto id : ids) {
-      const auto key = static_cast<std::uint32_t>(id);
-      if (!is_sampled(key)) continue;
-      if (key >= options_.keys) continue;
-      take(key);
-    }
     accesses_ += ids.size();
+    sample_filter::keys found;  // NOLINT(cppcoreguidelines-pro-type-member-init): select writes it
+    while (!ids.empty()) {
+      const auto some = ids.first(std::min(ids.size(), sample_filter::most_ids));
+      ids = ids.subspan(some.size());
+      take(std::span(found).first(filter_.select(some, below_, found)));
+    }
   }
 
   /// One visit: all its keys, first_key + id, are measured before any of them moves. Ids outside the keys are passed over.
@@ -127,6 +128,7 @@ class sampled_reuse_distance {
 
   sampled_reuse_distance(const config& options, int)
       : options_(options),
+        filter_(options.seed),
         below_(static_cast<std::uint64_t>(std::ldexp(options.rate, 32))),
         stack_(options.keys, expected_keys(options)),
         width_((options.keys + options.bins - 1) / options.bins),
@@ -140,17 +142,19 @@ class sampled_reuse_distance {
     return std::min(options.keys, static_cast<std::size_t>(expected + 6 * std::sqrt(expected)) + 1);
   }
 
-  /// Two rounds of multiply and fold: neighbouring ids must not be sampled evenly.
-  [[nodiscard]] std::uint32_t hash_of(std::uint32_t key) const noexcept {
-    auto x = (key + options_.seed) * 0x9e3779b97f4a7c15U;
-    x = (x ^ (x >> 32U)) * 0xd6e8feb86659fd93U;
-    return static_cast<std::uint32_t>(x >> 32U);
+  [[nodiscard]] bool is_sampled(std::uint32_t key) const noexcept {
+    return filter_.hash(key) < below_;
   }
-  [[nodiscard]] bool is_sampled(std::uint32_t key) const noexcept { return hash_of(key) < below_; }
 
-  void take(std::uint32_t key) {
-    measure(key);
-    move_to_front(key);
+  /// What lies far apart in memory is asked for before any of it is needed.
+  void take(std::span<const std::uint32_t> keys) {
+    for (const auto key : keys)
+      if (key < options_.keys) stack_.prefetch(key);
+    for (const auto key : keys) {
+      if (key >= options_.keys || !is_sampled(key)) continue;  // the rate falls on the way
+      measure(key);
+      move_to_front(key);
+    }
   }
   void measure(std::uint32_t key) {
     const auto weight = std::ldexp(1.0, 32) / static_cast<double>(below_);
@@ -172,7 +176,7 @@ class sampled_reuse_distance {
     if (is_new && options_.most_keys > 0) keep_smallest(key);
   }
   void keep_smallest(std::uint32_t key) {
-    largest_.push_back({hash_of(key), key});
+    largest_.push_back({filter_.hash(key), key});
     std::push_heap(largest_.begin(), largest_.end());
     while (largest_.size() > options_.most_keys) {
       below_ = largest_.front().hash;
@@ -188,6 +192,7 @@ class sampled_reuse_distance {
   }
 
   config options_;
+  sample_filter filter_;
   std::uint64_t below_ = 0;  ///< hashes below it are sampled
   recency_bitmap stack_;
   std::size_t width_ = 1;
