@@ -11,10 +11,13 @@
 #include "hotset/budget/admission_floor.hpp"
 #include "hotset/budget/equimarginal.hpp"
 #include "hotset/budget/right_size.hpp"
+#include "hotset/core/pool_layout.hpp"
 #include "hotset/core/units.hpp"
 #include "hotset/curve/curve_recorder.hpp"
 #include "hotset/curve/recency_bitmap.hpp"
 #include "hotset/curve/reuse_histogram.hpp"
+#include "hotset/eviction/lru.hpp"
+#include "hotset/paging/pager.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/replay.hpp"
@@ -258,15 +261,40 @@ double misses_with(const expert_curves& curves, std::span<const std::uint64_t> q
     misses += curves.layers[l].misses(static_cast<std::size_t>(quotas[l]));
   return misses;
 }
-/// The better of the division by marginal value and of one cap for all.
+/// Counted by replay: visits that are wider than a quota are split, and of those the curves know nothing.
+std::uint64_t replayed_misses(const visit_sequence& visits, std::span<const std::uint64_t> quotas) {
+  const std::vector<std::int64_t> slots(quotas.begin(), quotas.end());
+  auto layout = pool_layout::per_layer(visits.shape(), slots);
+  if (!layout) throw usage_error(layout.reason().message);
+  pager<lru> pages({.layout = *std::move(layout)});
+  auto plan = pages.make_plan();
+  for (std::size_t i = 0; i < visits.size(); ++i) {
+    auto code = pages.plan(visits[i], plan);
+    while (code == status::ok) {
+      code = pages.commit(plan);
+      if (code != status::ok || !plan.more()) break;
+      code = pages.plan_next(plan);
+    }
+    if (code != status::ok)
+      throw infeasible_error(fmt::format("visit {} of the trace: {}", i, describe(code)));
+  }
+  return pages.stats().misses;
+}
+/// The better of the division by marginal value and of one cap for all. `trace`: what the curves were recorded of.
 std::vector<std::uint64_t> better_quotas(const plan_request& request, const expert_curves& curves,
-                                         std::uint64_t cap) {
+                                         std::uint64_t cap, const routing_trace* trace) {
   std::vector<std::uint64_t> uniform(curves.layers.size(), cap);
   const auto layers = layers_of(request, curves);
   const auto found = equimarginal().allocate(layers, cap * request.model.expert_slot_bytes());
   // Fewer misses by more than rounding: layers of one and the same curve are no reason to differ.
   const auto even = misses_with(curves, uniform);
-  return found && misses_with(curves, found->units) < even * (1 - 1e-9) ? found->units : uniform;
+  if (!found || misses_with(curves, found->units) >= even * (1 - 1e-9)) return uniform;
+  if (trace == nullptr || curves.widest <= *std::ranges::min_element(found->units))
+    return found->units;
+  const auto visits = visit_sequence::create(*trace);
+  if (!visits) throw usage_error(visits.reason().message);
+  return replayed_misses(*visits, found->units) > replayed_misses(*visits, uniform) ? uniform
+                                                                                    : found->units;
 }
 /// The rows of a trace from the first to the last.
 routing_trace part_of(const routing_trace& trace, std::size_t first, std::size_t last) {
@@ -290,10 +318,11 @@ void hold_out(const plan_request& request, std::uint64_t cap, plan_quotas& quota
   while (middle > 0 && middle < trace.tokens() && trace.step[middle] == trace.step[middle - 1])
     ++middle;
   if (middle == 0 || middle >= trace.tokens()) return;
-  const auto first = recorded_curves(part_of(trace, 0, middle), request.model.experts);
+  const auto first_half = part_of(trace, 0, middle);
+  const auto first = recorded_curves(first_half, request.model.experts);
   const auto second =
       recorded_curves(part_of(trace, middle, trace.tokens()), request.model.experts);
-  const auto made = better_quotas(request, first, cap);
+  const auto made = better_quotas(request, first, cap, &first_half);
   quotas.held_out = misses_with(second, made);
   quotas.held_out_uniform =
       misses_with(second, std::vector<std::uint64_t>(second.layers.size(), cap));
@@ -373,7 +402,7 @@ memory_plan make_plan(const plan_request& request) {
   plan.ceiling_tokens_per_second =
       request.cost.ceiling(curves.new_bytes) * static_cast<double>(request.concurrency);
 
-  plan.quotas.quotas = better_quotas(request, curves, plan.split.cap);
+  plan.quotas.quotas = better_quotas(request, curves, plan.split.cap, request.routing);
   plan.quotas.uniform_misses = plan.split.expert_misses;
   plan.quotas.misses = misses_with(curves, plan.quotas.quotas);
   if (request.routing != nullptr) hold_out(request, plan.split.cap, plan.quotas);

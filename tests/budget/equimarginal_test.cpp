@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -141,6 +143,78 @@ TEST(equimarginal, with_equal_units_no_gain_exceeds_any_loss) {
     const auto gain = *std::max_element(found->gain_per_byte.begin(), found->gain_per_byte.end());
     const auto loss = *std::min_element(found->loss_per_byte.begin(), found->loss_per_byte.end());
     EXPECT_LE(gain, loss + 1e-12) << "case " << n;
+  }
+}
+
+/// What the hull is, from its definition: the lowest of all lines between two points of the curve, at `units`.
+double lower_hull(const memory_consumer& c, std::uint64_t units) {
+  auto lowest = c.seconds(units);
+  for (auto a = c.min_units; a < units; ++a)
+    for (auto b = units + 1; b <= c.cap(); ++b) {
+      const auto share = static_cast<double>(units - a) / static_cast<double>(b - a);
+      lowest = std::min(lowest, c.seconds(a) + share * (c.seconds(b) - c.seconds(a)));
+    }
+  return lowest;
+}
+/// What a unit more than `units` saves on the hull, for each of its bytes.
+double saved_by_next(const memory_consumer& c, std::uint64_t units) {
+  return (lower_hull(c, units) - lower_hull(c, units + 1)) / static_cast<double>(c.unit_bytes);
+}
+/// The least seconds with units cut at will: all units of all hulls, the best first.
+double best_cut_seconds(const std::vector<memory_consumer>& consumers, std::uint64_t total) {
+  std::vector<std::pair<double, std::uint64_t>> units;  // saved by a byte, bytes
+  double seconds = 0;
+  auto left = total - support::floors_of(consumers);
+  for (const auto& c : consumers) {
+    seconds += lower_hull(c, c.min_units);
+    for (auto u = c.min_units; u < c.cap(); ++u)
+      units.emplace_back(saved_by_next(c, u), c.unit_bytes);
+  }
+  std::sort(units.rbegin(), units.rend());
+  for (const auto& [saved, bytes] : units) {
+    const auto taken = std::min(bytes, left);
+    seconds -= saved * static_cast<double>(taken);
+    left -= taken;
+  }
+  return seconds;
+}
+
+TEST(equimarginal, its_bound_is_what_units_cut_at_will_reach) {
+  support::random_source random(6);
+  for (int n = 0; n < 3000; ++n) {
+    const auto set = support::random_consumers(
+        random,
+        {.consumers = 1 + random.below(5), .unit_bytes = {1, 4, 5, 9}, .convex = random.one_in(2)});
+    const auto total = support::floors_of(set.consumers) + random.below(80);
+    const auto found = equimarginal().allocate(set.consumers, total);
+    ASSERT_TRUE(found);
+    ASSERT_NEAR(found->bound, best_cut_seconds(set.consumers, total), 1e-9) << "case " << n;
+  }
+}
+
+// The certificate says of every consumer what one unit more or less is worth where it stands.
+TEST(equimarginal, its_certificate_is_that_of_the_curves) {
+  support::random_source random(7);
+  for (int n = 0; n < 3000; ++n) {
+    const auto set = support::random_consumers(
+        random,
+        {.consumers = 1 + random.below(5), .unit_bytes = {1, 4, 5, 9}, .convex = random.one_in(2)});
+    const auto total = support::floors_of(set.consumers) + random.below(80);
+    const auto found = equimarginal().allocate(set.consumers, total);
+    ASSERT_TRUE(found);
+    ASSERT_EQ(found->gain_per_byte.size(), set.consumers.size());
+    ASSERT_EQ(found->loss_per_byte.size(), set.consumers.size());
+    for (std::size_t i = 0; i < set.consumers.size(); ++i) {
+      const auto& c = set.consumers[i];
+      const auto units = found->units[i];
+      const auto gain = units == c.cap() ? 0 : saved_by_next(c, units);
+      ASSERT_NEAR(found->gain_per_byte[i], gain, 1e-9) << "case " << n << ", consumer " << i;
+      if (units == c.min_units)
+        ASSERT_EQ(found->loss_per_byte[i], std::numeric_limits<double>::infinity());
+      else
+        ASSERT_NEAR(found->loss_per_byte[i], saved_by_next(c, units - 1), 1e-9)
+            << "case " << n << ", consumer " << i;
+    }
   }
 }
 
