@@ -24,7 +24,8 @@
 namespace hotset::inline v0 {
 
 /// Cache: a slot_cache over per-layer pools. Bank: as host_slot_bank, elastic. Both outlive it. Threads: as the cache.
-/// A unit is a slot in every layer. Between calls the bank holds the slots of all quotas, and no others.
+/// A unit is a slot in every layer. Between calls the bank holds the slots of all quotas, and no others: after
+/// `set_quotas` with unequal ones more than the capacity says. `shrink` and `grow` give every layer the same.
 template <class Cache, class Bank>
 class expert_slots {
  public:
