@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # What WiSP claims in its Tables 2 to 6, beside what can be computed here: the tables of docs/reproduction.md.
 #   benchmarks/reproduction/wisp.sh BUILD_DIR STUDY
-# STUDY: table2 table3 table4 table5 table6 quotas, or all.
+# STUDY: table2 table3 table4 table5 table6 engine quotas, or all.
 # HOTSET_DATA_DIR, if set, adds the recorded traces that are not in the repository.
 set -euo pipefail
 
-studies='table2 table3 table4 table5 table6 quotas'
+studies='table2 table3 table4 table5 table6 engine quotas'
 if [ $# -ne 2 ]; then
   echo "usage: benchmarks/reproduction/wisp.sh BUILD_DIR STUDY; accepted studies: $studies all" >&2
   exit 2
@@ -34,7 +34,8 @@ data=${HOTSET_DATA_DIR:-}
 law=$data/routing/esft-law/esft-law.tar.xz
 gemma=$data/routing/bigmoe-gemma/gemma.route.csv
 mooncake=$data/kv/mooncake-synthetic/synthetic_trace.jsonl.xz
-for file in "$law" "$gemma" "$mooncake"; do
+azure=$data/kv/azure-code/AzureLLMInferenceTrace_code.csv.xz
+for file in "$law" "$gemma" "$mooncake" "$azure"; do
   [ -n "$data" ] || break
   if [ ! -r "$file" ]; then
     echo "wisp.sh: HOTSET_DATA_DIR: $file is missing; accepted: a folder as docs/data.md describes, or none" >&2
@@ -316,6 +317,44 @@ table5() {
     fi
   done
   [ -n "$data" ] || skipped 'esft-law'
+}
+
+# The best of all fixed splits, half of the bytes to each, and both controllers, in seconds of wisp eq. 4.
+serve() { # name, options of serve-trace
+  "$tiny_moe" serve-trace "${@:2}" --budget 8MiB --split sweep,mv-wsa,dual-resize --link 100MB/s --recompute 3ms \
+    --json >serve.json
+  awk -F'": ' -v name="$1" '
+    { gsub(/[",]/, "", $2) }
+    $1 ~ "\"split$" { split_name = $2 }
+    $1 ~ "\"over_best_fixed$" { over[split_name] = 100 * $2; if ($2 + 0 == 0 && best == "") best = split_name }
+    $1 ~ "\"moves$" { moves[split_name] = $2 }
+    $1 ~ "\"outputs_identical$" { same = $2 }
+    END {
+      printf "%s|%s|%.1f|%.1f (%d)|%.1f (%d)|%s\n", name, best, over["fixed 15"], over["mv-wsa"], moves["mv-wsa"],
+             over["dual-resize"], moves["dual-resize"], same
+    }' serve.json
+}
+engine() {
+  local seed
+  echo '-- workload | best fixed split | over it in %: 50-50 | mv-wsa (moves) | dual-resize (moves) | outputs identical'
+  for seed in 11 12 13 14 15; do
+    "$hotset" synth-requests chats.jsonl --conversations 4 --turns 8 --first-blocks 4 --output-tokens 256 \
+      --requests 200 --seed $seed >synth.log
+    "$hotset" synth-requests single.jsonl --turns 1 --first-blocks 3 --output-tokens 1024 --requests 200 \
+      --seed $seed >synth.log
+    serve "chats, seed $seed" chats.jsonl --seed $seed
+    serve "chats, seed $seed, 60 requests not counted" chats.jsonl --seed $seed --warmup 60
+    serve "single, seed $seed" single.jsonl --seed $seed
+    serve "single, then chats, seed $seed" single.jsonl chats.jsonl --seed $seed
+    serve "chats, then single, seed $seed" chats.jsonl single.jsonl --seed $seed
+  done
+  if [ -z "$data" ]; then
+    skipped 'Azure and Mooncake'
+    return
+  fi
+  serve 'Azure code' "$azure" --requests 200
+  serve 'Mooncake' "$mooncake" --requests 200 --scale 128 --block-tokens 4
+  serve 'Azure code, then Mooncake' "$azure" "$mooncake" --requests 200 --scale 128 --block-tokens 4
 }
 
 table6() {

@@ -226,6 +226,9 @@ hotset::split_limits limits_of(const model& weights, std::span<const serving_req
 trace_serving_result serve_trace(const model& weights, std::span<const serving_request> requests,
                                  const trace_serving_config& config, const split_choice& choice,
                                  hotset::memory_budget& budget, const between_steps& watch) {
+  if (config.warmup > 0 && config.warmup >= requests.size())
+    throw hotset::sim::usage_error(fmt::format("a warm-up of {} requests; accepted: fewer than {}",
+                                               config.warmup, requests.size()));
   shared_memory_engine engine(weights, requests, config, choice, budget);
   const auto start = std::chrono::steady_clock::now();
   trace_serving_result out;

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifdef TINY_MOE_CLI
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
+#include <fstream>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+
+#include "trace_samples.hpp"
 
 namespace {
 
@@ -130,6 +134,67 @@ TEST(tiny_moe_command_line, what_cannot_be_is_one_line_and_its_own_exit_code) {
   refused("trace /nowhere/out --tokens 1", 4);
   refused("verify --prompts /nowhere", 4);
   refused("verify --model /nowhere", 4);
+}
+
+// serve-trace
+
+class serve_trace_command : public testing::Test {
+ protected:
+  // Three requests, two of them turns of one conversation.
+  void SetUp() override {
+    std::ofstream(folder.path() / "r.jsonl")
+        << R"({"timestamp": 0, "input_length": 1024, "output_length": 128, "hash_ids": [1, 2]})"
+           "\n"
+        << R"({"timestamp": 900, "input_length": 1500, "output_length": 64, "hash_ids": [1, 2, 3]})"
+           "\n"
+        << R"({"timestamp": 900, "input_length": 700, "output_length": 96, "hash_ids": [9, 10]})"
+           "\n";
+  }
+  [[nodiscard]] outcome serve(const std::string& options) const {
+    return run("serve-trace '" + (folder.path() / "r.jsonl").string() + "' " + options);
+  }
+  trace_samples::temporary_folder folder;
+};
+
+TEST_F(serve_trace_command, compares_splits_whose_outputs_are_identical) {
+  const auto table = serve("--budget 4MiB --split sweep:4,mv-wsa --link 100MB/s --recompute 1ms");
+  EXPECT_EQ(table.code, 0) << table.text;
+  EXPECT_THAT(table.text, AllOf(HasSubstr("fixed 4"), HasSubstr("fixed 8"), HasSubstr("mv-wsa"),
+                                HasSubstr("runs: identical")));
+  const auto json = serve("--budget 4MiB --split 4 --link 100MB/s --recompute 1ms --json");
+  EXPECT_EQ(json.code, 0);
+  EXPECT_THAT(json.text, AllOf(HasSubstr("\"schema\": \"hotset.serve/1\""),
+                               HasSubstr("\"outputs_identical\": true")));
+}
+
+// No price is given: both are measured.
+TEST_F(serve_trace_command, measures_the_prices_that_are_not_said) {
+  const auto table = serve("--budget 4MiB");
+  EXPECT_EQ(table.code, 0) << table.text;
+  EXPECT_THAT(table.text, HasSubstr("a byte over the link"));
+}
+
+TEST_F(serve_trace_command, refuses_in_one_line) {
+  const auto refused = [&](const std::string& options, int code, const std::string& says) {
+    const auto result = serve(options + " 2>&1");
+    EXPECT_EQ(result.code, code) << options;
+    EXPECT_THAT(result.text, AllOf(StartsWith("tiny_moe: "), HasSubstr(says))) << options;
+    EXPECT_EQ(std::count(result.text.begin(), result.text.end(), '\n'), 1) << result.text;
+  };
+  refused("", 2, "--budget is required");
+  refused("--budget 1MiB", 3, "bytes or more");
+  refused("--budget much", 2, "accepted:");
+  refused("--budget 4MiB --split 40", 2, "a cap of 40; accepted: 4..");
+  refused("--budget 4MiB --split sweep:0", 2, "sweep:4 for every fourth");
+  refused("--budget 4MiB --split best", 2, "split 'best'");
+  refused("--budget 4MiB --link fast", 2, "--link 'fast'");
+  refused("--budget 4MiB --recompute -1ms", 2, "--recompute");
+  refused("--budget 4MiB --emulate-link", 2, "--emulate-link requires --link");
+  refused("--budget 4MiB --eviction belady", 2, "belady");
+  refused("--budget 4MiB --warmup 3", 2, "fewer than 3");
+  refused("--budget 4MiB --scale 0", 2, "--scale");
+  EXPECT_EQ(run("serve-trace /nowhere --budget 4MiB 2>&1").code, 4);
+  EXPECT_EQ(run("serve-trace /dev/null --budget 4MiB 2>&1").code, 4);
 }
 
 }  // namespace
