@@ -19,35 +19,25 @@ double checked(const hotset::result<double>& seconds) {
   return *seconds;
 }
 
-template <class Backend>
-double link_seconds(const model& weights, const hotset::host_slot_bank& bank,
-                    const typename Backend::config& setup) {
-  const expert_copies source(weights, nullptr);
-  Backend backend(source, bank, setup);
-  hotset::host_stream stream(hotset::host_stream::mode::caller);
-  std::vector<hotset::fill> fills(bank.slots());
-  for (std::size_t i = 0; i < fills.size(); ++i) {
-    fills[i].key = {0, static_cast<hotset::expert_id>(i)};
-    fills[i].slot = static_cast<hotset::slot_id>(i);
-  }
-  return checked(hotset::link_seconds_per_byte(backend, stream, fills,
-                                               weights.config().expert_bytes(),
-                                               {.small = 1, .large = fills.size(), .rounds = 9}));
-}
-
-double link_seconds(const model& weights, const std::optional<hotset::link_model::config>& link) {
+double link_seconds(const model& weights) {
+  constexpr std::size_t copies = 2048;
   paging_config paging;
-  // One expert of layer 0 in each slot.
-  paging.layout = hotset::pool_layout::shared(geometry_of(weights),
-                                              static_cast<std::int64_t>(weights.config().experts))
-                      .value();
+  const auto experts = weights.config().experts;
+  paging.layout =
+      hotset::pool_layout::shared(geometry_of(weights), static_cast<std::int64_t>(experts)).value();
   const auto bank = bank_of(weights, paging);
-  using plain = hotset::host_backend<expert_copies>;
-  using emulated = hotset::emulated_link_backend<expert_copies>;
-  if (!link) return link_seconds<plain>(weights, bank, {});
-  typename emulated::config setup{};
-  setup.link = *link;
-  return link_seconds<emulated>(weights, bank, setup);
+  const expert_copies source(weights, nullptr);
+  hotset::host_backend<expert_copies> backend(source, bank);
+  hotset::host_stream stream(hotset::host_stream::mode::caller);
+  std::vector<hotset::fill> fills(copies);
+  for (std::size_t i = 0; i < copies; ++i) {  // all experts, layer by layer, through the same slots
+    fills[i].key = {static_cast<hotset::layer_id>(i / experts % weights.config().layers),
+                    static_cast<hotset::expert_id>(i % experts)};
+    fills[i].slot = static_cast<hotset::slot_id>(i % experts);
+  }
+  return checked(
+      hotset::link_seconds_per_byte(backend, stream, fills, weights.config().expert_bytes(),
+                                    {.small = copies / 16, .large = copies, .rounds = 7}));
 }
 
 double prefill_seconds(const model& weights) {
@@ -69,9 +59,8 @@ double prefill_seconds(const model& weights) {
 
 }  // namespace
 
-hotset::cost_model calibrate(const model& weights,
-                             const std::optional<hotset::link_model::config>& link) {
-  return {.seconds_per_byte = link_seconds(weights, link),
+hotset::cost_model calibrate(const model& weights) {
+  return {.seconds_per_byte = link_seconds(weights),
           .recompute_seconds_per_token = prefill_seconds(weights)};
 }
 

@@ -40,7 +40,7 @@ double rate_of(const std::string& text) {
 /// What is not given is measured.
 hotset::cost_model prices_of(const model& weights, const serving_options& chosen) {
   hotset::cost_model prices;
-  if (chosen.link.empty() || chosen.recompute.empty()) prices = calibrate(weights, std::nullopt);
+  if (chosen.link.empty() || chosen.recompute.empty()) prices = calibrate(weights);
   if (!chosen.link.empty()) prices.seconds_per_byte = 1 / rate_of(chosen.link);
   if (chosen.recompute.empty()) return prices;
   const auto recompute = hotset::parse_duration(chosen.recompute);

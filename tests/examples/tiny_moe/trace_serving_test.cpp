@@ -246,7 +246,7 @@ TEST(trace_serving, reports_what_each_run_cost) {
 }
 
 TEST(calibration, measures_prices_that_can_be_used) {
-  const auto prices = calibrate(weights(), std::nullopt);
+  const auto prices = calibrate(weights());
   EXPECT_FALSE(prices.validate());
   EXPECT_GT(prices.seconds_per_byte, 0);
   EXPECT_GT(prices.recompute_seconds_per_token, 0);
