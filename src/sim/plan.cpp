@@ -212,14 +212,16 @@ plan_alternative alternative(std::string name, const configurator& question, std
   out.feasible = out.cap >= question.min_cap && split.blocks >= question.min_blocks;
   return out;
 }
-/// All experts of the layers that do not fit are moved in every step, used or not.
-plan_alternative static_offload(const memory_plan& plan, const configurator& question) {
+/// Layers that do not fit stay on the host for good; bytes is what a step moves if all of them do.
+plan_alternative offload(std::string name, const memory_plan& plan, const configurator& question,
+                         double bytes) {
   plan_alternative out;
-  out.name = "static-offload";
+  out.name = std::move(name);
   out.kv_bytes = question.min_blocks * question.block_bytes;
   const auto all = static_cast<double>(plan.request.model.all_expert_bytes());
   const auto held = static_cast<double>(question.budget_bytes - out.kv_bytes);
-  out.seconds_per_step = std::max(0.0, all - held) * plan.request.cost.seconds_per_byte +
+  const auto on_host = std::max(0.0, 1 - held / all);
+  out.seconds_per_step = on_host * bytes * plan.request.cost.seconds_per_byte +
                          question.seconds_per_kv_miss * question.kv.misses(question.min_blocks);
   out.feasible = true;
   return out;
@@ -240,7 +242,11 @@ void compare(const expert_curves& curves, const configurator& question, memory_p
   plan.alternatives.push_back(
       {"hotset", plan.split.cap, plan.kv_bytes(), plan.split.seconds, true});
   if (plan.block_bytes != 0) add_fixed_priors(curves, question, plan);
-  plan.alternatives.push_back(static_offload(plan, question));
+  const auto& model = plan.request.model;
+  plan.alternatives.push_back(
+      offload("static-offload", plan, question, static_cast<double>(model.all_expert_bytes())));
+  plan.alternatives.push_back(
+      offload("read-in-place", plan, question, curves.accesses * mean_expert_bytes(model)));
 }
 
 std::vector<memory_consumer> layers_of(const plan_request& request, const expert_curves& curves) {
@@ -556,15 +562,15 @@ std::string to_text(const memory_plan& plan) {
        fmt::format("{:.1f} % hits, {:.2f} ms a step for misses{}", 100 * plan.hit_rate,
                    1e3 * plan.split.seconds,
                    kv_seconds > 0 ? fmt::format(", {:.2f} of them for KV", 1e3 * kv_seconds) : ""));
-  line("ceiling",
-       fmt::format("{} ({} of new experts a step)", rate_text(plan.ceiling_tokens_per_second),
-                   gibibytes(static_cast<std::uint64_t>(plan.new_bytes_per_step))));
+  line("ceiling", fmt::format("{} for a cache of the step before ({} of new experts a step)",
+                              rate_text(plan.ceiling_tokens_per_second),
+                              gibibytes(static_cast<std::uint64_t>(plan.new_bytes_per_step))));
   if (r.routing != nullptr) line("unequal quotas", quotas_text(plan));
   out += fmt::format("{:<18} {:>6} {:>12} {:>14}\n", "alternatives", "cap", "KV", "ms a step");
   for (const auto& a : plan.alternatives)
     out += fmt::format("  {:<16} {:>6} {:>12} {:>14.2f}{}\n", a.name,
-                       a.name == "static-offload" ? "-" : fmt::format("{}", a.cap),
-                       gibibytes(a.kv_bytes), 1e3 * a.seconds_per_step,
+                       a.cap == 0 ? "-" : fmt::format("{}", a.cap), gibibytes(a.kv_bytes),
+                       1e3 * a.seconds_per_step,
                        a.feasible ? "" : "  does not start: the KV cache is below its floor");
   out += "settings\n";
   for (const auto& [engine, text] : settings_of(plan))

@@ -278,10 +278,32 @@ TEST(plan, is_no_worse_than_any_feasible_alternative_with_a_cap) {
     request.requests = &kv;
     const auto plan = sim::make_plan(request);
     for (const auto& a : plan.alternatives) {
-      if (!a.feasible || a.name == "static-offload") continue;
+      if (!a.feasible || a.cap == 0) continue;
       EXPECT_GE(a.seconds_per_step, plan.split.seconds) << a.name << " at " << device;
     }
   }
+}
+
+// Of what stays on the host, reading in place moves what is routed, and whole layers all of it.
+TEST(plan, offloading_moves_layers_or_what_they_route) {
+  const auto trace = small_trace(3);
+  auto request = small(8'000);
+  request.routing = &trace;
+  const auto plan = sim::make_plan(request);
+  const auto seconds = [&](const char* name) {
+    for (const auto& a : plan.alternatives)
+      if (a.name == name) return a.seconds_per_step;
+    ADD_FAILURE() << name;
+    return 0.0;
+  };
+  const auto accesses = plan.split.expert_misses / (1 - plan.hit_rate);
+  const auto& model = request.model;
+  const auto routed = accesses * static_cast<double>(model.expert_slot_bytes()) /
+                      static_cast<double>(model.experts.layers);
+  ASSERT_GT(seconds("static-offload"), 0);
+  EXPECT_NEAR(seconds("read-in-place") / seconds("static-offload"),
+              routed / static_cast<double>(model.all_expert_bytes()), 1e-9);
+  EXPECT_LT(seconds("read-in-place"), seconds("static-offload"));
 }
 
 TEST(plan, a_model_without_kv_has_experts_alone) {
@@ -293,7 +315,7 @@ TEST(plan, a_model_without_kv_has_experts_alone) {
   EXPECT_EQ(plan.kv_bytes(), 0U);
   EXPECT_EQ(plan.split.binds, binding::budget);
   EXPECT_THAT(plan.notes, testing::Contains(HasSubstr("keeps no KV cache")));
-  EXPECT_EQ(plan.alternatives.size(), 2U);
+  EXPECT_EQ(plan.alternatives.size(), 3U);
 }
 
 // WiSP, section 4: half of the top-8 is new in each step.
@@ -347,7 +369,7 @@ TEST(plan, json_has_the_keys_of_its_schema) {
   EXPECT_EQ(json["kv_tokens"], json["kv_blocks"].get<std::uint64_t>() * 16);
   EXPECT_EQ(json["marginals"].size(), 3U);
   EXPECT_EQ(json["marginals"][2]["consumer"], "kv");
-  EXPECT_EQ(json["alternatives"].size(), 4U);
+  EXPECT_EQ(json["alternatives"].size(), 5U);
   EXPECT_TRUE(json["predicted"].contains("hit_rate"));
   EXPECT_TRUE(json["predicted"].contains("ceiling_tokens_per_s"));
   const auto text = sim::to_text(plan);
