@@ -73,8 +73,9 @@ hotset::ticks nanoseconds(double seconds) {
 sim::replay_front front_of(const paging_choice& choice) {
   sim::replay_front front;
   const auto& policies = choice.policies;
-  front.predictor = choice.predictor == "current-gate" ? hotset::gate_source::current_gate
-                                                       : hotset::gate_source::recorded;
+  // What the engine computed with the next routers is what the trace recorded.
+  if (choice.predictor != "next-router")
+    front.predictor = sim::make_predictor(choice.predictor, {"current-gate", "co-activation"});
   front.needs_scores = sim::wants_scores(policies.miss);
   if (sim::bends_routing(policies.routing)) front.routing = sim::make_routing(policies.routing);
   if (sim::prefetches(policies.prefetch)) front.prefetch = sim::make_prefetch(policies.prefetch);

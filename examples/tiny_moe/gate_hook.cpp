@@ -41,14 +41,16 @@ gate_hook::gate_hook(const model& weights, const hotset::geometry& shape, const 
                     prefetcher_->held_name()));
   }
   if (prefetcher_->needs() == hotset::forecast_need::nothing) return;
-  hotset::next_layer_gate::config gate{config.predictor, prefetcher_->depth()};
-  if (config.predictor == hotset::gate_source::next_router) {
+  auto chosen = hotset::with_depth(config.predictor, prefetcher_->depth());
+  if (hotset::goes_by(chosen, hotset::gate_source::next_router)) {
     routers_ = routers_of(weights);
+    auto& gate = std::get<hotset::next_layer_gate::config>(chosen);
     gate.d_model = static_cast<std::int32_t>(weights.config().hidden_size);
     gate.routers.assign(routers_.begin(), routers_.end());
   }
-  if (const auto bad = gate.validate(shape)) throw hotset::sim::usage_error(bad->message);
-  gate_.emplace(shape, std::move(gate));
+  auto made = hotset::any_predictor::create(shape, chosen);
+  if (!made) throw hotset::sim::usage_error(made.reason().message);
+  predictor_.emplace(*std::move(made));
 }
 
 void gate_hook::route(const visit_inputs& visit, hotset::routing_view& view,
@@ -65,7 +67,7 @@ std::span<const hotset::prefetch_request> gate_hook::propose(const hotset::routi
   if (!prefetcher_) return {};
   score_.routed(view);
   prefetcher_->observe(view);
-  expected_ = gate_ ? gate_->expect(view) : hotset::forecast{};
+  expected_ = predictor_ ? predictor_->expect(view) : hotset::forecast{};
   const auto count = prefetcher_->propose(view, expected_, requests_);
   const auto wanted = std::span(requests_).first(count);
   for (const auto& request : wanted) score_.requested(request);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "hotset/core/miss.hpp"
-#include "hotset/predict/next_layer_gate.hpp"
+#include "hotset/predict/any_predictor.hpp"
 #include "hotset/predict/prediction_score.hpp"
 #include "hotset/prefetch/any_prefetch_policy.hpp"
 #include "hotset/routing/any_routing_policy.hpp"
@@ -20,8 +20,10 @@ namespace tiny_moe {
 struct gate_config {
   std::optional<hotset::any_routing_policy::config> routing{};  ///< none: the router's selection
   std::optional<hotset::any_prefetch_policy::config> prefetch{};
-  /// next_router: computed here; current_gate: the running layer's probabilities.
-  hotset::gate_source predictor = hotset::gate_source::next_router;
+  /// Of prefetchers by score. next_router: computed here; current_gate: the running layer's probabilities;
+  /// co_activation: learnt from what is routed.
+  hotset::any_predictor::config predictor =
+      hotset::next_layer_gate::config{.source = hotset::gate_source::next_router};
 };
 
 /// Threads: one at a time.
@@ -48,7 +50,7 @@ class gate_hook {
   hotset::prediction_score score_;
   std::optional<hotset::any_routing_policy> routing_;
   std::optional<hotset::any_prefetch_policy> prefetcher_;
-  std::optional<hotset::next_layer_gate> gate_;
+  std::optional<hotset::any_predictor> predictor_;
   std::vector<hotset::prefetch_request> requests_;
   hotset::forecast expected_{};
 };

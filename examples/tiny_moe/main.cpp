@@ -65,8 +65,10 @@ void add_paging(CLI::App& command, options& chosen) {
   list("--miss", chosen.policies.misses, "policies, such as drop:keep=2");
   list("--routing", chosen.policies.routings, "policies, such as cache_aware:lambda=0.3");
   command
-      .add_option("--predictor", chosen.predictor,
-                  "what prefetchers by score go by: next-router, current-gate")
+      .add_option(
+          "--predictor", chosen.predictor,
+          "what prefetchers by score go by: next-router, current-gate, co-activation (learnt from "
+          "what is routed; co-activation:reach=3:decay=0.5)")
       ->capture_default_str();
   command.add_option("--precision", chosen.precision,
                      "precisions of the experts in bits, such as 16:8:4 or 8:4@75:25 (shares of "

@@ -21,11 +21,7 @@ namespace sim = hotset::sim;
   throw sim::usage_error(fmt::format("{} '{}'; accepted: {}", what, text, accepted));
 }
 
-hotset::gate_source predictor_of(const std::string& name) {
-  if (name == "next-router") return hotset::gate_source::next_router;
-  if (name == "current-gate") return hotset::gate_source::current_gate;
-  refuse("predictor", name, "next-router, current-gate");
-}
+const std::vector<std::string> predictors{"next-router", "current-gate", "co-activation"};
 
 hotset::popularity::config profile_of(const std::string& eviction, const routing_profile& profile) {
   const auto asked = sim::requested_profile(eviction);
@@ -40,7 +36,7 @@ hotset::popularity::config profile_of(const std::string& eviction, const routing
 
 gate_config gate_of(const paging_choice& choice) {
   gate_config out;
-  out.predictor = predictor_of(choice.predictor);
+  out.predictor = sim::make_predictor(choice.predictor, predictors);
   const auto& policies = choice.policies;
   if (sim::bends_routing(policies.routing)) out.routing = sim::make_routing(policies.routing);
   if (!sim::prefetches(policies.prefetch)) return out;

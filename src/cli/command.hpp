@@ -31,6 +31,7 @@ command add_info(CLI::App& root);
 command add_simulate(CLI::App& root);
 command add_curve(CLI::App& root);
 command add_plan(CLI::App& root);
+command add_coactivation(CLI::App& root);
 command add_simulate_split(CLI::App& root);
 command add_import(CLI::App& root);
 command add_export(CLI::App& root);

@@ -27,6 +27,7 @@ constexpr const char* footer = R"(Examples:
   hotset simulate demo.trace --eviction lru,lfu,belady --slots 12.5%,25%,50%
   hotset simulate routes.csv --scope shared --budget 1500MiB,3GiB --json --out run.json
   hotset curve demo.trace --scope shared,per-layer
+  hotset coactivation demo.trace --save demo.table
   hotset import routes.csv routes.trace --as prefill:512
   hotset diff before.json after.json
   source <(hotset completion bash)
@@ -34,9 +35,10 @@ constexpr const char* footer = R"(Examples:
 Exit codes: 0 success, 1 failure or difference, 2 wrong usage, 3 too few slots for the trace, 4 bad input.)";
 
 std::vector<command> add_commands(CLI::App& root) {
-  return {add_info(root),           add_simulate(root), add_curve(root),     add_plan(root),
-          add_simulate_split(root), add_import(root),   add_export(root),    add_synth(root),
-          add_synth_requests(root), add_diff(root),     add_completion(root)};
+  return {add_info(root),           add_simulate(root),       add_curve(root),
+          add_plan(root),           add_simulate_split(root), add_coactivation(root),
+          add_import(root),         add_export(root),         add_synth(root),
+          add_synth_requests(root), add_diff(root),           add_completion(root)};
 }
 
 /// The subcommand that was named last, or the program.

@@ -115,11 +115,7 @@ std::vector<sim::link_request> links_of(const simulate_options& options) {
   return links;
 }
 
-gate_source predictor_of(const std::string& name) {
-  if (name == "recorded") return gate_source::recorded;
-  if (name == "current-gate") return gate_source::current_gate;
-  refuse_option("--predictor", name, "recorded, current-gate");
-}
+const std::vector<std::string> predictors{"recorded", "current-gate", "co-activation"};
 
 /// Names are refused here, before anything is replayed.
 void check_names(const sim::sweep_request& request) {
@@ -140,7 +136,8 @@ sim::sweep_request request_of(const simulate_options& options) {
   read_compute(options.compute, request.costs);
   request.costs.gate = duration_of("--gate", options.gate);
   request.costs.per_host_expert = duration_of("--host-expert", options.host_expert);
-  request.predictor = predictor_of(options.predictor);
+  request.predictor =
+      for_option("--predictor", [&] { return sim::make_predictor(options.predictor, predictors); });
   request.scopes = split_lists("--scope", options.scopes);
   request.replays = split_lists("--replay", options.replays);
   request.sizes = sizes_of(options);
@@ -267,7 +264,8 @@ void add_dimensions(CLI::App& app, simulate_options& options) {
       ->default_str("named");
   app.add_option("--predictor", options.predictor,
                  "what prefetchers by score go by: recorded (predictions of the trace), "
-                 "current-gate (the running layer's scores)")
+                 "current-gate (the running layer's scores), co-activation (a table of what fired "
+                 "together, learnt on the way); with parameters: co-activation:reach=3:decay=0.5")
       ->type_name("NAME")
       ->capture_default_str();
   add_list(app, "--miss", options.policies.misses,

@@ -186,6 +186,29 @@ prefetch_guard parse_guard(std::string_view name) {
   return static_cast<prefetch_guard>(found - guards.begin());
 }
 
+any_predictor::config make_predictor(std::string_view text,
+                                     const std::vector<std::string>& accepted) {
+  named_spec one(text, "");
+  auto& read = one.read;
+  if (std::ranges::find(accepted, one.name) == accepted.end())
+    throw usage_error(
+        fmt::format("predictor '{}'; accepted: {}", one.name, fmt::join(accepted, ", ")));
+  if (one.name == "co-activation") {
+    co_activation::config c;
+    c.reach = small_number(read, "reach", c.reach);
+    c.decay = read.real("decay", c.decay);
+    read.finish();
+    if (const auto bad = c.validate()) throw usage_error(bad->message);
+    return c;
+  }
+  read.finish();
+  next_layer_gate::config c;
+  c.source = one.name == "recorded"       ? gate_source::recorded
+             : one.name == "current-gate" ? gate_source::current_gate
+                                          : gate_source::next_router;
+  return c;
+}
+
 std::string without_folder(std::string_view text, std::string_view folder) {
   if (text.starts_with(folder)) text.remove_prefix(folder.size());
   return std::string(text);

@@ -86,13 +86,12 @@ class front_of_trace {
     if (front.prefetch) {
       prefetcher_.emplace(shape, *front.prefetch);
       requests_.resize(prefetcher_->most_requests());
-      if (prefetcher_->needs() == forecast_need::probabilities)
-        gate_.emplace(shape, next_layer_gate::config{front.predictor, prefetcher_->depth()});
+      if (prefetcher_->needs() == forecast_need::probabilities) predict_by(shape, front.predictor);
       if (prefetcher_->needs() == forecast_need::truth)
         truth_.resize(static_cast<std::size_t>(shape.experts));
     }
     scores_ = front.needs_scores || front.routing ||
-              (gate_ && front.predictor == gate_source::current_gate);
+              (predictor_ && goes_by(front.predictor, gate_source::current_gate));
   }
 
   [[nodiscard]] any_prefetch_policy* prefetcher() { return prefetcher_ ? &*prefetcher_ : nullptr; }
@@ -113,10 +112,9 @@ class front_of_trace {
   }
   forecast expect(std::size_t i, const routing_view& view) {
     if (!truth_.empty()) return truth_after(i);
-    if (!gate_) return {};
-    if (gate_->source() == gate_source::recorded)
-      return gate_->expect(view, gather_.predictions(i), trace_.prediction_depth);
-    return gate_->expect(view);
+    if (!predictor_) return {};
+    if (!recorded_) return predictor_->expect(view);
+    return predictor_->expect(view, gather_.predictions(i), trace_.prediction_depth);
   }
   void routed(const routing_view& view) {
     if (!prefetcher_) return;
@@ -128,6 +126,13 @@ class front_of_trace {
   }
 
  private:
+  /// A model of one layer has none ahead.
+  void predict_by(const geometry& shape, const any_predictor::config& chosen) {
+    const auto depth = prefetcher_->depth();
+    if (depth < 1 || shape.layers == 1) return;
+    predictor_.emplace(any_predictor::create(shape, with_depth(chosen, depth)).value());
+    recorded_ = goes_by(chosen, gate_source::recorded);
+  }
   forecast truth_after(std::size_t i) {
     forecast out;
     if (i + 1 == visits_.size()) return out;
@@ -145,7 +150,8 @@ class front_of_trace {
   unique_ids unique_;
   std::optional<any_routing_policy> routing_;
   std::optional<any_prefetch_policy> prefetcher_;
-  std::optional<next_layer_gate> gate_;
+  std::optional<any_predictor> predictor_;
+  bool recorded_ = false;
   bool scores_ = false;
   std::vector<expert_id> selected_, truth_;
   std::vector<float> weights_;
@@ -201,19 +207,26 @@ validation check_front(const routing_trace& trace, const replay_front& front) {
   if (!front.prefetch) return std::nullopt;
   const any_prefetch_policy prefetcher(shape, *front.prefetch);
   if (prefetcher.needs() != forecast_need::probabilities) return std::nullopt;
-  if (front.predictor == gate_source::current_gate && !scored)
+  if (goes_by(front.predictor, gate_source::current_gate) && !scored)
     return error{fmt::format(
         "prefetch policy {} by the current gate needs the router's scores, and the trace has none; "
-        "accepted: a trace that recorded logits or probabilities, or noisy_oracle",
+        "accepted: a trace that recorded logits or probabilities, --predictor co-activation, or "
+        "noisy_oracle",
         prefetcher.held_name())};
-  if (front.predictor == gate_source::recorded && trace.prediction_depth < prefetcher.depth())
+  if (goes_by(front.predictor, gate_source::recorded) &&
+      trace.prediction_depth < prefetcher.depth())
     return error{fmt::format(
         "prefetch policy {} needs predictions {} layer(s) ahead, and the trace has {}; accepted: a "
-        "trace that recorded them, --predictor current-gate, or noisy_oracle",
+        "trace that recorded them, --predictor current-gate or co-activation, or noisy_oracle",
         prefetcher.held_name(), prefetcher.depth(), trace.prediction_depth)};
   if (shape.layers > 1 && prefetcher.depth() > shape.layers - 1)
     return error{fmt::format("prefetch depth {} of {} layers, accepted: 1..{}", prefetcher.depth(),
                              shape.layers, shape.layers - 1)};
+  if (const auto* table = std::get_if<co_activation::config>(&front.predictor)) {
+    auto as_deep = *table;
+    as_deep.depth = std::max(1, prefetcher.depth());
+    return as_deep.validate();
+  }
   return std::nullopt;
 }
 

@@ -166,6 +166,47 @@ TEST(co_activation, is_saved_loaded_and_merged) {
   EXPECT_EQ(both.save(), copy.save());
 }
 
+TEST(co_activation, follows_a_token_without_learning_from_it) {
+  co_activation table(shape, {});
+  learn(table, 1, 50);
+  co_activation learning(shape, {});
+  ASSERT_FALSE(learning.load(table.save()));
+  const auto before = table.save();
+  const std::vector<expert_id> zero{0, 1};
+  const std::vector<expert_id> one{2, 3};
+  table.follow(view_of(0, 900, zero));
+  learning.observe(view_of(0, 900, zero));
+  // What it says is what a table says that was just told of the same visit, but for that visit's own counts.
+  const auto followed = row_of(table.predict(view_of(0, 900, zero)));
+  EXPECT_EQ(table.save(), before);
+  EXPECT_NE(learning.save(), before);
+  EXPECT_NE(followed, row_of(learning.predict(view_of(0, 900, zero))));
+  table.follow(view_of(1, 900, one));
+  EXPECT_NE(row_of(table.predict(view_of(1, 900, one))), followed);
+  EXPECT_EQ(table.save(), before);
+}
+
+TEST(co_activation, a_saved_table_says_what_it_was_made_for) {
+  const co_activation table(shape, {.reach = 2});
+  const auto saved = table.save();
+  const auto found = co_activation::shape_of(saved);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(*found, (co_activation::saved_shape{4, 5, 2}));
+  const auto why = [](std::span<const std::byte> bytes) {
+    return co_activation::shape_of(bytes).reason().message;
+  };
+  EXPECT_THAT(why(std::span(saved).first(saved.size() - 1)), HasSubstr("4 layers x 5 experts"));
+  // A header that promises more than there can be, whose size would not fit into 64 bits.
+  for (const auto* extent : {"\xff\xff\xff\xff", "\x00\x00\x01\x00"}) {
+    auto vast = saved;
+    for (std::size_t i = 8; i < 20; ++i) vast[i] = static_cast<std::byte>(extent[i % 4]);
+    EXPECT_THAT(why(vast), HasSubstr("accepted: at most"));
+  }
+  auto empty = saved;
+  for (std::size_t i = 8; i < 12; ++i) empty[i] = std::byte{0};
+  EXPECT_THAT(why(empty), HasSubstr("0 layers"));
+}
+
 TEST(co_activation, damaged_or_foreign_tables_change_nothing) {
   co_activation table(shape, {});
   learn(table, 1, 20);

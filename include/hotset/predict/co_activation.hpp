@@ -85,7 +85,11 @@ class co_activation {
     }
   }
 
-  /// What the next layers will route, by what this one and those before it in its step did: observe(view) came before.
+  /// Takes note of what a layer routed, for predictions, and learns nothing from it: observe() without its counts.
+  void follow(const routing_view& view) noexcept { remember(view); }
+
+  /// What the next layers will route, by what this one and those before it in its step did: observe(view) or
+  /// follow(view) came before.
   /// Shape: [tokens, depth, experts]; rows of layers past the last are zeros. Good until the next call.
   [[nodiscard]] forecast predict(const routing_view& view) noexcept {
     const auto layer = static_cast<std::size_t>(view.layer);
@@ -131,19 +135,40 @@ class co_activation {
     for (const auto n : together_) put(n, out);
     return out;
   }
-  /// Replaces the counts by saved ones. Errors: bytes that are no table, or one of another shape or reach; nothing has
-  /// changed then.
-  validation load(std::span<const std::byte> bytes) {
+  /// What a saved table was made for; K is not saved.
+  struct saved_shape {
+    std::int32_t layers = 0;
+    std::int32_t experts = 0;
+    std::int32_t reach = 0;
+    friend bool operator==(const saved_shape&, const saved_shape&) = default;
+  };
+  /// Errors: bytes that are no table, or not as many as its shape needs.
+  static result<saved_shape> shape_of(std::span<const std::byte> bytes) {
     if (bytes.size() < header_bytes || std::memcmp(bytes.data(), magic, sizeof magic) != 0)
       return error{"no co_activation table, accepted: what save() gave"};
-    const auto number = [&](std::size_t i) { return get(bytes, header_bytes - 12 + 4 * i); };
+    const std::uint64_t layers = number_of(bytes, 0), experts = number_of(bytes, 1),
+                        reach = number_of(bytes, 2);
+    const auto sane = [](std::uint64_t n) { return n >= 1 && n <= 65536; };
+    const bool fits = sane(layers) && sane(experts) && sane(reach) &&
+                      experts * experts <= most_bytes / 4 / (layers * reach);
+    if (!fits)
+      return error{"a table of " + text_of(layers, experts, reach) + ", accepted: at most " +
+                   std::to_string(most_bytes) + " bytes"};
+    const auto wanted = header_bytes + 4 * (layers * experts + layers * reach * experts * experts);
+    if (bytes.size() != wanted)
+      return error{std::to_string(bytes.size()) + " bytes, accepted: " + std::to_string(wanted) +
+                   " for " + text_of(layers, experts, reach)};
+    return saved_shape{static_cast<std::int32_t>(layers), static_cast<std::int32_t>(experts),
+                       static_cast<std::int32_t>(reach)};
+  }
+  /// Replaces the counts by saved ones. Errors: as shape_of, and another shape or reach; nothing has changed then.
+  validation load(std::span<const std::byte> bytes) {
+    const auto saved = shape_of(bytes);
+    if (!saved) return saved.reason();
+    const auto number = [&](std::size_t i) { return number_of(bytes, i); };
     if (number(0) != layers_ || number(1) != experts_ || number(2) != reach_)
-      return error{"a table of " + std::to_string(number(0)) + " layers x " +
-                   std::to_string(number(1)) + " experts, reach " + std::to_string(number(2)) +
+      return error{"a table of " + text_of(number(0), number(1), number(2)) +
                    ", accepted: " + shape_text()};
-    if (bytes.size() != header_bytes + 4 * (fired_.size() + together_.size()))
-      return error{std::to_string(bytes.size()) + " bytes, accepted: " +
-                   std::to_string(header_bytes + 4 * (fired_.size() + together_.size()))};
     for (std::size_t i = 0; i < fired_.size(); ++i) fired_[i] = number(3 + i);
     for (std::size_t i = 0; i < together_.size(); ++i) together_[i] = number(3 + fired_.size() + i);
     return std::nullopt;
@@ -230,9 +255,14 @@ class co_activation {
     for (auto& score : out) score /= total;
   }
 
-  [[nodiscard]] std::string shape_text() const {
-    return std::to_string(layers_) + " layers x " + std::to_string(experts_) + " experts, reach " +
-           std::to_string(reach_);
+  [[nodiscard]] std::string shape_text() const { return text_of(layers_, experts_, reach_); }
+  static std::string text_of(std::uint64_t layers, std::uint64_t experts, std::uint64_t reach) {
+    return std::to_string(layers) + " layers x " + std::to_string(experts) + " experts, reach " +
+           std::to_string(reach);
+  }
+  /// The number at place i after the magic.
+  static std::uint32_t number_of(std::span<const std::byte> bytes, std::size_t i) noexcept {
+    return get(bytes, sizeof magic + 4 * i);
   }
   static void put(std::uint32_t n, std::vector<std::byte>& out) {
     for (unsigned shift = 0; shift < 32; shift += 8)

@@ -9,6 +9,7 @@
 
 #include "hotset/core/prefetch_request.hpp"
 #include "hotset/miss/any_miss_policy.hpp"
+#include "hotset/predict/any_predictor.hpp"
 #include "hotset/prefetch/any_prefetch_policy.hpp"
 #include "hotset/routing/any_routing_policy.hpp"
 #include "hotset/sim/registry.hpp"
@@ -29,6 +30,10 @@ namespace hotset::inline v0::sim {
 [[nodiscard]] any_miss_policy::config make_miss(std::string_view text);
 [[nodiscard]] any_routing_policy::config make_routing(std::string_view text);
 [[nodiscard]] prefetch_guard parse_guard(std::string_view name);
+/// What prefetchers by score go by: `recorded`, `current-gate`, `next-router` (without its routers) or
+/// `co-activation:reach=3:decay=0.5`; of these, the `accepted` ones.
+[[nodiscard]] any_predictor::config make_predictor(std::string_view text,
+                                                   const std::vector<std::string>& accepted);
 
 /// The plain choice, for which an engine without the dimension stands.
 [[nodiscard]] bool prefetches(std::string_view prefetch);

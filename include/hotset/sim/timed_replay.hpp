@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "hotset/predict/next_layer_gate.hpp"
+#include "hotset/predict/any_predictor.hpp"
 #include "hotset/predict/prediction_score.hpp"
 #include "hotset/prefetch/any_prefetch_policy.hpp"
 #include "hotset/routing/any_routing_policy.hpp"
@@ -21,7 +21,8 @@ namespace hotset::inline v0::sim {
 struct replay_front {
   std::optional<any_routing_policy::config> routing{};    ///< none: the trace's own selection
   std::optional<any_prefetch_policy::config> prefetch{};  ///< none: no prefetch
-  gate_source predictor = gate_source::recorded;  ///< of prefetchers that go by probabilities
+  /// Of prefetchers that go by probabilities; as deep as they look.
+  any_predictor::config predictor = next_layer_gate::config{.source = gate_source::recorded};
   bool needs_scores = false;  ///< the cache's miss policy needs the router's scores
 };
 
