@@ -60,6 +60,13 @@ std::string shape_text(const routing_trace& trace) {
   return fmt::format("{} layers x {} experts, top-{}", trace.layers, trace.experts, trace.top_k);
 }
 
+/// Traces of one model often share its name: their files tell users apart.
+opened_trace open_user(const std::filesystem::path& path, const sim::open_trace_options& reading) {
+  auto opened = open_input(path, reading);
+  opened.trace.name = path.filename().string();
+  return opened;
+}
+
 /// The inputs of a command: all of one shape.
 class table_inputs {
  public:
@@ -68,11 +75,11 @@ class table_inputs {
       throw sim::usage_error("coactivation: nothing to learn from; accepted: traces, or --load");
     const auto reading = checked(options.reading);
     for (const auto& path : options.traces) {
-      traces_.push_back(open_input(path, reading));
+      traces_.push_back(open_user(path, reading));
       need_shape_of_first(traces_.back());
     }
     if (!options.evaluate.empty()) {
-      traces_.push_back(open_input(options.evaluate, reading));
+      traces_.push_back(open_user(options.evaluate, reading));
       need_shape_of_first(traces_.back());
     }
     for (const auto& path : options.tables) files_.push_back({path, sim::mapped_file(path)});
@@ -283,7 +290,7 @@ int study(const coactivation_options& options) {
   output_file out(options.out);
   const auto reading = checked(options.reading);
   std::deque<opened_trace> traces;
-  for (const auto& path : options.traces) traces.push_back(open_input(path, reading));
+  for (const auto& path : options.traces) traces.push_back(open_user(path, reading));
   request.users = users_of(traces, options.users);
   const auto result = sim::compare_personal_and_population(request);
   out.finish(options.as_json ? dumped(sim::to_json(result)) : sim::to_table(result));

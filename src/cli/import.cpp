@@ -10,6 +10,7 @@
 #include "cli/command.hpp"
 #include "cli/console.hpp"
 #include "cli/trace_input.hpp"
+#include "hotset/core/units.hpp"
 #include "hotset/trace/native_trace_writer.hpp"
 
 namespace hotset::cli {
@@ -19,12 +20,23 @@ struct import_options {
   std::filesystem::path in;
   std::filesystem::path out;
   std::string name;
+  std::string expert_bytes;
   trace_options reading;
 };
+
+/// Of every expert, where the trace has none.
+void tell_expert_bytes(const std::string& text, routing_trace& trace) {
+  const auto bytes = parse_bytes(text);
+  if (!bytes || *bytes == 0) refuse_option("--expert-bytes", text, byte_size_syntax);
+  if (!trace.expert_bytes.empty())
+    refuse_option("--expert-bytes", text, "traces that do not say how large an expert is");
+  trace.expert_bytes = {*bytes};
+}
 
 int import_trace(const import_options& options) {
   auto opened = open_input(options.in, checked(options.reading));
   if (!options.name.empty()) opened.trace.name = options.name;
+  if (!options.expert_bytes.empty()) tell_expert_bytes(options.expert_bytes, opened.trace);
   if (const auto bad = write_native_trace(opened.trace, options.out.string()))
     throw std::runtime_error(bad->message);
   print(fmt::format("{}: {} tokens, {} layers, {} experts, top-{}\n", options.out.string(),
@@ -43,6 +55,9 @@ command add_import(CLI::App& root) {
       ->required()
       ->type_name("FILE");
   app->add_option("--name", options->name, "what reports call the trace")->type_name("TEXT");
+  app->add_option("--expert-bytes", options->expert_bytes,
+                  "of one expert, where the trace does not say")
+      ->type_name("SIZE");
   add_trace_options(*app, options->reading);
   app->footer(R"(Examples:
   hotset import gemma.route.csv gemma.trace

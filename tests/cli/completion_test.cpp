@@ -39,6 +39,9 @@ TEST_F(completion, bash_offers_subcommands_and_options) {
   EXPECT_THAT(offered("hotset simulate t --ev"), ElementsAre("--eviction"));
   EXPECT_THAT(offered("hotset diff --to"), ElementsAre("--tolerance"));
   EXPECT_THAT(offered("hotset info --ev"), IsEmpty());
+  EXPECT_THAT(offered("hotset coactivation t --users ''"), ElementsAre("traces", "sequences"));
+  EXPECT_THAT(offered("hotset coactivation t --study p"), ElementsAre("personal-vs-population"));
+  EXPECT_THAT(offered("hotset coactivation --load ''"), IsEmpty());
   EXPECT_THAT(offered("hotset completion ''"), ElementsAre("bash", "zsh", "fish"));
 }
 

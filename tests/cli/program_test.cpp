@@ -30,7 +30,7 @@ TEST_F(program, every_subcommand_has_help_with_examples) {
 
 TEST_F(program, wrong_usage_is_2) {
   make_trace("t.trace");
-  refused("", 2, {"subcommand", "simulate, curve, plan, simulate-split, import"});
+  refused("", 2, {"subcommand", "simulate, curve, plan, simulate-split, coactivation, import"});
   refused("frobnicate", 2, {"'frobnicate'", "info, simulate"});
   refused("--nope", 2, {"'--nope'"});
   refused("info", 2, {"TRACE is required", "hotset info --help"});

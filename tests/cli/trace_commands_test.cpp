@@ -139,6 +139,16 @@ TEST_F(trace_commands, import_keeps_every_fact) {
   EXPECT_EQ(before, after);
 }
 
+TEST_F(trace_commands, import_says_how_large_an_expert_is_where_the_trace_does_not) {
+  write_text(path("hand.jsonl"), jsonl);
+  ASSERT_EQ(run("import hand.jsonl hand.trace --expert-bytes 3MiB" + as_jsonl).code, 0);
+  EXPECT_EQ(json_of("info hand.trace --json")["expert_bytes_max"], 3145728);
+  refused("import hand.trace again.trace --expert-bytes 1MiB", 2,
+          {"--expert-bytes: '1MiB'; accepted: traces that do not say"});
+  refused("import hand.jsonl x.trace --expert-bytes 0B" + as_jsonl, 2, {"--expert-bytes: '0B'"});
+  EXPECT_FALSE(std::filesystem::exists(path("x.trace")));
+}
+
 TEST_F(trace_commands, import_leaves_nothing_behind_when_it_fails) {
   write_text(path("bad.jsonl"), R"({"layer":0,"experts":[0,1]}
 {"layer":0,"experts":[0,)");

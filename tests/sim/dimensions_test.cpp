@@ -47,6 +47,25 @@ TEST(dimensions, every_name_makes_the_policy_of_that_name) {
   for (const auto& name : sim::guard_names()) EXPECT_NO_THROW((void)sim::parse_guard(name));
 }
 
+TEST(dimensions, predictors_are_made_by_name) {
+  const std::vector<std::string> all{"recorded", "current-gate", "next-router", "co-activation"};
+  EXPECT_TRUE(goes_by(sim::make_predictor("recorded", all), gate_source::recorded));
+  EXPECT_TRUE(goes_by(sim::make_predictor("current-gate", all), gate_source::current_gate));
+  EXPECT_TRUE(goes_by(sim::make_predictor("next-router", all), gate_source::next_router));
+  const auto table = sim::make_predictor("co-activation:reach=5:decay=0.25", all);
+  ASSERT_TRUE(std::holds_alternative<co_activation::config>(table));
+  EXPECT_EQ(std::get<co_activation::config>(table).reach, 5);
+  EXPECT_EQ(std::get<co_activation::config>(table).decay, 0.25);
+  const auto why = [&](const char* text, const std::vector<std::string>& accepted) {
+    return refusal<sim::usage_error>([&] { (void)sim::make_predictor(text, accepted); });
+  };
+  EXPECT_EQ(why("next-router", {"recorded", "co-activation"}),
+            "predictor 'next-router'; accepted: recorded, co-activation");
+  EXPECT_THAT(why("co-activation:reach=0", all), HasSubstr("reach = 0, accepted: 1 or more"));
+  EXPECT_THAT(why("co-activation:depth=2", all), HasSubstr("unknown parameter 'depth'"));
+  EXPECT_THAT(why("recorded:reach=2", all), HasSubstr("unknown parameter 'reach'"));
+}
+
 TEST(dimensions, parameters_arrive) {
   const any_prefetch_policy wide(shape, sim::make_prefetch("next_layer_top_k:overfetch=2:depth=2"));
   EXPECT_EQ(wide.depth(), 2);

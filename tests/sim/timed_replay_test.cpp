@@ -221,6 +221,52 @@ TEST(timed_replay, a_full_link_gains_nothing_from_prefetch) {
   EXPECT_GE(with.outcome->times.total, without.outcome->times.total);
 }
 
+/// Which expert of a layer fires follows from the one before it: 0 -> 2 -> 1, 1 -> 3 -> 0.
+routing_trace chained(std::size_t steps) {
+  auto trace = support::empty_trace(3, 4, 1);
+  trace.expert_bytes = {1000};
+  for (std::size_t s = 0; s < steps; ++s)
+    support::add_step(
+        trace, {s % 2 == 0 ? std::vector<expert_id>{0, 2, 1} : std::vector<expert_id>{1, 3, 0}});
+  return trace;
+}
+run_result run_by_table(const routing_trace& trace, const char* prefetch,
+                        co_activation::config table = {}) {
+  sweep_request request;
+  request.policies = {policy_set{.prefetch = prefetch}};
+  request.sizes = {sim::size_request::parse_slots("12")};
+  request.predictor = table;
+  return sim::run_sweep(trace, request).results.front();
+}
+
+TEST(timed_replay, a_table_learns_on_the_way_what_fires_together) {
+  const auto r = run_by_table(chained(10), "next_layer_top_k");
+  // Each of the two chains is new once; after that both layers ahead are known, and nothing else is asked for.
+  EXPECT_EQ(r.outcome->predictions.predicted, 8U * 2);
+  EXPECT_EQ(r.outcome->predictions.predicted_and_routed, 8U * 2);
+  EXPECT_EQ(r.outcome->predictions.routed, 10U * 3);
+  EXPECT_TRUE(chained(1).logits.empty()) << "it needs no scores";
+}
+
+TEST(timed_replay, a_table_looks_as_far_ahead_as_it_reaches) {
+  const auto deep = run_by_table(chained(10), "next_layer_top_k:depth=2", {.reach = 2});
+  // Layer 2 is predicted by layer 0 already; keys asked for twice count once.
+  EXPECT_EQ(deep.outcome->predictions.predicted, 8U * 2);
+  EXPECT_EQ(deep.outcome->predictions.predicted_and_routed, 8U * 2);
+  EXPECT_EQ(refusal<sim::usage_error>(
+                [] { (void)run_by_table(chained(2), "next_layer_top_k:depth=2", {.reach = 1}); }),
+            "co_activation depth = 2, accepted: 1..1 (reach)");
+}
+
+TEST(timed_replay, a_table_predicts_visits_of_several_tokens_and_models_of_one_layer) {
+  const auto trace = support::random_trace(8, {.layers = 4, .most_tokens = 5, .absent_one_in = 9});
+  const auto r = run_by_table(trace, "score_threshold");
+  EXPECT_GT(r.outcome->predictions.predicted_and_routed, 0U);
+  EXPECT_EQ(r.stats.hits + r.stats.misses, r.stats.accesses);
+  const auto flat = run_by_table(support::one_layer(12, {{0, 1}, {1, 2}}), "score_threshold");
+  EXPECT_EQ(flat.outcome->predictions.predicted, 0U);
+}
+
 TEST(timed_replay, without_a_link_prefetches_arrive_at_once_and_nothing_is_timed) {
   const auto r = run(two_steps(), {.prefetch = "noisy_oracle"}, "4");
   EXPECT_EQ(r.stats.misses, 1U);

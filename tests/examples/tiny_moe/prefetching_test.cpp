@@ -169,6 +169,38 @@ TEST(tiny_moe_prefetching, everything_goes_wrong_at_once_and_no_byte_changes) {
   }
 }
 
+paging_config by_table(const char* prefetch, const char* budget,
+                       hotset::co_activation::config table = {}) {
+  auto config = prefetching(prefetch, budget);
+  config.gate.predictor = table;
+  return config;
+}
+
+TEST(tiny_moe_prefetching, a_table_that_learns_on_the_way_changes_no_byte) {
+  for (const char* prefetch :
+       {"next_layer_top_k", "next_layer_top_k:overfetch=2:depth=3", "score_threshold"})
+    for (const char* budget : {"12.5%", "50%"}) {
+      paged_experts<stale_pager, unruly_backend> experts(weights(), by_table(prefetch, budget));
+      experts.backend().source().slow_every = 7;
+      experts.backend().source().fail_every = 13;
+      expect_same_bytes(experts, std::string(prefetch) + ' ' + budget);
+      EXPECT_GT(experts.stats().prefetch_hits, 0U);
+      EXPECT_GT(experts.backend().source().failed, 0U);
+    }
+}
+
+TEST(tiny_moe_prefetching, a_table_names_what_is_routed_better_than_chance) {
+  paged_experts<stale_pager> experts(weights(), by_table("next_layer_top_k", "50%"));
+  expect_same_bytes(experts, "co-activation");
+  const auto p = experts.predictions();
+  EXPECT_GT(p.predicted, 0U);
+  EXPECT_GT(p.predicted_and_routed * 4, p.predicted)
+      << "of 32 experts, 4 are routed: chance is 1/8";
+  EXPECT_THROW((paged_experts<stale_pager>(
+                   weights(), by_table("next_layer_top_k:depth=3", "25%", {.reach = 2}))),
+               hotset::sim::usage_error);
+}
+
 TEST(tiny_moe_prefetching, a_prefetcher_that_knows_the_future_is_refused) {
   EXPECT_THROW((paged_experts<stale_pager>(weights(), prefetching("noisy_oracle", "25%"))),
                hotset::sim::usage_error);
@@ -277,6 +309,9 @@ TEST(tiny_moe_paging_choice, what_cannot_be_is_refused_in_words) {
               HasSubstr("latency 'soon'"));
   EXPECT_THAT(reason([](auto& c) { c.precision = "8:3"; }), HasSubstr("8:3"));
   EXPECT_THAT(reason([](auto& c) { c.predictor = "crystal"; }), HasSubstr("next-router"));
+  EXPECT_THAT(reason([](auto& c) { c.predictor = "co-activation:reach=0"; }),
+              HasSubstr("reach = 0, accepted: 1 or more"));
+  EXPECT_EQ(reason([](auto& c) { c.predictor = "co-activation:reach=4:decay=1"; }), "accepted");
   EXPECT_THAT(reason([](auto& c) { c.policies.prefetch = "noisy_oracle"; }),
               HasSubstr("needs the future"));
   EXPECT_THAT(reason([](auto& c) { c.policies.prefetch = "next_layer_top_k:depth=12"; }),
