@@ -117,6 +117,10 @@ struct size_summary {
   std::uint64_t wins = 0;
 };
 
+bool wins(const study_cell& cell) {
+  return cell.personal.quality.hits >= cell.population.quality.hits;
+}
+
 size_summary summary_of(const study_result& result, std::size_t size) {
   size_summary out;
   const auto users = static_cast<double>(result.users.size());
@@ -125,7 +129,7 @@ size_summary summary_of(const study_result& result, std::size_t size) {
     out.personal.add(cell.personal, users);
     out.population.add(cell.population, users);
     out.others.add(cell.others, users);
-    out.wins += cell.personal.quality.hits >= cell.population.quality.hits ? 1U : 0U;
+    out.wins += wins(cell) ? 1U : 0U;
   }
   return out;
 }
@@ -304,7 +308,8 @@ std::string to_table(const study_result& result) {
         one.personal.add(user.cells[i].personal, 1);
         one.population.add(user.cells[i].population, 1);
         one.others.add(user.cells[i].others, 1);
-        out += row_text(printable(user.name, 20), result.sizes[i], one, "");
+        out += row_text(printable(user.name, 20), result.sizes[i], one,
+                        wins(user.cells[i]) ? "yes" : "no");
       }
   for (std::size_t i = 0; i < result.sizes.size(); ++i) {
     const auto mean = summary_of(result, i);

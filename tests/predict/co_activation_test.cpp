@@ -223,7 +223,7 @@ TEST(co_activation, damaged_or_foreign_tables_change_nothing) {
   EXPECT_THAT(why(longer), HasSubstr("accepted: " + std::to_string(before.size())));
   auto foreign = before;
   foreign[0] = std::byte{'x'};
-  EXPECT_EQ(why(foreign), "no co_activation table, accepted: what save() gave");
+  EXPECT_EQ(why(foreign), "no co_activation table, accepted: a saved one");
   const co_activation other(shape, {.reach = 2});
   EXPECT_EQ(why(other.save()),
             "a table of 4 layers x 5 experts, reach 2, accepted: 4 layers x 5 experts, reach 3");

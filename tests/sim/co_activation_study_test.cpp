@@ -169,7 +169,8 @@ TEST(co_activation_study, tells_users_apart_in_its_reports) {
   EXPECT_EQ(json["all"][1]["wins"], 2);
   EXPECT_EQ(json["left_out"].size(), 0U);
   const auto table = sim::to_table(found);
-  for (const char* part : {"2 users of 2 layers x 4 experts, top-1", "one ", "100.00", "2/2"})
+  for (const char* part :
+       {"2 users of 2 layers x 4 experts, top-1", "one ", "100.00", "yes", "2/2"})
     EXPECT_THAT(table, HasSubstr(part));
 }
 

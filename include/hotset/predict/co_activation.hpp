@@ -145,7 +145,7 @@ class co_activation {
   /// Errors: bytes that are no table, or not as many as its shape needs.
   static result<saved_shape> shape_of(std::span<const std::byte> bytes) {
     if (bytes.size() < header_bytes || std::memcmp(bytes.data(), magic, sizeof magic) != 0)
-      return error{"no co_activation table, accepted: what save() gave"};
+      return error{"no co_activation table, accepted: a saved one"};
     const std::uint64_t layers = number_of(bytes, 0), experts = number_of(bytes, 1),
                         reach = number_of(bytes, 2);
     const auto sane = [](std::uint64_t n) { return n >= 1 && n <= 65536; };

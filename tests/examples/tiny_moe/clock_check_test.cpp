@@ -39,6 +39,15 @@ TEST(tiny_moe_clock_check, prefetches_are_replayed_from_what_the_engine_predicte
   EXPECT_GT(found.clock_io, 0.0);
 }
 
+TEST(tiny_moe_clock_check, a_table_that_learns_on_the_way_learns_in_the_replay_too) {
+  const std::vector<named_text> texts{{"sum", "Q: what is 12 + 30? A:"}};
+  auto choice = over_a_link("next_layer_top_k");
+  choice.predictor = "co-activation";
+  const auto found = compare_with_clock(weights(), choice, texts, 4);
+  EXPECT_GT(found.clock_misses, 0U);
+  EXPECT_GT(found.clock_io, 0.0);
+}
+
 TEST(tiny_moe_clock_check, refuses_what_the_engine_refuses) {
   auto choice = over_a_link("noisy_oracle");
   const std::vector<named_text> texts{{"sum", "Q: what is 12 + 30? A:"}};

@@ -93,7 +93,10 @@ TEST(tiny_moe_command_line, a_budget_for_experts_changes_the_speed_and_not_the_t
        {"--expert-budget 25%", "--expert-budget 4 --eviction lru", "--expert-budget 1500KiB",
         "--expert-budget 4 --scope per-layer --eviction protect_hot:uses=2+lfu",
         "--expert-budget 25% --stream worker --max-tokens 5 --eviction popularity",
-        "--expert-budget 25% --admission budgeted:fills_per_visit=1"}) {
+        "--expert-budget 25% --admission budgeted:fills_per_visit=1",
+        "--expert-budget 25% --prefetch next_layer_top_k --predictor co-activation",
+        "--expert-budget 25% --stream worker --max-tokens 5 --prefetch next_layer_top_k:depth=2 "
+        "--predictor co-activation:reach=2:decay=1"}) {
     const outcome result = run(plain + paging + " 2>/dev/null");
     EXPECT_EQ(result.code, 0) << paging;
     EXPECT_EQ(result.text, wanted) << paging;
@@ -129,6 +132,11 @@ TEST(tiny_moe_command_line, what_cannot_be_is_one_line_and_its_own_exit_code) {
   EXPECT_THAT(refused(start + "25% --scope global", 2), HasSubstr("per-layer"));
   refused(start + "25% --admission never", 2);
   refused(start + "25% --stream device", 2);
+  EXPECT_THAT(refused(start + "25% --predictor recorded", 2), HasSubstr("co-activation"));
+  EXPECT_THAT(refused(start + "25% --prefetch next_layer_top_k:depth=3 --predictor "
+                              "co-activation:reach=2",
+                      2),
+              HasSubstr("depth = 3, accepted: 1..2 (reach)"));
   refused("trace", 2);
   refused("trace out --with everything", 2);
   refused("trace /nowhere/out --tokens 1", 4);

@@ -16,6 +16,7 @@
 #include "paging_samples.hpp"
 #include "tiny_moe/gate_hook.hpp"
 #include "tiny_moe/paging_choice.hpp"
+#include "tiny_moe/tracing_experts.hpp"
 
 namespace {
 
@@ -199,6 +200,27 @@ TEST(tiny_moe_prefetching, a_table_names_what_is_routed_better_than_chance) {
   EXPECT_THROW((paged_experts<stale_pager>(
                    weights(), by_table("next_layer_top_k:depth=3", "25%", {.reach = 2}))),
                hotset::sim::usage_error);
+}
+
+// One predictor, two homes: what it asks for follows from what was routed alone.
+TEST(tiny_moe_prefetching, a_table_asks_for_the_same_in_the_engine_and_in_a_replay) {
+  const char* const prefetch = "next_layer_top_k:depth=2";
+  paged_experts<stale_pager> experts(weights(), by_table(prefetch, "50%"));
+  const auto bytes = bytes_of(text);
+  tracing_experts tracing(weights(), experts, {.capacity = bytes.size()});
+  engine decoder(weights(), tracing);
+  tracing.begin_sequence(0);
+  (void)decoder.forward(std::span(bytes).first(24), request_kind::prefill);
+  for (std::size_t t = 24; t < bytes.size(); ++t)
+    (void)decoder.forward({&bytes[t], 1}, request_kind::decode);
+
+  hotset::sim::sweep_request request;
+  request.policies = {{.eviction = "least_stale", .prefetch = prefetch}};
+  request.sizes = {hotset::sim::size_request::parse_slots("50%")};
+  request.predictor = hotset::co_activation::config{};
+  const auto replayed = hotset::sim::run_sweep(tracing.take(), request);
+  EXPECT_GT(experts.predictions().predicted_and_routed, 0U);
+  EXPECT_EQ(experts.predictions(), replayed.results.front().outcome->predictions);
 }
 
 TEST(tiny_moe_prefetching, a_prefetcher_that_knows_the_future_is_refused) {
