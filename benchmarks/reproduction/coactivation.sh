@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # What WiSP claims of its co-activation predictor, measured here: two tables of docs/reproduction.md.
 #   benchmarks/reproduction/coactivation.sh BUILD_DIR STUDY
-# STUDY: figure4 prefetch, or all.
-# HOTSET_DATA_DIR, if set, adds the held-out texts and the recorded traces that are not in the repository; prefetch needs it.
+# STUDY: figure4 reach prefetch, or all.
+# HOTSET_DATA_DIR, if set, adds the held-out texts and the recorded traces that are not in the repository; reach and
+# prefetch need it.
 set -euo pipefail
 
-studies='figure4 prefetch'
+studies='figure4 reach prefetch'
 if [ $# -ne 2 ]; then
   echo "usage: benchmarks/reproduction/coactivation.sh BUILD_DIR STUDY; accepted studies: $studies all" >&2
   exit 2
@@ -28,7 +29,19 @@ trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
 study='--study personal-vs-population'
 
+need_data() {
+  if [ -n "$data" ]; then return; fi
+  echo "coactivation.sh: $1 needs HOTSET_DATA_DIR; accepted: see docs/data.md" >&2
+  exit 1
+}
 # Users are topics. Sessions of 256 bytes are as long as the texts that the model was trained on.
+held_out() {
+  for topic in code math prose tool; do
+    split -b 256 -d -a 3 "$data/tiny-moe/heldout/$topic.txt" $topic-
+    "$tiny_moe" trace $topic.trace --prompts $topic-??? --tokens 1 >/dev/null 2>&1
+  done
+}
+law=$data/routing/esft-law/esft-law.tar.xz
 figure4() {
   echo '-- tiny-moe: the prompts of each topic, each continued by 512 tokens'
   for topic in code math prose tool; do
@@ -38,15 +51,26 @@ figure4() {
   "$hotset" coactivation {code,math,prose,tool}.trace $study --sizes 64,128,256,512
   if [ -z "$data" ]; then return; fi
   echo '-- tiny-moe: held-out texts, 128 sessions of 256 tokens a topic'
-  for topic in code math prose tool; do
-    split -b 256 -d -a 3 "$data/tiny-moe/heldout/$topic.txt" $topic-
-    "$tiny_moe" trace $topic.trace --prompts $topic-??? --tokens 1 >/dev/null 2>&1
-  done
+  held_out
   "$hotset" coactivation {code,math,prose,tool}.trace $study --sizes 64,256,512,1024,4096,16384
   echo '-- law texts: each sequence is a user'
-  local law=$data/routing/esft-law/esft-law.tar.xz
   "$hotset" coactivation "$law" $study --users sequences --sizes 16,32,64,128
   "$hotset" coactivation "$law" $study --users sequences --sizes 64,128,256
+}
+
+# The same at other settings of the table; the rows over all users.
+reach() {
+  need_data reach
+  held_out
+  for reach in 1 3 6; do
+    for decay in 0.25 0.5 1; do
+      echo "-- reach $reach, decay $decay: held-out texts, then law texts"
+      "$hotset" coactivation {code,math,prose,tool}.trace $study --sizes 256,4096 --reach $reach \
+        --decay $decay | grep '^all'
+      "$hotset" coactivation "$law" $study --users sequences --sizes 64,128 --reach $reach \
+        --decay $decay | grep '^all'
+    done
+  done
 }
 
 # A row for each link and size: stall of a step, time of a token and GiB copied under each prefetcher.
@@ -78,10 +102,7 @@ by_eagerness() { # CHUNK SIMULATE_ARGUMENTS
 }
 # One token a step; 200 us of arithmetic in each layer.
 prefetch() {
-  if [ -z "$data" ]; then
-    echo "coactivation.sh: prefetch needs HOTSET_DATA_DIR; accepted: see docs/data.md" >&2
-    exit 1
-  fi
+  need_data prefetch
   local common='--as decode --eviction lru --prefetch no_prefetch,next_layer_top_k,noisy_oracle'
   common="$common --prefetch-guard named,none --predictor co-activation --compute 200us --csv"
   echo '-- gemma'
@@ -97,7 +118,7 @@ prefetch() {
       --slots 5%,12.5%,25% --link 5GB/s
   done
   echo '-- law texts, experts of the size of DeepSeek-V2-Lite (3 x 2048 x 1408 of two bytes)'
-  "$hotset" import "$data/routing/esft-law/esft-law.tar.xz" law.trace --expert-bytes 17301504B >/dev/null
+  "$hotset" import "$law" law.trace --expert-bytes 17301504B >/dev/null
   "$hotset" simulate law.trace $common --slots 12.5%,25%,50%,75% --link 25GB/s,200GB/s,1000GB/s \
     2>/dev/null | table
 }

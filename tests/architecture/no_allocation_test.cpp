@@ -36,7 +36,7 @@
 #include "hotset/miss/fetch_priority.hpp"
 #include "hotset/miss/substitute.hpp"
 #include "hotset/paging/slot_cache.hpp"
-#include "hotset/predict/next_layer_gate.hpp"
+#include "hotset/predict/any_predictor.hpp"
 #include "hotset/predict/prediction_score.hpp"
 #include "hotset/prefetch/any_prefetch_policy.hpp"
 #include "hotset/prefetch/next_layer_top_k.hpp"
@@ -272,7 +272,9 @@ TEST(no_allocation, resolve_and_release_with_a_cuda_backend) {
 template <class Miss>
 std::size_t allocations_of_a_gate(const pool_layout& layout, typename Miss::config miss,
                                   any_prefetch_policy::config prefetch,
-                                  any_routing_policy::config routing) {
+                                  any_routing_policy::config routing,
+                                  any_predictor::config predictor = next_layer_gate::config{
+                                      .source = gate_source::current_gate}) {
   const auto& model = layout.shape();
   const auto experts = static_cast<std::size_t>(model.experts);
   support::random_source random(6);
@@ -281,7 +283,7 @@ std::size_t allocations_of_a_gate(const pool_layout& layout, typename Miss::conf
   any_routing_policy router(model, routing);
   any_prefetch_policy prefetcher(model, prefetch);
   std::vector<prefetch_request> requests(prefetcher.most_requests());
-  next_layer_gate gate(model, {.source = gate_source::current_gate});
+  auto predicting = any_predictor::create(model, predictor).value();
   prediction_score score(model);
   clock_backend backend(
       {.link = link_model({.bytes_per_second = 1000, .chunk_bytes = 3}), .shape = model});
@@ -315,7 +317,7 @@ std::size_t allocations_of_a_gate(const pool_layout& layout, typename Miss::conf
     auto now = cache.resolve(view, stream, visit);
     while (now == status::ok) {
       if (!visit.more()) {
-        const auto expected = gate.expect(view);
+        const auto expected = predicting.expect(view);
         const auto wanted = std::span(requests).first(prefetcher.propose(view, expected, requests));
         for (const auto& request : wanted) score.requested(request);
         failures += cache.prefetch(visit.plan().context(), wanted, stream, expected) == status::ok
@@ -354,6 +356,10 @@ TEST(no_allocation, every_prefetcher) {
   EXPECT_EQ(with(any_prefetch_policy::holding<score_threshold>({.window = 64})), 0U);
   EXPECT_EQ(with(any_prefetch_policy::holding<previous_step>()), 0U);
   EXPECT_EQ(with(any_prefetch_policy::holding<popular>()), 0U);
+  EXPECT_EQ(allocations_of_a_gate<fetch>(
+                layout, {}, any_prefetch_policy::holding<next_layer_top_k>({.depth = 2}), router,
+                co_activation::config{.depth = 2}),
+            0U);
 }
 
 TEST(no_allocation, every_miss_policy_and_routing) {
