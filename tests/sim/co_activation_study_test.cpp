@@ -142,12 +142,29 @@ TEST(co_activation_study, tells_a_users_table_from_the_populations_and_from_the_
   EXPECT_EQ(first[1].population.quality.hits, 24U / 4 * 3);
   EXPECT_EQ(found.users[1].cells[1].population.quality.hits, 28U / 4 * 1);
   EXPECT_EQ(first[2].personal.cap, 4U);
+}
 
-  // Training in steps is training from the start.
-  request.sizes = {16};
-  const auto once = sim::compare_personal_and_population(request);
-  EXPECT_EQ(once.users[0].cells[0].population.quality.hits, first[2].population.quality.hits);
-  EXPECT_EQ(once.users[0].cells[0].others.quality.hits, first[2].others.quality.hits);
+TEST(co_activation_study, training_in_steps_is_training_from_the_start) {
+  const support::random_shape shape{.layers = 3, .experts = 6, .top_k = 2, .steps = 90};
+  const auto one = support::random_trace(1, shape);
+  const auto two = support::random_trace(2, shape);
+  sim::study_request request;
+  request.users = {user_of(one), user_of(two)};
+  request.sizes = {5, 20, 60};
+  const auto in_steps = sim::to_json(sim::compare_personal_and_population(request));
+  request.sizes = {60};
+  const auto at_once = sim::to_json(sim::compare_personal_and_population(request));
+  for (std::size_t u = 0; u < 2; ++u)
+    EXPECT_EQ(in_steps["users"][u]["sizes"][2], at_once["users"][u]["sizes"][0]);
+  EXPECT_EQ(in_steps["all"][2], at_once["all"][0]);
+  // And it is what tables learnt by hand say.
+  co_activation own(one.shape(), {}), both(one.shape(), {});
+  learn(own, user_of(one), {0, 60});
+  learn(both, user_of(one), {0, 60});
+  learn(both, user_of(two), {0, 60});
+  const auto& cell = at_once["users"][0]["sizes"][0];
+  EXPECT_EQ(cell["personal"]["precision"], judge(own, user_of(one), {60}).precision());
+  EXPECT_EQ(cell["population"]["precision"], judge(both, user_of(one), {60}).precision());
 }
 
 TEST(co_activation_study, tells_users_apart_in_its_reports) {

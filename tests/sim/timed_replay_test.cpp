@@ -249,10 +249,14 @@ TEST(timed_replay, a_table_learns_on_the_way_what_fires_together) {
 }
 
 TEST(timed_replay, a_table_looks_as_far_ahead_as_it_reaches) {
-  const auto deep = run_by_table(chained(10), "next_layer_top_k:depth=2", {.reach = 2});
-  // Layer 2 is predicted by layer 0 already; keys asked for twice count once.
-  EXPECT_EQ(deep.outcome->predictions.predicted, 8U * 2);
-  EXPECT_EQ(deep.outcome->predictions.predicted_and_routed, 8U * 2);
+  // Layer 1 routes nothing: layer 2 can only be asked for at layer 0.
+  auto gap = chained(10);
+  for (std::size_t i = 1; i < gap.ids.size(); i += 3) gap.ids[i] = no_expert;
+  const auto deep = run_by_table(gap, "next_layer_top_k:depth=2", {.reach = 2});
+  EXPECT_EQ(deep.outcome->predictions.predicted, 8U);
+  EXPECT_EQ(deep.outcome->predictions.predicted_and_routed, 8U);
+  const auto near = run_by_table(gap, "next_layer_top_k", {.reach = 2});
+  EXPECT_EQ(near.outcome->predictions.predicted, 0U);
   EXPECT_EQ(refusal<sim::usage_error>(
                 [] { (void)run_by_table(chained(2), "next_layer_top_k:depth=2", {.reach = 1}); }),
             "co_activation depth = 2, accepted: 1..1 (reach)");
