@@ -44,7 +44,7 @@ gate_hook::gate_hook(const model& weights, const hotset::geometry& shape, const 
   auto chosen = hotset::with_depth(config.predictor, prefetcher_->depth());
   if (hotset::goes_by(chosen, hotset::gate_source::next_router)) {
     routers_ = routers_of(weights);
-    auto& gate = std::get<hotset::next_layer_gate::config>(chosen);
+    auto& gate = chosen.gate;
     gate.d_model = static_cast<std::int32_t>(weights.config().hidden_size);
     gate.routers.assign(routers_.begin(), routers_.end());
   }

@@ -22,8 +22,7 @@ struct gate_config {
   std::optional<hotset::any_prefetch_policy::config> prefetch{};
   /// Of prefetchers by score. next_router: computed here; current_gate: the running layer's probabilities;
   /// co_activation: learnt from what is routed.
-  hotset::any_predictor::config predictor =
-      hotset::next_layer_gate::config{.source = hotset::gate_source::next_router};
+  hotset::any_predictor::config predictor{.gate = {.source = hotset::gate_source::next_router}};
 };
 
 /// Threads: one at a time.

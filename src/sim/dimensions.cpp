@@ -199,14 +199,16 @@ any_predictor::config make_predictor(std::string_view text,
     c.decay = read.real("decay", c.decay);
     read.finish();
     if (const auto bad = c.validate()) throw usage_error(bad->message);
-    return c;
+    any_predictor::config out;
+    out.table = c;
+    return out;
   }
   read.finish();
-  next_layer_gate::config c;
-  c.source = one.name == "recorded"       ? gate_source::recorded
-             : one.name == "current-gate" ? gate_source::current_gate
-                                          : gate_source::next_router;
-  return c;
+  any_predictor::config out;
+  out.gate.source = one.name == "recorded"       ? gate_source::recorded
+                    : one.name == "current-gate" ? gate_source::current_gate
+                                                 : gate_source::next_router;
+  return out;
 }
 
 std::string without_folder(std::string_view text, std::string_view folder) {

@@ -222,12 +222,8 @@ validation check_front(const routing_trace& trace, const replay_front& front) {
   if (shape.layers > 1 && prefetcher.depth() > shape.layers - 1)
     return error{fmt::format("prefetch depth {} of {} layers, accepted: 1..{}", prefetcher.depth(),
                              shape.layers, shape.layers - 1)};
-  if (const auto* table = std::get_if<co_activation::config>(&front.predictor)) {
-    auto as_deep = *table;
-    as_deep.depth = std::max(1, prefetcher.depth());
-    return as_deep.validate();
-  }
-  return std::nullopt;
+  if (!front.predictor.table) return std::nullopt;
+  return with_depth(front.predictor, std::max(1, prefetcher.depth())).table->validate();
 }
 
 replay_outcome replay_timed(const routing_trace& trace, const visit_sequence& visits,

@@ -273,8 +273,7 @@ template <class Miss>
 std::size_t allocations_of_a_gate(const pool_layout& layout, typename Miss::config miss,
                                   any_prefetch_policy::config prefetch,
                                   any_routing_policy::config routing,
-                                  any_predictor::config predictor = next_layer_gate::config{
-                                      .source = gate_source::current_gate}) {
+                                  const any_predictor::config& predictor = {}) {
   const auto& model = layout.shape();
   const auto experts = static_cast<std::size_t>(model.experts);
   support::random_source random(6);
@@ -358,7 +357,7 @@ TEST(no_allocation, every_prefetcher) {
   EXPECT_EQ(with(any_prefetch_policy::holding<popular>()), 0U);
   EXPECT_EQ(allocations_of_a_gate<fetch>(
                 layout, {}, any_prefetch_policy::holding<next_layer_top_k>({.depth = 2}), router,
-                co_activation::config{.depth = 2}),
+                {.gate = {}, .table = co_activation::config{.depth = 2}}),
             0U);
 }
 

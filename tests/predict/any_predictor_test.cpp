@@ -18,6 +18,17 @@ using testing::IsEmpty;
 
 const geometry shape{.layers = 3, .experts = 4, .top_k = 2, .max_tokens_per_visit = 2};
 
+any_predictor::config by_gate(gate_source source) {
+  any_predictor::config out;
+  out.gate.source = source;
+  return out;
+}
+any_predictor::config by_table(const co_activation::config& table) {
+  any_predictor::config out;
+  out.table = table;
+  return out;
+}
+
 routing_view view_of(layer_id layer, step_id step, std::span<const expert_id> ids,
                      std::span<const float> probabilities = {}) {
   routing_view view;
@@ -32,10 +43,8 @@ TEST(any_predictor, a_gate_says_what_the_gate_itself_would) {
   const std::array<expert_id, 2> ids{0, 1};
   const std::array<float, 4> scores{0.4F, 0.3F, 0.2F, 0.1F};
   const std::array<float, 4> recorded{0.0F, 0.0F, 0.5F, 0.5F};
-  auto current =
-      any_predictor::create(shape, next_layer_gate::config{.source = gate_source::current_gate});
-  auto told =
-      any_predictor::create(shape, next_layer_gate::config{.source = gate_source::recorded});
+  auto current = any_predictor::create(shape, by_gate(gate_source::current_gate));
+  auto told = any_predictor::create(shape, by_gate(gate_source::recorded));
   ASSERT_TRUE(current && told);
   EXPECT_THAT(current->expect(view_of(0, 0, ids, scores), recorded, 1).probabilities,
               ElementsAreArray(scores));
@@ -45,7 +54,7 @@ TEST(any_predictor, a_gate_says_what_the_gate_itself_would) {
 }
 
 TEST(any_predictor, a_table_learns_each_visit_before_it_predicts) {
-  auto any = any_predictor::create(shape, co_activation::config{});
+  auto any = any_predictor::create(shape, by_table({}));
   ASSERT_TRUE(any);
   co_activation table(shape, {});
   support::random_source random(5);
@@ -66,8 +75,7 @@ TEST(any_predictor, a_table_learns_each_visit_before_it_predicts) {
 
 TEST(any_predictor, looks_as_far_ahead_as_it_is_told) {
   for (const any_predictor::config& chosen :
-       {any_predictor::config(next_layer_gate::config{}),
-        any_predictor::config(co_activation::config{.reach = 2, .decay = 1})}) {
+       {by_gate(gate_source::current_gate), by_table({.reach = 2, .decay = 1})}) {
     auto deep = any_predictor::create(shape, with_depth(chosen, 2));
     ASSERT_TRUE(deep);
     const std::array<expert_id, 2> ids{0, 1};
@@ -79,10 +87,10 @@ TEST(any_predictor, looks_as_far_ahead_as_it_is_told) {
 }
 
 TEST(any_predictor, knows_which_gate_it_goes_by) {
-  const any_predictor::config gate = next_layer_gate::config{.source = gate_source::recorded};
+  const auto gate = by_gate(gate_source::recorded);
   EXPECT_TRUE(goes_by(gate, gate_source::recorded));
   EXPECT_FALSE(goes_by(gate, gate_source::current_gate));
-  EXPECT_FALSE(goes_by(co_activation::config{}, gate_source::recorded));
+  EXPECT_FALSE(goes_by(by_table({}), any_predictor::config{}.gate.source));
 }
 
 TEST(any_predictor, refuses_what_the_chosen_one_refuses) {
@@ -90,11 +98,10 @@ TEST(any_predictor, refuses_what_the_chosen_one_refuses) {
     const auto made = any_predictor::create(shape, chosen);
     return made ? std::string("accepted") : made.reason().message;
   };
-  EXPECT_EQ(why(next_layer_gate::config{.depth = 3}),
-            "next_layer_gate depth = 3, accepted: 1..2 (layers - 1)");
-  EXPECT_EQ(why(with_depth(co_activation::config{.reach = 2}, 3)),
+  EXPECT_EQ(why(with_depth({}, 3)), "next_layer_gate depth = 3, accepted: 1..2 (layers - 1)");
+  EXPECT_EQ(why(with_depth(by_table({.reach = 2}), 3)),
             "co_activation depth = 3, accepted: 1..2 (reach)");
-  EXPECT_EQ(why(co_activation::config{}), "accepted");
+  EXPECT_EQ(why(by_table({})), "accepted");
 }
 
 }  // namespace

@@ -53,9 +53,9 @@ TEST(dimensions, predictors_are_made_by_name) {
   EXPECT_TRUE(goes_by(sim::make_predictor("current-gate", all), gate_source::current_gate));
   EXPECT_TRUE(goes_by(sim::make_predictor("next-router", all), gate_source::next_router));
   const auto table = sim::make_predictor("co-activation:reach=5:decay=0.25", all);
-  ASSERT_TRUE(std::holds_alternative<co_activation::config>(table));
-  EXPECT_EQ(std::get<co_activation::config>(table).reach, 5);
-  EXPECT_EQ(std::get<co_activation::config>(table).decay, 0.25);
+  ASSERT_TRUE(table.table);
+  EXPECT_EQ(table.table->reach, 5);
+  EXPECT_EQ(table.table->decay, 0.25);
   const auto why = [&](const char* text, const std::vector<std::string>& accepted) {
     return refusal<sim::usage_error>([&] { (void)sim::make_predictor(text, accepted); });
   };

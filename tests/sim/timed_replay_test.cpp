@@ -235,7 +235,7 @@ run_result run_by_table(const routing_trace& trace, const char* prefetch,
   sweep_request request;
   request.policies = {policy_set{.prefetch = prefetch}};
   request.sizes = {sim::size_request::parse_slots("12")};
-  request.predictor = table;
+  request.predictor.table = table;
   return sim::run_sweep(trace, request).results.front();
 }
 

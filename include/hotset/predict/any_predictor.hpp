@@ -10,6 +10,7 @@
 /// Cost: the held predictor's.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <variant>
@@ -26,15 +27,18 @@ namespace hotset::inline v0 {
 /// A forecast is good until the next call. Threads: compatible.
 class any_predictor {
  public:
-  using config = std::variant<next_layer_gate::config, co_activation::config>;
+  struct config {
+    next_layer_gate::config gate{};
+    std::optional<co_activation::config> table{};  ///< if it is there, it goes instead of the gate
+  };
 
   /// Errors: what the chosen predictor's own configuration says.
   static result<any_predictor> create(const geometry& shape, const config& options) {
-    if (const auto* gate = std::get_if<next_layer_gate::config>(&options)) {
-      if (auto bad = gate->validate(shape)) return *std::move(bad);
-      return any_predictor(next_layer_gate(shape, *gate));
+    if (!options.table) {
+      if (auto bad = options.gate.validate(shape)) return *std::move(bad);
+      return any_predictor(next_layer_gate(shape, options.gate));
     }
-    auto table = co_activation::create(shape, *std::get_if<co_activation::config>(&options));
+    auto table = co_activation::create(shape, *options.table);
     if (!table) return table.reason();
     return any_predictor(*std::move(table));
   }
@@ -61,14 +65,14 @@ class any_predictor {
 /// The same predictor, this many layers ahead.
 [[nodiscard]] inline any_predictor::config with_depth(any_predictor::config options,
                                                       std::int32_t depth) {
-  std::visit([depth](auto& held) { held.depth = depth; }, options);
+  options.gate.depth = depth;
+  if (options.table) options.table->depth = depth;
   return options;
 }
 /// True if the chosen predictor is a gate of this source.
 [[nodiscard]] inline bool goes_by(const any_predictor::config& options,
                                   gate_source source) noexcept {
-  const auto* gate = std::get_if<next_layer_gate::config>(&options);
-  return gate != nullptr && gate->source == source;
+  return !options.table && options.gate.source == source;
 }
 
 }  // namespace hotset::inline v0

@@ -46,7 +46,7 @@ struct sweep_request {
   std::vector<std::string> precisions{};  ///< ladders such as "8:4"; none: one precision
   std::vector<link_request> links{};      ///< none: copies take no time, and nothing is timed
   visit_costs costs{};                    ///< of a timed replay
-  any_predictor::config predictor = next_layer_gate::config{.source = gate_source::recorded};
+  any_predictor::config predictor{.gate = {.source = gate_source::recorded}};
   bool size_classes = false;  ///< shared scope: a pool for each size of expert
   visit_split split = visit_split::by_token;
   unsigned jobs = 1;                  ///< replays at one time

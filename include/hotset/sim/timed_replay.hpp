@@ -22,7 +22,7 @@ struct replay_front {
   std::optional<any_routing_policy::config> routing{};    ///< none: the trace's own selection
   std::optional<any_prefetch_policy::config> prefetch{};  ///< none: no prefetch
   /// Of prefetchers that go by probabilities; as deep as they look.
-  any_predictor::config predictor = next_layer_gate::config{.source = gate_source::recorded};
+  any_predictor::config predictor{.gate = {.source = gate_source::recorded}};
   bool needs_scores = false;  ///< the cache's miss policy needs the router's scores
 };
 

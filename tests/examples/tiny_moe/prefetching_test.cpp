@@ -173,7 +173,7 @@ TEST(tiny_moe_prefetching, everything_goes_wrong_at_once_and_no_byte_changes) {
 paging_config by_table(const char* prefetch, const char* budget,
                        hotset::co_activation::config table = {}) {
   auto config = prefetching(prefetch, budget);
-  config.gate.predictor = table;
+  config.gate.predictor.table = table;
   return config;
 }
 
@@ -217,7 +217,7 @@ TEST(tiny_moe_prefetching, a_table_asks_for_the_same_in_the_engine_and_in_a_repl
   hotset::sim::sweep_request request;
   request.policies = {{.eviction = "least_stale", .prefetch = prefetch}};
   request.sizes = {hotset::sim::size_request::parse_slots("50%")};
-  request.predictor = hotset::co_activation::config{};
+  request.predictor.table.emplace();
   const auto replayed = hotset::sim::run_sweep(tracing.take(), request);
   EXPECT_GT(experts.predictions().predicted_and_routed, 0U);
   EXPECT_EQ(experts.predictions(), replayed.results.front().outcome->predictions);

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Damaged co-activation tables: refused in words, or loaded as a table that saves to the same bytes and predicts numbers.
+#include <cmath>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "damage.hpp"
+#include "hotset/predict/co_activation.hpp"
+
+namespace {
+using namespace hotset;
+
+const geometry shape{.layers = 3, .experts = 5, .top_k = 2, .max_tokens_per_visit = 1};
+
+routing_view view_of(layer_id layer, step_id step, std::span<const expert_id> ids) {
+  routing_view view;
+  view.layer = layer;
+  view.step = step;
+  view.experts = ids;
+  return view;
+}
+
+void learn(co_activation& table, splitmix64& random, step_id steps) {
+  for (step_id step = 0; step < steps; ++step)
+    for (layer_id layer = 0; layer < shape.layers; ++layer) {
+      const std::vector<expert_id> ids{static_cast<expert_id>(random.below(5)),
+                                       static_cast<expert_id>(random.below(5))};
+      table.observe(view_of(layer, step, ids));
+    }
+}
+
+void expect_usable(co_activation& table, splitmix64& random) {
+  const std::vector<expert_id> ids{static_cast<expert_id>(random.below(5)), 1};
+  table.follow(view_of(0, 1000, ids));
+  for (const auto p : table.predict(view_of(0, 1000, ids)).probabilities) {
+    ASSERT_TRUE(std::isfinite(p));
+    ASSERT_GE(p, 0.0F);
+  }
+  co_activation both(shape, {});
+  ASSERT_FALSE(both.merge(table));
+  ASSERT_FALSE(both.merge(table)) << "counts that would overflow stay at the largest";
+  ASSERT_GE(both.observed(), table.observed());
+}
+
+TEST(fuzz_tables, co_activation) {
+  splitmix64 first(1);
+  co_activation sample(shape, {});
+  learn(sample, first, 30);
+  const auto saved = sample.save();
+  std::string bytes;
+  for (const auto b : saved) bytes += static_cast<char>(b);
+  std::uint64_t accepted = 0;
+  constexpr std::uint64_t rounds = 3000;
+  for (std::uint64_t seed = 1; seed <= rounds; ++seed) {
+    SCOPED_TRACE(seed);
+    splitmix64 random(seed);
+    const auto text = damaged(bytes, random);
+    const auto damage = std::as_bytes(std::span(text));
+    co_activation table(shape, {});
+    if (const auto bad = table.load(damage)) {
+      ASSERT_EQ(bad->message.find('\n'), std::string::npos);
+      ASSERT_EQ(table.observed(), 0U) << "a refused table leaves nothing behind";
+      continue;
+    }
+    ++accepted;
+    const auto again = table.save();
+    ASSERT_TRUE(std::equal(again.begin(), again.end(), damage.begin(), damage.end()));
+    expect_usable(table, random);
+  }
+  EXPECT_GT(accepted, 0U) << "counts alone may be anything";
+  EXPECT_LT(accepted, rounds);
+}
+
+}  // namespace
