@@ -10,10 +10,7 @@ namespace tiny_moe {
 
 live_split::live_split(const model_config& shape, std::size_t max_tokens, expert_pool& experts,
                        kv_pool& blocks, std::function<void()> drain, const config& options)
-    : options_(options),
-      experts_(experts),
-      blocks_(blocks),
-      drain_(std::move(drain)) {
+    : options_(options), experts_(experts), blocks_(blocks), drain_(std::move(drain)) {
   if (!std::holds_alternative<hotset::marginal_value>(options_.controller)) return;
   for (std::size_t l = 0; l < shape.layers; ++l)
     expert_distances_.emplace_back(hotset::recency_bitmap(shape.experts), shape.experts,
