@@ -151,6 +151,11 @@ class kv_pool {
     return tokens / block_tokens() + (tokens % block_tokens() != 0 ? 1U : 0U);
   }
 
+  /// Bytes of a block of so many tokens.
+  [[nodiscard]] static std::uint64_t block_bytes(const model_config& shape,
+                                                 std::size_t block_tokens) noexcept {
+    return 2 * shape.layers * block_tokens * shape.heads * shape.head_size * sizeof(float);
+  }
   [[nodiscard]] std::uint64_t unit_bytes() const noexcept {
     return keys_of(layers_) * sizeof(float);
   }

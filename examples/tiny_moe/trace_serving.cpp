@@ -46,11 +46,6 @@ std::uint64_t slot_bytes_of(const model& weights, const trace_serving_config& co
   return bank_of(weights, paging_of(weights, config, none)).slot_bytes(0) * weights.config().layers;
 }
 
-std::uint64_t block_bytes_of(const model& weights, std::size_t block_tokens) {
-  const auto& shape = weights.config();
-  return 2 * shape.layers * block_tokens * shape.heads * shape.head_size * sizeof(float);
-}
-
 std::uint64_t least_cap(const model& weights) {
   return std::min(weights.config().experts, weights.config().top_k);
 }
@@ -215,7 +210,7 @@ hotset::split_limits limits_of(const model& weights, std::span<const serving_req
   const hotset::split_limits limits{
       .budget_bytes = config.budget_bytes,
       .slot_bytes = slot_bytes_of(weights, config),
-      .block_bytes = block_bytes_of(weights, config.block_tokens),
+      .block_bytes = kv_pool::block_bytes(weights.config(), config.block_tokens),
       .min_cap = least_cap(weights),
       .max_cap = weights.config().experts,
       .min_blocks = (longest + config.block_tokens - 1) / config.block_tokens};
@@ -280,7 +275,7 @@ json to_json(const model& weights, const trace_serving_config& config,
   out["model"] = "tiny-moe";
   out["budget_bytes"] = config.budget_bytes;
   out["bytes_per_expert_slot"] = slot_bytes_of(weights, config);
-  out["kv_bytes_per_block"] = block_bytes_of(weights, config.block_tokens);
+  out["kv_bytes_per_block"] = kv_pool::block_bytes(weights.config(), config.block_tokens);
   out["block_tokens"] = config.block_tokens;
   out["requests"] = runs.empty() ? 0 : runs.front().served.requests.size();
   out["seconds_per_byte"] = config.prices.seconds_per_byte;
@@ -298,7 +293,7 @@ std::string to_table(const model& weights, const trace_serving_config& config,
       "a byte over the link {:.3g} s, a token computed again {:.3g} s\n\n"
       "{:<12} {:>4} {:>7} {:>10} {:>10} {:>10} {:>9} {:>10} {:>10} {:>9} {:>6} {:>6} {:>8}\n",
       runs.front().served.requests.size(), config.budget_bytes, slot_bytes_of(weights, config),
-      config.block_tokens, block_bytes_of(weights, config.block_tokens),
+      config.block_tokens, kv_pool::block_bytes(weights.config(), config.block_tokens),
       config.prices.seconds_per_byte, config.prices.recompute_seconds_per_token, "split", "cap",
       "blocks", "seconds", "experts s", "KV s", "over best", "misses", "prefilled", "reused",
       "preem.", "moves", "refused");

@@ -110,6 +110,7 @@ std::uint64_t resident_bytes() {
 TEST(kv_pool, a_block_has_room_for_all_layers) {
   const kv_pool pool(shape, {.block_tokens = 4, .blocks = 3});
   EXPECT_EQ(pool.unit_bytes(), 4U * 2 * 2 * 8 * sizeof(float));
+  EXPECT_EQ(pool.unit_bytes(), kv_pool::block_bytes(shape, 4));
   EXPECT_EQ(pool.capacity(), 3U);
   EXPECT_EQ(pool.keys_of(0), 0U);
   EXPECT_EQ(pool.values_of(0), 32U);
