@@ -284,6 +284,28 @@ TEST(plan, is_no_worse_than_any_feasible_alternative_with_a_cap) {
   }
 }
 
+// Hazard 24: a device that is filled to the last byte spills. What is reserved is nobody's.
+TEST(plan, the_reserve_is_left_alone) {
+  const auto trace = small_trace(3);
+  const auto kv = requests(300, 30);
+  for (const bool with_requests : {false, true})
+    for (std::uint64_t reserve = 0; reserve < 6'000; reserve += 250) {
+      auto request = small(14'000);
+      request.routing = &trace;
+      if (with_requests) request.requests = &kv;
+      request.reserve_bytes = reserve;
+      const auto plan = sim::make_plan(request);
+      const auto used = request.model.resident_bytes + plan.kv_bytes() +
+                        plan.split.cap * request.model.expert_slot_bytes();
+      EXPECT_LE(used + reserve, request.device_bytes);
+      request.device_bytes += reserve;
+      request.reserve_bytes = 2 * reserve;  // the same memory to divide
+      const auto other = sim::make_plan(request);
+      EXPECT_EQ(other.split.cap, plan.split.cap);
+      EXPECT_EQ(other.kv_bytes(), plan.kv_bytes());
+    }
+}
+
 // Of what stays on the host, reading in place moves what is routed, and whole layers all of it.
 TEST(plan, offloading_moves_layers_or_what_they_route) {
   const auto trace = small_trace(3);
