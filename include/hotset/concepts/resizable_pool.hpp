@@ -23,7 +23,7 @@
 namespace hotset::inline v0 {
 
 template <class P>
-concept resizable_pool = requires(P pool, const P fixed, std::uint64_t units) {
+concept resizable_pool = requires(P& pool, const P& fixed, std::uint64_t units) {
   { fixed.unit_bytes() } noexcept -> std::same_as<std::uint64_t>;
   { fixed.capacity() } noexcept -> std::same_as<std::uint64_t>;
   { fixed.in_use() } noexcept -> std::same_as<std::uint64_t>;
