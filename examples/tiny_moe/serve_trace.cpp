@@ -129,6 +129,7 @@ int serve_trace(const options& chosen) {
   const auto config = config_of(weights, chosen.serving);
   const auto choices = choices_of(chosen.serving.splits, limits_of(weights, requests, config));
   std::vector<trace_serving_result> runs;
+  runs.reserve(choices.size());
   for (const auto& choice : choices) runs.push_back(serve_trace(weights, requests, config, choice));
   if (chosen.as_json) {
     fmt::print("{}\n", to_json(weights, config, runs).dump(2));
