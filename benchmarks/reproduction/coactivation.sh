@@ -5,29 +5,9 @@
 # STUDY: figure4 reach prefetch, or all.
 # HOTSET_DATA_DIR, if set, adds the held-out texts and the recorded traces that are not in the repository; reach and
 # prefetch need it.
-set -euo pipefail
-
 studies='figure4 reach prefetch'
-if [ $# -ne 2 ]; then
-  echo "usage: benchmarks/reproduction/coactivation.sh BUILD_DIR STUDY; accepted studies: $studies all" >&2
-  exit 2
-fi
-root=$(cd "$(dirname "$0")/../.." && pwd)
-build=$(cd "$1" && pwd)
-hotset=$build/hotset
-tiny_moe=$build/examples/tiny_moe/tiny_moe
-for program in "$hotset" "$tiny_moe"; do
-  if [ ! -x "$program" ]; then
-    echo "coactivation.sh: $program is missing; accepted: a build folder with the target demo_programs built" >&2
-    exit 1
-  fi
-done
-export HOTSET_TINY_MOE_DIR=$root/examples/data/tiny-moe
-data=${HOTSET_DATA_DIR:-}
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-cd "$scratch"
-asked=$2
+# shellcheck source=benchmarks/reproduction/study.sh
+. "$(dirname "$0")/study.sh"
 study='--study personal-vs-population'
 
 # Of all studies, those without their data are left out.
@@ -126,18 +106,4 @@ prefetch() {
     2>/dev/null | table
 }
 
-case " $studies all " in
-  *" $2 "*) ;;
-  *)
-    echo "coactivation.sh: study '$2'; accepted: $studies all" >&2
-    exit 2
-    ;;
-esac
-if [ "$2" != all ]; then
-  "$2"
-else
-  for name in $studies; do
-    echo "== $name"
-    "$name"
-  done
-fi
+run_studies

@@ -4,27 +4,9 @@
 #   benchmarks/reproduction/specmd.sh BUILD_DIR STUDY
 # STUDY: collisions ttft prefetch misses routing clock, or all.
 # HOTSET_DATA_DIR, if set, adds the recorded traces and the held-out texts that are not in the repository.
-set -euo pipefail
-
 studies='collisions ttft prefetch misses routing clock'
-if [ $# -ne 2 ]; then
-  echo "usage: benchmarks/reproduction/specmd.sh BUILD_DIR STUDY; accepted studies: $studies all" >&2
-  exit 2
-fi
-root=$(cd "$(dirname "$0")/../.." && pwd)
-hotset=$1/hotset
-tiny_moe=$1/examples/tiny_moe/tiny_moe
-for program in "$hotset" "$tiny_moe"; do
-  if [ ! -x "$program" ]; then
-    echo "specmd.sh: $program is missing; accepted: a build folder with the target demo_programs built" >&2
-    exit 1
-  fi
-done
-export HOTSET_TINY_MOE_DIR=$root/examples/data/tiny-moe
-data=${HOTSET_DATA_DIR:-}
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-cd "$scratch"
+# shellcheck source=benchmarks/reproduction/study.sh
+. "$(dirname "$0")/study.sh"
 
 # The shapes of SpecMD's Table 3, experts at 4 bits; 4 requests of a prompt and an answer each.
 shape() { # name layers experts top-k bytes
@@ -122,18 +104,4 @@ clock() {
     --prompts "$HOTSET_TINY_MOE_DIR"/prompts/tool-1.txt "$HOTSET_TINY_MOE_DIR"/prompts/math-1.txt
 }
 
-case " $studies all " in
-  *" $2 "*) ;;
-  *)
-    echo "specmd.sh: study '$2'; accepted: $studies all" >&2
-    exit 2
-    ;;
-esac
-if [ "$2" != all ]; then
-  "$2"
-else
-  for study in $studies; do
-    echo "== $study"
-    "$study"
-  done
-fi
+run_studies

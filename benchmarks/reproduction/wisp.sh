@@ -4,33 +4,9 @@
 #   benchmarks/reproduction/wisp.sh BUILD_DIR STUDY
 # STUDY: table2 table3 table4 table5 table6 engine quotas, or all.
 # HOTSET_DATA_DIR, if set, adds the recorded traces that are not in the repository.
-set -euo pipefail
-
 studies='table2 table3 table4 table5 table6 engine quotas'
-if [ $# -ne 2 ]; then
-  echo "usage: benchmarks/reproduction/wisp.sh BUILD_DIR STUDY; accepted studies: $studies all" >&2
-  exit 2
-fi
-case " $studies all " in
-  *" $2 "*) ;;
-  *)
-    echo "wisp.sh: study '$2'; accepted: $studies all" >&2
-    exit 2
-    ;;
-esac
-root=$(cd "$(dirname "$0")/../.." && pwd)
-build=$(cd "$1" 2>/dev/null && pwd) || build=$1
-hotset=$build/hotset
-tiny_moe=$build/examples/tiny_moe/tiny_moe
-for program in "$hotset" "$tiny_moe"; do
-  if [ ! -x "$program" ]; then
-    echo "wisp.sh: $program is missing; accepted: a build folder with the target demo_programs built" >&2
-    exit 1
-  fi
-done
-export HOTSET_TINY_MOE_DIR=$root/examples/data/tiny-moe
-data=${HOTSET_DATA_DIR:-}
-[ -z "$data" ] || data=$(cd "$data" && pwd)
+# shellcheck source=benchmarks/reproduction/study.sh
+. "$(dirname "$0")/study.sh"
 law=$data/routing/esft-law/esft-law.tar.xz
 gemma=$data/routing/bigmoe-gemma/gemma.route.csv
 mooncake=$data/kv/mooncake-synthetic/synthetic_trace.jsonl.xz
@@ -42,9 +18,6 @@ for file in "$law" "$gemma" "$mooncake" "$azure"; do
     exit 1
   fi
 done
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-cd "$scratch"
 
 skipped() { echo "skipped: $1 (HOTSET_DATA_DIR is not set)"; }
 calc() { awk "BEGIN { $1 }"; }
@@ -435,11 +408,4 @@ quotas() {
   quota_rows 'synthetic, layers that differ' uneven.trace 16 64 8
 }
 
-if [ "$2" != all ]; then
-  "$2"
-else
-  for study in $studies; do
-    echo "== $study"
-    "$study"
-  done
-fi
+run_studies
