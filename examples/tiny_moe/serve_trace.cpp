@@ -96,7 +96,7 @@ void add_sweep(const std::string& text, const hotset::split_limits& limits,
   const auto* const end = digits.data() + digits.size();
   if (!digits.empty()) {
     const auto [rest, code] = std::from_chars(digits.data(), end, stride);
-    if (code != std::errc{} || rest != end || stride == 0)
+    if (code != std::errc{} || rest != end || stride == 0 || stride > limits.max_cap)
       refuse("--split", text, "sweep, or sweep:4 for every fourth split");
   }
   for (auto cap = limits.min_cap; cap < limits.largest_cap(); cap += stride)

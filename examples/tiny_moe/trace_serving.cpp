@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -32,10 +31,14 @@ std::uint64_t most_contents(std::span<const serving_request> requests, std::size
   return blocks;
 }
 
+/// The most rows of a pass, of prompts or of one token a session.
+std::size_t rows_of_pass(const trace_serving_config& config) {
+  return std::max(config.serving.max_tokens, config.serving.max_sessions);
+}
+
 paging_config paging_of(const model& weights, const trace_serving_config& config,
                         hotset::memory_budget& budget) {
-  const auto tokens = std::max(config.serving.max_tokens, config.serving.max_sessions);
-  const auto shape = geometry_of(weights, tokens);
+  const auto shape = geometry_of(weights, rows_of_pass(config));
   return {.layout = hotset::pool_layout::per_layer(shape, shape.experts).value(),
           .link = config.link,
           .memory = &budget};
@@ -44,10 +47,6 @@ paging_config paging_of(const model& weights, const trace_serving_config& config
 std::uint64_t slot_bytes_of(const model& weights, const trace_serving_config& config) {
   hotset::memory_budget none;
   return bank_of(weights, paging_of(weights, config, none)).slot_bytes(0) * weights.config().layers;
-}
-
-std::uint64_t least_cap(const model& weights) {
-  return std::min(weights.config().experts, weights.config().top_k);
 }
 
 split_controller controller_of(const model& weights, const trace_serving_config& config,
@@ -90,16 +89,15 @@ class shared_memory_engine {
         first_(first_split(limits_, choice)),
         experts_(make_paged_experts(weights, paging_of(weights, config, budget), config.eviction)),
         pool_(weights.config(), blocks_of(config, budget)),
-        split_(weights.config(), std::max(config.serving.max_tokens, config.serving.max_sessions),
-               *experts_->slots(), pool_, [this] { experts_->drain(); },
+        split_(weights.config(), rows_of_pass(config), *experts_->slots(), pool_,
+               [this] { experts_->drain(); },
                {.limits = limits_,
                 .controller = controller_of(weights, config, limits_, choice.rule),
                 .burst = config.burst,
                 .most_contents = most_contents(requests, config.block_tokens)}),
         observed_(*experts_, split_),
         decoder_(weights, observed_, pool_,
-                 {.max_positions = 0,
-                  .max_tokens = std::max(config.serving.max_tokens, config.serving.max_sessions)}) {
+                 {.max_positions = 0, .max_tokens = rows_of_pass(config)}) {
     if (experts_->slots()->open(first_.cap) != hotset::status::ok)
       throw hotset::sim::infeasible_error(fmt::format(
           "memory for {} expert slots a layer is refused; accepted: fewer", first_.cap));
@@ -144,11 +142,13 @@ class shared_memory_engine {
   account before_;
 };
 
+std::int64_t refusals_of(const trace_serving_result& run) {
+  return std::count_if(run.served.requests.begin(), run.served.requests.end(),
+                       [](const served_request& one) { return !one.refusal.empty(); });
+}
+
 json row_of(const trace_serving_result& run, const trace_serving_result* best) {
   const auto& served = run.served.stats;
-  const auto refusals =
-      std::count_if(run.served.requests.begin(), run.served.requests.end(),
-                    [](const served_request& one) { return !one.refusal.empty(); });
   json caps = json::array();
   for (const auto& at : run.split.history) caps.push_back({at.step, at.sizes.cap});
   json row;
@@ -164,7 +164,7 @@ json row_of(const trace_serving_result& run, const trace_serving_result* best) {
   row["reused_tokens"] = served.reused_tokens;
   row["recomputed_tokens"] = served.recomputed_tokens;
   row["preemptions"] = served.preemptions;
-  row["refusals"] = refusals;
+  row["refusals"] = refusals_of(run);
   row["passes"] = served.steps;
   row["moves"] = run.split.moves;
   row["refused_moves"] = run.split.refused;
@@ -211,7 +211,7 @@ hotset::split_limits limits_of(const model& weights, std::span<const serving_req
       .budget_bytes = config.budget_bytes,
       .slot_bytes = slot_bytes_of(weights, config),
       .block_bytes = kv_pool::block_bytes(weights.config(), config.block_tokens),
-      .min_cap = least_cap(weights),
+      .min_cap = weights.config().top_k,
       .max_cap = weights.config().experts,
       .min_blocks = (longest + config.block_tokens - 1) / config.block_tokens};
   if (const auto bad = limits.validate()) throw hotset::sim::infeasible_error(bad->message);
@@ -282,7 +282,8 @@ json to_json(const model& weights, const trace_serving_config& config,
   out["seconds_per_token"] = config.prices.recompute_seconds_per_token;
   out["outputs_identical"] = same_outputs(runs);
   out["results"] = json::array();
-  for (const auto& run : runs) out["results"].push_back(row_of(run, best_fixed(runs)));
+  const auto* const best = best_fixed(runs);
+  for (const auto& run : runs) out["results"].push_back(row_of(run, best));
   return out;
 }
 
@@ -297,17 +298,16 @@ std::string to_table(const model& weights, const trace_serving_config& config,
       config.prices.seconds_per_byte, config.prices.recompute_seconds_per_token, "split", "cap",
       "blocks", "seconds", "experts s", "KV s", "over best", "misses", "prefilled", "reused",
       "preem.", "moves", "refused");
-  for (const auto& run : runs) {
-    const auto row = row_of(run, best_fixed(runs));
-    const auto& best = row["over_best_fixed"];
+  const auto* const best = best_fixed(runs);
+  for (const auto& run : runs)
     out += fmt::format(
         "{:<12} {:>4} {:>7} {:>10.4f} {:>10.4f} {:>10.4f} {:>9} {:>10} {:>10} {:>9} {:>6} {:>6} "
         "{:>8}\n",
         run.choice.name(), run.last.cap, run.last.blocks, run.seconds, run.expert_seconds,
-        run.kv_seconds, best.is_null() ? "-" : fmt::format("{:+.1f} %", best.get<double>() * 100),
+        run.kv_seconds,
+        best == nullptr ? "-" : fmt::format("{:+.1f} %", 100 * over(run.seconds, best->seconds)),
         run.expert_misses, run.prefilled_tokens, run.served.stats.reused_tokens,
-        run.served.stats.preemptions, run.split.moves, row["refusals"].get<std::int64_t>());
-  }
+        run.served.stats.preemptions, run.split.moves, refusals_of(run));
   return out;
 }
 

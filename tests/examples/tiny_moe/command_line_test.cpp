@@ -194,6 +194,7 @@ TEST_F(serve_trace_command, refuses_in_one_line) {
   refused("--budget much", 2, "accepted:");
   refused("--budget 4MiB --split 40", 2, "a cap of 40; accepted: 4..");
   refused("--budget 4MiB --split sweep:0", 2, "sweep:4 for every fourth");
+  refused("--budget 4MiB --split sweep:18446744073709551615", 2, "sweep:4 for every fourth");
   refused("--budget 4MiB --split best", 2, "split 'best'");
   refused("--budget 4MiB --link fast", 2, "--link 'fast'");
   refused("--budget 4MiB --recompute -1ms", 2, "--recompute");
