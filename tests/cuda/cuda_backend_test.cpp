@@ -13,6 +13,8 @@
 #include "device_experts.hpp"
 #include "fake_cuda_runtime.hpp"
 #include "fills.hpp"
+#include "hotset/eviction/lru.hpp"
+#include "hotset/paging/slot_cache.hpp"
 #include "hotset/transfer/memory_expert_source.hpp"
 
 namespace hotset::cuda {
@@ -249,6 +251,16 @@ TEST_F(cuda_backend_test, a_tensor_of_another_size_moves_nothing) {
 }
 
 // Hazard 18: whatever device is current, copies go to the bank's.
+TEST_F(cuda_backend_test, serves_a_cache_of_the_layout_of_its_bank_only) {
+  make();
+  EXPECT_FALSE(copies->check(pool_layout::shared(shape, 4).value()));
+  EXPECT_EQ(copies->check(pool_layout::shared(shape, 6).value())->message,
+            "a bank of 4 slots, accepted: 6, those of the cache");
+  using cache_type = slot_cache<pager<lru>, backend>;
+  EXPECT_FALSE(
+      cache_type::create(pager<lru>({.layout = pool_layout::shared(shape, 6).value()}), *copies));
+}
+
 TEST_F(cuda_backend_test, works_on_the_device_of_its_bank) {
   api.devices = 2;
   experts = std::make_unique<device_experts>(api, pool_layout::shared(shape, 4).value(), true, 1);

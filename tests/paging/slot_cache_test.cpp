@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "host_experts.hpp"
 #include "hotset/eviction/least_stale.hpp"
 #include "hotset/eviction/protect_decode.hpp"
+#include "hotset/transfer/host_backend.hpp"
 #include "pager_walk.hpp"
 #include "scripted_backend.hpp"
 
@@ -496,6 +498,46 @@ TEST(slot_cache_config, refuses_what_cannot_work) {
   EXPECT_EQ(setup.validate()->message, "most_under_way = 0, accepted: 1 or more");
   setup.queue.most_waiting = 0;
   EXPECT_EQ(setup.validate()->message, "most_waiting = 0, accepted: 1..1048576");
+}
+
+/// A scripted backend that can say whose slots it has.
+struct choosy_backend : scripted_backend {
+  using scripted_backend::scripted_backend;
+  [[nodiscard]] validation check(const pool_layout& layout) const {
+    if (layout.slots() == content.size()) return std::nullopt;
+    return error{"slots of another cache"};
+  }
+};
+
+// A bank of three slots under a cache of six is written past its end.
+TEST(slot_cache_config, a_bank_of_another_layout_is_refused_when_the_cache_is_built) {
+  const auto small = pool_layout::shared(shape, 3).value();
+  const auto large = pool_layout::shared(shape, 6).value();
+  const support::host_experts experts(small);
+  host_backend<memory_expert_source> host(experts.source, experts.bank);
+  const auto* const why = "a bank of 3 slots, accepted: 6, those of the cache";
+  EXPECT_THAT([&] { slot_cache cache(pager<lru>({.layout = large}), host); },
+              testing::ThrowsMessage<invalid_config>(testing::HasSubstr(why)));
+  using host_cache = slot_cache<pager<lru>, host_backend<memory_expert_source>>;
+  EXPECT_EQ(host_cache::create(pager<lru>({.layout = large}), host).reason().message, why);
+  EXPECT_TRUE(host_cache::create(pager<lru>({.layout = small}), host));
+
+  choosy_backend choosy(6);
+  EXPECT_THROW(slot_cache cache(pager<lru>({.layout = small}), choosy), invalid_config);
+  slot_cache cache(pager<lru>({.layout = large}), choosy);
+  scripted_backend unknown(6);  // cannot say
+  using scripted_cache = slot_cache<pager<lru>, scripted_backend>;
+  EXPECT_TRUE(scripted_cache::create(pager<lru>({.layout = small}), unknown));
+}
+TEST(slot_cache_config, is_checked_when_the_cache_is_built) {
+  scripted_backend backend(3);
+  const auto layout = pool_layout::shared(shape, 3).value();
+  using cache_type = slot_cache<pager<lru>, scripted_backend>;
+  const auto made =
+      cache_type::create(pager<lru>({.layout = layout}), backend, {.most_under_way = 0});
+  EXPECT_EQ(made.reason().message, "most_under_way = 0, accepted: 1 or more");
+  EXPECT_THROW(slot_cache cache(pager<lru>({.layout = layout}), backend, {.most_under_way = 0}),
+               invalid_config);
 }
 
 // Hazard 20.

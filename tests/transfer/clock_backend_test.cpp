@@ -443,6 +443,34 @@ TEST_F(clock_backend_instant, no_number_of_fills_is_too_large) {
   EXPECT_EQ(submit({}).id, no_ticket);
 }
 
+// A fill's bytes are looked up by its layer and precision.
+TEST(clock_backend, serves_a_cache_of_its_own_shape_only) {
+  const auto check = [](const geometry& timed, const geometry& model) {
+    const auto bad = clock_backend({.shape = timed}).check(pool_layout::shared(model, 8).value());
+    return bad ? bad->message : "";
+  };
+  EXPECT_EQ(check(shape, shape), "");
+  auto deeper = shape;
+  deeper.layers = 3;
+  deeper.expert_bytes = {100};
+  EXPECT_EQ(check(shape, deeper),
+            "a clock for 2 layers in 1 precisions, accepted: 3 in 1, those of the cache");
+  auto larger = shape;
+  larger.expert_bytes = {100, 50};
+  EXPECT_EQ(check(shape, larger),
+            "a clock for experts of 40 bytes in layer 1, accepted: 50, those of the cache");
+  auto finer = shape;
+  finer.lower_precisions = {{50, 20}};
+  EXPECT_EQ(check(shape, finer),
+            "a clock for 2 layers in 1 precisions, accepted: 2 in 2, those of the cache");
+  EXPECT_EQ(check(finer, shape), "");
+
+  clock_backend backend({.shape = shape});
+  EXPECT_THROW(
+      slot_cache cache(pager<lru>({.layout = pool_layout::shared(deeper, 8).value()}), backend),
+      invalid_config);
+}
+
 /// Two layers, two experts each: miss, compute, prefetch of the next layer behind it.
 TEST(clock_backend, a_slot_cache_overlaps_copies_and_work) {
   const geometry small{.layers = 2, .experts = 4, .top_k = 2, .expert_bytes = {100}};

@@ -2,7 +2,10 @@
 #include "hotset/transfer/slot_bank_layout.hpp"
 
 #include <array>
+#include <cstdint>
+#include <limits>
 #include <set>
+#include <string>
 #include <utility>
 
 #include <gmock/gmock.h>
@@ -86,6 +89,38 @@ TEST(slot_bank_layout, each_precision_has_a_layout_of_its_own) {
   EXPECT_FALSE(slot_bank_layout::create(
       pool_layout::shared_by_precision(mixed, std::array<std::int64_t, 2>{2, 3}).value(), ladder,
       16));
+}
+
+TEST(slot_bank_layout, serves_a_cache_of_its_own_layout_only) {
+  const auto of = [](std::array<std::int64_t, 2> slots, const geometry& model = shape) {
+    return pool_layout::per_layer(model, slots).value();
+  };
+  const auto places = slot_bank_layout::create(of({3, 2}), layouts, 16).value();
+  EXPECT_FALSE(places.check(of({3, 2})));
+  EXPECT_EQ(places.check(of({3, 1}))->message,
+            "a bank of 5 slots, accepted: 4, those of the cache");
+  EXPECT_EQ(places.check(of({3, 3}))->message,
+            "a bank of 5 slots, accepted: 6, those of the cache");
+  EXPECT_EQ(places.check(of({2, 3}))->message,
+            "a bank whose slot 2 is of size class 0, accepted: 1, that of the cache");
+  auto wider = shape;
+  wider.expert_bytes = {30, 9};
+  EXPECT_EQ(places.check(of({3, 2}, wider))->message,
+            "a bank whose slots of size class 1 hold 8 bytes, accepted: 9, an expert of layer 1");
+  auto unknown = shape;
+  unknown.expert_bytes = {};
+  unknown.layer_size_class = {0, 1};
+  EXPECT_FALSE(places.check(of({3, 2}, unknown)));
+}
+// Sizes whose sum is beyond memory must not come to a small array.
+TEST(slot_bank_layout, sizes_that_no_memory_has_are_refused) {
+  const auto layout = pool_layout::shared({.layers = 1, .experts = 4, .top_k = 1}, 4).value();
+  constexpr auto most = std::numeric_limits<std::uint64_t>::max();
+  for (const std::uint64_t bytes : {most, most / 2, most / 4 + 1, most / 8})
+    EXPECT_THAT(slot_bank_layout::create(layout, {{{{"up", bytes}}}}, 64).reason().message,
+                HasSubstr("4 slots of tensor 'up' of " + std::to_string(bytes) + " bytes"))
+        << bytes;
+  EXPECT_TRUE(slot_bank_layout::create(layout, {{{{"up", most / 16}}}}, 64));
 }
 
 }  // namespace

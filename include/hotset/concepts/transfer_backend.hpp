@@ -11,6 +11,7 @@
 /// | `fence(stream, ticket)` | what is enqueued on the stream from now on starts after the copies have arrived |
 /// | `record(stream)` | a ticket that arrives when what is enqueued on the stream by now has run; `no_ticket` if it has |
 /// | `poll(ticket)`, `wait(ticket)` | where the copies stand; `no_ticket` has arrived |
+/// | `check(pool_layout)` | optional: why a cache of this layout cannot live in the backend's slots, asked when the cache is built; a backend that does not know its slots has none |
 ///
 /// A ticket has arrived when every tensor of every fill is in place. Errors are sticky per ticket.
 /// Calls are `noexcept`. Only `wait`, and `fence` on a stream that is the calling thread, block.
@@ -19,7 +20,9 @@
 #include <cstddef>
 #include <span>
 
+#include "hotset/core/error.hpp"
 #include "hotset/core/fill.hpp"
+#include "hotset/core/pool_layout.hpp"
 #include "hotset/core/status.hpp"
 
 namespace hotset::inline v0 {
@@ -41,5 +44,18 @@ concept transfer_backend =
       { backend.poll(t) } noexcept -> std::same_as<transfer_state>;
       { backend.wait(t) } noexcept -> std::same_as<transfer_state>;
     };
+
+namespace detail {
+/// Without objection where the backend cannot say.
+template <transfer_backend B>
+[[nodiscard]] validation check_layout(const B& backend, const pool_layout& layout) {
+  if constexpr (requires {
+                  { backend.check(layout) } -> std::same_as<validation>;
+                })
+    return backend.check(layout);
+  else
+    return std::nullopt;
+}
+}  // namespace detail
 
 }  // namespace hotset::inline v0

@@ -79,6 +79,7 @@ class cuda_backend {
     if (events_ && mode_ == copy_mode::same_stream) events_->drain();
   }
 
+  [[nodiscard]] validation check(const pool_layout& layout) const { return bank_.check(layout); }
   submission submit(std::span<const fill> fills, stream& reader, urgency when) noexcept {
     if (fills.empty() || failures_.happened() || refuses_capture(reader)) return {};
     fills = fills.first(std::min(fills.size(), bank_.slots()));

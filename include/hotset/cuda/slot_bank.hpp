@@ -64,6 +64,8 @@ class slot_bank {
   }
 
   [[nodiscard]] int device() const noexcept { return device_; }
+  /// Why a cache of `layout` cannot live here; nothing if it can.
+  [[nodiscard]] validation check(const pool_layout& layout) const { return places_.check(layout); }
   [[nodiscard]] std::size_t slots() const noexcept { return places_.slots(); }
   /// Tensors of the experts that the slot can hold.
   [[nodiscard]] std::size_t tensors(slot_id slot) const noexcept { return places_.tensors(slot); }

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "hotset/concepts/transfer_backend.hpp"
+#include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/log.hpp"
 #include "hotset/core/routing_view.hpp"
@@ -61,11 +63,27 @@ struct slot_cache_config {
 /// Per visit: `resolve` -> [kernel] -> `release`; while `visit.more()`: `resolve_next` -> [kernel] -> `release`.
 template <class Pager, transfer_backend Backend>
 class slot_cache {
+  struct checked {
+    explicit checked() = default;
+  };
+
  public:
   using stream_type = typename Backend::stream_type;
 
-  /// `backend` outlives the cache. Pre: `setup.validate()` has no objection.
+  /// `backend` outlives the cache. Errors: those of `setup`; a backend whose slots are not those of the pager's layout.
+  static result<std::unique_ptr<slot_cache>> create(Pager decisions, Backend& backend,
+                                                    const slot_cache_config& setup = {}) {
+    if (auto bad = check(decisions, backend, setup)) return *std::move(bad);
+    return std::make_unique<slot_cache>(checked{}, std::move(decisions), backend, setup);
+  }
+#if HOTSET_EXCEPTIONS
+  /// As `create`. Errors: throws invalid_config.
   slot_cache(Pager decisions, Backend& backend, const slot_cache_config& setup = {})
+      : slot_cache((require_valid(check(decisions, backend, setup)), checked{}),
+                   std::move(decisions), backend, setup) {}
+#endif
+  /// For create.
+  slot_cache(checked, Pager&& decisions, Backend& backend, const slot_cache_config& setup)
       : pager_(std::move(decisions)),
         backend_(backend),
         queue_(setup.queue),
@@ -192,6 +210,12 @@ class slot_cache {
   [[nodiscard]] const Pager& decisions() const noexcept { return pager_; }
 
  private:
+  static validation check(const Pager& decisions, const Backend& backend,
+                          const slot_cache_config& setup) {
+    if (auto bad = setup.validate()) return bad;
+    return detail::check_layout(backend, decisions.layout());
+  }
+
   struct copy_underway {
     ticket batch = no_ticket;
     slot_id slot = no_slot;  ///< no_slot: given up; only its end is waited for

@@ -31,6 +31,7 @@
 #include "hotset/core/assert.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/pool_layout.hpp"
 #include "hotset/residency/recency_list.hpp"
 #include "hotset/transfer/clock_stream.hpp"
 #include "hotset/transfer/link_model.hpp"
@@ -87,6 +88,27 @@ class clock_backend {
   /// Errors: throws invalid_config.
   explicit clock_backend(const config& setup) : clock_backend(create(setup).value()) {}
 #endif
+
+  /// Why a cache of `layout` cannot be timed by this clock: it would ask for copies whose bytes are not known here.
+  [[nodiscard]] validation check(const pool_layout& layout) const {
+    const auto& shape = layout.shape();
+    const auto layers = static_cast<std::size_t>(shape.layers);
+    if (layers != layers_ || shape.precisions() * layers > costs_.size())
+      return error{"a clock for " + std::to_string(layers_) + " layers in " +
+                   std::to_string(costs_.size() / layers_) +
+                   " precisions, accepted: " + std::to_string(layers) + " in " +
+                   std::to_string(shape.precisions()) + ", those of the cache"};
+    for (std::size_t p = 0; p < shape.precisions(); ++p)
+      for (std::size_t l = 0; l < layers; ++l) {
+        const auto timed = costs_[p * layers + l].bytes;
+        const auto wanted = shape.bytes_of(static_cast<layer_id>(l), static_cast<precision_id>(p));
+        if (timed != wanted)
+          return error{"a clock for experts of " + std::to_string(timed) + " bytes in layer " +
+                       std::to_string(l) + ", accepted: " + std::to_string(wanted) +
+                       ", those of the cache"};
+      }
+    return std::nullopt;
+  }
 
   /// A full queue or ring of tickets refuses fills (`accepted` tells). Pre: the model has their keys and precisions.
   submission submit(std::span<const fill> fills, clock_stream& stream, urgency when) noexcept {

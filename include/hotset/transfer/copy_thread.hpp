@@ -96,6 +96,7 @@ class copy_thread {
     stream.settle_after(board_, t);
     return t;
   }
+  [[nodiscard]] validation check(const pool_layout& layout) const { return bank_.check(layout); }
   [[nodiscard]] transfer_state poll(ticket t) const noexcept { return board_.state(t); }
   transfer_state wait(ticket t) noexcept { return board_.wait(t); }
   /// Units: bytes copied since construction.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <utility>
@@ -64,12 +65,35 @@ class slot_bank_layout {
     for (std::size_t c = 0; c < layouts.size(); ++c) {
       out.classes_.push_back({out.arrays_.size(), layouts[c].tensors.size()});
       for (std::size_t t = 0; t < layouts[c].tensors.size(); ++t) {
-        const auto bytes = static_cast<std::size_t>(layouts[c].tensors[t].bytes);
+        const auto& tensor = layouts[c].tensors[t];
+        // Half of all addresses, so that no sum of an array's bytes wraps.
+        const auto most =
+            std::numeric_limits<std::size_t>::max() / 2 / std::max<std::size_t>(1, counts[c]);
+        if (tensor.bytes > most || most - tensor.bytes < alignment)
+          return error{std::to_string(counts[c]) + " slots of tensor '" + tensor.name + "' of " +
+                       std::to_string(tensor.bytes) + " bytes, accepted: less than memory can be"};
+        const auto bytes = static_cast<std::size_t>(tensor.bytes);
         const auto stride = (bytes + alignment - 1) / alignment * alignment;
         out.arrays_.push_back({c, t, counts[c], bytes, stride});
       }
     }
     return out;
+  }
+
+  /// Why a cache of `layout` cannot live in these slots: their number, their size classes, or their bytes where the
+  /// model's are known.
+  [[nodiscard]] validation check(const pool_layout& layout) const {
+    if (layout.slots() != slots_.size())
+      return error{"a bank of " + std::to_string(slots_.size()) +
+                   " slots, accepted: " + std::to_string(layout.slots()) + ", those of the cache"};
+    for (std::size_t s = 0; s < slots_.size(); ++s) {
+      const auto wanted = layout.at(layout.pool_of_slot(static_cast<slot_id>(s))).size_class;
+      if (slots_[s].size_class != static_cast<std::size_t>(wanted))
+        return error{"a bank whose slot " + std::to_string(s) + " is of size class " +
+                     std::to_string(slots_[s].size_class) +
+                     ", accepted: " + std::to_string(wanted) + ", that of the cache"};
+    }
+    return check_bytes(layout);
   }
 
   [[nodiscard]] std::size_t slots() const noexcept { return slots_.size(); }
@@ -91,6 +115,26 @@ class slot_bank_layout {
   }
 
  private:
+  [[nodiscard]] validation check_bytes(const pool_layout& layout) const {
+    if (layout.shape().expert_bytes.empty()) return std::nullopt;
+    for (std::size_t p = 0; p < layout.pools(); ++p) {
+      const auto& pool = layout.at(static_cast<pool_id>(p));
+      const auto held = bytes_of_class(static_cast<std::size_t>(pool.size_class));
+      for (const auto l : pool.layers)
+        if (const auto wanted = layout.shape().bytes_of(l, pool.precision); wanted != held)
+          return error{"a bank whose slots of size class " + std::to_string(pool.size_class) +
+                       " hold " + std::to_string(held) + " bytes, accepted: " +
+                       std::to_string(wanted) + ", an expert of layer " + std::to_string(l)};
+    }
+    return std::nullopt;
+  }
+  [[nodiscard]] std::uint64_t bytes_of_class(std::size_t size_class) const noexcept {
+    std::uint64_t bytes = 0;
+    for (const auto& one : arrays_)
+      if (one.size_class == size_class) bytes += one.bytes;
+    return bytes;
+  }
+
   struct slot_place {
     std::size_t size_class = 0;
     std::size_t local = 0;  ///< among the slots of its class
