@@ -22,8 +22,15 @@
 namespace hotset::cli {
 namespace {
 
+/// What is not given stays empty. The number of experts and top-k are among the trace's options.
+struct hand_options {
+  std::string layers;
+  std::string expert_bytes, kv_bytes_per_token, resident_bytes;
+};
+
 struct plan_options {
   std::string model;
+  hand_options hand;
   std::string device;
   std::string host;
   std::string reserve = "1GiB";
@@ -45,6 +52,48 @@ std::uint64_t bytes_of(const char* option, const std::string& text) {
   return *bytes;
 }
 
+std::optional<std::uint64_t> bytes_by_hand(const char* option, const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  return bytes_of(option, text);
+}
+/// 0 is how a number that was not given looks.
+std::optional<std::int32_t> given(std::int32_t number) {
+  return number == 0 ? std::nullopt : std::optional(number);
+}
+
+sim::model_by_hand by_hand(const plan_options& options) {
+  const auto& hand = options.hand;
+  sim::model_by_hand out;
+  if (!hand.layers.empty())
+    out.layers = parse_number<std::int32_t>("--layers", hand.layers, 1, 65536);
+  out.expert_bytes = bytes_by_hand("--expert-bytes", hand.expert_bytes);
+  out.kv_bytes_per_token = bytes_by_hand("--kv-bytes-per-token", hand.kv_bytes_per_token);
+  out.resident_bytes = bytes_by_hand("--resident-bytes", hand.resident_bytes);
+  return out;
+}
+
+/// Read, and corrected by hand; or by hand alone.
+sim::model_description model_of(const plan_options& options) {
+  auto hand = by_hand(options);
+  const auto experts = given(options.reading.experts);
+  const auto top_k = given(options.reading.top_k);
+  if (!options.model.empty()) {
+    auto described = for_option(
+        "--model", [&] { return sim::describe_model(options.model, {options.kv_bits}); });
+    // Beside a model that says its own they are of the trace alone.
+    if (!described.top_k_is_known) hand.top_k = top_k;
+    sim::correct_by_hand(hand, described);
+    return described;
+  }
+  hand.experts = experts;
+  hand.top_k = top_k;
+  if (hand.is_empty())
+    throw sim::usage_error(
+        "--model is required, or by hand --layers --experts --top-k --expert-bytes "
+        "--kv-bytes-per-token");
+  return sim::describe_by_hand(hand);
+}
+
 /// The options that are no files, refused before anything is read.
 sim::plan_request request_of(const plan_options& options) {
   sim::plan_request request;
@@ -61,8 +110,7 @@ sim::plan_request request_of(const plan_options& options) {
 int plan(const plan_options& options) {
   auto request = request_of(options);
   output_file out(options.out);
-  const auto described =
-      for_option("--model", [&] { return sim::describe_model(options.model, {options.kv_bits}); });
+  const auto described = model_of(options);
   request.model = described.memory;
   std::optional<opened_trace> routing;
   if (!options.trace.empty()) {
@@ -95,6 +143,18 @@ void add_sizes(CLI::App& app, plan_options& options) {
       ->capture_default_str();
 }
 
+void add_hand(CLI::App& app, hand_options& hand) {
+  const auto add = [&](const char* name, std::string& value, const char* type, const char* what) {
+    app.add_option(name, value, what)
+        ->type_name(type)
+        ->group("Model by hand (with --experts and --top-k), or what its file has wrong");
+  };
+  add("--layers", hand.layers, "N", "MoE layers");
+  add("--expert-bytes", hand.expert_bytes, "SIZE", "of one expert of one layer");
+  add("--kv-bytes-per-token", hand.kv_bytes_per_token, "SIZE", "KV cache, of all layers together");
+  add("--resident-bytes", hand.resident_bytes, "SIZE", "all weights but the routed experts'");
+}
+
 void add_serving(CLI::App& app, plan_options& options) {
   constexpr std::uint64_t many = std::uint64_t{1} << 32U;
   add_number(app, "--context", options.context, std::uint64_t{1}, many,
@@ -116,8 +176,8 @@ command add_plan(CLI::App& root) {
          "--model", options->model,
          fmt::format("a config.json, a .gguf or .safetensors file, a folder of them, or: {}",
                      fmt::join(sim::model_names(), ", ")))
-      ->required()
       ->type_name("MODEL");
+  add_hand(*app, options->hand);
   add_sizes(*app, *options);
   add_serving(*app, *options);
   add_miss_prices(*app, options->prices);
@@ -129,9 +189,14 @@ command add_plan(CLI::App& root) {
   app->add_flag("--json", options->as_json, "print JSON (schema hotset.plan/1)");
   app->add_option("--out", options->out, "write there, not to standard output")->type_name("FILE");
   add_trace_options(*app, options->reading);
+  app->get_option("--top-k")->description(
+      "of the model by hand; of a trace whose file does not say");
+  app->get_option("--experts")
+      ->description("of the model by hand; of a trace whose file does not say");
   app->footer(R"(Examples:
   hotset plan --model qwen3-30b-a3b --vram 24GiB --context 8192 --concurrency 4
-  hotset plan --model ./config.json --vram 12GiB --trace routes.trace --kv-trace requests.jsonl --link 12GB/s --json)");
+  hotset plan --model ./config.json --vram 12GiB --trace routes.trace --kv-trace requests.jsonl --link 12GB/s --json
+  hotset plan --layers 48 --experts 128 --top-k 8 --expert-bytes 2.5MiB --kv-bytes-per-token 96KiB --vram 12GiB)");
   return {app, [options] { return plan(*options); }};
 }
 

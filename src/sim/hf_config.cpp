@@ -234,7 +234,7 @@ class config_reader {
     const auto dense = kind_.is_latent ? keys_.need("first_k_dense_replace", 0)
                                        : keys_.number("first_k_dense_replace", 0).value_or(0);
     const auto sparse_step = keys_.number("decoder_sparse_step").value_or(1);
-    const auto without = keys_.numbers("mlp_only_layers").value_or(std::vector<std::uint64_t>());
+    const auto without = layer_set("mlp_only_layers");
     const auto period = kind_.is_mamba ? keys_.need("expert_layer_period")
                                        : keys_.number("expert_layer_period").value_or(1);
     const auto offset = kind_.is_mamba ? keys_.need("expert_layer_offset", 0)
@@ -244,7 +244,7 @@ class config_reader {
     bool any = false;
     bool all = true;
     for (std::size_t i = 0; i < shape_.layers.size(); ++i) {
-      const bool left_out = std::find(without.begin(), without.end(), i) != without.end();
+      const bool left_out = without[i];
       auto& layer = shape_.layers[i];
       layer.is_moe = i >= dense && (i + 1) % sparse_step == 0 && !left_out &&
                      i % period == offset && (listed ? (*listed)[i] != 0 : i % every == 0);
@@ -256,6 +256,15 @@ class config_reader {
                    fmt::format("none of its {} layers has experts", shape_.layers.size()),
                    "1 or more");
     if (!all) shape_.dense_width = keys_.need_any(dense_width_keys);
+  }
+
+  /// The layers that a list of their numbers names; those past the last one are passed over.
+  [[nodiscard]] std::vector<bool> layer_set(std::string_view key) const {
+    std::vector<bool> out(shape_.layers.size());
+    const auto numbers = keys_.numbers(key).value_or(std::vector<std::uint64_t>());
+    for (const auto number : numbers)
+      if (number < out.size()) out[static_cast<std::size_t>(number)] = true;
+    return out;
   }
 
   /// LLaDA-MoE says of each layer what DeepSeek says of every n-th.
@@ -425,6 +434,9 @@ json parse(std::string_view text, const std::string& file) {
   } catch (const json::parse_error& bad) {
     refuse_input(file, fmt::format("byte {}", bad.byte), "is not JSON here",
                  "a JSON object in UTF-8");
+  } catch (const json::out_of_range& bad) {  // 1e999
+    refuse_input(file, "", "holds a number that no double can: " + printable(bad.what(), 120),
+                 "numbers of less than 1.8e308");
   }
   if (!root.is_object()) refuse_input(file, "", "is no JSON object", "a Hugging Face config.json");
   return root;

@@ -9,6 +9,10 @@
 
 namespace hotset::inline v0::sim {
 
+/// How a model that no reader knows can be planned for.
+inline constexpr std::string_view hand_options =
+    "--layers --experts --top-k --expert-bytes --kv-bytes-per-token, and --resident-bytes";
+
 /// The accepted values of model_type, in one line.
 [[nodiscard]] std::string hf_model_types();
 

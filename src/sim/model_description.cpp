@@ -140,8 +140,10 @@ model_description describe_stored_alone(const stored_weights& stored, const std:
                  "a config.json beside it");
   shape.experts = static_cast<std::int32_t>(experts);
   shape.top_k = 1;
+  out.top_k_is_known = false;
   out.notes.push_back(
-      fmt::format("no {} beside it: top-k is taken as 1; windows, recurrent state and the longest "
+      fmt::format("no {} beside it: top-k is taken as 1 unless --top-k says it; windows, recurrent "
+                  "state and the longest "
                   "context are unknown",
                   config_name));
   take_bytes(stored, experts, file, out.memory);
@@ -237,6 +239,80 @@ model_description describe_model(std::string_view name_or_path, const model_opti
                     ".gguf or .safetensors file, or of a folder of them",
                     printable(name_or_path), fmt::join(model_names(), ", ")));
   return describe_path(path, options);
+}
+
+namespace {
+
+/// A cache whose layers are not told apart.
+std::vector<kv_layers> kv_of(std::uint64_t bytes_per_token) {
+  if (bytes_per_token == 0) return {};
+  return {{.layers = 1, .bytes_per_token = bytes_per_token, .window = 0}};
+}
+
+void check_hand(const memory_model& memory) {
+  if (const auto bad = memory.validate()) throw usage_error(bad->message);
+}
+
+}  // namespace
+
+model_description describe_by_hand(const model_by_hand& hand) {
+  std::vector<std::string_view> missing;
+  const auto need = [&](const auto& value, std::string_view name) {
+    if (!value) missing.push_back(name);
+  };
+  need(hand.layers, "layers");
+  need(hand.experts, "experts");
+  need(hand.top_k, "top-k");
+  need(hand.expert_bytes, "expert-bytes");
+  need(hand.kv_bytes_per_token, "kv-bytes-per-token");
+  if (!missing.empty())
+    throw usage_error(fmt::format("a model by hand: {} is missing; accepted: {}",
+                                  fmt::join(missing, ", "), hand_options));
+  model_description out;
+  auto& m = out.memory;
+  m.name = "by hand";
+  m.experts.layers = *hand.layers;
+  m.experts.experts = *hand.experts;
+  m.experts.top_k = *hand.top_k;
+  m.experts.expert_bytes = {*hand.expert_bytes};
+  m.kv = kv_of(*hand.kv_bytes_per_token);
+  m.resident_bytes = hand.resident_bytes.value_or(0);
+  check_hand(m);
+  out.source = m.name;
+  if (!hand.resident_bytes)
+    out.notes.emplace_back(
+        "no resident bytes by hand: attention, embeddings and all other weights are taken as 0");
+  return out;
+}
+
+void correct_by_hand(const model_by_hand& hand, model_description& description) {
+  if (hand.layers || hand.experts)
+    throw usage_error(
+        "layers and experts by hand beside a model that was read; accepted: top-k, expert-bytes, "
+        "kv-bytes-per-token, resident-bytes");
+  auto& m = description.memory;
+  const auto note = [&](std::string_view what, std::uint64_t told, std::uint64_t read) {
+    description.notes.push_back(fmt::format("{} by hand: {}; {} was read", what, told, read));
+  };
+  if (hand.top_k) {
+    note("top-k", static_cast<std::uint64_t>(std::max(0, *hand.top_k)),
+         static_cast<std::uint64_t>(m.experts.top_k));
+    description.top_k_is_known = true;
+    m.experts.top_k = *hand.top_k;
+  }
+  if (hand.expert_bytes) {
+    note("bytes of an expert", *hand.expert_bytes, m.experts.bytes_of(0));
+    m.experts.expert_bytes = {*hand.expert_bytes};
+  }
+  if (hand.kv_bytes_per_token) {
+    note("KV bytes a token", *hand.kv_bytes_per_token, m.kv_bytes(1) - m.kv_bytes(0));
+    m.kv = kv_of(*hand.kv_bytes_per_token);
+  }
+  if (hand.resident_bytes) {
+    note("resident bytes", *hand.resident_bytes, m.resident_bytes);
+    m.resident_bytes = *hand.resident_bytes;
+  }
+  check_hand(m);
 }
 
 }  // namespace hotset::inline v0::sim

@@ -31,8 +31,11 @@ using json = nlohmann::ordered_json;
 std::uint64_t experts_of(const memory_model& model) {
   return static_cast<std::uint64_t>(model.experts.experts);
 }
-std::uint64_t top_k_of(const memory_model& model) {
-  return static_cast<std::uint64_t>(model.experts.top_k);
+/// Of the model, or of a trace that routes more.
+std::uint64_t top_k_of(const plan_request& request) {
+  const auto own = request.model.experts.top_k;
+  return static_cast<std::uint64_t>(
+      request.routing == nullptr ? own : std::max(own, request.routing->top_k));
 }
 
 void check(const plan_request& request) {
@@ -51,10 +54,10 @@ void check(const plan_request& request) {
   if (request.routing == nullptr) return;
   const auto& trace = *request.routing;
   const auto& shape = request.model.experts;
-  if (trace.layers != shape.layers || trace.experts != shape.experts || trace.top_k != shape.top_k)
-    throw usage_error(fmt::format(
-        "the trace is of {} layers x {} experts, top-{}; accepted: {} x {}, top-{}, the model's",
-        trace.layers, trace.experts, trace.top_k, shape.layers, shape.experts, shape.top_k));
+  if (trace.layers != shape.layers || trace.experts != shape.experts)
+    throw usage_error(
+        fmt::format("the trace is of {} layers x {} experts; accepted: {} x {}, the model's",
+                    trace.layers, trace.experts, shape.layers, shape.experts));
 }
 
 /// Bytes of the experts of a step that the step before did not use.
@@ -105,8 +108,8 @@ expert_curves uniform_curves(const plan_request& request) {
     out.accesses += used;
     out.new_bytes += used * (1 - used / experts) * static_cast<double>(shape.bytes_of(l));
   }
-  out.widest = static_cast<std::uint32_t>(std::min<std::uint64_t>(
-      experts_of(request.model), request.concurrency * top_k_of(request.model)));
+  out.widest = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(experts_of(request.model), request.concurrency * top_k_of(request)));
   return out;
 }
 
@@ -165,7 +168,7 @@ configurator question_of(const plan_request& request, std::uint64_t budget,
   out.budget_bytes = budget;
   out.slot_bytes = request.model.expert_slot_bytes();
   out.block_bytes = block_bytes;
-  out.min_cap = top_k_of(request.model);
+  out.min_cap = top_k_of(request);
   out.max_cap = experts_of(request.model);
   out.min_blocks = min_blocks;
   out.seconds_per_expert_miss = request.cost.seconds_per_byte * mean_expert_bytes(request.model);
@@ -256,7 +259,7 @@ std::vector<memory_consumer> layers_of(const plan_request& request, const expert
     out.push_back({.curve = curves.layers[static_cast<std::size_t>(l)],
                    .unit_bytes = bytes,
                    .seconds_per_miss = request.cost.seconds_per_byte * static_cast<double>(bytes),
-                   .min_units = top_k_of(request.model),
+                   .min_units = top_k_of(request),
                    .max_units = experts_of(request.model)});
   }
   return out;
@@ -356,6 +359,12 @@ void add_marginals(const plan_request& request, const expert_curves& curves,
 
 void add_notes(const plan_request& request, const expert_curves& curves, memory_plan& plan) {
   auto& notes = plan.notes;
+  if (request.routing != nullptr && request.routing->top_k != request.model.experts.top_k)
+    notes.push_back(fmt::format(
+        "the trace routes top-{}, the model top-{}: hits and misses are those of the trace, and "
+        "the model's own visits are {}",
+        request.routing->top_k, request.model.experts.top_k,
+        request.routing->top_k < request.model.experts.top_k ? "wider" : "narrower"));
   if (request.routing == nullptr)
     notes.emplace_back(
         "no routing trace: routing is taken as uniform and independent, which no model's is; real "

@@ -33,7 +33,58 @@ TEST_F(plan_command, takes_a_trace_and_requests) {
   EXPECT_FALSE(json["predicted"]["held_out_misses"].is_null());
   const auto other = run("plan --model mixtral-8x7b --vram 80GiB --trace t.trace");
   EXPECT_EQ(other.code, 2);
-  EXPECT_THAT(other.err, HasSubstr("accepted: 32 x 8, top-2, the model's"));
+  EXPECT_THAT(other.err, HasSubstr("accepted: 32 x 8, the model's"));
+}
+
+TEST_F(plan_command, takes_a_trace_of_another_top_k_with_a_note) {
+  ASSERT_EQ(run("synth six.trace --layers 16 --experts 64 --top-k 6 --tokens 100 --seed 3").code,
+            0);
+  const auto found = run("plan --model olmoe-1b-7b --vram 8GiB --trace six.trace");
+  EXPECT_EQ(found.code, 0) << found.err;
+  EXPECT_THAT(found.out, HasSubstr("note: the trace routes top-6, the model top-8"));
+}
+
+TEST_F(plan_command, takes_a_model_by_hand) {
+  const std::string hand =
+      "--layers 48 --experts 128 --top-k 8 --expert-bytes 9437184B "
+      "--kv-bytes-per-token 96KiB ";
+  const auto json = json_of("plan --json --vram 24GiB " + hand + "--resident-bytes 3082186752B");
+  const auto same = json_of("plan --json --vram 24GiB --model qwen3-30b-a3b");
+  for (const auto* key : {"cap", "kv_blocks", "kv_bytes", "budget_bytes", "predicted", "quotas"})
+    EXPECT_EQ(json[key], same[key]) << key;
+  EXPECT_EQ(json["model"]["name"], "by hand");
+  const auto without = run("plan --vram 24GiB " + hand);
+  EXPECT_EQ(without.code, 0) << without.err;
+  EXPECT_THAT(without.out, HasSubstr("note: no resident bytes by hand"));
+  const auto corrected =
+      run("plan --model qwen3-30b-a3b --vram 24GiB --expert-bytes 3MiB --resident-bytes 1GiB");
+  EXPECT_EQ(corrected.code, 0) << corrected.err;
+  EXPECT_THAT(corrected.out,
+              HasSubstr("note: bytes of an expert by hand: 3145728; 9437184 was read"));
+  EXPECT_THAT(corrected.out,
+              HasSubstr("note: resident bytes by hand: 1073741824; 3082186752 was read"));
+}
+
+TEST_F(plan_command, refuses_a_model_by_hand_that_is_not_whole) {
+  refused("plan --vram 24GiB", 2, {"--model is required, or by hand --layers"});
+  refused(
+      "plan --vram 24GiB --layers 4 --experts 8", 2,
+      {"a model by hand: top-k, expert-bytes, kv-bytes-per-token is missing; accepted: --layers"});
+  refused("plan --vram 24GiB --layers 0", 2, {"--layers: '0'; accepted: 1..65536"});
+  refused("plan --vram 24GiB --model olmoe-1b-7b --layers 4", 2, {"layers and experts by hand"});
+  refused(
+      "plan --vram 24GiB --layers 4 --experts 8 --top-k 9 --expert-bytes 1MiB "
+      "--kv-bytes-per-token 1KiB",
+      2, {"top_k = 9, accepted: 1..8"});
+  refused(
+      "plan --vram 24GiB --layers 4 --experts 8 --top-k 2 --expert-bytes x "
+      "--kv-bytes-per-token 1KiB",
+      2, {"--expert-bytes: 'x'; accepted"});
+}
+
+TEST_F(plan_command, a_number_that_no_double_holds_is_one_line) {
+  hotset_test::write_text(path("config.json"), R"({"model_type":"mixtral","rope_theta":1e999})");
+  refused("plan --model config.json --vram 24GiB", 4, {"config.json", "no double"});
 }
 
 TEST_F(plan_command, refuses_what_it_does_not_know) {

@@ -150,6 +150,62 @@ TEST(model_presets, an_unknown_name_lists_the_known_ones) {
                                HasSubstr("llada-moe"), HasSubstr(".gguf")));
 }
 
+/// Every part that a plan needs, and nothing that a file says.
+sim::model_by_hand whole_hand() {
+  return {.layers = 4,
+          .experts = 8,
+          .top_k = 2,
+          .expert_bytes = 100,
+          .kv_bytes_per_token = 7,
+          .resident_bytes = 1000};
+}
+
+TEST(models_by_hand, are_what_the_hand_says) {
+  const auto out = sim::describe_by_hand(whole_hand());
+  EXPECT_EQ(out.memory.all_expert_bytes(), 4U * 8 * 100);
+  EXPECT_EQ(out.memory.kv_bytes(10), 70U);
+  EXPECT_EQ(out.memory.resident_bytes, 1000U);
+  EXPECT_THAT(out.notes, IsEmpty());
+  auto hand = whole_hand();
+  hand.kv_bytes_per_token = 0;
+  hand.resident_bytes.reset();
+  const auto bare = sim::describe_by_hand(hand);
+  EXPECT_FALSE(bare.memory.has_kv());
+  EXPECT_THAT(bare.notes, ElementsAre(HasSubstr("all other weights are taken as 0")));
+}
+
+TEST(models_by_hand, say_what_is_missing_or_out_of_range) {
+  const auto refused = [](sim::model_by_hand hand) {
+    return support::refusal<sim::usage_error>([&] { (void)sim::describe_by_hand(hand); });
+  };
+  EXPECT_THAT(refused({}),
+              HasSubstr("layers, experts, top-k, expert-bytes, kv-bytes-per-token is"));
+  auto hand = whole_hand();
+  hand.layers.reset();
+  EXPECT_THAT(refused(hand), HasSubstr("by hand: layers is missing; accepted: --layers"));
+  hand = whole_hand();
+  hand.top_k = 9;
+  EXPECT_THAT(refused(hand), HasSubstr("top_k = 9, accepted: 1..8"));
+  hand = whole_hand();
+  hand.expert_bytes = std::uint64_t{1} << 60U;
+  EXPECT_THAT(refused(hand), HasSubstr("all_expert_bytes = "));
+}
+
+TEST(models_by_hand, correct_what_was_read_and_say_so) {
+  auto out = sim::describe_model("qwen3-30b-a3b");
+  sim::correct_by_hand({}, out);
+  EXPECT_THAT(out.notes, IsEmpty());
+  sim::correct_by_hand({.top_k = 6, .expert_bytes = 100, .kv_bytes_per_token = 0}, out);
+  EXPECT_EQ(out.memory.experts.top_k, 6);
+  EXPECT_EQ(out.memory.experts.bytes_of(47), 100U);
+  EXPECT_FALSE(out.memory.has_kv());
+  EXPECT_THAT(out.notes, ElementsAre("top-k by hand: 6; 8 was read",
+                                     "bytes of an expert by hand: 100; 9437184 was read",
+                                     "KV bytes a token by hand: 0; 98304 was read"));
+  EXPECT_THAT(support::refusal<sim::usage_error>([&] { sim::correct_by_hand({.layers = 3}, out); }),
+              HasSubstr("layers and experts by hand beside a model that was read"));
+}
+
 class model_configs : public ::testing::Test {
  protected:
   using change = std::function<void(json&)>;
@@ -355,6 +411,16 @@ TEST_F(model_configs, layers_with_experts_are_chosen_by_every_known_key) {
            c["moe_layer_freq"] = {1, 1};
          },
          {"key 'moe_layer_freq'", "an array of 2", "an array of 3 integers, one a layer"});
+}
+
+TEST_F(model_configs, a_list_of_a_million_dense_layers_is_read_once) {
+  auto config = plain("mixtral");
+  config["num_hidden_layers"] = 65536;
+  config["dense_intermediate_size"] = 20;
+  auto without = json::array();
+  for (int i = 0; i < 1'500'000; ++i) without.push_back(60000 + i % 5000);
+  config["mlp_only_layers"] = std::move(without);
+  EXPECT_EQ(memory(config).experts.layers, 65536 - 5000);
 }
 
 /// DeepSeek's kind: latent attention, a dense layer, two shared experts.
@@ -681,6 +747,8 @@ TEST_F(model_configs, models_too_large_for_any_memory_are_refused) {
 
 TEST_F(model_configs, what_is_no_config_is_refused) {
   refuse_text("", {"config.json", "is not JSON here"});
+  refuse_text(R"({"model_type":"mixtral","rope_theta":1e999})",
+              {"config.json", "holds a number that no double can"});
   refuse_text("{\"a\": 1,}", {"byte 9", "is not JSON here"});
   refuse_text("[1]", {"is no JSON object"});
   refuse_text("{\"model_type\": \"\xff\"}", {"is not JSON here", "UTF-8"});

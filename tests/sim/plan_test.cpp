@@ -372,7 +372,30 @@ TEST(plan, refuses_what_cannot_be) {
   EXPECT_THAT(why([](auto& r) { r.cost.seconds_per_byte = -1; }), HasSubstr("seconds_per_byte"));
   const auto other = small_trace();
   EXPECT_THAT(why([&](auto& r) { r.routing = &other; }),
-              HasSubstr("the trace is of 2 layers x 8 experts, top-2; accepted: 48 x 128, top-8"));
+              HasSubstr("the trace is of 2 layers x 8 experts; accepted: 48 x 128"));
+}
+
+TEST(plan, a_trace_of_another_top_k_is_usable_and_noted) {
+  const auto of = [](std::int32_t top_k) {
+    return support::random_trace(3, {.layers = 2, .experts = 8, .top_k = top_k, .steps = 200});
+  };
+  const auto planned = [&](std::int32_t top_k) {
+    const auto trace = of(top_k);
+    auto request = small(11'000);
+    request.routing = &trace;
+    return sim::make_plan(request);
+  };
+  const auto same = planned(2);
+  for (const auto& note : same.notes) EXPECT_THAT(note, testing::Not(HasSubstr("routes top-")));
+  const auto narrower = planned(1);
+  EXPECT_THAT(narrower.notes, testing::Contains(HasSubstr(
+                                  "the trace routes top-1, the model top-2: hits and misses are "
+                                  "those of the trace, and the model's own visits are wider")));
+  EXPECT_LT(narrower.split.expert_misses, same.split.expert_misses);
+  EXPECT_GE(narrower.split.cap, 2U) << "a token of the model needs its top-k";
+  const auto wider = planned(4);
+  EXPECT_THAT(wider.notes, testing::Contains(HasSubstr("visits are narrower")));
+  EXPECT_GE(wider.split.cap, 4U) << "a token of the trace needs its own";
 }
 
 TEST(plan, json_has_the_keys_of_its_schema) {

@@ -2,6 +2,8 @@
 #pragma once
 /// The memory model of a known MoE model, or of one that lies in a file.
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,8 +24,24 @@ struct model_options {
 
 struct model_description {
   memory_model memory;
+  bool top_k_is_known = true;      ///< false: no part of the file says it, and it is 1
   std::string source;              ///< where it came from, in one line
   std::vector<std::string> notes;  ///< what was assumed or left out, a line each
+};
+
+/// What a person says of a model: all of one that no reader knows, or what a file leaves out. Units: bytes.
+struct model_by_hand {
+  std::optional<std::int32_t> layers{};   ///< MoE layers
+  std::optional<std::int32_t> experts{};  ///< of a layer
+  std::optional<std::int32_t> top_k{};
+  std::optional<std::uint64_t> expert_bytes{};  ///< one expert of one layer
+  std::optional<std::uint64_t>
+      kv_bytes_per_token{};                       ///< of all layers together; 0: nothing is kept
+  std::optional<std::uint64_t> resident_bytes{};  ///< all weights but the routed experts'
+
+  [[nodiscard]] bool is_empty() const noexcept {
+    return !layers && !experts && !top_k && !expert_bytes && !kv_bytes_per_token && !resident_bytes;
+  }
 };
 
 /// The models that describe_model() knows by name. Each is a Hugging Face config of its own.
@@ -36,5 +54,13 @@ struct model_description {
 /// path holds is damaged, dense, of an unknown family, or not all there.
 [[nodiscard]] model_description describe_model(std::string_view name_or_path,
                                                const model_options& options = {});
+
+/// A model of which nothing else is known. What is not given of `resident_bytes` is taken as 0, and noted.
+/// Errors: usage_error that names what is missing, or a value out of range.
+[[nodiscard]] model_description describe_by_hand(const model_by_hand& hand);
+
+/// What a hand says against what was read, each of it noted: the hand's word counts.
+/// Errors: usage_error for layers and experts, which a description that was read has, or a value out of range.
+void correct_by_hand(const model_by_hand& hand, model_description& description);
 
 }  // namespace hotset::inline v0::sim
