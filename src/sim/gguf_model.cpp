@@ -163,11 +163,14 @@ class gguf_describer {
 
   void read_weights() {
     std::map<std::uint64_t, std::uint64_t> routed;  // bytes of all experts, by block
+    out_.memory.blocks.resize(blocks_, {.is_moe = false});
     for (const auto& t : file_.tensors()) {
       const auto block = block_of(t.name);
       if (block && prediction_.contains(block->number)) continue;
       if (!block || !is_expert_part(block->part)) {
         out_.memory.resident_bytes += t.bytes;
+        if (block && block->number < out_.memory.blocks.size())
+          out_.memory.blocks[block->number].resident_bytes += t.bytes;
         continue;
       }
       if (block->number >= blocks_)
@@ -179,10 +182,13 @@ class gguf_describer {
                      fmt::format("stacks {} experts", t.dimensions.back()),
                      fmt::format("{}, which is {}", count, full("expert_count")));
       routed[block->number] += t.bytes;
+      out_.memory.blocks[block->number].is_moe = true;
     }
     if (routed.empty())
       refuse_input(name_, "", "has no tensor blk.*.ffn_*_exps",
                    "stacked experts (files of before 2024 lie otherwise: convert them again)");
+    while (!out_.memory.blocks.empty() && prediction_.contains(out_.memory.blocks.size() - 1))
+      out_.memory.blocks.pop_back();
     auto& shape = out_.memory.experts;
     shape.layers = static_cast<std::int32_t>(routed.size());
     for (const auto& [block, bytes] : routed)
@@ -203,7 +209,10 @@ class gguf_describer {
     for (std::uint64_t block = 0; block < blocks_; ++block) {
       if (prediction_.contains(block)) continue;
       const auto elements = kv_elements(block);
-      kv_.add(elements, has_window(block) ? window_ : 0);
+      const auto window = has_window(block) ? window_ : 0;
+      out_.memory.blocks[block].window = window;
+      out_.memory.blocks[block].kv_bytes_per_token = kv_.bytes_of(elements);
+      kv_.add(elements, window);
       if (elements == 0) ++recurrent;
     }
     if (recurrent > 0) read_state(recurrent);
@@ -271,6 +280,9 @@ class gguf_describer {
     const auto kernel = need("ssm.conv_kernel");
     out_.memory.state_bytes_per_sequence =
         detail::saturating_product(4 * blocks * inner, state + kernel - 1);
+    for (std::uint64_t b = 0; b < out_.memory.blocks.size(); ++b)
+      if (out_.memory.blocks[b].kv_bytes_per_token == 0 && !prediction_.contains(b))
+        out_.memory.blocks[b].state_bytes = out_.memory.state_bytes_per_sequence / blocks;
     out_.notes.push_back(
         fmt::format("recurrent state of {} layers in F32, with a convolution state of {} (as "
                     "llama.cpp keeps it)",

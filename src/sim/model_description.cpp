@@ -40,8 +40,22 @@ model_description describe_shape(const model_shape& shape, const model_options& 
   m.is_causal = shape.is_causal;
   m.state_bytes_per_sequence = state_bytes_of(shape);
   kv_tally kv(options.kv_bits);
-  for (const auto& layer : shape.layers)
-    if (!layer.is_mamba) kv.add(kv_elements_of(shape), layer.is_windowed ? shape.window : 0);
+  const auto elements = kv_elements_of(shape);
+  const auto recurrent = static_cast<std::uint64_t>(
+      std::count_if(shape.layers.begin(), shape.layers.end(),
+                    [](const model_layer& layer) { return layer.is_mamba; }));
+  for (const auto& layer : shape.layers) {
+    model_block block;
+    block.is_moe = layer.is_moe;
+    block.window = layer.is_windowed ? shape.window : 0;
+    if (layer.is_mamba) {
+      block.state_bytes = m.state_bytes_per_sequence / recurrent;
+    } else {
+      kv.add(elements, block.window);
+      block.kv_bytes_per_token = shape.is_causal ? kv.bytes_of(elements) : 0;
+    }
+    m.blocks.push_back(block);
+  }
   m.kv = kv.layers();
   if (!shape.is_causal) {
     out.notes.push_back(
@@ -68,6 +82,8 @@ model_description describe_config(std::string_view text, const std::string& file
   const auto weights = weights_of(shape);
   out.memory.experts.expert_bytes = {weights.expert};
   out.memory.resident_bytes = weights.resident;
+  for (std::size_t i = 0; i < weights.blocks.size(); ++i)
+    out.memory.blocks[i].resident_bytes = weights.blocks[i];
   check(out.memory, file);
   out.source = fmt::format("{}: {}", file, shape.type);
   return out;
@@ -117,6 +133,8 @@ model_description describe_stored_with(const fs::path& config, stored_weights st
   auto out = describe_shape(shape, options);
   drop_layers_from(shape.layers.size(), stored, out.notes);
   check_layers(shape, stored, file);
+  for (const auto& [number, layer] : stored.layers)
+    out.memory.blocks[number].resident_bytes = layer.resident_bytes;
   take_bytes(stored, shape.experts, file, out.memory);
   return out;
 }
@@ -133,6 +151,9 @@ model_description describe_stored_alone(const stored_weights& stored, const std:
   for (const auto& [number, layer] : stored.layers) {
     if (layer.is_moe()) ++shape.layers;
     kv.add(layer.kv_elements, 0);
+    out.memory.blocks.push_back({.is_moe = layer.is_moe(),
+                                 .resident_bytes = layer.resident_bytes,
+                                 .kv_bytes_per_token = kv.bytes_of(layer.kv_elements)});
   }
   out.memory.kv = kv.layers();
   if (!out.memory.has_kv())

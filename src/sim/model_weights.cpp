@@ -32,6 +32,11 @@ class weigher {
     for (const auto& layer : s_.layers) bytes += layer_bytes(layer);
     return bytes;
   }
+  [[nodiscard]] wide layer_bytes(const model_layer& layer) const {
+    const wide mixer = layer.is_mamba ? mamba() : s_.latent ? latent() : grouped();
+    const wide rest = layer.is_moe ? router() + shared() : mlp(s_.dense_width, outside(false));
+    return 2 * norm() + mixer + rest;
+  }
 
  private:
   [[nodiscard]] wide plain(wide elements) const { return elements * s_.dtype_bytes; }
@@ -56,12 +61,6 @@ class weigher {
     const wide head = s_.tied_embeddings ? 0 : plain(wide{s_.vocabulary} * s_.hidden);
     return plain(wide{s_.vocabulary} * s_.hidden) + head + plain(s_.head_bias ? s_.vocabulary : 0);
   }
-  [[nodiscard]] wide layer_bytes(const model_layer& layer) const {
-    const wide mixer = layer.is_mamba ? mamba() : s_.latent ? latent() : grouped();
-    const wide rest = layer.is_moe ? router() + shared() : mlp(s_.dense_width, outside(false));
-    return 2 * norm() + mixer + rest;
-  }
-
   [[nodiscard]] wide router() const {
     const wide each = s_.router_in_f32 ? 4 : s_.dtype_bytes;
     // Beside FP8 weights the correction stays F32.
@@ -116,7 +115,9 @@ class weigher {
 
 model_weights weights_of(const model_shape& shape) {
   const weigher bytes(shape);
-  return {narrow(bytes.expert()), narrow(bytes.resident())};
+  model_weights out{narrow(bytes.expert()), narrow(bytes.resident())};
+  for (const auto& layer : shape.layers) out.blocks.push_back(narrow(bytes.layer_bytes(layer)));
+  return out;
 }
 
 std::uint64_t kv_elements_of(const model_shape& shape) noexcept {
@@ -134,7 +135,7 @@ std::uint64_t state_bytes_of(const model_shape& shape) noexcept {
 
 void kv_tally::add(std::uint64_t elements, std::uint64_t window) {
   if (elements == 0) return;
-  const auto bytes = (elements * half_bits_ + 15) / 16;
+  const auto bytes = bytes_of(elements);
   for (auto& group : groups_) {
     if (group.bytes_per_token != bytes || group.window != window) continue;
     ++group.layers;

@@ -11,8 +11,9 @@
 namespace hotset::inline v0::sim {
 
 struct model_weights {
-  std::uint64_t expert = 0;    ///< one routed expert of one layer
-  std::uint64_t resident = 0;  ///< everything else
+  std::uint64_t expert = 0;             ///< one routed expert of one layer
+  std::uint64_t resident = 0;           ///< everything else
+  std::vector<std::uint64_t> blocks{};  ///< of it, what is in each layer
 };
 /// What does not fit is 2^64 - 1. Pre: the format is known.
 [[nodiscard]] model_weights weights_of(const model_shape& shape);
@@ -31,6 +32,10 @@ class kv_tally {
   void add(std::uint64_t elements, std::uint64_t window);
   /// Layers without a window first, then by window.
   [[nodiscard]] std::vector<kv_layers> layers() const;
+  /// Of one token of such a layer.
+  [[nodiscard]] std::uint64_t bytes_of(std::uint64_t elements) const noexcept {
+    return (elements * half_bits_ + 15) / 16;
+  }
 
  private:
   std::uint64_t half_bits_;

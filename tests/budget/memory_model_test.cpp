@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "hotset/core/units.hpp"
@@ -95,6 +96,23 @@ TEST(memory_model, what_does_not_fit_is_the_largest_number) {
   EXPECT_EQ(detail::saturating_product(most, 0), 0U);
   EXPECT_EQ(detail::saturating_product(std::uint64_t{1} << 32U, std::uint64_t{1} << 31U),
             std::uint64_t{1} << 63U);
+}
+
+// Engines number dense layers, too.
+TEST(memory_model, the_blocks_with_experts_are_counted_among_all) {
+  auto m = small();
+  EXPECT_EQ(m.moe_blocks(), (std::vector<std::size_t>{0, 1, 2})) << "unknown: one after the other";
+  m.blocks.assign(5, {.is_moe = true});
+  m.blocks[0].is_moe = m.blocks[3].is_moe = false;
+  EXPECT_EQ(m.moe_blocks(), (std::vector<std::size_t>{1, 2, 4}));
+  EXPECT_FALSE(m.validate());
+  m.blocks[0].is_moe = true;
+  EXPECT_EQ(m.validate()->message,
+            "4 blocks with experts, accepted: 3, one for each layer of experts");
+  m.blocks[0] = {.is_moe = false, .resident_bytes = m.resident_bytes};
+  EXPECT_FALSE(m.validate());
+  m.blocks[1].resident_bytes = 1;
+  EXPECT_THAT(m.validate()->message, testing::HasSubstr("those of the model"));
 }
 
 TEST(memory_model, a_model_that_cannot_be_is_refused_with_the_accepted_range) {

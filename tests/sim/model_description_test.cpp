@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "block_sums.hpp"
 #include "hotset/sim/errors.hpp"
 #include "sim_samples.hpp"
 #include "trace_samples.hpp"
@@ -104,6 +105,25 @@ TEST(model_presets, windows_and_states_are_those_of_their_layers) {
   EXPECT_THAT(jamba.notes, Contains(HasSubstr("a convolution state of 3 (as vLLM keeps it)")));
   EXPECT_THAT(sim::describe_model("phi-3.5-moe").notes,
               ElementsAre(HasSubstr("sliding window 131072 never binds")));
+}
+
+TEST(model_presets, blocks_are_the_whole_decoder) {
+  for (const auto& name : sim::model_names()) {
+    const auto m = sim::describe_model(name).memory;
+    support::expect_blocks_add_up(m);
+    std::uint64_t inside = 0;
+    for (const auto& b : m.blocks) inside += b.resident_bytes;
+    EXPECT_LT(inside, m.resident_bytes) << "the embeddings are in none";
+  }
+  const auto moe = [](const char* name) { return sim::describe_model(name).memory.moe_blocks(); };
+  EXPECT_EQ(moe("deepseek-v3").front(), 3U) << "behind three dense ones";
+  EXPECT_EQ(moe("deepseek-v3").back(), 60U);
+  EXPECT_EQ(moe("deepseek-v2-lite").front(), 1U);
+  EXPECT_EQ(moe("jamba-v0.1")[1], 3U) << "every other one";
+  // Layer 0 of DeepSeek-V2-Lite: two norms, latent attention, and an MLP of 10,944.
+  constexpr std::uint64_t latent = 3072 * 2048 + 576 * 2048 + 512 + 4096 * 512 + 2048 * 2048;
+  EXPECT_EQ(sim::describe_model("deepseek-v2-lite").memory.blocks[0].resident_bytes,
+            2 * (2 * 2048 + latent + 3 * 10944 * 2048));
 }
 
 TEST(model_presets, what_was_assumed_or_left_out_is_noted) {
@@ -827,7 +847,9 @@ std::vector<stored_tensor> plain_tensors() {
 class stored_models : public model_configs {
  protected:
   [[nodiscard]] sim::model_description folder() const {
-    return sim::describe_model(folder_.path().string());
+    auto out = sim::describe_model(folder_.path().string());
+    support::expect_blocks_add_up(out.memory);
+    return out;
   }
   void refuse_folder(std::initializer_list<std::string_view> parts) const {
     expect_refused([&] { (void)folder(); }, parts);
@@ -844,6 +866,7 @@ TEST_F(stored_models, the_headers_say_what_the_config_says) {
   EXPECT_EQ(out.memory.experts.expert_bytes, by_config.experts.expert_bytes);
   EXPECT_EQ(out.memory.resident_bytes, by_config.resident_bytes);
   EXPECT_EQ(out.memory.kv, by_config.kv);
+  EXPECT_EQ(out.memory.blocks, by_config.blocks);
   EXPECT_EQ(out.memory.name, folder_.path().filename());
 }
 

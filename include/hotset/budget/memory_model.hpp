@@ -38,6 +38,17 @@ struct kv_layers {
   friend bool operator==(const kv_layers&, const kv_layers&) = default;
 };
 
+/// One layer of the decoder, MoE or not. Engines number all of them, and split a model between them.
+struct model_block {
+  bool is_moe = true;
+  std::uint64_t resident_bytes = 0;      ///< its weights but the routed experts'
+  std::uint64_t kv_bytes_per_token = 0;  ///< 0: it keeps nothing of a token
+  std::uint64_t window = 0;              ///< as kv_layers::window
+  std::uint64_t state_bytes = 0;         ///< of one sequence, whatever the length
+
+  friend bool operator==(const model_block&, const model_block&) = default;
+};
+
 /// Plain data. Units: bytes, and tokens of one sequence; no padding or reserve of any engine is in them.
 /// Results that pass 2^64 - 1 are 2^64 - 1; those of a model that validate() accepts do so for absurd contexts alone.
 /// Complexity: O(MoE layers) or O(kv), integers only.
@@ -49,6 +60,8 @@ struct memory_model {
   std::uint64_t state_bytes_per_sequence = 0;  ///< recurrent state, whatever the length
   std::uint64_t max_context = 0;               ///< tokens; 0: unknown
   bool is_causal = true;                       ///< false: every token sees every other
+  /// All layers in order; empty: unknown, and layer l of `experts` is taken as block l.
+  std::vector<model_block> blocks{};
 
   static constexpr std::uint64_t max_bytes = std::uint64_t{1} << 60U;
 
@@ -65,6 +78,15 @@ struct memory_model {
   [[nodiscard]] std::uint64_t all_expert_bytes() const noexcept {
     return detail::saturating_product(expert_slot_bytes(),
                                       static_cast<std::uint64_t>(experts.experts));
+  }
+  /// The block of each MoE layer, ascending.
+  [[nodiscard]] std::vector<std::size_t> moe_blocks() const {
+    std::vector<std::size_t> out;
+    for (std::size_t b = 0; b < blocks.size(); ++b)
+      if (blocks[b].is_moe) out.push_back(b);
+    if (blocks.empty())
+      for (layer_id l = 0; l < experts.layers; ++l) out.push_back(static_cast<std::size_t>(l));
+    return out;
   }
   /// What each further token of a long sequence adds: the layers without a window.
   [[nodiscard]] std::uint64_t kv_bytes_per_token() const noexcept {
@@ -93,7 +115,8 @@ struct memory_model {
     if (auto bad = validate_total("all_expert_bytes", all_expert_bytes())) return bad;
     if (auto bad = validate_total("resident_bytes", resident_bytes)) return bad;
     if (auto bad = validate_total("state_bytes_per_sequence", state_bytes_per_sequence)) return bad;
-    return validate_total("kv_bytes of one token", kv_bytes(1));
+    if (auto bad = validate_total("kv_bytes of one token", kv_bytes(1))) return bad;
+    return validate_blocks();
   }
 
  private:
@@ -108,6 +131,20 @@ struct memory_model {
     if (kv[i].layers < 1)
       return error{what + "layers = " + std::to_string(kv[i].layers) + ", accepted: 1 or more"};
     if (kv[i].bytes_per_token == 0) return error{what + "bytes_per_token = 0, accepted: 1 or more"};
+    return std::nullopt;
+  }
+  [[nodiscard]] validation validate_blocks() const {
+    if (blocks.empty()) return std::nullopt;
+    std::uint64_t resident = 0;
+    for (const auto& block : blocks)
+      resident = detail::saturating_sum(resident, block.resident_bytes);
+    if (resident > resident_bytes)
+      return error{"resident_bytes of all blocks = " + std::to_string(resident) +
+                   ", accepted: at most " + std::to_string(resident_bytes) +
+                   ", those of the model"};
+    if (const auto moe = moe_blocks().size(); moe != static_cast<std::size_t>(experts.layers))
+      return error{std::to_string(moe) + " blocks with experts, accepted: " +
+                   std::to_string(experts.layers) + ", one for each layer of experts"};
     return std::nullopt;
   }
   [[nodiscard]] static validation validate_total(const std::string& what, std::uint64_t bytes) {
