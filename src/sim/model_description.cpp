@@ -328,10 +328,15 @@ void correct_by_hand(const model_by_hand& hand, model_description& description) 
   if (hand.kv_bytes_per_token) {
     note("KV bytes a token", *hand.kv_bytes_per_token, m.kv_bytes(1) - m.kv_bytes(0));
     m.kv = kv_of(*hand.kv_bytes_per_token);
+    for (auto& block : m.blocks) {  // which of them keep how much nobody said
+      block.kv_bytes_per_token = (*hand.kv_bytes_per_token + m.blocks.size() - 1) / m.blocks.size();
+      block.window = 0;
+    }
   }
   if (hand.resident_bytes) {
     note("resident bytes", *hand.resident_bytes, m.resident_bytes);
     m.resident_bytes = *hand.resident_bytes;
+    for (auto& block : m.blocks) block.resident_bytes = m.resident_bytes / m.blocks.size();
   }
   check_hand(m);
 }
