@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -284,6 +285,24 @@ TEST_F(cuda_backend_test, more_speculation_than_there_is_room_for_is_not_taken) 
   while (submit({fill_of({0, 1}, 0)}, urgency::soon).accepted == 1) ++taken;
   EXPECT_EQ(taken, 2U * 4 * 8 / 3) << "tensors of two fills a slot";
   EXPECT_EQ(submit({fill_of({0, 2}, 1)}).accepted, 1U) << "demand needs no room there";
+}
+
+// Full is not failed.
+TEST_F(cuda_backend_test, demand_of_pageable_memory_waits_for_room) {
+  experts = std::make_unique<device_experts>(api, pool_layout::shared(shape, 4).value(), false);
+  make({.staging_pieces = 3, .staging_piece_bytes = 64});
+  std::atomic<bool> open{false};
+  api.hold(engine.handle(), [&] { return open.load(); });
+  const auto reader = copies->record(engine);
+  std::size_t taken = 0;
+  while (submit({fill_of({0, 1}, 0, reader)}, urgency::soon).accepted == 1) ++taken;
+  EXPECT_GT(taken, 4U);
+  std::thread opener([&] { open = true; });
+  const auto sent = submit({fill_of({0, 2}, 1)});
+  opener.join();
+  EXPECT_EQ(sent.accepted, 1U);
+  EXPECT_EQ(copies->wait(sent.id), transfer_state::arrived);
+  EXPECT_TRUE(experts->holds(1, {0, 2}));
 }
 
 TEST_F(cuda_backend_test, a_full_ring_of_tickets_makes_demand_wait_and_refuses_speculation) {

@@ -68,6 +68,27 @@ TEST_F(event_ring_of_four, an_opened_ticket_keeps_its_place_too) {
   EXPECT_NE(ring.open(), no_ticket);
 }
 
+TEST_F(event_ring_of_four, what_did_not_arrive_is_not_forgotten_when_its_place_is_used_again) {
+  const auto failed = ring.open();
+  ring.settle(failed, transfer_state::failed);
+  const auto cancelled = ring.open();
+  ring.settle(cancelled, transfer_state::cancelled);
+  const auto arrived = recorded();
+  const auto lost_by_the_device = recorded();
+  api.run_all();
+  api.fail("cudaEventQuery", 2);  // of `arrived`, then of this one
+  EXPECT_EQ(ring.poll(arrived), transfer_state::arrived);
+  for (int n = 0; n < 100; ++n) {
+    ASSERT_NE(recorded(), no_ticket);
+    api.run_all();
+  }
+  EXPECT_EQ(ring.poll(failed), transfer_state::failed);
+  EXPECT_EQ(ring.wait(failed), transfer_state::failed);
+  EXPECT_EQ(ring.poll(cancelled), transfer_state::cancelled);
+  EXPECT_EQ(ring.poll(arrived), transfer_state::arrived);
+  EXPECT_EQ(ring.poll(lost_by_the_device), transfer_state::failed) << "its place knew first";
+}
+
 TEST_F(event_ring_of_four, a_fence_holds_a_stream_until_the_ticket) {
   auto other = stream::create(api, 0).value();
   bool closed = true;
@@ -136,6 +157,30 @@ TEST(event_ring, an_answer_that_comes_late_does_not_settle_the_next_ticket) {
   }
   api.run_all();
   EXPECT_EQ(ring.poll(second), transfer_state::arrived);
+}
+
+// The place went to the next ticket while the driver answered: the answer is about the next ticket's copies.
+TEST(event_ring, an_answer_that_comes_late_is_not_taken_for_that_of_a_failed_ticket) {
+  struct racing : fake_cuda_runtime {
+    std::function<void()> meanwhile{};
+    error_code query_event(event_handle event) noexcept override {
+      if (auto now = std::exchange(meanwhile, {})) now();
+      return fake_cuda_runtime::query_event(event);
+    }
+  } api;
+  sticky_failure failures;
+  auto ring = event_ring::create(api, 0, 1, failures).value();
+  const auto work = stream::create(api, 0).value();
+  const auto first = ring.open();
+  ring.record(first, work.handle());
+  api.run_all();
+  api.meanwhile = [&] {
+    api.fail("cudaEventQuery", 1);
+    const auto second = ring.open();  // asks, and learns that the first one has failed
+    ring.record(second, work.handle());
+    api.run_all();
+  };
+  EXPECT_EQ(ring.poll(first), transfer_state::failed);
 }
 
 TEST(event_ring, leaves_nothing_behind_when_an_event_is_refused) {

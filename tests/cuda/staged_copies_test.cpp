@@ -75,6 +75,20 @@ TEST_F(staged_copies_test, a_batch_arrives_whole_whatever_its_pieces) {
   EXPECT_EQ(staged->counts().bytes_direct, 0U);
 }
 
+TEST_F(staged_copies_test, room_is_waited_for) {
+  std::atomic<bool> open{false};
+  const auto reader = reader_held_by(open);
+  ticket last = no_ticket;
+  for (std::size_t n = 0; n < 8; ++n) last = submit(n * 100, 100, reader);
+  EXPECT_FALSE(staged->has_room(1));
+  std::thread opener([&] { open = true; });
+  staged->wait_for_room(3);
+  opener.join();
+  EXPECT_TRUE(staged->has_room(3));
+  EXPECT_EQ(wait(last), transfer_state::arrived);
+  EXPECT_TRUE(bytes.arrived(0, 800));
+}
+
 TEST_F(staged_copies_test, what_is_page_locked_takes_no_staging) {
   ASSERT_FALSE(pages.lock(bytes.host(0, 500)));
   const std::vector<copy_request> copies{bytes.copy(0, 500), bytes.copy(500, 100)};

@@ -345,12 +345,46 @@ TEST_F(clock_backend_times, a_later_copy_of_a_late_host_starts_when_the_link_get
 TEST_F(clock_backend_times, a_full_queue_takes_the_first_and_refuses_the_rest) {
   std::vector<fill> fills;
   for (expert_id e = 0; e < 10; ++e) fills.push_back(fill_of({0, e}, e));
-  const auto sent = submit(fills);
+  const auto sent = submit(fills, soon);
   EXPECT_EQ(sent.accepted, 8U);
-  EXPECT_EQ(submit(fills).accepted, 0U);
-  EXPECT_EQ(submit(fills).id, no_ticket);
+  EXPECT_EQ(submit(fills, soon).accepted, 0U);
+  EXPECT_EQ(submit(fills, soon).id, no_ticket);
   stream.issue_at(105);
-  EXPECT_EQ(submit(fills).accepted, 1U) << "one has arrived";
+  EXPECT_EQ(submit(fills, soon).accepted, 1U) << "one has arrived";
+}
+
+// Full is not failed: the host stands still until there is room.
+TEST_F(clock_backend_times, demand_waits_for_room_in_a_full_queue) {
+  std::vector<fill> fills;
+  for (expert_id e = 0; e < 10; ++e) fills.push_back(fill_of({0, e}, e));
+  const auto sent = submit(fills);
+  EXPECT_EQ(sent.accepted, 10U);
+  EXPECT_EQ(stream.host(), 210U) << "two of eight have arrived";
+  EXPECT_EQ(backend.poll(sent.id), pending);
+  const auto more = submit({fill_of({1, 0}, 10)});
+  EXPECT_EQ(more.accepted, 1U);
+  EXPECT_EQ(stream.host(), 315U);
+  EXPECT_EQ(backend.wait(sent.id), arrived);
+  EXPECT_EQ(backend.now(), 1050U) << "no time is lost by waiting";
+  EXPECT_EQ(backend.wait(more.id), arrived);
+  EXPECT_EQ(backend.now(), 1095U);
+}
+
+TEST_F(clock_backend_times, demand_waits_for_a_place_in_a_full_ring_of_tickets) {
+  for (int n = 0; n < 16; ++n) (void)reader_until(1000);
+  EXPECT_EQ(submit({fill_of({0, 1}, 1)}, soon).accepted, 0U);
+  EXPECT_EQ(submit({fill_of({0, 1}, 1)}).accepted, 1U);
+  EXPECT_EQ(stream.host(), 1000U);
+}
+
+TEST_F(clock_backend_times, a_copy_that_was_taken_back_is_not_forgotten) {
+  const auto taken_back = send(1, soon, reader_until(100));
+  ASSERT_TRUE(backend.cancel(taken_back));
+  backend.advance(1000);
+  for (int n = 0; n < 40; ++n) EXPECT_EQ(backend.wait(send(2)), arrived);
+  EXPECT_EQ(backend.poll(taken_back), transfer_state::cancelled);
+  EXPECT_EQ(backend.wait(taken_back), transfer_state::cancelled);
+  EXPECT_EQ(backend.fence(stream, taken_back), status::fill_failed);
 }
 
 // Hazard 26: a place in the ring is reused only when its ticket is settled.
@@ -362,7 +396,7 @@ TEST_F(clock_backend_times, a_ring_of_tickets_is_reused_from_the_oldest_that_has
   backend.advance(2000);
   EXPECT_EQ(reader_until(9000), held + 15) << "the reader of 5000 keeps its place no longer";
   EXPECT_EQ(backend.now(), 5000U) << "a record waits for a place";
-  EXPECT_EQ(submit({fill_of({0, 2}, 2)}).accepted, 0U) << "a submit does not";
+  EXPECT_EQ(submit({fill_of({0, 2}, 2)}, soon).accepted, 0U) << "speculation does not";
   EXPECT_EQ(backend.poll(held), pending);
   EXPECT_EQ(backend.wait(held), arrived);
   const auto next = send(2);

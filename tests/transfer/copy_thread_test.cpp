@@ -2,6 +2,7 @@
 #include "hotset/transfer/copy_thread.hpp"
 
 #include <array>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -123,7 +124,7 @@ TEST_F(copy_thread_chunks, an_expert_that_goes_away_half_way_fails) {
 TEST_F(copy_thread_chunks, what_is_being_copied_takes_no_place_in_the_queue) {
   source.on_ask = [&](std::size_t asked) {
     if (asked == 1)
-      inside = submit({fill_of({0, 2}, 2), fill_of({0, 3}, 3), fill_of({0, 4}, 0)}, urgency::now);
+      inside = submit({fill_of({0, 2}, 2), fill_of({0, 3}, 3), fill_of({0, 4}, 0)}, urgency::soon);
   };
   const auto sent = submit({fill_of({0, 1}, 1)}, urgency::now);
   EXPECT_EQ(backend.wait(sent.id), transfer_state::arrived);
@@ -131,6 +132,41 @@ TEST_F(copy_thread_chunks, what_is_being_copied_takes_no_place_in_the_queue) {
   EXPECT_EQ(backend.wait(inside.id), transfer_state::arrived);
   EXPECT_TRUE(experts.holds(2, {0, 2}));
   EXPECT_TRUE(experts.holds(3, {0, 3}));
+}
+
+// Full is not failed: a batch of demand larger than the queue is taken whole, piece by piece.
+TEST_F(copy_thread_chunks, demand_waits_for_room_in_a_full_queue) {
+  host_stream reader(host_stream::mode::worker);
+  support::gate held;
+  reader.run(support::gate::pass, &held);
+  const auto after = backend.record(reader);
+  ASSERT_EQ(submit({fill_of({1, 1}, 0, after), fill_of({1, 2}, 1, after)}, urgency::soon).accepted,
+            2U);
+  EXPECT_EQ(submit({fill_of({0, 1}, 2)}, urgency::soon).accepted, 0U) << "full of speculation";
+  std::thread opener([&] { held.open(); });
+  std::vector<fill> fills;
+  for (expert_id e = 0; e < 8; ++e) fills.push_back(fill_of({0, e}, e % 4));
+  const auto sent = submit(fills, urgency::now);
+  opener.join();
+  EXPECT_EQ(sent.accepted, 8U);
+  EXPECT_EQ(backend.wait(sent.id), transfer_state::arrived);
+  for (slot_id s = 0; s < 4; ++s) EXPECT_TRUE(experts.holds(s, {0, s + 4}));
+}
+// Two callers at once: each batch arrives whole under its own ticket.
+TEST_F(copy_thread_chunks, callers_that_wait_for_room_do_not_disturb_each_other) {
+  const auto send = [&](slot_id slot) {
+    for (expert_id e = 0; e < 20; ++e) {
+      std::vector<fill> fills;
+      for (expert_id i = 0; i < 5; ++i) fills.push_back(fill_of({1, (e + i) % 8}, slot));
+      const auto sent = submit(fills, urgency::now);
+      EXPECT_EQ(sent.accepted, 5U);
+      EXPECT_EQ(backend.wait(sent.id), transfer_state::arrived);
+      EXPECT_TRUE(experts.holds(slot, {1, (e + 4) % 8}));
+    }
+  };
+  std::thread other([&] { send(0); });
+  send(1);
+  other.join();
 }
 
 class copy_thread_whole : public copy_thread_chunks {

@@ -2,6 +2,7 @@
 #include "hotset/transfer/host_backend.hpp"
 
 #include <array>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -71,9 +72,9 @@ TEST_F(host_backend_copies, a_full_queue_takes_the_first_and_refuses_the_rest) {
   const auto after = reader();
   std::vector<fill> fills;
   for (expert_id e = 0; e < 6; ++e) fills.push_back(fill_of({0, e}, e % 4, after));
-  const auto sent = submit(fills);
+  const auto sent = submit(fills, urgency::soon);
   EXPECT_EQ(sent.accepted, 4U);
-  EXPECT_EQ(submit({fill_of({1, 1}, 0, after)}).accepted, 0U);
+  EXPECT_EQ(submit({fill_of({1, 1}, 0, after)}, urgency::soon).accepted, 0U);
   held.open();
   EXPECT_EQ(backend.wait(sent.id), transfer_state::arrived);
   for (expert_id e = 0; e < 4; ++e) EXPECT_TRUE(experts.holds(e, {0, e}));
@@ -88,6 +89,38 @@ TEST_F(host_backend_copies, one_missing_expert_fails_its_batch_only) {
   host_stream caller;
   EXPECT_EQ(backend.fence(caller, bad.id), status::fill_failed);
   EXPECT_EQ(backend.fence(caller, good.id), status::ok);
+}
+
+TEST_F(host_backend_copies, a_failure_is_not_forgotten_however_many_tickets_follow) {
+  experts.source.remove({0, 5});
+  const auto bad = submit({fill_of({0, 5}, 1)});
+  for (std::size_t n = 0; n < 2 * ticket_board::default_ring; ++n)
+    ASSERT_EQ(backend.wait(submit({fill_of({0, 4}, 0)}).id), transfer_state::arrived);
+  EXPECT_EQ(backend.poll(bad.id), transfer_state::failed);
+  host_stream caller;
+  EXPECT_EQ(backend.fence(caller, bad.id), status::fill_failed);
+}
+
+// A ring full of readers is no reason to fail a visit.
+TEST_F(host_backend_copies, demand_waits_while_readers_hold_every_ticket) {
+  host_stream slow(host_stream::mode::worker, 2 * ticket_board::default_ring);
+  slow.run(gate::pass, &held);
+  for (std::size_t n = 0; n < ticket_board::default_ring; ++n) (void)backend.record(slow);
+  EXPECT_EQ(submit({fill_of({0, 4}, 0)}, urgency::soon).accepted, 0U) << "the ring is full";
+  std::thread opener([&] { held.open(); });
+  const auto sent = submit({fill_of({0, 4}, 0)});
+  opener.join();
+  EXPECT_EQ(sent.accepted, 1U);
+  EXPECT_EQ(backend.wait(sent.id), transfer_state::arrived);
+  EXPECT_TRUE(experts.holds(0, {0, 4}));
+}
+
+TEST_F(host_backend_copies, a_queue_without_places_is_refused) {
+  using backend_type = host_backend<memory_expert_source>;
+  EXPECT_EQ(backend_type::create(experts.source, experts.bank, {.most_fills = 0}).reason().message,
+            "most_fills = 0, accepted: 1 or more");
+  EXPECT_THROW(backend_type(experts.source, experts.bank, {.most_fills = 0}), invalid_config);
+  EXPECT_TRUE(backend_type::create(experts.source, experts.bank));
 }
 
 /// One tensor is shorter than its slot.

@@ -39,9 +39,37 @@ TEST(ticket_board, a_full_ring_gives_no_ticket_until_the_oldest_is_settled) {
   const auto c = board.open();
   EXPECT_NE(c, no_ticket);
   EXPECT_EQ(board.state(c), transfer_state::pending);
-  EXPECT_EQ(board.state(a), transfer_state::arrived) << "older than the ring";
-  board.settle(a, transfer_state::failed);
+  EXPECT_EQ(board.state(a), transfer_state::failed) << "older than the ring";
+  board.settle(a, transfer_state::arrived);
+  EXPECT_EQ(board.state(a), transfer_state::failed);
   EXPECT_EQ(board.state(c), transfer_state::pending) << "an old ticket cannot settle a new one";
+}
+
+TEST(ticket_board, what_did_not_arrive_is_not_forgotten_when_its_place_is_used_again) {
+  ticket_board board(4);
+  const auto failed = board.open();
+  const auto cancelled = board.open();
+  const auto arrived = board.open();
+  board.settle(failed, transfer_state::failed);
+  board.settle(cancelled, transfer_state::cancelled);
+  board.settle(arrived, transfer_state::arrived);
+  for (int n = 0; n < 5000; ++n) board.settle(board.open(), transfer_state::arrived);
+  EXPECT_EQ(board.state(failed), transfer_state::failed);
+  EXPECT_EQ(board.wait(failed), transfer_state::failed);
+  EXPECT_EQ(board.state(cancelled), transfer_state::cancelled);
+  EXPECT_EQ(board.state(arrived), transfer_state::arrived);
+}
+
+TEST(ticket_board, waits_for_a_place_in_a_full_ring) {
+  ticket_board board(2);
+  const auto a = board.open();
+  const auto b = board.open();
+  ASSERT_EQ(board.open(), no_ticket);
+  std::thread other([&] { board.settle(a, transfer_state::arrived); });
+  EXPECT_EQ(board.wait_to_open(), b + 1);
+  other.join();
+  EXPECT_EQ(board.state(a), transfer_state::arrived);
+  EXPECT_EQ(board.state(b), transfer_state::pending);
 }
 
 TEST(ticket_board, wait_returns_when_another_thread_settles) {

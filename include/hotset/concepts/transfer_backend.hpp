@@ -13,8 +13,11 @@
 /// | `poll(ticket)`, `wait(ticket)` | where the copies stand; `no_ticket` has arrived |
 /// | `check(pool_layout)` | optional: why a cache of this layout cannot live in the backend's slots, asked when the cache is built; a backend that does not know its slots has none |
 ///
-/// A ticket has arrived when every tensor of every fill is in place. Errors are sticky per ticket.
-/// Calls are `noexcept`. Only `wait`, and `fence` on a stream that is the calling thread, block.
+/// A ticket has arrived when every tensor of every fill is in place. Errors are sticky per ticket: a failure is never
+/// forgotten, however many tickets follow.
+/// Full is not failed: `submit` of demand (`urgency::now`) waits for room, for a visit whose demand is not taken whole fails;
+/// speculation is refused at once.
+/// Calls are `noexcept`. What may block: `wait`, `record`, `submit` of demand, `fence` on a stream that is the calling thread.
 
 #include <concepts>
 #include <cstddef>

@@ -39,7 +39,7 @@ enum class copy_mode : std::uint8_t {
 ///
 /// Blocking: `wait`; `fence` while threads have yet to stage a batch, which they do not begin before the last readers of
 /// its slots are done (in same_stream mode `submit`); `record` and a `submit` of demand while every ticket of the ring is
-/// pending (speculation is not taken then).
+/// pending, and demand of pageable memory while too much of it waits for its threads (speculation is not taken then).
 /// Capture: what this class does belongs outside of a capture. There, `submit` takes nothing, a `fence` of copies still
 /// under way fails, and `record` is a failure that stays.
 /// Threads: compatible; one thread at a time. No allocation after construction.
@@ -84,6 +84,7 @@ class cuda_backend {
     if (fills.empty() || failures_.happened() || refuses_capture(reader)) return {};
     fills = fills.first(std::min(fills.size(), bank_.slots()));
     const auto path = gather(fills);
+    if (path == copy_path::staged && when == urgency::now) staged_->wait_for_room(gathered_.size());
     if (!has_room(path, when)) return {};
     const auto t = when == urgency::now ? open_ticket() : events_->open();
     if (t == no_ticket) return {};
@@ -115,7 +116,9 @@ class cuda_backend {
     }
     if (refuses_capture(reader)) return status::fill_failed;
     if (mode_ == copy_mode::same_stream) return status::ok;
-    return events_->fence(reader.handle(), t) ? status::ok : status::fill_failed;
+    return events_->fence(reader.handle(), t) && events_->poll(t) != transfer_state::failed
+               ? status::ok
+               : status::fill_failed;
   }
   ticket record(stream& reader) noexcept {
     if (refuses_capture(reader)) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -13,11 +14,12 @@
 #include "hotset/core/fill.hpp"
 #include "hotset/cuda/device_scope.hpp"
 #include "hotset/cuda/runtime.hpp"
+#include "hotset/transfer/lost_tickets.hpp"
 
 namespace hotset::inline v0::cuda {
 
 /// A ticket is opened, then recorded on a stream (or settled without), and arrives when the stream has passed its event.
-/// One older than the ring counts as arrived: it was settled before its place was used again.
+/// One older than the ring has arrived, unless `lost_tickets` knows better: a failure is never forgotten.
 /// Threads: safe, but `open` and `oldest` belong to one thread.
 class event_ring {
  public:
@@ -40,7 +42,8 @@ class event_ring {
         failures_(other.failures_),
         entries_(std::move(other.entries_)),
         places_(std::exchange(other.places_, 0)),
-        last_(other.last_) {}
+        last_(other.last_),
+        past_(std::move(other.past_)) {}
   event_ring& operator=(event_ring&&) = delete;
   ~event_ring() {
     for (std::size_t i = 0; i < places_; ++i)
@@ -50,8 +53,10 @@ class event_ring {
   /// A new ticket, or no_ticket while the oldest one of the ring is pending.
   ticket open() noexcept {
     auto& next = at(last_ + 1);
-    if (state_of(next, next.now.load(std::memory_order_acquire)) == transfer_state::pending)
-      return no_ticket;
+    const auto before = next.now.load(std::memory_order_acquire);
+    const auto state = state_of(next, before);
+    if (state == transfer_state::pending) return no_ticket;
+    if (state != transfer_state::arrived) leave(ticket_of(before), state);
     change(next, word_of(++last_, phase::opened));
     return last_;
   }
@@ -70,7 +75,10 @@ class event_ring {
 
   [[nodiscard]] transfer_state poll(ticket t) noexcept {
     const auto seen = look(t);
-    return ticket_of(seen) == t ? state_of(at(t), seen) : transfer_state::arrived;
+    if (ticket_of(seen) != t) return state_of_past(t);
+    const auto state = state_of(at(t), seen);
+    // The answer may be about the event's next user.
+    return ticket_of(look(t)) == t ? state : state_of_past(t);
   }
   /// False: its event does not stand in any stream yet, so no stream can wait for it.
   [[nodiscard]] bool is_recorded(ticket t) const noexcept {
@@ -113,8 +121,20 @@ class event_ring {
     std::atomic<word> now{0};
   };
 
+  /// What is known of tickets whose places were used again.
+  struct past {
+    explicit past(std::size_t places) : lost(places) {}
+    std::mutex mutex;
+    lost_tickets lost;
+    std::atomic<bool> any{false};  ///< something was lost: nobody else needs the mutex
+  };
+
   event_ring(runtime& api, std::size_t places, sticky_failure& failures)
-      : api_(api), failures_(failures), entries_(new entry[places]), places_(places) {}
+      : api_(api),
+        failures_(failures),
+        entries_(new entry[places]),
+        places_(places),
+        past_(std::make_unique<past>(places)) {}
 
   [[nodiscard]] static word word_of(ticket t, phase p) noexcept {
     return t * 8 + static_cast<word>(p);
@@ -122,6 +142,16 @@ class event_ring {
   [[nodiscard]] static ticket ticket_of(word w) noexcept { return w / 8; }
   [[nodiscard]] static phase phase_of(word w) noexcept { return static_cast<phase>(w % 8); }
 
+  void leave(ticket t, transfer_state state) noexcept {
+    const std::lock_guard lock(past_->mutex);
+    past_->lost.leave(t, state);
+    past_->any.store(true, std::memory_order_release);
+  }
+  [[nodiscard]] transfer_state state_of_past(ticket t) const noexcept {
+    if (!past_->any.load(std::memory_order_acquire)) return transfer_state::arrived;
+    const std::lock_guard lock(past_->mutex);
+    return past_->lost.state(t);
+  }
   [[nodiscard]] entry& at(ticket t) const noexcept {
     return entries_[static_cast<std::size_t>(t) % places_];
   }
@@ -156,6 +186,7 @@ class event_ring {
   std::unique_ptr<entry[]> entries_;
   std::size_t places_;
   ticket last_ = no_ticket;
+  std::unique_ptr<past> past_;
 };
 
 }  // namespace hotset::inline v0::cuda

@@ -63,7 +63,12 @@ class staged_copies {
 
   [[nodiscard]] bool has_room(std::size_t copies) const noexcept {
     const std::lock_guard lock(mutex_);
-    return copies <= copies_.capacity() - copies_.size() && batches_.size() < batches_.capacity();
+    return fits(copies);
+  }
+  /// Pre: no more copies than `most_copies`; who waits is the only one to submit.
+  void wait_for_room(std::size_t copies) noexcept {
+    std::unique_lock lock(mutex_);
+    room_.wait(lock, [&] { return fits(copies); });
   }
   /// `t` is recorded on `stream` behind the last of the copies. `readers[i]`: what copy i has to wait for.
   /// Pre: has_room(copies.size()); copies not empty; the readers are recorded.
@@ -91,6 +96,7 @@ class staged_copies {
     if (b == batches_.end() || b->started) return false;
     std::erase_if(copies_, [t](const waiting& w) { return w.batch == t; });
     batches_.erase(b);
+    room_.notify_all();
     events_.settle(t, transfer_state::cancelled);
     return true;
   }
@@ -133,6 +139,9 @@ class staged_copies {
 
   using iterator = std::vector<waiting>::iterator;
 
+  [[nodiscard]] bool fits(std::size_t copies) const noexcept {
+    return copies <= copies_.capacity() - copies_.size() && batches_.size() < batches_.capacity();
+  }
   void work() noexcept {
     (void)failures_.note(api_.set_device(device_), "cudaSetDevice");  // a new thread's is 0
     std::unique_lock lock(mutex_);
@@ -172,7 +181,10 @@ class staged_copies {
     const auto b = find(from->batch);
     b->started = true;
     const piece taken{take_front(from->what, ring_->piece_bytes()), from->batch, b->stream};
-    if (from->what.bytes == 0) copies_.erase(from);
+    if (from->what.bytes == 0) {
+      copies_.erase(from);
+      room_.notify_all();
+    }
     return taken;
   }
   void bring(const piece& p, std::unique_lock<std::mutex>& lock) noexcept {
@@ -201,6 +213,7 @@ class staged_copies {
     if (--b->pieces != 0) return;
     auto* const stream = b->stream;
     batches_.erase(b);
+    room_.notify_all();
     if (failures_.happened())
       events_.settle(t, transfer_state::failed);
     else
@@ -218,6 +231,7 @@ class staged_copies {
   sticky_failure& failures_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
+  std::condition_variable room_;
   std::vector<waiting> copies_;  ///< in order of submission
   std::vector<batch> batches_;
   transfer_counts counts_;

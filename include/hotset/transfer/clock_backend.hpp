@@ -35,6 +35,7 @@
 #include "hotset/residency/recency_list.hpp"
 #include "hotset/transfer/clock_stream.hpp"
 #include "hotset/transfer/link_model.hpp"
+#include "hotset/transfer/lost_tickets.hpp"
 #include "hotset/transfer/ticket_board.hpp"
 
 namespace hotset::inline v0 {
@@ -52,7 +53,7 @@ class link_observer {
   ~link_observer() = default;
 };
 
-/// A ticket older than the ring counts as arrived, as on a ticket_board. No copy fails.
+/// A ticket older than the ring has arrived or is a lost one, as on a ticket_board. No copy fails.
 /// Complexity: a copy costs O(1) plus the copies before it that may not start yet; promote and cancel look through
 /// what is waiting. No allocation after construction. Threads: compatible.
 class clock_backend {
@@ -110,19 +111,22 @@ class clock_backend {
     return std::nullopt;
   }
 
-  /// A full queue or ring of tickets refuses fills (`accepted` tells). Pre: the model has their keys and precisions.
+  /// A full queue or ring of tickets refuses speculation (`accepted` tells) and makes the host wait with demand.
+  /// Pre: the model has their keys and precisions.
   submission submit(std::span<const fill> fills, clock_stream& stream, urgency when) noexcept {
     advance(stream.host());
-    submission out;
-    const auto room = link_.is_instant() ? fills.size() : free_.size();
-    if (fills.empty() || room == 0) return out;
-    auto* const e = open();
-    if (e == nullptr) return out;
-    out = {e->id, std::min(room, fills.size())};
+    const auto begin = now_;
+    const bool waits = when == urgency::now;
+    const auto room = link_.is_instant() || waits ? fills.size() : free_.size();
+    if (fills.empty() || room == 0) return {};
+    auto* const e = waits ? wait_to_open() : open();
+    if (e == nullptr) return {};
+    const submission out{e->id, std::min(room, fills.size())};
     if (link_.is_instant())
       arrive_at_once(*e, fills, when);
     else
       enqueue(*e, fills.first(out.accepted), when);
+    if (now_ != begin) stream.issue_at(now_);  // it had to wait
     return out;
   }
   void promote(ticket t) noexcept {
@@ -151,7 +155,8 @@ class clock_backend {
   /// The stream waits; the host does not. Errors: fill_failed, the batch was cancelled.
   status fence(clock_stream& stream, ticket t) noexcept {
     auto* const e = find(t);
-    if (e == nullptr) return status::ok;
+    if (e == nullptr)
+      return lost_.state(t) == transfer_state::arrived ? status::ok : status::fill_failed;
     run_until_settled(*e);
     if (e->state != transfer_state::arrived) return status::fill_failed;
     const auto waited = stream.wait_until(e->time);
@@ -161,11 +166,11 @@ class clock_backend {
   /// A full ring of tickets runs the link until the oldest has settled.
   ticket record(clock_stream& stream) noexcept {
     if (stream.now() <= now_) return no_ticket;
-    auto* e = open();
-    if (e == nullptr) {
-      (void)wait(place(last_ + 1).id);
-      if (stream.now() <= now_) return no_ticket;
-      e = open();
+    auto* const e = wait_to_open();
+    if (stream.now() <= now_) {  // it has run while the ring was full
+      e->state = transfer_state::arrived;
+      e->time = now_;
+      return no_ticket;
     }
     e->state = transfer_state::arrived;
     e->time = stream.now();
@@ -174,13 +179,13 @@ class clock_backend {
   /// Where the batch stands at the link's time.
   [[nodiscard]] transfer_state poll(ticket t) const noexcept {
     const auto* const e = find(t);
-    if (e == nullptr) return transfer_state::arrived;
+    if (e == nullptr) return lost_.state(t);
     return e->time > now_ ? transfer_state::pending : e->state;
   }
   /// Runs the link until `t` has settled. No stream's time moves.
   transfer_state wait(ticket t) noexcept {
     auto* const e = find(t);
-    if (e == nullptr) return transfer_state::arrived;
+    if (e == nullptr) return lost_.state(t);
     run_until_settled(*e);
     if (e->time > now_) advance(e->time);
     return e->state;
@@ -240,6 +245,7 @@ class clock_backend {
       : link_(setup.link),
         layers_(static_cast<std::size_t>(setup.shape.layers)),
         entries_(std::bit_ceil(setup.ring)),
+        lost_(entries_.size()),
         copies_(setup.link.is_instant() ? 0 : setup.most_fills),
         waiting_(copies_.size(), 2) {
     for (std::size_t p = 0; p < setup.shape.precisions(); ++p)
@@ -272,8 +278,16 @@ class clock_backend {
   entry* open() noexcept {
     auto& e = place(last_ + 1);
     if (e.time > now_) return nullptr;
+    lost_.leave(e.id, e.state);
     e = {++last_, never, 0, transfer_state::pending, false};
     return &e;
+  }
+  /// Runs the link until the oldest ticket in the ring has settled.
+  entry* wait_to_open() noexcept {
+    auto* e = open();
+    if (e != nullptr) return e;
+    (void)wait(place(last_ + 1).id);
+    return open();
   }
   void settle(entry& e, transfer_state state) noexcept {
     e.state = state;
@@ -310,6 +324,7 @@ class clock_backend {
   void enqueue(entry& e, std::span<const fill> fills, urgency when) noexcept {
     e.left = fills.size();
     for (const auto& f : fills) {
+      while (free_.empty()) (void)step(never);  // demand waits for room
       const auto p = free_.back();
       free_.pop_back();
       const auto ready = ready_after(f.after);
@@ -413,6 +428,7 @@ class clock_backend {
   std::size_t layers_;
   std::vector<cost> costs_{};  ///< [precisions][layers]
   std::vector<entry> entries_;
+  lost_tickets lost_;
   std::vector<copy> copies_;
   std::vector<copy_id> free_{};
   recency_list

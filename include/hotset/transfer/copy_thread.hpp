@@ -3,6 +3,7 @@
 /// A thread that copies experts into host slots chunk by chunk, at a pace: what host backends share.
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -46,7 +47,10 @@ class unpaced {
 /// that may start is chosen, demand before speculation, each in order of submission: the discipline of
 /// clock_backend. A ticket arrives when every tensor of every fill of its batch is in place; one missing or mis-sized
 /// tensor fails the batch. The source is asked again for every chunk.
-/// Threads: safe. No allocation after construction; a full queue refuses fills (`accepted` tells).
+/// Blocking: `record`, and a `submit` of demand, wait for a ticket while the oldest one is pending; demand waits for room in
+/// a full queue. Speculation is refused then (`accepted` tells). Both end with the copies and readers that are under way,
+/// so what a reader waits for must not be up to the thread that submits.
+/// Threads: safe. No allocation after construction.
 template <expert_source Source, class Pace>
 class copy_thread {
  public:
@@ -56,21 +60,8 @@ class copy_thread {
   copy_thread& operator=(const copy_thread&) = delete;
 
   submission submit(std::span<const fill> fills, host_stream&, urgency when) noexcept {
-    submission out;
-    {
-      const std::lock_guard lock(mutex_);
-      const auto waiting = jobs_.size() - (copying_ ? 1 : 0);
-      const auto room = most_fills_ - std::min(most_fills_, waiting);
-      if (fills.empty() || room == 0) return out;
-      out.id = board_.open();
-      if (out.id == no_ticket) return out;
-      out.accepted = std::min(room, fills.size());
-      for (const auto& f : fills.first(out.accepted))
-        jobs_.push_back({f, out.id, ++order_, when, 0, pace_.now()});
-      batches_.push_back({out.id, out.accepted, false, false});
-    }
-    board_.touch();
-    return out;
+    if (fills.empty()) return {};
+    return when == urgency::now ? submit_all(fills) : submit_what_fits(fills);
   }
   void promote(ticket t) noexcept {
     const std::lock_guard lock(mutex_);
@@ -85,14 +76,14 @@ class copy_thread {
       batches_.erase(found);
       std::erase_if(jobs_, [t](const job& j) { return j.batch == t; });
     }
+    room_.notify_all();
     board_.settle(t, transfer_state::cancelled);
     return true;
   }
   status fence(host_stream& stream, ticket t) noexcept { return stream.wait_for(board_, t); }
   ticket record(host_stream& stream) noexcept {
     if (stream.is_caller()) return no_ticket;
-    auto t = board_.open();
-    for (; t == no_ticket; t = board_.open()) std::this_thread::yield();
+    const auto t = board_.wait_to_open();
     stream.settle_after(board_, t);
     return t;
   }
@@ -110,8 +101,8 @@ class copy_thread {
   copy_thread(const Source& source, const host_slot_bank& bank, std::size_t most_fills,
               const Pace& pace)
       : source_(source), bank_(bank), most_fills_(most_fills), pace_(pace) {
-    jobs_.reserve(most_fills + 1);  // and the one being copied
-    batches_.reserve(most_fills + 1);
+    jobs_.reserve(most_fills + 1);     // and the one being copied
+    batches_.reserve(most_fills + 2);  // and the one of which a submit has yet to enqueue the rest
     thread_ = std::thread([this] { loop(); });
   }
   /// Copies what was submitted, then ends the thread.
@@ -150,6 +141,44 @@ class copy_thread {
     ticks time = 0;
   };
 
+  /// Full is not failed: a visit cannot go on without what it demands, and the thread makes room.
+  submission submit_all(std::span<const fill> fills) noexcept {
+    const std::lock_guard one_at_a_time(demand_);
+    const submission out{board_.wait_to_open(), fills.size()};
+    for (auto rest = fills; !rest.empty();) {
+      {
+        std::unique_lock lock(mutex_);
+        room_.wait(lock, [this] { return room() != 0; });
+        if (rest.size() == fills.size()) batches_.push_back({out.id, fills.size(), false, false});
+        const auto part = rest.first(std::min(room(), rest.size()));
+        enqueue(part, out.id, urgency::now);
+        rest = rest.subspan(part.size());
+      }
+      board_.touch();
+    }
+    return out;
+  }
+  submission submit_what_fits(std::span<const fill> fills) noexcept {
+    submission out;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto taken = std::min(room(), fills.size());
+      if (taken == 0 || (out.id = board_.open()) == no_ticket) return {};
+      out.accepted = taken;
+      batches_.push_back({out.id, taken, false, false});
+      enqueue(fills.first(taken), out.id, urgency::soon);
+    }
+    board_.touch();
+    return out;
+  }
+  [[nodiscard]] std::size_t room() const noexcept {
+    const auto waiting = jobs_.size() - (copying_ ? 1 : 0);
+    return most_fills_ - std::min(most_fills_, waiting);
+  }
+  void enqueue(std::span<const fill> fills, ticket of, urgency when) noexcept {
+    for (const auto& f : fills) jobs_.push_back({f, of, ++order_, when, 0, pace_.now()});
+  }
+
   void loop() noexcept {
     std::unique_lock lock(mutex_);
     while (true) {
@@ -168,6 +197,7 @@ class copy_thread {
       std::ranges::find(batches_, taken.batch, &batch::id)->started = true;
       copying_ = true;
       lock.unlock();
+      room_.notify_one();
       const auto done = copy_chunk(taken);
       lock.lock();
       copying_ = false;
@@ -227,7 +257,9 @@ class copy_thread {
   std::size_t most_fills_;
   Pace pace_;
   ticket_board board_;
+  std::mutex demand_;  ///< of who submits demand
   mutable std::mutex mutex_;
+  std::condition_variable room_;
   std::vector<job> jobs_;  ///< in order of submission; the one being copied stays in it
   std::vector<batch> batches_;
   std::uint64_t order_ = 0;

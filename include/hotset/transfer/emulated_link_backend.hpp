@@ -55,7 +55,8 @@ class link_pace {
 
 /// The discipline and the times of clock_backend with bytes that really move, so that overlap can be tried without a
 /// device. A copy is no faster than the machine's memory, however fast the link.
-/// Threads: safe. No allocation after construction; a full queue refuses fills (`accepted` tells).
+/// A full queue makes demand wait and refuses speculation (`accepted` tells), as copy_thread says.
+/// Threads: safe. No allocation after construction.
 template <expert_source Source, class Clock = patient_clock>
 class emulated_link_backend : public copy_thread<Source, link_pace<Clock>> {
   using base = copy_thread<Source, link_pace<Clock>>;

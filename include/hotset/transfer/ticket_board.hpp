@@ -9,24 +9,29 @@
 #include <vector>
 
 #include "hotset/core/fill.hpp"
+#include "hotset/transfer/lost_tickets.hpp"
 
 namespace hotset::inline v0 {
 
-/// A ticket older than the ring counts as arrived: it was settled before its place was used again.
+/// A place is used again when its ticket was settled. A ticket older than the ring has arrived, unless `lost_tickets` knows
+/// better: a failure is never forgotten, whoever asks and however late.
 /// Threads: safe.
 class ticket_board {
  public:
   static constexpr std::size_t default_ring = 4096;
 
-  explicit ticket_board(std::size_t ring = default_ring) : entries_(ring) {}
+  explicit ticket_board(std::size_t ring = default_ring) : entries_(ring), lost_(ring) {}
 
   /// A new pending ticket, or no_ticket while the oldest one in the ring is still pending.
   ticket open() noexcept {
     const std::lock_guard lock(mutex_);
-    auto& entry = entries_[static_cast<std::size_t>(last_ + 1) % entries_.size()];
-    if (entry.id != no_ticket && entry.state == transfer_state::pending) return no_ticket;
-    entry = {++last_, transfer_state::pending};
-    return last_;
+    return is_full() ? no_ticket : next();
+  }
+  /// A new pending ticket. Waits while the oldest one in the ring is pending.
+  ticket wait_to_open() noexcept {
+    std::unique_lock lock(mutex_);
+    settled_.wait(lock, [&] { return !is_full(); });
+    return next();
   }
   void settle(ticket t, transfer_state state) noexcept {
     {
@@ -72,14 +77,23 @@ class ticket_board {
   [[nodiscard]] record& at(ticket t) noexcept {
     return entries_[static_cast<std::size_t>(t) % entries_.size()];
   }
+  [[nodiscard]] bool is_full() noexcept { return at(last_ + 1).state == transfer_state::pending; }
+  /// Pre: !is_full().
+  ticket next() noexcept {
+    auto& entry = at(last_ + 1);
+    lost_.leave(entry.id, entry.state);
+    entry = {++last_, transfer_state::pending};
+    return last_;
+  }
   [[nodiscard]] transfer_state look(ticket t) const noexcept {
     const auto& entry = entries_[static_cast<std::size_t>(t) % entries_.size()];
-    return t != no_ticket && entry.id == t ? entry.state : transfer_state::arrived;
+    return entry.id == t ? entry.state : lost_.state(t);
   }
 
   mutable std::mutex mutex_;
   std::condition_variable settled_;
   std::vector<record> entries_;
+  lost_tickets lost_;
   ticket last_ = no_ticket;
   std::uint64_t changes_ = 0;
 };
