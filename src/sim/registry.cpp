@@ -81,8 +81,9 @@ auto with_eviction(const policy_spec& spec, const policy_knowledge& knowledge, U
                   {static_cast<gate_accumulate>(read.choice("accumulate", {"sum", "ema"}, 0)),
                    read.real("decay", gate_score::config{}.decay)});
   if (name == least_stale::name)
-    return finish(policy_tag<least_stale>{},
-                  {static_cast<stale_order>(read.choice("order", {"layer", "last_access"}, 0))});
+    return finish(
+        policy_tag<least_stale>{},
+        {static_cast<stale_order>(read.choice("order", {"left", "layer", "last_access"}, 0))});
   if (name == lhu::name) return finish(policy_tag<lhu>{}, {});
   if (name == popularity::name) {
     (void)read.text("profile", "trace");

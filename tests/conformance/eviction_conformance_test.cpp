@@ -158,6 +158,12 @@ struct furthest_layer_entry : plain<furthest_layer> {
 struct least_stale_entry : plain<least_stale> {
   static ranking rule() { return reference::by_staleness(); }
 };
+struct least_stale_layer_entry : plain<least_stale> {
+  static least_stale::config options(const geometry&, const script&) {
+    return {.order = stale_order::layer};
+  }
+  static ranking rule() { return reference::by_staleness_and_layer(); }
+};
 struct least_stale_access_entry : plain<least_stale> {
   static least_stale::config options(const geometry&, const script&) {
     return {.order = stale_order::last_access};
@@ -204,15 +210,14 @@ struct any_entry : Inner {
 template <class Entry>
 class eviction_conformance : public testing::Test {};
 
-using entries =
-    testing::Types<lru_entry, fifo_entry, lfu_entry, lhu_entry, lfu_resident_entry,
-                   lfu_ageing_entry, lfu_resident_ageing_entry, lfru_entry, lfru_fast_entry,
-                   gate_score_entry, gate_score_ema_entry, popularity_entry, furthest_layer_entry,
-                   least_stale_entry, least_stale_access_entry, belady_entry, hot_entry<lru_entry>,
-                   hot_entry<lfu_entry>, decode_entry<lru_entry>, decode_entry<least_stale_entry>,
-                   hot_entry<decode_entry<lru_entry>>, decode_entry<hot_entry<gate_score_entry>>,
-                   any_entry<lru_entry>, any_entry<least_stale_entry>, any_entry<belady_entry>,
-                   any_entry<hot_entry<decode_entry<lfru_entry>>>>;
+using entries = testing::Types<
+    lru_entry, fifo_entry, lfu_entry, lhu_entry, lfu_resident_entry, lfu_ageing_entry,
+    lfu_resident_ageing_entry, lfru_entry, lfru_fast_entry, gate_score_entry, gate_score_ema_entry,
+    popularity_entry, furthest_layer_entry, least_stale_entry, least_stale_layer_entry,
+    least_stale_access_entry, belady_entry, hot_entry<lru_entry>, hot_entry<lfu_entry>,
+    decode_entry<lru_entry>, decode_entry<least_stale_entry>, hot_entry<decode_entry<lru_entry>>,
+    decode_entry<hot_entry<gate_score_entry>>, any_entry<lru_entry>, any_entry<least_stale_entry>,
+    any_entry<belady_entry>, any_entry<hot_entry<decode_entry<lfru_entry>>>>;
 TYPED_TEST_SUITE(eviction_conformance, entries);
 
 struct options {

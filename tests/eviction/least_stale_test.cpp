@@ -19,7 +19,7 @@ using reference::shared;
 using slots = std::vector<slot_id>;
 
 /// Layer l holds slot l, filled in step 0.
-hand_walk<least_stale> after_one_step(std::int32_t layers, stale_order order = stale_order::layer) {
+hand_walk<least_stale> after_one_step(std::int32_t layers, stale_order order = stale_order::left) {
   hand_walk<least_stale> w(shared(layers, layers + 4), {.order = order});
   for (layer_id l = 0; l < layers; ++l) {
     w.begin(0, l);
@@ -28,61 +28,96 @@ hand_walk<least_stale> after_one_step(std::int32_t layers, stale_order order = s
   return w;
 }
 
-TEST(least_stale, executed_layers_go_first) {
+TEST(least_stale, executed_layers_go_before_the_farthest_ahead) {
   auto w = after_one_step(4);
+  w.begin(1, 0);
+  w.fill(4, {0, 5});
+  w.begin(1, 1);
+  w.fill(5, {1, 5});
+  // Stale left: slots 0, 1. Current left: 4, 5. Stale right, farthest first: 3, 2.
+  EXPECT_EQ(w.order(1, 1), (slots{0, 1, 4, 5, 3, 2}));
+  EXPECT_EQ(w.order(1, 2), (slots{0, 1, 2, 4, 5, 3}));  // layer 2 is running: left
+}
+
+TEST(least_stale, what_was_used_in_an_executed_layer_goes_before_what_is_still_ahead) {
+  auto w = after_one_step(3);
+  w.begin(1, 0);
+  w.hit(0);
+  EXPECT_EQ(w.order(1, 0), (slots{0, 2, 1}));
+  w.eligible.reset(0);
+  EXPECT_EQ(w.order(1, 0), (slots{2, 1}));
+}
+
+TEST(least_stale, a_key_asked_for_ahead_goes_after_everything_stale) {
+  auto w = after_one_step(4);
+  w.begin(1, 0);
+  w.hit(0);
+  w.request(1, 1);
+  EXPECT_EQ(w.order(1, 0), (slots{0, 3, 2, 1}));
+  w.prefetch(4, {3, 7}, 1);
+  EXPECT_EQ(w.order(1, 0), (slots{0, 3, 2, 4, 1}));  // current right: the farthest first
+}
+
+TEST(least_stale, keys_for_a_later_step_go_last_and_become_current_in_it) {
+  auto w = after_one_step(4);
+  w.begin(1, 0);
+  w.hit(0);
+  w.prefetch(4, {0, 6}, 2);
+  w.request(1, 2);
+  w.request(2, 2);
+  // Current left 0; stale right 3; later left 4; later right 2, 1.
+  EXPECT_EQ(w.order(1, 0), (slots{0, 3, 4, 2, 1}));
+  EXPECT_EQ(w.order(2, 0), (slots{0, 4, 3, 2, 1}));  // 4, 2 and 1 are current in step 2
+  EXPECT_EQ(w.order(3, 3), (slots{0, 4, 1, 2, 3}));  // all stale and left: layer, then arrival
+}
+
+TEST(least_stale, inside_a_layer_the_first_to_arrive_goes_first) {
+  hand_walk<least_stale> w(shared(2, 6));
+  w.begin(0, 0);
+  for (const slot_id s : {4, 1, 3}) w.fill(s, {0, s});
+  w.begin(0, 1);
+  for (const slot_id s : {5, 0, 2}) w.fill(s, {1, s});
+  w.begin(1, 0);
+  w.hit(1);  // current, and no later arrival
+  EXPECT_EQ(w.order(1, 0), (slots{4, 3, 1, 5, 0, 2}));
+  EXPECT_EQ(w.order(2, 1), (slots{4, 1, 3, 5, 0, 2}));
+}
+
+TEST(least_stale, a_layer_without_stale_keys_gets_them_again_in_the_next_step) {
+  auto w = after_one_step(3);
+  w.begin(1, 0);
+  w.hit(0);
+  w.request(1, 1);
+  w.request(2, 1);
+  EXPECT_EQ(w.order(1, 0), (slots{0, 2, 1}));  // the search finds nothing stale
+  w.prefetch(3, {1, 7}, 0);                    // for a step gone by: stale
+  EXPECT_EQ(w.order(1, 0), (slots{0, 3, 2, 1}));
+  EXPECT_EQ(w.order(2, 2), (slots{0, 1, 3, 2}));
+}
+
+TEST(least_stale, more_layers_than_a_word_has_bits) {
+  auto w = after_one_step(200);
+  w.begin(1, 130);
+  const auto order = w.order(1, 130);
+  ASSERT_EQ(order.size(), 200U);
+  for (slot_id n = 0; n <= 130; ++n) EXPECT_EQ(order[static_cast<std::size_t>(n)], n);
+  for (slot_id n = 131; n < 200; ++n) EXPECT_EQ(order[static_cast<std::size_t>(n)], 330 - n);
+  EXPECT_EQ(w.order(1, 63).at(64), 199);
+  EXPECT_EQ(w.order(1, 127).at(128), 199);
+  EXPECT_EQ(w.order(1, 199).back(), 199);
+}
+
+TEST(least_stale, by_layer_the_nearest_ahead_goes_next) {
+  auto w = after_one_step(4, stale_order::layer);
   w.begin(1, 0);
   w.fill(4, {0, 5});
   w.begin(1, 1);
   w.fill(5, {1, 5});
   // Stale: slot 0 (executed), 1 (executed), 2, 3 (ahead). Current: 4, 5.
   EXPECT_EQ(w.order(1, 2), (slots{0, 1, 2, 3, 4, 5}));
-}
-
-TEST(least_stale, current_keys_go_only_to_avoid_failure) {
-  auto w = after_one_step(3);
-  w.begin(1, 0);
-  w.hit(0);
-  EXPECT_EQ(w.order(1, 1), (slots{1, 2, 0}));
-  w.eligible.reset(1);
-  w.eligible.reset(2);
-  EXPECT_EQ(w.order(1, 1), (slots{0}));
-}
-
-TEST(least_stale, asking_for_a_resident_key_makes_it_current) {
-  auto w = after_one_step(3);
-  w.begin(1, 0);
-  w.hit(0);
-  w.request(1, 1);
-  EXPECT_EQ(w.order(1, 1), (slots{2, 0, 1}));
-}
-
-TEST(least_stale, keys_for_a_later_step_go_last_and_become_current_in_it) {
-  auto w = after_one_step(3);
-  w.begin(1, 0);
-  w.hit(0);
-  w.prefetch(3, {0, 6}, 2);
-  w.request(1, 2);
-  EXPECT_EQ(w.order(1, 1), (slots{2, 0, 3, 1}));
-  EXPECT_EQ(w.order(2, 0), (slots{0, 2, 3, 1}));  // current in step 2
-  EXPECT_EQ(w.order(3, 0), (slots{0, 3, 1, 2}));  // all stale: layer, then arrival
-}
-
-TEST(least_stale, a_new_step_turns_current_keys_stale) {
-  auto w = after_one_step(3);
-  EXPECT_EQ(w.order(0, 2), (slots{0, 1, 2}));  // all current
-  w.begin(1, 0);
-  w.hit(0);
-  EXPECT_EQ(w.order(1, 1), (slots{1, 2, 0}));
-  EXPECT_EQ(w.order(2, 0), (slots{0, 1, 2}));
-}
-
-TEST(least_stale, a_late_prefetch_behind_the_cursor_is_found) {
-  auto w = after_one_step(3);
-  w.begin(1, 0);
-  w.hit(0);
-  EXPECT_EQ(w.order(1, 1), (slots{1, 2, 0}));
-  w.prefetch(3, {0, 7}, 0);  // for a step gone by: stale
-  EXPECT_EQ(w.order(1, 1), (slots{3, 1, 2, 0}));
+  w.prefetch(6, {0, 6}, 2);
+  w.request(3, 1);
+  EXPECT_EQ(w.order(1, 1), (slots{0, 1, 2, 4, 5, 3, 6}));
 }
 
 TEST(least_stale, is_fifo_in_per_layer_scope) {

@@ -144,14 +144,43 @@ TEST(hand_walked, gate_score) {
 }
 
 // Two layers, three slots. Step 0: 0.0, 1.0. Step 1: 0.1 takes the free slot; 1.1 comes: stale are 0.0 and 1.0,
-// current is 0.1: 0.0 goes. Step 2: 0.2: all are stale, layer 0 first: 0.1 goes. 1.0 hits and is current.
-// Step 3: 0.0: stale: 0.2 first. 1.2: 0.0 is current, stale are 1.0 and 1.1: 1.0 arrived first.
+// current is 0.1: 0.0 goes. Step 2: 0.2: all are stale, layer 0 is passed: 0.1 goes. 1.0 hits and is current.
+// Step 3: 0.0: stale: 0.2 first. 1.2: layer 1 is running, so all are left: stale are 1.0 and 1.1: 1.0 arrived first.
 TEST(hand_walked, least_stale) {
   auto trace = support::empty_trace(2, 3, 1);
   for (const auto& ids : std::vector<std::vector<expert_id>>{{0, 0}, {1, 1}, {2, 0}, {0, 2}})
     support::add_step(trace, {ids});
-  EXPECT_THAT(victims(trace, "least_stale", "3"),
-              ElementsAre("-", "-", "-", "0.0", "0.1", "", "0.2", "1.0"));
+  for (const auto* order : {"least_stale", "least_stale:order=layer"})
+    EXPECT_THAT(victims(trace, order, "3"),
+                ElementsAre("-", "-", "-", "0.0", "0.1", "", "0.2", "1.0"));
+}
+
+// Three layers of one expert a token, four slots. Step 0: 0.0, 1.0, 2.0. Step 1: 0.1 takes the free slot.
+// 1.1: stale left are 0.0 and 1.0: 0.0 goes. 2.1: stale left are 1.0 and 2.0: 1.0 goes. Cached: 0.1, 1.1, 2.0, 2.1.
+// Step 2: 0.2: stale left is 0.1 alone. 1.2: 1.1 goes. 2.2: 2.0, which arrived before 2.1. Cached: 0.2, 1.2, 2.1, 2.2.
+// Step 3: 0.2 hits. 1.3: 1.2 is stale and left. 2.0: 2.1. Cached: 0.2, 1.3, 2.0, 2.2. Step 4: 0.0: 0.2 goes.
+// 1.3 hits. 2.2 hits. Step 5: 0.0 and 1.3 hit. 2.1: 2.0 and 2.2 are stale, 2.2 arrived first.
+TEST(hand_walked, least_stale_gives_up_layers_that_are_passed) {
+  auto trace = support::empty_trace(3, 4, 1);
+  for (const auto& ids : std::vector<std::vector<expert_id>>{
+           {0, 0, 0}, {1, 1, 1}, {2, 2, 2}, {2, 3, 0}, {0, 3, 2}, {0, 3, 1}})
+    support::add_step(trace, {ids});
+  EXPECT_THAT(victims(trace, "least_stale", "4"),
+              ElementsAre("-", "-", "-", "-", "0.0", "1.0", "0.1", "1.1", "2.0", "", "1.2", "2.1",
+                          "0.2", "", "", "", "", "2.2"));
+}
+
+// Step 0 fills 0.0 1.0 2.0 3.0. Step 1: layer 0 wants 0.1 beside 0.0, which the visit holds: nothing else is left.
+// Ahead are 1.0, 2.0 and 3.0, all stale: 3.0 is the farthest and goes; 1.0 and 2.0 hit; for 3.0 goes 0.0, which is
+// current and arrived before 0.1. By layer the nearest goes, and each layer gives up the next one's.
+TEST(hand_walked, least_stale_gives_up_the_farthest_layer_ahead_and_by_layer_the_nearest) {
+  auto trace = support::empty_trace(4, 4, 1);
+  support::add_step(trace, {{0, 0, 0, 0}});
+  support::add_step(trace, {{0, 0, 0, 0}, {1, 0, 0, 0}});
+  EXPECT_THAT(victims(trace, "least_stale", "4"),
+              ElementsAre("-", "-", "-", "-", "3.0", "", "", "0.0"));
+  EXPECT_THAT(victims(trace, "least_stale:order=layer", "4"),
+              ElementsAre("-", "-", "-", "-", "1.0", "2.0", "3.0", "0.0"));
 }
 
 // The same trace by recency. Step 1: 1.1: 0.0 goes. Step 2: 0.2: 1.0 goes; 1.0: 0.1 goes.

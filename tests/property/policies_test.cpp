@@ -43,6 +43,7 @@ const std::vector<std::string>& online() {
                                               "gate_score",
                                               "gate_score:accumulate=ema",
                                               "least_stale",
+                                              "least_stale:order=layer",
                                               "least_stale:order=last_access",
                                               "popularity",
                                               "popularity:first=5",
@@ -182,10 +183,12 @@ TEST(policies, least_stale_in_a_pool_of_one_layer_is_fifo) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const auto trace = any_trace(seed, 1 + seed % 3);
     for (const auto& slots : whole_sizes(trace, false)) {
-      const auto stale = one_run(trace, {"least_stale", "per-layer", slots});
       const auto arrival = one_run(trace, {"fifo", "per-layer", slots});
-      ASSERT_EQ(stale.decision_hash, arrival.decision_hash) << slots;
-      ASSERT_EQ(stale.stats, arrival.stats);
+      for (const auto* order : {"least_stale", "least_stale:order=layer"}) {
+        const auto stale = one_run(trace, {order, "per-layer", slots});
+        ASSERT_EQ(stale.decision_hash, arrival.decision_hash) << order << ' ' << slots;
+        ASSERT_EQ(stale.stats, arrival.stats);
+      }
     }
   }
 }

@@ -113,9 +113,23 @@ inline ranking by_layer_distance() {
     out.push_back(r.position);
   };
 }
+/// 0 stale, 1 current, 2 later.
+inline double staleness(const resident& r, const visit_context& c) {
+  return r.epoch < c.step ? 0.0 : r.epoch == c.step ? 1.0 : 2.0;
+}
 inline ranking by_staleness() {
   return [](const state&, const resident& r, const visit_context& c, std::vector<double>& out) {
-    out.push_back(r.epoch < c.step ? 0.0 : r.epoch == c.step ? 1.0 : 2.0);
+    const bool left = r.key.layer <= c.layer;
+    const auto group = static_cast<std::size_t>(staleness(r, c));
+    const double place[3][2] = {{0, 2}, {1, 3}, {4, 5}};  // stale, current, later by left, right
+    out.push_back(place[group][left ? 0 : 1]);
+    out.push_back(left ? r.key.layer : -r.key.layer);
+    out.push_back(r.arrival);
+  };
+}
+inline ranking by_staleness_and_layer() {
+  return [](const state&, const resident& r, const visit_context& c, std::vector<double>& out) {
+    out.push_back(staleness(r, c));
     out.push_back(static_cast<double>(r.key.layer));
     out.push_back(r.arrival);
   };

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Evicts what this step has not touched before anything that it has, nearest layer first.
+/// Evicts what this step has not touched and has already passed before anything that it still comes to.
 ///
-/// Rule: a key is current if used in this step or prefetched for it, else stale. Three queues, in this
-///       order: stale, current, requested for a later step; inside a queue ascending layer, then order of
-///       arrival. Asking for a resident key makes it current. A new step turns current keys stale.
-///       `last_access`: by (epoch, layer, recency), the epoch being the step last used or requested for.
-/// Source: SpecMD 4.2.
+/// Rule: a key is current if used in this step or prefetched for it, later if requested for a later step,
+///       else stale; left if its layer is the running one or before it, else right. In this order: stale
+///       left, current left, stale right, current right, later left, later right; left by ascending layer,
+///       right the farthest first, inside a layer by arrival. Asking for a resident key makes it current.
+///       `layer`: as if all were left. `last_access`: by (epoch, layer, recency), the epoch being the step
+///       last used or requested for.
+/// Source: SpecMD 4.2, 5.2, A.3, Figure 3.
 /// Deviations: lists instead of the paper's two heaps; epochs instead of a pass over the slots. A key
-///       requested for a later step stays in the third queue when it is used before that step.
+///       requested for a later step stays later when it is used before that step.
 /// Exact: yes (never changes what is computed).
 /// Cost: one store per hit, O(1) per fill; a victim costs O(1) plus the current and ineligible slots of
 ///       its layer that are passed over, and O(L / 64). `last_access`: O(log S) per victim.
@@ -30,17 +32,17 @@
 
 namespace hotset::inline v0 {
 
-/// What least_stale looks at inside a queue.
-enum class stale_order : std::uint8_t { layer, last_access };
+/// How least_stale puts the layers in order.
+enum class stale_order : std::uint8_t { left, layer, last_access };
 
 class least_stale {
  public:
   struct config {
-    stale_order order = stale_order::layer;
+    stale_order order = stale_order::left;
     [[nodiscard]] validation validate() const {
-      if (order != stale_order::layer && order != stale_order::last_access)
+      if (order > stale_order::last_access)
         return error{"least_stale order = " + std::to_string(static_cast<int>(order)) +
-                     ", accepted: 0 (layer), 1 (last_access)"};
+                     ", accepted: 0 (left), 1 (layer), 2 (last_access)"};
       return std::nullopt;
     }
   };
@@ -48,96 +50,103 @@ class least_stale {
 
   explicit least_stale(const pool_layout& layout) : least_stale(layout, config{}) {}
   least_stale(const pool_layout& layout, const config& options)
-      : by_layer_(options.order == stale_order::layer),
+      : order_(options.order),
         layers_(static_cast<std::uint64_t>(layout.shape().layers)),
         words_((static_cast<std::size_t>(layout.shape().layers) + 63) / 64),
         epoch_(layout.slots(), 0) {
-    if (by_layer_) {
-      lists_ = layer_lists(layout);
-      arrivals_ = recency_list(layout.slots(), lists_.count());
-      used_.assign(layout.pools() * words_, 0);
-      cursor_.assign(layout.pools(), {});
-    } else {
+    if (by_access()) {
       accesses_ = indexed_heap(layout);
+      return;
     }
+    lists_ = layer_lists(layout);
+    arrivals_ = recency_list(layout.slots(), lists_.count());
+    used_.assign(layout.pools() * words_, 0);
+    stale_.assign(layout.pools() * words_, 0);
+    searched_.assign(layout.pools(), 0);
   }
 
   void on_step(step_id, layer_id) noexcept {}
   void on_hit(const access& a) noexcept {
     touch(a);
-    if (!by_layer_) accesses_.raise(a.slot, {stamp(a), ++clock_});
+    if (by_access()) accesses_.raise(a.slot, {stamp(a), ++clock_});
   }
   void on_fill(const access& a) noexcept {
     epoch_[slot_index(a.slot)] = a.step;
-    if (!by_layer_) {
+    if (by_access()) {
       accesses_.assign(a.pool, a.slot, {stamp(a), ++clock_});
       return;
     }
     const auto list = lists_.of(a.key.layer, a.slot);
     arrivals_.push_back(list, a.slot);
-    word(list, a.key.layer) |= bit(a.key.layer);
-    // A fill for a step gone by is stale at once: the search must not start behind it.
-    auto& cursor = cursor_[static_cast<std::size_t>(lists_.pool(list))];
-    if (a.step < cursor.step) cursor.layer = std::min(cursor.layer, at(a.key.layer));
+    const auto pool = static_cast<std::size_t>(lists_.pool(list));
+    const auto word = pool * words_ + at(a.key.layer) / 64;
+    used_[word] |= bit(a.key.layer);
+    // A fill for a step gone by is stale at once.
+    if (a.step < searched_[pool]) stale_[word] |= bit(a.key.layer);
   }
   void on_bypass(const access&) noexcept {}
   /// A prefetcher asked for a resident key, for step `a.step`.
   void on_request(const access& a) noexcept {
     touch(a);
-    if (!by_layer_) accesses_.raise(a.slot, {stamp(a), accesses_.rank(a.slot).position});
+    if (by_access()) accesses_.raise(a.slot, {stamp(a), accesses_.rank(a.slot).position});
   }
   void on_evict(slot_id slot, expert_key key) noexcept {
-    if (!by_layer_) {
+    if (by_access()) {
       accesses_.vacate(slot);
       return;
     }
     arrivals_.erase(slot);
     const auto list = lists_.of(key.layer, slot);
-    if (arrivals_.front(list) == no_slot) word(list, key.layer) &= ~bit(key.layer);
+    if (arrivals_.front(list) != no_slot) return;
+    const auto word = static_cast<std::size_t>(lists_.pool(list)) * words_ + at(key.layer) / 64;
+    used_[word] &= ~bit(key.layer);
+    stale_[word] &= ~bit(key.layer);
   }
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
-    if (!by_layer_) return accesses_.select(context.pool, eligible, out);
-    auto& cursor = cursor_[static_cast<std::size_t>(context.pool)];
-    if (cursor.step != context.step) cursor = {context.step, 0};
-    const step_id now = context.step;
-
-    // Layers in front of the cursor hold no stale key in this step.
-    std::size_t count = 0;
-    bool behind_all = true;  // no stale key so far
-    for (auto l = next_layer(context.pool, cursor.layer); l != none && count < out.size();
-         l = next_layer(context.pool, l + 1)) {
-      for (slot_id s = arrivals_.front(lists_.in_pool(l, context.pool));
-           s != no_slot && count < out.size(); s = arrivals_.after(s)) {
-        if (epoch_[slot_index(s)] >= now) continue;
-        if (behind_all) {
-          behind_all = false;
-          cursor.layer = l;
-        }
-        if (eligible.test(s)) out[count++] = s;
-      }
-    }
-    if (count == out.size()) return count;
-    if (behind_all) cursor.layer = static_cast<std::size_t>(layers_);
-    count = take(context.pool, eligible, out, count, [now](step_id e) { return e == now; });
-    if (count == out.size()) return count;
-    return take(context.pool, eligible, out, count, [now](step_id e) { return e > now; });
+    if (by_access()) return accesses_.select(context.pool, eligible, out);
+    turn_stale(context);
+    const auto all = static_cast<std::size_t>(layers_);
+    const auto split = order_ == stale_order::left ? at(context.layer) + 1 : all;
+    const span_of_layers left{0, split};
+    const span_of_layers right{split, all};
+    search found{context, eligible, out, 0};
+    const auto stale = [&](std::size_t layer) { take_stale(found, layer); };
+    const auto current = [&](std::size_t layer) { (void)take(found, layer, is_current); };
+    const auto later = [&](std::size_t layer) { (void)take(found, layer, is_later); };
+    each_layer<direction::near>(found, stale_, left, stale);
+    each_layer<direction::near>(found, used_, left, current);
+    each_layer<direction::far>(found, stale_, right, stale);
+    each_layer<direction::far>(found, used_, right, current);
+    each_layer<direction::near>(found, used_, left, later);
+    each_layer<direction::far>(found, used_, right, later);
+    return found.count;
   }
 
  private:
   struct search {
-    step_id step = 0;
-    std::size_t layer = 0;
+    const visit_context& context;
+    const slot_mask& eligible;
+    std::span<slot_id> out;
+    std::size_t count;
+    [[nodiscard]] bool done() const noexcept { return count == out.size(); }
   };
+  /// Layers [first, end).
+  struct span_of_layers {
+    std::size_t first, end;
+  };
+  enum class direction : std::uint8_t { near, far };
+  using bits = std::vector<std::uint64_t>;
   static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
+  static constexpr auto is_stale = [](step_id epoch, step_id now) { return epoch < now; };
+  static constexpr auto is_current = [](step_id epoch, step_id now) { return epoch == now; };
+  static constexpr auto is_later = [](step_id epoch, step_id now) { return epoch > now; };
 
   static std::size_t at(layer_id layer) noexcept { return static_cast<std::size_t>(layer); }
   static std::size_t slot_index(slot_id slot) noexcept { return static_cast<std::size_t>(slot); }
   static std::uint64_t bit(layer_id layer) noexcept { return std::uint64_t{1} << (at(layer) % 64); }
-  std::uint64_t& word(std::size_t list, layer_id layer) noexcept {
-    return used_[static_cast<std::size_t>(lists_.pool(list)) * words_ + at(layer) / 64];
-  }
+  [[nodiscard]] bool by_access() const noexcept { return order_ == stale_order::last_access; }
   void touch(const access& a) noexcept {
     auto& epoch = epoch_[slot_index(a.slot)];
     epoch = std::max(epoch, a.step);
@@ -145,41 +154,85 @@ class least_stale {
   [[nodiscard]] std::uint64_t stamp(const access& a) const noexcept {
     return epoch_[slot_index(a.slot)] * layers_ + static_cast<std::uint64_t>(a.key.layer);
   }
-  /// First layer >= from with slots of the pool.
-  [[nodiscard]] std::size_t next_layer(pool_id pool, std::size_t from) const noexcept {
-    const auto* const used = used_.data() + static_cast<std::size_t>(pool) * words_;
-    auto w = from / 64;
-    if (w >= words_) return none;
-    auto rest = used[w] & (~std::uint64_t{0} << (from % 64));
-    while (rest == 0) {
-      if (++w == words_) return none;
-      rest = used[w];
-    }
-    return w * 64 + static_cast<std::size_t>(std::countr_zero(rest));
+  /// In a new step what was current is stale: every layer with slots may hold such keys again.
+  void turn_stale(const visit_context& context) noexcept {
+    const auto pool = static_cast<std::size_t>(context.pool);
+    if (searched_[pool] == context.step) return;
+    searched_[pool] = context.step;
+    std::copy_n(used_.data() + pool * words_, words_, stale_.data() + pool * words_);
   }
+  /// Lowest layer of the span whose bit is set.
+  [[nodiscard]] std::size_t nearest(const bits& set, pool_id pool,
+                                    span_of_layers layers) const noexcept {
+    const auto* const words = set.data() + static_cast<std::size_t>(pool) * words_;
+    for (auto w = layers.first / 64; w * 64 < layers.end; ++w) {
+      auto rest = words[w];
+      if (w == layers.first / 64) rest &= ~std::uint64_t{0} << (layers.first % 64);
+      if (rest == 0) continue;
+      const auto layer = w * 64 + static_cast<std::size_t>(std::countr_zero(rest));
+      return layer < layers.end ? layer : none;
+    }
+    return none;
+  }
+  /// Highest layer of the span whose bit is set.
+  [[nodiscard]] std::size_t farthest(const bits& set, pool_id pool,
+                                     span_of_layers layers) const noexcept {
+    const auto* const words = set.data() + static_cast<std::size_t>(pool) * words_;
+    for (auto w = (layers.end + 63) / 64; w-- > layers.first / 64;) {
+      auto rest = words[w];
+      if (w == layers.end / 64) rest &= (std::uint64_t{1} << (layers.end % 64)) - 1;
+      if (rest == 0) continue;
+      const auto layer = w * 64 + 63 - static_cast<std::size_t>(std::countl_zero(rest));
+      return layer >= layers.first ? layer : none;
+    }
+    return none;
+  }
+  /// Calls use(layer) for each layer of the span whose bit is set, until all victims are found.
+  template <direction From, class Use>
+  void each_layer(const search& found, const bits& set, span_of_layers layers,
+                  Use use) const noexcept {
+    while (!found.done()) {
+      const auto pool = found.context.pool;
+      const auto layer =
+          From == direction::near ? nearest(set, pool, layers) : farthest(set, pool, layers);
+      if (layer == none) return;
+      use(layer);
+      if constexpr (From == direction::near)
+        layers.first = layer + 1;
+      else
+        layers.end = layer;
+    }
+  }
+  /// Returns whether the layer has a key that is wanted, eligible or not. Pre: a victim is missing.
   template <class Wanted>
-  std::size_t take(pool_id pool, const slot_mask& eligible, std::span<slot_id> out,
-                   std::size_t count, Wanted wanted) const noexcept {
-    for (auto l = next_layer(pool, 0); l != none; l = next_layer(pool, l + 1))
-      for (slot_id s = arrivals_.front(lists_.in_pool(l, pool)); s != no_slot;
-           s = arrivals_.after(s))
-        if (wanted(epoch_[slot_index(s)]) && eligible.test(s)) {
-          out[count++] = s;
-          if (count == out.size()) return count;
-        }
-    return count;
+  bool take(search& found, std::size_t layer, Wanted wanted) const noexcept {
+    bool any = false;
+    for (slot_id s = arrivals_.front(lists_.in_pool(layer, found.context.pool));
+         s != no_slot && !found.done(); s = arrivals_.after(s)) {
+      if (!wanted(epoch_[slot_index(s)], found.context.step)) continue;
+      any = true;
+      if (found.eligible.test(s)) found.out[found.count++] = s;
+    }
+    return any;
+  }
+  /// A layer without a stale key is not looked at again in this step.
+  void take_stale(search& found, std::size_t layer) noexcept {
+    if (take(found, layer, is_stale)) return;
+    stale_[static_cast<std::size_t>(found.context.pool) * words_ + layer / 64] &=
+        ~(std::uint64_t{1} << (layer % 64));
   }
 
-  bool by_layer_;
+  stale_order order_;
   std::uint64_t layers_;
   std::size_t words_;
   std::uint64_t clock_ = 0;
   std::vector<step_id> epoch_;  // [slot] step last used or requested for
-  // order: layer
+  // order: left, layer
   layer_lists lists_;
-  recency_list arrivals_;            // one list per layer and precision
-  std::vector<std::uint64_t> used_;  // [pool][layer] bits: the layer holds slots
-  std::vector<search> cursor_;       // [pool]
+  recency_list arrivals_;          // one list per layer and precision
+  bits used_;                      // [pool][layer]: the layer holds slots
+  bits stale_;                     // [pool][layer]: the layer may hold stale keys in step searched_
+  std::vector<step_id> searched_;  // [pool]
   // order: last_access
   indexed_heap accesses_;
 };
