@@ -120,6 +120,7 @@ clock_comparison compare_with_clock(const model& weights, const paging_choice& c
   out.engine_blocked = static_cast<double>(paging.experts->blocked()) * 1e-9;
   out.engine_io = static_cast<double>(paging.experts->link_busy()) * 1e-9;
   out.engine_misses = paging.experts->stats().misses;
+  out.engine_predictions = paging.experts->predictions();
 
   const auto trace = tracing.take();
   const hotset::visit_sequence visits(trace);
@@ -137,6 +138,7 @@ clock_comparison compare_with_clock(const model& weights, const paging_choice& c
   out.clock_blocked = static_cast<double>(outcome.times.blocked) * 1e-9;
   out.clock_io = static_cast<double>(outcome.times.link_busy) * 1e-9;
   out.clock_misses = replayed->stats().misses;
+  out.clock_predictions = outcome.predictions;
   return out;
 }
 

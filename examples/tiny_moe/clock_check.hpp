@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "hotset/predict/prediction_score.hpp"
 #include "tiny_moe/paging_choice.hpp"
 #include "tiny_moe/verification.hpp"
 
@@ -21,6 +22,9 @@ struct clock_comparison {
   double token = 0;  ///< visit + token * tokens
   std::uint64_t engine_misses = 0;
   std::uint64_t clock_misses = 0;
+  /// What was asked for ahead, and how much of it was right: no link's pace changes that.
+  hotset::prediction_score::counts engine_predictions{};
+  hotset::prediction_score::counts clock_predictions{};
 
   /// clock / engine - 1.
   [[nodiscard]] double difference() const noexcept { return clock_blocked / engine_blocked - 1; }

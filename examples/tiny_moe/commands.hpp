@@ -37,6 +37,8 @@ struct serving_options {
   std::uint64_t max_move = 4;
   std::uint64_t dead_zone = 0;
   std::uint64_t headroom = 10;
+  bool count_reuse = false;
+  std::filesystem::path profile{};
 };
 
 struct options {

@@ -11,11 +11,14 @@ namespace tiny_moe {
 live_split::live_split(const model_config& shape, std::size_t max_tokens, expert_pool& experts,
                        kv_pool& blocks, std::function<void()> drain, const config& options)
     : options_(options), experts_(experts), blocks_(blocks), drain_(std::move(drain)) {
+  const auto contents = std::max<std::uint64_t>(1, options.most_contents);
+  if (const auto* by_peak = std::get_if<hotset::dual_resize>(&options_.controller))
+    if (by_peak->counts_reuse()) block_marks_.resize(contents);
   if (!std::holds_alternative<hotset::marginal_value>(options_.controller)) return;
   for (std::size_t l = 0; l < shape.layers; ++l)
     expert_distances_.emplace_back(hotset::recency_bitmap(shape.experts), shape.experts,
                                    max_tokens * shape.top_k);
-  block_distances_ = hotset::recency_bitmap(std::max<std::uint64_t>(1, options.most_contents));
+  block_distances_ = hotset::recency_bitmap(contents);
 }
 
 void live_split::on_visit(const visit_inputs& visit) {
@@ -26,11 +29,25 @@ void live_split::on_visit(const visit_inputs& visit) {
 }
 
 void live_split::on_reference(const block_reference& block) {
+  const auto key = static_cast<std::size_t>(block.content);
+  if (!block_marks_.empty()) count_reuse(key);
   auto* controller = std::get_if<hotset::marginal_value>(&options_.controller);
   if (controller == nullptr) return;
-  const auto key = static_cast<std::size_t>(block.content);
   controller->on_block(block_distances_.distance(key));
   block_distances_.touch(key);
+}
+
+/// A block that was lost meanwhile counts, too: with room it would still have been there.
+void live_split::count_reuse(std::size_t content) {
+  constexpr std::uint64_t seen = 1;
+  const auto burst = passes_ / options_.burst + 1 + seen;
+  auto& mark = block_marks_[content];
+  if (mark == 0) {
+    mark = seen;
+  } else if (mark != burst) {
+    mark = burst;
+    ++reused_blocks_;
+  }
 }
 
 void live_split::between(const drained_point& now) {
@@ -48,7 +65,7 @@ hotset::pool_sizes live_split::wanted() {
     return {to.cap, to.blocks};
   }
   if (const auto* by_peak = std::get_if<hotset::dual_resize>(&options_.controller))
-    return by_peak->next(here, blocks_.peak());
+    return by_peak->next(here, blocks_.peak(), std::exchange(reused_blocks_, 0));
   return here;
 }
 

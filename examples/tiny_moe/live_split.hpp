@@ -65,6 +65,7 @@ class live_split {
   using distances = hotset::reuse_distance<hotset::recency_bitmap>;
 
   [[nodiscard]] hotset::pool_sizes wanted();
+  void count_reuse(std::size_t content);
   [[nodiscard]] hotset::pool_sizes allowed(const hotset::pool_sizes& to,
                                            std::uint64_t least_blocks) const noexcept;
   void move(const hotset::pool_sizes& to);
@@ -75,6 +76,9 @@ class live_split {
   std::function<void()> drain_;
   std::vector<distances> expert_distances_;  // by layer; of marginal_value
   hotset::recency_bitmap block_distances_;
+  std::vector<std::uint64_t>
+      block_marks_;  // by content: the last burst that read it again; of count_reuse
+  std::uint64_t reused_blocks_ = 0;  // different ones that this burst read again
   std::uint64_t passes_ = 0;
   live_split_stats stats_;
 };

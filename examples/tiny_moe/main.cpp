@@ -143,6 +143,11 @@ void add_control(CLI::App& command, serving_options& serving) {
          "slots; a nearer target is no target");
   number("--headroom", serving.headroom, std::uint64_t{0}, std::uint64_t{1000},
          "dual-resize: percent of KV blocks above the peak");
+  command.add_flag("--count-reuse", serving.count_reuse,
+                   "dual-resize: blocks that were read again count beside the peak");
+  command.add_option("--profile", serving.profile,
+                     "requests to serve first, not charged: controllers begin at the split that "
+                     "suits them (default: KV at its floor)");
 }
 
 CLI::App* add_serve_trace(CLI::App& app, options& chosen) {

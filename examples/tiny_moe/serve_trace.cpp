@@ -49,7 +49,9 @@ hotset::cost_model prices_of(const model& weights, const serving_options& chosen
   return prices;
 }
 
-std::vector<serving_request> requests_of(const options& chosen) {
+/// Of several traces, which follow each other.
+std::vector<serving_request> requests_of(const options& chosen,
+                                         std::span<const std::filesystem::path> traces) {
   const auto& serving = chosen.serving;
   const auto texts = words_of(read_texts(chosen.prompts, chosen.model));
   std::vector<serving_request> all;
@@ -58,7 +60,7 @@ std::vector<serving_request> requests_of(const options& chosen) {
                           .most = serving.requests,
                           .first_arrival = 0,
                           .seed = serving.seed};
-  for (const auto& path : serving.traces) {
+  for (const auto& path : traces) {
     auto some = shaped_requests(hotset::sim::open_requests(path), texts, scaling);
     for (const auto& one : some)
       scaling.first_arrival = std::max(scaling.first_arrival, one.arrival + 1);
@@ -68,7 +70,8 @@ std::vector<serving_request> requests_of(const options& chosen) {
   return all;
 }
 
-trace_serving_config config_of(const model& weights, const serving_options& chosen) {
+trace_serving_config config_of(const model& weights, const options& all) {
+  const auto& chosen = all.serving;
   trace_serving_config out;
   out.budget_bytes = bytes_of(chosen.budget);
   out.block_tokens = chosen.block_tokens;
@@ -85,6 +88,8 @@ trace_serving_config config_of(const model& weights, const serving_options& chos
   out.max_move = chosen.max_move;
   out.dead_zone = chosen.dead_zone;
   out.headroom_percent = chosen.headroom;
+  out.count_reuse = chosen.count_reuse;
+  if (!chosen.profile.empty()) out.profile = requests_of(all, std::span(&chosen.profile, 1));
   return out;
 }
 
@@ -125,8 +130,8 @@ void print_refusals(const trace_serving_result& run) {
 
 int serve_trace(const options& chosen) {
   const model weights(chosen.model);
-  const auto requests = requests_of(chosen);
-  const auto config = config_of(weights, chosen.serving);
+  const auto requests = requests_of(chosen, chosen.serving.traces);
+  const auto config = config_of(weights, chosen);
   const auto choices = choices_of(chosen.serving.splits, limits_of(weights, requests, config));
   std::vector<trace_serving_result> runs;
   runs.reserve(choices.size());

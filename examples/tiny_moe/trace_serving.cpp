@@ -65,16 +65,16 @@ split_controller controller_of(const model& weights, const trace_serving_config&
   if (rule == split_rule::dual_resize)
     return hotset::dual_resize({.limits = limits,
                                 .headroom_percent = config.headroom_percent,
-                                .dead_zone = config.dead_zone});
+                                .dead_zone = config.dead_zone,
+                                .count_reuse = config.count_reuse});
   return fixed_split{};
 }
 
 hotset::pool_sizes first_split(const hotset::split_limits& limits, const split_choice& choice) {
-  const auto cap = choice.cap == 0 ? (limits.min_cap + limits.largest_cap()) / 2 : choice.cap;
-  if (cap < limits.min_cap || cap > limits.largest_cap())
-    throw hotset::sim::usage_error(
-        fmt::format("a cap of {}; accepted: {}..{}", cap, limits.min_cap, limits.largest_cap()));
-  return {cap, limits.blocks_beside(cap)};
+  if (choice.cap < limits.min_cap || choice.cap > limits.largest_cap())
+    throw hotset::sim::usage_error(fmt::format("a cap of {}; accepted: {}..{}", choice.cap,
+                                               limits.min_cap, limits.largest_cap()));
+  return {choice.cap, limits.blocks_beside(choice.cap)};
 }
 
 double over(double seconds, double best) { return best > 0 ? seconds / best - 1 : 0; }
@@ -153,6 +153,7 @@ json row_of(const trace_serving_result& run, const trace_serving_result* best) {
   for (const auto& at : run.split.history) caps.push_back({at.step, at.sizes.cap});
   json row;
   row["split"] = run.choice.name();
+  row["first_cap"] = run.first.cap;
   row["cap"] = run.last.cap;
   row["kv_blocks"] = run.last.blocks;
   row["seconds"] = run.seconds;
@@ -218,13 +219,29 @@ hotset::split_limits limits_of(const model& weights, std::span<const serving_req
   return limits;
 }
 
+std::uint64_t configured_cap(const model& weights, std::span<const serving_request> requests,
+                             const trace_serving_config& config) {
+  const auto limits = limits_of(weights, requests, config);
+  if (config.profile.empty()) return limits.largest_cap();
+  auto open_loop = config;
+  open_loop.warmup = 0;
+  open_loop.profile.clear();
+  open_loop.link.reset();  // what it costs is counted, not waited for
+  const auto profiled =
+      serve_trace(weights, config.profile, open_loop, {.rule = split_rule::marginal_value});
+  return std::clamp(profiled.last.cap, limits.min_cap, limits.largest_cap());
+}
+
 trace_serving_result serve_trace(const model& weights, std::span<const serving_request> requests,
                                  const trace_serving_config& config, const split_choice& choice,
                                  hotset::memory_budget& budget, const between_steps& watch) {
+  const split_choice placed{
+      .rule = choice.rule,
+      .cap = choice.cap == 0 ? configured_cap(weights, requests, config) : choice.cap};
   if (config.warmup > 0 && config.warmup >= requests.size())
     throw hotset::sim::usage_error(fmt::format("a warm-up of {} requests; accepted: fewer than {}",
                                                config.warmup, requests.size()));
-  shared_memory_engine engine(weights, requests, config, choice, budget);
+  shared_memory_engine engine(weights, requests, config, placed, budget);
   const auto start = std::chrono::steady_clock::now();
   trace_serving_result out;
   out.served = engine.serve(requests, config, watch);

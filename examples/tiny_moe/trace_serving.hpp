@@ -27,7 +27,7 @@ inline constexpr std::string_view serving_schema = "hotset.serve/1";
 enum class split_rule : std::uint8_t { fixed, marginal_value, dual_resize };
 struct split_choice {
   split_rule rule = split_rule::fixed;
-  std::uint64_t cap = 0;  ///< where it begins, or stays; 0: halfway between the floors
+  std::uint64_t cap = 0;  ///< where it begins, or stays; 0: at the configurator's split
 
   /// Reads "12" (a fixed cap), "mv-wsa" or "dual-resize". Errors: hotset::sim::usage_error.
   static split_choice parse(const std::string& text);
@@ -49,6 +49,10 @@ struct trace_serving_config {
   std::uint64_t max_move = 4;
   std::uint64_t dead_zone = 0;
   std::uint64_t headroom_percent = 10;  ///< of dual_resize
+  bool count_reuse = false;             ///< of dual_resize
+  /// A short representative trace, served before and not charged: the split to which MV-WSA converges on it is the
+  /// configurator's (wisp 3.4). Empty: nothing is known, KV gets its floor and experts the rest.
+  std::vector<serving_request> profile{};
 
   [[nodiscard]] hotset::validation validate() const;
 };
@@ -75,6 +79,11 @@ struct trace_serving_result {
                                              std::span<const serving_request> requests,
                                              const trace_serving_config& config);
 
+/// Where a controller begins that is not told. Errors: as serve_trace.
+[[nodiscard]] std::uint64_t configured_cap(const model& weights,
+                                           std::span<const serving_request> requests,
+                                           const trace_serving_config& config);
+
 /// `budget` is that of the limits and is empty; a test may lower it meanwhile. `watch` is called between passes, before
 /// the controller.
 /// Errors: hotset::sim::usage_error, hotset::sim::infeasible_error, hotset::invalid_config.
@@ -96,8 +105,8 @@ struct trace_serving_result {
 [[nodiscard]] const trace_serving_result* best_fixed(std::span<const trace_serving_result> runs);
 
 /// {"schema", "model", "budget_bytes", "bytes_per_expert_slot", "kv_bytes_per_block", "block_tokens", "requests",
-/// "seconds_per_byte", "seconds_per_token", "outputs_identical", "results": [{"split", "cap", "kv_blocks", "seconds",
-/// "expert_seconds", "kv_seconds", "over_best_fixed", "expert_misses", "prefilled_tokens", "reused_tokens",
+/// "seconds_per_byte", "seconds_per_token", "outputs_identical", "results": [{"split", "first_cap", "cap", "kv_blocks",
+/// "seconds", "expert_seconds", "kv_seconds", "over_best_fixed", "expert_misses", "prefilled_tokens", "reused_tokens",
 /// "recomputed_tokens", "preemptions", "refusals", "passes", "moves", "refused_moves", "peak_bytes", "wall_seconds",
 /// "caps": [[pass, cap], ..]}]}. cap and kv_blocks are the last ones.
 [[nodiscard]] nlohmann::ordered_json to_json(const model& weights,

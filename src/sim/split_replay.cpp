@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -130,7 +131,8 @@ struct fixed_costs {
   std::vector<std::uint64_t> expert_misses{}, block_misses{};  ///< by slots
 };
 
-std::vector<fixed_costs> measure_fixed(const session& s) {
+/// Of the bursts that are charged for, or of the warm-up's.
+std::vector<fixed_costs> measure_fixed(const session& s, bool charged = true) {
   std::vector<fixed_costs> out(
       s.visits.size(),
       {reuse_histogram(static_cast<std::size_t>(s.shape.experts)), reuse_histogram(s.keys), 0});
@@ -140,12 +142,12 @@ std::vector<fixed_costs> measure_fixed(const session& s) {
     all.follow(
         b,
         [&](std::uint32_t d) {
-          if (b.counts) to.experts.add(d);
+          if (b.counts == charged) to.experts.add(d);
         },
         [&](std::uint32_t d) {
-          if (b.counts) to.blocks.add(d);
+          if (b.counts == charged) to.blocks.add(d);
         });
-    to.bursts += b.counts ? 1U : 0U;
+    to.bursts += b.counts == charged ? 1U : 0U;
   }
   for (auto& costs : out) {
     costs.expert_misses = costs.experts.misses();
@@ -244,15 +246,22 @@ class two_pools {
   step_id step_ = 0;
 };
 
+/// The configurator's split (wisp eq. 7) of the first workflow's warm-up, its short representative trace; without one,
+/// KV gets its floor and experts the rest.
+std::uint64_t configured_cap(const session& s, const marginal_value::config& control) {
+  const auto costs = measure_fixed(s, false);
+  const auto& profile = costs[s.bursts.front().workflow];
+  return profile.bursts == 0 ? control.split().largest_cap()
+                             : best_of(std::span(&profile, 1), control).cap;
+}
+
 split_outcome run_controller(const session& s, const split_request& request) {
   marginal_value controller(request.control);
   distances live(s);
   two_pools pools(s, request.control);
   split_outcome out;
   out.policy = "mv-wsa";
-  // Halfway, as one who knows nothing would begin.
-  const auto question = request.control.split();
-  auto now = question.at((question.min_cap + question.largest_cap()) / 2);
+  auto now = request.control.split().at(configured_cap(s, request.control));
   pools.resize(now);
   std::uint64_t counted = 0;
   for (const auto& b : s.bursts) {
@@ -351,31 +360,42 @@ std::vector<split_result> simulate_split(const split_request& request) {
   return out;
 }
 
+namespace {
+
+/// Share of the time over the oracle's; nothing where the oracle pays nothing and the policy does.
+std::optional<double> over_oracle(const split_outcome& outcome, const split_result& result) {
+  const auto least = result.outcomes.front().seconds;
+  if (outcome.seconds == least) return 0;
+  if (least == 0) return std::nullopt;
+  return outcome.seconds / least - 1;
+}
+/// In per cent; what rounds to nothing has no sign.
+std::string percent_over(const split_outcome& outcome, const split_result& result) {
+  const auto over = over_oracle(outcome, result);
+  if (!over) return "-";
+  const auto percent = 100 * *over;
+  return fmt::format("{:.1f} %", std::abs(percent) < 0.05 ? 0 : percent);
+}
+
+}  // namespace
+
 nlohmann::ordered_json to_json(std::span<const split_result> results) {
   json out = json::array();
   for (const auto& r : results) {
     json outcomes = json::array();
-    for (const auto& o : r.outcomes)
+    for (const auto& o : r.outcomes) {
+      const auto over = over_oracle(o, r);
       outcomes.push_back({{"policy", o.policy},
                           {"cap", o.cap},
                           {"seconds_per_burst", o.seconds},
-                          {"over_oracle", o.seconds / r.outcomes.front().seconds - 1},
+                          {"over_oracle", over ? json(*over) : json()},
                           {"moves", o.moves},
                           {"caps", o.caps}});
+    }
     out.push_back({{"name", r.name}, {"bursts", r.bursts}, {"outcomes", std::move(outcomes)}});
   }
   return {{"schema", split_schema}, {"results", std::move(out)}};
 }
-
-namespace {
-
-/// In per cent; what rounds to nothing has no sign.
-double over_oracle(const split_outcome& outcome, const split_result& result) {
-  const auto percent = 100 * (outcome.seconds / result.outcomes.front().seconds - 1);
-  return std::abs(percent) < 0.05 ? 0 : percent;
-}
-
-}  // namespace
 
 std::string to_table(std::span<const split_result> results) {
   std::string out;
@@ -384,9 +404,9 @@ std::string to_table(std::span<const split_result> results) {
     out += fmt::format("{:<12} {:>6} {:>14} {:>12} {:>6}\n", "policy", "cap", "ms a burst",
                        "over oracle", "moves");
     for (const auto& o : r.outcomes)
-      out += fmt::format("{:<12} {:>6} {:>14.3f} {:>10.1f} % {:>6}\n", o.policy,
+      out += fmt::format("{:<12} {:>6} {:>14.3f} {:>12} {:>6}\n", o.policy,
                          o.cap == 0 ? "-" : fmt::format("{}", o.cap), 1e3 * o.seconds,
-                         over_oracle(o, r), o.moves);
+                         percent_over(o, r), o.moves);
   }
   return out;
 }

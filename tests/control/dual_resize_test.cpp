@@ -58,19 +58,48 @@ TEST(dual_resize, a_small_move_is_not_made) {
   EXPECT_EQ(law.next({36, 93}, 90), law.target(90));
 }
 
-// WiSP, Table 6: Qwen3-30B at 24 GiB; the pool's peak is far below the startup floor.
+// WiSP, Table 6, by its own figures: Qwen3-30B-A3B at cap 36 with 3.65 GB of KV goes to cap 40 with 1.84 GB in one move,
+// and stays. A slot in all layers is 452,984,832 bytes, a block of 16 tokens 1,572,864.
 TEST(dual_resize, reclaims_idle_kv_in_one_move) {
+  constexpr std::uint64_t slot = 452984832;
   constexpr std::uint64_t block = 98304 * 16;
-  const dual_resize law({.limits = {.budget_bytes = 36 * 452984832ULL + 3919126528ULL,
-                                    .slot_bytes = 452984832,
-                                    .block_bytes = block,
-                                    .min_cap = 8,
-                                    .max_cap = 128,
-                                    .min_blocks = 600},
-                         .headroom_percent = 25});
-  const auto to = law.target(1000);
-  EXPECT_EQ(to.cap, 40U);
-  EXPECT_EQ(law.next(to, 1000), to);
+  constexpr pool_sizes before{36, 2320};  // 37,120 tokens
+  const auto law = [&](std::uint64_t headroom, std::uint64_t dead_zone) {
+    return dual_resize({.limits = {.budget_bytes = before.cap * slot + before.blocks * block,
+                                   .slot_bytes = slot,
+                                   .block_bytes = block,
+                                   .min_cap = 8,
+                                   .max_cap = 128,
+                                   .min_blocks = 600},
+                        .headroom_percent = headroom,
+                        .dead_zone = dead_zone});
+  };
+  const auto after = law(25, 2).next(before, 800);
+  EXPECT_EQ(after, (pool_sizes{40, 1168}));
+  EXPECT_EQ(before.blocks * block, 3649044480U);
+  EXPECT_EQ(after.blocks * block, 1837105152U);
+  EXPECT_EQ(law(25, 2).next(after, 800), after);
+  EXPECT_EQ(law(25, 2).next(after, 760), after);  // a little less: 41, inside the dead zone
+  // The peaks, headroom included, that lead to the paper's cap: 14,090 tokens or more, 18,697 or fewer.
+  for (std::uint64_t peak = 600; peak < 2320; ++peak)
+    EXPECT_EQ(law(0, 0).target(peak).cap == 40, peak >= 881 && peak <= 1168) << peak;
+}
+
+// Cached blocks that sessions come back to are not in use between two turns.
+TEST(dual_resize, counts_what_was_read_again_if_asked_to) {
+  auto config = example();
+  config.headroom_percent = 0;
+  const dual_resize plain(config);
+  EXPECT_EQ(plain.target(100, 60), plain.target(100));
+  config.count_reuse = true;
+  const dual_resize counting(config);
+  EXPECT_TRUE(counting.counts_reuse());
+  EXPECT_FALSE(plain.counts_reuse());
+  EXPECT_EQ(counting.target(100, 60), plain.target(160));
+  EXPECT_EQ(counting.target(100), plain.target(100));
+  EXPECT_EQ(counting.next(plain.target(100), 100, 60), plain.target(160));
+  constexpr auto most = std::numeric_limits<std::uint64_t>::max();
+  EXPECT_EQ(counting.target(most - 1, most), plain.target(most));
 }
 
 TEST(dual_resize, conserves_the_budget) {

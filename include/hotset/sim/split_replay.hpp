@@ -36,7 +36,9 @@ struct split_request {
   marginal_value::config
       control{};  ///< its budget, units, floors and prices are those of all policies
   std::uint32_t burst_steps = 32;  ///< of the routing trace, to a request
-  std::uint32_t warmup = 4;        ///< bursts of each workflow that no policy is charged for
+  /// Bursts of each workflow that no policy is charged for; the first one's are what the configurator goes by, where the
+  /// controller begins.
+  std::uint32_t warmup = 4;
 };
 
 /// Seconds of the bursts that count, on average.
@@ -60,7 +62,7 @@ struct split_result {
 [[nodiscard]] std::vector<split_result> simulate_split(const split_request& request);
 
 /// {"schema", "results": [{"name", "bursts", "outcomes": [{"policy", "cap", "seconds_per_burst", "over_oracle", "moves",
-/// "caps"}]}]}.
+/// "caps"}]}]}. over_oracle is null where the oracle pays nothing and the policy does.
 [[nodiscard]] nlohmann::ordered_json to_json(std::span<const split_result> results);
 [[nodiscard]] std::string to_table(std::span<const split_result> results);
 

@@ -32,11 +32,19 @@ TEST(tiny_moe_clock_check, the_same_copies_take_the_same_time_on_the_link) {
   EXPECT_GE(found.visit + found.token, 0.0);
 }
 
+// The replay asks for what the engine asked for, key by key: the requests are the same number, and as many are right.
+void expect_same_requests(const clock_comparison& found) {
+  EXPECT_GT(found.engine_predictions.predicted, 0U);
+  EXPECT_GT(found.engine_predictions.predicted_and_routed, 0U);
+  EXPECT_EQ(found.engine_predictions, found.clock_predictions);
+  EXPECT_GT(found.clock_misses, 0U);
+  EXPECT_GT(found.clock_io, 0.0);
+}
+
 TEST(tiny_moe_clock_check, prefetches_are_replayed_from_what_the_engine_predicted) {
   const std::vector<named_text> texts{{"sum", "Q: what is 12 + 30? A:"}};
   const auto found = compare_with_clock(weights(), over_a_link("next_layer_top_k"), texts, 4);
-  EXPECT_GT(found.clock_misses, 0U);
-  EXPECT_GT(found.clock_io, 0.0);
+  expect_same_requests(found);
 }
 
 TEST(tiny_moe_clock_check, a_table_that_learns_on_the_way_learns_in_the_replay_too) {
@@ -44,8 +52,9 @@ TEST(tiny_moe_clock_check, a_table_that_learns_on_the_way_learns_in_the_replay_t
   auto choice = over_a_link("next_layer_top_k");
   choice.predictor = "co-activation";
   const auto found = compare_with_clock(weights(), choice, texts, 4);
-  EXPECT_GT(found.clock_misses, 0U);
-  EXPECT_GT(found.clock_io, 0.0);
+  expect_same_requests(found);
+  const auto by_router = compare_with_clock(weights(), over_a_link("next_layer_top_k"), texts, 4);
+  EXPECT_NE(found.clock_predictions, by_router.clock_predictions);
 }
 
 TEST(tiny_moe_clock_check, refuses_what_the_engine_refuses) {

@@ -135,6 +135,46 @@ TEST(trace_serving, mv_wsa_gives_blocks_to_conversations_that_come_back) {
   EXPECT_GT(run.served.stats.reused_tokens, fixed.served.stats.reused_tokens);
 }
 
+// Without a profile KV gets its floor; with one, MV-WSA begins where it ended on that, and stays.
+TEST(trace_serving, a_controller_begins_at_the_configurators_split) {
+  const auto requests = conversations(8, 60);
+  const auto by_value = split_choice::parse("mv-wsa");
+  auto setup = config(budget_bytes);
+  const auto largest = limits_of(weights(), requests, setup).largest_cap();
+  const auto blind = serve_trace(weights(), requests, setup, by_value);
+  EXPECT_EQ(blind.first.cap, largest);
+  EXPECT_EQ(blind.first.blocks, limits_of(weights(), requests, setup).blocks_beside(largest));
+  setup.profile = requests;
+  const auto informed = serve_trace(weights(), requests, setup, by_value);
+  EXPECT_EQ(informed.first, blind.last);
+  EXPECT_LT(informed.first.cap, largest);
+  EXPECT_EQ(configured_cap(weights(), requests, setup), informed.first.cap);
+  EXPECT_EQ(to_json(weights(), setup, std::span(&informed, 1))["results"][0]["first_cap"],
+            informed.first.cap);
+  // A split that is given is where it begins, whatever the profile says.
+  EXPECT_EQ(serve_trace(weights(), requests, setup, {.rule = split_rule::marginal_value, .cap = 5})
+                .first.cap,
+            5U);
+}
+
+// Conversations come back to blocks that nobody holds between two turns: their peak says nothing of them.
+TEST(trace_serving, dual_resize_sees_reuse_if_asked_to) {
+  const auto requests = conversations(8, 60);
+  auto setup = config(budget_bytes);
+  const auto choice = split_choice::parse("dual-resize");
+  const auto plain = serve_trace(weights(), requests, setup, choice);
+  setup.count_reuse = true;
+  const auto counting = serve_trace(weights(), requests, setup, choice);
+  EXPECT_LT(counting.last.cap, plain.last.cap);
+  EXPECT_GT(counting.served.stats.reused_tokens, plain.served.stats.reused_tokens);
+  EXPECT_LT(counting.seconds, plain.seconds);
+  EXPECT_TRUE(same_outputs(std::vector{plain, counting}));
+  // Where nothing comes back it is the same law.
+  const auto singles = conversations(1, 30);
+  const auto without = serve_trace(weights(), singles, config(budget_bytes), choice);
+  EXPECT_EQ(serve_trace(weights(), singles, setup, choice).seconds, without.seconds);
+}
+
 // The machine takes memory away where a controller wants to move: refused, and the engine goes on.
 TEST(trace_serving, a_refused_move_changes_no_output) {
   const auto requests = conversations(1, 30);
