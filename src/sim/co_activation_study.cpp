@@ -172,10 +172,18 @@ std::vector<user_tokens> users_by_sequence(const routing_trace& trace) {
   return out;
 }
 
+/// A recorded token that the table has no room for.
+void require_taken(status taken) {
+  if (taken != status::ok)
+    throw trace_error(
+        fmt::format("{}, accepted: tokens of the table's layers and K", describe(taken)));
+}
+
 void learn(co_activation& table, const user_tokens& user, token_range range) {
   const auto [begin, end] = within(user, range);
   for (auto t = begin; t < end; ++t)
-    for (layer_id l = 0; l < user.trace->layers; ++l) table.observe(view_of(user, t, l));
+    for (layer_id l = 0; l < user.trace->layers; ++l)
+      require_taken(table.observe(view_of(user, t, l)));
 }
 
 next_layer_quality judge(co_activation& table, const user_tokens& user, token_range range) {
@@ -190,7 +198,7 @@ next_layer_quality judge(co_activation& table, const user_tokens& user, token_ra
     ++out.tokens;
     for (layer_id l = 0; l + 1 < shape.layers; ++l) {
       const auto view = view_of(user, t, l);
-      table.follow(view);
+      require_taken(table.follow(view));
       const auto routed = user.trace->ids_of(user.rows[t], l + 1);
       if (!routes_any(routed)) continue;
       best_of(table.predict(view).probabilities.first(experts), top_k, guess);

@@ -50,6 +50,20 @@ TEST(geometry, a_refusal_names_the_value_and_the_accepted_range) {
   EXPECT_EQ(reason(shape), "layers x experts = 1099511627776, accepted: at most 268435456");
 }
 
+// Ranks and counts of a token's experts have 16 bits, positions of a visit's ids 32.
+TEST(geometry, refuses_what_its_counters_cannot_hold) {
+  geometry shape{.layers = 1, .experts = 1 << 20, .top_k = 65535};
+  EXPECT_EQ(reason(shape), "accepted");
+  shape.top_k = 65536;
+  EXPECT_EQ(reason(shape), "top_k = 65536, accepted: 1..65535");
+  shape.top_k = 128;
+  shape.max_tokens_per_visit = 1 << 24;
+  EXPECT_EQ(reason(shape), "accepted");
+  shape.top_k = 129;
+  EXPECT_EQ(reason(shape),
+            "max_tokens_per_visit x top_k = 2164260864, accepted: at most 2147483648");
+}
+
 TEST(geometry, byte_counts_are_none_one_or_one_per_layer) {
   auto shape = sound;
   shape.expert_bytes = {10, 20};

@@ -29,13 +29,13 @@ void learn(co_activation& table, splitmix64& random, step_id steps) {
     for (layer_id layer = 0; layer < shape.layers; ++layer) {
       const std::vector<expert_id> ids{static_cast<expert_id>(random.below(5)),
                                        static_cast<expert_id>(random.below(5))};
-      table.observe(view_of(layer, step, ids));
+      EXPECT_EQ(table.observe(view_of(layer, step, ids)), status::ok);
     }
 }
 
 void expect_usable(co_activation& table, splitmix64& random) {
   const std::vector<expert_id> ids{static_cast<expert_id>(random.below(5)), 1};
-  table.follow(view_of(0, 1000, ids));
+  EXPECT_EQ(table.follow(view_of(0, 1000, ids)), status::ok);
   for (const auto p : table.predict(view_of(0, 1000, ids)).probabilities) {
     ASSERT_TRUE(std::isfinite(p));
     ASSERT_GE(p, 0.0F);

@@ -63,7 +63,7 @@ TEST(any_predictor, a_table_learns_each_visit_before_it_predicts) {
       std::vector<expert_id> ids;
       for (int i = 0; i < (step % 3 == 0 ? 4 : 2); ++i) ids.push_back(random.id_below(4));
       const auto view = view_of(layer, step, ids);
-      table.observe(view);
+      EXPECT_EQ(table.observe(view), status::ok);
       const auto wanted = table.predict(view);
       const auto found = any->expect(view);
       EXPECT_EQ(found.depth, 1);

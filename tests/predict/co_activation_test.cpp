@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <map>
+#include <span>
 #include <tuple>
 #include <vector>
 
@@ -37,10 +38,10 @@ TEST(co_activation, counts_what_fires_together) {
   const std::vector<expert_id> then{2, 3};
   const std::vector<expert_id> other{2, 4};
   for (step_id step = 0; step < 4; ++step) {
-    table.observe(view_of(0, step, first));
-    table.observe(view_of(1, step, step < 3 ? then : other));
+    EXPECT_EQ(table.observe(view_of(0, step, first)), status::ok);
+    EXPECT_EQ(table.observe(view_of(1, step, step < 3 ? then : other)), status::ok);
   }
-  table.observe(view_of(0, 9, first));
+  EXPECT_EQ(table.observe(view_of(0, 9, first)), status::ok);
   // 0 and 1 fired five times, and before 2 four times, 3 three times, 4 once.
   EXPECT_THAT(row_of(table.predict(view_of(0, 9, first))),
               ElementsAre(0.0F, 0.0F, 0.8F, 0.6F, 0.2F));
@@ -53,10 +54,10 @@ TEST(co_activation, nearer_layers_count_more) {
   const std::vector<expert_id> zero{0, 1};
   const std::vector<expert_id> one{2, 3};
   const std::vector<expert_id> two{4, 4};
-  table.observe(view_of(0, 0, zero));
-  table.observe(view_of(2, 0, two));  // layer 1 routed nothing
-  table.observe(view_of(0, 1, zero));
-  table.observe(view_of(1, 1, one));
+  EXPECT_EQ(table.observe(view_of(0, 0, zero)), status::ok);
+  EXPECT_EQ(table.observe(view_of(2, 0, two)), status::ok);  // layer 1 routed nothing
+  EXPECT_EQ(table.observe(view_of(0, 1, zero)), status::ok);
+  EXPECT_EQ(table.observe(view_of(1, 1, one)), status::ok);
   // Of layer 0: 4 fired with both experts in one of two firings, counted twice; of layer 1 nothing is known.
   const auto row = row_of(table.predict(view_of(1, 1, one)));
   EXPECT_FLOAT_EQ(row[4], 0.5F * 2 * (2.0F / 2) / (2 * 0.5F + 2 * 1.0F));
@@ -65,10 +66,10 @@ TEST(co_activation, nearer_layers_count_more) {
 TEST(co_activation, another_step_begins_anew_and_the_last_layer_has_nothing_ahead) {
   co_activation table(shape, {.reach = 1});
   const std::vector<expert_id> ids{0, 1};
-  table.observe(view_of(0, 0, ids));
-  table.observe(view_of(1, 1, ids));  // not of the same pass
+  EXPECT_EQ(table.observe(view_of(0, 0, ids)), status::ok);
+  EXPECT_EQ(table.observe(view_of(1, 1, ids)), status::ok);  // not of the same pass
   EXPECT_THAT(row_of(table.predict(view_of(0, 0, ids))), testing::Each(0.0F));
-  table.observe(view_of(3, 1, ids));
+  EXPECT_EQ(table.observe(view_of(3, 1, ids)), status::ok);
   EXPECT_THAT(row_of(table.predict(view_of(3, 1, ids))), testing::Each(0.0F));
 }
 
@@ -76,9 +77,9 @@ TEST(co_activation, absent_ids_count_nowhere) {
   co_activation table(shape, {.reach = 1});
   const std::vector<expert_id> some{0, -1};
   const std::vector<expert_id> wrong{7, 2};
-  table.observe(view_of(0, 0, some));
-  table.observe(view_of(1, 0, wrong));
-  table.observe(view_of(0, 1, some));
+  EXPECT_EQ(table.observe(view_of(0, 0, some)), status::ok);
+  EXPECT_EQ(table.observe(view_of(1, 0, wrong)), status::ok);
+  EXPECT_EQ(table.observe(view_of(0, 1, some)), status::ok);
   EXPECT_THAT(row_of(table.predict(view_of(0, 1, some))),
               ElementsAre(0.0F, 0.0F, 0.5F, 0.0F, 0.0F));
 }
@@ -121,7 +122,7 @@ TEST(co_activation, agrees_with_the_rule_written_out) {
     for (int layer = 0; layer < 4; ++layer) {
       std::vector<expert_id> ids(tokens * 2);
       for (auto& id : ids) id = random.id_below(5);
-      table.observe(view_of(layer, step, ids));
+      EXPECT_EQ(table.observe(view_of(layer, step, ids)), status::ok);
       model.observe(layer, ids);
       const auto found = table.predict(view_of(layer, step, ids));
       ASSERT_EQ(found.depth, 2);
@@ -141,7 +142,7 @@ void learn(co_activation& table, std::uint64_t seed, step_id steps) {
   for (step_id step = 0; step < steps; ++step)
     for (layer_id layer = 0; layer < 4; ++layer) {
       const std::vector<expert_id> ids{random.id_below(3), 3 + random.id_below(2)};
-      table.observe(view_of(layer, step, ids));
+      EXPECT_EQ(table.observe(view_of(layer, step, ids)), status::ok);
     }
 }
 
@@ -174,14 +175,14 @@ TEST(co_activation, follows_a_token_without_learning_from_it) {
   const auto before = table.save();
   const std::vector<expert_id> zero{0, 1};
   const std::vector<expert_id> one{2, 3};
-  table.follow(view_of(0, 900, zero));
-  learning.observe(view_of(0, 900, zero));
+  EXPECT_EQ(table.follow(view_of(0, 900, zero)), status::ok);
+  EXPECT_EQ(learning.observe(view_of(0, 900, zero)), status::ok);
   // What it says is what a table says that was just told of the same visit, but for that visit's own counts.
   const auto followed = row_of(table.predict(view_of(0, 900, zero)));
   EXPECT_EQ(table.save(), before);
   EXPECT_NE(learning.save(), before);
   EXPECT_NE(followed, row_of(learning.predict(view_of(0, 900, zero))));
-  table.follow(view_of(1, 900, one));
+  EXPECT_EQ(table.follow(view_of(1, 900, one)), status::ok);
   EXPECT_NE(row_of(table.predict(view_of(1, 900, one))), followed);
   EXPECT_EQ(table.save(), before);
 }
@@ -239,6 +240,48 @@ TEST(co_activation, a_wrong_configuration_is_refused) {
   const geometry huge{.layers = 64, .experts = 8192, .top_k = 2};
   EXPECT_THAT(co_activation::create(huge, {}).reason().message, HasSubstr("accepted: at most"));
   EXPECT_THROW(co_activation(shape, {.reach = 0}), invalid_config);
+}
+
+// 4 x layers x reach x experts^2 is 2^64 here, and the sizes of what visits need wrap, too.
+TEST(co_activation, sizes_that_wrap_are_refused) {
+  const auto why = [](const geometry& model, const co_activation::config& options) {
+    const auto made = co_activation::create(model, options);
+    return made ? "accepted" : made.reason().message;
+  };
+  EXPECT_EQ(why({.layers = 1 << 12, .experts = 1 << 16, .top_k = 1}, {.reach = 1 << 18}),
+            "a co_activation table of 4096 layers x 65536 experts, reach 262144, accepted: at most "
+            "17179869184 bytes");
+  EXPECT_THAT(why({.layers = 1, .experts = 70000, .top_k = 1}, {}),
+              HasSubstr("70000 experts, reach 3, accepted"));
+  EXPECT_EQ(why({.layers = 2, .experts = 4096, .top_k = 2, .max_tokens_per_visit = 1 << 24}, {}),
+            "co_activation of 2 layers x 4096 experts, reach 3, depth 1, needs 275146342400 bytes "
+            "for visits of 16777216 tokens, accepted: at most 17179869184");
+}
+
+// An array right behind the ids would be read as experts.
+TEST(co_activation, what_is_no_whole_number_of_tokens_is_refused_and_changes_nothing) {
+  co_activation table(shape, {.reach = 2});
+  const std::vector<expert_id> ids{0, 1, 2, 3, 4, 0, 1, 2};
+  const auto first = [&](layer_id layer, std::size_t count) {
+    routing_view view;
+    view.layer = layer;
+    view.experts = std::span(ids).first(count);
+    return view;
+  };
+  EXPECT_EQ(table.observe(first(0, 4)), status::ok);
+  const auto before = table.save();
+  for (const auto& [layer, count, why] :
+       {std::tuple(1, 3U, status::invalid_visit), std::tuple(1, 1U, status::invalid_visit),
+        std::tuple(-1, 2U, status::invalid_visit), std::tuple(4, 2U, status::invalid_visit),
+        std::tuple(1, 8U, status::visit_too_large)}) {
+    const auto view = first(layer, count);
+    EXPECT_EQ(table.observe(view), why);
+    EXPECT_EQ(table.follow(view), why);
+    EXPECT_TRUE(table.predict(view).probabilities.empty());
+  }
+  EXPECT_EQ(table.save(), before);
+  EXPECT_EQ(table.observe(first(1, 4)), status::ok);
+  EXPECT_EQ(table.observe(first(2, 0)), status::ok) << "no token";
 }
 
 }  // namespace

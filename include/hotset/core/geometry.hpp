@@ -28,6 +28,8 @@ struct geometry {
 
   static constexpr std::int64_t max_keys = std::int64_t{1} << 28;
   static constexpr std::size_t max_precisions = 8;
+  static constexpr std::int32_t max_top_k = 65535;  ///< ranks have 16 bits, with one for none
+  static constexpr std::int64_t max_ids_per_visit = std::int64_t{1} << 31;  ///< tokens x top_k
 
   [[nodiscard]] std::size_t keys() const noexcept {
     return static_cast<std::size_t>(layers) * static_cast<std::size_t>(experts);
@@ -78,9 +80,16 @@ struct geometry {
     if (top_k < 1 || top_k > experts)
       return refuse("top_k = " + std::to_string(top_k) + ", accepted: 1.." +
                     std::to_string(experts));
+    if (top_k > max_top_k)
+      return refuse("top_k = " + std::to_string(top_k) + ", accepted: 1.." +
+                    std::to_string(max_top_k));
     if (max_tokens_per_visit < 1 || max_tokens_per_visit > (1 << 24))
       return refuse("max_tokens_per_visit = " + std::to_string(max_tokens_per_visit) +
                     ", accepted: 1..16777216");
+    if (std::int64_t{max_tokens_per_visit} * top_k > max_ids_per_visit)
+      return refuse("max_tokens_per_visit x top_k = " +
+                    std::to_string(std::int64_t{max_tokens_per_visit} * top_k) +
+                    ", accepted: at most " + std::to_string(max_ids_per_visit));
     if (auto bad = validate_bytes("expert_bytes", expert_bytes)) return bad;
     if (auto bad = validate_precisions()) return bad;
     return validate_classes();

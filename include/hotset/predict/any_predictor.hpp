@@ -19,6 +19,7 @@
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/routing_view.hpp"
+#include "hotset/core/status.hpp"
 #include "hotset/predict/co_activation.hpp"
 #include "hotset/predict/next_layer_gate.hpp"
 
@@ -51,7 +52,7 @@ class any_predictor {
       return gate->source() == gate_source::recorded ? gate->expect(view, recorded, ahead)
                                                      : gate->expect(view);
     auto& table = *std::get_if<co_activation>(&held_);
-    table.observe(view);
+    if (table.observe(view) != status::ok) return {};
     return table.predict(view);
   }
 

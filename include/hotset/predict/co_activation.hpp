@@ -25,6 +25,7 @@
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/routing_view.hpp"
+#include "hotset/core/status.hpp"
 
 namespace hotset::inline v0 {
 
@@ -48,7 +49,7 @@ class co_activation {
       return std::nullopt;
     }
   };
-  /// Bytes of a table, at most.
+  /// Bytes of a table, and of what visits need beside it, at most.
   static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 34U;
 
 #if HOTSET_EXCEPTIONS
@@ -59,19 +60,30 @@ class co_activation {
   static result<co_activation> create(const geometry& shape, const config& options) {
     if (auto bad = shape.validate()) return *std::move(bad);
     if (auto bad = options.validate()) return *std::move(bad);
+    const auto layers = static_cast<std::uint64_t>(shape.layers);
     const auto experts = static_cast<std::uint64_t>(shape.experts);
-    const auto bytes = 4 * static_cast<std::uint64_t>(shape.layers) *
-                       static_cast<std::uint64_t>(options.reach) * experts * experts;
-    if (experts > 65536 || bytes > most_bytes)
-      return error{"a co_activation table of " + std::to_string(shape.layers) + " layers x " +
-                   std::to_string(shape.experts) + " experts, reach " +
-                   std::to_string(options.reach) + ", accepted: at most " +
-                   std::to_string(most_bytes) + " bytes"};
+    const auto reach = static_cast<std::uint64_t>(options.reach);
+    if (!fits(layers, experts, reach))
+      return error{"a co_activation table of " + text_of(layers, experts, reach) +
+                   ", accepted: at most " + std::to_string(most_bytes) + " bytes"};
+    // A table that fits leaves no product below that could wrap.
+    const auto tokens = static_cast<std::uint64_t>(shape.max_tokens_per_visit);
+    const auto scratch = 4 * tokens *
+                         (static_cast<std::uint64_t>(options.depth) * experts +
+                          layers * static_cast<std::uint64_t>(shape.top_k));
+    if (scratch > most_bytes)
+      return error{"co_activation of " + text_of(layers, experts, reach) + ", depth " +
+                   std::to_string(options.depth) + ", needs " + std::to_string(scratch) +
+                   " bytes for visits of " + std::to_string(tokens) +
+                   " tokens, accepted: at most " + std::to_string(most_bytes)};
     return co_activation(shape, options, checked{});
   }
 
   /// Takes in what a layer routed. Views of one step come layer by layer; those of another step begin anew.
-  void observe(const routing_view& view) noexcept {
+  /// Errors: invalid_visit (no such layer, ids that are no whole number of tokens), visit_too_large; then nothing was
+  /// taken in.
+  status observe(const routing_view& view) noexcept {
+    if (const auto bad = check(view); bad != status::ok) return bad;
     const auto layer = static_cast<std::size_t>(view.layer);
     remember(view);
     for (const auto i : view.experts)
@@ -83,15 +95,23 @@ class co_activation {
         count_pairs(layer - back, back, ids_of(layer - back).subspan(t, top_k_),
                     view.experts.subspan(t, top_k_));
     }
+    return status::ok;
   }
 
   /// Takes note of what a layer routed, for predictions, and learns nothing from it: observe() without its counts.
-  void follow(const routing_view& view) noexcept { remember(view); }
+  /// Errors: as observe.
+  status follow(const routing_view& view) noexcept {
+    if (const auto bad = check(view); bad != status::ok) return bad;
+    remember(view);
+    return status::ok;
+  }
 
   /// What the next layers will route, by what this one and those before it in its step did: observe(view) or
   /// follow(view) came before.
   /// Shape: [tokens, depth, experts]; rows of layers past the last are zeros. Good until the next call.
+  /// Returns: an empty forecast for a view that observe refuses.
   [[nodiscard]] forecast predict(const routing_view& view) noexcept {
+    if (check(view) != status::ok) return {};
     const auto layer = static_cast<std::size_t>(view.layer);
     const auto tokens = view.experts.size() / top_k_;
     const auto floats = tokens * depth_ * experts_;
@@ -149,9 +169,7 @@ class co_activation {
     const std::uint64_t layers = number_of(bytes, 0), experts = number_of(bytes, 1),
                         reach = number_of(bytes, 2);
     const auto sane = [](std::uint64_t n) { return n >= 1 && n <= 65536; };
-    const bool fits = sane(layers) && sane(experts) && sane(reach) &&
-                      experts * experts <= most_bytes / 4 / (layers * reach);
-    if (!fits)
+    if (!sane(layers) || !sane(reach) || !fits(layers, experts, reach))
       return error{"a table of " + text_of(layers, experts, reach) + ", accepted: at most " +
                    std::to_string(most_bytes) + " bytes"};
     const auto wanted = header_bytes + 4 * (layers * experts + layers * reach * experts * experts);
@@ -201,6 +219,17 @@ class co_activation {
       weights_.push_back(static_cast<float>(weight));
   }
 
+  /// Pre: layers * reach does not wrap.
+  static bool fits(std::uint64_t layers, std::uint64_t experts, std::uint64_t reach) noexcept {
+    return experts >= 1 && experts <= 65536 &&
+           experts * experts <= most_bytes / 4 / (layers * reach);
+  }
+  [[nodiscard]] status check(const routing_view& view) const noexcept {
+    if (view.layer < 0 || static_cast<std::size_t>(view.layer) >= layers_)
+      return status::invalid_visit;
+    if (view.experts.size() > most_ids_) return status::visit_too_large;
+    return view.experts.size() % top_k_ == 0 ? status::ok : status::invalid_visit;
+  }
   [[nodiscard]] bool is_expert(expert_id id) const noexcept {
     return id >= 0 && static_cast<std::size_t>(id) < experts_;
   }
