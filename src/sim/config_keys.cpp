@@ -48,9 +48,24 @@ std::uint64_t config_keys::need(std::string_view key, std::uint64_t least,
   return *found;
 }
 
+std::optional<std::uint64_t> config_keys::alike(std::string_view key, std::uint64_t least,
+                                                std::uint64_t most) const {
+  const auto* const value = find(key);
+  if (value == nullptr || !value->is_array() || value->empty()) return number(key, least, most);
+  const auto first = natural(value->front(), least, most);
+  if (!first)
+    refuse(key, "entry 0 is " + told(value->front()),
+           fmt::format("integers in {}..{}", least, most));
+  for (std::size_t i = 1; i < value->size(); ++i)
+    if ((*value)[i] != value->front())
+      refuse(key, fmt::format("entry {} is {}, entry 0 is {}", i, told((*value)[i]), *first),
+             "one and the same in every layer");
+  return first;
+}
+
 std::uint64_t config_keys::need_any(std::span<const std::string_view> keys) const {
   for (const auto key : keys)
-    if (const auto found = number(key)) return *found;
+    if (const auto found = alike(key)) return *found;
   refuse(keys.front(), "is missing",
          fmt::format("an integer in 1..{}, under {}", most_extent, fmt::join(keys, " or ")));
 }

@@ -33,6 +33,9 @@ class config_keys {
                                                     std::uint64_t most = most_extent) const;
   [[nodiscard]] std::uint64_t need(std::string_view key, std::uint64_t least = 1,
                                    std::uint64_t most = most_extent) const;
+  /// A number, or a list of one number again and again, as some families have one for each layer.
+  [[nodiscard]] std::optional<std::uint64_t> alike(std::string_view key, std::uint64_t least = 1,
+                                                   std::uint64_t most = most_extent) const;
   /// The first of several names of one thing.
   [[nodiscard]] std::uint64_t need_any(std::span<const std::string_view> keys) const;
   [[nodiscard]] bool flag(std::string_view key, bool otherwise) const;

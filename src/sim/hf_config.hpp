@@ -16,8 +16,10 @@ inline constexpr std::string_view hand_options =
 /// The accepted values of model_type, in one line.
 [[nodiscard]] std::string hf_model_types();
 
-/// Keys that are null count as missing. `file` stands in messages.
+/// Keys that are null count as missing. `file` stands in messages. `quantisation`: the text of an hf_quant_config.json
+/// beside it, which counts where the config itself says nothing; empty: there is none.
 /// Errors: trace_error, one line: the key, what was found, what is accepted.
-[[nodiscard]] model_shape parse_hf_config(std::string_view text, const std::string& file);
+[[nodiscard]] model_shape parse_hf_config(std::string_view text, std::string_view quantisation,
+                                          const std::string& file);
 
 }  // namespace hotset::inline v0::sim

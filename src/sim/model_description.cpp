@@ -17,6 +17,7 @@
 #include "sim/hf_config.hpp"
 #include "sim/model_presets.hpp"
 #include "sim/model_weights.hpp"
+#include "sim/quantisation.hpp"
 #include "sim/stored_weights.hpp"
 
 namespace hotset::inline v0::sim {
@@ -41,16 +42,12 @@ model_description describe_shape(const model_shape& shape, const model_options& 
   m.state_bytes_per_sequence = state_bytes_of(shape);
   kv_tally kv(options.kv_bits);
   const auto elements = kv_elements_of(shape);
-  const auto recurrent = static_cast<std::uint64_t>(
-      std::count_if(shape.layers.begin(), shape.layers.end(),
-                    [](const model_layer& layer) { return layer.is_mamba; }));
   for (const auto& layer : shape.layers) {
     model_block block;
     block.is_moe = layer.is_moe;
     block.window = layer.is_windowed ? shape.window : 0;
-    if (layer.is_mamba) {
-      block.state_bytes = m.state_bytes_per_sequence / recurrent;
-    } else {
+    block.state_bytes = state_bytes_of(shape, layer);
+    if (layer.mixer == mixer_kind::attention && !layer.shares_kv) {
       kv.add(elements, block.window);
       block.kv_bytes_per_token = shape.is_causal ? kv.bytes_of(elements) : 0;
     }
@@ -71,16 +68,24 @@ void check(const memory_model& memory, const std::string& file) {
   if (const auto bad = memory.validate()) refuse_input(file, "", bad->message, "");
 }
 
-/// Errors: trace_error.
-model_description describe_config(std::string_view text, const std::string& file,
-                                  const model_options& options) {
-  const auto shape = parse_hf_config(text, file);
-  if (shape.format == weight_format::unknown)
-    refuse_input(file, "key 'quant_method'", "is '" + printable(shape.format_name, 60) + "'",
-                 "mxfp4, fp8 with weight_block_size, or the .safetensors files beside it");
+/// One number where all layers agree.
+std::vector<std::uint64_t> by_layer(std::vector<std::uint64_t> bytes) {
+  if (std::adjacent_find(bytes.begin(), bytes.end(), std::not_equal_to<>()) == bytes.end())
+    bytes.resize(1);
+  return bytes;
+}
+
+/// `quantisation`: the text of an hf_quant_config.json beside it, or nothing. Errors: trace_error.
+model_description describe_config(std::string_view text, std::string_view quantisation,
+                                  const std::string& file, const model_options& options) {
+  const auto shape = parse_hf_config(text, quantisation, file);
+  if (!shape.unknown_format.empty())
+    refuse_input(file, "key 'quantization_config'", shape.unknown_format,
+                 fmt::format("{}; or the .safetensors files beside it; or by hand {}",
+                             known_quantisations, hand_options));
   auto out = describe_shape(shape, options);
-  const auto weights = weights_of(shape);
-  out.memory.experts.expert_bytes = {weights.expert};
+  auto weights = weights_of(shape);
+  out.memory.experts.expert_bytes = by_layer(std::move(weights.experts));
   out.memory.resident_bytes = weights.resident;
   for (std::size_t i = 0; i < weights.blocks.size(); ++i)
     out.memory.blocks[i].resident_bytes = weights.blocks[i];
@@ -91,6 +96,21 @@ model_description describe_config(std::string_view text, const std::string& file
 
 std::string_view text_of(const mapped_file& map) noexcept {
   return {reinterpret_cast<const char*>(map.bytes().data()), map.bytes().size()};
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+/// Some exporters say how weights are stored in a file of its own beside the config.
+model_description describe_config_file(const fs::path& config, const model_options& options) {
+  const mapped_file map(config);
+  const auto beside = config.parent_path() / "hf_quant_config.json";
+  if (config.filename() != config_name || !is_there(beside))
+    return describe_config(text_of(map), {}, config.string(), options);
+  const mapped_file quantisation(beside);
+  return describe_config(text_of(map), text_of(quantisation), config.string(), options);
 }
 
 /// Layers past the last one that the config counts are those of multi-token prediction.
@@ -118,10 +138,7 @@ void check_layers(const model_shape& shape, const stored_weights& stored, const 
 
 void take_bytes(const stored_weights& stored, std::uint64_t experts, const std::string& file,
                 memory_model& memory) {
-  auto bytes = stored.expert_bytes(experts, file);
-  if (std::adjacent_find(bytes.begin(), bytes.end(), std::not_equal_to<>()) == bytes.end())
-    bytes.resize(1);
-  memory.experts.expert_bytes = std::move(bytes);
+  memory.experts.expert_bytes = by_layer(stored.expert_bytes(experts, file));
   memory.resident_bytes = stored.all_resident_bytes();
   check(memory, file);
 }
@@ -129,7 +146,7 @@ void take_bytes(const stored_weights& stored, std::uint64_t experts, const std::
 model_description describe_stored_with(const fs::path& config, stored_weights stored,
                                        const std::string& file, const model_options& options) {
   const mapped_file map(config);
-  const auto shape = parse_hf_config(text_of(map), config.string());
+  const auto shape = parse_hf_config(text_of(map), {}, config.string());
   auto out = describe_shape(shape, options);
   drop_layers_from(shape.layers.size(), stored, out.notes);
   check_layers(shape, stored, file);
@@ -171,11 +188,6 @@ model_description describe_stored_alone(const stored_weights& stored, const std:
   return out;
 }
 
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
-
 /// A folder, or a .safetensors file.
 model_description describe_stored(const fs::path& path, const fs::path& folder,
                                   const model_options& options) {
@@ -185,8 +197,7 @@ model_description describe_stored(const fs::path& path, const fs::path& folder,
   if (files.empty()) {
     if (!is_there(config))
       refuse_input(file, "", "holds neither config.json nor .safetensors files", "one of them");
-    const mapped_file map(config);
-    return describe_config(text_of(map), config.string(), options);
+    return describe_config_file(config, options);
   }
   auto stored = read_safetensors_weights(files);
   const bool with_config = is_there(config);
@@ -221,8 +232,7 @@ model_description describe_path(const fs::path& path, const model_options& optio
   if (path.extension() != ".json")
     refuse_input(path.string(), "", "is of no known kind",
                  "config.json, .gguf, .safetensors or a folder");
-  const mapped_file map(path);
-  auto out = describe_config(text_of(map), path.string(), options);
+  auto out = describe_config_file(path, options);
   out.memory.name =
       path.filename() == config_name ? name_of(path.parent_path()) : path.stem().string();
   return out;
@@ -249,7 +259,7 @@ model_description describe_model(std::string_view name_or_path, const model_opti
   for (const auto& preset : model_presets()) {
     if (preset.name != name_or_path) continue;
     const auto file = fmt::format("preset {}", preset.name);
-    auto out = describe_config(preset.config, file, options);
+    auto out = describe_config(preset.config, {}, file, options);
     out.memory.name = preset.name;
     return out;
   }

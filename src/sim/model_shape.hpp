@@ -2,6 +2,8 @@
 #pragma once
 /// The shape of a MoE decoder, as a Hugging Face config says it: enough to know every weight and every cached element.
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,7 +18,8 @@ struct grouped_attention {
   std::uint64_t heads = 0, kv_heads = 0, head_dim = 0;
   bool input_bias = false;  ///< of queries, keys and values
   bool output_bias = false;
-  bool sinks = false;  ///< one element a head
+  bool sinks = false;     ///< one element a head
+  bool is_gated = false;  ///< queries bring a gate of their own width
   qk_norm norm = qk_norm::none;
 };
 
@@ -36,17 +39,47 @@ struct mamba_mixer {
   bool projection_bias = false;
 };
 
-struct model_layer {
-  bool is_moe = true;
-  bool is_mamba = false;
-  bool is_windowed = false;
+/// Gated DeltaNet: a matrix for each value head is kept of a sequence, and the convolution's last inputs.
+struct delta_mixer {
+  std::uint64_t keys = 0;    ///< of all key heads
+  std::uint64_t values = 0;  ///< of all value heads
+  std::uint64_t value_heads = 0, key_dim = 0, value_dim = 0;
+  std::uint64_t kernel = 0;
 };
 
-enum class weight_format : std::uint8_t {
-  plain,    ///< dtype_bytes an element
-  fp8,      ///< the linear layers: one byte an element and an F32 scale a block
-  mxfp4,    ///< the experts: 17 bytes a block of 32
-  unknown,  ///< see format_name; the bytes must come from elsewhere
+enum class mixer_kind : std::uint8_t {
+  attention,
+  mamba,
+  delta,
+  lightning,  ///< linear attention over the heads of `grouped`, each with a matrix of a sequence
+};
+
+/// Parts of a decoder whose linear layers may be stored in different codes.
+enum class model_part : std::uint8_t { experts, shared, dense, attention, linear_attention, head };
+inline constexpr std::size_t model_parts = 6;
+[[nodiscard]] constexpr std::uint8_t bit_of(model_part part) noexcept {
+  return static_cast<std::uint8_t>(1U << static_cast<unsigned>(part));
+}
+
+struct model_layer {
+  bool is_moe = true;
+  mixer_kind mixer = mixer_kind::attention;
+  bool is_windowed = false;
+  bool shares_kv = false;        ///< reads the cache of a layer before it, and projects none
+  std::uint8_t plain_parts = 0;  ///< bit_of() parts that quantisation leaves out
+};
+
+/// How the weight of a linear layer is stored: its elements, what a block of them shares, and what stands beside.
+struct weight_code {
+  std::uint64_t bits = 16;                          ///< of an element
+  std::uint64_t word_bits = 8;                      ///< rows fill whole words
+  std::uint64_t block_rows = 0, block_columns = 0;  ///< that share a scale; 0: all of them
+  std::uint64_t scale_bits = 0, zero_bits = 0;      ///< of a block; 0: none
+  std::uint64_t column_bits = 0;                    ///< beside each input
+  std::uint64_t tensor_bytes = 0;                   ///< beside each weight
+  bool fills_blocks = false;                        ///< a row's last block is stored whole
+
+  friend bool operator==(const weight_code&, const weight_code&) = default;
 };
 
 /// Units: elements, where nothing else is said. Extents are below 2^25.
@@ -61,11 +94,13 @@ struct model_shape {
   std::optional<latent_attention> latent{};
   grouped_attention grouped{};  ///< unless latent
   std::optional<mamba_mixer> mamba{};
+  std::optional<delta_mixer> delta{};
 
   bool norm_bias = false;
   bool router_bias = false;
   bool router_in_f32 = false;
   bool correction_bias = false;  ///< one element an expert, added to the router's scores
+  bool correction_in_f32 = false;
   bool expert_bias = false;
   bool shared_gate = false;
   bool tied_embeddings = false;
@@ -77,10 +112,9 @@ struct model_shape {
   std::uint64_t vision = 0;       ///< vision tower and projector
 
   std::uint64_t dtype_bytes = 2;
-  weight_format format = weight_format::plain;
-  std::string format_name{};                                 ///< quant_method
-  std::uint64_t block_rows = 0, block_columns = 0;           ///< of fp8
-  bool attention_is_plain = false, shared_is_plain = false;  ///< left out of fp8
+  std::array<weight_code, model_parts>
+      codes{};                   ///< of each part, where a layer does not leave it plain
+  std::string unknown_format{};  ///< set: the bytes must come from elsewhere
 
   std::vector<std::string> notes{};
 };

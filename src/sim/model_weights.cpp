@@ -23,9 +23,9 @@ class weigher {
  public:
   explicit weigher(const model_shape& shape) : s_(shape) {}
 
-  [[nodiscard]] wide expert() const {
+  [[nodiscard]] wide expert(const model_layer& layer) const {
     const wide biases = s_.expert_bias ? plain(2 * s_.expert_width + s_.hidden) : 0;
-    return mlp(s_.expert_width, s_.format) + biases;
+    return mlp(s_.expert_width, code(layer, model_part::experts)) + biases;
   }
   [[nodiscard]] wide resident() const {
     wide bytes = embeddings() + norm() + plain(s_.vision);
@@ -33,69 +33,83 @@ class weigher {
     return bytes;
   }
   [[nodiscard]] wide layer_bytes(const model_layer& layer) const {
-    const wide mixer = layer.is_mamba ? mamba() : s_.latent ? latent() : grouped();
-    const wide rest = layer.is_moe ? router() + shared() : mlp(s_.dense_width, outside(false));
-    return 2 * norm() + mixer + rest;
+    const wide rest = layer.is_moe ? router() + shared(layer)
+                                   : mlp(s_.dense_width, code(layer, model_part::dense));
+    return 2 * norm() + mixer(layer) + rest;
   }
 
  private:
   [[nodiscard]] wide plain(wide elements) const { return elements * s_.dtype_bytes; }
-  [[nodiscard]] wide linear(wide out, wide in, weight_format format) const {
-    if (format == weight_format::fp8)
-      return out * in + 4 * ceil_div(out, s_.block_rows) * ceil_div(in, s_.block_columns);
-    if (format == weight_format::mxfp4) return out * ceil_div(in, 32) * 17;
-    return plain(out * in);
+  [[nodiscard]] weight_code plain_code() const { return {.bits = 8 * s_.dtype_bytes}; }
+  [[nodiscard]] weight_code code(const model_layer& layer, model_part part) const {
+    if ((layer.plain_parts & bit_of(part)) != 0) return plain_code();
+    return s_.codes[static_cast<std::size_t>(part)];
   }
-  /// What a part other than the experts is stored in.
-  [[nodiscard]] weight_format outside(bool left_plain) const {
-    return s_.format == weight_format::fp8 && !left_plain ? weight_format::fp8
-                                                          : weight_format::plain;
+  [[nodiscard]] static wide linear(wide out, wide in, const weight_code& code) {
+    const wide across = code.block_columns == 0 ? 1 : ceil_div(in, code.block_columns);
+    const wide down = code.block_rows == 0 ? 1 : ceil_div(out, code.block_rows);
+    const wide columns = code.fills_blocks ? across * code.block_columns : in;
+    const wide row = ceil_div(columns * code.bits, code.word_bits) * code.word_bits;
+    const wide bits =
+        out * row + across * down * (code.scale_bits + code.zero_bits) + in * code.column_bits;
+    return ceil_div(bits, 8) + code.tensor_bytes;
   }
   /// Gate, up and down.
-  [[nodiscard]] wide mlp(wide width, weight_format format) const {
-    return 2 * linear(width, s_.hidden, format) + linear(s_.hidden, width, format);
+  [[nodiscard]] wide mlp(wide width, const weight_code& code) const {
+    return 2 * linear(width, s_.hidden, code) + linear(s_.hidden, width, code);
   }
   [[nodiscard]] wide norm() const { return plain(wide{s_.hidden} * (s_.norm_bias ? 2 : 1)); }
 
   [[nodiscard]] wide embeddings() const {
-    const wide head = s_.tied_embeddings ? 0 : plain(wide{s_.vocabulary} * s_.hidden);
-    return plain(wide{s_.vocabulary} * s_.hidden) + head + plain(s_.head_bias ? s_.vocabulary : 0);
+    const auto& head = s_.codes[static_cast<std::size_t>(model_part::head)];
+    return plain(wide{s_.vocabulary} * s_.hidden) +
+           (s_.tied_embeddings ? 0 : linear(s_.vocabulary, s_.hidden, head)) +
+           plain(s_.head_bias ? s_.vocabulary : 0);
   }
+  [[nodiscard]] wide mixer(const model_layer& layer) const {
+    switch (layer.mixer) {
+      case mixer_kind::mamba: return mamba();
+      case mixer_kind::delta: return delta(code(layer, model_part::linear_attention));
+      case mixer_kind::lightning: return lightning(code(layer, model_part::attention));
+      case mixer_kind::attention: break;
+    }
+    const auto stored = code(layer, model_part::attention);
+    return s_.latent ? latent(stored) : grouped(layer, stored);
+  }
+
   [[nodiscard]] wide router() const {
     const wide each = s_.router_in_f32 ? 4 : s_.dtype_bytes;
-    // Beside FP8 weights the correction stays F32.
-    const wide correction = s_.format == weight_format::fp8 ? 4 : each;
+    const wide correction = s_.correction_in_f32 ? 4 : each;
     return each * s_.experts * (wide{s_.hidden} + (s_.router_bias ? 1 : 0)) +
            (s_.correction_bias ? correction * s_.experts : 0);
   }
-  [[nodiscard]] wide shared() const {
+  [[nodiscard]] wide shared(const model_layer& layer) const {
     if (s_.shared_width == 0) return 0;
-    return mlp(s_.shared_width, outside(s_.shared_is_plain)) +
+    return mlp(s_.shared_width, code(layer, model_part::shared)) +
            plain(s_.shared_gate ? s_.hidden : 0);
   }
 
-  [[nodiscard]] wide grouped() const {
+  [[nodiscard]] wide grouped(const model_layer& layer, const weight_code& stored) const {
     const auto& a = s_.grouped;
-    const auto format = outside(s_.attention_is_plain);
     const wide q = wide{a.heads} * a.head_dim;
-    const wide kv = wide{a.kv_heads} * a.head_dim;
+    const wide kv = layer.shares_kv ? 0 : wide{a.kv_heads} * a.head_dim;
     wide extra =
         (a.input_bias ? q + 2 * kv : 0) + (a.output_bias ? s_.hidden : 0) + (a.sinks ? a.heads : 0);
     if (a.norm == qk_norm::per_head) extra += wide{2} * a.head_dim;
     if (a.norm == qk_norm::whole) extra += q + kv;
-    return linear(q, s_.hidden, format) + 2 * linear(kv, s_.hidden, format) +
-           linear(s_.hidden, q, format) + plain(extra);
+    const wide keys = layer.shares_kv ? 0 : 2 * linear(kv, s_.hidden, stored);
+    return linear(a.is_gated ? 2 * q : q, s_.hidden, stored) + keys + linear(s_.hidden, q, stored) +
+           plain(extra);
   }
-  [[nodiscard]] wide latent() const {
+  [[nodiscard]] wide latent(const weight_code& stored) const {
     const auto& a = *s_.latent;
-    const auto format = outside(s_.attention_is_plain);
     const wide q = wide{a.heads} * (a.plain + a.rope);
-    const wide queries = a.q_rank == 0 ? linear(q, s_.hidden, format)
-                                       : linear(a.q_rank, s_.hidden, format) + plain(a.q_rank) +
-                                             linear(q, a.q_rank, format);
-    return queries + linear(wide{a.kv_rank} + a.rope, s_.hidden, format) + plain(a.kv_rank) +
-           linear(wide{a.heads} * (a.plain + a.value), a.kv_rank, format) +
-           linear(s_.hidden, wide{a.heads} * a.value, format);
+    const wide queries = a.q_rank == 0 ? linear(q, s_.hidden, stored)
+                                       : linear(a.q_rank, s_.hidden, stored) + plain(a.q_rank) +
+                                             linear(q, a.q_rank, stored);
+    return queries + linear(wide{a.kv_rank} + a.rope, s_.hidden, stored) + plain(a.kv_rank) +
+           linear(wide{a.heads} * (a.plain + a.value), a.kv_rank, stored) +
+           linear(s_.hidden, wide{a.heads} * a.value, stored);
   }
   [[nodiscard]] wide mamba() const {
     const auto& m = *s_.mamba;
@@ -107,16 +121,51 @@ class weigher {
     const wide biases = m.projection_bias ? 2 * inner + s_.hidden : 0;
     return plain(projections + recurrence + kernel + biases + small);
   }
+  [[nodiscard]] wide delta(const weight_code& stored) const {
+    const auto& d = *s_.delta;
+    const wide convolved = 2 * wide{d.keys} + d.values;
+    // Time step, decay and the two gates of a value head; the norm of a head's values.
+    const wide small = 2 * wide{d.value_heads} + d.value_dim;
+    return linear(convolved + d.values, s_.hidden, stored) +
+           linear(2 * wide{d.value_heads}, s_.hidden, stored) +
+           plain(convolved * d.kernel + small) + linear(s_.hidden, d.values, stored);
+  }
+  /// Queries, keys and values as wide as the heads, a gate, a norm and the way back.
+  [[nodiscard]] wide lightning(const weight_code& stored) const {
+    const wide q = wide{s_.grouped.heads} * s_.grouped.head_dim;
+    return linear(3 * q, s_.hidden, stored) + linear(q, s_.hidden, stored) +
+           linear(s_.hidden, q, stored) + plain(q);
+  }
 
   const model_shape& s_;
 };
+
+/// Elements that a sequence leaves behind in a layer, whatever its length.
+wide state_elements(const model_shape& shape, const model_layer& layer) noexcept {
+  switch (layer.mixer) {
+    case mixer_kind::attention: return 0;
+    case mixer_kind::mamba:
+      return wide{shape.mamba->inner} * (shape.mamba->state + shape.mamba->kernel - 1);
+    case mixer_kind::delta: {
+      const auto& d = *shape.delta;
+      return wide{d.values} * d.key_dim + (2 * wide{d.keys} + d.values) * (d.kernel - 1);
+    }
+    case mixer_kind::lightning:
+      return wide{shape.grouped.heads} * shape.grouped.head_dim * shape.grouped.head_dim;
+  }
+  return 0;
+}
 
 }  // namespace
 
 model_weights weights_of(const model_shape& shape) {
   const weigher bytes(shape);
-  model_weights out{narrow(bytes.expert()), narrow(bytes.resident())};
-  for (const auto& layer : shape.layers) out.blocks.push_back(narrow(bytes.layer_bytes(layer)));
+  model_weights out;
+  for (const auto& layer : shape.layers) {
+    if (layer.is_moe) out.experts.push_back(narrow(bytes.expert(layer)));
+    out.blocks.push_back(narrow(bytes.layer_bytes(layer)));
+  }
+  out.resident = narrow(bytes.resident());
   return out;
 }
 
@@ -125,12 +174,14 @@ std::uint64_t kv_elements_of(const model_shape& shape) noexcept {
   return 2 * shape.grouped.kv_heads * shape.grouped.head_dim;
 }
 
+std::uint64_t state_bytes_of(const model_shape& shape, const model_layer& layer) noexcept {
+  return narrow(state_elements(shape, layer) * shape.dtype_bytes);
+}
+
 std::uint64_t state_bytes_of(const model_shape& shape) noexcept {
-  if (!shape.mamba) return 0;
-  const auto& m = *shape.mamba;
-  const auto layers = std::count_if(shape.layers.begin(), shape.layers.end(),
-                                    [](const model_layer& layer) { return layer.is_mamba; });
-  return narrow(static_cast<wide>(layers) * m.inner * (m.state + m.kernel - 1) * shape.dtype_bytes);
+  wide elements = 0;
+  for (const auto& layer : shape.layers) elements += state_elements(shape, layer);
+  return narrow(elements * shape.dtype_bytes);
 }
 
 void kv_tally::add(std::uint64_t elements, std::uint64_t window) {

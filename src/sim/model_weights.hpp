@@ -11,17 +11,20 @@
 namespace hotset::inline v0::sim {
 
 struct model_weights {
-  std::uint64_t expert = 0;             ///< one routed expert of one layer
-  std::uint64_t resident = 0;           ///< everything else
-  std::vector<std::uint64_t> blocks{};  ///< of it, what is in each layer
+  std::vector<std::uint64_t> experts{};  ///< one routed expert, by MoE layer
+  std::uint64_t resident = 0;            ///< everything else
+  std::vector<std::uint64_t> blocks{};   ///< of it, what is in each layer
 };
 /// What does not fit is 2^64 - 1. Pre: the format is known.
 [[nodiscard]] model_weights weights_of(const model_shape& shape);
 
-/// Elements that one layer keeps of a token. Pre: it is an attention layer.
+/// Elements that one layer keeps of a token. Pre: it is an attention layer with a cache of its own.
 [[nodiscard]] std::uint64_t kv_elements_of(const model_shape& shape) noexcept;
-/// Of all Mamba layers, in the model's dtype, with a convolution state of kernel - 1 (vLLM). Units: bytes.
+/// Of all recurrent layers, in the model's dtype, with a convolution state of kernel - 1 (vLLM). Units: bytes.
 [[nodiscard]] std::uint64_t state_bytes_of(const model_shape& shape) noexcept;
+/// Of one of them; 0 of a layer that is not recurrent.
+[[nodiscard]] std::uint64_t state_bytes_of(const model_shape& shape,
+                                           const model_layer& layer) noexcept;
 
 /// Gathers layers whose caches are alike. Pre of bits: model_options accepts them; of elements: below 2^50.
 class kv_tally {

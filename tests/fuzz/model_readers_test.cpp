@@ -75,6 +75,46 @@ TEST(fuzz_models, hybrid_config) {
        2000);
 }
 
+TEST(fuzz_models, delta_config_of_compressed_tensors) {
+  fuzz("config.json", R"({"model_type": "qwen3_next", "hidden_size": 64, "num_hidden_layers": 4,
+"vocab_size": 100, "num_attention_heads": 8, "head_dim": 8, "num_experts": 4,
+"num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16,
+"linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 4,
+"linear_value_head_dim": 4, "linear_conv_kernel_dim": 4, "full_attention_interval": 4,
+"quantization_config": {"quant_method": "compressed-tensors", "ignore": ["lm_head",
+"re:.*layers.1.self_attn.*"], "config_groups": {"group_0": {"targets": ["Linear"],
+"weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 16}}}}})",
+       2000);
+}
+
+TEST(fuzz_models, nested_config_of_gptq) {
+  fuzz("config.json", R"({"model_type": "llama4", "torch_dtype": "bfloat16",
+"text_config": {"model_type": "llama4_text", "hidden_size": 64, "num_hidden_layers": 4,
+"vocab_size": 100, "num_attention_heads": 8, "num_local_experts": 4, "num_experts_per_tok": 1,
+"intermediate_size": 16, "intermediate_size_mlp": 32, "interleave_moe_layer_step": 2,
+"attention_chunk_size": 16, "no_rope_layers": [1, 1, 1, 0], "moe_layers": [1, 3]},
+"vision_config": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2,
+"image_size": 28, "patch_size": 14, "projector_input_dim": 8, "projector_output_dim": 8,
+"vision_output_dim": 8},
+"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": -1,
+"dynamic": {"-:.*attn.*": {}}, "modules_in_block_to_quantize": [["feed_forward.experts"]]}})",
+       2000);
+}
+
+TEST(fuzz_models, lists_by_layer_and_lightning) {
+  fuzz("config.json", R"({"model_type": "hunyuan", "hidden_size": 64, "num_hidden_layers": 3,
+"vocab_size": 100, "num_attention_heads": 8, "num_experts": [4, 4, 4], "moe_topk": [2, 2, 2],
+"moe_intermediate_size": [16, 16, 16], "num_shared_expert": [1, 1, 1], "use_cla": true,
+"cla_share_factor": 2, "moe_layer_num_skipped": 1, "intermediate_size": 16,
+"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 8}})",
+       1500);
+  fuzz("config.json", R"({"model_type": "minimax_m1", "hidden_size": 64, "num_hidden_layers": 3,
+"vocab_size": 100, "num_attention_heads": 8, "num_local_experts": 4, "num_experts_per_tok": 2,
+"intermediate_size": 16, "attn_type_list": [0, 0, 1], "quantization_config":
+{"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16, "ignore": ["lm_head"]}})",
+       1500);
+}
+
 TEST(fuzz_models, safetensors) {
   fuzz("model.safetensors",
        trace_samples::safetensors_bytes(
