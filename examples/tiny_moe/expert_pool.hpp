@@ -26,6 +26,8 @@ class expert_pool {
   [[nodiscard]] virtual bool drained() const noexcept = 0;
   virtual hotset::status shrink(std::uint64_t units) noexcept = 0;
   virtual hotset::status grow(std::uint64_t units) noexcept = 0;
+  /// Takes the last resize back.
+  virtual hotset::status undo() noexcept = 0;
 
  protected:
   expert_pool() = default;
@@ -37,7 +39,7 @@ static_assert(hotset::resizable_pool<expert_pool>);
 template <class Cache>
 class expert_pool_of final : public expert_pool {
  public:
-  expert_pool_of(Cache& cache, hotset::host_slot_bank& bank) noexcept : slots_(cache, bank) {}
+  expert_pool_of(Cache& cache, hotset::host_slot_bank& bank) : slots_(cache, bank) {}
 
   [[nodiscard]] hotset::status open(std::uint64_t units) override { return slots_.open(units); }
   [[nodiscard]] std::uint64_t unit_bytes() const noexcept override { return slots_.unit_bytes(); }
@@ -48,6 +50,7 @@ class expert_pool_of final : public expert_pool {
   [[nodiscard]] bool drained() const noexcept override { return slots_.drained(); }
   hotset::status shrink(std::uint64_t units) noexcept override { return slots_.shrink(units); }
   hotset::status grow(std::uint64_t units) noexcept override { return slots_.grow(units); }
+  hotset::status undo() noexcept override { return slots_.undo(); }
 
  private:
   hotset::expert_slots<Cache, hotset::host_slot_bank> slots_;

@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include "counted_memory.hpp"
 #include "device_experts.hpp"
 #include "host_experts.hpp"
 #include "hotset/admission/after_n_uses.hpp"
@@ -52,9 +53,10 @@
 #include "random_source.hpp"
 
 namespace {
-std::atomic<std::size_t> allocations{0};
+using hotset::support::allocations;
 void* counted(std::size_t size, std::size_t alignment) {
   ++allocations;
+  if (hotset::support::refuse_allocation()) throw std::bad_alloc();
   size = (size + alignment - 1) / alignment * alignment;
   if (void* const p = std::aligned_alloc(alignment, size == 0 ? alignment : size)) return p;
   throw std::bad_alloc();

@@ -2,6 +2,7 @@
 // slot_cache over the CUDA backend and a device that runs its streams in any order that events allow: whatever a
 // kernel reads must be what the plan promised.
 
+#include <memory>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -89,6 +90,167 @@ TEST_P(cuda_cache, every_kernel_reads_the_experts_of_its_visit) {
     EXPECT_THAT(api.violations(), testing::IsEmpty());
     EXPECT_EQ(api.synchronous_copies(), 0U);
   }
+}
+
+/// A decode whose copies fail: experts go and come, and CUDA calls fail. A step's kernels are judged when the step has
+/// ended, and only if nobody has said that it is lost.
+class failing_decode {
+ public:
+  failing_decode(const path& how, std::uint64_t seed)
+      : random_(seed),
+        api(how.pace, seed),
+        layout_(seed % 2 == 0 ? pool_layout::per_layer(shape, 5).value()
+                              : pool_layout::shared(shape, 7).value()),
+        experts_(api, layout_, how.page_locked),
+        engine_(stream::create(api, 0).value()),
+        copies_(cuda_backend<memory_expert_source>::create(
+                    api, experts_.host.source, experts_.bank, experts_.pages,
+                    {.mode = how.mode,
+                     .tickets = 64,
+                     .chunk_bytes = 100,
+                     .chunks_ahead = 2,
+                     .staging_pieces = how.page_locked ? 0U : 3U,
+                     .staging_piece_bytes = 100,
+                     .staging_threads = 2})
+                    .value()),
+        cache_(pager<lru>({.layout = layout_}), *copies_),
+        visit_(cache_.make_visit()) {}
+
+  /// Takes an expert's host bytes away, or gives them back.
+  void break_or_mend() {
+    const expert_key key{random_.id_below(shape.layers), random_.id_below(shape.experts)};
+    if (random_.one_in(2))
+      experts_.host.source.remove(key);
+    else
+      experts_.host.add(key, shape);
+  }
+  void mend_all() {
+    for (std::size_t k = 0; k < shape.keys(); ++k) experts_.host.add(shape.key(k), shape);
+  }
+  void step() {
+    bool lost = false;
+    wrong_ = 0;
+    for (layer_id layer = 0; layer < shape.layers && !lost; ++layer) lost = !visit(layer);
+    const bool drained = cache_.drain() == status::ok;
+    EXPECT_EQ(api.synchronize_stream(engine_.handle()), error_code::success);
+    support::expect_consistent(cache_.decisions());
+    ++step_;
+    if (lost || !drained) {
+      ++lost_steps;
+      return;
+    }
+    ++whole_steps;
+    EXPECT_EQ(wrong_, 0U) << "step " << step_ - 1;
+  }
+  std::size_t whole_steps = 0;
+  std::size_t lost_steps = 0;
+  [[nodiscard]] pager_stats stats() const { return cache_.stats(); }
+  [[nodiscard]] const auto& backend() const { return *copies_; }
+  [[nodiscard]] std::size_t kernels() const { return kernels_; }
+
+ private:
+  support::random_source random_;
+
+ public:
+  fake_cuda_runtime api;
+
+ private:
+  /// False: the step is lost.
+  bool visit(layer_id layer) {
+    std::vector<expert_id> ids(2 * (1 + random_.below(random_.one_in(4) ? 6 : 2)));
+    for (auto& id : ids) id = random_.id_below(shape.experts);
+    routing_view view;
+    view.layer = layer;
+    view.step = step_;
+    view.experts = ids;
+    auto now = cache_.resolve(view, engine_, visit_);
+    while (now == status::ok) {
+      launch(layer);
+      cache_.release(visit_, engine_);
+      if (!visit_.more()) break;
+      now = cache_.resolve_next(engine_, visit_);
+    }
+    if (now == status::ok) now = prefetch(layer);
+    EXPECT_TRUE(now == status::ok || now == status::fill_failed) << describe(now);
+    return now == status::ok;
+  }
+  status prefetch(layer_id layer) {
+    std::vector<prefetch_request> wanted;
+    for (int p = 0; p < 3; ++p)
+      wanted.push_back({{(layer + 1) % shape.layers, random_.id_below(shape.experts)},
+                        layer + 1 == shape.layers ? step_ + 1 : step_});
+    visit_context context;
+    context.layer = layer;
+    context.step = step_;
+    return cache_.prefetch(context, wanted, engine_);
+  }
+  void launch(layer_id layer) {
+    const auto& plan = visit_.plan();
+    for (std::size_t i = 0; i < plan.experts().size(); ++i)
+      api.launch(engine_.handle(),
+                 [this, slot = plan.slots()[i], key = expert_key{layer, plan.experts()[i]}] {
+                   ++kernels_;
+                   if (!experts_.holds(slot, key)) ++wrong_;
+                 });
+  }
+
+  pool_layout layout_;
+  device_experts experts_;
+  stream engine_;
+  std::unique_ptr<cuda_backend<memory_expert_source>> copies_;
+  slot_cache<pager<lru>, cuda_backend<memory_expert_source>> cache_;
+  cache_visit visit_;
+  step_id step_ = 0;
+  std::size_t wrong_ = 0;
+  std::size_t kernels_ = 0;
+};
+
+// Hazard 17.
+TEST_P(cuda_cache, a_step_that_nobody_calls_lost_has_read_its_experts_though_copies_fail) {
+  std::size_t failed = 0;
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    support::random_source random(seed);
+    failing_decode decode(GetParam(), seed);
+    for (int n = 0; n < 120; ++n) {
+      if (random.one_in(2)) decode.break_or_mend();
+      decode.step();
+    }
+    failed += decode.stats().failed_fills;
+    EXPECT_GT(decode.lost_steps, 10U);
+    EXPECT_GT(decode.whole_steps, 10U);
+    EXPECT_FALSE(decode.backend().trouble()) << "an expert that is not there is no failed call";
+    decode.mend_all();
+    const auto lost = decode.lost_steps;
+    for (int n = 0; n < 20; ++n) decode.step();
+    EXPECT_LE(decode.lost_steps, lost + 1) << "what was on its way may still fail, once";
+    EXPECT_GT(decode.kernels(), 300U);
+    EXPECT_THAT(decode.api.violations(), testing::IsEmpty());
+  }
+  EXPECT_GT(failed, 100U);
+}
+
+// The first failed call ends all copying: what is resident is still read right, and what is not is told.
+TEST_P(cuda_cache, a_failing_device_loses_steps_and_serves_no_wrong_bytes) {
+  std::size_t failed = 0;
+  std::size_t whole = 0;
+  const std::vector<std::string> calls{"cudaMemcpyAsync",      "cudaMemcpyBatchAsync",
+                                       "cudaEventRecord",      "cudaEventQuery",
+                                       "cudaEventSynchronize", "cudaStreamWaitEvent"};
+  for (std::uint64_t seed = 1; seed <= 18; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    failing_decode decode(GetParam(), seed);
+    for (int n = 0; n < 10; ++n) decode.step();
+    EXPECT_EQ(decode.lost_steps, 0U);
+    decode.api.fail(calls[seed % calls.size()], 1 + seed);
+    for (int n = 0; n < 40; ++n) decode.step();
+    failed += decode.backend().trouble() ? 1U : 0U;
+    whole += decode.whole_steps;
+    EXPECT_EQ(decode.lost_steps != 0, decode.backend().trouble().has_value());
+    EXPECT_THAT(decode.api.violations(), testing::IsEmpty());
+  }
+  EXPECT_GT(failed, 6U);
+  EXPECT_GT(whole, 180U);
 }
 
 INSTANTIATE_TEST_SUITE_P(

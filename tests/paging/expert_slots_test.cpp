@@ -8,14 +8,21 @@
 #include <gtest/gtest.h>
 
 #include "busy_cache.hpp"
+#include "elastic_experts.hpp"
 #include "host_experts.hpp"
 #include "hotset/concepts/resizable_pool.hpp"
 #include "hotset/core/memory_budget.hpp"
 #include "hotset/eviction/lru.hpp"
 #include "hotset/paging/pager.hpp"
+#include "hotset/paging/resize.hpp"
 #include "hotset/paging/slot_cache.hpp"
 #include "hotset/transfer/host_backend.hpp"
 #include "pager_walk.hpp"
+
+namespace hotset::support {
+// elastic_experts is used without the suite that it is an entry of.
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(resizable_conformance);
+}  // namespace hotset::support
 
 namespace hotset {
 namespace {
@@ -147,6 +154,134 @@ TEST_F(expert_slots_test, refuses_what_cannot_be) {
   EXPECT_EQ(pool.set_quotas(std::vector<std::int32_t>{4, 4}), status::invalid_argument);
   EXPECT_EQ(pool.grow(6), status::ok);
   expect_right();
+}
+
+/// A cache that refuses one call when it is told to.
+template <class Cache>
+class refusing_cache {
+ public:
+  explicit refusing_cache(Cache& behind) : behind_(behind) {}
+  int refused_quota = -1;    ///< calls from now; below 0: none
+  int refused_compact = -1;  ///< as refused_quota
+
+  [[nodiscard]] const auto& decisions() const noexcept { return behind_.decisions(); }
+  status drain() noexcept { return behind_.drain(); }
+  status set_quota(layer_id layer, std::int32_t slots) noexcept {
+    return refused_quota-- == 0 ? status::busy : behind_.set_quota(layer, slots);
+  }
+  template <class Moved>
+  status compact(Moved moved) {
+    return refused_compact-- == 0 ? status::fill_failed : behind_.compact(moved);
+  }
+
+ private:
+  Cache& behind_;
+};
+
+// Whichever step is refused: the quotas that were, their memory, and every resident's bytes.
+TEST_F(expert_slots_test, refused_quotas_are_restored) {
+  ASSERT_EQ(pool.open(6), status::ok);
+  const std::vector<std::int32_t> before{4, 6, 8};
+  const std::vector<std::int32_t> after{8, 5, 3};
+  ASSERT_EQ(pool.set_quotas(before), status::ok);
+  refusing_cache stubborn(cache);
+  expert_slots again(stubborn, bank);
+  const auto quota = [&](std::size_t l) {
+    return cache.decisions().quota(static_cast<layer_id>(l));
+  };
+  for (int n = 0; n < 3; ++n) {
+    SCOPED_TRACE(n);
+    walk(40);
+    stubborn.refused_quota = n;
+    EXPECT_EQ(again.set_quotas(after), status::busy);
+    for (std::size_t l = 0; l < 3; ++l) EXPECT_EQ(quota(l), before[l]);
+    expect_right();
+  }
+  stubborn.refused_quota = -1;
+  for (const int n : {0, 1}) {
+    walk(40);
+    stubborn.refused_compact = n;
+    EXPECT_EQ(again.set_quotas(after), n == 0 ? status::fill_failed : status::ok);
+    for (std::size_t l = 0; l < 3; ++l) EXPECT_EQ(quota(l), n == 0 ? before[l] : after[l]);
+    expect_right();
+  }
+  walk(40);
+  expect_right();
+}
+
+TEST_F(expert_slots_test, an_opening_that_is_refused_leaves_the_layouts_quotas) {
+  refusing_cache stubborn(cache);
+  expert_slots again(stubborn, bank);
+  for (int n = 0; n < 3; ++n) {
+    stubborn.refused_quota = n;
+    EXPECT_EQ(again.open(4), status::busy);
+    for (layer_id l = 0; l < 3; ++l) EXPECT_EQ(cache.decisions().quota(l), 12);
+    EXPECT_EQ(budget.in_use(), 0U);
+  }
+  EXPECT_EQ(again.open(4), status::ok);
+  walk(40);
+  expect_right();
+}
+
+TEST_F(expert_slots_test, undo_gives_the_quotas_of_before_the_last_change) {
+  ASSERT_EQ(pool.open(6), status::ok);
+  const std::vector<std::int32_t> unequal{8, 3, 5};
+  ASSERT_EQ(pool.set_quotas(unequal), status::ok);
+  walk(40);
+  ASSERT_EQ(pool.shrink(2), status::ok);
+  ASSERT_EQ(pool.undo(), status::ok);
+  for (std::size_t l = 0; l < 3; ++l)
+    EXPECT_EQ(cache.decisions().quota(static_cast<layer_id>(l)), unequal[l]);
+  walk(40);
+  expect_right();
+}
+
+/// Has five units and can neither give nor take.
+struct stubborn_pool {
+  [[nodiscard]] std::uint64_t unit_bytes() const noexcept { return 1; }
+  [[nodiscard]] std::uint64_t capacity() const noexcept { return 5; }
+  [[nodiscard]] std::uint64_t in_use() const noexcept { return 0; }
+  [[nodiscard]] std::uint64_t peak() const noexcept { return 0; }
+  [[nodiscard]] bool drained() const noexcept { return true; }
+  void reset_peak() noexcept {}
+  status shrink(std::uint64_t) noexcept { return status::busy; }
+  status grow(std::uint64_t) noexcept { return status::exceeds_memory; }
+};
+static_assert(resizable_pool<stubborn_pool>);
+
+// The smallest quota does not tell what the others were.
+TEST_F(expert_slots_test, unequal_quotas_outlive_a_move_between_pools_that_is_refused) {
+  ASSERT_EQ(pool.open(6), status::ok);
+  const std::vector<std::int32_t> unequal{8, 4, 6};
+  ASSERT_EQ(pool.set_quotas(unequal), status::ok);
+  stubborn_pool other;
+  for (const std::uint64_t units : {2U, 3U, 7U, 12U}) {
+    SCOPED_TRACE(units);
+    walk(40);
+    EXPECT_EQ(resize_both(pool, units, other, 6), status::exceeds_memory);
+    for (std::size_t l = 0; l < 3; ++l)
+      EXPECT_EQ(cache.decisions().quota(static_cast<layer_id>(l)), unequal[l]);
+    expect_right();
+  }
+}
+
+// Memory gives out in the second size class: what the first one took goes back.
+TEST(expert_slots_of_two_sizes, a_refused_growth_gives_back_what_other_sizes_took) {
+  using experts_type = support::elastic_experts;
+  memory_budget budget(10 * experts_type::unit_bytes);
+  experts_type experts(budget, 6);
+  experts.fill();
+  const auto places = experts.places();
+  for (std::uint64_t of_second = 0; of_second < 3; ++of_second) {
+    SCOPED_TRACE(of_second);
+    const support::other_user other(budget, 3 * (experts_type::unit_bytes - 64) + of_second * 64);
+    const auto before = budget.in_use();
+    EXPECT_EQ(experts.pool.grow(9), status::exceeds_memory);
+    EXPECT_EQ(budget.in_use(), before);
+    EXPECT_EQ(experts.pool.capacity(), 6U);
+    EXPECT_EQ(experts.places(), places);
+  }
+  EXPECT_EQ(experts.pool.grow(9), status::ok);
 }
 
 // Slots for half of the experts: what one layer gains another one must have lost before.

@@ -12,6 +12,7 @@
 /// | `drained()` | nothing is in flight that names a unit by its place: the pool may be resized |
 /// | `shrink(units)` | gives memory back until `units` are left, contents moved together; `busy` if not drained, `invalid_argument` if more units are in use or `units` exceeds the capacity |
 /// | `grow(units)` | takes memory until there are `units`; `busy` if not drained, `exceeds_memory` if memory was refused |
+/// | `undo()` | optional: takes the last resize back; for a pool whose parts may be unequal, which a number of units cannot tell. Refused as `grow` |
 ///
 /// A call that does not return `ok` has changed nothing. All are `noexcept`.
 

@@ -10,6 +10,7 @@
 
 #if defined(__cpp_exceptions)
 #define HOTSET_EXCEPTIONS 1
+#include <new>
 #include <stdexcept>
 #else
 #define HOTSET_EXCEPTIONS 0
@@ -79,6 +80,24 @@ class [[nodiscard]] result {
   std::optional<T> value_;
   error reason_;
 };
+
+/// Why a set-up call got no memory: short enough to need none itself.
+inline error no_host_memory() { return {"no host memory"}; }
+/// What `make` returns, or `refused` where the machine has no memory for it. Without exceptions that ends the program.
+template <class Make, class Refused>
+auto unless_out_of_memory(Make make, [[maybe_unused]] Refused refused) noexcept
+    -> decltype(make()) {
+#if HOTSET_EXCEPTIONS
+  try {
+    return make();
+  } catch (const std::bad_alloc&) {
+  } catch (const std::length_error&) {
+  }
+  return refused;
+#else
+  return make();
+#endif
+}
 
 /// The reason why a configuration is refused, or nothing.
 using validation = std::optional<error>;

@@ -32,7 +32,7 @@ class chunk_queue {
   /// `events` and `failures` outlive the queue.
   /// Errors: sizes of 0; what the runtime said (nothing is left behind).
   static result<chunk_queue> create(runtime& api, int device, const config& setup,
-                                    event_ring& events, sticky_failure& failures) noexcept {
+                                    event_ring& events, sticky_failure& failures) {
     if (setup.chunk_bytes == 0 || setup.chunks_ahead == 0)
       return error{"chunks of " + std::to_string(setup.chunk_bytes) + " bytes, " +
                    std::to_string(setup.chunks_ahead) + " ahead, accepted: 1 or more of each"};

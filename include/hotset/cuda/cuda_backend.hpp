@@ -62,7 +62,7 @@ class cuda_backend {
   static result<std::unique_ptr<cuda_backend>> create(runtime& api, const Source& source,
                                                       const slot_bank& bank,
                                                       const pinned_memory& pages,
-                                                      const config& setup) noexcept {
+                                                      const config& setup) {
     std::unique_ptr<cuda_backend> made(new (std::nothrow)
                                            cuda_backend(api, source, bank, pages, setup));
     if (!made) return error{"no host memory for a backend"};

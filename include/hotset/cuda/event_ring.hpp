@@ -26,7 +26,7 @@ class event_ring {
   /// `failures` outlives the ring and learns of every call that fails.
   /// Errors: a ring without places; what the runtime said (no event is left behind).
   static result<event_ring> create(runtime& api, int device, std::size_t places,
-                                   sticky_failure& failures) noexcept {
+                                   sticky_failure& failures) {
     if (places == 0) return error{"an event ring of 0 places, accepted: 1 or more"};
     const device_scope scope(api, device);
     if (scope.what().happened()) return describe(api, scope.what());

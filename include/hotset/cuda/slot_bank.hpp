@@ -29,8 +29,7 @@ class slot_bank {
 
   /// Errors: those of slot_bank_layout; what the runtime said (nothing is left behind).
   static result<slot_bank> create(runtime& api, const pool_layout& layout,
-                                  const std::vector<expert_layout>& layouts,
-                                  const config& setup) noexcept {
+                                  const std::vector<expert_layout>& layouts, const config& setup) {
     if (setup.alignment == 0 || (setup.alignment & (setup.alignment - 1)) != 0)
       return error{"a slot alignment of " + std::to_string(setup.alignment) +
                    ", accepted: a power of two"};

@@ -40,7 +40,7 @@ class staged_copies {
   static result<std::unique_ptr<staged_copies>> create(runtime& api, const config& setup,
                                                        const pinned_memory& pages,
                                                        event_ring& events,
-                                                       sticky_failure& failures) noexcept {
+                                                       sticky_failure& failures) {
     if (setup.threads == 0) return error{"0 staging threads, accepted: 1 or more"};
     auto ring = staging_ring::create(api, setup.device, setup.pieces, setup.piece_bytes);
     if (!ring) return ring.reason();

@@ -23,7 +23,7 @@ class staging_ring {
  public:
   /// Page-locks pieces * piece_bytes. Errors: sizes of 0; what the runtime said (nothing is left behind).
   static result<std::unique_ptr<staging_ring>> create(runtime& api, int device, std::size_t pieces,
-                                                      std::size_t piece_bytes) noexcept {
+                                                      std::size_t piece_bytes) {
     if (pieces == 0 || piece_bytes == 0)
       return error{"a staging ring of " + std::to_string(pieces) + " pieces of " +
                    std::to_string(piece_bytes) + " bytes, accepted: 1 or more of each"};

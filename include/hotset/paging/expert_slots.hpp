@@ -7,7 +7,7 @@
 /// Source: wisp Appendix D (the expert-scratch resize), for any quotas. tinyserve's shrink left residents above the new
 /// capacity: here a slot's memory goes only when nobody lives there.
 /// Deviations: none.
-/// Cost: O(slots), and a copy of each resident that lies too high. Allocates; for drained points.
+/// Cost: O(slots), and a copy of each resident that lies too high. Allocates nothing after construction; for drained points.
 
 #include <algorithm>
 #include <cstddef>
@@ -23,24 +23,48 @@
 
 namespace hotset::inline v0 {
 
-/// Cache: a slot_cache over per-layer pools. Bank: as host_slot_bank, elastic. Both outlive it. Threads: as the cache.
+/// Cache: a slot_cache over per-layer pools. Bank: as host_slot_bank, elastic, that of the cache's backend. Both outlive
+/// it. Threads: as the cache.
 /// A unit is a slot in every layer. Between calls the bank holds the slots of all quotas, and no others: after
 /// `set_quotas` with unequal ones more than the capacity says. `shrink` and `grow` give every layer the same.
 template <class Cache, class Bank>
 class expert_slots {
  public:
-  expert_slots(Cache& cache, Bank& bank) noexcept : cache_(&cache), bank_(&bank) {}
+  /// Takes the memory that its calls need: they take none.
+  expert_slots(Cache& cache, Bank& bank)
+      : cache_(&cache),
+        bank_(&bank),
+        same_(layers()),
+        before_(layers()),
+        last_(layers()),
+        most_(classes()),
+        wanted_(classes()),
+        held_(classes()),
+        larger_(classes()),
+        untouched_(classes()) {
+    for (std::size_t p = 0; p < layout().pools(); ++p) {
+      const auto& pool = layout().at(static_cast<pool_id>(p));
+      most_[static_cast<std::size_t>(pool.size_class)] += static_cast<std::size_t>(pool.slots);
+    }
+    note_quotas();
+    last_ = before_;
+  }
 
   /// Takes memory for the first time and gives every layer `units` slots. Pre: nothing is resident.
   /// Errors: as `grow`; then the bank holds nothing.
-  status open(std::uint64_t units) {
+  status open(std::uint64_t units) noexcept {
     if (units > experts()) return status::invalid_argument;
-    const std::vector<std::int32_t> quotas(layers(), static_cast<std::int32_t>(units));
+    const auto quotas = same_for_all(units);
     if (const auto bad = check(quotas); bad != status::ok) return bad;
-    for (std::size_t l = 0; l < layers(); ++l)
-      if (const auto bad = cache_->set_quota(id(l), quotas[l]); bad != status::ok) return bad;
-    if (const auto bad = cache_->compact([](slot_id, slot_id) {}); bad != status::ok) return bad;
-    return hold(slots_by_class());
+    note_quotas();
+    auto done = change_quotas(quotas);
+    if (done == status::ok) done = gather();
+    if (done == status::ok) done = hold(wanted_);
+    if (done == status::ok)
+      std::ranges::copy(quotas, last_.begin());
+    else
+      restore();
+    return done;
   }
 
   /// Of one slot in every layer.
@@ -75,21 +99,28 @@ class expert_slots {
   /// Any quotas, one for each layer. Slots of a size class are worth the same wherever they go.
   /// Errors: invalid_argument, busy (a visit is open), exceeds_memory (memory was refused), or what `drain` of the cache
   /// says; then nothing has changed but experts that were evicted on the way.
-  status set_quotas(std::span<const std::int32_t> quotas) {
+  status set_quotas(std::span<const std::int32_t> quotas) noexcept {
     if (const auto bad = check(quotas); bad != status::ok) return bad;
     if (const auto lost = cache_->drain(); lost != status::ok) return lost;
     if (!drained()) return status::busy;
-    const auto before = slots_by_class();
-    if (const auto refused = hold(larger(before, slots_by_class(quotas))); refused != status::ok)
-      return refused;
-    if (const auto refused = change_quotas(quotas); refused != status::ok) {
-      (void)hold(before);
-      return refused;
+    note_quotas();
+    for (std::size_t c = 0; c < larger_.size(); ++c) larger_[c] = std::max(held_[c], wanted_[c]);
+    if (const auto refused = hold(larger_); refused != status::ok) return refused;
+    auto done = change_quotas(quotas);
+    if (done == status::ok && (done = gather()) == status::ok) {
+      last_.swap(before_);
+      return hold(wanted_);
     }
-    if (const auto lost = cache_->compact([this](slot_id from, slot_id to) { copy(from, to); });
-        lost != status::ok)
-      return lost;
-    return hold(slots_by_class());
+    restore();
+    // Where gathering is refused again, the larger memory stays: nobody may live without.
+    if (gather() == status::ok) (void)hold(held_);
+    return done;
+  }
+  /// Gives every layer the quota that it had before the last resize that succeeded, equal or not.
+  /// Errors: as set_quotas: exceeds_memory where somebody else has taken the memory since.
+  status undo() noexcept {
+    std::ranges::copy(last_, same_.begin());
+    return set_quotas(same_);
   }
 
  private:
@@ -107,83 +138,79 @@ class expert_slots {
   [[nodiscard]] std::size_t class_of(std::size_t layer) const noexcept {
     return static_cast<std::size_t>(layout().at(layout().pool_of_layer(id(layer))).size_class);
   }
-
-  status resize(std::uint64_t units) noexcept {
-    if (units > experts()) return status::invalid_argument;
-    return set_quotas(std::vector<std::int32_t>(layers(), static_cast<std::int32_t>(units)));
+  [[nodiscard]] std::size_t classes() const noexcept {
+    std::size_t count = 0;
+    for (std::size_t p = 0; p < layout().pools(); ++p)
+      count = std::max(
+          count, static_cast<std::size_t>(layout().at(static_cast<pool_id>(p)).size_class) + 1);
+    return count;
   }
-  [[nodiscard]] status check(std::span<const std::int32_t> quotas) const noexcept {
+
+  std::span<const std::int32_t> same_for_all(std::uint64_t units) noexcept {
+    std::ranges::fill(same_, static_cast<std::int32_t>(units));
+    return same_;
+  }
+  status resize(std::uint64_t units) noexcept {
+    return units > experts() ? status::invalid_argument : set_quotas(same_for_all(units));
+  }
+  /// What the quotas come to is `wanted_` afterwards.
+  [[nodiscard]] status check(std::span<const std::int32_t> quotas) noexcept {
     if (quotas.size() != layers() || layout().pools() != layers()) return status::invalid_argument;
+    if (bank_->slots() != layout().slots()) return status::invalid_argument;
     for (std::size_t l = 0; l < layers(); ++l)
       if (quotas[l] < pages().least_quota(id(l)) || quotas[l] > layout().shape().experts)
         return status::invalid_argument;
-    const auto wanted = slots_by_class(quotas);
-    const auto most = slots_of_layout();
-    for (std::size_t c = 0; c < wanted.size(); ++c)
-      if (wanted[c] > most[c]) return status::exceeds_memory;
+    count(quotas, wanted_);
+    for (std::size_t c = 0; c < wanted_.size(); ++c)
+      if (wanted_[c] > most_[c]) return status::exceeds_memory;
     return status::ok;
   }
-
-  [[nodiscard]] counts slots_of_layout() const {
-    counts out;
-    for (std::size_t p = 0; p < layout().pools(); ++p) {
-      const auto& pool = layout().at(static_cast<pool_id>(p));
-      add(out, static_cast<std::size_t>(pool.size_class), pool.slots);
-    }
-    return out;
+  void count(std::span<const std::int32_t> quotas, counts& out) const noexcept {
+    std::ranges::fill(out, 0);
+    for (std::size_t l = 0; l < layers(); ++l)
+      out[class_of(l)] += static_cast<std::size_t>(quotas[l]);
   }
-  [[nodiscard]] counts slots_by_class(std::span<const std::int32_t> quotas) const {
-    counts out;
-    for (std::size_t l = 0; l < layers(); ++l) add(out, class_of(l), quotas[l]);
-    return out;
-  }
-  [[nodiscard]] counts slots_by_class() const {
-    counts out;
-    for (std::size_t l = 0; l < layers(); ++l) add(out, class_of(l), pages().quota(id(l)));
-    return out;
-  }
-  static void add(counts& to, std::size_t size_class, std::int32_t slots) {
-    if (size_class >= to.size()) to.resize(size_class + 1, 0);
-    to[size_class] += static_cast<std::size_t>(slots);
-  }
-  static counts larger(counts a, const counts& b) {
-    for (std::size_t c = 0; c < a.size(); ++c) a[c] = std::max(a[c], b[c]);
-    return a;
+  /// What `restore` goes back to, and the slots that it came to.
+  void note_quotas() noexcept {
+    for (std::size_t l = 0; l < layers(); ++l) before_[l] = pages().quota(id(l));
+    count(before_, held_);
   }
 
   /// All classes, or none of them. What is given back goes first.
   status hold(const counts& slots) noexcept {
-    counts before;
-    for (std::size_t c = 0; c < slots.size(); ++c) before.push_back(bank_->held(c));
+    for (std::size_t c = 0; c < slots.size(); ++c) untouched_[c] = bank_->held(c);
     for (std::size_t c = 0; c < slots.size(); ++c)
-      if (slots[c] < before[c]) (void)bank_->hold(c, slots[c]);
+      if (slots[c] < untouched_[c]) (void)bank_->hold(c, slots[c]);
     for (std::size_t c = 0; c < slots.size(); ++c) {
-      if (slots[c] <= before[c] || bank_->hold(c, slots[c]) == status::ok) continue;
+      if (slots[c] <= untouched_[c] || bank_->hold(c, slots[c]) == status::ok) continue;
+      for (std::size_t b = 0; b < c; ++b)
+        if (untouched_[b] < slots[b]) (void)bank_->hold(b, untouched_[b]);
       for (std::size_t b = 0; b < slots.size(); ++b)
-        if (before[b] < slots[b]) (void)bank_->hold(b, before[b]);
+        if (slots[b] < untouched_[b]) (void)bank_->hold(b, untouched_[b]);
       return status::exceeds_memory;
     }
     return status::ok;
   }
+  /// Residents into the first slots of their class, with their bytes.
+  status gather() noexcept {
+    return cache_->compact([this](slot_id from, slot_id to) { copy(from, to); });
+  }
 
-  /// Those that lose slots first: the others take them.
+  /// Until one is refused: `restore` then. Those that lose slots go first: the others take them.
   status change_quotas(std::span<const std::int32_t> quotas) noexcept {
-    std::vector<std::int32_t> before;
-    for (std::size_t l = 0; l < layers(); ++l) before.push_back(pages().quota(id(l)));
     for (const bool losing : {true, false})
       for (std::size_t l = 0; l < layers(); ++l) {
-        if ((quotas[l] < before[l]) != losing) continue;
+        if (quotas[l] == before_[l] || (quotas[l] < before_[l]) != losing) continue;
         const auto refused = cache_->set_quota(id(l), quotas[l]);
-        if (refused == status::ok) continue;
-        restore(before);
-        return refused;
+        if (refused != status::ok) return refused;
       }
     return status::ok;
   }
-  void restore(std::span<const std::int32_t> quotas) noexcept {
+  void restore() noexcept {
     for (const bool losing : {true, false})
       for (std::size_t l = 0; l < layers(); ++l)
-        if ((quotas[l] < pages().quota(id(l))) == losing) (void)cache_->set_quota(id(l), quotas[l]);
+        if (before_[l] != pages().quota(id(l)) && (before_[l] < pages().quota(id(l))) == losing)
+          (void)cache_->set_quota(id(l), before_[l]);
   }
   void copy(slot_id from, slot_id to) const noexcept {
     for (std::size_t t = 0; t < bank_->tensors(from); ++t) {
@@ -194,6 +221,14 @@ class expert_slots {
 
   Cache* cache_;
   Bank* bank_;
+  std::vector<std::int32_t> same_;    ///< [layers] quotas that are asked for
+  std::vector<std::int32_t> before_;  ///< [layers] quotas before the change under way
+  std::vector<std::int32_t> last_;    ///< [layers] quotas before the last change
+  counts most_;                       ///< slots of the layout
+  counts wanted_;                     ///< of the quotas that are asked for
+  counts held_;                       ///< of the quotas before
+  counts larger_;                     ///< of both
+  counts untouched_;                  ///< before `hold`
 };
 
 }  // namespace hotset::inline v0

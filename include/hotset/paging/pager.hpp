@@ -59,7 +59,7 @@ class pager {
   };
 
   /// Errors: the first parameter that cannot work, with its accepted range.
-  static result<pager> create(config setup) noexcept {
+  static result<pager> create(config setup) {
     if (setup.layout.pools() == 0)
       return error{"the pool layout is empty, accepted: one made by pool_layout"};
     if (auto bad = setup.eviction.validate()) return *std::move(bad);
@@ -321,16 +321,14 @@ class pager {
   /// class's last ones. Calls moved(from, to) for each expert whose bytes must follow; nobody needs the bytes at `to`.
   /// The policy is told that a pool that changed was emptied and filled anew, in the order in which it would have given
   /// its experts up: it keeps that order, and counts of residents begin anew.
-  /// Pre: is_idle(). Allocates; not for the hot path.
+  /// Pre: is_idle(). Complexity: O(slots) and the policy's order of all of them; not for the hot path.
   template <class Moved>
   void compact(Moved moved) {
     HOTSET_ASSERT(is_idle());
-    std::vector<slot_id> target(table_.slots(), no_slot);
-    for (std::size_t c = 0; c < spare_.size(); ++c)
-      gather_spare(static_cast<size_class_id>(c), target);
-    free_.renumber(target);
-    for (std::size_t p = 0; p < pools_.size(); ++p)
-      move_pool(static_cast<pool_id>(p), target, moved);
+    std::ranges::fill(target_, no_slot);
+    for (std::size_t c = 0; c < spare_.size(); ++c) gather_spare(static_cast<size_class_id>(c));
+    free_.renumber(target_);
+    for (std::size_t p = 0; p < pools_.size(); ++p) move_pool(static_cast<pool_id>(p), moved);
   }
 
   /// Resident keys in the order in which the policy would give them up, pool by pool: what to save so that a
@@ -338,9 +336,10 @@ class pager {
   /// Allocates; not for the hot path.
   [[nodiscard]] std::vector<expert_key> residents() {
     std::vector<expert_key> keys;
-    for (std::size_t p = 0; p < pools_.size(); ++p)
-      for (const auto slot : residents_of(static_cast<pool_id>(p)))
-        keys.push_back(table_[slot].key);
+    for (std::size_t p = 0; p < pools_.size(); ++p) {
+      order_residents(static_cast<pool_id>(p));
+      for (const auto slot : order_) keys.push_back(table_[slot].key);
+    }
     return keys;
   }
 
@@ -436,11 +435,13 @@ class pager {
         requests_(layout_.slots()),
         expected_(setup.guard == prefetch_guard::predicted ? expected_uses(shape())
                                                            : expected_uses()),
+        target_(layout_.slots(), no_slot),
         ledger_(shape()) {
     for (layer_id l = 0; l < shape().layers; ++l) bytes_[index(l)] = shape().bytes_of(l);
     misses_.resize(capacity_);
     victims_.resize(std::max(capacity_, std::min(trim_chunk, layout_.slots())));
     masked_.reserve(layout_.slots());
+    order_.reserve(layout_.slots());
     if constexpr (!Admission::admits_all) {
       accesses_.resize(capacity_);
       admitted_.resize(capacity_);
@@ -1452,10 +1453,11 @@ class pager {
     return status::ok;
   }
 
-  /// Makes the class's last slots the spare ones; `target` says where the claimed ones among them go.
-  void gather_spare(size_class_id size_class, std::vector<slot_id>& target) {
+  /// Makes the class's last slots the spare ones; `target_` says where the claimed ones among them go.
+  void gather_spare(size_class_id size_class) noexcept {
     auto& spare = spare_[index(size_class)];
-    std::vector<slot_id> slots;
+    auto& slots = order_;
+    slots.clear();
     for (std::size_t s = 0; s < table_.slots(); ++s)
       if (layout_.at(layout_.pool_of_slot(static_cast<slot_id>(s))).size_class == size_class)
         slots.push_back(static_cast<slot_id>(s));
@@ -1463,19 +1465,19 @@ class pager {
     auto vacant = spare.begin();
     const auto last = slots.end() - static_cast<std::ptrdiff_t>(spare.size());
     for (auto s = last; s != slots.end(); ++s)
-      if (!std::binary_search(spare.begin(), spare.end(), *s)) target[index(*s)] = *vacant++;
+      if (!std::binary_search(spare.begin(), spare.end(), *s)) target_[index(*s)] = *vacant++;
     // The lowest is claimed first.
     std::reverse_copy(last, slots.end(), spare.begin());
   }
   template <class Moved>
-  void move_pool(pool_id p, const std::vector<slot_id>& target, Moved& moved) {
-    auto order = residents_of(p);
-    add_unnamed(p, order);
-    const auto goes = [&](slot_id s) { return target[index(s)] != no_slot; };
-    if (std::none_of(order.begin(), order.end(), goes)) return;
-    for (const auto slot : order) policy_.on_evict(slot, table_[slot].key);
-    for (const auto slot : order) {
-      const auto to = goes(slot) ? target[index(slot)] : slot;
+  void move_pool(pool_id p, Moved& moved) {
+    order_residents(p);
+    add_unnamed(p);
+    const auto goes = [&](slot_id s) { return target_[index(s)] != no_slot; };
+    if (std::ranges::none_of(order_, goes)) return;
+    for (const auto slot : order_) policy_.on_evict(slot, table_[slot].key);
+    for (const auto slot : order_) {
+      const auto to = goes(slot) ? target_[index(slot)] : slot;
       if (to != slot) {
         move_entry(slot, to, pools_[index(p)]);
         moved(slot, to);
@@ -1489,24 +1491,23 @@ class pager {
       policy_.on_fill(a);
     }
   }
-  /// Evictable slots of a pool, those first that the policy would give up first.
-  [[nodiscard]] std::vector<slot_id> residents_of(pool_id p) {
-    std::vector<slot_id> order(table_.slots());
+  /// Evictable slots of a pool, those first that the policy would give up first, into `order_`.
+  void order_residents(pool_id p) noexcept {
+    order_.resize(table_.slots());
     visit_context context;
     context.pool = p;
     context.layer = layout_.at(p).layers.front();
     context.step = ledger_.step();
-    order.resize(policy_.select_victims(context, evictable_, order));
-    return order;
+    order_.resize(policy_.select_victims(context, evictable_, order_));
   }
   /// Evictable slots that the policy did not name: it may keep some back.
-  void add_unnamed(pool_id p, std::vector<slot_id>& order) const {
-    if (order.size() == pools_[index(p)].evictable) return;
+  void add_unnamed(pool_id p) noexcept {
+    if (order_.size() == pools_[index(p)].evictable) return;
     for (std::size_t s = 0; s < table_.slots(); ++s) {
       const auto slot = static_cast<slot_id>(s);
       if (evictable_.test(slot) && pool_of(slot, table_[slot].key.layer) == p &&
-          std::find(order.begin(), order.end(), slot) == order.end())
-        order.push_back(slot);
+          std::ranges::find(order_, slot) == order_.end())
+        order_.push_back(slot);
     }
   }
   void move_entry(slot_id from, slot_id to, pool_state& pool) noexcept {
@@ -1583,6 +1584,10 @@ class pager {
   std::size_t unused_prefetches_ = 0;
   std::size_t filling_ = 0;
   bool speculated_ = false;  ///< some of the three above may not be zero
+
+  // of a compaction
+  std::vector<slot_id> target_;  ///< [slots] where a claimed slot goes
+  std::vector<slot_id> order_;   ///< at most all slots
 
   visit_ledger ledger_;
   std::uint64_t hash_ = 0;

@@ -3,16 +3,31 @@
 /// Moves memory from one pool to another within one budget, at a drained point.
 ///
 /// Rule: the pool that shrinks gives its memory back before the other one takes any, so that both together never exceed
-/// the larger of the two splits. If the growth is refused the first pool takes its memory again.
+/// the larger of the two splits. If the growth is refused the first pool takes its memory again, part by part as it was.
 /// Source: wisp Appendix D, (D1) to (D3).
 /// Deviations: none.
 
+#include <concepts>
 #include <cstdint>
 
 #include "hotset/concepts/resizable_pool.hpp"
 #include "hotset/core/status.hpp"
 
 namespace hotset::inline v0 {
+
+namespace detail {
+/// A pool that can undo knows more of what it was than a number of units.
+template <resizable_pool Pool>
+void take_back(Pool& pool, std::uint64_t units) noexcept {
+  if constexpr (requires {
+                  { pool.undo() }
+                  noexcept->std::same_as<status>;
+                })
+    (void)pool.undo();
+  else
+    (void)(units > pool.capacity() ? pool.grow(units) : pool.shrink(units));
+}
+}  // namespace detail
 
 /// Errors: busy (one of the pools is not drained), invalid_argument, exceeds_memory; then both pools are as they were,
 /// unless what was given back is refused a moment later: then the pool that shrank stays smaller, and works.
@@ -31,10 +46,7 @@ status resize_both(First& first, std::uint64_t first_units, Second& second,
                      : second_units > second.capacity() ? second.grow(second_units)
                                                         : status::ok;
   if (other == status::ok) return status::ok;
-  if (first_units < before)
-    (void)first.grow(before);
-  else if (first_units > before)
-    (void)first.shrink(before);
+  if (first_units != before) detail::take_back(first, before);
   return other;
 }
 

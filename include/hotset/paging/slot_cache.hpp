@@ -171,7 +171,7 @@ class slot_cache {
 
   /// Gathers residents in the first slots of each size class, as pager::compact; moved(from, to) copies the bytes, and
   /// has done so when it returns. Device work that reads slots must have ended.
-  /// Errors: as `settle`; busy (a visit is open). Allocates; not for the hot path.
+  /// Errors: as `settle`; busy (a visit is open). Not for the hot path.
   template <class Moved>
   status compact(Moved moved) {
     wait_for_copies();

@@ -81,7 +81,7 @@ class clock_backend {
   };
 
   /// Errors: those of config.
-  static result<clock_backend> create(const config& setup) noexcept {
+  static result<clock_backend> create(const config& setup) {
     if (auto bad = setup.validate()) return *std::move(bad);
     return clock_backend(setup, unchecked{});
   }

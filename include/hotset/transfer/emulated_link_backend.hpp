@@ -78,7 +78,7 @@ class emulated_link_backend : public copy_thread<Source, link_pace<Clock>> {
   /// `source` and `bank` outlive the backend. Errors: those of config.
   static result<std::unique_ptr<emulated_link_backend>> create(const Source& source,
                                                                const host_slot_bank& bank,
-                                                               const config& setup) noexcept {
+                                                               const config& setup) {
     if (auto bad = setup.validate()) return *std::move(bad);
     return std::make_unique<emulated_link_backend>(source, bank, setup,
                                                    *link_model::create(setup.link), checked{});

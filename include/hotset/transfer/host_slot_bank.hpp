@@ -24,24 +24,16 @@ namespace hotset::inline v0 {
 /// Addresses are stable for as long as the slot is held. Memory: slots * expert bytes, padded to cache lines.
 class host_slot_bank {
  public:
-  /// All slots in one array for each tensor, for the bank's life. Errors: those of slot_bank_layout.
+  /// All slots in one array for each tensor, for the bank's life. Errors: those of slot_bank_layout, no host memory.
   static result<host_slot_bank> create(const pool_layout& layout,
                                        const std::vector<expert_layout>& layouts) noexcept {
-    auto places = slot_bank_layout::create(layout, layouts, alignment);
-    if (!places) return places.reason();
-    host_slot_bank out(*std::move(places));
-    out.take_all();
-    return out;
+    return build(layout, layouts, [](host_slot_bank& out) { out.take_all(); });
   }
   /// No slot is held yet: `hold` takes memory from `budget`, which outlives the bank, slot by slot.
   static result<host_slot_bank> create_elastic(const pool_layout& layout,
                                                const std::vector<expert_layout>& layouts,
                                                memory_budget& budget) noexcept {
-    auto places = slot_bank_layout::create(layout, layouts, alignment);
-    if (!places) return places.reason();
-    host_slot_bank out(*std::move(places));
-    out.budget_ = &budget;
-    return out;
+    return build(layout, layouts, [&](host_slot_bank& out) { out.budget_ = &budget; });
   }
   host_slot_bank(host_slot_bank&& other) noexcept
       : places_(std::move(other.places_)),
@@ -104,6 +96,20 @@ class host_slot_bank {
   };
   using memory = std::unique_ptr<std::byte[], aligned_delete>;
 
+  template <class Finish>
+  static result<host_slot_bank> build(const pool_layout& layout,
+                                      const std::vector<expert_layout>& layouts,
+                                      Finish finish) noexcept {
+    return unless_out_of_memory(
+        [&]() -> result<host_slot_bank> {
+          auto places = slot_bank_layout::create(layout, layouts, alignment);
+          if (!places) return places.reason();
+          host_slot_bank out(*std::move(places));
+          finish(out);
+          return out;
+        },
+        no_host_memory());
+  }
   explicit host_slot_bank(slot_bank_layout places) : places_(std::move(places)) {
     for (const auto& array : places_.arrays()) {
       pieces_.emplace_back(array.slots);
@@ -114,7 +120,8 @@ class host_slot_bank {
   void take_all() {
     for (std::size_t a = 0; a < places_.arrays().size(); ++a) {
       const auto& array = places_.arrays()[a];
-      arrays_.emplace_back(
+      arrays_.emplace_back();  // its own memory may be refused
+      arrays_.back().reset(
           static_cast<std::byte*>(::operator new (array.total(), std::align_val_t{alignment})));
       for (std::size_t s = 0; s < array.slots; ++s)
         first_[a][s] = arrays_.back().get() + s * array.stride;

@@ -21,7 +21,7 @@ class memory_expert_source {
  public:
   /// `layouts[c]` describes the experts of size class c.
   static result<memory_expert_source> create(const geometry& shape,
-                                             std::vector<expert_layout> layouts) noexcept {
+                                             std::vector<expert_layout> layouts) {
     if (auto bad = shape.validate()) return *std::move(bad);
     auto classes = shape.size_classes();
     for (std::size_t l = 0; l < classes.size(); ++l) {

@@ -44,7 +44,7 @@ class slot_bank_layout {
   /// multiple of `alignment`, a power of two.
   static result<slot_bank_layout> create(const pool_layout& layout,
                                          const std::vector<expert_layout>& layouts,
-                                         std::size_t alignment) noexcept {
+                                         std::size_t alignment) {
     const auto classes = layout.shape().size_classes();
     const auto precisions = static_cast<size_class_id>(layout.precisions());
     slot_bank_layout out;

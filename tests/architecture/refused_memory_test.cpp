@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory is refused at every allocation of a call in turn: a call that is noexcept answers, and nothing is half-done.
+// The operators new are those of no_allocation_test.cpp.
+
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "busy_cache.hpp"
+#include "counted_memory.hpp"
+#include "host_experts.hpp"
+#include "hotset/core/memory_budget.hpp"
+#include "hotset/eviction/gate_score.hpp"
+#include "hotset/eviction/least_stale.hpp"
+#include "hotset/eviction/lfu.hpp"
+#include "hotset/eviction/lru.hpp"
+#include "hotset/paging/expert_slots.hpp"
+#include "hotset/paging/slot_cache.hpp"
+#include "hotset/transfer/host_backend.hpp"
+#include "pager_walk.hpp"
+#include "random_source.hpp"
+
+namespace hotset {
+namespace {
+
+using support::refused_memory;
+
+const geometry shape{.layers = 3,
+                     .experts = 12,
+                     .top_k = 2,
+                     .max_tokens_per_visit = 4,
+                     .expert_bytes = {300, 50, 300}};
+const std::vector<expert_layout> layouts{{{{"up", 100}, {"down", 200}}}, {{{"all", 50}}}};
+
+/// Calls `make` with the first, the second, ... allocation refused, until none is. Returns how often it was refused.
+std::size_t refuse_each(const std::function<bool()>& make) {
+  for (std::size_t nth = 1;; ++nth)
+    for (const bool and_all_later : {false, true}) {
+      const refused_memory refused(nth, and_all_later);
+      const bool made = make();
+      if (refused_memory::happened()) {
+        EXPECT_FALSE(made) << "allocation " << nth;
+        continue;
+      }
+      EXPECT_TRUE(made);
+      return nth - 1;
+    }
+}
+
+TEST(refused_memory, a_bank_is_not_made_and_says_why) {
+  const auto layout = pool_layout::per_layer(shape, 6).value();
+  memory_budget budget(1 << 20);
+  const auto told = [](const result<host_slot_bank>& made) {
+    EXPECT_TRUE(made || made.reason().message == std::string_view("no host memory"));
+    return made.has_value();
+  };
+  EXPECT_GT(refuse_each([&] { return told(host_slot_bank::create(layout, layouts)); }), 5U);
+  EXPECT_GT(
+      refuse_each([&] { return told(host_slot_bank::create_elastic(layout, layouts, budget)); }),
+      5U);
+  EXPECT_EQ(budget.in_use(), 0U);
+}
+
+TEST(refused_memory, a_bank_holds_what_it_held) {
+  memory_budget budget(1 << 20);
+  auto bank =
+      host_slot_bank::create_elastic(pool_layout::per_layer(shape, 6).value(), layouts, budget)
+          .value();
+  ASSERT_EQ(bank.hold(0, 2), status::ok);
+  const auto before = budget.in_use();
+  const auto refused = refuse_each([&] {
+    const auto grown = bank.hold(0, 5);
+    if (grown == status::ok) return true;
+    EXPECT_EQ(grown, status::exceeds_memory);
+    EXPECT_EQ(bank.held(0), 2U);
+    EXPECT_EQ(budget.in_use(), before);
+    return false;
+  });
+  EXPECT_EQ(refused, 6U) << "two tensors of three slots";
+}
+
+template <class Eviction>
+class refused_resize : public testing::Test {
+ protected:
+  using cache_type = slot_cache<pager<Eviction>, host_backend<memory_expert_source>>;
+
+  memory_budget budget{1 << 20};
+  pool_layout layout = pool_layout::per_layer(shape, shape.experts).value();
+  std::vector<std::vector<std::byte>> bytes;
+  memory_expert_source source = make_source();
+  host_slot_bank bank = host_slot_bank::create_elastic(layout, layouts, budget).value();
+  host_backend<memory_expert_source> backend{source, bank};
+  cache_type cache{pager<Eviction>({.layout = layout}), backend};
+  expert_slots<cache_type, host_slot_bank> pool{cache, bank};
+  cache_visit visit = cache.make_visit();
+  host_stream stream;
+  support::random_source random{5};
+  bool opened = false;
+
+  memory_expert_source make_source() {
+    auto out = memory_expert_source::create(shape, layouts).value();
+    for (std::size_t k = 0; k < shape.keys(); ++k) {
+      const auto key = shape.key(k);
+      std::vector<tensor_bytes> views;
+      for (std::size_t t = 0; t < out.layout_of(key.layer).tensors.size(); ++t) {
+        auto& tensor = bytes.emplace_back(out.layout_of(key.layer).tensors[t].bytes);
+        for (std::size_t at = 0; at < tensor.size(); ++at)
+          tensor[at] = support::pattern(key, t, at);
+        views.emplace_back(tensor);
+      }
+      EXPECT_FALSE(out.add(key, views));
+    }
+    return out;
+  }
+  void walk() {
+    ASSERT_EQ(
+        support::walk(
+            cache, visit, stream, random, {.visits = 40, .routed = 12}, [](layer_id) {}, [] {}),
+        status::ok);
+    ASSERT_EQ(cache.drain(), status::ok);
+  }
+  [[nodiscard]] std::vector<std::int32_t> quotas() const {
+    std::vector<std::int32_t> out;
+    for (layer_id l = 0; l < shape.layers; ++l) out.push_back(cache.decisions().quota(l));
+    return out;
+  }
+  /// Every row names slots that have memory and hold the bytes of their expert.
+  void expect_right() {
+    const auto q = quotas();
+    ASSERT_EQ(bank.held(0), opened ? static_cast<std::size_t>(q[0] + q[2]) : 0U);
+    ASSERT_EQ(bank.held(1), opened ? static_cast<std::size_t>(q[1]) : 0U);
+    for (std::size_t k = 0; k < shape.keys(); ++k) {
+      const auto key = shape.key(k);
+      const auto slot = cache.row(key.layer)[static_cast<std::size_t>(key.expert)];
+      if (slot == no_slot) continue;
+      for (std::size_t t = 0; t < bank.tensors(slot); ++t) {
+        ASSERT_NE(bank.bytes(slot, t).data(), nullptr);
+        ASSERT_TRUE(support::holds(bank.bytes(slot, t), key, t));
+      }
+    }
+    support::expect_consistent(cache.decisions());
+  }
+  /// Returns at how many places memory was refused.
+  std::size_t refuse_resize(const std::function<status()>& resize) {
+    const auto before = quotas();
+    return refuse_each([&] {
+      const auto done = resize();
+      if (done == status::ok) return true;
+      const auto left = support::refused_allocation.exchange(0);  // what follows may allocate
+      EXPECT_EQ(done, status::exceeds_memory);
+      EXPECT_EQ(quotas(), before);
+      expect_right();
+      support::refused_allocation = left;
+      return false;
+    });
+  }
+};
+using policies = testing::Types<lru, lfu, least_stale, gate_score>;
+TYPED_TEST_SUITE(refused_resize, policies);
+
+TYPED_TEST(refused_resize, changes_nothing) {
+  EXPECT_GT(this->refuse_resize([&] { return this->pool.open(4); }), 10U);
+  this->opened = true;
+  this->walk();
+  EXPECT_GT(this->refuse_resize([&] { return this->pool.grow(7); }), 10U);
+  this->walk();
+  EXPECT_GT(this->refuse_resize([&] {
+    return this->pool.set_quotas(std::array<std::int32_t, 3>{12, 3, 5});
+  }),
+            1U);
+  this->walk();
+  EXPECT_EQ(this->refuse_resize([&] { return this->pool.shrink(2); }), 0U) << "takes no memory";
+  this->walk();
+  EXPECT_GT(this->refuse_resize([&] { return this->pool.undo(); }), 1U);
+  EXPECT_THAT(this->quotas(), testing::ElementsAre(12, 3, 5));
+  this->walk();
+  this->expect_right();
+}
+
+}  // namespace
+}  // namespace hotset
