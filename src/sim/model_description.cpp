@@ -64,8 +64,21 @@ model_description describe_shape(const model_shape& shape, const model_options& 
   return out;
 }
 
+/// What plans allocate goes with the experts of all layers; published models have up to some 25,000.
+constexpr std::uint64_t most_experts_in_all = std::uint64_t{1} << 20U;
+
+validation check_size(const memory_model& memory) {
+  if (auto bad = memory.validate()) return bad;
+  const auto& shape = memory.experts;
+  const auto all =
+      static_cast<std::uint64_t>(shape.layers) * static_cast<std::uint64_t>(shape.experts);
+  if (all <= most_experts_in_all) return std::nullopt;
+  return error{fmt::format("{} layers x {} experts, accepted: at most {} in all", shape.layers,
+                           shape.experts, most_experts_in_all)};
+}
+
 void check(const memory_model& memory, const std::string& file) {
-  if (const auto bad = memory.validate()) refuse_input(file, "", bad->message, "");
+  if (const auto bad = check_size(memory)) refuse_input(file, "", bad->message, "");
 }
 
 /// One number where all layers agree.
@@ -223,7 +236,11 @@ model_description describe_path(const fs::path& path, const model_options& optio
     out.memory.name = name_of(path);
     return out;
   }
-  if (path.extension() == ".gguf") return describe_gguf(path, options);
+  if (path.extension() == ".gguf") {
+    auto out = describe_gguf(path, options);
+    check(out.memory, path.string());
+    return out;
+  }
   if (path.extension() == ".safetensors") {
     auto out = describe_stored(path, path.parent_path(), options);
     out.memory.name = path.stem().string();
@@ -281,7 +298,7 @@ std::vector<kv_layers> kv_of(std::uint64_t bytes_per_token) {
 }
 
 void check_hand(const memory_model& memory) {
-  if (const auto bad = memory.validate()) throw usage_error(bad->message);
+  if (const auto bad = check_size(memory)) throw usage_error(bad->message);
 }
 
 }  // namespace

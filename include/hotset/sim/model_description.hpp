@@ -50,6 +50,7 @@ struct model_by_hand {
 /// Reads a name of model_names(), or else a path: a Hugging Face config.json, a .gguf file, a .safetensors file, or a
 /// folder of a config.json, of .safetensors files, or of both. Of weights, the headers alone are read. Where a
 /// config.json stands beside .safetensors files, the shape is the config's and the bytes are the headers'.
+/// Bounds: less than 64 MiB and 128 bytes for each byte of the file's header; at most 2^20 experts in all layers.
 /// Errors: usage_error if it is neither a name nor a path, or by the options; trace_error, one line, if what the
 /// path holds is damaged, dense, of an unknown family, or not all there.
 [[nodiscard]] model_description describe_model(std::string_view name_or_path,

@@ -148,10 +148,21 @@ class collector {
   }
   void add_packed(const fs::path& path, std::string_view bytes) {
     unpacker packed(path.string(), bytes);
+    const auto most = limits_.packed_floor + limits_.packed_ratio * bytes.size();
+    std::uint64_t unpacked = 0;
     while (packed.next()) {
       std::string text;
-      const auto room = limits_.bytes - bytes_;
-      if (!packed.read(text, room + 1) || text.size() > room) too_large();
+      const auto left = limits_.bytes - bytes_;
+      const auto room = std::min(left, most - unpacked);
+      if (!packed.read(text, room + 1) || text.size() > room) {
+        if (room == left) too_large();
+        refuse_input(
+            path.string(), "",
+            std::to_string(bytes.size()) + " bytes unpack to more than " + std::to_string(most),
+            std::to_string(limits_.packed_ratio) + " times its size and " +
+                std::to_string(limits_.packed_floor) + " bytes; or unpack it by hand");
+      }
+      unpacked += text.size();
       add(packed.name().empty() ? unpacked_name(path) : packed.name(), std::move(text));
     }
   }

@@ -83,6 +83,20 @@ std::optional<trace_format> text_format(std::string_view text) {
   return std::nullopt;
 }
 
+/// What replays and curves allocate goes with layers x experts, of which a few large ids make too many.
+void refuse_empty_keys(const routing_trace& trace, const std::filesystem::path& path) {
+  constexpr std::uint64_t free_keys = std::uint64_t{1} << 20U;
+  constexpr std::uint64_t keys_per_id = 64;
+  const auto keys =
+      static_cast<std::uint64_t>(trace.layers) * static_cast<std::uint64_t>(trace.experts);
+  const auto most = free_keys + keys_per_id * trace.ids.size();
+  if (keys <= most) return;
+  refuse_input(path.string(), "",
+               std::to_string(trace.layers) + " layers x " + std::to_string(trace.experts) +
+                   " experts for " + std::to_string(trace.ids.size()) + " routed experts",
+               "at most " + std::to_string(most) + " experts in all layers");
+}
+
 bool named_esft(const std::filesystem::path& path) {
   return path.filename().string().starts_with("expert_weights_");
 }
@@ -171,6 +185,7 @@ routing_trace open_trace(const std::filesystem::path& path, const open_trace_opt
     }
     refuse_input(path.string(), "", "no such trace format", known_formats);
   }();
+  refuse_empty_keys(trace, path);
   if (options.as) cut_steps(trace, *options.as);
   return trace;
 }

@@ -122,7 +122,9 @@ routing_trace trace_of(std::vector<trace_record> records, const record_facts& fa
   const auto cells = detail::product(
       {tokens, layers.size(), static_cast<std::size_t>(trace.top_k), sizeof(expert_id)});
   // A few far-apart numbers must not ask for all the memory there is.
-  if (!cells || *cells / 4096 > records.size() + 4096)
+  constexpr std::size_t free_bytes = std::size_t{8} << 20U;
+  constexpr std::size_t bytes_per_record = 64;  // a sixteenth of the cells is filled
+  if (!cells || *cells > free_bytes + bytes_per_record * records.size())
     refuse_input(facts.file, "",
                  std::to_string(tokens) + " tokens x " + std::to_string(layers.size()) +
                      " layers x top-" + std::to_string(trace.top_k) + " for " +

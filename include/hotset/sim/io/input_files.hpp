@@ -16,10 +16,13 @@ struct input_entry {
   std::string text;
 };
 
-/// What is read at most, after decompression; more is refused.
+/// What is read at most, after decompression; more is refused. Recorded traces pack 3 to 20 times: a file that unpacks to
+/// far more than that is unpacked by hand, or not meant well.
 struct input_limits {
   std::uint64_t bytes = std::uint64_t{16} << 30U;
   std::uint64_t files = 65536;
+  std::uint64_t packed_floor = std::uint64_t{2} << 20U;  ///< of one packed file, whatever its size
+  std::uint64_t packed_ratio = 50;                       ///< and so many bytes for each of its own
 };
 
 /// All regular files of an input, sorted by name; recognised by content, not by extension. A folder's

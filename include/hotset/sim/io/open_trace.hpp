@@ -56,6 +56,8 @@ struct open_trace_options {
 [[nodiscard]] trace_format recognise_trace(const std::filesystem::path& path);
 
 /// Compressed input (.gz .xz .zst, and tar of any of them) is unpacked, except native traces, which are mapped.
+/// Bounds: a packed file unpacks to input_limits at most; reading takes less than 64 MiB and 128 bytes for each byte of the
+/// input, unpacked; layers x experts of what is returned is at most 2^20 and 64 for each routed expert.
 /// Errors: trace_error: one line: file, line or byte, what is accepted.
 [[nodiscard]] routing_trace open_trace(const std::filesystem::path& path,
                                        const open_trace_options& options = {});
