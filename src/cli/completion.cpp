@@ -287,7 +287,7 @@ std::vector<option_values> known_values() {
           {"--miss", sim::miss_names(), true},
           {"--routing", sim::routing_names(), true},
           {"--scope", {"shared", "per-layer"}, true},
-          {"--replay", {"event-atomic", "deferred", "per-access"}, true},
+          {"--replay", {"event-atomic", "deferred", "per-access", "expert-by-expert"}, true},
           {"--method", {"exact", "shards:0.01", "shards:8192"}, true},
           {"--model", sim::model_names(), false},
           {"--split", {"by-token", "by-expert"}, false},

@@ -245,7 +245,9 @@ void add_what(CLI::App& app, simulate_options& options) {
   add_list(
       app, "--replay", options.replays,
       "when evictions happen: event-atomic (within the visit, as in an engine), deferred (after "
-      "it, until the budget holds), per-access (each routed id is a visit; only to compare)")
+      "it, until the budget holds), per-access (each routed id is a visit; only to compare), "
+      "expert-by-expert (a visit's experts one after the other, none protected; only to compare "
+      "with SpecMD)")
       ->default_str("event-atomic");
 }
 
@@ -311,9 +313,11 @@ void add_clock(CLI::App& app, simulate_options& options) {
 }
 
 void add_sizes(CLI::App& app, simulate_options& options) {
-  auto* slots = add_list(app, "--slots", options.slots,
-                         "cache sizes: a number of slots, or a percentage of the experts; in "
-                         "per-layer scope that many in every layer");
+  auto* slots =
+      add_list(app, "--slots", options.slots,
+               "cache sizes: a number of slots, or a percentage of the experts; 5%@16:4 is "
+               "5 % of their bytes at 16 bits, filled with experts of 4 bits; in "
+               "per-layer scope that many in every layer");
   slots->default_str(fmt::format("{}", fmt::join(usual_slots, ",")));
   add_list(app, "--budget", options.budgets,
            "cache sizes in bytes of all pools together, such as 1500MiB,3GiB (GB and GiB differ)")

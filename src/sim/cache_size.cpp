@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -12,26 +13,61 @@
 
 namespace hotset::inline v0::sim {
 
+namespace {
+
+/// Reads all of `text`, or nothing.
+template <class Number, class... Format>
+std::optional<Number> read_all(std::string_view text, Format... format) {
+  Number value{};
+  const auto* const end = text.data() + text.size();
+  const auto [rest, code] = std::from_chars(text.data(), end, value, format...);
+  if (code != std::errc{} || rest != end) return std::nullopt;
+  return value;
+}
+
+/// How many experts of the second precision take the bytes of one of the first: "16:4" is 4.
+std::optional<double> read_precisions(std::string_view text) {
+  const auto colon = text.find(':');
+  if (colon == std::string_view::npos) return std::nullopt;
+  const auto whole = read_all<std::uint32_t>(text.substr(0, colon));
+  const auto held = read_all<std::uint32_t>(text.substr(colon + 1));
+  if (!whole || !held || *held < 1 || *whole < *held || *whole > 64) return std::nullopt;
+  return static_cast<double>(*whole) / *held;
+}
+
+/// "12.5%" or "5%@16:4", of the experts.
+std::optional<double> read_percent(std::string_view text) {
+  const auto at = text.find('@');
+  const auto share = text.substr(0, at);
+  const auto scale = at == std::string_view::npos ? std::optional<double>(1)
+                                                  : read_precisions(text.substr(at + 1));
+  if (!share.ends_with('%') || !scale) return std::nullopt;
+  const auto percent =
+      read_all<double>(share.substr(0, share.size() - 1), std::chars_format::fixed);
+  if (!percent || !(*percent > 0) || *percent * *scale > 100) return std::nullopt;
+  return *percent * *scale;
+}
+
+}  // namespace
+
 size_request size_request::parse_slots(std::string_view text) {
   size_request out;
   out.text = text;
-  const auto refuse = [&] {
-    throw usage_error(fmt::format(
-        "slots '{}', accepted: a whole number from 1, or a percentage such as 12.5%", text));
-  };
-  if (text.ends_with('%')) {
-    const auto digits = text.substr(0, text.size() - 1);
-    const auto* const end = digits.data() + digits.size();
-    const auto [rest, code] =
-        std::from_chars(digits.data(), end, out.value, std::chars_format::fixed);
-    if (code != std::errc{} || rest != end || !(out.value > 0) || out.value > 100) refuse();
-    out.what = unit::percent;
+  if (text.find('%') != std::string_view::npos) {
+    if (const auto percent = read_percent(text)) {
+      out.what = unit::percent;
+      out.value = *percent;
+      return out;
+    }
+  } else if (const auto count = read_all<std::uint64_t>(text);
+             count && *count != 0 && *count <= (1ULL << 31U)) {
+    out.count = *count;
     return out;
   }
-  const auto* const end = text.data() + text.size();
-  const auto [rest, code] = std::from_chars(text.data(), end, out.count);
-  if (code != std::errc{} || rest != end || out.count == 0 || out.count > (1ULL << 31U)) refuse();
-  return out;
+  throw usage_error(fmt::format(
+      "slots '{}', accepted: a whole number from 1, a percentage such as 12.5%, or one of "
+      "the bytes at another precision such as 5%@16:4 (at most all experts)",
+      text));
 }
 
 size_request size_request::parse_budget(std::string_view text) {

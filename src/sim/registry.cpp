@@ -22,6 +22,7 @@
 #include "hotset/eviction/protect_hot.hpp"
 #include "hotset/sim/belady_bypass.hpp"
 #include "hotset/sim/errors.hpp"
+#include "hotset/sim/expert_engine.hpp"
 
 namespace hotset::inline v0::sim {
 
@@ -276,16 +277,35 @@ std::unique_ptr<any_pager> make_pager(const pager_request& request,
   });
 }
 
-std::unique_ptr<simulated_engine> make_engine(const pager_request& request,
-                                              const policy_knowledge& knowledge,
-                                              const link_model& link, const visit_costs& costs) {
+namespace {
+void check_engine(const pager_request& request, const policy_knowledge& knowledge) {
   if (without_prefix(parse_policy_chain(request.eviction).back().name, "eviction.") == bypass_name)
     throw usage_error(
         "belady_bypass has no slots to prefetch into or to time, accepted: any other policy");
   check_knowledge(request, knowledge);
+}
+}  // namespace
+
+std::unique_ptr<simulated_engine> make_engine(const pager_request& request,
+                                              const policy_knowledge& knowledge,
+                                              const link_model& link, const visit_costs& costs) {
+  check_engine(request, knowledge);
   return with_erased_pager(
       request, knowledge, [&]<class Pager>(Pager made) -> std::unique_ptr<simulated_engine> {
         return std::make_unique<engine_model<Pager>>(std::move(made), link, costs);
+      });
+}
+
+std::unique_ptr<simulated_engine> make_expert_engine(const pager_request& request,
+                                                     const policy_knowledge& knowledge,
+                                                     const geometry& shape, const link_model& link,
+                                                     const visit_costs& costs) {
+  check_engine(request, knowledge);
+  if (request.miss)
+    throw usage_error("expert-by-expert replay fetches every miss, accepted: --miss fetch");
+  return with_erased_pager(
+      request, knowledge, [&]<class Pager>(Pager made) -> std::unique_ptr<simulated_engine> {
+        return std::make_unique<expert_engine<Pager>>(shape, std::move(made), link, costs);
       });
 }
 

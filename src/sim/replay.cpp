@@ -14,7 +14,8 @@ namespace hotset::inline v0::sim {
 
 namespace {
 
-constexpr std::array<std::string_view, 3> mode_names{"event-atomic", "deferred", "per-access"};
+constexpr std::array<std::string_view, 4> mode_names{"event-atomic", "deferred", "per-access",
+                                                     "expert-by-expert"};
 
 /// Walks the events of a trace: every visit, or every token group of one that does not fit its pool.
 class event_walk {
@@ -72,8 +73,7 @@ std::string_view name_of(replay_mode mode) noexcept {
 replay_mode parse_replay_mode(std::string_view name) {
   const auto found = std::ranges::find(mode_names, name);
   if (found == mode_names.end())
-    throw usage_error(
-        fmt::format("replay '{}', accepted: event-atomic, deferred, per-access", name));
+    throw usage_error(fmt::format("replay '{}', accepted: {}", name, fmt::join(mode_names, ", ")));
   return static_cast<replay_mode>(found - mode_names.begin());
 }
 

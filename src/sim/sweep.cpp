@@ -14,6 +14,7 @@
 #include "decision_log.hpp"
 #include "hotset/paging/cliff_guard.hpp"
 #include "hotset/sim/dimensions.hpp"
+#include "hotset/sim/expert_engine.hpp"
 #include "hotset/sim/io/open_trace.hpp"
 #include "hotset/sim/precision_ladder.hpp"
 #include "hotset/trace/visit_sequence.hpp"
@@ -52,7 +53,8 @@ std::vector<run_plan> combinations(const sweep_request& request) {
 
 /// True if an engine is simulated: there is more to it than a pager.
 bool needs_engine(const run_plan& plan) {
-  return plan.link || prefetches(plan.policies.prefetch) || bends_routing(plan.policies.routing) ||
+  return plan.link || plan.mode == replay_mode::expert_by_expert ||
+         prefetches(plan.policies.prefetch) || bends_routing(plan.policies.routing) ||
          wants_scores(plan.policies.miss);
 }
 
@@ -144,10 +146,15 @@ bool bypasses(std::string_view eviction) {
 }
 
 void check_engine(const run_plan& plan, const sweep_request& request, const routing_trace& trace) {
-  if (plan.mode != replay_mode::event_atomic)
+  if (plan.mode != replay_mode::event_atomic && plan.mode != replay_mode::expert_by_expert)
     throw usage_error(
-        fmt::format("{} replay knows neither prefetch, scores nor time; accepted: event-atomic",
+        fmt::format("{} replay knows neither prefetch, scores nor time; accepted: event-atomic, "
+                    "expert-by-expert",
                     name_of(plan.mode)));
+  if (plan.mode == replay_mode::expert_by_expert && needs_future(plan.policies.eviction))
+    throw usage_error(fmt::format(
+        "expert-by-expert replay numbers no events, which {} goes by; accepted: any other eviction",
+        plan.policies.eviction));
   if (plan.link && trace.expert_bytes.empty())
     throw usage_error(
         fmt::format("link {}: the trace does not say how large an expert is, accepted: traces with "
@@ -207,8 +214,9 @@ replay_front front_of(const run_plan& plan, const sweep_request& request, prepar
 cache_size size_of(const run_plan& plan, const sweep_request& request, const geometry& shape) {
   auto size = make_cache_size(shape, plan.scope, plan.size, plan.mode, request.size_classes);
   if (!plan.precision.several()) return size;
-  if (plan.mode == replay_mode::deferred)
-    throw usage_error("deferred replay knows one precision, accepted: event-atomic, per-access");
+  if (plan.mode == replay_mode::deferred || plan.mode == replay_mode::expert_by_expert)
+    throw usage_error(fmt::format(
+        "{} replay knows one precision, accepted: event-atomic, per-access", name_of(plan.mode)));
   size.layout = divide_by_precision(size.layout, with_precisions(shape, plan.precision),
                                     plan.precision.shares);
   return size;
@@ -232,8 +240,12 @@ prepared_run prepare(const run_plan& plan, const sweep_request& request, prepare
   prepared_run run;
   run.plan = plan;
   run.visits = &trace.visits(plan.mode);
-  run.size = size_of(plan, request, run.visits->shape());
-  if (plan.mode != replay_mode::deferred)
+  const bool one_expert = plan.mode == replay_mode::expert_by_expert;
+  const auto& shape = run.visits->shape();
+  run.size = size_of(plan, request, one_expert ? one_by_one(shape) : shape);
+  if (one_expert)
+    run.notes.emplace_back("nothing of a visit is protected: only to compare with SpecMD");
+  else if (plan.mode != replay_mode::deferred)
     if (auto warning = cliff_warning(run.size.layout)) run.notes.push_back(*std::move(warning));
   const auto& policies = plan.policies;
   if (bypasses(policies.eviction) && plan.mode == replay_mode::deferred)
@@ -251,9 +263,10 @@ prepared_run prepare(const run_plan& plan, const sweep_request& request, prepare
   check_engine(plan, request, trace.trace());
   run.front = front_of(plan, request, trace, run);
   if (const auto bad = check_front(trace.trace(), run.front)) throw usage_error(bad->message);
-  run.engine = make_engine(wanted, knowledge,
-                           plan.link ? link_model(plan.link->link) : link_model::instant(),
-                           plan.link ? request.costs : visit_costs{});
+  const auto link = plan.link ? link_model(plan.link->link) : link_model::instant();
+  const auto costs = plan.link ? request.costs : visit_costs{};
+  run.engine = one_expert ? make_expert_engine(wanted, knowledge, shape, link, costs)
+                          : make_engine(wanted, knowledge, link, costs);
   return run;
 }
 

@@ -70,10 +70,26 @@ TEST(cache_size, reads_slots_and_percentages) {
   EXPECT_EQ(size_of("5%").text, "5%");
 }
 
+// SpecMD's sizes: shares of the 16-bit bytes of its four models, whose experts it holds at 4 bits.
+TEST(cache_size, reads_a_share_of_the_bytes_at_another_precision) {
+  EXPECT_EQ(size_of("5%@16:4").what, size_request::unit::percent);
+  EXPECT_EQ(size_of("5%@16:4").text, "5%@16:4");
+  EXPECT_EQ(slots(plain(16, 64, 8), cache_scope::shared, "5%@16:4"), 205U);
+  EXPECT_EQ(slots(plain(32, 8, 2), cache_scope::shared, "5%@16:4"), 51U);
+  EXPECT_EQ(slots(plain(32, 16, 2), cache_scope::shared, "5%@16:4"), 102U);
+  EXPECT_EQ(slots(plain(24, 60, 4), cache_scope::shared, "5%@16:4"), 288U);
+  EXPECT_EQ(slots(plain(16, 64, 8), cache_scope::shared, "5%@16:8"), 102U);
+  EXPECT_EQ(slots(plain(16, 64, 8), cache_scope::shared, "5%@8:8"), 51U);
+  EXPECT_EQ(slots(plain(16, 64, 8), cache_scope::shared, "25%@16:4"), 1024U);
+}
+
 TEST(cache_size, refuses_what_is_no_size) {
   for (const std::string text :
-       {"", "0", "-1", "+5", "6.5", "64 ", " 64", "x", "2147483649", "%", "0%", "-5%", "100.1%",
-        "5 %", "5%%", "nan%", "inf%", "1e1%", "0x10"})
+       {"",         "0",          "-1",       "+5",      "6.5",       "64 ",    " 64",
+        "x",        "2147483649", "%",        "0%",      "-5%",       "100.1%", "5 %",
+        "5%%",      "nan%",       "inf%",     "1e1%",    "0x10",      "5%@",    "5%@16",
+        "5%@16:",   "5%@:4",      "5%@4:16",  "5%@16:0", "5%@16:4:2", "5@16:4", "5%@65:4",
+        "26%@16:4", "5%@-16:4",   "5%@16:4%", "5%@1.5:1"})
     EXPECT_THAT(refusal<usage_error>([&] { (void)size_request::parse_slots(text); }),
                 HasSubstr("slots '" + text + "'"));
 }

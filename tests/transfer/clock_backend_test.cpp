@@ -261,6 +261,21 @@ TEST_F(clock_backend_times, a_copy_may_name_a_batch_that_is_under_way) {
                                       carried{210, 315, 3, 100}));
 }
 
+TEST_F(clock_backend_times, advance_to_stop_stops_where_a_copy_ends) {
+  const auto first = send(1);
+  const auto second = send(2, soon);
+  EXPECT_TRUE(backend.advance_to_stop(1000));
+  EXPECT_EQ(backend.now(), 105U);
+  EXPECT_EQ(backend.poll(first), arrived);
+  EXPECT_EQ(backend.poll(second), pending);
+  EXPECT_FALSE(backend.advance_to_stop(200)) << "the second ends at 210";
+  EXPECT_EQ(backend.now(), 200U);
+  EXPECT_TRUE(backend.advance_to_stop(1000));
+  EXPECT_EQ(backend.now(), 210U);
+  EXPECT_FALSE(backend.advance_to_stop(1000)) << "nothing is left";
+  EXPECT_EQ(backend.now(), 1000U);
+}
+
 TEST_F(clock_backend_times, a_copy_after_a_cancelled_batch_may_start_then) {
   const auto given_up = send(1, now, reader_until(500));
   (void)send(2, now, given_up);

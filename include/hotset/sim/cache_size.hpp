@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// From "12.5%", "64" or "1500MiB" to the pools of slots that a replay runs with.
+/// From "12.5%", "5%@16:4", "64" or "1500MiB" to the pools of slots that a replay runs with.
 
 #include <cstdint>
 #include <string>
@@ -25,7 +25,8 @@ struct size_request {
   std::uint64_t count = 0;  ///< slots or bytes
   std::string text{};       ///< as it was given
 
-  /// Reads "64" or "12.5%". Errors: usage_error.
+  /// Reads "64", "12.5%", or "5%@16:4": 5 % of the experts' bytes at 16 bits, in experts of 4 bits (20 % of them).
+  /// Errors: usage_error.
   [[nodiscard]] static size_request parse_slots(std::string_view text);
   /// Reads "1500MiB". Errors: usage_error that lists the units.
   [[nodiscard]] static size_request parse_budget(std::string_view text);

@@ -21,6 +21,7 @@ enum class replay_mode : std::uint8_t {
   event_atomic,  ///< within the visit: what an engine does
   deferred,  ///< after the visit, until a byte budget holds; a visit may end above a budget it does not fit in
   per_access,  ///< each routed id is a visit of its own: only to compare with literature that does so
+  expert_by_expert,  ///< a visit's experts one after the other, none protected: only to compare with SpecMD
 };
 
 [[nodiscard]] std::string_view name_of(replay_mode mode) noexcept;

@@ -64,40 +64,10 @@ class simulated_engine {
   virtual void watch(decision_sink* decisions, link_observer* link, compute_observer* compute) = 0;
 };
 
-/// Over any pager of the library.
+/// What engines over a pager of the library share.
 template <class Pager>
-class engine_model final : public simulated_engine {
+class engine_over : public simulated_engine {
  public:
-  engine_model(Pager decisions, const link_model& link, const visit_costs& costs,
-               const slot_cache_config& setup = {})
-      : top_k_(static_cast<std::size_t>(decisions.shape().top_k)),
-        backend_({.link = link, .shape = decisions.shape()}),
-        costs_(costs),
-        cache_(std::move(decisions), backend_, setup),
-        visit_(cache_.make_visit()) {}
-
-  status visit(const routing_view& view, any_prefetch_policy* prefetcher, const forecast& expected,
-               std::span<prefetch_request> requests, std::size_t& proposed) override {
-    stream_.synchronise();
-    if (costs_.gate != 0) {
-      stream_.run(costs_.gate);
-      stream_.synchronise();
-    }
-    backend_.advance(stream_.host());
-    const auto begin = stream_.now();
-    auto state = cache_.resolve(view, stream_, visit_);
-    while (state == status::ok) {
-      if (decisions_ != nullptr) decisions_->on_plan(visit_.plan());
-      if (!visit_.more() && prefetcher != nullptr)
-        proposed = prefetch(view, *prefetcher, expected, requests);
-      compute(view, begin);
-      cache_.release(visit_, stream_);
-      if (!visit_.more()) break;
-      state = cache_.resolve_next(stream_, visit_);
-    }
-    return state;
-  }
-
   [[nodiscard]] residency_view residents(layer_id layer) const override {
     return {cache_.decisions().located(layer)};
   }
@@ -118,7 +88,67 @@ class engine_model final : public simulated_engine {
     arithmetic_ = compute;
   }
 
+ protected:
+  engine_over(Pager decisions, const link_model& link, const visit_costs& costs,
+              const slot_cache_config& setup)
+      : backend_({.link = link, .shape = decisions.shape()}),
+        costs_(costs),
+        cache_(std::move(decisions), backend_, setup),
+        visit_(cache_.make_visit()) {}
+
+  /// The gate of a visit: then its experts are known.
+  void run_gate() noexcept {
+    stream_.synchronise();
+    if (costs_.gate == 0) return;
+    stream_.run(costs_.gate);
+    stream_.synchronise();
+  }
+
+  clock_stream stream_;
+  clock_backend backend_;
+  visit_costs costs_;
+  slot_cache<Pager, clock_backend> cache_;
+  cache_visit visit_;
+  decision_sink* decisions_ = nullptr;
+  compute_observer* arithmetic_ = nullptr;
+};
+
+/// A visit is an event: all of it is judged, protected and fetched at once.
+template <class Pager>
+class engine_model final : public engine_over<Pager> {
+  using base = engine_over<Pager>;
+  using base::arithmetic_, base::backend_, base::cache_, base::costs_, base::decisions_,
+      base::stream_, base::visit_;
+
+ public:
+  engine_model(Pager decisions, const link_model& link, const visit_costs& costs,
+               const slot_cache_config& setup = {})
+      : engine_model(static_cast<std::size_t>(decisions.shape().top_k), std::move(decisions), link,
+                     costs, setup) {}
+
+  status visit(const routing_view& view, any_prefetch_policy* prefetcher, const forecast& expected,
+               std::span<prefetch_request> requests, std::size_t& proposed) override {
+    base::run_gate();
+    backend_.advance(stream_.host());
+    const auto begin = stream_.now();
+    auto state = cache_.resolve(view, stream_, visit_);
+    while (state == status::ok) {
+      if (decisions_ != nullptr) decisions_->on_plan(visit_.plan());
+      if (!visit_.more() && prefetcher != nullptr)
+        proposed = prefetch(view, *prefetcher, expected, requests);
+      compute(view, begin);
+      cache_.release(visit_, stream_);
+      if (!visit_.more()) break;
+      state = cache_.resolve_next(stream_, visit_);
+    }
+    return state;
+  }
+
  private:
+  engine_model(std::size_t top_k, Pager decisions, const link_model& link, const visit_costs& costs,
+               const slot_cache_config& setup)
+      : base(std::move(decisions), link, costs, setup), top_k_(top_k) {}
+
   std::size_t prefetch(const routing_view& view, any_prefetch_policy& prefetcher,
                        const forecast& expected, std::span<prefetch_request> requests) {
     const auto count = prefetcher.propose(view, expected, requests);
@@ -138,13 +168,6 @@ class engine_model final : public simulated_engine {
   }
 
   std::size_t top_k_;
-  clock_stream stream_;
-  clock_backend backend_;
-  visit_costs costs_;
-  slot_cache<Pager, clock_backend> cache_;
-  cache_visit visit_;
-  decision_sink* decisions_ = nullptr;
-  compute_observer* arithmetic_ = nullptr;
 };
 
 }  // namespace hotset::inline v0::sim

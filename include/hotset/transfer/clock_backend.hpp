@@ -197,6 +197,12 @@ class clock_backend {
     }
     now_ = std::max(now_, time);
   }
+  /// As advance, but stops where a copy ends or gives way. False: none did.
+  bool advance_to_stop(ticks time) noexcept {
+    if (step(time)) return true;
+    now_ = std::max(now_, time);
+    return false;
+  }
   /// The link's time.
   [[nodiscard]] ticks now() const noexcept { return now_; }
   /// Units: bytes that the link has carried, in runs of chunks that are over.
