@@ -47,6 +47,12 @@ class fake_cuda_runtime : public cuda::runtime {
     const std::lock_guard lock(mutex_);
     failing_[call][calls_[call] + nth] = what;
   }
+  /// The n-th copy that the device makes from now on is not made, and with it the device is lost: every later call that
+  /// has to do with its work says so.
+  void lose_device_at_copy(std::size_t nth) {
+    const std::lock_guard lock(mutex_);
+    copies_left_ = nth;
+  }
   /// Enqueues a kernel.
   void launch(cuda::stream_handle stream, std::function<void()> kernel) {
     const std::lock_guard lock(mutex_);
@@ -277,6 +283,9 @@ class fake_cuda_runtime : public cuda::runtime {
     const auto n = ++calls_[name];
     if (pace_ == pace::random)
       for (auto steps = random_.below(3); steps != 0; --steps) step();
+    if (lost_ && (name.find("Event") != std::string::npos ||
+                  name.find("Memcpy") != std::string::npos || name == "cudaStreamSynchronize"))
+      return code::unknown;
     const auto told = failing_.find(name);
     if (told == failing_.end() || told->second.count(n) == 0) return code::success;
     return told->second.at(n);
@@ -305,7 +314,7 @@ class fake_cuda_runtime : public cuda::runtime {
         return code::unknown;
       }
     }
-    return code::success;
+    return lost_ ? code::unknown : code::success;
   }
   bool step() {
     std::vector<stream_state*> able;
@@ -317,7 +326,10 @@ class fake_cuda_runtime : public cuda::runtime {
     const auto item = std::move(chosen.work.front());
     chosen.work.pop_front();
     // In a batch any order will do.
-    for (const auto& c : item.copies) std::memcpy(c.to, c.from, c.bytes);
+    for (const auto& c : item.copies) {
+      if (copies_left_ != 0 && --copies_left_ == 0) lost_ = true;
+      if (!lost_) std::memcpy(c.to, c.from, c.bytes);
+    }
     if (item.run) item.run();
     return true;
   }
@@ -369,6 +381,8 @@ class fake_cuda_runtime : public cuda::runtime {
   std::vector<region> host_;
   std::map<std::string, std::size_t> calls_;
   std::map<std::string, std::map<std::size_t, code>> failing_;
+  std::size_t copies_left_ = 0;  ///< until the device is lost; 0: it is not
+  bool lost_ = false;
   std::vector<std::string> violations_;
   std::size_t synchronous_copies_ = 0;
 };
