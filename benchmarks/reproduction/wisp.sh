@@ -123,7 +123,7 @@ table2() {
     "$hotset" plan --model qwen3-30b-a3b --vram "$(device_with $cap)" --link "${rate}B/s" --trace qwen3.trace \
       --json >plan.json
     calc "printf \"cap %d, %.2f GiB of experts: paged %.1f ms, whole layers %.1f ms\n\", $(number cap plan.json),
-          $cap * $slot_bytes / 1024 ^ 3, 1e3 * $(number seconds_per_step plan.json),
+          $cap * $slot_bytes / 1024 ^ 3, 1e3 * $(alternative one-cap seconds_per_step plan.json),
           1e3 * $(alternative static-offload seconds_per_step plan.json)"
   done
   calc "new = $(number new_bytes_per_step plan.json)
@@ -137,7 +137,7 @@ others() { # rate
   describe kimi-vl-a3b
   if [ -n "$data" ]; then
     "$hotset" plan --model kimi-vl-a3b --vram "$(device_with 8)" --link "$1B/s" --trace "$law" --json >plan.json
-    calc "paged = 1e3 * $(number seconds_per_step plan.json); place = 1e3 * 56 / 64 * 6 * $slot_bytes / $1
+    calc "paged = 1e3 * $(alternative one-cap seconds_per_step plan.json); place = 1e3 * 56 / 64 * 6 * $slot_bytes / $1
           printf \"esft-law: paged %.1f ms, in place %.1f ms (%.2f), whole layers %.1f ms\n\", paged, place, place / paged,
           1e3 * $(alternative static-offload seconds_per_step plan.json)"
   else
@@ -150,7 +150,7 @@ others() { # rate
     "$hotset" plan --model "$model" --vram "$(device_with "$cap")" --link "$1B/s" --json >plan.json
     calc "printf \"%-11s cap %2d: %.2f GiB of experts, %.2f GiB always resident, %.1f ms a step for misses\n\",
           \"$model\", $(number cap plan.json), $cap * $slot_bytes / 1024 ^ 3, $resident_bytes / 1024 ^ 3,
-          1e3 * $(number seconds_per_step plan.json)"
+          1e3 * $(alternative one-cap seconds_per_step plan.json)"
   done
   for gib in 57 68 94; do
     "$hotset" plan --model jamba-v0.1 --vram ${gib}GiB --json >plan.json
@@ -167,7 +167,7 @@ table3() {
   for sessions in 91 82 64 28; do
     "$hotset" plan --model qwen3-30b-a3b --vram $((budget + resident_bytes))B --reserve 0B --context 4096 \
       --concurrency $sessions --json >plan.json
-    echo "$sessions sessions of 4096 tokens: cap $(number cap plan.json), $(number kv_tokens plan.json) tokens of KV"
+    echo "$sessions sessions of 4096 tokens: cap $(number cap plan.json), $(($(alternative one-cap kv_bytes plan.json) / token_bytes)) tokens of KV"
   done
 }
 
@@ -183,7 +183,7 @@ arms() { # plan.json
     name == "" || NF < 2 { next }
     $1 ~ /"cap"/ { cap = $2 + 0 } $1 ~ /"kv_bytes"/ { kv = $2 / 1024 ^ 3 } $1 ~ /"seconds_per_step"/ { ms = 1e3 * $2 }
     $1 ~ /"feasible"/ && cap + kv > 0 {
-      printf "  %-15s cap %3s  KV %5.2f GiB  %8.2f ms a step%s\n", name, name == "static-offload" ? "-" : cap, kv, ms,
+      printf "  %-15s cap %3s  KV %5.2f GiB  %8.2f ms a step%s\n", name, cap == 0 ? "-" : cap, kv, ms,
         $2 ~ /true/ ? "" : "  does not start" }' "$1"
 }
 table4() {
@@ -339,7 +339,7 @@ table6() {
     "$hotset" plan --model qwen3-30b-a3b --vram $((resident_bytes + 36 * slot_bytes + 3650000000))B --reserve 0B \
       --context $tokens --json >plan.json
     calc "printf \"KV floor %d tokens: cap %d, KV %.0f bytes: %.2f GB, %.2f GiB\n\", $tokens, $(number cap plan.json),
-          $(number kv_bytes plan.json), $(number kv_bytes plan.json) / 1e9, $(number kv_bytes plan.json) / 1024 ^ 3"
+          $(alternative one-cap kv_bytes plan.json), $(alternative one-cap kv_bytes plan.json) / 1e9, $(alternative one-cap kv_bytes plan.json) / 1024 ^ 3"
   done
   local rate
   rate=$(fitted_rate "$(qwen_share)")

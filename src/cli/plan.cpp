@@ -41,6 +41,8 @@ struct plan_options {
   std::uint64_t block_tokens = 16;
   miss_prices prices;
   double kv_bits = 16;
+  std::uint32_t devices = 1;
+  std::string split = "expert";
   bool as_json = false;
   std::filesystem::path out;
   trace_options reading;
@@ -94,6 +96,12 @@ sim::model_description model_of(const plan_options& options) {
   return sim::describe_by_hand(hand);
 }
 
+sim::device_split split_of(const std::string& text) {
+  for (const auto split : {sim::device_split::expert, sim::device_split::tensor})
+    if (text == name_of(split)) return split;
+  refuse_option("--split", text, "expert, tensor");
+}
+
 /// The options that are no files, refused before anything is read.
 sim::plan_request request_of(const plan_options& options) {
   sim::plan_request request;
@@ -103,6 +111,9 @@ sim::plan_request request_of(const plan_options& options) {
   request.context = options.context;
   request.concurrency = options.concurrency;
   request.block_tokens = options.block_tokens;
+  request.kv_bits = options.kv_bits;
+  request.devices = options.devices;
+  request.split = split_of(options.split);
   request.cost = checked(options.prices);
   return request;
 }
@@ -136,10 +147,21 @@ void add_sizes(CLI::App& app, plan_options& options) {
   const auto size = [&](const char* name, std::string& value, const char* what) {
     return app.add_option(name, value, what)->type_name("SIZE");
   };
-  size("--vram", options.device, "memory of the device, such as 24GiB")->required();
+  size("--vram", options.device, "memory of the device, or of each of several, such as 24GiB")
+      ->required();
   size("--host-ram", options.host, "memory of the host, for the copies of all experts");
   size("--reserve", options.reserve,
        "left alone: activations, workspace, headroom against spilling")
+      ->capture_default_str();
+}
+
+void add_devices(CLI::App& app, plan_options& options) {
+  add_number(app, "--devices", options.devices, std::uint32_t{1}, std::uint32_t{4096},
+             "devices that share the model, each with --vram");
+  app.add_option("--split", options.split,
+                 "of the experts between devices: expert (each has some of a layer's), tensor "
+                 "(each has a part of every one)")
+      ->type_name("NAME")
       ->capture_default_str();
 }
 
@@ -179,6 +201,7 @@ command add_plan(CLI::App& root) {
       ->type_name("MODEL");
   add_hand(*app, options->hand);
   add_sizes(*app, *options);
+  add_devices(*app, *options);
   add_serving(*app, *options);
   add_miss_prices(*app, options->prices);
   app->add_option("--trace", options->trace, "routing of this model, of any known format")
@@ -195,6 +218,7 @@ command add_plan(CLI::App& root) {
       ->description("of the model by hand; of a trace whose file does not say");
   app->footer(R"(Examples:
   hotset plan --model qwen3-30b-a3b --vram 24GiB --context 8192 --concurrency 4
+  hotset plan --model minimax-m2 --vram 80GiB --devices 4 --split expert
   hotset plan --model ./config.json --vram 12GiB --trace routes.trace --kv-trace requests.jsonl --link 12GB/s --json
   hotset plan --layers 48 --experts 128 --top-k 8 --expert-bytes 2.5MiB --kv-bytes-per-token 96KiB --vram 12GiB)");
   return {app, [options] { return plan(*options); }};

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -10,6 +12,7 @@
 
 #include "hotset/budget/admission_floor.hpp"
 #include "hotset/budget/equimarginal.hpp"
+#include "hotset/budget/idle_bytes.hpp"
 #include "hotset/budget/right_size.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/units.hpp"
@@ -22,11 +25,11 @@
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/replay.hpp"
 #include "hotset/trace/visit_sequence.hpp"
+#include "sim/device_share.hpp"
+#include "sim/engine_settings.hpp"
 
 namespace hotset::inline v0::sim {
 namespace {
-
-using json = nlohmann::ordered_json;
 
 std::uint64_t experts_of(const memory_model& model) {
   return static_cast<std::uint64_t>(model.experts.experts);
@@ -51,6 +54,11 @@ void check(const plan_request& request) {
   if (request.model.max_context != 0 && request.context > request.model.max_context)
     throw usage_error(fmt::format("context = {} tokens, accepted: at most {}, the model's own",
                                   request.context, request.model.max_context));
+  if (const auto most = most_devices(request); request.devices < 1 || request.devices > most)
+    throw usage_error(fmt::format("devices = {}, accepted: 1..{}, {}", request.devices, most,
+                                  request.split == device_split::expert
+                                      ? "the experts of a layer"
+                                      : "a byte of an expert on each"));
   if (request.routing == nullptr) return;
   const auto& trace = *request.routing;
   const auto& shape = request.model.experts;
@@ -61,7 +69,7 @@ void check(const plan_request& request) {
 }
 
 /// Bytes of the experts of a step that the step before did not use.
-double new_bytes_per_step(const visit_sequence& visits, const geometry& shape) {
+double new_bytes_of(const visit_sequence& visits, const geometry& shape) {
   std::vector<std::uint32_t> last(shape.keys(), 0);  // the last step that used it, + 2
   double bytes = 0;
   for (std::size_t i = 0; i < visits.size(); ++i) {
@@ -74,50 +82,79 @@ double new_bytes_per_step(const visit_sequence& visits, const geometry& shape) {
       bytes += static_cast<double>(shape.bytes_of(view.layer));
     }
   }
-  return bytes / static_cast<double>(visits.steps());
+  return bytes;
+}
+
+/// Steps of the trace; in some of them a device may have nothing to do.
+std::uint64_t steps_of(const routing_trace& trace) {
+  std::uint64_t steps = trace.tokens() > 0 ? 1 : 0;
+  for (std::size_t t = 1; t < trace.tokens(); ++t)
+    if (trace.step[t] != trace.step[t - 1]) ++steps;
+  return steps;
+}
+bool routes_nothing(const routing_trace& trace) {
+  return std::ranges::all_of(trace.ids, [](expert_id id) { return id < 0; });
 }
 
 expert_curves recorded_curves(const routing_trace& trace, const geometry& model) {
+  expert_curves out;
+  const auto layers = static_cast<std::size_t>(model.layers);
+  if (routes_nothing(trace)) {
+    out.layers.assign(layers, sampled_miss_curve(std::vector<double>(
+                                  static_cast<std::size_t>(model.experts) + 1, 0.0)));
+    out.used.assign(layers, 0.0);
+    return out;
+  }
   const auto visits = visit_sequence::create(trace);
   if (!visits) throw usage_error(visits.reason().message);
+  const auto steps = steps_of(trace);
   curve_recorder recorder(visits->shape(), cache_scope::per_layer);
   for (std::size_t i = 0; i < visits->size(); ++i) recorder.observe((*visits)[i]);
-  expert_curves out;
   for (const auto& histogram : recorder.histograms()) {
-    out.layers.push_back(sampled_miss_curve::per_step(histogram.misses(), visits->steps()));
-    out.accesses += static_cast<double>(histogram.accesses());
+    out.layers.push_back(sampled_miss_curve::per_step(histogram.misses(), steps));
+    out.used.push_back(static_cast<double>(histogram.accesses()) / static_cast<double>(steps));
+    out.accesses += out.used.back();
   }
-  out.accesses /= static_cast<double>(visits->steps());
-  out.new_bytes = new_bytes_per_step(*visits, model);
+  out.new_bytes = new_bytes_of(*visits, model) / static_cast<double>(steps);
   out.widest = visits->widest_union();
   return out;
 }
 
 /// Every token draws its experts anew, all alike: a union of U of E, of which a share C / E is resident.
-expert_curves uniform_curves(const plan_request& request) {
+expert_curves uniform_curves(const plan_request& request, const expert_draw& draw) {
   const auto& shape = request.model.experts;
   const auto experts = static_cast<double>(shape.experts);
-  const auto kept = 1 - static_cast<double>(shape.top_k) / experts;
-  const auto used = experts * (1 - std::pow(kept, static_cast<double>(request.concurrency)));
+  const auto kept = 1 - static_cast<double>(draw.top_k) / static_cast<double>(draw.experts);
+  const auto used = experts * (1 - std::pow(kept, static_cast<double>(draw.tokens)));
   std::vector<double> misses;
   for (std::int32_t cap = 0; cap <= shape.experts; ++cap)
     misses.push_back(used * (1 - cap / experts));
   expert_curves out;
   for (layer_id l = 0; l < shape.layers; ++l) {
     out.layers.emplace_back(misses);
+    out.used.push_back(used);
     out.accesses += used;
     out.new_bytes += used * (1 - used / experts) * static_cast<double>(shape.bytes_of(l));
   }
   out.widest = static_cast<std::uint32_t>(
-      std::min<std::uint64_t>(experts_of(request.model), request.concurrency * top_k_of(request)));
+      std::min<std::uint64_t>(experts_of(request.model), draw.tokens * top_k_of(request)));
   return out;
 }
 
-sampled_miss_curve summed(const expert_curves& curves) {
-  std::vector<double> misses(curves.layers.front().max_slots() + 1, 0.0);
-  for (const auto& layer : curves.layers)
-    for (std::size_t slots = 0; slots < misses.size(); ++slots)
-      misses[slots] += layer.misses(slots);
+/// Of all layers, in experts of the mean size: a miss of twice the bytes counts twice.
+double in_mean_experts(const geometry& shape, double mean, std::span<const double> by_layer) {
+  double total = 0;
+  for (std::size_t l = 0; l < by_layer.size(); ++l)
+    total += by_layer[l] * (static_cast<double>(shape.bytes_of(static_cast<layer_id>(l))) / mean);
+  return total;
+}
+sampled_miss_curve summed(const geometry& shape, double mean, const expert_curves& curves) {
+  std::vector<double> misses;
+  std::vector<double> by_layer(curves.layers.size());
+  for (std::size_t slots = 0; slots <= curves.layers.front().max_slots(); ++slots) {
+    for (std::size_t l = 0; l < by_layer.size(); ++l) by_layer[l] = curves.layers[l].misses(slots);
+    misses.push_back(in_mean_experts(shape, mean, by_layer));
+  }
   return sampled_miss_curve(std::move(misses));
 }
 
@@ -152,12 +189,6 @@ sampled_miss_curve kv_curve(const plan_request& request) {
   return sampled_miss_curve(std::move(out), width);
 }
 
-/// What every session keeps whatever its length: windows that are full, and recurrent state.
-std::uint64_t fixed_session_bytes(const plan_request& request) {
-  const auto& model = request.model;
-  return model.kv_bytes(request.context) - model.kv_bytes_per_token() * request.context;
-}
-
 double mean_expert_bytes(const memory_model& model) {
   return static_cast<double>(model.expert_slot_bytes()) / static_cast<double>(model.experts.layers);
 }
@@ -183,18 +214,42 @@ std::uint64_t fixed_bytes(const plan_request& request) {
       detail::saturating_product(request.concurrency, fixed_session_bytes(request)));
 }
 
-void need_memory(const plan_request& request, std::uint64_t fixed, const configurator& question) {
-  const auto needed = detail::saturating_sum(fixed, question.smallest_budget());
-  if (request.device_bytes >= needed) return;
+/// What one device must have at the least.
+std::uint64_t least_bytes(const plan_request& device) {
+  const admission_floor floor{device.concurrency, device.context, device.block_tokens};
+  const auto block_bytes =
+      detail::saturating_product(device.model.kv_bytes_per_token(), device.block_tokens);
+  const auto blocks = block_bytes == 0 ? 0 : floor.blocks();
+  const auto experts =
+      detail::saturating_product(top_k_of(device), device.model.expert_slot_bytes());
+  return detail::saturating_sum(
+      fixed_bytes(device),
+      detail::saturating_sum(experts, detail::saturating_product(blocks, block_bytes)));
+}
+/// The fewest devices, more than are asked for, that could hold the model; 0: no number could.
+std::uint32_t enough_devices(plan_request request) {
+  const auto most = most_devices(request);
+  for (++request.devices; request.devices <= most; ++request.devices)
+    if (least_bytes(device_request(request, 0)) <= request.device_bytes) return request.devices;
+  return 0;
+}
+
+void need_memory(const plan_request& request, const plan_request& device) {
+  const auto needed = least_bytes(device);
+  if (device.device_bytes >= needed) return;
+  const auto experts = top_k_of(device) * device.model.expert_slot_bytes();
+  const auto other = device.devices > 1 ? enough_devices(request) : 0;
   throw infeasible_error(fmt::format(
-      "a device of {} bytes for {}: {} always resident, {} reserved, {} for {} experts a layer, {} "
-      "for the KV cache of {} sessions of {} tokens; accepted: {} bytes or more",
-      request.device_bytes, printable(request.model.name), request.model.resident_bytes,
-      request.reserve_bytes, question.min_cap * question.slot_bytes, question.min_cap,
-      detail::saturating_sum(
-          detail::saturating_product(request.concurrency, fixed_session_bytes(request)),
-          question.min_blocks * question.block_bytes),
-      request.concurrency, request.context, needed));
+      "{} of {} bytes for {}: {} always resident, {} reserved, {} for {} experts a layer, {} for "
+      "the KV cache of {} sessions of {} tokens; accepted: {} bytes or more{}",
+      device.devices > 1 ? fmt::format("each of {} devices", device.devices) : "a device",
+      device.device_bytes, printable(device.model.name), device.model.resident_bytes,
+      device.reserve_bytes, experts, top_k_of(device),
+      needed -
+          detail::saturating_sum(
+              detail::saturating_sum(device.model.resident_bytes, device.reserve_bytes), experts),
+      device.concurrency, device.context, needed,
+      other > 0 ? fmt::format(", or {} devices", other) : ""));
 }
 void need_host_memory(const plan_request& request) {
   const auto needed = request.model.all_expert_bytes();
@@ -215,41 +270,60 @@ plan_alternative alternative(std::string name, const configurator& question, std
   out.feasible = out.cap >= question.min_cap && split.blocks >= question.min_blocks;
   return out;
 }
-/// Layers that do not fit stay on the host for good; bytes is what a step moves if all of them do.
-plan_alternative offload(std::string name, const memory_plan& plan, const configurator& question,
-                         double bytes) {
+/// The first layers that do not fit stay on the host for good; moved is what a step moves of each, in experts.
+plan_alternative offload(std::string name, const plan_request& device, const configurator& question,
+                         std::span<const double> moved) {
   plan_alternative out;
   out.name = std::move(name);
-  out.kv_bytes = question.min_blocks * question.block_bytes;
-  const auto all = static_cast<double>(plan.request.model.all_expert_bytes());
-  const auto held = static_cast<double>(question.budget_bytes - out.kv_bytes);
-  const auto on_host = std::max(0.0, 1 - held / all);
-  out.seconds_per_step = on_host * bytes * plan.request.cost.seconds_per_byte +
-                         question.seconds_per_kv_miss * question.kv.misses(question.min_blocks);
+  const auto floor = question.min_blocks * question.block_bytes;
+  out.host_layers = layers_left_on_host(device.model, question.budget_bytes - floor);
+  const auto held = expert_bytes_from(device.model, out.host_layers);
+  const auto blocks =
+      question.block_bytes == 0 ? 0 : (question.budget_bytes - held) / question.block_bytes;
+  out.kv_bytes = blocks * question.block_bytes;
+  for (std::uint64_t l = 0; l < out.host_layers; ++l)
+    out.seconds_per_step +=
+        moved[l] * device.cost.expert_miss(device.model.experts.bytes_of(static_cast<layer_id>(l)));
+  out.seconds_per_step +=
+      question.seconds_per_kv_miss * question.kv.misses(static_cast<std::size_t>(blocks));
   out.feasible = true;
   return out;
 }
 
-/// The two divisions that go by no cost.
-void add_fixed_priors(const expert_curves& curves, const configurator& question,
-                      memory_plan& plan) {
+/// The two divisions that go by no cost. accesses: of a step, in experts of the mean size.
+void add_fixed_priors(double accesses, const configurator& question, memory_plan& plan) {
   plan.alternatives.push_back(
       alternative("50-50", question, question.budget_bytes / 2 / question.slot_bytes));
   // KV-blind: the experts' working set first, as the cap that has all but a hundredth of the hits there are to have.
   const auto all = question.experts.misses(static_cast<std::size_t>(question.max_cap));
-  const auto reachable = (curves.accesses - all) / curves.accesses;
-  const auto cap = right_size(question.experts, curves.accesses, 0.99 * reachable);
+  const auto reachable = accesses > 0 ? (accesses - all) / accesses : 0;
+  const auto cap = accesses > 0 ? right_size(question.experts, accesses, 0.99 * reachable)
+                                : std::optional<std::size_t>(question.min_cap);
   plan.alternatives.push_back(alternative("flux-prop", question, cap ? *cap : question.max_cap));
 }
 void compare(const expert_curves& curves, const configurator& question, memory_plan& plan) {
-  plan.alternatives.push_back(
-      {"hotset", plan.split.cap, plan.kv_bytes(), plan.split.seconds, true});
-  if (plan.block_bytes != 0) add_fixed_priors(curves, question, plan);
-  const auto& model = plan.request.model;
-  plan.alternatives.push_back(
-      offload("static-offload", plan, question, static_cast<double>(model.all_expert_bytes())));
-  plan.alternatives.push_back(
-      offload("read-in-place", plan, question, curves.accesses * mean_expert_bytes(model)));
+  const auto& device = plan.device;
+  const auto [least, most] = std::ranges::minmax(plan.quotas.quotas);
+  plan.alternatives.push_back({.name = "hotset",
+                               .cap = least == most ? least : 0,
+                               .kv_bytes = plan.kv_bytes(),
+                               .seconds_per_step = plan.seconds,
+                               .feasible = true});
+  plan.alternatives.push_back(alternative("one-cap", question, plan.split.cap));
+  if (plan.block_bytes != 0)
+    add_fixed_priors(
+        in_mean_experts(device.model.experts, mean_expert_bytes(device.model), curves.used),
+        question, plan);
+  const std::vector<double> all(curves.used.size(),
+                                static_cast<double>(device.model.experts.experts));
+  plan.alternatives.push_back(offload("static-offload", device, question, all));
+  plan.alternatives.push_back(offload("read-in-place", device, question, curves.used));
+  const auto* best = &plan.alternatives.front();  // which wins by more than rounding only
+  for (const auto& a : plan.alternatives)
+    if (a.feasible && a.name != "one-cap" &&
+        a.seconds_per_step < best->seconds_per_step * (1 - 1e-9))
+      best = &a;
+  plan.recommended = best->name;
 }
 
 std::vector<memory_consumer> layers_of(const plan_request& request, const expert_curves& curves) {
@@ -270,16 +344,27 @@ double misses_with(const expert_curves& curves, std::span<const std::uint64_t> q
     misses += curves.layers[l].misses(static_cast<std::size_t>(quotas[l]));
   return misses;
 }
+double seconds_with(std::span<const memory_consumer> consumers,
+                    std::span<const std::uint64_t> units) {
+  double seconds = 0;
+  for (std::size_t i = 0; i < units.size(); ++i) seconds += consumers[i].seconds(units[i]);
+  return seconds;
+}
 /// Counted by replay: visits that are wider than a quota are split, and of those the curves know nothing.
-std::uint64_t replayed_misses(const visit_sequence& visits, std::span<const std::uint64_t> quotas) {
+/// Units: bytes.
+double replayed_bytes(const visit_sequence& visits, const geometry& model,
+                      std::span<const std::uint64_t> quotas) {
   const std::vector<std::int64_t> slots(quotas.begin(), quotas.end());
   auto layout = pool_layout::per_layer(visits.shape(), slots);
   if (!layout) throw usage_error(layout.reason().message);
   pager<lru> pages({.layout = *std::move(layout)});
   auto plan = pages.make_plan();
+  double bytes = 0;
   for (std::size_t i = 0; i < visits.size(); ++i) {
     auto code = pages.plan(visits[i], plan);
     while (code == status::ok) {
+      bytes += static_cast<double>(plan.fills().size()) *
+               static_cast<double>(model.bytes_of(visits[i].layer));
       code = pages.commit(plan);
       if (code != status::ok || !plan.more()) break;
       code = pages.plan_next(plan);
@@ -287,24 +372,62 @@ std::uint64_t replayed_misses(const visit_sequence& visits, std::span<const std:
     if (code != status::ok)
       throw infeasible_error(fmt::format("visit {} of the trace: {}", i, describe(code)));
   }
-  return pages.stats().misses;
+  return bytes;
 }
-/// The better of the division by marginal value and of one cap for all. `trace`: what the curves were recorded of.
-std::vector<std::uint64_t> better_quotas(const plan_request& request, const expert_curves& curves,
-                                         std::uint64_t cap, const routing_trace* trace) {
-  std::vector<std::uint64_t> uniform(curves.layers.size(), cap);
-  const auto layers = layers_of(request, curves);
-  const auto found = equimarginal().allocate(layers, cap * request.model.expert_slot_bytes());
-  // Fewer misses by more than rounding: layers of one and the same curve are no reason to differ.
-  const auto even = misses_with(curves, uniform);
-  if (!found || misses_with(curves, found->units) >= even * (1 - 1e-9)) return uniform;
-  if (trace == nullptr || curves.widest <= *std::ranges::min_element(found->units))
-    return found->units;
-  const auto visits = visit_sequence::create(*trace);
-  if (!visits) throw usage_error(visits.reason().message);
-  return replayed_misses(*visits, found->units) > replayed_misses(*visits, uniform) ? uniform
-                                                                                    : found->units;
-}
+
+/// A division of a budget, and who shares it: the layers, and then KV, if it takes part.
+class division {
+ public:
+  division(const plan_request& device, const expert_curves& curves)
+      : device_(device), curves_(curves), consumers_(layers_of(device, curves)) {}
+
+  void add(const memory_consumer& kv) { consumers_.push_back(kv); }
+  [[nodiscard]] std::span<const memory_consumer> consumers() const noexcept { return consumers_; }
+
+  /// The better of the division by marginal value and of what comes of one cap for all; trace: what the curves were
+  /// recorded of. start: the cap's units, which fit.
+  [[nodiscard]] std::vector<std::uint64_t> best(const std::vector<std::uint64_t>& start,
+                                                std::uint64_t bytes,
+                                                const routing_trace* trace) const {
+    std::vector<std::vector<std::uint64_t>> found = {without_idle_bytes(consumers_, start, bytes)};
+    if (const auto even = equimarginal().allocate(consumers_, bytes))
+      found.push_back(without_idle_bytes(consumers_, even->units, bytes));
+    auto narrowest = std::ranges::min(quotas_in(start));
+    for (const auto& units : found)
+      narrowest = std::min(narrowest, std::ranges::min(quotas_in(units)));
+    const bool is_split = trace != nullptr && curves_.widest > narrowest && !routes_nothing(*trace);
+    if (is_split) found.insert(found.begin(), start);
+    std::optional<visit_sequence> visits;
+    if (is_split) visits.emplace(visit_sequence::create(*trace).value());
+    const auto steps = is_split ? static_cast<double>(steps_of(*trace)) : 1.0;
+    const auto seconds = [&](const std::vector<std::uint64_t>& units) {
+      if (!visits) return seconds_with(consumers_, units);
+      const auto layers = curves_.layers.size();
+      const auto moved = replayed_bytes(*visits, device_.model.experts, quotas_in(units)) / steps;
+      return moved * device_.cost.seconds_per_byte +
+             seconds_with(std::span(consumers_).subspan(layers), std::span(units).subspan(layers));
+    };
+    // Fewer seconds by more than rounding: layers of one and the same curve are no reason to differ.
+    auto least = seconds(found.front());
+    std::size_t best = 0;
+    for (std::size_t i = 1; i < found.size(); ++i)
+      if (const auto other = seconds(found[i]); other < least * (1 - 1e-9)) {
+        least = other;
+        best = i;
+      }
+    return found[best];
+  }
+
+ private:
+  [[nodiscard]] std::span<const std::uint64_t> quotas_in(
+      const std::vector<std::uint64_t>& units) const noexcept {
+    return std::span(units).first(curves_.layers.size());
+  }
+
+  const plan_request& device_;
+  const expert_curves& curves_;
+  std::vector<memory_consumer> consumers_;
+};
 /// The rows of a trace from the first to the last.
 routing_trace part_of(const routing_trace& trace, std::size_t first, std::size_t last) {
   routing_trace out;
@@ -331,10 +454,11 @@ void hold_out(const plan_request& request, std::uint64_t cap, plan_quotas& quota
   const auto first = recorded_curves(first_half, request.model.experts);
   const auto second =
       recorded_curves(part_of(trace, middle, trace.tokens()), request.model.experts);
-  const auto made = better_quotas(request, first, cap, &first_half);
+  const std::vector<std::uint64_t> uniform(first.layers.size(), cap);
+  const auto bytes = std::max(quotas.bytes, cap * request.model.expert_slot_bytes());
+  const auto made = division(request, first).best(uniform, bytes, &first_half);
   quotas.held_out = misses_with(second, made);
-  quotas.held_out_uniform =
-      misses_with(second, std::vector<std::uint64_t>(second.layers.size(), cap));
+  quotas.held_out_uniform = misses_with(second, uniform);
 }
 
 void add_marginals(const plan_request& request, const expert_curves& curves,
@@ -351,7 +475,7 @@ void add_marginals(const plan_request& request, const expert_curves& curves,
          price * saved(curves.layers[l].misses(quota), curves.layers[l].misses(quota + 1), bytes)});
   }
   if (question.block_bytes == 0) return;
-  const auto blocks = static_cast<std::size_t>(plan.split.blocks);
+  const auto blocks = static_cast<std::size_t>(plan.kv_blocks);
   plan.marginals.push_back({"kv", question.seconds_per_kv_miss *
                                       saved(question.kv.misses(blocks),
                                             question.kv.misses(blocks + 1), question.block_bytes)});
@@ -365,18 +489,24 @@ void add_notes(const plan_request& request, const expert_curves& curves, memory_
         "the model's own visits are {}",
         request.routing->top_k, request.model.experts.top_k,
         request.routing->top_k < request.model.experts.top_k ? "wider" : "narrower"));
-  if (request.routing == nullptr)
+  if (request.routing == nullptr && !plan.is_all_resident())
     notes.emplace_back(
         "no routing trace: routing is taken as uniform and independent, which no model's is; real "
         "routing hits more");
-  else if (curves.widest > plan.split.cap)
+  if (const auto least = std::ranges::min(plan.quotas.quotas);
+      request.routing != nullptr && curves.widest > least)
     notes.push_back(fmt::format(
-        "a visit of the trace uses {} experts, more than the cap of {}: such visits are split, and "
-        "miss more than predicted",
-        curves.widest, plan.split.cap));
+        "a visit of the trace uses {} experts, more than the quota of {}: such visits are split, "
+        "and miss more than predicted; quotas were compared by replay",
+        curves.widest, least));
+  if (plan.recommended != "hotset")
+    notes.push_back(
+        fmt::format("{} beats the quotas: on this trace a cache of the experts used "
+                    "last moves more than experts that stay where they are",
+                    plan.recommended));
   if (request.model.has_kv() && request.requests == nullptr)
     notes.emplace_back(
-        "no request trace: KV has what its sessions need, and more is taken as worth nothing");
+        "no request trace: KV beyond what its sessions need is taken as worth nothing");
   if (!request.model.has_kv())
     notes.emplace_back("the model keeps no KV cache: all of the budget goes to experts");
   if (request.reserve_bytes == 0)
@@ -385,207 +515,154 @@ void add_notes(const plan_request& request, const expert_curves& curves, memory_
         "last byte spills");
 }
 
+/// Bytes that nobody gains from: all experts, if they suffice for that, else KV.
+void spend_the_rest(std::uint64_t budget_bytes, memory_plan& plan) {
+  const auto all = plan.device.model.all_expert_bytes();
+  auto free = budget_bytes - plan.quotas.bytes - plan.kv_bytes();
+  if (all - plan.quotas.bytes <= free) {
+    free -= all - plan.quotas.bytes;
+    plan.quotas.bytes = all;
+    std::ranges::fill(plan.quotas.quotas, experts_of(plan.device.model));
+  }
+  if (plan.block_bytes != 0) plan.kv_blocks += free / plan.block_bytes;
+}
+binding binds(const memory_plan& plan) {
+  if (plan.is_all_resident()) return binding::full;
+  if (plan.block_bytes == 0) return binding::budget;
+  auto least = std::numeric_limits<std::uint64_t>::max();  // that one expert more would take
+  const auto& shape = plan.device.model.experts;
+  for (std::size_t l = 0; l < plan.quotas.quotas.size(); ++l)
+    if (plan.quotas.quotas[l] < experts_of(plan.device.model))
+      least = std::min(least, shape.bytes_of(static_cast<layer_id>(l)));
+  const auto spare = plan.budget_bytes - plan.quotas.bytes - plan.min_blocks * plan.block_bytes;
+  return spare < least ? binding::floor : binding::budget;
+}
+
+/// Quotas of layers and KV blocks for the whole budget.
+void divide(const plan_request& device, const expert_curves& curves, const configurator& question,
+            memory_plan& plan) {
+  division shared(device, curves);
+  std::vector<std::uint64_t> start(curves.layers.size(), plan.split.cap);
+  if (question.block_bytes != 0) {
+    shared.add({.curve = question.kv,
+                .unit_bytes = question.block_bytes,
+                .seconds_per_miss = question.seconds_per_kv_miss,
+                .min_units = question.min_blocks});
+    start.push_back(
+        std::clamp(plan.split.blocks, question.min_blocks, shared.consumers().back().cap()));
+  }
+  auto units = shared.best(start, plan.budget_bytes, device.routing);
+  if (question.block_bytes != 0) {
+    plan.kv_blocks = units.back();
+    units.pop_back();
+  }
+  plan.quotas.quotas = std::move(units);
+  for (std::size_t l = 0; l < plan.quotas.quotas.size(); ++l)
+    plan.quotas.bytes +=
+        plan.quotas.quotas[l] * device.model.experts.bytes_of(static_cast<layer_id>(l));
+  spend_the_rest(plan.budget_bytes, plan);
+  plan.binds = binds(plan);
+  plan.kv_seconds =
+      question.seconds_per_kv_miss * question.kv.misses(static_cast<std::size_t>(plan.kv_blocks));
+  plan.seconds = seconds_with(shared.consumers().first(curves.layers.size()), plan.quotas.quotas) +
+                 plan.kv_seconds;
+}
+
+/// The best split with one cap. Where all experts fit and that costs nothing, they are all resident.
+expert_kv_split best_cap(const configurator& question) {
+  const auto best = question.best();
+  if (question.largest_cap() < question.max_cap) return best;
+  const auto full = question.at(question.max_cap);
+  return full.seconds <= best.seconds ? full : best;
+}
+
+/// Steps a second that the link allows a cache of the step before; no limit where the plan does better, or nothing moves.
+double ceiling_of(const memory_plan& plan) {
+  const auto none = std::numeric_limits<double>::infinity();
+  if (plan.is_all_resident()) return none;
+  const auto steps = plan.device.cost.ceiling(plan.new_bytes_per_step);
+  const auto predicted = plan.seconds > 0 ? 1 / plan.seconds : none;
+  return predicted <= steps * (1 + 1e-9) ? steps * static_cast<double>(plan.request.concurrency)
+                                         : none;
+}
+
+/// Of one device, which may be one of several: `device` holds its experts, sessions and traces.
+memory_plan plan_of(const plan_request& whole, const plan_request& device) {
+  memory_plan plan;
+  plan.request = whole;
+  plan.device = device;
+  plan.device.routing = nullptr;
+  plan.device.requests = nullptr;
+  plan.block_bytes = device.model.kv_bytes_per_token() * device.block_tokens;
+  if (plan.block_bytes != 0)
+    plan.min_blocks =
+        admission_floor{device.concurrency, device.context, device.block_tokens}.blocks();
+  need_memory(whole, device);
+  plan.budget_bytes = device.device_bytes - fixed_bytes(device);
+  auto question = question_of(device, plan.budget_bytes, plan.min_blocks, plan.block_bytes);
+  if (const auto bad = question.validate()) throw usage_error(bad->message);
+
+  const auto& shape = device.model.experts;
+  const auto curves = device.routing != nullptr ? recorded_curves(*device.routing, shape)
+                                                : uniform_curves(device, draw_of(whole));
+  const auto experts = summed(shape, mean_expert_bytes(device.model), curves);
+  question.experts = experts;
+  const auto kv =
+      device.requests != nullptr && plan.block_bytes != 0 ? kv_curve(device) : sampled_miss_curve();
+  question.kv = kv;
+  plan.split = best_cap(question);
+  plan.new_bytes_per_step = curves.new_bytes;
+  divide(device, curves, question, plan);
+  plan.quotas.uniform_misses =
+      misses_with(curves, std::vector<std::uint64_t>(curves.layers.size(), plan.split.cap));
+  plan.quotas.misses = misses_with(curves, plan.quotas.quotas);
+  plan.hit_rate = curves.accesses > 0 ? 1 - plan.quotas.misses / curves.accesses : 1;
+  plan.ceiling_tokens_per_second = ceiling_of(plan);
+  if (device.routing != nullptr && !routes_nothing(*device.routing))
+    hold_out(device, plan.split.cap, plan.quotas);
+  add_marginals(device, curves, question, plan);
+  compare(curves, question, plan);
+  add_notes(device, curves, plan);
+  return plan;
+}
+
+/// Plans every device; the slowest is what a step waits for. Settings are one for all, and made for what all have.
+memory_plan plan_of_several(const plan_request& request) {
+  std::optional<memory_plan> slowest;
+  std::vector<device_share> shares;
+  for (std::uint32_t d = 0; d < request.devices; ++d) {
+    auto device = device_request(request, d);
+    const auto experts = experts_on(request, d);
+    std::optional<routing_trace> routing;
+    if (request.routing != nullptr)
+      device.routing =
+          request.split == device_split::tensor
+              ? request.routing
+              : &routing.emplace(trace_on(*request.routing, experts, device.model.experts.top_k));
+    std::optional<kv_trace> requests;
+    if (request.requests != nullptr && request.requests->requests() >= request.devices)
+      device.requests = &requests.emplace(requests_on(*request.requests, d, request.devices));
+    auto plan = plan_of(request, device);
+    shares.push_back(
+        {experts.first, experts.count, plan.quotas.quotas, plan.kv_blocks, plan.seconds});
+    if (!slowest || plan.seconds > slowest->seconds) slowest = std::move(plan);
+  }
+  slowest->devices = std::move(shares);
+  slowest->notes.push_back(fmt::format(
+      "{} devices: each has all weights but the routed experts', and sessions of its own; "
+      "what they send each other is not counted",
+      request.devices));
+  return *std::move(slowest);
+}
+
 }  // namespace
 
 memory_plan make_plan(const plan_request& request) {
   check(request);
   need_host_memory(request);
-  memory_plan plan;
-  plan.request = request;
-  plan.block_bytes = request.model.kv_bytes_per_token() * request.block_tokens;
-  if (plan.block_bytes != 0)
-    plan.min_blocks =
-        admission_floor{request.concurrency, request.context, request.block_tokens}.blocks();
-  const auto fixed = fixed_bytes(request);
-  auto question = question_of(request, 0, plan.min_blocks, plan.block_bytes);
-  need_memory(request, fixed, question);
-  plan.budget_bytes = request.device_bytes - fixed;
-  question.budget_bytes = plan.budget_bytes;
-  if (const auto bad = question.validate()) throw usage_error(bad->message);
-
-  const auto curves = request.routing != nullptr
-                          ? recorded_curves(*request.routing, request.model.experts)
-                          : uniform_curves(request);
-  const auto experts = summed(curves);
-  question.experts = experts;
-  const auto kv = request.requests != nullptr && plan.block_bytes != 0 ? kv_curve(request)
-                                                                       : sampled_miss_curve();
-  question.kv = kv;
-  plan.split = question.best();
-  plan.hit_rate = 1 - plan.split.expert_misses / curves.accesses;
-  plan.new_bytes_per_step = curves.new_bytes;
-  plan.ceiling_tokens_per_second =
-      request.cost.ceiling(curves.new_bytes) * static_cast<double>(request.concurrency);
-
-  plan.quotas.quotas = better_quotas(request, curves, plan.split.cap, request.routing);
-  plan.quotas.uniform_misses = plan.split.expert_misses;
-  plan.quotas.misses = misses_with(curves, plan.quotas.quotas);
-  if (request.routing != nullptr) hold_out(request, plan.split.cap, plan.quotas);
-  add_marginals(request, curves, question, plan);
-  compare(curves, question, plan);
-  add_notes(request, curves, plan);
+  auto plan = request.devices == 1 ? plan_of(request, request) : plan_of_several(request);
+  add_settings(plan);
   return plan;
-}
-
-namespace {
-
-std::string gibibytes(std::uint64_t bytes) {
-  return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / static_cast<double>(1_GiB));
-}
-
-/// Layers whose experts all fit into the bytes of the cap.
-std::uint64_t whole_layers(const memory_plan& plan) {
-  const auto& model = plan.request.model;
-  auto left = plan.split.cap * model.expert_slot_bytes();
-  std::uint64_t layers = 0;
-  for (layer_id l = model.experts.layers - 1; l >= 0; --l) {
-    const auto bytes = model.experts.bytes_of(l) * experts_of(model);
-    if (bytes > left) break;
-    left -= bytes;
-    ++layers;
-  }
-  return layers;
-}
-
-/// Settings to paste, by engine.
-std::vector<std::pair<std::string, std::string>> settings_of(const memory_plan& plan) {
-  const auto& r = plan.request;
-  const auto& model = r.model;
-  const auto expert_bytes = plan.split.cap * model.expert_slot_bytes();
-  const auto moved = model.all_expert_bytes() - expert_bytes;
-  std::vector<std::pair<std::string, std::string>> out;
-  const auto kv = plan.block_bytes == 0 ? std::string()
-                                        : fmt::format(" --kv-cache-memory-bytes {} --block-size {}",
-                                                      plan.kv_bytes(), r.block_tokens);
-  out.emplace_back(
-      "vllm", fmt::format("--max-model-len {} --max-num-seqs {}{}", r.context, r.concurrency, kv));
-  if (moved > 0)
-    out.emplace_back(
-        "vllm, without an expert pager",
-        fmt::format("--cpu-offload-gb {:.1f}",
-                    std::ceil(10 * static_cast<double>(moved) / static_cast<double>(1_GiB)) / 10));
-  out.emplace_back(
-      "llama.cpp",
-      fmt::format("-ngl 99 -c {} -np {} --n-cpu-moe {}", r.context * r.concurrency, r.concurrency,
-                  static_cast<std::uint64_t>(model.experts.layers) - whole_layers(plan)));
-  out.emplace_back("llama.cpp, with its expert cache",
-                   fmt::format("-ngl 99 --cpu-moe --moe-cache-mib {} -c {} -np {}",
-                               expert_bytes / 1_MiB, r.context * r.concurrency, r.concurrency));
-  out.emplace_back("hotset", fmt::format("pool_layout::per_layer(shape, {})", plan.split.cap));
-  return out;
-}
-
-json rate_to_json(double rate) { return std::isfinite(rate) ? json(rate) : json(nullptr); }
-
-std::string rate_text(double rate) {
-  return std::isfinite(rate) ? fmt::format("{:.1f} tokens/s", rate) : "no limit";
-}
-
-std::string quotas_text(const memory_plan& plan) {
-  const auto& q = plan.quotas;
-  const auto [least, most] = std::minmax_element(q.quotas.begin(), q.quotas.end());
-  const auto fewer = [](double misses, double uniform) {
-    return uniform > 0 ? 100 * (1 - misses / uniform) : 0.0;
-  };
-  auto text = fmt::format("{}..{} a layer: {:.1f} % fewer misses than one cap", *least, *most,
-                          fewer(q.misses, q.uniform_misses));
-  if (q.held_out)
-    text += fmt::format(" ({:.1f} % made on the first half, measured on the second)",
-                        fewer(*q.held_out, *q.held_out_uniform));
-  return text;
-}
-
-}  // namespace
-
-nlohmann::ordered_json to_json(const memory_plan& plan) {
-  const auto& model = plan.request.model;
-  json marginals = json::array();
-  for (const auto& m : plan.marginals)
-    marginals.push_back({{"consumer", m.consumer}, {"seconds_per_byte", m.seconds_per_byte}});
-  json alternatives = json::array();
-  for (const auto& a : plan.alternatives)
-    alternatives.push_back({{"name", a.name},
-                            {"cap", a.cap},
-                            {"kv_bytes", a.kv_bytes},
-                            {"seconds_per_step", a.seconds_per_step},
-                            {"feasible", a.feasible}});
-  json settings = json::object();
-  for (const auto& [engine, text] : settings_of(plan)) settings[engine] = text;
-  return {
-      {"schema", plan_schema},
-      {"model",
-       {{"name", model.name},
-        {"moe_layers", model.experts.layers},
-        {"experts", model.experts.experts},
-        {"top_k", model.experts.top_k},
-        {"bytes_per_expert_slot", model.expert_slot_bytes()},
-        {"kv_bytes_per_token", model.kv_bytes_per_token()},
-        {"resident_bytes", model.resident_bytes}}},
-      {"budget_bytes", plan.budget_bytes},
-      {"cap", plan.split.cap},
-      {"quotas", plan.quotas.quotas},
-      {"kv_blocks", plan.split.blocks},
-      {"kv_bytes", plan.kv_bytes()},
-      {"kv_tokens", plan.kv_tokens()},
-      {"binds", name_of(plan.split.binds)},
-      {"marginals", std::move(marginals)},
-      {"predicted",
-       {{"hit_rate", plan.hit_rate},
-        {"seconds_per_step", plan.split.seconds},
-        {"ceiling_tokens_per_s", rate_to_json(plan.ceiling_tokens_per_second)},
-        {"new_bytes_per_step", plan.new_bytes_per_step},
-        {"uniform_misses_per_step", plan.quotas.uniform_misses},
-        {"quota_misses_per_step", plan.quotas.misses},
-        {"held_out_uniform_misses",
-         plan.quotas.held_out_uniform ? json(*plan.quotas.held_out_uniform) : json(nullptr)},
-        {"held_out_misses", plan.quotas.held_out ? json(*plan.quotas.held_out) : json(nullptr)}}},
-      {"alternatives", std::move(alternatives)},
-      {"settings", std::move(settings)},
-      {"notes", plan.notes}};
-}
-
-std::string to_text(const memory_plan& plan) {
-  const auto& r = plan.request;
-  const auto& model = r.model;
-  std::string out;
-  const auto line = [&](std::string_view label, const std::string& value) {
-    out += fmt::format("{:<18} {}\n", label, value);
-  };
-  line("model", fmt::format("{}: {} MoE layers x {} experts, top-{}", printable(model.name),
-                            model.experts.layers, model.experts.experts, model.experts.top_k));
-  line("device", fmt::format("{}: {} always resident, {} reserved, {} to divide",
-                             gibibytes(r.device_bytes), gibibytes(model.resident_bytes),
-                             gibibytes(r.reserve_bytes), gibibytes(plan.budget_bytes)));
-  line("experts", fmt::format("{} of {} in every layer, {}", plan.split.cap, experts_of(model),
-                              gibibytes(plan.split.cap * model.expert_slot_bytes())));
-  if (plan.block_bytes != 0)
-    line("KV cache",
-         fmt::format(
-             "{} blocks of {} tokens, {} tokens, {}; {} blocks are needed for {} sessions of "
-             "{} tokens",
-             plan.split.blocks, r.block_tokens, plan.kv_tokens(), gibibytes(plan.kv_bytes()),
-             plan.min_blocks, r.concurrency, r.context));
-  line("binds", std::string(name_of(plan.split.binds)));
-  const auto kv_seconds = r.cost.kv_miss(r.block_tokens) * plan.split.kv_misses;
-  line("predicted",
-       fmt::format("{:.1f} % hits, {:.2f} ms a step for misses{}", 100 * plan.hit_rate,
-                   1e3 * plan.split.seconds,
-                   kv_seconds > 0 ? fmt::format(", {:.2f} of them for KV", 1e3 * kv_seconds) : ""));
-  line("ceiling", fmt::format("{} for a cache of the step before ({} of new experts a step)",
-                              rate_text(plan.ceiling_tokens_per_second),
-                              gibibytes(static_cast<std::uint64_t>(plan.new_bytes_per_step))));
-  if (r.routing != nullptr) line("unequal quotas", quotas_text(plan));
-  out += fmt::format("{:<18} {:>6} {:>12} {:>14}\n", "alternatives", "cap", "KV", "ms a step");
-  for (const auto& a : plan.alternatives)
-    out += fmt::format("  {:<16} {:>6} {:>12} {:>14.2f}{}\n", a.name,
-                       a.cap == 0 ? "-" : fmt::format("{}", a.cap), gibibytes(a.kv_bytes),
-                       1e3 * a.seconds_per_step,
-                       a.feasible ? "" : "  does not start: the KV cache is below its floor");
-  out += "settings\n";
-  for (const auto& [engine, text] : settings_of(plan))
-    out += fmt::format("  {}: {}\n", engine, text);
-  for (const auto& note : plan.notes) out += fmt::format("note: {}\n", note);
-  return out;
 }
 
 }  // namespace hotset::inline v0::sim

@@ -87,6 +87,34 @@ TEST_F(plan_command, a_number_that_no_double_holds_is_one_line) {
   refused("plan --model config.json --vram 24GiB", 4, {"config.json", "no double"});
 }
 
+TEST_F(plan_command, takes_several_devices) {
+  const auto json = json_of(
+      "plan --model minimax-m2 --vram 48GiB --devices 4 --concurrency 8 --json --split expert");
+  EXPECT_EQ(json["device_count"], 4);
+  EXPECT_EQ(json["split"], "expert");
+  ASSERT_EQ(json["devices"].size(), 4U);
+  EXPECT_EQ(json["devices"][3]["first_expert"], 192);
+  EXPECT_EQ(json["model"]["experts"], 256);
+  EXPECT_THAT(json["settings"]["vllm"].get<std::string>(),
+              HasSubstr("--data-parallel-size 4 --enable-expert-parallel"));
+  const auto text = run("plan --model minimax-m2 --vram 48GiB --devices 4 --split tensor");
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("a part of each of 256 experts"));
+  refused("plan --model minimax-m2 --vram 48GiB --devices 0", 2, {"--devices: '0'; accepted: 1.."});
+  refused("plan --model minimax-m2 --vram 48GiB --devices 257", 2,
+          {"devices = 257, accepted: 1..256, the experts of a layer"});
+  refused("plan --model minimax-m2 --vram 48GiB --split rows", 2,
+          {"--split: 'rows'; accepted: expert, tensor"});
+  refused("plan --model minimax-m2 --vram 12GiB --devices 2", 3,
+          {"each of 2 devices of", "bytes or more, or 43 devices"});
+}
+
+TEST_F(plan_command, tells_engines_of_the_type_of_the_cache) {
+  const auto json = json_of("plan --model qwen3-30b-a3b --vram 24GiB --kv-bits 8.5 --json");
+  EXPECT_THAT(json["settings"]["llama.cpp"].get<std::string>(), HasSubstr("-ctk q8_0 -ctv q8_0"));
+  EXPECT_FALSE(json["settings"].contains("vllm"));
+}
+
 TEST_F(plan_command, refuses_what_it_does_not_know) {
   const auto refused = [&](const std::string& options, int code, const char* why) {
     const auto found = run("plan " + options);

@@ -2,6 +2,9 @@
 #include "hotset/sim/plan.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -82,28 +85,82 @@ TEST(plan, a_slot_of_qwen3_is_worth_4608_tokens) {
 TEST(plan, leaves_every_session_its_floor_and_uses_what_is_there) {
   const auto plan = sim::make_plan(qwen());
   EXPECT_EQ(plan.min_blocks, 4 * 256U);
-  EXPECT_GE(plan.split.blocks, plan.min_blocks);
-  EXPECT_EQ(plan.split.binds, binding::floor);
-  const auto used = plan.split.cap * 452'984'832ULL + plan.kv_bytes();
+  EXPECT_GE(plan.kv_blocks, plan.min_blocks);
+  EXPECT_EQ(plan.binds, binding::floor);
+  EXPECT_GE(plan.quotas.bytes, plan.split.cap * 452'984'832ULL);
+  const auto used = plan.quotas.bytes + plan.kv_bytes();
   EXPECT_LE(used, plan.budget_bytes);
   EXPECT_LT(plan.budget_bytes - used, plan.block_bytes);
   EXPECT_EQ(plan.budget_bytes, 24_GiB - 1_GiB - plan.request.model.resident_bytes);
   EXPECT_EQ(plan.quotas.quotas.size(), 48U);
 }
 
-// Without a trace all layers are taken to be alike, and any quotas miss equally often.
+// Without a trace all layers are taken to be alike: what the cap leaves over is one more for as many as it can be.
 TEST(plan, layers_that_are_alike_get_alike_quotas) {
-  const auto plan = sim::make_plan(qwen());
-  EXPECT_THAT(plan.quotas.quotas, testing::Each(plan.split.cap));
-  EXPECT_EQ(plan.quotas.misses, plan.quotas.uniform_misses);
+  for (std::uint64_t device = 12; device < 40; ++device) {
+    const auto plan = sim::make_plan(qwen(device * 1_GiB));
+    const auto cap = plan.split.cap;
+    EXPECT_THAT(plan.quotas.quotas, testing::Each(testing::AnyOf(cap, cap + 1)));
+    EXPECT_TRUE(std::ranges::is_sorted(plan.quotas.quotas, std::greater<>()));
+    EXPECT_LT(plan.budget_bytes - plan.quotas.bytes - plan.min_blocks * plan.block_bytes,
+              9'437'184U)
+        << "no expert more beside the cache's floor";
+    EXPECT_LE(plan.quotas.misses, plan.quotas.uniform_misses);
+  }
+}
+
+// 13 GiB went to the cache, which wanted 4, while 27 layers could hold a seventh expert.
+TEST(plan, what_a_cap_leaves_over_goes_to_layers) {
+  sim::plan_request request;
+  request.model = sim::describe_model("mixtral-8x7b").memory;
+  request.device_bytes = 80_GiB;
+  request.reserve_bytes = 1_GiB;
+  request.context = 32768;
+  request.cost = {.seconds_per_byte = 1 / 25e9, .recompute_seconds_per_token = 1e-3};
+  const auto plan = sim::make_plan(request);
+  EXPECT_EQ(plan.split.cap, 6U);
+  EXPECT_EQ(std::ranges::count(plan.quotas.quotas, 7U), 27);
+  EXPECT_EQ(std::ranges::count(plan.quotas.quotas, 6U), 5);
+  EXPECT_LT(plan.kv_bytes(), 4_GiB + 352'321'536);
+  EXPECT_EQ(plan.binds, binding::floor);
+  EXPECT_EQ(plan.recommended, "hotset");
+  for (const auto& a : plan.alternatives)
+    if (a.feasible) {
+      EXPECT_GE(a.seconds_per_step, plan.seconds * (1 - 1e-9)) << a.name;
+    }
 }
 
 TEST(plan, a_device_that_holds_all_is_full) {
   const auto plan = sim::make_plan(qwen(96_GiB));
   EXPECT_EQ(plan.split.cap, 128U);
-  EXPECT_EQ(plan.split.binds, binding::full);
-  EXPECT_EQ(plan.split.seconds, 0);
+  EXPECT_EQ(plan.binds, binding::full);
+  EXPECT_TRUE(plan.is_all_resident());
+  EXPECT_EQ(plan.seconds, 0);
   EXPECT_EQ(plan.hit_rate, 1);
+}
+
+/// A trace that never uses half of the experts.
+routing_trace narrow_trace() {
+  auto trace = small_trace();
+  for (auto& id : trace.ids) id %= 4;
+  for (std::size_t t = 0; t < trace.tokens(); ++t)
+    for (layer_id l = 0; l < 2; ++l)
+      trace.ids[trace.index(t, l) + 1] = (trace.ids[trace.index(t, l)] + 1) % 4;
+  return trace;
+}
+TEST(plan, bytes_that_nobody_gains_from_make_all_experts_resident_where_they_suffice) {
+  const auto trace = narrow_trace();
+  auto request = small(500 + 16'000 + 10 * 64);
+  request.routing = &trace;
+  const auto all = sim::make_plan(request);
+  EXPECT_EQ(all.binds, binding::full);
+  EXPECT_THAT(all.quotas.quotas, testing::Each(8U));
+  EXPECT_EQ(all.split.cap, 8U);
+  request.device_bytes -= 10;
+  const auto most = sim::make_plan(request);
+  EXPECT_THAT(most.quotas.quotas, testing::Each(4U)) << "more saves nothing";
+  EXPECT_EQ(most.binds, binding::budget);
+  EXPECT_EQ(most.kv_blocks, (500 + 16'000 + 630 - 500 - 8'000) / 160U);
 }
 
 TEST(plan, too_small_a_device_says_how_much_would_do) {
@@ -127,7 +184,33 @@ TEST(plan, too_small_a_host_is_refused) {
   EXPECT_NO_THROW((void)sim::make_plan(request));
 }
 
-// The prediction is what replay counts with that cap, in seconds of the link.
+/// What LRU moves with these quotas.
+std::uint64_t measured_bytes(const routing_trace& trace, const std::vector<std::uint64_t>& quotas,
+                             const geometry& shape) {
+  const visit_sequence visits(trace);
+  const std::vector<std::int64_t> slots(quotas.begin(), quotas.end());
+  pager<lru> cache({.layout = pool_layout::per_layer(visits.shape(), slots).value()});
+  auto plan = cache.make_plan();
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < visits.size(); ++i) {
+    auto code = cache.plan(visits[i], plan);
+    while (code == status::ok) {
+      bytes += plan.fills().size() * shape.bytes_of(visits[i].layer);
+      EXPECT_EQ(cache.commit(plan), status::ok);
+      if (!plan.more()) break;
+      code = cache.plan_next(plan);
+    }
+    EXPECT_EQ(code, status::ok);
+  }
+  return bytes;
+}
+std::uint64_t measured_misses(const routing_trace& trace,
+                              const std::vector<std::uint64_t>& quotas) {
+  geometry shape = trace.shape();
+  shape.expert_bytes = {1};
+  return measured_bytes(trace, quotas, shape);
+}
+// The prediction is what replay counts, in seconds of the link.
 TEST(plan, predicts_what_replay_misses) {
   const auto trace = small_trace();
   for (const std::uint64_t device : {5'600U, 8'000U, 12'000U}) {
@@ -139,9 +222,10 @@ TEST(plan, predicts_what_replay_misses) {
     const auto steps = 200.0;
     EXPECT_DOUBLE_EQ(plan.split.expert_misses, static_cast<double>(run.stats.misses) / steps);
     EXPECT_NEAR(plan.split.seconds, static_cast<double>(run.stats.misses) / steps * 1e-3, 1e-12);
-    EXPECT_NEAR(plan.hit_rate,
-                static_cast<double>(run.stats.hits) / static_cast<double>(run.stats.accesses),
-                1e-12);
+    const auto missed = static_cast<double>(measured_misses(trace, plan.quotas.quotas));
+    EXPECT_NEAR(plan.quotas.misses, missed / steps, 1e-12);
+    EXPECT_NEAR(plan.seconds, missed / steps * 1e-3, 1e-12);
+    EXPECT_NEAR(plan.hit_rate, 1 - missed / static_cast<double>(run.stats.accesses), 1e-12);
   }
 }
 
@@ -156,32 +240,12 @@ TEST(plan, unequal_quotas_never_miss_more_than_one_cap) {
     request.routing = &trace;
     const auto plan = sim::make_plan(request);
     EXPECT_LE(plan.quotas.misses, plan.quotas.uniform_misses);
-    EXPECT_LE(
-        std::accumulate(plan.quotas.quotas.begin(), plan.quotas.quotas.end(), std::uint64_t{0}),
-        2 * plan.split.cap);
+    EXPECT_LE(plan.quotas.bytes + plan.kv_bytes(), plan.budget_bytes);
     ASSERT_TRUE(plan.quotas.held_out);
     EXPECT_GT(*plan.quotas.held_out_uniform, 0);
   }
 }
 
-/// What LRU misses with these quotas.
-std::uint64_t measured_misses(const routing_trace& trace,
-                              const std::vector<std::uint64_t>& quotas) {
-  const visit_sequence visits(trace);
-  const std::vector<std::int64_t> slots(quotas.begin(), quotas.end());
-  pager<lru> cache({.layout = pool_layout::per_layer(visits.shape(), slots).value()});
-  auto plan = cache.make_plan();
-  for (std::size_t i = 0; i < visits.size(); ++i) {
-    auto code = cache.plan(visits[i], plan);
-    while (code == status::ok) {
-      EXPECT_EQ(cache.commit(plan), status::ok);
-      if (!plan.more()) break;
-      code = cache.plan_next(plan);
-    }
-    EXPECT_EQ(code, status::ok);
-  }
-  return cache.stats().misses;
-}
 /// Layers that use from two to all of their experts, some of them far more often than others.
 routing_trace uneven_trace(std::uint64_t seed, std::uint64_t most_tokens) {
   support::random_source random(seed);
@@ -222,12 +286,14 @@ bool expect_no_more_misses(std::uint64_t most_tokens, std::uint64_t seed) {
   std::uint64_t bytes = 0;
   for (std::size_t l = 0; l < quotas.size(); ++l)
     bytes += quotas[l] * request.model.experts.bytes_of(static_cast<layer_id>(l));
-  EXPECT_LE(bytes, plan.split.cap * request.model.expert_slot_bytes());
+  EXPECT_EQ(bytes, plan.quotas.bytes);
+  EXPECT_LE(bytes + plan.kv_bytes(), plan.budget_bytes);
   const std::vector<std::uint64_t> caps(quotas.size(), plan.split.cap);
-  const auto missed = measured_misses(trace, quotas);
-  EXPECT_LE(missed, measured_misses(trace, caps));
+  EXPECT_LE(measured_bytes(trace, quotas, request.model.experts),
+            measured_bytes(trace, caps, request.model.experts));
   if (most_tokens == 1) {
-    EXPECT_NEAR(plan.quotas.misses * 150, static_cast<double>(missed), 1e-6);
+    EXPECT_NEAR(plan.quotas.misses * 150, static_cast<double>(measured_misses(trace, quotas)),
+                1e-6);
   }
   return quotas != caps;
 }
@@ -260,9 +326,10 @@ TEST(plan, requests_draw_memory_to_kv) {
   request.requests = &kv;
   const auto with = sim::make_plan(request);
   EXPECT_LT(with.split.cap, without.split.cap);
-  EXPECT_GE(with.split.blocks, 40U);
-  EXPECT_EQ(with.split.binds, binding::budget);
-  EXPECT_LT(with.split.seconds, [&] {
+  EXPECT_LT(with.quotas.bytes, without.quotas.bytes);
+  EXPECT_GE(with.kv_blocks, 40U);
+  EXPECT_EQ(with.binds, binding::budget);
+  EXPECT_LT(with.seconds, [&] {
     for (const auto& a : with.alternatives)
       if (a.name == "flux-prop") return a.seconds_per_step;
     return 0.0;
@@ -279,9 +346,41 @@ TEST(plan, is_no_worse_than_any_feasible_alternative_with_a_cap) {
     const auto plan = sim::make_plan(request);
     for (const auto& a : plan.alternatives) {
       if (!a.feasible || a.cap == 0) continue;
-      EXPECT_GE(a.seconds_per_step, plan.split.seconds) << a.name << " at " << device;
+      EXPECT_GE(a.seconds_per_step, plan.seconds * (1 - 1e-9)) << a.name << " at " << device;
     }
   }
+}
+
+// A cache of what was used last holds nothing of what comes around more slowly than it forgets; what stays, stays.
+TEST(plan, the_best_feasible_alternative_is_recommended) {
+  auto circle = support::empty_trace(2, 8, 2);
+  for (int step = 0; step < 200; ++step) {
+    const auto first = static_cast<expert_id>(step % 4 * 2);
+    support::add_step(circle, {{first, first + 1, first, first + 1}});
+  }
+  int offloaded = 0;
+  for (const auto& trace : {circle, small_trace(3)})
+    for (std::uint64_t device = 5'600; device < 18'000; device += 400) {
+      auto request = small(device);
+      request.routing = &trace;
+      const auto plan = sim::make_plan(request);
+      double recommended = -1;
+      double least = std::numeric_limits<double>::infinity();
+      for (const auto& a : plan.alternatives) {
+        if (a.name == plan.recommended) recommended = a.seconds_per_step;
+        if (a.feasible) least = std::min(least, a.seconds_per_step);
+      }
+      EXPECT_NEAR(recommended, least, 1e-9 * least) << device;
+      const bool is_paged = plan.recommended == "hotset";
+      EXPECT_EQ(std::ranges::count_if(plan.notes,
+                                      [](const std::string& note) {
+                                        return note.find("beats the quotas") != std::string::npos;
+                                      }),
+                is_paged ? 0 : 1);
+      offloaded += is_paged ? 0 : 1;
+    }
+  EXPECT_GT(offloaded, 0);
+  EXPECT_LT(offloaded, 40);
 }
 
 // Hazard 24: a device that is filled to the last byte spills. What is reserved is nobody's.
@@ -295,8 +394,7 @@ TEST(plan, the_reserve_is_left_alone) {
       if (with_requests) request.requests = &kv;
       request.reserve_bytes = reserve;
       const auto plan = sim::make_plan(request);
-      const auto used = request.model.resident_bytes + plan.kv_bytes() +
-                        plan.split.cap * request.model.expert_slot_bytes();
+      const auto used = request.model.resident_bytes + plan.kv_bytes() + plan.quotas.bytes;
       EXPECT_LE(used + reserve, request.device_bytes);
       request.device_bytes += reserve;
       request.reserve_bytes = 2 * reserve;  // the same memory to divide
@@ -335,27 +433,64 @@ TEST(plan, a_model_without_kv_has_experts_alone) {
   request.context = 4096;
   const auto plan = sim::make_plan(request);
   EXPECT_EQ(plan.kv_bytes(), 0U);
-  EXPECT_EQ(plan.split.binds, binding::budget);
+  EXPECT_EQ(plan.binds, binding::budget);
   EXPECT_THAT(plan.notes, testing::Contains(HasSubstr("keeps no KV cache")));
-  EXPECT_EQ(plan.alternatives.size(), 3U);
+  EXPECT_EQ(plan.alternatives.size(), 4U);
 }
 
-// WiSP, section 4: half of the top-8 is new in each step.
-TEST(plan, the_ceiling_is_what_the_link_carries_of_new_experts) {
+// WiSP, section 4: half of the top-8 is new in each step. Layers of the same experts again and again are another matter.
+routing_trace half_new(int steps) {
   auto trace = support::empty_trace(48, 128, 8);
-  for (int step = 0; step < 50; ++step) {
+  for (int step = 0; step < steps; ++step) {
     std::vector<expert_id> row;
     for (int l = 0; l < 48; ++l)
       for (int k = 0; k < 8; ++k) row.push_back((step * 4 + k) % 128);
     support::add_step(trace, {row});
   }
+  return trace;
+}
+TEST(plan, the_ceiling_is_what_the_link_carries_of_new_experts) {
+  const auto trace = half_new(30);
   auto request = qwen();
   request.concurrency = 1;
   request.routing = &trace;
   const auto plan = sim::make_plan(request);
   const double steady = 4.0 * 452'984'832;  // and 8 in the first step
-  EXPECT_NEAR(plan.new_bytes_per_step, steady * 51 / 50, 1);
-  EXPECT_NEAR(plan.ceiling_tokens_per_second, 25e9 / (steady * 51 / 50), 1e-6);
+  EXPECT_NEAR(plan.new_bytes_per_step, steady * 31 / 30, 1);
+  EXPECT_NEAR(plan.ceiling_tokens_per_second, 25e9 / (steady * 31 / 30), 1e-6);
+  EXPECT_THAT(sim::to_text(plan), HasSubstr("\nceiling "));
+}
+
+// It binds no cache that holds more than the step before.
+TEST(plan, a_ceiling_is_never_below_the_prediction) {
+  const auto round = half_new(50);  // 128 slots hold all of what comes around
+  const auto trace = small_trace(3);
+  const auto check = [](const sim::plan_request& request) {
+    const auto plan = sim::make_plan(request);
+    const auto json = sim::to_json(plan)["predicted"]["ceiling_tokens_per_s"];
+    const bool is_there = std::isfinite(plan.ceiling_tokens_per_second);
+    EXPECT_EQ(json.is_null(), !is_there);
+    EXPECT_EQ(sim::to_text(plan).find("\nceiling ") != std::string::npos, is_there);
+    if (!is_there) return false;
+    EXPECT_FALSE(plan.is_all_resident());
+    EXPECT_LE(static_cast<double>(request.concurrency) / plan.seconds,
+              plan.ceiling_tokens_per_second * (1 + 1e-9));
+    return true;
+  };
+  auto request = qwen(40_GiB);
+  request.concurrency = 1;
+  request.routing = &round;
+  EXPECT_FALSE(check(request)) << "some layers hold all that they use";
+  EXPECT_FALSE(check(qwen(96_GiB))) << "all are resident";
+  EXPECT_TRUE(check(qwen(12_GiB)));
+  int bound = 0;
+  for (std::uint64_t device = 5'600; device < 18'000; device += 400) {
+    auto some = small(device);
+    some.routing = &trace;
+    bound += check(some) ? 1 : 0;
+  }
+  EXPECT_GT(bound, 0);
+  EXPECT_LT(bound, 31);
 }
 
 TEST(plan, refuses_what_cannot_be) {
@@ -414,12 +549,14 @@ TEST(plan, json_has_the_keys_of_its_schema) {
   EXPECT_EQ(json["kv_tokens"], json["kv_blocks"].get<std::uint64_t>() * 16);
   EXPECT_EQ(json["marginals"].size(), 3U);
   EXPECT_EQ(json["marginals"][2]["consumer"], "kv");
-  EXPECT_EQ(json["alternatives"].size(), 5U);
+  EXPECT_EQ(json["alternatives"].size(), 6U);
+  EXPECT_EQ(json["recommended"], plan.recommended);
+  EXPECT_EQ(json["devices"].size(), 0U);
   EXPECT_TRUE(json["predicted"].contains("hit_rate"));
   EXPECT_TRUE(json["predicted"].contains("ceiling_tokens_per_s"));
   const auto text = sim::to_text(plan);
   for (const char* part : {"small: 2 MoE layers", "unequal quotas", "flux-prop",
-                           "vllm:", "pool_layout::per_layer(shape, "})
+                           "vllm, with a pager of these quotas:", "pool_layout::per_layer(shape, "})
     EXPECT_THAT(text, HasSubstr(part));
 }
 
