@@ -29,17 +29,18 @@ alternative() {
   awk -F'[:,]' -v name="\"$1\"" -v key="\"$2\"" \
     '$2 ~ name { found = 1 } found && $1 ~ key { gsub(/ /, "", $2); print $2; exit }' "$3"
 }
-# slot_bytes, token_bytes and resident_bytes of a model, as plan gives them on a device that holds anything.
+# slot_bytes, token_bytes and resident_bytes of a model, as plan gives them on a device that holds anything; fixed_bytes:
+# what it does not divide there, the reserve of 1 GiB and one session's windows and state included.
 describe() { # model
   "$hotset" plan --model "$1" --vram 1TiB --json >model.json
   slot_bytes=$(number bytes_per_expert_slot model.json)
   token_bytes=$(number kv_bytes_per_token model.json)
   resident_bytes=$(number resident_bytes model.json)
+  fixed_bytes=$((1024 ** 4 - $(number budget_bytes model.json)))
 }
-# The device whose cap is so many: the reserve of 1 GiB, what is always resident, the slots, one session of 4096 tokens,
-# and a little less than a slot for whatever else the model keeps.
+# The device that has so many slots, and one session of 4096 tokens, to divide.
 device_with() { # cap
-  echo "$((1073741824 + resident_bytes + $1 * slot_bytes + 4096 * token_bytes + 104857600))B"
+  echo "$((fixed_bytes + $1 * slot_bytes + 4096 * token_bytes))B"
 }
 # Share of accesses that LRU pools of so many slots in every layer hit while decoding, one line a size.
 decode_hits() { # trace slots
