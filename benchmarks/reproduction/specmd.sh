@@ -8,10 +8,10 @@ studies='collisions ttft prefetch misses routing clock'
 # shellcheck source=benchmarks/reproduction/study.sh
 . "$(dirname "$0")/study.sh"
 
-# The shapes of SpecMD's Table 3, experts at 4 bits; 4 requests of a prompt and an answer each.
+# The shapes of SpecMD's Table 3, experts at 4 bits; 16 requests of a prompt and an answer each.
 shape() { # name layers experts top-k bytes
   "$hotset" synth "$1.trace" --name "$1" --layers "$2" --experts "$3" --top-k "$4" \
-    --expert-bytes "$5" --sequences 4 --prefill 32 --tokens 64 --zipf 0.6 --stickiness 0.3 \
+    --expert-bytes "$5" --sequences 16 --prefill 32 --tokens 64 --zipf 0.6 --stickiness 0.3 \
     --seed 2026 --scores --predictor-noise 0.1 >/dev/null
 }
 shapes() {
@@ -34,21 +34,49 @@ texts() {
     ls "$HOTSET_TINY_MOE_DIR"/prompts/*.txt
   fi
 }
-link='--link 5GB/s --latency 10us --compute 100us+5us'
+# SpecMD's sizes are shares of the 16-bit bytes. 25 % of those hold every 4-bit expert; at 8 bits they hold half.
+sizes='1%@16:4,5%@16:4,25%@16:8'
+link='--link 5GB/s --latency 10us'
+# A link that is never idle; and the arithmetic that Table 1's fastest configuration leaves beside copying all experts
+# of a token, (1 / tokens/s - copies) / layers, shared by the experts used (a prompt of 32 tokens uses nearly all).
+busy="$link --compute 100us+5us"
+table_1() { # name
+  case "$1" in
+    olmoe) echo "$link --compute 17ms+5ms" ;;           # 1 / 2.33 s - 77 ms: 22 ms a layer
+    mixtral) echo "$link --compute 100us+5us" ;;        # 1 / 1.42 s - 1075 ms: nothing is left
+    phi-3.5) echo "$link --compute 2500us+720us" ;;     # 1 / 1.72 s - 480 ms: 3.2 ms
+    qwen1.5) echo "$link --compute 4700us+3900us" ;;    # 1 / 3.50 s - 79 ms: 8.6 ms
+  esac
+}
+# The same with what a layer takes whatever it computes before its gate: prefetches have that time, too.
+before_gate() { # name
+  table_1 "$1" | sed -E 's/--compute ([0-9a-z]+ms|[0-9]{3,}us)\+([0-9]+[a-z]+)/--gate \1 --compute 0us+\2/'
+}
+models='olmoe mixtral qwen1.5 phi-3.5'
 
 # Sizes below one token's cycle and below top-k are left out by hand: a size that cannot work ends the program.
 collisions() {
   local policies='lru,furthest_layer,gate_score,least_stale'
+  local prefetched='--prefetch score_threshold --prefetch-guard none'
   shapes; tiny
   echo '-- without prefetch'
   "$hotset" simulate olmoe.trace mixtral.trace qwen1.5.trace phi-3.5.trace \
-    --eviction $policies --slots 1%,5%,25%
+    --eviction $policies --slots "$sizes"
   "$hotset" simulate tiny-moe.trace $(real) --eviction $policies --slots 12.5%,25%,50%
-  echo '-- prefetching the next layer by score, guard none, as SpecMD does'
+  echo '-- prefetching the next layer by score, guard none, as SpecMD does; a visit is one event'
   "$hotset" simulate olmoe.trace mixtral.trace qwen1.5.trace phi-3.5.trace \
-    --eviction $policies --prefetch score_threshold --prefetch-guard none --slots 1%,5%,25%
-  "$hotset" simulate tiny-moe.trace --eviction $policies --prefetch score_threshold \
-    --prefetch-guard none --slots 12.5%,25%,50%
+    --eviction $policies $prefetched --slots "$sizes"
+  "$hotset" simulate tiny-moe.trace --eviction $policies $prefetched --slots 12.5%,25%,50%
+  echo '-- the same, expert by expert'
+  "$hotset" simulate olmoe.trace mixtral.trace qwen1.5.trace phi-3.5.trace \
+    --replay expert-by-expert --eviction $policies $prefetched --slots "$sizes"
+  "$hotset" simulate tiny-moe.trace --replay expert-by-expert --eviction $policies $prefetched \
+    --slots 12.5%,25%,50%
+  echo '-- the same on a clock'
+  for model in $models; do
+    "$hotset" simulate "$model.trace" --replay expert-by-expert --eviction $policies $prefetched \
+      --slots "$sizes" $(before_gate "$model")
+  done
   if [ -n "$data" ]; then
     echo '-- recorded traces have no predictions: an oracle of 90 % precision and recall'
     "$hotset" simulate $(real) --eviction $policies --prefetch noisy_oracle:precision=0.9:recall=0.9 \
@@ -57,33 +85,38 @@ collisions() {
 }
 ttft() {
   local presets=eliseev-23,eliseev-23+least_stale,zhu-25,zhu-25+least_stale
-  presets=$presets,mixture-cache-25,mixture-cache-25+least_stale
+  presets=$presets,mixture-cache-25,mixture-cache-25+least_stale,specmd-5
   shapes; tiny
-  for size in 1% 5% 25%; do
-    "$hotset" simulate olmoe.trace mixtral.trace qwen1.5.trace phi-3.5.trace \
-      --preset $presets --slots $size $link
-    "$hotset" simulate olmoe.trace mixtral.trace qwen1.5.trace phi-3.5.trace \
-      --preset hobbit-24,hobbit-24+least_stale --precision 4:2 --slots $size $link
+  for model in $models; do
+    for clock in "$busy" "$(table_1 "$model")"; do
+      "$hotset" simulate "$model.trace" --preset $presets --slots 5%@16:4 $clock
+      "$hotset" simulate "$model.trace" --preset hobbit-24,hobbit-24+least_stale --precision 4:2 \
+        --slots 5%@16:4 $clock
+    done
+    echo "-- $model, substitution by its tolerance"
+    "$hotset" simulate "$model.trace" --preset zhu-25,zhu-25+least_stale \
+      --miss substitute:tolerance=0.05,substitute:tolerance=0.2,substitute:tolerance=1 \
+      --slots 5%@16:4 $(table_1 "$model")
   done
   # Of the recorded traces one says how large its experts are; it has no scores, so two systems and an oracle.
   if [ -n "$data" ]; then
     "$hotset" simulate "$data/routing/bigmoe-gemma/gemma.route.csv" --preset eliseev-23,eliseev-23+least_stale \
-      --prefetch no_prefetch,noisy_oracle:precision=0.9:recall=0.9 --slots 12.5%,25%,50% $link
+      --prefetch no_prefetch,noisy_oracle:precision=0.9:recall=0.9 --slots 12.5%,25%,50% $busy
   fi
   # The tiny model's experts are 23 KB: a link at which a copy takes as long as OLMoE's does at 5 GB/s.
   "$hotset" simulate tiny-moe.trace --preset $presets --slots 12.5%,25%,50% \
     --link 40MB/s --latency 10us --compute 100us+5us
-  "$hotset" simulate tiny-moe.trace --preset hobbit-24,hobbit-24+least_stale --precision 16:8 \
-    --slots 12.5%,25%,50% --link 40MB/s --latency 10us --compute 100us+5us
 }
 prefetch() {
   local prefetchers=no_prefetch,next_layer_top_k,next_layer_top_k:overfetch=1.5
   prefetchers=$prefetchers,next_layer_top_k:overfetch=2,score_threshold
   shapes; tiny
-  "$hotset" simulate olmoe.trace mixtral.trace qwen1.5.trace phi-3.5.trace --eviction least_stale \
-    --prefetch $prefetchers --prefetch-guard none --slots 1%,5%,25% $link
+  for model in $models; do
+    "$hotset" simulate "$model.trace" --eviction least_stale --prefetch $prefetchers \
+      --prefetch-guard none --slots 5%@16:4 $(table_1 "$model")
+  done
   "$hotset" simulate tiny-moe.trace --eviction least_stale --prefetch $prefetchers \
-    --prefetch-guard none --slots 12.5%,25%,50% --link 40MB/s --latency 10us --compute 100us+5us
+    --prefetch-guard none --slots 12.5%,25%,50% --link 40MB/s --latency 10us --compute 1ms+5us
 }
 misses() {
   local common='--limit 4096 --expert-budget 25% --eviction least_stale'
@@ -99,7 +132,7 @@ routing() {
     --routing $lambdas
 }
 clock() {
-  "$tiny_moe" clock --expert-budget 25%,50% --eviction lru,least_stale \
+  "$tiny_moe" clock --expert-budget 25%,50% --eviction lru,least_stale:order=layer \
     --prefetch no_prefetch,next_layer_top_k --link 10MB/s --latency 100us --tokens 24 \
     --prompts "$HOTSET_TINY_MOE_DIR"/prompts/tool-1.txt "$HOTSET_TINY_MOE_DIR"/prompts/math-1.txt
 }
