@@ -16,6 +16,7 @@
 
 #include "hotset/sim/io/gguf.hpp"
 #include "hotset/sim/io/input_error.hpp"
+#include "sim/hf_config.hpp"
 #include "sim/io/text_scan.hpp"
 #include "sim/model_weights.hpp"
 
@@ -26,9 +27,10 @@ constexpr std::uint64_t most_blocks = 65536;
 constexpr std::uint64_t most_extent = std::uint64_t{1} << 24U;
 
 /// Values of general.architecture whose cache is known here; MoE files of "llama" are Mixtral's.
-constexpr std::array<std::string_view, 10> architectures = {
-    "olmoe",     "llama", "qwen2moe",   "qwen3moe", "phimoe",
-    "deepseek2", "jamba", "minimax-m2", "gpt-oss",  "llada-moe"};
+constexpr std::array<std::string_view, 17> architectures = {
+    "olmoe",        "llama",       "llama4",     "qwen2moe", "qwen3moe", "qwen3vlmoe",
+    "qwen3next",    "phimoe",      "deepseek2",  "jamba",    "glm4moe",  "dots1",
+    "ernie4_5-moe", "hunyuan-moe", "minimax-m2", "gpt-oss",  "llada-moe"};
 
 /// "ffn_up_exps" and its like: tensors that stack the routed experts of a block.
 bool is_expert_part(std::string_view part) {
@@ -55,7 +57,7 @@ std::optional<block_name> block_of(std::string_view name) {
 class gguf_describer {
  public:
   gguf_describer(const std::filesystem::path& path, const model_options& options)
-      : file_(path), name_(path.string()), kv_(options.kv_bits) {}
+      : file_(path, file_extent::header), name_(path.string()), kv_(options.kv_bits) {}
 
   model_description describe() {
     refuse_parts();
@@ -72,6 +74,10 @@ class gguf_describer {
     read_cache();
     m.kv = kv_.layers();
     if (const auto bad = m.validate()) refuse_input(name_, "", bad->message, "");
+    if (file_.missing_bytes() > 0)
+      out_.notes.push_back(
+          fmt::format("the file is cut short by {} bytes: its header is enough for a plan",
+                      file_.missing_bytes()));
     out_.source = fmt::format("{}: GGUF {}, {}, {} tensors", name_, file_.version(), architecture_,
                               file_.tensors().size());
     return std::move(out_);
@@ -134,7 +140,8 @@ class gguf_describer {
   void read_architecture() {
     const auto* const value = file_.find("general.architecture");
     const auto text = value == nullptr ? std::nullopt : value->text();
-    const auto accepted = fmt::format("{}", fmt::join(architectures, ", "));
+    const auto accepted =
+        fmt::format("by hand {}; or one of {}", hand_options, fmt::join(architectures, ", "));
     if (!text) refuse_key("general.architecture", "is missing, or no string", accepted);
     architecture_ = *text;
     if (std::find(architectures.begin(), architectures.end(), architecture_) == architectures.end())
@@ -223,7 +230,7 @@ class gguf_describer {
   [[nodiscard]] std::uint64_t kv_elements(std::uint64_t block) const {
     const auto heads = of_block("attention.head_count", block).value_or(0);
     const auto kv_heads = of_block("attention.head_count_kv", block).value_or(heads);
-    if (kv_heads == 0) return 0;
+    if (kv_heads == 0 || is_delta(block)) return 0;
     const bool swa = has_window(block);
     const auto key = length("attention.key_length", swa, heads);
     if (is_latent()) return kv_heads * key;
@@ -238,19 +245,26 @@ class gguf_describer {
     if (heads == 0) refuse_key(full("attention.head_count"), "is missing or 0", "1 or more");
     return need("embedding_length") / heads;
   }
+  /// Of Qwen3-Next's blocks the last of each interval has attention, the others Gated DeltaNet.
+  [[nodiscard]] bool is_delta(std::uint64_t block) const {
+    if (architecture_ != "qwen3next") return false;
+    const auto interval = std::max<std::uint64_t>(1, number("full_attention_interval").value_or(4));
+    return (block + 1) % interval != 0;
+  }
   [[nodiscard]] bool is_latent() const {
     return number("attention.kv_lora_rank").has_value() &&
            number("attention.key_length_mla").has_value();
   }
 
   void read_window() {
-    window_ = number("attention.sliding_window").value_or(0);
+    // Llama 4 attends in chunks, but in every fourth block; llama.cpp knows it without a key.
+    window_ = number("attention.sliding_window").value_or(is_llama4() ? 8192 : 0);
     const bool binds = out_.memory.max_context == 0 || window_ < out_.memory.max_context;
     if (window_ > 0 && !binds) window_ = 0;
     if (window_ == 0) return;
     const auto pattern = full("attention.sliding_window_pattern");
     pattern_ = file_.find(pattern);
-    if (pattern_ == nullptr && architecture_ != "gpt-oss") {
+    if (pattern_ == nullptr && architecture_ != "gpt-oss" && !is_llama4()) {
       out_.notes.push_back(
           fmt::format("sliding window {} is not used: no key says of which layers", window_));
       window_ = 0;
@@ -263,10 +277,11 @@ class gguf_describer {
         "sliding window {} of {} layers; an engine keeps more than the window while it computes",
         window_, windowed));
   }
+  [[nodiscard]] bool is_llama4() const noexcept { return architecture_ == "llama4"; }
   /// A pattern is a flag a block, or a period whose last block alone has no window.
   [[nodiscard]] bool has_window(std::uint64_t block) const {
     if (window_ == 0) return false;
-    if (pattern_ == nullptr) return block % 2 == 0;
+    if (pattern_ == nullptr) return is_llama4() ? block % 4 != 3 : block % 2 == 0;
     const auto value =
         entry(full("attention.sliding_window_pattern"), *pattern_, block, most_extent);
     if (pattern_->is_array || pattern_->type == gguf_file::value_type::boolean) return value != 0;
@@ -278,8 +293,12 @@ class gguf_describer {
     const auto inner = need("ssm.inner_size");
     const auto state = need("ssm.state_size");
     const auto kernel = need("ssm.conv_kernel");
+    // Gated DeltaNet convolves its keys, queries and values; Mamba what it scans.
+    const auto groups = architecture_ == "qwen3next" ? need("ssm.group_count", most_blocks) : 0;
+    const auto matrix = detail::saturating_product(inner, state);
+    const auto convolution = detail::saturating_product(inner + 2 * groups * state, kernel - 1);
     out_.memory.state_bytes_per_sequence =
-        detail::saturating_product(4 * blocks * inner, state + kernel - 1);
+        detail::saturating_product(4 * blocks, detail::saturating_sum(matrix, convolution));
     for (std::uint64_t b = 0; b < out_.memory.blocks.size(); ++b)
       if (out_.memory.blocks[b].kv_bytes_per_token == 0 && !prediction_.contains(b))
         out_.memory.blocks[b].state_bytes = out_.memory.state_bytes_per_sequence / blocks;

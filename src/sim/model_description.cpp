@@ -213,9 +213,16 @@ model_description describe_stored(const fs::path& path, const fs::path& folder,
     return describe_config_file(config, options);
   }
   auto stored = read_safetensors_weights(files);
+  const auto cut_files = stored.cut_files;
+  const auto missing = stored.missing_bytes;
   const bool with_config = is_there(config);
   auto out = with_config ? describe_stored_with(config, std::move(stored), file, options)
                          : describe_stored_alone(stored, file, options);
+  if (cut_files > 0)
+    out.notes.push_back(fmt::format(
+        "{} of {} .safetensors files {} cut short by {} bytes in all: headers are enough "
+        "for a plan",
+        cut_files, files.size(), cut_files == 1 ? "is" : "are", missing));
   out.source = fmt::format("{}: {}the headers of {} .safetensors file{}", file,
                            with_config ? "config.json and " : "", files.size(),
                            files.size() == 1 ? "" : "s");

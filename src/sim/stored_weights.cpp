@@ -111,7 +111,7 @@ tensor_place place_of(std::string_view name) {
 std::uint64_t kv_rows(std::string_view rest, const tensor& t) {
   for (const auto* name : {"self_attn.k_proj.weight", "self_attn.v_proj.weight",
                            "self_attn.kv_a_proj_with_mqa.weight"})
-    if (rest == name && !t.bytes.empty() && !t.shape.empty()) return t.shape.front();
+    if (rest == name && t.described_bytes > 0 && !t.shape.empty()) return t.shape.front();
   return 0;
 }
 
@@ -119,30 +119,32 @@ void add_stacked(const std::string& file, const std::string& name, const tensor&
                  stored_layer& layer) {
   const auto experts = t.shape.empty() ? 0 : t.shape.front();
   const auto others = layer.stacked_experts;
-  if (experts == 0 || (others != 0 && others != experts) || t.bytes.size() % experts != 0)
+  if (experts == 0 || (others != 0 && others != experts) || t.described_bytes % experts != 0)
     refuse_input(file, "tensor '" + name + "'", fmt::format("stacks {} experts", experts),
                  others == 0 ? "1 or more of equal size"
                              : fmt::format("{}, as other tensors of its layer", others));
   layer.stacked_experts = experts;
-  layer.stacked_bytes += t.bytes.size();
+  layer.stacked_bytes += t.described_bytes;
 }
 
 void add_file(const fs::path& path, stored_weights& out) {
-  const safetensors_file file(path);
+  const safetensors_file file(path, file_extent::header);
+  if (file.missing_bytes() > 0) ++out.cut_files;
+  out.missing_bytes += file.missing_bytes();
   for (const auto& name : file.names()) {
     const auto& t = file.at(name);
     const auto place = place_of(name);
     if (!place.layer) {
-      out.resident_bytes += t.bytes.size();
+      out.resident_bytes += t.described_bytes;
       continue;
     }
     auto& layer = out.layers[*place.layer];
     if (place.expert)
-      layer.experts[*place.expert] += t.bytes.size();
+      layer.experts[*place.expert] += t.described_bytes;
     else if (place.is_stacked)
       add_stacked(path.string(), name, t, layer);
     else
-      layer.resident_bytes += t.bytes.size();
+      layer.resident_bytes += t.described_bytes;
     layer.kv_elements += kv_rows(place.rest, t);
   }
 }

@@ -2,6 +2,7 @@
 #pragma once
 /// Bytes of a model by the names of its tensors: routed experts by layer, and the rest.
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -25,6 +26,8 @@ struct stored_layer {
 struct stored_weights {
   std::map<std::uint64_t, stored_layer> layers;
   std::uint64_t resident_bytes = 0;
+  std::size_t cut_files = 0;        ///< files that end before their data does
+  std::uint64_t missing_bytes = 0;  ///< of their data
 
   /// Experts of the first MoE layer, 0 where there is none.
   [[nodiscard]] std::uint64_t experts() const noexcept;

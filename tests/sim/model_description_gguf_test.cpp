@@ -90,8 +90,9 @@ TEST_F(gguf_models, shared_experts_and_dense_layers_are_resident) {
 }
 
 TEST_F(gguf_models, every_accepted_architecture_is_read) {
-  for (const auto* name : {"olmoe", "llama", "qwen2moe", "qwen3moe", "phimoe", "deepseek2", "jamba",
-                           "minimax-m2", "gpt-oss", "llada-moe"}) {
+  for (const auto* name :
+       {"olmoe", "llama", "qwen2moe", "qwen3moe", "phimoe", "deepseek2", "jamba", "minimax-m2",
+        "gpt-oss", "llada-moe", "glm4moe", "dots1", "ernie4_5-moe", "hunyuan-moe", "qwen3vlmoe"}) {
     auto made = gguf::model(name, 1);
     const auto m = describe(gguf::add_experts(made, 0)).memory;
     EXPECT_EQ(m.all_expert_bytes(), 4 * f16_expert) << name;
@@ -242,7 +243,8 @@ TEST_F(gguf_models, what_cannot_be_described_is_refused) {
   };
   gguf::file nameless;
   nameless.number("general.architecture", 3);
-  refuse(gguf::file(), {"key 'general.architecture'", "is missing", "qwen3moe"});
+  refuse(gguf::file(),
+         {"key 'general.architecture'", "is missing", "by hand --layers", "qwen3moe"});
   refuse(nameless, {"is missing, or no string"});
   auto other = gguf::model("gemma3");
   refuse(gguf::add_experts(other, 0), {"is 'gemma3'", "olmoe, llama"});
@@ -297,12 +299,53 @@ TEST_F(gguf_models, keys_that_must_be_there_are_named) {
   refuse(headless, {"top_k = 5, accepted: 1..4"});
 }
 
-TEST_F(gguf_models, every_shorter_file_is_refused) {
-  const auto whole = gguf::small_model().bytes();
-  for (std::size_t size = 0; size < whole.size(); size += 211) {
+// A download that was cut short still plans; cut inside the header, it says nothing.
+TEST_F(gguf_models, a_header_alone_is_enough) {
+  const auto made = gguf::small_model();
+  const auto whole = made.bytes();
+  const auto header = made.header().size();
+  const auto described = [&](std::size_t size) {
     const auto path = folder_.write("short.gguf", std::string_view(whole).substr(0, size));
-    expect_refused([&] { (void)sim::describe_model(path.string()); }, {"short.gguf"});
+    return sim::describe_model(path.string());
+  };
+  const auto all = describe(made);
+  for (const auto size : {header, header + 1, (header + whole.size()) / 2, whole.size() - 1}) {
+    const auto out = described(size);
+    EXPECT_EQ(out.memory.experts.expert_bytes, all.memory.experts.expert_bytes) << size;
+    EXPECT_EQ(out.memory.resident_bytes, all.memory.resident_bytes) << size;
+    EXPECT_EQ(out.memory.kv, all.memory.kv) << size;
+    EXPECT_THAT(out.notes, ElementsAre(HasSubstr("bytes: its header is enough for a plan")))
+        << size;
   }
+  EXPECT_THAT(described(header).notes,
+              ElementsAre(HasSubstr(std::to_string(made.data_bytes()) + " bytes")));
+  for (std::size_t size = 0; size < header; ++size)
+    expect_refused([&] { (void)described(size); }, {"short.gguf"});
+  auto huge = gguf::model("olmoe", 1);
+  huge.tensor_at("blk.0.ffn_up_exps.weight", {1U << 30U, 1U << 20U, 4}, gguf::f16, 0, 0);
+  const auto path = folder_.write("huge.gguf", huge.header());
+  expect_refused([&] { (void)sim::describe_model(path.string()); }, {"pass the file's end"});
+}
+
+TEST_F(gguf_models, qwen3next_keeps_a_state_in_three_of_four_blocks) {
+  auto made = gguf::model("qwen3next", 8);
+  made.number("qwen3next.attention.head_count_kv", 2)
+      .number("qwen3next.attention.key_length", 32)
+      .number("qwen3next.attention.value_length", 32)
+      .number("qwen3next.ssm.conv_kernel", 4)
+      .number("qwen3next.ssm.inner_size", 24)
+      .number("qwen3next.ssm.state_size", 5)
+      .number("qwen3next.ssm.group_count", 2);
+  const auto m = describe(gguf::add_experts(made, 0)).memory;
+  EXPECT_THAT(m.kv, ElementsAre(kv_layers{2, 2 * 64 * 2, 0}));
+  EXPECT_EQ(m.state_bytes_per_sequence, 4U * 6 * (24 * 5 + (24 + 2 * 2 * 5) * 3));
+}
+
+TEST_F(gguf_models, llama4_attends_in_chunks_but_in_every_fourth_block) {
+  auto made = gguf::model("llama4", 4);
+  made.number("llama4.attention.sliding_window", 100);
+  EXPECT_THAT(describe(gguf::add_experts(made, 0)).memory.kv,
+              ElementsAre(kv_layers{1, 2 * 64 * 2, 0}, kv_layers{3, 2 * 64 * 2, 100}));
 }
 
 }  // namespace

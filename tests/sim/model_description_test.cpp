@@ -2,6 +2,7 @@
 #include "hotset/sim/model_description.hpp"
 
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <set>
@@ -1339,6 +1340,24 @@ TEST_F(stored_models, several_files_are_found_by_their_index_or_by_their_names) 
   refuse_folder({"key 'weight_map'", "is missing or empty"});
   folder_.write("model.safetensors", stored(all));
   EXPECT_EQ(folder().memory.resident_bytes, plain_resident) << "one whole file comes first";
+}
+
+TEST_F(stored_models, headers_of_files_that_were_cut_are_enough) {
+  write_config(plain("mixtral"));
+  const auto whole = stored(plain_tensors());
+  std::uint64_t header = 0;
+  std::memcpy(&header, whole.data(), sizeof header);
+  for (const auto size : {header + 8, header + 100, std::uint64_t{whole.size() - 1}}) {
+    folder_.write("model.safetensors", std::string_view(whole).substr(0, size));
+    const auto out = folder();
+    EXPECT_EQ(out.memory.resident_bytes, plain_resident);
+    EXPECT_EQ(out.memory.experts.bytes_of(0), plain_expert);
+    EXPECT_THAT(out.notes, ElementsAre("1 of 1 .safetensors files is cut short by " +
+                                       std::to_string(whole.size() - size) +
+                                       " bytes in all: headers are enough for a plan"));
+  }
+  folder_.write("model.safetensors", std::string_view(whole).substr(0, header + 7));
+  refuse_folder({"passes the file's end"});
 }
 
 TEST_F(stored_models, layers_past_the_last_one_are_not_counted) {

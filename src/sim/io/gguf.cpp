@@ -123,8 +123,8 @@ std::optional<std::string_view> gguf_file::value::text() const noexcept {
 /// Goes through the header once, from the front; every length is compared with what is left before it is believed.
 class gguf_file::reader {
  public:
-  explicit reader(gguf_file& out)
-      : out_(out), file_(out.path_.string()), bytes_(out.map_.bytes()) {}
+  reader(gguf_file& out, file_extent extent)
+      : out_(out), file_(out.path_.string()), bytes_(out.map_.bytes()), extent_(extent) {}
 
   void read() {
     read_start();
@@ -307,15 +307,18 @@ class gguf_file::reader {
       if (offsets_[i] % alignment_ != 0)
         refuse(place, "offset " + std::to_string(offsets_[i]),
                "a multiple of " + std::to_string(alignment_));
-      if (offsets_[i] > data || t.bytes > data - offsets_[i])
+      const auto most = extent_ == file_extent::whole ? data : most_described_bytes;
+      if (offsets_[i] > most || t.bytes > most - offsets_[i])
         refuse(place,
                "its " + std::to_string(t.bytes) + " bytes at " + std::to_string(offsets_[i]) +
                    " pass the file's end",
-               "an end of at most " + std::to_string(data) + ", the bytes after the header");
+               "an end of at most " + std::to_string(most) + ", the bytes after the header");
       tensors.push_back({offsets_[i], offsets_[i] + t.bytes, &t.name});
     }
     std::sort(tensors.begin(), tensors.end(),
               [](const placed& a, const placed& b) { return a.begin < b.begin; });
+    for (const auto& t : tensors)
+      if (t.end > data) out_.missing_ += t.end - std::max(t.begin, data);
     for (std::size_t i = 1; i < tensors.size(); ++i)
       if (tensors[i].begin < tensors[i - 1].end)
         refuse("tensor '" + *tensors[i].name + "'", "overlaps '" + *tensors[i - 1].name + "'",
@@ -325,14 +328,16 @@ class gguf_file::reader {
   gguf_file& out_;
   std::string file_;
   std::span<const std::byte> bytes_;
+  file_extent extent_;
   std::size_t at_ = 0;
   std::uint64_t alignment_ = 32;
   std::set<std::string, std::less<>> names_;
   std::vector<std::uint64_t> offsets_;
 };
 
-gguf_file::gguf_file(const std::filesystem::path& path) : path_(path), map_(path) {
-  reader(*this).read();
+gguf_file::gguf_file(const std::filesystem::path& path, file_extent extent)
+    : path_(path), map_(path) {
+  reader(*this, extent).read();
 }
 
 const gguf_file::value* gguf_file::find(std::string_view key) const {

@@ -188,7 +188,7 @@ std::string text_of(const std::vector<std::uint64_t>& numbers) {
 
 /// The checks of one description, in the order in which a reader would ask.
 safetensors_file::tensor checked(const std::string& file, entry& described,
-                                 std::span<const std::byte> data) {
+                                 std::span<const std::byte> data, std::uint64_t most) {
   const auto refuse = [&](const std::string& found, const std::string& accepted) {
     refuse_input(file, "tensor '" + described.name + "'", found, accepted);
   };
@@ -199,9 +199,9 @@ safetensors_file::tensor checked(const std::string& file, entry& described,
   const auto& offsets = *described.offsets;
   if (offsets.size() != 2)
     refuse("data_offsets has " + std::to_string(offsets.size()) + " entries", "2: begin and end");
-  if (offsets[0] > offsets[1] || offsets[1] > data.size())
+  if (offsets[0] > offsets[1] || offsets[1] > most)
     refuse("data_offsets " + text_of(offsets) + " are out of range",
-           "0 <= begin <= end <= " + std::to_string(data.size()) + ", the bytes after the header");
+           "0 <= begin <= end <= " + std::to_string(most) + ", the bytes after the header");
   const auto size = bytes_of(*described.shape, fact->bits);
   if (!size || *size != offsets[1] - offsets[0])
     refuse("data_offsets " + text_of(offsets) + " hold " + std::to_string(offsets[1] - offsets[0]) +
@@ -209,8 +209,10 @@ safetensors_file::tensor checked(const std::string& file, entry& described,
            size ? std::to_string(*size) + ", which is shape " + text_of(*described.shape) + " of " +
                       *described.dtype
                 : "a shape whose bytes fit a file");
-  return {fact->name, std::move(*described.shape),
-          data.subspan(static_cast<std::size_t>(offsets[0]), static_cast<std::size_t>(*size))};
+  const auto bytes = offsets[1] > data.size() ? std::span<const std::byte>()
+                                              : data.subspan(static_cast<std::size_t>(offsets[0]),
+                                                             static_cast<std::size_t>(*size));
+  return {fact->name, std::move(*described.shape), bytes, *size};
 }
 
 struct header_text {
@@ -249,7 +251,8 @@ unsigned dtype_bits(std::string_view dtype) noexcept {
   return fact == nullptr ? 0 : fact->bits;
 }
 
-safetensors_file::safetensors_file(const std::filesystem::path& path) : path_(path), map_(path) {
+safetensors_file::safetensors_file(const std::filesystem::path& path, file_extent extent)
+    : path_(path), map_(path) {
   const auto file = path.string();
   const auto text = find_header(file, map_.bytes());
   const auto data = map_.bytes().subspan(8 + text.length);
@@ -258,25 +261,25 @@ safetensors_file::safetensors_file(const std::filesystem::path& path) : path_(pa
     if (!metadata_.emplace(name, std::move(value)).second)
       refuse_input(file, "__metadata__", "'" + name + "' appears twice", "each name once");
 
-  struct extent {
-    std::size_t begin, end;
+  struct range {
+    std::uint64_t begin, end;
     const std::string* name;
   };
-  std::vector<extent> extents;
+  const auto most = extent == file_extent::whole ? data.size() : most_described_bytes;
+  std::vector<range> ranges;
   for (auto& described : header.entries) {
     const auto [at, fresh] = tensors_.try_emplace(described.name);
     if (!fresh)
       refuse_input(file, "tensor '" + described.name + "'", "the name appears twice",
                    "each name once");
-    at->second = checked(file, described, data);
-    const auto begin = static_cast<std::size_t>(at->second.bytes.data() - data.data());
-    extents.push_back({begin, begin + at->second.bytes.size(), &at->first});
+    at->second = checked(file, described, data, most);
+    ranges.push_back({(*described.offsets)[0], (*described.offsets)[1], &at->first});
   }
-  std::sort(extents.begin(), extents.end(), [](const extent& a, const extent& b) {
+  std::sort(ranges.begin(), ranges.end(), [](const range& a, const range& b) {
     return std::tie(a.begin, a.end, *a.name) < std::tie(b.begin, b.end, *b.name);
   });
-  std::size_t covered = 0;
-  for (const auto& next : extents) {
+  std::uint64_t covered = 0;
+  for (const auto& next : ranges) {
     if (next.begin != covered)
       refuse_input(file, "tensor '" + *next.name + "'",
                    (next.begin < covered ? "overlaps the tensor before it: begins at "
@@ -286,7 +289,8 @@ safetensors_file::safetensors_file(const std::filesystem::path& path) : path_(pa
     covered = next.end;
     names_.push_back(*next.name);
   }
-  if (covered != data.size())
+  if (covered > data.size()) missing_ = covered - data.size();
+  if (covered < data.size())
     refuse_input(file, "byte " + std::to_string(8 + text.length + covered),
                  std::to_string(data.size() - covered) + " bytes belong to no tensor",
                  "a file that ends where its last tensor ends");

@@ -117,6 +117,28 @@ TEST(safetensors, a_deep_header_costs_nothing) {
   expect_refused([&] { safetensors_file f(path); }, {"its description is an array"});
 }
 
+TEST(safetensors, a_header_alone_is_read_where_that_is_asked_for) {
+  const trace_samples::temporary_folder folder;
+  const std::string header = R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
+                             R"("b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})";
+  for (const std::size_t there : {0U, 3U, 4U, 11U, 12U}) {
+    const auto path = folder.write("t", safetensors_bytes(header, std::string(there, '\1')));
+    const safetensors_file file(path, sim::file_extent::header);
+    EXPECT_EQ(file.missing_bytes(), 12 - there);
+    EXPECT_EQ(file.at("a").described_bytes, 4U);
+    EXPECT_EQ(file.at("a").bytes.size(), there < 4 ? 0U : 4U);
+    EXPECT_EQ(file.at("b").described_bytes, 8U);
+    EXPECT_EQ(file.at("b").bytes.size(), there < 12 ? 0U : 8U);
+    if (there < 12) expect_refused([&] { safetensors_file f(path); }, {"out of range"});
+  }
+  const auto far = folder.write(
+      "t",
+      safetensors_bytes(
+          R"({"a":{"dtype":"U8","shape":[281474976710657],"data_offsets":[0,281474976710657]}})",
+          ""));
+  expect_refused([&] { safetensors_file f(far, sim::file_extent::header); }, {"out of range"});
+}
+
 TEST(safetensors, opens_the_example_model) {
   const std::filesystem::path model =
       std::filesystem::path(HOTSET_SOURCE_DIR) / "examples/data/tiny-moe/model.safetensors";

@@ -62,14 +62,17 @@ class gguf_file {
     std::uint64_t bytes = 0;
   };
 
+  /// `extent`: header accepts a file that ends anywhere behind the descriptions of its tensors.
   /// Errors: trace_error, one line: file, byte offset or name, what is accepted.
-  explicit gguf_file(const std::filesystem::path& path);
+  explicit gguf_file(const std::filesystem::path& path, file_extent extent = file_extent::whole);
 
   /// Returns nullptr if there is no such key.
   [[nodiscard]] const value* find(std::string_view key) const;
   /// In the order of the file.
   [[nodiscard]] const std::vector<tensor>& tensors() const noexcept { return tensors_; }
   [[nodiscard]] std::uint32_t version() const noexcept { return version_; }
+  /// Bytes of the tensors that are described, and not in the file.
+  [[nodiscard]] std::uint64_t missing_bytes() const noexcept { return missing_; }
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
 
  private:
@@ -78,6 +81,7 @@ class gguf_file {
   std::filesystem::path path_;
   mapped_file map_;
   std::uint32_t version_ = 0;
+  std::uint64_t missing_ = 0;
   std::map<std::string, value, std::less<>> metadata_;
   std::vector<tensor> tensors_;
 };

@@ -3,11 +3,17 @@
 /// A whole file, mapped read-only into memory.
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <utility>
 
 namespace hotset::inline v0::sim {
+
+/// What a reader of weights asks of a file: all of it, or its header alone, for a download that was cut short behind it.
+enum class file_extent : std::uint8_t { whole, header };
+/// Accepted size of the data that a header alone describes. Units: bytes.
+inline constexpr std::uint64_t most_described_bytes = std::uint64_t{1} << 48U;
 
 /// Move-only. The mapping lives as long as the object. The file must not be shortened meanwhile: reading
 /// past its new end is a bus error, which no reader can turn into an exception.

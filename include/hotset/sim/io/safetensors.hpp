@@ -31,7 +31,9 @@ class safetensors_file {
   struct tensor {
     std::string_view dtype;  ///< as in the file: "F16", "U32", ...
     std::vector<std::uint64_t> shape;
-    std::span<const std::byte> bytes;
+    std::span<const std::byte> bytes;  ///< empty where the file ends before them
+    std::uint64_t described_bytes =
+        0;  ///< as the header says: bytes.size() unless the file was cut
 
     /// Number of elements: the product of shape.
     [[nodiscard]] std::uint64_t elements() const noexcept {
@@ -41,8 +43,10 @@ class safetensors_file {
     }
   };
 
+  /// `extent`: header accepts a file that ends anywhere behind its header.
   /// Errors: trace_error, one line: file, byte offset or tensor name, what is accepted.
-  explicit safetensors_file(const std::filesystem::path& path);
+  explicit safetensors_file(const std::filesystem::path& path,
+                            file_extent extent = file_extent::whole);
 
   /// Returns nullptr if there is no tensor of that name.
   [[nodiscard]] const tensor* find(std::string_view name) const;
@@ -56,6 +60,8 @@ class safetensors_file {
   [[nodiscard]] const std::vector<std::string>& names() const noexcept { return names_; }
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
   [[nodiscard]] std::size_t file_bytes() const noexcept { return map_.bytes().size(); }
+  /// Bytes that the header describes, and that are not in the file.
+  [[nodiscard]] std::uint64_t missing_bytes() const noexcept { return missing_; }
 
  private:
   std::filesystem::path path_;
@@ -63,6 +69,7 @@ class safetensors_file {
   std::map<std::string, tensor, std::less<>> tensors_;
   std::vector<std::string> names_;
   std::map<std::string, std::string> metadata_;
+  std::uint64_t missing_ = 0;
 };
 
 /// Element i of bytes that may begin anywhere. Pre: (i + 1) * sizeof(T) <= bytes.size().
