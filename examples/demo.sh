@@ -24,7 +24,7 @@ trap 'rm -rf "$scratch"' EXIT
 
 echo '== 1. A Mixture-of-Experts model with room for a quarter of its experts'
 "$tiny_moe" generate --prompt-file "$HOTSET_TINY_MOE_DIR/prompts/tool-2.txt" --tokens 120 \
-  --expert-budget 25% --scope shared --eviction least_stale 2>&1
+  --expert-budget 25% --scope shared --eviction lfru 2>&1
 
 echo
 echo '== 2. Does paging change the output? Every policy, from the smallest cache up, against full residency'
@@ -40,5 +40,5 @@ echo '== 3. What the model routed, replayed under every policy; belady knows the
 echo
 echo '== 4. The same with a clock: the next layer is prefetched, over a link at which a copy takes 0.6 ms'
 "$tiny_moe" trace "$scratch/scored.safetensors" --tokens 64 --with predictions 2>/dev/null
-"$hotset" simulate "$scratch/scored.safetensors" --eviction lru,least_stale --slots 25% \
+"$hotset" simulate "$scratch/scored.safetensors" --eviction lru,lfru,least_stale --slots 25% \
   --prefetch no_prefetch,next_layer_top_k,score_threshold --link 40MB/s --compute 2ms+50us

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <span>
 
-#include "hotset/eviction/least_stale.hpp"
+#include "hotset/eviction/lfru.hpp"
 
 namespace {
 
@@ -57,7 +57,7 @@ class expert_slots {
     return hotset::no_slot;
   }
 
-  hotset::least_stale policy_{
+  hotset::lfru policy_{
       hotset::pool_layout::shared({.layers = layers, .experts = experts, .top_k = top_k}, slots)
           .value(),
       {}};
@@ -74,5 +74,5 @@ int main() {
   for (hotset::step_id step = 0; step < 100; ++step)
     for (hotset::layer_id layer = 0; layer < layers; ++layer, uses += top_k)
       hits += cache.visit(step, layer, {layer, static_cast<hotset::expert_id>(8 + (step + 3) % 8)});
-  std::printf("least_stale in a runtime's own %d slots: %d hits of %d\n", slots, hits, uses);
+  std::printf("lfru in a runtime's own %d slots: %d hits of %d\n", slots, hits, uses);
 }

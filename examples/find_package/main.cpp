@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "hotset/eviction/least_stale.hpp"
+#include "hotset/eviction/lfru.hpp"
 #include "hotset/paging/pager.hpp"
 #include "hotset/version.hpp"
 
@@ -14,7 +14,7 @@ int main() {
   const hotset::geometry shape{.layers = 2, .experts = 8, .top_k = 2};
   auto layout = hotset::pool_layout::shared(shape, 5);
   if (!layout) return 1;
-  auto made = hotset::pager<hotset::least_stale>::create({.layout = *layout});
+  auto made = hotset::pager<hotset::lfru>::create({.layout = *layout});
   if (!made) return 1;
   auto& cache = *made;
 

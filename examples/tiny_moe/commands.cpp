@@ -160,7 +160,7 @@ int generate(const options& chosen) {
       chosen.prompt_file.empty() ? chosen.prompt : read_prompt(chosen.prompt_file);
   check_length(weights, prompt, chosen.tokens);
   resident_experts resident(weights);
-  const auto choices = choices_of(chosen, "least_stale");
+  const auto choices = choices_of(chosen, "lfru");
   if (choices.size() > 1)
     throw hotset::sim::usage_error(
         fmt::format("{} choices of budget and policies, accepted here: one", choices.size()));

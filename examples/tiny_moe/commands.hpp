@@ -38,6 +38,8 @@ struct serving_options {
   std::uint64_t dead_zone = 0;
   std::uint64_t headroom = 10;
   bool count_reuse = false;
+  double coverage = 0.95;
+  std::vector<std::string> user_prompts{};
   std::filesystem::path profile{};
 };
 

@@ -2,6 +2,7 @@
 #include "tiny_moe/live_split.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "hotset/paging/resize.hpp"
@@ -14,6 +15,15 @@ live_split::live_split(const model_config& shape, std::size_t max_tokens, expert
   const auto contents = std::max<std::uint64_t>(1, options.most_contents);
   if (const auto* by_peak = std::get_if<hotset::dual_resize>(&options_.controller))
     if (by_peak->counts_reuse()) block_marks_.resize(contents);
+  if (std::holds_alternative<hotset::right_sizing>(options_.controller)) {
+    const hotset::geometry counted{.layers = static_cast<std::int32_t>(shape.layers),
+                                   .experts = static_cast<std::int32_t>(shape.experts),
+                                   .top_k = static_cast<std::int32_t>(shape.top_k),
+                                   .max_tokens_per_visit = static_cast<std::int32_t>(max_tokens)};
+    for (std::uint32_t u = 0; u < options.users; ++u)
+      tables_.emplace_back(counted, hotset::co_activation::config{});
+    served_.resize(options.users);
+  }
   if (!std::holds_alternative<hotset::marginal_value>(options_.controller)) return;
   for (std::size_t l = 0; l < shape.layers; ++l)
     expert_distances_.emplace_back(hotset::recency_bitmap(shape.experts), shape.experts,
@@ -21,7 +31,14 @@ live_split::live_split(const model_config& shape, std::size_t max_tokens, expert
   block_distances_ = hotset::recency_bitmap(contents);
 }
 
+void live_split::on_rows(std::span<const std::uint32_t> users) {
+  if (tables_.empty()) return;
+  row_users_.assign(users.begin(), users.end());
+  for (const auto user : users) served_[user] = 1;
+}
+
 void live_split::on_visit(const visit_inputs& visit) {
+  if (!tables_.empty()) learn(visit);
   auto* controller = std::get_if<hotset::marginal_value>(&options_.controller);
   if (controller == nullptr) return;
   expert_distances_[static_cast<std::size_t>(visit.layer)].visit(
@@ -35,6 +52,36 @@ void live_split::on_reference(const block_reference& block) {
   if (controller == nullptr) return;
   controller->on_block(block_distances_.distance(key));
   block_distances_.touch(key);
+}
+
+/// Each user's rows go into their own table: a table's steps follow each other, so rows stay comparable between layers.
+void live_split::learn(const visit_inputs& visit) {
+  for (std::uint32_t user = 0; user < tables_.size(); ++user) {
+    ids_.clear();
+    for (std::size_t row = 0; row < row_users_.size(); ++row)
+      if (row_users_[row] == user) {
+        const auto of_row = visit.ids.subspan(row * visit.top_k, visit.top_k);
+        ids_.insert(ids_.end(), of_row.begin(), of_row.end());
+      }
+    if (ids_.empty()) continue;
+    hotset::routing_view view;
+    view.layer = visit.layer;
+    view.step = visit.step;
+    view.experts = ids_;
+    tables_[user].observe(view);
+  }
+}
+
+/// The tables of those who were served, together.
+std::vector<double> live_split::uses_of_burst() const {
+  std::vector<double> sum;
+  for (std::size_t user = 0; user < tables_.size(); ++user) {
+    if (served_[user] == 0) continue;
+    const auto uses = tables_[user].uses();
+    sum.resize(uses.size());
+    std::transform(sum.begin(), sum.end(), uses.begin(), sum.begin(), std::plus<>());
+  }
+  return sum;
 }
 
 /// A block that was lost meanwhile counts, too: with room it would still have been there.
@@ -66,6 +113,11 @@ hotset::pool_sizes live_split::wanted() {
   }
   if (const auto* by_peak = std::get_if<hotset::dual_resize>(&options_.controller))
     return by_peak->next(here, blocks_.peak(), std::exchange(reused_blocks_, 0));
+  if (const auto* by_user = std::get_if<hotset::right_sizing>(&options_.controller)) {
+    const auto uses = uses_of_burst();
+    std::fill(served_.begin(), served_.end(), std::uint8_t{0});
+    return by_user->next(here, uses);
+  }
   return here;
 }
 

@@ -11,8 +11,10 @@
 #include "hotset/budget/split_limits.hpp"
 #include "hotset/control/dual_resize.hpp"
 #include "hotset/control/marginal_value.hpp"
+#include "hotset/control/right_sizing.hpp"
 #include "hotset/curve/recency_bitmap.hpp"
 #include "hotset/curve/reuse_distance.hpp"
+#include "hotset/predict/co_activation.hpp"
 #include "tiny_moe/expert_pool.hpp"
 #include "tiny_moe/expert_provider.hpp"
 #include "tiny_moe/kv_pool.hpp"
@@ -22,7 +24,8 @@ namespace tiny_moe {
 
 /// The split never moves.
 struct fixed_split {};
-using split_controller = std::variant<fixed_split, hotset::marginal_value, hotset::dual_resize>;
+using split_controller =
+    std::variant<fixed_split, hotset::marginal_value, hotset::dual_resize, hotset::right_sizing>;
 
 /// What a split was when a burst ended.
 struct split_at {
@@ -44,6 +47,7 @@ class live_split {
     split_controller controller{};
     std::uint64_t burst = 32;         ///< passes
     std::uint64_t most_contents = 1;  ///< different full blocks that may ever be seen
+    std::uint32_t users = 1;          ///< of right_sizing: each has a table of their own
   };
   /// drain: waits for copies of experts that are under way.
   live_split(const model_config& shape, std::size_t max_tokens, expert_pool& experts,
@@ -52,6 +56,8 @@ class live_split {
   /// Reuse distances are only followed for a controller that goes by them.
   void on_visit(const visit_inputs& visit);
   void on_reference(const block_reference& block);
+  /// Whose token each row of the next pass is. Tables are only kept for a controller that goes by them.
+  void on_rows(std::span<const std::uint32_t> users);
   /// Moves the split where a burst has ended. A move that would take blocks from running sessions, or leave too few for
   /// a request that has arrived, goes as far as it may.
   void between(const drained_point& now);
@@ -60,12 +66,16 @@ class live_split {
     return {experts_.capacity(), blocks_.capacity()};
   }
   [[nodiscard]] const live_split_stats& stats() const noexcept { return stats_; }
+  /// What each user's tokens have used so far; empty for a controller that does not ask.
+  [[nodiscard]] std::span<const hotset::co_activation> tables() const noexcept { return tables_; }
 
  private:
   using distances = hotset::reuse_distance<hotset::recency_bitmap>;
 
   [[nodiscard]] hotset::pool_sizes wanted();
   void count_reuse(std::size_t content);
+  void learn(const visit_inputs& visit);
+  [[nodiscard]] std::vector<double> uses_of_burst() const;
   [[nodiscard]] hotset::pool_sizes allowed(const hotset::pool_sizes& to,
                                            std::uint64_t least_blocks) const noexcept;
   void move(const hotset::pool_sizes& to);
@@ -78,7 +88,11 @@ class live_split {
   hotset::recency_bitmap block_distances_;
   std::vector<std::uint64_t>
       block_marks_;  // by content: the last burst that read it again; of count_reuse
-  std::uint64_t reused_blocks_ = 0;  // different ones that this burst read again
+  std::uint64_t reused_blocks_ = 0;            // different ones that this burst read again
+  std::vector<hotset::co_activation> tables_;  // by user; of right_sizing
+  std::vector<std::uint32_t> row_users_;       // of the pass
+  std::vector<std::uint8_t> served_;           // by user: 1 if in this burst
+  std::vector<hotset::expert_id> ids_;         // of one user's rows
   std::uint64_t passes_ = 0;
   live_split_stats stats_;
 };

@@ -145,6 +145,8 @@ void add_control(CLI::App& command, serving_options& serving) {
          "dual-resize: percent of KV blocks above the peak");
   command.add_flag("--count-reuse", serving.count_reuse,
                    "dual-resize: blocks that were read again count beside the peak");
+  number("--coverage", serving.coverage, 0.01, 1.0,
+         "right-size: share of a user's expert uses that slots serve");
   command.add_option("--profile", serving.profile,
                      "requests to serve first, not charged: controllers begin at the split that "
                      "suits them (default: KV at its floor)");
@@ -161,13 +163,20 @@ CLI::App* add_serve_trace(CLI::App& app, options& chosen) {
       ->required();
   command->add_option("--budget", serving.budget, "bytes for both, such as 6MiB")->required();
   command
-      ->add_option("--split", serving.splits,
-                   "mv-wsa, dual-resize, experts of a layer (12), sweep (every fixed split) or "
-                   "sweep:4 (every fourth)")
+      ->add_option(
+          "--split", serving.splits,
+          "mv-wsa, dual-resize, right-size (each TRACE is a user), experts of a layer (12), "
+          "sweep (every fixed split) or "
+          "sweep:4 (every fourth)")
       ->delimiter(',')
       ->capture_default_str();
   command->add_option("--prompts", chosen.prompts,
                       "texts that prompts are cut from (default: prompts/*.txt of the model)");
+  command
+      ->add_option("--user-prompts", serving.user_prompts,
+                   "for each TRACE the beginning of its texts' names, such as code,tool: users of "
+                   "topics of their own")
+      ->delimiter(',');
   const auto number = [&](const char* name, auto& value, auto least, auto most, const char* what) {
     command->add_option(name, value, what)->capture_default_str()->check(CLI::Range(least, most));
   };
@@ -181,7 +190,7 @@ CLI::App* add_serve_trace(CLI::App& app, options& chosen) {
   number("--block-tokens", serving.block_tokens, std::size_t{1}, many, "tokens of a KV block");
   number("--max-sessions", serving.max_sessions, std::size_t{1}, many, "sessions at one time");
   number("--max-tokens", serving.max_tokens, std::size_t{1}, many, "of one pass of prompts");
-  command->add_option("--eviction", serving.eviction, "policy, such as least_stale")
+  command->add_option("--eviction", serving.eviction, "policy, such as lfru")
       ->capture_default_str();
   command->add_option("--link", serving.link, "price of a miss: 100MB/s (default: measured)");
   command->add_flag("--emulate-link", serving.emulates_link, "copies take as long as the link says")

@@ -49,22 +49,43 @@ hotset::cost_model prices_of(const model& weights, const serving_options& chosen
   return prices;
 }
 
-/// Of several traces, which follow each other.
+/// The texts whose names begin like that; all for an empty beginning.
+std::vector<std::string> texts_of_user(std::span<const named_text> texts,
+                                       const std::string& beginning) {
+  std::vector<named_text> own;
+  for (const auto& one : texts)
+    if (one.name.starts_with(beginning)) own.push_back(one);
+  if (own.empty())
+    refuse("--user-prompts", beginning,
+           "the beginning of a prompt's name, such as " + texts.front().name.substr(0, 4));
+  return words_of(own);
+}
+
+/// Of several traces, which follow each other; each is a user.
 std::vector<serving_request> requests_of(const options& chosen,
                                          std::span<const std::filesystem::path> traces) {
   const auto& serving = chosen.serving;
-  const auto texts = words_of(read_texts(chosen.prompts, chosen.model));
+  const auto texts = read_texts(chosen.prompts, chosen.model);
+  const auto& topics = serving.user_prompts;
+  if (!topics.empty() && topics.size() != serving.traces.size())
+    refuse("--user-prompts", fmt::format("{} names", topics.size()),
+           fmt::format("one for each of the {} traces", serving.traces.size()));
   std::vector<serving_request> all;
+  std::uint32_t user = 0;
   request_scaling scaling{.scale = serving.scale,
                           .steps_per_second = serving.steps_per_second,
                           .most = serving.requests,
                           .first_arrival = 0,
                           .seed = serving.seed};
   for (const auto& path : traces) {
-    auto some = shaped_requests(hotset::sim::open_requests(path), texts, scaling);
-    for (const auto& one : some)
+    const auto own = texts_of_user(texts, topics.empty() ? "" : topics[user]);
+    auto some = shaped_requests(hotset::sim::open_requests(path), own, scaling);
+    for (auto& one : some) {
       scaling.first_arrival = std::max(scaling.first_arrival, one.arrival + 1);
+      one.user = user;
+    }
     ++scaling.seed;  // the next trace has texts of its own
+    ++user;
     std::move(some.begin(), some.end(), std::back_inserter(all));
   }
   return all;
@@ -89,6 +110,7 @@ trace_serving_config config_of(const model& weights, const options& all) {
   out.dead_zone = chosen.dead_zone;
   out.headroom_percent = chosen.headroom;
   out.count_reuse = chosen.count_reuse;
+  out.coverage = chosen.coverage;
   if (!chosen.profile.empty()) out.profile = requests_of(all, std::span(&chosen.profile, 1));
   return out;
 }

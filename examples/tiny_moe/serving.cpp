@@ -178,6 +178,7 @@ class server {
     const bool prefill = !all_decode && (!any_decodes || last_was_decode_);
     last_was_decode_ = !prefill;
     rows_.clear();
+    users_.clear();
     parts_.clear();
     if (prefill) {
       collect_prompts();
@@ -186,6 +187,7 @@ class server {
     }
     if (rows_.empty()) return;  // whoever was to run has been preempted
     report_.stats.peak_blocks = std::max(report_.stats.peak_blocks, pool_.in_use());
+    if (config_.on_rows) config_.on_rows(users_);
     take_logits(decoder_.forward(rows_, prefill ? request_kind::prefill : request_kind::decode),
                 prefill);
   }
@@ -224,6 +226,7 @@ class server {
     const std::size_t length = pool_.length(*s.sequence);
     for (std::size_t t = length; t < length + rows; ++t)
       rows_.push_back({*s.sequence, s.tokens[t]});
+    users_.insert(users_.end(), rows, request_of(s).user);
     parts_.push_back({.session = i, .rows = rows});
   }
 
@@ -270,10 +273,11 @@ class server {
   serving_config config_;
   const between_steps& between_;
   serving_report report_;
-  std::deque<session> waiting_;   // preempted ones first, then by arrival
-  std::vector<session> running_;  // in the order of their admission
-  std::vector<token_row> rows_;   // of one pass
-  std::vector<part> parts_;       // of one pass, in the order of the rows
+  std::deque<session> waiting_;       // preempted ones first, then by arrival
+  std::vector<session> running_;      // in the order of their admission
+  std::vector<token_row> rows_;       // of one pass
+  std::vector<std::uint32_t> users_;  // of the rows
+  std::vector<part> parts_;           // of one pass, in the order of the rows
   std::uint64_t now_ = 0;
   bool last_was_decode_ = true;
 };

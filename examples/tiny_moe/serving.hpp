@@ -19,6 +19,7 @@ struct serving_request {
   std::uint64_t arrival = 0;  ///< admitted at this step or later
   std::vector<std::uint8_t> prompt;
   std::size_t tokens = 0;  ///< to generate
+  std::uint32_t user = 0;  ///< whose it is
 
   /// Tokens that the KV cache holds in the end: the last one that is generated is not fed.
   [[nodiscard]] std::size_t longest() const noexcept;
@@ -27,6 +28,8 @@ struct serving_request {
 struct serving_config {
   std::size_t max_sessions = 8;
   std::size_t max_tokens = 64;  ///< of one prefill pass
+  /// Told before each pass whose token each of its rows is.
+  std::function<void(std::span<const std::uint32_t>)> on_rows{};
 
   /// engine_tokens: what the engine allows in one pass.
   [[nodiscard]] hotset::validation validate(std::size_t engine_tokens) const;

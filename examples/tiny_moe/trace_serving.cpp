@@ -31,6 +31,12 @@ std::uint64_t most_contents(std::span<const serving_request> requests, std::size
   return blocks;
 }
 
+std::uint32_t users_of(std::span<const serving_request> requests) {
+  std::uint32_t last = 0;
+  for (const auto& one : requests) last = std::max(last, one.user);
+  return last + 1;
+}
+
 /// The most rows of a pass, of prompts or of one token a session.
 std::size_t rows_of_pass(const trace_serving_config& config) {
   return std::max(config.serving.max_tokens, config.serving.max_sessions);
@@ -67,6 +73,11 @@ split_controller controller_of(const model& weights, const trace_serving_config&
                                 .headroom_percent = config.headroom_percent,
                                 .dead_zone = config.dead_zone,
                                 .count_reuse = config.count_reuse});
+  if (rule == split_rule::right_sizing)
+    return hotset::right_sizing({.limits = limits,
+                                 .experts = weights.config().experts,
+                                 .coverage = config.coverage,
+                                 .dead_zone = config.dead_zone});
   return fixed_split{};
 }
 
@@ -94,7 +105,8 @@ class shared_memory_engine {
                {.limits = limits_,
                 .controller = controller_of(weights, config, limits_, choice.rule),
                 .burst = config.burst,
-                .most_contents = most_contents(requests, config.block_tokens)}),
+                .most_contents = most_contents(requests, config.block_tokens),
+                .users = users_of(requests)}),
         observed_(*experts_, split_),
         decoder_(weights, observed_, pool_,
                  {.max_positions = 0, .max_tokens = rows_of_pass(config)}) {
@@ -105,7 +117,9 @@ class shared_memory_engine {
 
   serving_report serve(std::span<const serving_request> requests,
                        const trace_serving_config& config, const between_steps& watch) {
-    return tiny_moe::serve(decoder_, requests, config.serving, [&](const drained_point& now) {
+    auto serving = config.serving;
+    serving.on_rows = [this](std::span<const std::uint32_t> users) { split_.on_rows(users); };
+    return tiny_moe::serve(decoder_, requests, serving, [&](const drained_point& now) {
       if (now.ended < config.warmup)
         before_ = {experts_->stats().misses, now.stats.prefilled_tokens};
       if (watch) watch(now);
@@ -180,12 +194,14 @@ json row_of(const trace_serving_result& run, const trace_serving_result* best) {
 split_choice split_choice::parse(const std::string& text) {
   if (text == "mv-wsa") return {.rule = split_rule::marginal_value};
   if (text == "dual-resize") return {.rule = split_rule::dual_resize};
+  if (text == "right-size") return {.rule = split_rule::right_sizing};
   split_choice out;
   const auto* const end = text.data() + text.size();
   const auto [rest, code] = std::from_chars(text.data(), end, out.cap);
   if (code != std::errc{} || rest != end || out.cap == 0)
     throw hotset::sim::usage_error(fmt::format(
-        "split '{}'; accepted: mv-wsa, dual-resize, or experts of a layer (1 or more)", text));
+        "split '{}'; accepted: mv-wsa, dual-resize, right-size, or experts of a layer (1 or more)",
+        text));
   return out;
 }
 
@@ -194,6 +210,7 @@ std::string split_choice::name() const {
     case split_rule::fixed: return fmt::format("fixed {}", cap);
     case split_rule::marginal_value: return "mv-wsa";
     case split_rule::dual_resize: return "dual-resize";
+    case split_rule::right_sizing: return "right-size";
   }
   return "unknown";
 }

@@ -24,12 +24,12 @@ namespace tiny_moe {
 inline constexpr std::string_view serving_schema = "hotset.serve/1";
 
 /// Who decides the split.
-enum class split_rule : std::uint8_t { fixed, marginal_value, dual_resize };
+enum class split_rule : std::uint8_t { fixed, marginal_value, dual_resize, right_sizing };
 struct split_choice {
   split_rule rule = split_rule::fixed;
   std::uint64_t cap = 0;  ///< where it begins, or stays; 0: at the configurator's split
 
-  /// Reads "12" (a fixed cap), "mv-wsa" or "dual-resize". Errors: hotset::sim::usage_error.
+  /// Reads "12" (a fixed cap), "mv-wsa", "dual-resize" or "right-size". Errors: hotset::sim::usage_error.
   static split_choice parse(const std::string& text);
   [[nodiscard]] std::string name() const;
 };
@@ -50,6 +50,7 @@ struct trace_serving_config {
   std::uint64_t dead_zone = 0;
   std::uint64_t headroom_percent = 10;  ///< of dual_resize
   bool count_reuse = false;             ///< of dual_resize
+  double coverage = 0.95;               ///< of right_sizing
   /// A short representative trace, served before and not charged: the split to which MV-WSA converges on it is the
   /// configurator's (wisp 3.4). Empty: nothing is known, KV gets its floor and experts the rest.
   std::vector<serving_request> profile{};

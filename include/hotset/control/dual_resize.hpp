@@ -18,16 +18,10 @@
 #include <string>
 
 #include "hotset/budget/split_limits.hpp"
+#include "hotset/control/pool_sizes.hpp"
 #include "hotset/core/error.hpp"
 
 namespace hotset::inline v0 {
-
-/// Sizes of both pools.
-struct pool_sizes {
-  std::uint64_t cap = 0;     ///< resident experts of every layer
-  std::uint64_t blocks = 0;  ///< KV blocks
-  friend constexpr bool operator==(const pool_sizes&, const pool_sizes&) = default;
-};
 
 /// Immutable. Threads: const use is safe.
 class dual_resize {

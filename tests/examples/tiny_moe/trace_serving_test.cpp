@@ -53,7 +53,7 @@ constexpr std::uint64_t budget_bytes = 16 * slot_bytes + 8 * block_bytes;
 TEST(trace_serving, every_split_gives_what_each_request_gives_alone) {
   const auto requests = conversations(4, 20);
   std::vector<trace_serving_result> runs;
-  for (const auto* split : {"4", "12", "16", "mv-wsa", "dual-resize"})
+  for (const auto* split : {"4", "12", "16", "mv-wsa", "dual-resize", "right-size"})
     runs.push_back(
         serve_trace(weights(), requests, config(budget_bytes), split_choice::parse(split)));
   EXPECT_TRUE(same_outputs(runs));
@@ -173,6 +173,36 @@ TEST(trace_serving, dual_resize_sees_reuse_if_asked_to) {
   const auto singles = conversations(1, 30);
   const auto without = serve_trace(weights(), singles, config(budget_bytes), choice);
   EXPECT_EQ(serve_trace(weights(), singles, setup, choice).seconds, without.seconds);
+}
+
+// Two users, one after the other: the first asks for arithmetic, the second writes code. Each gets the support of their
+// own table, and KV what that leaves.
+TEST(trace_serving, right_sizing_follows_the_user_who_is_served) {
+  const auto of_user = [](std::uint32_t user, const std::string& words) {
+    auto requests = conversations(1, 12);
+    for (auto& one : requests) {
+      for (std::size_t i = 0; i < one.prompt.size(); ++i)
+        one.prompt[i] = static_cast<std::uint8_t>(words[i % words.size()]);
+      one.arrival += user * 100000;
+      one.user = user;
+    }
+    return requests;
+  };
+  auto requests = of_user(0, "aaaaaaaa");
+  auto setup = config(24 * slot_bytes + 40 * block_bytes);
+  setup.coverage = 0.8;
+  const auto choice = split_choice::parse("right-size");
+  const auto alone = serve_trace(weights(), requests, setup, choice);
+  EXPECT_GT(alone.split.moves, 0U);
+  EXPECT_LT(alone.last.cap, alone.first.cap);
+  EXPECT_EQ(alone.last.blocks, limits_of(weights(), requests, setup).blocks_beside(alone.last.cap));
+  for (auto& one : of_user(1, "def f(x): return x[0] + {'k': \"v\"}; 3.14 # Straße & Q: 12?\n"))
+    requests.push_back(std::move(one));
+  const auto both = serve_trace(weights(), requests, setup, choice);
+  EXPECT_GT(both.last.cap, alone.last.cap);  // the second user's alone: not the sum of both
+  EXPECT_TRUE(same_outputs(
+      std::vector{both, serve_trace(weights(), requests, setup, split_choice::parse("8"))}));
+  EXPECT_LE(both.peak_bytes, setup.budget_bytes);
 }
 
 // The machine takes memory away where a controller wants to move: refused, and the engine goes on.
