@@ -22,6 +22,8 @@
 #include "hotset/paging/expert_slots.hpp"
 #include "hotset/paging/slot_cache.hpp"
 #include "hotset/transfer/host_backend.hpp"
+#include "hotset/transfer/host_virtual_memory.hpp"
+#include "hotset/transfer/virtual_range.hpp"
 #include "pager_walk.hpp"
 #include "random_source.hpp"
 
@@ -82,6 +84,37 @@ TEST(refused_memory, a_bank_holds_what_it_held) {
     return false;
   });
   EXPECT_EQ(refused, 6U) << "two tensors of three slots";
+}
+
+TEST(refused_memory, virtual_memory_is_mapped_whole_or_not_at_all) {
+  auto made = host_virtual_memory::create();
+  if (!made) GTEST_SKIP() << made.reason().message;
+  auto& memory = *made;
+  const auto page = memory.granularity();
+  std::span<std::byte> addresses;
+  EXPECT_GT(refuse_each([&] {
+              const auto code = memory.reserve(8 * page, addresses);
+              EXPECT_TRUE(code == memory_status::ok || code == memory_status::out_of_memory);
+              EXPECT_EQ(memory.reserved_bytes(), code == memory_status::ok ? 8 * page : 0U);
+              return code == memory_status::ok;
+            }),
+            0U);
+  ASSERT_EQ(memory.release(addresses), memory_status::ok);
+  auto range = virtual_range<host_virtual_memory>::reserve(memory, 8 * page).value();
+  std::size_t mapped = 0;
+  for (const std::size_t offset : {0U, 4U}) {
+    EXPECT_GT(refuse_each([&] {
+                const auto code = range.populate(offset * page, 2 * page, 2);
+                EXPECT_TRUE(code == memory_status::ok || code == memory_status::out_of_memory);
+                if (code == memory_status::ok) mapped += 4 * page;
+                EXPECT_EQ(range.mapped_bytes(), mapped);
+                EXPECT_EQ(memory.physical_bytes(), mapped);
+                return code == memory_status::ok;
+              }),
+              2U);
+  }
+  EXPECT_EQ(range.unmap(0, 8 * page), memory_status::ok);
+  EXPECT_EQ(memory.physical_bytes(), 0U);
 }
 
 template <class Eviction>

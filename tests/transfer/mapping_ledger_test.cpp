@@ -17,10 +17,17 @@ struct mapping_ledger_rules : testing::Test {
   std::span<std::byte> range{addresses};
   mapping_ledger ledger{unit};
 
-  void SetUp() override { ledger.on_reserve(range); }
+  void SetUp() override {
+    ASSERT_EQ(ledger.get_ready(), ok);
+    ledger.on_reserve(range);
+  }
+  memory_block create(std::size_t bytes, std::uint64_t handle) {
+    EXPECT_EQ(ledger.get_ready(), ok);
+    return ledger.on_create(bytes, handle);
+  }
   memory_status map(std::size_t offset, const memory_block& block) {
     const auto code = ledger.check_map(range, offset, block);
-    if (code == ok) ledger.on_map(range, offset, block);
+    if (code == ok && ledger.get_ready() == ok) ledger.on_map(range, offset, block);
     return code;
   }
 };
@@ -33,7 +40,7 @@ TEST_F(mapping_ledger_rules, sizes_are_positive_multiples) {
 }
 
 TEST_F(mapping_ledger_rules, a_place_is_inside_and_free) {
-  const auto block = ledger.on_create(3 * unit, 7);
+  const auto block = create(3 * unit, 7);
   EXPECT_EQ(map(1, block), invalid_argument);
   EXPECT_EQ(map(8 * unit, block), invalid_argument) << "the end is outside";
   EXPECT_EQ(map(10 * unit, block), invalid_argument);
@@ -45,7 +52,7 @@ TEST_F(mapping_ledger_rules, a_place_is_inside_and_free) {
 }
 
 TEST_F(mapping_ledger_rules, only_what_was_mapped_is_unmapped) {
-  const auto block = ledger.on_create(2 * unit, 7);
+  const auto block = create(2 * unit, 7);
   ASSERT_EQ(map(2 * unit, block), ok);
   EXPECT_EQ(ledger.check_unmap(range, 2 * unit, unit), invalid_argument);
   EXPECT_EQ(ledger.check_unmap(range, 3 * unit, unit), invalid_argument);
@@ -66,11 +73,11 @@ TEST_F(mapping_ledger_rules, a_range_is_released_as_it_was_reserved_and_once) {
   ledger.on_release(range);
   EXPECT_EQ(ledger.reserved_bytes(), 0U);
   EXPECT_EQ(ledger.check_release(range), invalid_argument);
-  EXPECT_EQ(map(0, ledger.on_create(unit, 7)), invalid_argument);
+  EXPECT_EQ(map(0, create(unit, 7)), invalid_argument);
 }
 
 TEST_F(mapping_ledger_rules, a_block_is_gone_with_its_handle_and_its_last_place) {
-  const auto block = ledger.on_create(unit, 7);
+  const auto block = create(unit, 7);
   ASSERT_EQ(map(0, block), ok);
   ASSERT_EQ(map(unit, block), ok);
   EXPECT_EQ(ledger.physical_bytes(), unit);
@@ -84,10 +91,10 @@ TEST_F(mapping_ledger_rules, a_block_is_gone_with_its_handle_and_its_last_place)
 }
 
 TEST_F(mapping_ledger_rules, a_destroyed_block_is_not_taken_for_a_later_one_of_its_handle) {
-  const auto first = ledger.on_create(unit, 7);
+  const auto first = create(unit, 7);
   ASSERT_EQ(map(0, first), ok);
   EXPECT_FALSE(ledger.on_destroy(first).has_value());
-  const auto second = ledger.on_create(unit, 7);
+  const auto second = create(unit, 7);
   EXPECT_NE(first, second);
   EXPECT_EQ(ledger.check_destroy(first), invalid_argument);
   EXPECT_EQ(ledger.on_unmap(range, 0), 7U);
@@ -97,7 +104,7 @@ TEST_F(mapping_ledger_rules, a_destroyed_block_is_not_taken_for_a_later_one_of_i
 }
 
 TEST_F(mapping_ledger_rules, what_is_no_block_is_refused) {
-  const auto block = ledger.on_create(2 * unit, 7);
+  const auto block = create(2 * unit, 7);
   EXPECT_EQ(map(0, {}), invalid_argument);
   EXPECT_EQ(map(0, {block.id, unit}), invalid_argument);
   EXPECT_EQ(map(0, {block.id + 1, 2 * unit}), invalid_argument);

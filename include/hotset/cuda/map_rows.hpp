@@ -31,7 +31,7 @@ class map_rows {
 
   /// `failures` outlives the rows. Errors: a shape that is none, a ring of fewer rows than layers, what the runtime said.
   static result<map_rows> create(runtime& api, const geometry& shape, const config& setup,
-                                 sticky_failure& failures) noexcept {
+                                 sticky_failure& failures) {
     if (auto bad = shape.validate()) return *std::move(bad);
     const auto layers = static_cast<std::size_t>(shape.layers);
     const auto rows = setup.ring_rows == 0 ? 4 * layers : setup.ring_rows;

@@ -38,6 +38,8 @@ class slot_bank {
     const device_scope scope(api, setup.device);
     if (scope.what().happened()) return describe(api, scope.what());
     slot_bank made(api, setup.device, *std::move(places));
+    made.memory_.reserve(
+        made.places_.arrays().size());  // nothing is refused between taking and keeping
     for (const auto& array : made.places_.arrays()) {
       void* memory = nullptr;
       const auto bytes = array.total() + setup.tail_padding;

@@ -39,6 +39,7 @@ class virtual_memory {
 
   memory_status reserve(std::size_t bytes, std::span<std::byte>& range) noexcept {
     if (const auto code = ledger_.check_size(bytes); code != memory_status::ok) return code;
+    if (const auto code = ledger_.get_ready(); code != memory_status::ok) return code;
     std::uintptr_t address = 0;
     if (const auto code = told(api_->reserve_addresses(address, bytes), "cuMemAddressReserve");
         code != memory_status::ok)
@@ -56,6 +57,7 @@ class virtual_memory {
   }
   memory_status create_block(std::size_t bytes, memory_block& block) noexcept {
     if (const auto code = ledger_.check_size(bytes); code != memory_status::ok) return code;
+    if (const auto code = ledger_.get_ready(); code != memory_status::ok) return code;
     std::uint64_t handle = 0;
     const auto code = told(api_->create_memory(handle, bytes, device_), "cuMemCreate");
     if (code == memory_status::ok) block = ledger_.on_create(bytes, handle);
@@ -72,6 +74,7 @@ class virtual_memory {
   memory_status map(std::span<std::byte> range, std::size_t offset, memory_block block) noexcept {
     if (const auto code = ledger_.check_map(range, offset, block); code != memory_status::ok)
       return code;
+    if (const auto code = ledger_.get_ready(); code != memory_status::ok) return code;
     const auto address = address_of(range, offset);
     auto code = told(api_->map_memory(address, block.bytes, ledger_.handle(block)), "cuMemMap");
     if (code != memory_status::ok) return code;

@@ -65,6 +65,7 @@ class host_virtual_memory {
 
   memory_status reserve(std::size_t bytes, std::span<std::byte>& range) noexcept {
     if (const auto code = ledger_.check_size(bytes); code != memory_status::ok) return code;
+    if (const auto code = ledger_.get_ready(); code != memory_status::ok) return code;
     auto* const first = take_addresses(nullptr, bytes, 0);
     if (first == nullptr) return why();
     range = {first, bytes};
@@ -80,6 +81,7 @@ class host_virtual_memory {
   memory_status create_block(std::size_t bytes, memory_block& block) noexcept {
     if (const auto code = ledger_.check_size(bytes); code != memory_status::ok) return code;
     if (bytes > limit_ - ledger_.physical_bytes()) return memory_status::out_of_memory;
+    if (const auto code = ledger_.get_ready(); code != memory_status::ok) return code;
     // The pages are taken now: one that is missing when it is first written would be a bus error.
     if (!change_file(0, file_end_, bytes)) return why();
     block = ledger_.on_create(bytes, file_end_);
@@ -94,6 +96,7 @@ class host_virtual_memory {
   memory_status map(std::span<std::byte> range, std::size_t offset, memory_block block) noexcept {
     if (const auto code = ledger_.check_map(range, offset, block); code != memory_status::ok)
       return code;
+    if (const auto code = ledger_.get_ready(); code != memory_status::ok) return code;
     if (::mmap(range.data() + offset, block.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
                file_, static_cast<off_t>(ledger_.handle(block))) == MAP_FAILED)
       return why();

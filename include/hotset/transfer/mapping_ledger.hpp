@@ -8,9 +8,11 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "hotset/concepts/virtual_memory.hpp"
 #include "hotset/core/assert.hpp"
+#include "hotset/core/error.hpp"
 
 namespace hotset::inline v0 {
 
@@ -62,9 +64,24 @@ class mapping_ledger {
                : memory_status::invalid_argument;
   }
 
-  /// Pre of each: its check says ok.
-  void on_reserve(std::span<std::byte> range) {
-    ranges_[range.data()].bytes = range.size();
+  /// Takes the memory that the next on_reserve, on_create and on_map need, so that none of them is refused any after the
+  /// platform has done its part. Errors: out_of_memory.
+  memory_status get_ready() noexcept {
+    return unless_out_of_memory(
+        [this] {
+          refill(ready_range_, ranges_);
+          refill(ready_block_, blocks_);
+          refill(ready_place_, reservation{}.mapped);
+          return memory_status::ok;
+        },
+        memory_status::out_of_memory);
+  }
+
+  /// Pre of each: its check says ok; of those that add something, get_ready() was called.
+  void on_reserve(std::span<std::byte> range) noexcept {
+    ready_range_.key() = range.data();
+    ready_range_.mapped().bytes = range.size();
+    ranges_.insert(std::move(ready_range_));
     reserved_bytes_ += range.size();
   }
   void on_release(std::span<std::byte> range) noexcept {
@@ -72,9 +89,11 @@ class mapping_ledger {
     reserved_bytes_ -= range.size();
   }
   /// `handle` is the platform's own name of the memory.
-  memory_block on_create(std::size_t bytes, std::uint64_t handle) {
+  memory_block on_create(std::size_t bytes, std::uint64_t handle) noexcept {
     const memory_block block{++last_id_, bytes};
-    blocks_[block.id] = {block.bytes, handle, 0, true};
+    ready_block_.key() = block.id;
+    ready_block_.mapped() = {block.bytes, handle, 0, true};
+    blocks_.insert(std::move(ready_block_));
     physical_bytes_ += bytes;
     return block;
   }
@@ -87,8 +106,10 @@ class mapping_ledger {
     blocks_.find(block.id)->second.has_handle = false;
     return forget_if_gone(block.id);
   }
-  void on_map(std::span<std::byte> range, std::size_t offset, const memory_block& block) {
-    ranges_.find(range.data())->second.mapped[offset] = block;
+  void on_map(std::span<std::byte> range, std::size_t offset, const memory_block& block) noexcept {
+    ready_place_.key() = offset;
+    ready_place_.mapped() = block;
+    ranges_.find(range.data())->second.mapped.insert(std::move(ready_place_));
     ++blocks_.find(block.id)->second.places;
   }
   /// Returns the block's handle if it was destroyed and nothing shows its bytes any more.
@@ -113,6 +134,13 @@ class mapping_ledger {
     bool has_handle = false;  ///< it was not destroyed
   };
 
+  template <class Map>
+  static void refill(typename Map::node_type& node, const Map&) {
+    if (!node.empty()) return;
+    Map made;
+    made.try_emplace({});
+    node = made.extract(made.begin());
+  }
   [[nodiscard]] const reservation* find(std::span<std::byte> range) const noexcept {
     const auto r = ranges_.find(range.data());
     return r != ranges_.end() && r->second.bytes == range.size() ? &r->second : nullptr;
@@ -137,6 +165,9 @@ class mapping_ledger {
   std::size_t granularity_;
   std::map<const std::byte*, reservation> ranges_;
   std::map<std::uint64_t, holding> blocks_;
+  decltype(ranges_)::node_type ready_range_;
+  decltype(blocks_)::node_type ready_block_;
+  decltype(reservation::mapped)::node_type ready_place_;
   std::uint64_t last_id_ = 0;
   std::uint64_t reserved_bytes_ = 0;
   std::uint64_t physical_bytes_ = 0;

@@ -49,7 +49,7 @@ class virtual_range {
  public:
   /// `memory` stays where it is and outlives the range. Errors: bytes that are no positive multiple of the granularity;
   /// no addresses to be had.
-  static result<virtual_range> reserve(Memory& memory, std::size_t bytes) noexcept {
+  static result<virtual_range> reserve(Memory& memory, std::size_t bytes) {
     std::span<std::byte> range;
     const auto code = memory.reserve(bytes, range);
     if (code == memory_status::ok) return virtual_range(memory, range);
@@ -89,6 +89,13 @@ class virtual_range {
   /// Maps the blocks one behind the other, all or none. Should the memory refuse the undoing too, then what it keeps is
   /// still owned: `unmap` and the range's end try again.
   memory_status map(std::size_t offset, std::span<const memory_block> blocks) noexcept {
+    const auto ready = unless_out_of_memory(
+        [&] {
+          mapped_.reserve(mapped_.size() + blocks.size());
+          return memory_status::ok;
+        },
+        memory_status::out_of_memory);
+    if (ready != memory_status::ok) return ready;
     auto end = offset;
     for (const auto& block : blocks) {
       if (const auto code = memory_->map(range_, end, block); code != memory_status::ok) {
@@ -104,8 +111,15 @@ class virtual_range {
   memory_status populate(std::size_t offset, std::size_t block_bytes, std::size_t count) noexcept {
     if (block_bytes == 0 || count > range_.size() / block_bytes)
       return memory_status::invalid_argument;
-    std::vector<memory_block> blocks(count);
-    auto code = create_blocks(*memory_, block_bytes, std::span(blocks));
+    std::vector<memory_block> blocks;
+    auto code = unless_out_of_memory(
+        [&] {
+          blocks.resize(count);
+          return memory_status::ok;
+        },
+        memory_status::out_of_memory);
+    if (code != memory_status::ok) return code;
+    code = create_blocks(*memory_, block_bytes, std::span(blocks));
     if (code != memory_status::ok) return code;
     code = map(offset, blocks);
     // What is mapped keeps the bytes: from here on, unmapping is all that it takes to give them back.
