@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <bit>
 #include <exception>
-#include <fstream>
 #include <optional>
 #include <ostream>
 
@@ -13,6 +12,7 @@
 #include "cuda_decode/copy_rate.hpp"
 #include "cuda_decode/reference_decode.hpp"
 #include "cuda_decode/report.hpp"
+#include "hotset/trace/file_writer.hpp"
 
 namespace cuda_decode {
 namespace {
@@ -22,9 +22,9 @@ constexpr std::uint64_t rate_bytes = std::uint64_t{4} << 30U;
 
 void write_file(const std::string& path, const std::string& text) {
   if (path.empty()) return;
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  if (!file.flush()) throw std::runtime_error(path + ": cannot be written");
+  hotset::file_writer file(path);
+  file.write(text);
+  if (const auto bad = file.finish()) throw std::runtime_error(bad->message);
 }
 
 // Why nothing can be run, or nothing. Errors: usage_error if there are devices, but not this one.

@@ -15,6 +15,8 @@
 #include "hotset/sim/cache_size.hpp"
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/io/mapped_file.hpp"
+#include "hotset/sim/io/output_file.hpp"
+#include "hotset/sim/io/program.hpp"
 #include "hotset/sim/preset.hpp"
 #include "hotset/sim/report.hpp"
 #include "hotset/trace/native_trace_writer.hpp"
@@ -41,7 +43,7 @@ double percent(std::uint64_t part, std::uint64_t whole) {
 }
 
 std::string read_prompt(const std::filesystem::path& path) {
-  const hotset::sim::mapped_file file(path);
+  const hotset::sim::mapped_file file(hotset::sim::input_path(path));
   const auto bytes = file.bytes();
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -190,9 +192,7 @@ int generate(const options& chosen) {
   const double decode_seconds = seconds_since(decode_start);
 
   text += '\n';
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-    throw std::runtime_error("standard output: cannot be written");
-  }
+  hotset::sim::print(text);
   fmt::print(stderr, "prefill {} tokens, {:.0f} tokens/s\n", tokens.size(),
              static_cast<double>(tokens.size()) / prefill_seconds);
   if (chosen.tokens > 1) {
@@ -265,6 +265,7 @@ int trace(const options& chosen) {
   const auto wants = [&](const char* what) {
     return std::find(chosen.with.begin(), chosen.with.end(), what) != chosen.with.end();
   };
+  hotset::sim::output_file out(chosen.out, hotset::sim::output_content::binary);
   const model weights(chosen.model);
   const auto texts = read_texts(chosen.prompts, chosen.model);
   std::size_t capacity = 0;
@@ -291,10 +292,10 @@ int trace(const options& chosen) {
     }
   }
   const auto recorded = tracing.take();
-  if (const auto bad = hotset::write_native_trace(recorded, chosen.out.string())) {
-    throw hotset::trace_error(bad->message);
-  }
-  fmt::print(stderr, "{}: {} tokens of {} prompts, {} steps, {} layers\n", chosen.out.string(),
+  const auto bad = hotset::write_native_trace(recorded, out.writer());
+  out.check();
+  if (bad) throw std::runtime_error(bad->message);
+  fmt::print(stderr, "{}: {} tokens of {} prompts, {} steps, {} layers\n", out.name(),
              recorded.tokens(), texts.size(), recorded.step.back() + 1, recorded.layers);
   return ok;
 }

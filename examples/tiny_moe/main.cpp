@@ -4,13 +4,19 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
+#include <stdexcept>
 #include <string>
+#include <system_error>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "hotset/core/error.hpp"
 #include "hotset/sim/errors.hpp"
+#include "hotset/sim/io/mapped_file.hpp"
+#include "hotset/sim/io/output_file.hpp"
+#include "hotset/sim/io/program.hpp"
 #include "tiny_moe/commands.hpp"
 
 namespace {
@@ -256,8 +262,21 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "tiny_moe: {}\n", error.what());
     return code;
   };
+  hotset::sim::end_cleanly_at_signals();
+  const hotset::sim::kept_streams keep;
   try {
-    return run(argc, argv);
+    const int code = run(argc, argv);
+    hotset::sim::flush_standard_output();
+    return code;
+  } catch (const hotset::sim::closed_pipe&) {
+    return ok;
+  } catch (const std::filesystem::filesystem_error& error) {
+    return report(error, failure);
+  } catch (const std::system_error& error) {  // what fmt says of standard output
+    if (error.code() == std::errc::broken_pipe) return ok;
+    return report(
+        std::runtime_error("standard output: cannot be written: " + error.code().message()),
+        failure);
   } catch (const hotset::sim::usage_error& error) {
     return report(error, usage);
   } catch (const hotset::sim::infeasible_error& error) {

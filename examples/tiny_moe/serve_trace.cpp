@@ -11,6 +11,7 @@
 #include "hotset/core/units.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/open_requests.hpp"
+#include "hotset/sim/io/program.hpp"
 #include "tiny_moe/calibration.hpp"
 #include "tiny_moe/commands.hpp"
 #include "tiny_moe/request_shapes.hpp"
@@ -79,7 +80,8 @@ std::vector<serving_request> requests_of(const options& chosen,
                           .seed = serving.seed};
   for (const auto& path : traces) {
     const auto own = texts_of_user(texts, topics.empty() ? "" : topics[user]);
-    auto some = shaped_requests(hotset::sim::open_requests(path), own, scaling);
+    auto some =
+        shaped_requests(hotset::sim::open_requests(hotset::sim::input_path(path)), own, scaling);
     for (auto& one : some) {
       scaling.first_arrival = std::max(scaling.first_arrival, one.arrival + 1);
       one.user = user;

@@ -18,6 +18,7 @@
 #include "hotset/sim/cache_size.hpp"
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/io/mapped_file.hpp"
+#include "hotset/sim/io/program.hpp"
 #include "tiny_moe/engine.hpp"
 #include "tiny_moe/kernels.hpp"
 #include "tiny_moe/paging_choice.hpp"
@@ -68,7 +69,7 @@ std::vector<named_text> read_texts(std::span<const std::filesystem::path> files,
   }
   std::vector<named_text> texts;
   for (const auto& path : paths) {
-    const hotset::sim::mapped_file file(path);
+    const hotset::sim::mapped_file file(hotset::sim::input_path(path));
     const auto bytes = file.bytes();
     if (bytes.empty()) refuse_input(path.string(), "", "is empty", "text to continue");
     texts.push_back(

@@ -18,8 +18,8 @@
 #include "cli/trace_input.hpp"
 #include "hotset/predict/co_activation.hpp"
 #include "hotset/sim/co_activation_study.hpp"
-#include "hotset/sim/io/atomic_file.hpp"
 #include "hotset/sim/io/mapped_file.hpp"
+#include "hotset/sim/io/output_file.hpp"
 
 namespace hotset::cli {
 namespace {
@@ -63,7 +63,7 @@ std::string shape_text(const routing_trace& trace) {
 /// Traces of one model often share its name: their files tell users apart.
 opened_trace open_user(const std::filesystem::path& path, const sim::open_trace_options& reading) {
   auto opened = open_input(path, reading);
-  opened.trace.name = path.filename().string();
+  opened.trace.name = opened.path.filename().string();
   return opened;
 }
 
@@ -82,7 +82,8 @@ class table_inputs {
       traces_.push_back(open_user(options.evaluate, reading));
       need_shape_of_first(traces_.back());
     }
-    for (const auto& path : options.tables) files_.push_back({path, sim::mapped_file(path)});
+    for (const auto& path : options.tables)
+      files_.push_back({input_path(path), sim::mapped_file(input_path(path))});
     shape_ = shape_of_inputs();
     if (const auto bad = config().validate()) throw sim::usage_error(bad->message);
   }
@@ -234,9 +235,8 @@ std::string dumped(const json& value) {
 }
 
 int report_tables(const coactivation_options& options) {
-  std::optional<sim::atomic_file> saved;  // refused now if it cannot be written, not afterwards
-  if (!options.save.empty())
-    saved.emplace(write_or_fail([&] { return sim::atomic_file(options.save); }));
+  std::optional<output_file> saved;  // refused now if it cannot be written, not afterwards
+  if (!options.save.empty()) saved.emplace(options.save, sim::output_content::binary);
   output_file out(options.out);
   const table_inputs inputs(options);
   table_report report;
@@ -250,7 +250,7 @@ int report_tables(const coactivation_options& options) {
     const auto bytes = merged.save();
     // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): bytes are written as characters
     saved->write({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-    write_or_fail([&] { saved->commit(); });
+    saved->commit();
   }
   out.finish(options.as_json ? dumped(to_json(report, options)) : to_table(report, options));
   return ok;

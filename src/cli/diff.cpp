@@ -5,8 +5,6 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -20,7 +18,9 @@
 
 #include "cli/command.hpp"
 #include "cli/console.hpp"
+#include "cli/trace_input.hpp"
 #include "hotset/sim/io/input_error.hpp"
+#include "hotset/sim/io/mapped_file.hpp"
 #include "hotset/sim/report.hpp"
 
 namespace hotset::cli {
@@ -64,7 +64,7 @@ constexpr std::array<dimension, 7> dimensions{{{"preset", ""},
 /// Reads one result file; everything that is refused names the file and the place.
 class result_reader {
  public:
-  explicit result_reader(std::filesystem::path path) : path_(std::move(path)) {}
+  explicit result_reader(const std::filesystem::path& path) : path_(input_path(path)) {}
 
   [[nodiscard]] std::vector<row> read() {
     const json root = parse();
@@ -83,17 +83,15 @@ class result_reader {
   }
 
   [[nodiscard]] json parse() const {
-    std::ifstream file(path_, std::ios::binary);
-    if (!file || std::filesystem::is_directory(path_))
-      refuse("", "cannot be read", "a file that hotset simulate --json wrote");
-    const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    const sim::mapped_file file(path_);
+    const auto* const text = reinterpret_cast<const char*>(file.bytes().data());
     // Copies of nested values recurse: deep nesting is refused before there is any.
     const auto shallow = [&](int depth, json::parse_event_t, json&) {
       if (depth > 16) refuse("", "nested more than 16 deep", "what hotset simulate --json wrote");
       return true;
     };
     try {
-      return json::parse(text, shallow);
+      return json::parse(text, text + file.bytes().size(), shallow);
     } catch (const json::parse_error& error) {
       refuse(fmt::format("byte {}", error.byte), "not JSON", "what hotset simulate --json wrote");
     } catch (const json::out_of_range&) {

@@ -2,8 +2,8 @@
 // hotset export: any known format to one that other tools read.
 #include <array>
 #include <filesystem>
-#include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -26,30 +26,35 @@ struct export_options {
   trace_options reading;
 };
 
-void to_native(const opened_trace& opened, const std::filesystem::path& out) {
-  if (const auto bad = write_native_trace(opened.trace, out.string()))
-    throw trace_error(bad->message);
+void to_native(const opened_trace& opened, output_file& out) {
+  const auto bad = write_native_trace(opened.trace, out.writer());
+  out.check();
+  if (bad) throw std::runtime_error(bad->message);
 }
 
-void to_oracle_general(const opened_trace& opened, const std::filesystem::path& out) {
-  sim::write_oracle_general(opened.trace, out);
+void to_oracle_general(const opened_trace& opened, output_file& out) {
+  try {
+    sim::write_oracle_general(opened.trace, out);
+  } catch (const trace_error& error) {  // what the format cannot hold is no bad input
+    throw std::runtime_error(error.what());
+  }
 }
 
 /// What came from ESFT keeps the order that it had within each token.
-void to_esft(const opened_trace& opened, const std::filesystem::path& out) {
+void to_esft(const opened_trace& opened, const std::filesystem::path& folder) {
   if (opened.format == sim::trace_format::esft)
     return sim::write_esft(sim::read_esft(opened.path, {opened.trace.top_k, opened.trace.experts}),
-                           out);
-  sim::write_esft({opened.trace, {}}, out);
+                           folder);
+  sim::write_esft({opened.trace, {}}, folder);
 }
 
 struct exporter {
   std::string_view name;
-  void (*write)(const opened_trace&, const std::filesystem::path&);
+  void (*write)(const opened_trace&, output_file&);  ///< nullptr: a folder of files
 };
 constexpr std::array exporters = {
     exporter{"native", to_native},
-    exporter{"esft", to_esft},
+    exporter{"esft", nullptr},
     exporter{"oracle-general", to_oracle_general},
 };
 
@@ -64,8 +69,14 @@ const exporter& find_exporter(std::string_view name) {
 
 int export_trace(const export_options& options) {
   const auto& chosen = find_exporter(options.to);
-  const auto opened = open_input(options.in, checked(options.reading));
-  write_or_fail([&] { chosen.write(opened, options.out); });
+  const auto reading = checked(options.reading);
+  if (chosen.write != nullptr) {
+    output_file out(options.out, sim::output_content::binary);
+    chosen.write(open_input(options.in, reading), out);
+    return ok;
+  }
+  if (options.out == "-") refuse_option("OUT", "-", "a folder, for esft");
+  to_esft(open_input(options.in, reading), options.out);
   return ok;
 }
 

@@ -2,16 +2,13 @@
 // hotset import: any known format to a native trace.
 #include <filesystem>
 #include <memory>
-#include <stdexcept>
 #include <string>
-
-#include <fmt/format.h>
 
 #include "cli/command.hpp"
 #include "cli/console.hpp"
 #include "cli/trace_input.hpp"
+#include "cli/trace_output.hpp"
 #include "hotset/core/units.hpp"
-#include "hotset/trace/native_trace_writer.hpp"
 
 namespace hotset::cli {
 namespace {
@@ -34,14 +31,12 @@ void tell_expert_bytes(const std::string& text, routing_trace& trace) {
 }
 
 int import_trace(const import_options& options) {
-  auto opened = open_input(options.in, checked(options.reading));
+  const auto reading = checked(options.reading);
+  output_file out(options.out, sim::output_content::binary);
+  auto opened = open_input(options.in, reading);
   if (!options.name.empty()) opened.trace.name = options.name;
   if (!options.expert_bytes.empty()) tell_expert_bytes(options.expert_bytes, opened.trace);
-  if (const auto bad = write_native_trace(opened.trace, options.out.string()))
-    throw std::runtime_error(bad->message);
-  print(fmt::format("{}: {} tokens, {} layers, {} experts, top-{}\n", options.out.string(),
-                    opened.trace.tokens(), opened.trace.layers, opened.trace.experts,
-                    opened.trace.top_k));
+  write_trace(opened.trace, out);
   return ok;
 }
 

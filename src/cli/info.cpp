@@ -72,7 +72,9 @@ std::vector<std::uint64_t> accesses_by_key(const visit_sequence& visits) {
   const auto& shape = visits.shape();
   std::vector<std::uint64_t> accesses(shape.keys(), 0);
   std::vector<std::uint64_t> last(shape.keys(), 0);
+  sim::progress told(visits.size());
   for (std::size_t i = 0; i < visits.size(); ++i) {
+    told.at(i);
     const auto view = visits[i];
     for (const expert_id expert : view.experts) {
       if (expert < 0) continue;
@@ -237,7 +239,9 @@ int info(const info_options& options) {
   const auto reading = checked(options.reading);
   std::vector<trace_facts> all;
   for (const auto& path : options.traces) {
-    all.push_back(examine(open_input(path, reading)));
+    auto opened = open_input(path, reading);
+    const shown_progress shown(sim::printable(opened.trace.name, 40));
+    all.push_back(examine(std::move(opened)));
     auto& facts = all.back();
     if (options.working_set)
       facts.working_set = sim::measure_working_set(facts.trace(), options.measure);

@@ -11,6 +11,7 @@
 #include "cli/console.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/sim/errors.hpp"
+#include "hotset/sim/io/mapped_file.hpp"
 #include "hotset/version.hpp"
 
 namespace {
@@ -82,6 +83,7 @@ int run(int argc, char** argv) {
   root.require_subcommand(1);
   root.footer(footer);
   const auto commands = add_commands(root);
+  const hotset::sim::kept_streams keep;  // standard input may be looked at more than once
   try {
     root.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -100,7 +102,7 @@ int guarded(int argc, char** argv) {
   };
   try {
     return run(argc, argv);
-  } catch (const closed_pipe&) {
+  } catch (const hotset::sim::closed_pipe&) {
     return ok;
   } catch (const hotset::sim::usage_error& error) {
     return ended(error, usage);
@@ -120,7 +122,7 @@ int guarded(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  ignore_closed_pipes();
+  hotset::sim::end_cleanly_at_signals();
   try {
     return guarded(argc, argv);
   } catch (...) {

@@ -130,7 +130,7 @@ int plan(const plan_options& options) {
   }
   std::optional<kv_trace> requests;
   if (!options.kv_trace.empty()) {
-    requests = sim::open_requests(options.kv_trace);
+    requests = sim::open_requests(input_path(options.kv_trace));
     request.requests = &*requests;
   }
   auto found = sim::make_plan(request);

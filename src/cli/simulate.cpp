@@ -177,7 +177,7 @@ std::vector<sim::sweep_result> sweep_all(const simulate_options& options,
   for (const auto& path : options.traces) {
     const auto opened = open_input(path, reading);
     progress_line progress(sim::printable(opened.trace.name, 40));
-    request.progress = [&](std::size_t done, std::size_t total) { progress.advance(done, total); };
+    request.progress = progress.report();
     sweeps.push_back(sweep_one(opened, request));
   }
   return sweeps;
@@ -210,13 +210,13 @@ int simulate(const simulate_options& options) {
   auto request = request_of(options);
   if (!options.decisions.empty() && options.traces.size() != 1)
     refuse_option("--decisions", options.decisions.string(), "one trace, not several");
-  std::optional<atomic_buffer> decisions;
+  std::optional<sim::output_buffer> decisions;
   if (!options.decisions.empty()) decisions.emplace(options.decisions);
   std::ostream decision_stream(decisions ? &*decisions : nullptr);
   request.decisions = decisions ? &decision_stream : nullptr;
   if (!options.timeline.empty() && options.traces.size() != 1)
     refuse_option("--timeline", options.timeline.string(), "one trace, not several");
-  std::optional<atomic_buffer> timeline;
+  std::optional<sim::output_buffer> timeline;
   if (!options.timeline.empty()) timeline.emplace(options.timeline);
   std::ostream timeline_stream(timeline ? &*timeline : nullptr);
   request.timeline = timeline ? &timeline_stream : nullptr;

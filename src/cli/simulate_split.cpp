@@ -55,13 +55,23 @@ struct inputs {
   std::deque<kv_trace> requests;
 };
 
+/// Requests with the blocks of their prompts; a reader of the result must know if those are made up.
+kv_trace open_prompts(const std::filesystem::path& path) {
+  auto kv = sim::open_block_requests(input_path(path));
+  if (kv.own_blocks)
+    report_error(fmt::format(
+        "{}: note: the requests name no blocks: each prompt has its own, and nothing is shared",
+        path.string()));
+  return kv;
+}
+
 /// A trace and its requests; one list of requests serves all traces.
 std::vector<sim::workflow> read_workflows(const split_options& options, inputs& files) {
   if (options.requests.size() != 1 && options.requests.size() != options.traces.size())
     refuse_option("--kv-trace", fmt::format("{} files", options.requests.size()),
                   fmt::format("1, or one for each of the {} traces", options.traces.size()));
   const auto reading = checked(options.reading);
-  for (const auto& path : options.requests) files.requests.push_back(sim::open_requests(path));
+  for (const auto& path : options.requests) files.requests.push_back(open_prompts(path));
   std::vector<sim::workflow> flows;
   for (std::size_t i = 0; i < options.traces.size(); ++i) {
     files.routing.push_back(open_input(options.traces[i], reading).trace);
@@ -167,7 +177,7 @@ command add_simulate_split(CLI::App& root) {
       ->required()
       ->type_name("FILE");
   app->add_option("--kv-trace", options->requests,
-                  "requests (Mooncake): one file for all, or one for each trace")
+                  "requests (Mooncake, Azure): one file for all, or one for each trace")
       ->required()
       ->type_name("FILE")
       ->allow_extra_args(false);

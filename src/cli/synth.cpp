@@ -3,15 +3,15 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
-#include <stdexcept>
+#include <optional>
 #include <string>
 
 #include <fmt/format.h>
 
 #include "cli/command.hpp"
 #include "cli/console.hpp"
+#include "cli/trace_output.hpp"
 #include "hotset/core/units.hpp"
-#include "hotset/trace/native_trace_writer.hpp"
 #include "hotset/trace/synthetic.hpp"
 
 namespace hotset::cli {
@@ -37,6 +37,17 @@ void add_scores(CLI::App& app, synthetic_config& config) {
       ->needs(scores);
 }
 
+routing_trace made(const synthetic_config& config) {
+  const shown_progress shown("making the trace");
+  std::optional<sim::progress> told;
+  return synthetic_trace(config,
+                         [&](std::uint64_t done, std::uint64_t total) {
+                           if (!told) told.emplace(total);
+                           told->at(done);
+                         })
+      .value();
+}
+
 int synthesise(const synth_options& options) {
   auto config = options.config;
   const auto bytes = parse_bytes(options.expert_bytes);
@@ -44,12 +55,10 @@ int synthesise(const synth_options& options) {
     refuse_option("--expert-bytes", options.expert_bytes, byte_size_syntax);
   config.expert_bytes = *bytes;
   config.weights = !options.no_weights;
-  auto trace = synthetic_trace(config).value();
+  output_file out(options.out, sim::output_content::binary);
+  auto trace = made(config);
   if (!options.name.empty()) trace.name = options.name;
-  if (const auto bad = write_native_trace(trace, options.out.string()))
-    throw std::runtime_error(bad->message);
-  print(fmt::format("{}: {} tokens, {} layers, {} experts, top-{}\n", options.out.string(),
-                    trace.tokens(), trace.layers, trace.experts, trace.top_k));
+  write_trace(trace, out);
   return ok;
 }
 

@@ -9,6 +9,7 @@
 
 #include "cli/command.hpp"
 #include "cli/console.hpp"
+#include "cli/trace_output.hpp"
 #include "hotset/sim/io/mooncake.hpp"
 #include "hotset/trace/synthetic_requests.hpp"
 
@@ -21,12 +22,14 @@ struct options {
 };
 
 int synthesise(const options& chosen) {
+  output_file out(chosen.out);
+  const bool on_output = out.is_standard_output();
   const auto made = synthetic_requests(chosen.config);
   if (!made) throw sim::usage_error(made.reason().message);
-  output_file out(chosen.out);
   out.finish(sim::format_mooncake(*made));
-  print(fmt::format("{}: {} requests, {} blocks, {} of them different\n", chosen.out.string(),
-                    made->requests(), made->references(), made->distinct()));
+  tell(on_output, out.name(),
+       fmt::format("{} requests, {} blocks, {} of them different", made->requests(),
+                   made->references(), made->distinct()));
   return ok;
 }
 

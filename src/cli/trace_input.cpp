@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "cli/command.hpp"
+#include "cli/console.hpp"
 #include "hotset/core/units.hpp"
 #include "hotset/sim/io/input_error.hpp"
 
@@ -30,7 +31,7 @@ void add_trace_options(CLI::App& app, trace_options& options) {
   const std::string group = "Reading traces";
   app.add_option("--format", options.format,
                  "format of the trace: auto (by content), native, bigmoe, esft, layer-expert, "
-                 "jsonl, oracle, mooncake")
+                 "jsonl, oracle, mooncake, azure")
       ->type_name("NAME")
       ->capture_default_str()
       ->group(group);
@@ -49,7 +50,7 @@ void add_trace_options(CLI::App& app, trace_options& options) {
   add_number(app, "--experts", options.experts, 0, most,
              "esft, layer-expert, jsonl: experts of a layer; 0: infer")
       ->group(group);
-  app.add_option("--block-bytes", options.block_bytes, "mooncake: bytes of a block")
+  app.add_option("--block-bytes", options.block_bytes, "mooncake, azure: bytes of a block")
       ->type_name("SIZE")
       ->capture_default_str()
       ->group(group);
@@ -75,10 +76,13 @@ std::string with_path(const std::filesystem::path& path, const std::string& mess
   return fmt::format("{}: {}", file, message);
 }
 
-opened_trace open_input(const std::filesystem::path& path, const sim::open_trace_options& options) {
+opened_trace open_input(const std::filesystem::path& given,
+                        const sim::open_trace_options& options) {
+  const auto path = input_path(given);
   opened_trace opened;
   opened.path = path;
   auto chosen = options;
+  const shown_progress shown(fmt::format("reading {}", sim::printable(path.string(), 40)));
   try {
     if (chosen.format == sim::trace_format::automatic) chosen.format = sim::recognise_trace(path);
     opened.format = chosen.format;

@@ -10,6 +10,7 @@
 #include <CLI/CLI.hpp>
 
 #include "hotset/sim/io/open_trace.hpp"
+#include "hotset/sim/io/program.hpp"
 
 namespace hotset::cli {
 
@@ -28,6 +29,8 @@ void add_trace_options(CLI::App& app, trace_options& options);
 /// Errors: usage_error.
 [[nodiscard]] sim::open_trace_options checked(const trace_options& options);
 
+using sim::input_path;
+
 struct opened_trace {
   std::filesystem::path path;
   sim::trace_format format = sim::trace_format::automatic;  ///< as recognised or as told
@@ -35,7 +38,7 @@ struct opened_trace {
 };
 
 /// A trace that can be replayed. Errors: trace_error that begins with the path.
-[[nodiscard]] opened_trace open_input(const std::filesystem::path& path,
+[[nodiscard]] opened_trace open_input(const std::filesystem::path& given,
                                       const sim::open_trace_options& options);
 
 /// message, with the path before it unless it is there.

@@ -15,6 +15,7 @@
 #include "hotset/sim/cache_size.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/input_error.hpp"
+#include "hotset/sim/progress.hpp"
 #include "hotset/sim/replay.hpp"
 #include "sim/csv_field.hpp"
 
@@ -32,7 +33,11 @@ using json = nlohmann::ordered_json;
 
 void measure_exactly(const visit_sequence& visits, cache_scope scope, curve_set& out) {
   curve_recorder recorder(visits.shape(), scope);
-  for (std::size_t i = 0; i < visits.size(); ++i) recorder.observe(visits[i]);
+  progress told(visits.size());
+  for (std::size_t i = 0; i < visits.size(); ++i) {
+    told.at(i);
+    recorder.observe(visits[i]);
+  }
   const auto& histograms = recorder.histograms();
   for (std::size_t pool = 0; pool < histograms.size(); ++pool) {
     const auto& histogram = histograms[pool];
@@ -56,7 +61,9 @@ void measure_sample(const visit_sequence& visits, const curve_method& method, st
                                   .seed = seed});
   unique_ids distinct(static_cast<std::size_t>(shape.experts), visits.widest_union());
   std::vector<expert_id> members(visits.widest_union());
+  progress told(visits.size());
   for (std::size_t i = 0; i < visits.size(); ++i) {
+    told.at(i);
     const auto view = visits[i];
     sampled.visit(view.experts, shape.index({view.layer, 0}));
     sampled.end_visit(view.experts.size() == 1 ? 1

@@ -9,6 +9,7 @@
 #include "hotset/residency/token_groups.hpp"
 #include "hotset/residency/unique_ids.hpp"
 #include "hotset/sim/errors.hpp"
+#include "hotset/sim/progress.hpp"
 
 namespace hotset::inline v0::sim {
 
@@ -114,7 +115,9 @@ event_order order_events(const visit_sequence& visits, const pool_layout& layout
 void replay(const visit_sequence& visits, const event_order& events, any_pager& pager,
             const pool_layout& layout, std::span<const std::uint64_t> pool_bytes) {
   const bool renumbered = !events.first.empty();
+  progress told(visits.size());
   for (std::size_t i = 0; i < visits.size(); ++i) {
+    told.at(i);
     auto view = visits[i];
     if (renumbered) view.ordinal = events.first[i];
     const auto done =

@@ -285,6 +285,40 @@ std::uint64_t slots_of(const prepared_run& run) {
   return slots;
 }
 
+/// How far all replays are together, told by any of them.
+class sweep_progress {
+ public:
+  sweep_progress(const progress_report& report, std::uint64_t total)
+      : report_(report), total_(total) {}
+
+  /// Of one replay, which tells how far it is itself.
+  template <class Replay>
+  void during(std::uint64_t visits, Replay replay) {
+    std::uint64_t told = 0;
+    const auto tell = [&](std::uint64_t done) { add(done - std::exchange(told, done)); };
+    {
+      const progress_scope scope(
+          report_ ? progress_report([&](std::uint64_t done, std::uint64_t) { tell(done); })
+                  : progress_report());
+      replay();
+    }
+    tell(visits);
+  }
+
+ private:
+  void add(std::uint64_t visits) {
+    if (!report_) return;
+    const std::lock_guard lock(mutex_);
+    done_ += visits;
+    report_(done_, total_);
+  }
+
+  const progress_report& report_;
+  std::uint64_t total_;
+  std::uint64_t done_ = 0;
+  std::mutex mutex_;
+};
+
 run_result execute(prepared_run& run, const routing_trace& trace, const sweep_request& request,
                    std::size_t index) {
   std::optional<decision_log> log;
@@ -345,16 +379,15 @@ sweep_result run_sweep(const routing_trace& trace, const sweep_request& request)
   sweep_result out{trace.name, trace.layers, trace.experts, trace.top_k, trace.tokens(), 0, {}};
   out.visits = prepared.visits(replay_mode::event_atomic).size();
   out.results.resize(plans.size());
+  std::uint64_t visits = 0;
+  for (const auto& plan : plans) visits += prepared.visits(plan.mode).size();
+  sweep_progress progress(request.progress, visits);
   std::mutex mutex;
-  std::size_t done = 0;
   const auto run_one = [&](std::size_t i) {
     std::unique_lock lock(mutex);
     auto run = prepare(plans[i], request, prepared);
     lock.unlock();
-    auto finished = execute(run, trace, request, i);
-    lock.lock();
-    out.results[i] = std::move(finished);
-    if (request.progress) request.progress(++done, plans.size());
+    progress.during(run.visits->size(), [&] { out.results[i] = execute(run, trace, request, i); });
   };
   if (request.decisions != nullptr || request.jobs <= 1) {
     for (std::size_t i = 0; i < plans.size(); ++i) run_one(i);

@@ -9,6 +9,7 @@
 
 #include "hotset/residency/unique_ids.hpp"
 #include "hotset/sim/errors.hpp"
+#include "hotset/sim/progress.hpp"
 #include "hotset/trace/visit_gather.hpp"
 
 namespace hotset::inline v0::sim {
@@ -233,7 +234,9 @@ replay_outcome replay_timed(const routing_trace& trace, const visit_sequence& vi
   front_of_trace ahead(trace, visits, front);
   step_clock steps(visits, trace);
   const bool renumbered = !events.first.empty();
+  progress told(visits.size());
   for (std::size_t i = 0; i < visits.size(); ++i) {
+    told.at(i);
     steps.before(i, engine.now());
     auto view = ahead.view(i);
     if (renumbered) view.ordinal = events.first[i];

@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "hotset/sim/progress.hpp"
 #include "hotset/trace/synthetic.hpp"
 
 namespace hotset::inline v0::sim {
@@ -249,15 +250,20 @@ void measure_agreement(const routing_trace& trace, const cut_trace& cut, expert_
   for (std::uint64_t d = 1; d <= out.options.distances; d *= 2)
     out.agreement.push_back({d, {}, {}});
   std::vector<std::size_t> order;
+  std::uint64_t compared = 0;
+  progress told(2 * out.agreement.size() * cut.steps.size());
+  const auto add = [&](agreement_point& point, share_sum& agrees) {
+    told.at(compared);
+    add_agreement(cut, order, point.distance, sets, agrees);
+    compared += order.size();
+  };
   for (const auto& sequence : cut.sequences) {
     const auto steps = cut.steps_of(sequence);
     order.resize(steps.size());
     std::iota(order.begin(), order.end(), steps.begin);
-    for (auto& point : out.agreement)
-      add_agreement(cut, order, point.distance, sets, point.in_order);
+    for (auto& point : out.agreement) add(point, point.in_order);
     shuffle(order, out.options.seed, trace.sequence[cut.rows_of_step(steps.begin).front()]);
-    for (auto& point : out.agreement)
-      add_agreement(cut, order, point.distance, sets, point.shuffled);
+    for (auto& point : out.agreement) add(point, point.shuffled);
   }
 }
 

@@ -87,8 +87,9 @@ TEST_F(diff, arrays_of_several_traces) {
 }
 
 TEST_F(diff, bad_files_are_4) {
-  refused("diff a.json nowhere.json", 4, {"nowhere.json: cannot be read"});
-  refused("diff a.json .", 4, {".: cannot be read"});
+  refused("diff a.json nowhere.json", 4,
+          {"nowhere.json: cannot be opened: No such file or directory"});
+  refused("diff a.json .", 4, {".: is a folder; accepted: a file or a pipe"});
   write_text(path("b.json"), "{\"schema\": ");
   refused("diff a.json b.json", 4, {"b.json: byte ", "not JSON"});
   write_text(path("b.json"), "{\"schema\":\"other/1\"}");

@@ -49,4 +49,38 @@ TEST(kv_trace, refuses_arrays_that_do_not_belong_together) {
   EXPECT_FALSE(block_accesses(kv)) << "no block at all";
 }
 
+TEST(kv_trace, prompts_that_name_no_blocks_get_their_own) {
+  kv_trace kv;
+  kv.name = "a";
+  kv.block_tokens = 4;
+  kv.timestamp = {0, 1, 2};
+  kv.input_length = {9, 0, 4};
+  kv.output_length = {1, 1, 1};
+  kv.block_end = {0, 0, 0};
+  ASSERT_FALSE(give_own_blocks(kv));
+  EXPECT_TRUE(kv.own_blocks);
+  EXPECT_EQ(kv.block_end, (std::vector<std::uint64_t>{3, 3, 4}));
+  EXPECT_EQ(kv.distinct(), 4U) << "nothing is shared";
+  EXPECT_FALSE(kv.validate());
+  EXPECT_EQ(block_accesses(kv)->tokens(), 4U);
+  const auto before = kv.blocks;
+  ASSERT_FALSE(give_own_blocks(kv));
+  EXPECT_EQ(kv.blocks, before) << "those that there are stay";
+}
+
+TEST(kv_trace, a_few_requests_cannot_ask_for_gigabytes_of_blocks) {
+  kv_trace kv;
+  kv.name = "a";
+  kv.block_tokens = 1;
+  kv.timestamp = {0};
+  kv.input_length = {4'000'000'000U};
+  kv.output_length = {1};
+  kv.block_end = {0};
+  const auto bad = give_own_blocks(kv);
+  ASSERT_TRUE(bad);
+  EXPECT_EQ(bad->message,
+            "a: prompts of 4000000000 blocks of 1 tokens, accepted: at most 1048640");
+  EXPECT_TRUE(kv.blocks.empty());
+}
+
 }  // namespace

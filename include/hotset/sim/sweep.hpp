@@ -3,7 +3,6 @@
 /// Replays one trace under every combination of policies, scopes, sizes and replay modes.
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -13,6 +12,7 @@
 #include "hotset/paging/pager.hpp"
 #include "hotset/sim/cache_size.hpp"
 #include "hotset/sim/errors.hpp"
+#include "hotset/sim/progress.hpp"
 #include "hotset/sim/registry.hpp"
 #include "hotset/sim/replay.hpp"
 #include "hotset/sim/timed_replay.hpp"
@@ -53,8 +53,7 @@ struct sweep_request {
   std::uint32_t max_tokens = 0;       ///< longer steps are cut; 0: no limit
   std::ostream* decisions = nullptr;  ///< a JSON line for each decision; runs one by one then
   std::ostream* timeline = nullptr;   ///< of the only run: Chrome trace events
-  std::function<void(std::size_t done, std::size_t total)>
-      progress{};  ///< called from one thread at a time
+  progress_report progress{};  ///< in visits of all replays; called from one thread at a time
 };
 
 /// One replay.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -25,6 +26,7 @@ struct kv_trace {
   std::vector<std::uint32_t> output_length;  ///< [R], tokens
   std::vector<std::uint64_t> block_end;      ///< [R], end of the request's blocks; non-decreasing
   std::vector<std::uint64_t> blocks;         ///< the source's own ids; equal ids are equal prefixes
+  bool own_blocks = false;                   ///< made by give_own_blocks: sharing is not known
 
   [[nodiscard]] std::size_t requests() const noexcept { return timestamp.size(); }
   [[nodiscard]] std::size_t references() const noexcept { return blocks.size(); }
@@ -50,6 +52,29 @@ struct kv_trace {
     return std::nullopt;
   }
 };
+
+/// Gives every prompt blocks of its own where the requests name none: nothing is shared. Otherwise does nothing.
+/// Returns why there would be too many: a short file may name long prompts.
+[[nodiscard]] inline validation give_own_blocks(kv_trace& kv) {
+  if (!kv.blocks.empty()) return std::nullopt;
+  const std::uint64_t most = (std::uint64_t{1} << 20U) + 64 * kv.requests();
+  std::uint64_t count = 0;
+  std::vector<std::uint64_t> ends;
+  ends.reserve(kv.requests());
+  for (const auto tokens : kv.input_length) {
+    count += (std::uint64_t{tokens} + kv.block_tokens - 1) / kv.block_tokens;
+    ends.push_back(count);
+  }
+  if (count > most)
+    return error{kv.name + ": prompts of " + std::to_string(count) + " blocks of " +
+                 std::to_string(kv.block_tokens) + " tokens, accepted: at most " +
+                 std::to_string(most)};
+  kv.blocks.resize(count);
+  std::iota(kv.blocks.begin(), kv.blocks.end(), std::uint64_t{0});
+  kv.block_end = std::move(ends);
+  kv.own_blocks = true;
+  return std::nullopt;
+}
 
 /// A routing trace of one layer whose experts are the blocks: top_k 1, each reference a step of its own.
 ///

@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <initializer_list>
 #include <map>
@@ -19,6 +17,7 @@
 #include <vector>
 
 #include "hotset/core/error.hpp"
+#include "hotset/trace/file_writer.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
 namespace hotset::inline v0 {
@@ -65,62 +64,6 @@ inline void append_json_string(std::string& out, std::string_view text) {
   out += '"';
 }
 
-/// Writes to a new file beside the target and takes its place only when everything is on it.
-class replacing_file {
- public:
-  explicit replacing_file(std::string target) : target_(std::move(target)) {
-    for (int i = 0; i < 100 && file_ == nullptr; ++i) {
-      temporary_ = target_ + ".partial" + std::to_string(i);
-      errno = 0;
-      file_ = std::fopen(temporary_.c_str(), "wbx");  // x: never touches a file that is there
-      if (file_ == nullptr && errno != EEXIST) break;
-    }
-    if (file_ == nullptr) fail("cannot be created");
-  }
-  ~replacing_file() {
-    if (file_ == nullptr) return;
-    std::fclose(file_);
-    std::remove(temporary_.c_str());
-  }
-  replacing_file(const replacing_file&) = delete;
-  replacing_file& operator=(const replacing_file&) = delete;
-
-  void write(const void* bytes, std::size_t size) {
-    if (problem_ || size == 0) return;
-    errno = 0;
-    if (std::fwrite(bytes, 1, size, file_) != size) fail("cannot be written");
-  }
-  template <class T>
-  void write(std::span<const T> values) {
-    write(values.data(), values.size_bytes());
-  }
-  /// What went wrong so far, or nothing.
-  [[nodiscard]] const std::optional<error>& problem() const noexcept { return problem_; }
-  /// Returns what went wrong since the start, or nothing: then the target is complete.
-  std::optional<error> finish() {
-    if (!problem_ && std::fflush(file_) != 0) fail("cannot be written");
-    if (problem_) return problem_;
-    const bool closed = std::fclose(std::exchange(file_, nullptr)) == 0;
-    if (!closed) fail("cannot be closed");
-    if (closed && std::rename(temporary_.c_str(), target_.c_str()) != 0) fail("cannot be renamed");
-    if (problem_) std::remove(temporary_.c_str());
-    return problem_;
-  }
-
- private:
-  void fail(const char* what) {
-    const int code = errno;
-    problem_ =
-        error{target_ + ": " + what + (code != 0 ? std::string(": ") + std::strerror(code) : "") +
-              "; accepted: a folder that can be written to"};
-  }
-
-  std::string target_;
-  std::string temporary_;
-  std::FILE* file_ = nullptr;
-  std::optional<error> problem_;
-};
-
 /// Lays the tensors of a trace out and writes them one after the other.
 class native_layout {
  public:
@@ -165,7 +108,7 @@ class native_layout {
     return out + json;
   }
 
-  void write(replacing_file& file) const {
+  void write(file_writer& file) const {
     std::vector<std::uint64_t> bytes = trace_.expert_bytes;
     if (bytes.size() == 1) bytes.assign(static_cast<std::size_t>(trace_.layers), bytes.front());
     file.write(std::span<const std::uint64_t>(bytes));
@@ -207,7 +150,7 @@ class native_layout {
     return facts;
   }
 
-  void write_ids(replacing_file& file) const {
+  void write_ids(file_writer& file) const {
     std::vector<std::uint16_t> part(
         std::min<std::size_t>(trace_.ids.size(), std::size_t{1} << 16U));
     for (std::size_t at = 0; at < trace_.ids.size(); at += part.size()) {
@@ -225,21 +168,26 @@ class native_layout {
 
 }  // namespace detail
 
-/// Writes trace to path: a temporary file in the same folder first, renamed when it is complete.
-/// Returns what went wrong, or nothing; on failure path is as it was before. The bytes depend on the
-/// trace alone. Accepted: a valid trace of at most 65,535 experts (ids are U16; 0xFFFF means absent).
+/// Writes trace and finishes the file. Returns what went wrong, or nothing; on failure an earlier file is as it was.
+/// The bytes depend on the trace alone. Accepted: a valid trace of at most 65,535 experts (ids are U16; 0xFFFF means
+/// absent).
 [[nodiscard]] inline std::optional<error> write_native_trace(const routing_trace& trace,
-                                                             const std::string& path) {
-  if (auto bad = trace.validate()) return error{path + ": not written: " + bad->message};
+                                                             file_writer& file) {
+  if (auto bad = trace.validate()) return error{file.name() + ": not written: " + bad->message};
   if (trace.experts > 65535)
-    return error{path + ": not written: experts = " + std::to_string(trace.experts) +
+    return error{file.name() + ": not written: experts = " + std::to_string(trace.experts) +
                  ", accepted: 1..65535 (the format keeps ids in 16 bits)"};
-  detail::replacing_file file(path);
   const detail::native_layout layout(trace);
-  const auto header = layout.header();
-  file.write(header.data(), header.size());
+  file.write(layout.header());
   layout.write(file);
   return file.finish();
+}
+
+/// The same to a path, as file_writer has it: whole or not at all, and through what is no regular file.
+[[nodiscard]] inline std::optional<error> write_native_trace(const routing_trace& trace,
+                                                             const std::string& path) {
+  file_writer file(path);
+  return write_native_trace(trace, file);
 }
 
 }  // namespace hotset::inline v0

@@ -354,7 +354,10 @@ class synthetic_generator {
         keep_threshold_(chance_q53(config.position_stickiness)),
         scores_(config) {}
 
-  [[nodiscard]] routing_trace run() {
+  template <class Told>
+  [[nodiscard]] routing_trace run(Told told) {
+    const auto total = std::uint64_t{config_.sequences} *
+                       (config_.prefill + std::uint64_t{config_.tokens} * config_.positions);
     trace_.name = "synthetic";
     trace_.source = "hotset synthetic, seed " + std::to_string(config_.seed);
     trace_.layers = config_.layers;
@@ -362,12 +365,16 @@ class synthetic_generator {
     trace_.top_k = config_.top_k;
     trace_.expert_bytes = {config_.expert_bytes};
     for (std::uint32_t s = 0; s < config_.sequences; ++s) {
-      for (std::uint32_t t = 0; t < config_.prefill; ++t)
+      for (std::uint32_t t = 0; t < config_.prefill; ++t) {
+        told(std::uint64_t{trace_.tokens()}, total);
         add_token(s, request_class::prefill, false);
+      }
       if (config_.prefill > 0) ++step_;
       for (std::uint32_t t = 0; t < config_.tokens; ++t, ++step_)
-        for (std::uint32_t p = 0; p < config_.positions; ++p)
+        for (std::uint32_t p = 0; p < config_.positions; ++p) {
+          told(std::uint64_t{trace_.tokens()}, total);
           add_token(s, request_class::decode, t > 0);
+        }
     }
     if (config_.scores) scores_.move_into(trace_);
     return std::move(trace_);
@@ -488,10 +495,14 @@ class synthetic_generator {
 }  // namespace detail
 
 /// Returns why the configuration is refused, or the trace. Complexity: O(T L K^2 + E), and with scores
-/// O(T L E log E).
-[[nodiscard]] inline result<routing_trace> synthetic_trace(const synthetic_config& config) {
+/// O(T L E log E). `told(done, total)` is called before every token, with the tokens made and to make.
+template <class Told>
+[[nodiscard]] result<routing_trace> synthetic_trace(const synthetic_config& config, Told told) {
   if (auto bad = config.validate()) return *std::move(bad);
-  return detail::synthetic_generator(config).run();
+  return detail::synthetic_generator(config).run(std::move(told));
+}
+[[nodiscard]] inline result<routing_trace> synthetic_trace(const synthetic_config& config) {
+  return synthetic_trace(config, [](std::uint64_t, std::uint64_t) {});
 }
 
 }  // namespace hotset::inline v0

@@ -11,8 +11,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "hotset/sim/io/atomic_file.hpp"
 #include "hotset/sim/io/input_error.hpp"
+#include "hotset/sim/io/output_file.hpp"
 #include "text_scan.hpp"
 #include "trace_records.hpp"
 

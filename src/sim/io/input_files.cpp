@@ -11,6 +11,7 @@
 
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/io/mapped_file.hpp"
+#include "hotset/sim/progress.hpp"
 
 namespace hotset::inline v0::sim {
 namespace {
@@ -36,7 +37,7 @@ bool is_packed(std::string_view bytes) noexcept {
 class unpacker {
  public:
   unpacker(std::string file, std::string_view bytes)
-      : file_(std::move(file)), archive_(archive_read_new()) {
+      : file_(std::move(file)), progress_(bytes.size()), archive_(archive_read_new()) {
     if (!archive_) refuse("out of memory");
     archive_read_support_filter_gzip(archive_.get());
     archive_read_support_filter_xz(archive_.get());
@@ -71,6 +72,7 @@ class unpacker {
       const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(most, part.size()));
       const auto got = archive_read_data(archive_.get(), part.data(), wanted);
       if (got < 0) fail();
+      progress_.at(static_cast<std::uint64_t>(archive_filter_bytes(archive_.get(), -1)));
       if (got == 0) return true;
       out.append(part.data(), static_cast<std::size_t>(got));
       most -= static_cast<std::uint64_t>(got);
@@ -94,6 +96,7 @@ class unpacker {
   }
 
   std::string file_;
+  progress progress_;  ///< in packed bytes
   std::unique_ptr<archive, closer> archive_;
   std::string name_;
 };

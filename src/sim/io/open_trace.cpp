@@ -5,10 +5,12 @@
 #include <array>
 #include <cstring>
 
+#include "hotset/sim/io/azure_requests.hpp"
 #include "hotset/sim/io/bigmoe_route_csv.hpp"
 #include "hotset/sim/io/esft.hpp"
 #include "hotset/sim/io/input_files.hpp"
 #include "hotset/sim/io/layer_expert_csv.hpp"
+#include "hotset/sim/io/mapped_file.hpp"
 #include "hotset/sim/io/mooncake.hpp"
 #include "hotset/sim/io/native_trace.hpp"
 #include "hotset/sim/io/oracle_general.hpp"
@@ -30,12 +32,14 @@ constexpr std::array format_names = {
     format_name{trace_format::json_lines, "jsonl"},
     format_name{trace_format::oracle, "oracle"},
     format_name{trace_format::mooncake, "mooncake"},
+    format_name{trace_format::azure, "azure"},
 };
 
 constexpr std::string_view known_formats =
     "a native trace (safetensors), BigMoeOnEdge route CSV, ESFT folder or archive, layer,expert "
     "CSV, "
-    "JSON lines with 'layer' and 'experts', Mooncake JSON lines, oracleGeneral";
+    "JSON lines with 'layer' and 'experts', Mooncake JSON lines, Azure's request CSV, "
+    "oracleGeneral";
 
 /// A small enough header that opens with a brace is a safetensors file and nothing else.
 bool looks_native(std::string_view text) noexcept {
@@ -76,6 +80,7 @@ std::optional<trace_format> text_format(std::string_view text) {
                                                                : trace_format::json_lines;
   if (line.starts_with("# route_trace") || line.starts_with("turn,phase,"))
     return trace_format::bigmoe;
+  if (line.starts_with("TIMESTAMP,")) return trace_format::azure;
   if (line.starts_with("layer,expert")) return trace_format::layer_expert;
   const auto columns = numeric_columns(line);
   if (columns == 7 || columns == 9) return trace_format::bigmoe;
@@ -95,6 +100,15 @@ void refuse_empty_keys(const routing_trace& trace, const std::filesystem::path& 
                std::to_string(trace.layers) + " layers x " + std::to_string(trace.experts) +
                    " experts for " + std::to_string(trace.ids.size()) + " routed experts",
                "at most " + std::to_string(most) + " experts in all layers");
+}
+
+routing_trace blocks_of(kv_trace kv, const std::filesystem::path& path,
+                        const open_trace_options& options) {
+  if (const auto bad = give_own_blocks(kv)) refuse_input(path.string(), "", bad->message, "");
+  auto made = block_accesses(kv, options.block_bytes);
+  if (!made) refuse_input(path.string(), "", made.reason().message, "");
+  if (kv.own_blocks) made->source += "; what prompts share is not recorded: no block comes again";
+  return *std::move(made);
 }
 
 bool named_esft(const std::filesystem::path& path) {
@@ -165,6 +179,7 @@ trace_format recognise_trace(const std::filesystem::path& path) {
 }
 
 routing_trace open_trace(const std::filesystem::path& path, const open_trace_options& options) {
+  const kept_streams keep;
   const auto format =
       options.format == trace_format::automatic ? recognise_trace(path) : options.format;
   auto trace = [&]() -> routing_trace {
@@ -177,11 +192,8 @@ routing_trace open_trace(const std::filesystem::path& path, const open_trace_opt
         return read_layer_expert_csv(path, {options.top_k, options.experts});
       case trace_format::json_lines: return read_json_lines(path, options.fields, options.experts);
       case trace_format::oracle: return read_oracle_general(path);
-      case trace_format::mooncake: {
-        auto made = block_accesses(read_mooncake(path), options.block_bytes);
-        if (!made) refuse_input(path.string(), "", made.reason().message, "");
-        return *std::move(made);
-      }
+      case trace_format::mooncake: return blocks_of(read_mooncake(path), path, options);
+      case trace_format::azure: return blocks_of(read_azure_requests(path), path, options);
     }
     refuse_input(path.string(), "", "no such trace format", known_formats);
   }();

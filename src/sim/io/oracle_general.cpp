@@ -7,9 +7,9 @@
 #include <limits>
 #include <utility>
 
-#include "hotset/sim/io/atomic_file.hpp"
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/io/input_files.hpp"
+#include "hotset/sim/io/output_file.hpp"
 #include "hotset/trace/kv_trace.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 #include "trace_records.hpp"
@@ -118,17 +118,16 @@ routing_trace read_oracle_general(const std::filesystem::path& path) {
   return parse_oracle_general(input.front().text, path.string());
 }
 
-void write_oracle_general(const routing_trace& trace, const std::filesystem::path& path) {
+void write_oracle_general(const routing_trace& trace, output_file& out) {
   auto made = visit_sequence::create(trace, {.per_access = true, .max_tokens = 0});
-  if (!made) refuse_input(path.string(), "", "not written: " + made.reason().message, "");
+  if (!made) refuse_input(out.name(), "", "not written: " + made.reason().message, "");
   const visit_sequence& visits = *made;
   const auto next = next_accesses(visits);
-  atomic_file out(path);
   for (std::size_t i = 0; i < visits.size(); ++i) {
     const auto& v = visits.at(i);
     const auto size = visits.shape().bytes_of(v.layer);
     if (size > std::numeric_limits<std::uint32_t>::max())
-      refuse_input(path.string(), "",
+      refuse_input(out.name(), "",
                    "not written: an expert of layer " + std::to_string(v.layer) + " has " +
                        std::to_string(size) + " bytes",
                    "1..4294967295");
@@ -138,6 +137,11 @@ void write_oracle_general(const routing_trace& trace, const std::filesystem::pat
     out.write({record.data(), record.size()});
   }
   out.commit();
+}
+
+void write_oracle_general(const routing_trace& trace, const std::filesystem::path& path) {
+  output_file out(path, output_content::binary);
+  write_oracle_general(trace, out);
 }
 
 }  // namespace hotset::inline v0::sim

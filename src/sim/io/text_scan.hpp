@@ -10,15 +10,18 @@
 #include <string_view>
 
 #include "hotset/sim/io/input_error.hpp"
+#include "hotset/sim/progress.hpp"
 
 namespace hotset::inline v0::sim {
 
 /// Goes through text line by line; a carriage return before the line's end is left out.
 class line_scanner {
  public:
-  line_scanner(std::string file, std::string_view text) : file_(std::move(file)), rest_(text) {}
+  line_scanner(std::string file, std::string_view text)
+      : file_(std::move(file)), rest_(text), size_(text.size()), progress_(text.size()) {}
 
-  bool next(std::string_view& line) noexcept {
+  bool next(std::string_view& line) {
+    progress_.at(size_ - rest_.size());
     if (rest_.empty()) return false;
     const auto end = rest_.find('\n');
     line = rest_.substr(0, end);
@@ -37,6 +40,8 @@ class line_scanner {
  private:
   std::string file_;
   std::string_view rest_;
+  std::size_t size_;
+  progress progress_;
   std::uint64_t number_ = 0;
 };
 

@@ -76,6 +76,31 @@ TEST(tiny_moe_command_line, bad_input_is_4) {
   EXPECT_EQ(run("generate --prompt a --tokens 3000 2>&1").code, 4);
 }
 
+TEST(tiny_moe_command_line, a_dash_is_standard_output_and_input) {
+  const trace_samples::temporary_folder folder;
+  const auto prompt = folder.write("p.txt", "def add(a, b):").string();
+  const auto written = run("trace - --tokens 4 --prompts '" + prompt + "' 2>/dev/null");
+  EXPECT_EQ(written.code, 0);
+  EXPECT_THAT(written.text, HasSubstr(R"("format":"hotset.trace/1")"));
+  const auto piped = run("trace - --tokens 4 --prompts - 2>/dev/null <'" + prompt + "'");
+  EXPECT_EQ(piped.text, written.text);
+  EXPECT_EQ(run("generate --prompt-file - --tokens 8 2>/dev/null <'" + prompt + "'").text,
+            run("generate --prompt 'def add(a, b):' --tokens 8 2>/dev/null").text);
+  EXPECT_EQ(run("trace '" + folder.path().string() + "' 2>&1 >/dev/null").text,
+            "tiny_moe: " + folder.path().string() + ": is a folder; accepted: a file\n");
+}
+
+TEST(tiny_moe_command_line, standard_output_that_is_full_or_closed_is_a_failure) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
+  for (const char* command : {"check", "generate --prompt a --tokens 2"}) {
+    for (const char* to : {"2>&1 >/dev/full", "2>&1 >&-"}) {
+      const auto result = run(std::string(command) + " " + to);
+      EXPECT_EQ(result.code, 1) << command << to;
+      EXPECT_THAT(result.text, StartsWith("tiny_moe: standard output: cannot be written"));
+    }
+  }
+}
+
 TEST(tiny_moe_command_line, the_environment_names_the_model_and_the_option_wins) {
   const std::string program = std::string("HOTSET_TINY_MOE_DIR=/elsewhere '") + TINY_MOE_CLI + "' ";
   const auto with_environment = [&](const std::string& arguments) {

@@ -145,7 +145,7 @@ TEST_F(gguf_header, begins_with_its_name_and_a_known_version) {
   refuse(made.bytes(), {"byte 4", "big-endian"});
   refuse("GGML" + made.bytes().substr(4), {"byte 0", "does not begin with 'GGUF'"});
   refuse("", {"does not begin with 'GGUF'"});
-  expect_refused([&] { gguf_file file(folder_.path()); }, {"no regular file"});
+  expect_refused([&] { gguf_file file(folder_.path()); }, {"is a folder"});
   expect_refused([&] { gguf_file file(folder_.path() / "absent"); }, {"cannot be opened"});
 }
 

@@ -49,7 +49,7 @@ TEST(safetensors, refuses_a_wrong_length_of_the_header) {
   expect_refused([&] { safetensors_file f(with_length(0)); }, {"header length 0"});
   expect_refused([&] { safetensors_file f(folder.write("e", "")); }, {"0 bytes", "8 or more"});
   expect_refused([&] { safetensors_file f(folder.write("e", "1234567")); }, {"7 bytes"});
-  expect_refused([&] { safetensors_file f(folder.path()); }, {"no regular file"});
+  expect_refused([&] { safetensors_file f(folder.path()); }, {"is a folder"});
   expect_refused([&] { safetensors_file f(folder.path() / "absent"); }, {"cannot be opened"});
 }
 

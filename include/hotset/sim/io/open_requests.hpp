@@ -11,4 +11,7 @@ namespace hotset::inline v0::sim {
 /// Compressed input is unpacked. Errors: trace_error.
 [[nodiscard]] kv_trace open_requests(const std::filesystem::path& path);
 
+/// The same for what looks at blocks: where the requests name none, as Azure's, each has blocks of its own.
+[[nodiscard]] kv_trace open_block_requests(const std::filesystem::path& path);
+
 }  // namespace hotset::inline v0::sim

@@ -22,9 +22,10 @@ enum class trace_format : std::uint8_t {
   json_lines,    ///< one object a line, with a field map
   oracle,        ///< libCacheSim oracleGeneral
   mooncake,      ///< request trace; opened as block accesses
+  azure,         ///< request trace that names no blocks; opened as accesses to blocks of their own
 };
 
-/// "auto", "native", "bigmoe", "esft", "layer-expert", "jsonl", "oracle", "mooncake".
+/// "auto", "native", "bigmoe", "esft", "layer-expert", "jsonl", "oracle", "mooncake", "azure".
 [[nodiscard]] std::string_view name_of(trace_format format) noexcept;
 /// Errors: invalid_config that lists the names.
 [[nodiscard]] trace_format parse_trace_format(std::string_view name);
@@ -49,7 +50,7 @@ struct open_trace_options {
   json_field_map fields{};   ///< json_lines
   std::int32_t top_k = 0;    ///< esft, layer_expert; 0: infer
   std::int32_t experts = 0;  ///< esft, layer_expert, json_lines; 0: infer
-  std::uint64_t block_bytes = 1;  ///< mooncake: bytes of one block
+  std::uint64_t block_bytes = 1;  ///< mooncake, azure: bytes of one block
 };
 
 /// Errors: trace_error if the content is of no known format.

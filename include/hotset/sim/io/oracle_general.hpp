@@ -10,6 +10,8 @@
 
 namespace hotset::inline v0::sim {
 
+class output_file;
+
 inline constexpr std::size_t oracle_general_record = 24;
 
 /// One layer, top_k 1, each record a step of its own; objects are renumbered in the order of their
@@ -28,7 +30,8 @@ inline constexpr std::size_t oracle_general_record = 24;
 /// One record for each routed id, step by step, layer by layer, in token-major rank order.
 /// clock: the step; object: layer * experts + expert; size: the layer's expert bytes, 1 if unknown;
 /// next: number of the record (from 0) that next names the object, -1 if none does.
-/// Errors: trace_error if the file cannot be written or a size exceeds 2^32 - 1.
+/// Errors: trace_error if a size exceeds 2^32 - 1; as output_file if it cannot be written.
+void write_oracle_general(const routing_trace& trace, output_file& out);
 void write_oracle_general(const routing_trace& trace, const std::filesystem::path& path);
 
 }  // namespace hotset::inline v0::sim

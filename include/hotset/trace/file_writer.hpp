@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Writes to a path as a careful program does: a file appears whole or not at all, anything else is written through.
+///
+/// Rule: where a regular file lies, or nothing, the bytes go to an unfinished file beside it, which takes its place
+///  when everything is on it. Links are followed: they stay, and what they name is written. The earlier file's mode
+///  and owner are kept, and it must be writable. Devices, FIFOs and sockets stay what they are and get the bytes as
+///  they come; so does a descriptor of this process that is named by a path, as /dev/stdout is.
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "hotset/core/error.hpp"
+
+namespace hotset::inline v0 {
+
+/// Told which unfinished file is there, so that a program can remove it when a signal ends it.
+class unfinished_files {
+ public:
+  virtual ~unfinished_files() = default;
+  /// Before the file is made. Returns what ends() gets.
+  virtual void* begins(const char* path) noexcept = 0;
+  /// After the file got its name, or was removed.
+  virtual void ends(void* entry) noexcept = 0;
+};
+
+namespace detail {
+
+/// Where the bytes for a path go.
+struct write_target {
+  enum class kind : std::uint8_t {
+    fresh,       ///< nothing is there
+    regular,     ///< a file to be replaced
+    through,     ///< a device, a FIFO: opened as it is
+    descriptor,  ///< one of ours, in `number`
+  };
+  kind what = kind::fresh;
+  std::filesystem::path path{};  ///< links followed
+  int number = -1;
+  struct stat facts {};  ///< regular
+  int problem = 0;       ///< errno, or 0
+};
+
+/// The descriptor of this process that a path such as /proc/self/fd/1 names, or -1.
+[[nodiscard]] inline int own_descriptor(const std::filesystem::path& path) {
+  const auto digits = path.filename().string();
+  if (digits.empty() || digits.size() > 9 ||
+      !std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; }))
+    return -1;
+  std::error_code bad;
+  const auto own = std::filesystem::canonical("/proc/self/fd", bad);
+  if (bad || std::filesystem::canonical(path.parent_path(), bad) != own || bad) return -1;
+  int number = 0;
+  for (const char c : digits) number = number * 10 + (c - '0');
+  return number;
+}
+
+/// Follows the links of a path, up to a descriptor of ours. Returns errno, or 0.
+[[nodiscard]] inline int follow_links(write_target& target) {
+  for (int links = 0; links < 40; ++links) {
+    struct stat facts {};
+    if (::lstat(target.path.c_str(), &facts) != 0) return errno == ENOENT ? 0 : errno;
+    if (!S_ISLNK(facts.st_mode)) return 0;
+    target.number = own_descriptor(target.path);
+    if (target.number >= 0) return 0;
+    std::error_code bad;
+    const auto next = std::filesystem::read_symlink(target.path, bad);
+    if (bad) return bad.value();
+    target.path = next.is_absolute() ? next : target.path.parent_path() / next;
+  }
+  return ELOOP;
+}
+
+/// The descriptor of this process that a path leads to, as /dev/stdin does, or -1.
+[[nodiscard]] inline int descriptor_named(const std::filesystem::path& path) {
+  write_target target;
+  target.path = path;
+  return follow_links(target) == 0 ? target.number : -1;
+}
+
+[[nodiscard]] inline write_target find_write_target(const std::string& path) {
+  write_target out;
+  out.path = path;
+  // The system judges the whole path first: it knows which links it does not follow.
+  const bool there = ::stat(path.c_str(), &out.facts) == 0;
+  if (!there && errno != ENOENT) out.problem = errno;
+  if (out.problem != 0) return out;
+  if (there && S_ISDIR(out.facts.st_mode)) out.problem = EISDIR;
+  if (out.problem != 0) return out;
+  out.problem = follow_links(out);
+  if (out.problem != 0) return out;
+  if (out.number >= 0) {
+    out.what = write_target::kind::descriptor;
+  } else if (there) {
+    struct stat found {};
+    const bool same = ::stat(out.path.c_str(), &found) == 0 && found.st_dev == out.facts.st_dev &&
+                      found.st_ino == out.facts.st_ino;
+    const bool replaces = same && S_ISREG(out.facts.st_mode);
+    out.what = replaces ? write_target::kind::regular : write_target::kind::through;
+    if (!same) out.path = path;  // a link that leads where no path does
+  }
+  return out;
+}
+
+/// What would do instead, or nothing.
+[[nodiscard]] inline const char* accepted_path(int code) noexcept {
+  switch (code) {
+    case ENOENT:
+    case ENOTDIR: return "a path in a folder that exists";
+    case EACCES:
+    case EPERM:
+    case EROFS: return "a path that may be written to";
+    default: return "";
+  }
+}
+
+}  // namespace detail
+
+/// Errors are kept: problem() and finish() say what happened, naming the path as it was given.
+class file_writer {
+ public:
+  /// Opening a FIFO waits for its reader. `watch` must outlive the writer.
+  explicit file_writer(std::string path, unfinished_files* watch = nullptr)
+      : name_(std::move(path)), watch_(watch) {
+    open(detail::find_write_target(name_));
+  }
+  /// Writes through a descriptor of this process, such as that of standard output; `name` is for messages.
+  file_writer(int descriptor, std::string name) : name_(std::move(name)) { share(descriptor); }
+  /// Without finish() nothing is left behind and an earlier file stays as it was.
+  ~file_writer() { abandon(); }
+  file_writer(const file_writer&) = delete;
+  file_writer& operator=(const file_writer&) = delete;
+
+  /// Appends.
+  void write(const void* bytes, std::size_t size) {
+    wanted_ += size;
+    const auto* at = static_cast<const char*>(bytes);
+    if (size >= buffer_bytes) {
+      flush();
+      return put(at, size);
+    }
+    buffer_.insert(buffer_.end(), at, at + size);
+    if (buffer_.size() >= buffer_bytes) flush();
+  }
+  template <class T>
+  void write(std::span<const T> values) {
+    write(values.data(), values.size_bytes());
+  }
+  void write(std::string_view text) { write(text.data(), text.size()); }
+
+  /// Hands on what has been written so far. Not needed before finish().
+  void flush() {
+    put(buffer_.data(), buffer_.size());
+    buffer_.clear();
+  }
+  /// Returns what went wrong since the start, or nothing: then everything is where it belongs. Pre: called once.
+  std::optional<error> finish() {
+    flush();
+    if (!code_ && !refusal_) close_and_rename();
+    abandon();
+    return problem();
+  }
+
+  /// What went wrong so far, or nothing.
+  [[nodiscard]] std::optional<error> problem() const {
+    if (refusal_) return error{name_ + ": " + *refusal_};
+    if (!code_) return std::nullopt;
+    std::string text = name_ + ": " + what_ + ": " + std::strerror(*code_);
+    if (*code_ == ENOSPC || *code_ == EDQUOT || *code_ == EFBIG)
+      return error{text + ": " + std::to_string(written_) + " of " + std::to_string(wanted_) +
+                   " bytes fitted"};
+    const std::string_view accepted = detail::accepted_path(*code_);
+    return error{accepted.empty() ? text : text + "; accepted: " + std::string(accepted)};
+  }
+  /// Whether the reader of a pipe is gone, which is no error of ours.
+  [[nodiscard]] bool reader_is_gone() const noexcept { return code_ == EPIPE; }
+  [[nodiscard]] bool is_terminal() const noexcept { return file_ >= 0 && ::isatty(file_) == 1; }
+  /// Whether another descriptor leads to the same pipe, device or open file.
+  [[nodiscard]] bool leads_to(int descriptor) const noexcept {
+    struct stat ours {
+    }, other{};
+    return file_ >= 0 && temporary_.empty() && ::fstat(file_, &ours) == 0 &&
+           ::fstat(descriptor, &other) == 0 && ours.st_dev == other.st_dev &&
+           ours.st_ino == other.st_ino;
+  }
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+
+ private:
+  static constexpr std::size_t buffer_bytes = std::size_t{1} << 16U;
+
+  void refuse(std::string why) { refusal_ = std::move(why); }
+  void fail(const char* what, int code) {
+    if (code_) return;
+    what_ = what;
+    code_ = code;
+  }
+
+  void open(const detail::write_target& target) {
+    if (target.problem == EISDIR) return refuse("is a folder; accepted: a file");
+    if (target.problem != 0) return fail("cannot be created", target.problem);
+    using kind = detail::write_target::kind;
+    switch (target.what) {
+      case kind::fresh: return begin(target, 0666, "cannot be created");
+      case kind::regular: return replace(target);
+      case kind::through: return open_as_it_is(target.path);
+      case kind::descriptor: return share(target.number);
+    }
+  }
+  void share(int descriptor) {
+    file_ = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 3);
+    if (file_ < 0) fail("cannot be written", errno);
+  }
+  void open_as_it_is(const std::filesystem::path& path) {
+    do file_ = ::open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
+    while (file_ < 0 && errno == EINTR);
+    if (file_ < 0) fail("cannot be opened", errno);
+  }
+  /// What replaces a file is as open to others as the file was, at no time more.
+  void replace(const detail::write_target& target) {
+    if (::faccessat(AT_FDCWD, target.path.c_str(), W_OK, AT_EACCESS) != 0)
+      return fail("cannot be written", errno);
+    begin(target, 0600, "cannot be replaced");
+    if (file_ < 0) return;
+    struct stat made {};
+    if (::fstat(file_, &made) != 0) return fail("cannot be replaced", errno);
+    const bool others = made.st_uid != target.facts.st_uid || made.st_gid != target.facts.st_gid;
+    if (others && ::fchown(file_, target.facts.st_uid, target.facts.st_gid) != 0)
+      return fail("its owner cannot be kept", errno);
+    if (::fchmod(file_, target.facts.st_mode & 07777U) != 0)
+      return fail("its mode cannot be kept", errno);
+  }
+  /// Makes the unfinished file.
+  void begin(const detail::write_target& target, mode_t mode, const char* what) {
+    target_ = target.path;
+    auto number =
+        static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) ^
+        static_cast<std::uint64_t>(::getpid()) << 40U;
+    for (int tries = 0; tries < 100 && file_ < 0; ++tries, ++number) {
+      // A name may be as long as the system allows: what is added must not make it longer.
+      const auto shown = target_.filename().string().substr(0, 200);
+      temporary_ = (target_.parent_path() / (shown + ".partial" + std::to_string(number))).string();
+      entry_ = watch_ == nullptr ? nullptr : watch_->begins(temporary_.c_str());
+      // O_EXCL: never touches a file that is there
+      file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+      if (file_ >= 0) return;
+      const int code = errno;
+      forget();
+      if (code != EEXIST && code != EINTR) return fail(what, code);
+    }
+    fail(what, EEXIST);
+  }
+  /// The unfinished file is no more.
+  void forget() {
+    temporary_.clear();
+    if (entry_ != nullptr) watch_->ends(std::exchange(entry_, nullptr));
+  }
+
+  void put(const char* at, std::size_t size) {
+    while (size > 0 && !code_ && !refusal_) {
+      const auto done = ::write(file_, at, size);
+      if (done > 0) {
+        at += done;
+        size -= static_cast<std::size_t>(done);
+        written_ += static_cast<std::size_t>(done);
+      } else if (done < 0 && errno == EAGAIN) {
+        pollfd ready{file_, POLLOUT, 0};
+        (void)::poll(&ready, 1, -1);
+      } else if (done == 0 || errno != EINTR) {
+        fail("cannot be written", done == 0 ? ENOSPC : errno);
+      }
+    }
+  }
+  void close_and_rename() {
+    if (::close(std::exchange(file_, -1)) != 0 && errno != EINTR)
+      return fail("cannot be closed", errno);
+    if (temporary_.empty()) return;
+    if (::rename(temporary_.c_str(), target_.c_str()) != 0)
+      return fail("cannot be put in its place", errno);
+    forget();
+  }
+  void abandon() {
+    if (file_ >= 0) ::close(std::exchange(file_, -1));
+    if (temporary_.empty()) return;
+    ::unlink(temporary_.c_str());
+    forget();
+  }
+
+  std::string name_;
+  unfinished_files* watch_ = nullptr;
+  std::filesystem::path target_;
+  std::string temporary_;  ///< empty: there is none
+  void* entry_ = nullptr;
+  int file_ = -1;
+  std::vector<char> buffer_;
+  std::uint64_t wanted_ = 0, written_ = 0;
+  std::optional<std::string> refusal_;
+  const char* what_ = "";
+  std::optional<int> code_;
+};
+
+}  // namespace hotset::inline v0

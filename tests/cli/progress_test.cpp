@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The line that shows how far a long command is.
+#include <regex>
+#include <set>
+
+#include "run_program.hpp"
+
+namespace {
+
+class progress : public hotset_test::command_line {
+ protected:
+  void SetUp() override {
+    command_line::SetUp();
+    make_trace("t.trace");
+    ASSERT_EQ(shell("hotset synth l.trace --layers 4 --experts 16 --top-k 2 --tokens 3000 --seed 1 "
+                    "&& hotset synth-requests r.jsonl --requests 2000 && xz -k r.jsonl")
+                  .code,
+              0);
+  }
+  /// What standard error, a terminal, gets of a command whose results go elsewhere.
+  [[nodiscard]] std::string shown(const std::string& arguments) const {
+    const auto result =
+        shell("script -qec \"'" HOTSET_CLI "' " + arguments + " >results\" /dev/null </dev/null");
+    EXPECT_EQ(result.code, 0) << result.out;
+    return result.out;
+  }
+};
+
+std::set<std::string> percentages(const std::string& text, const std::string& label) {
+  std::set<std::string> found;
+  const std::regex line(label + R"( \[[# ]{30}\] +([0-9]+) %)");
+  for (std::sregex_iterator at(text.begin(), text.end(), line), end; at != end; ++at)
+    found.insert((*at)[1]);
+  return found;
+}
+
+TEST_F(progress, moves_inside_every_long_command_and_is_cleared) {
+  if (shell("script -qec true /dev/null").code != 0) GTEST_SKIP() << "no script(1) here";
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"simulate l.trace --slots 25%", "synthetic"},
+      {"simulate l.trace --slots 25% --link 1GB/s", "synthetic"},
+      {"curve l.trace", "synthetic"},
+      {"curve l.trace --method shards:0.5", "synthetic"},
+      {"info l.trace", "synthetic"},
+      {"info r.jsonl", "reading r.jsonl"},
+      {"import r.jsonl.xz r.trace", "reading r.jsonl.xz"},
+      {"synth x.trace --tokens 3000", "making the trace"}};
+  for (const auto& [arguments, label] : cases) {
+    SCOPED_TRACE(arguments);
+    const auto text = shown(arguments);
+    EXPECT_GE(percentages(text, label).size(), 2U) << text;
+    EXPECT_TRUE(text.ends_with("\r\033[K")) << text;
+  }
+}
+
+TEST_F(progress, is_not_shown_where_nobody_looks) {
+  for (const char* arguments : {"simulate l.trace --slots 25%", "curve l.trace", "info r.jsonl",
+                                "import r.jsonl r.trace", "synth x.trace --tokens 3000"})
+    EXPECT_EQ(run(arguments).err, "") << arguments;
+}
+
+TEST_F(progress, an_interrupted_line_is_cleared) {
+  if (shell("script -qec true /dev/null").code != 0) GTEST_SKIP() << "no script(1) here";
+  const auto result = shell("script -qec \"timeout -s INT 1 '" HOTSET_CLI
+                            "' synth x.trace --tokens 100000000\" /dev/null </dev/null");
+  EXPECT_TRUE(result.out.ends_with("\r\033[K") || result.out.ends_with("\r\033[K^C"))
+      << result.out.substr(result.out.size() - std::min<std::size_t>(result.out.size(), 200));
+  EXPECT_EQ(files(), (std::vector<std::string>{"l.trace", "r.jsonl", "r.jsonl.xz", "t.trace"}));
+}
+
+}  // namespace
