@@ -80,8 +80,9 @@ sim::model_description model_of(const plan_options& options) {
   const auto experts = given(options.reading.experts);
   const auto top_k = given(options.reading.top_k);
   if (!options.model.empty()) {
-    auto described = for_option(
-        "--model", [&] { return sim::describe_model(options.model, {options.kv_bits}); });
+    auto described = for_option("--model", [&] {
+      return sim::describe_model(input_path(options.model).string(), {options.kv_bits});
+    });
     // Beside a model that says its own they are of the trace alone.
     if (!described.top_k_is_known) hand.top_k = top_k;
     sim::correct_by_hand(hand, described);
@@ -130,11 +131,14 @@ int plan(const plan_options& options) {
   }
   std::optional<kv_trace> requests;
   if (!options.kv_trace.empty()) {
-    requests = sim::open_requests(input_path(options.kv_trace));
+    requests = sim::open_block_requests(input_path(options.kv_trace));
     request.requests = &*requests;
   }
   auto found = sim::make_plan(request);
   found.notes.insert(found.notes.begin(), described.notes.begin(), described.notes.end());
+  if (requests && requests->own_blocks)
+    found.notes.emplace_back(
+        "the requests name no blocks: each prompt has its own, and nothing is shared");
   out.finish(options.as_json
                  ? sim::to_json(found).dump(2, ' ', false,
                                             nlohmann::ordered_json::error_handler_t::replace) +

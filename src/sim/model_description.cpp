@@ -253,7 +253,8 @@ model_description describe_path(const fs::path& path, const model_options& optio
     out.memory.name = path.stem().string();
     return out;
   }
-  if (path.extension() != ".json")
+  const bool piped = !fs::is_regular_file(path, ignored);  // it has no name that says what it is
+  if (path.extension() != ".json" && !piped)
     refuse_input(path.string(), "", "is of no known kind",
                  "config.json, .gguf, .safetensors or a folder");
   auto out = describe_config_file(path, options);

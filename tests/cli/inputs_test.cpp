@@ -58,6 +58,19 @@ TEST_F(inputs, other_formats_come_through_pipes_too_packed_or_not) {
   }
 }
 
+TEST_F(inputs, a_model_is_described_through_a_pipe) {
+  write_text(path("config.json"),
+             R"({"model_type":"mixtral","hidden_size":64,"intermediate_size":128,)"
+             R"("num_hidden_layers":2,"num_local_experts":8,"num_experts_per_tok":2,)"
+             R"("num_attention_heads":4,"num_key_value_heads":2,"vocab_size":1000})");
+  const auto want = run("plan --model config.json --vram 24GiB --json");
+  ASSERT_EQ(want.code, 0) << want.err;
+  const auto piped = shell("cat config.json | hotset plan --model - --vram 24GiB --json");
+  EXPECT_EQ(piped.code, 0) << piped.err;
+  EXPECT_EQ(nlohmann::json::parse(piped.out, nullptr, false)["cap"],
+            nlohmann::json::parse(want.out)["cap"]);
+}
+
 TEST_F(inputs, requests_come_through_pipes) {
   make_trace("t.trace");
   ASSERT_EQ(run("synth-requests r.jsonl --requests 40").code, 0);
@@ -91,6 +104,9 @@ TEST_F(inputs, azure_requests_are_read_wherever_requests_are) {
       "simulate-split t.trace --budget 64MiB --kv-token-bytes 1KiB --warmup 0 --burst 4 --kv-trace "
       "a.csv");
   EXPECT_EQ(split.code, 0);
+  const auto plan = run("plan --model qwen3-30b-a3b --vram 24GiB --kv-trace a.csv");
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  EXPECT_THAT(plan.out, HasSubstr("note: the requests name no blocks"));
   EXPECT_EQ(split.err,
             "hotset: a.csv: note: the requests name no blocks: each prompt has its own, and "
             "nothing is shared\n");
