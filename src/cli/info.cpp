@@ -82,6 +82,7 @@ std::vector<std::uint64_t> accesses_by_key(const visit_sequence& visits) {
       if (std::exchange(last[key], i + 1) != i + 1) ++accesses[key];
     }
   }
+  told.at(visits.size());
   return accesses;
 }
 

@@ -40,12 +40,12 @@ void add_scores(CLI::App& app, synthetic_config& config) {
 routing_trace made(const synthetic_config& config) {
   const shown_progress shown("making the trace");
   std::optional<sim::progress> told;
-  return synthetic_trace(config,
-                         [&](std::uint64_t done, std::uint64_t total) {
-                           if (!told) told.emplace(total);
-                           told->at(done);
-                         })
-      .value();
+  auto trace = synthetic_trace(config, [&](std::uint64_t done, std::uint64_t total) {
+    if (!told) told.emplace(total);
+    told->at(done);
+  });
+  if (told && trace) told->at(trace->tokens());
+  return std::move(trace).value();
 }
 
 int synthesise(const synth_options& options) {

@@ -38,6 +38,7 @@ void measure_exactly(const visit_sequence& visits, cache_scope scope, curve_set&
     told.at(i);
     recorder.observe(visits[i]);
   }
+  told.at(visits.size());
   const auto& histograms = recorder.histograms();
   for (std::size_t pool = 0; pool < histograms.size(); ++pool) {
     const auto& histogram = histograms[pool];
@@ -69,6 +70,7 @@ void measure_sample(const visit_sequence& visits, const curve_method& method, st
     sampled.end_visit(view.experts.size() == 1 ? 1
                                                : distinct.collect(view.experts, members.data()));
   }
+  told.at(visits.size());
   const auto curve = sampled.curve();
   pool_curve pool;
   pool.widest = visits.widest_union();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/sim/progress.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace hotset::inline v0::sim {
@@ -21,7 +22,7 @@ progress::progress(std::uint64_t total) : report_(asked), total_(total) {
 }
 
 void progress::tell(std::uint64_t done) {
-  next_ = done + total_ / 512 + 1;
+  next_ = std::max(done + 1, std::min(done + total_ / 512, total_));  // the end is always told
   (*report_)(done, total_);
 }
 
