@@ -14,13 +14,16 @@
 namespace {
 using namespace hotset;
 
-/// `name` is that of the file, which decides the reader.
-void fuzz(const std::string& name, const std::string& sample, std::uint64_t rounds) {
+/// `name` is that of the file, which decides the reader. `config`: what lies beside it and is described, if not empty.
+void fuzz(const std::string& name, const std::string& sample, std::uint64_t rounds,
+          const std::string& config = {}) {
   constexpr std::uint64_t first_seed = 20240601;
   std::cout << "seeds " << first_seed << ".." << first_seed + rounds - 1 << '\n';
   const trace_samples::temporary_folder folder;
   const auto describe = [&](const std::string& bytes) {
-    return sim::describe_model(folder.write(name, bytes).string());
+    const auto path = folder.write(name, bytes);
+    return sim::describe_model(
+        (config.empty() ? path : folder.write("config.json", config)).string());
   };
   std::uint64_t accepted = 0;
   ASSERT_FALSE(describe(sample).memory.validate()) << "the undamaged sample";
@@ -113,6 +116,16 @@ TEST(fuzz_models, lists_by_layer_and_lightning) {
 "intermediate_size": 16, "attn_type_list": [0, 0, 1], "quantization_config":
 {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16, "ignore": ["lm_head"]}})",
        1500);
+}
+
+TEST(fuzz_models, quantisation_beside_a_config) {
+  fuzz("hf_quant_config.json",
+       R"({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4",
+"group_size": 16, "exclude_modules": ["lm_head", "model.layers.1.self_attn*"]}})",
+       1000,
+       R"({"model_type": "mixtral", "hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 100,
+"num_attention_heads": 8, "num_local_experts": 4, "num_experts_per_tok": 2,
+"intermediate_size": 16, "torch_dtype": "bfloat16"})");
 }
 
 TEST(fuzz_models, safetensors) {
