@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/sim/io/output_file.hpp"
 #include "hotset/sim/io/input_files.hpp"
+#include "hotset/sim/io/output_file.hpp"
 #include "hotset/trace/native_trace_writer.hpp"
 #include "trace_samples.hpp"
 
