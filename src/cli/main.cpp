@@ -33,6 +33,7 @@ constexpr const char* footer = R"(Examples:
   hotset diff before.json after.json
   source <(hotset completion bash)
 
+A file called - is standard input or standard output; ./- is a file of that name.
 Exit codes: 0 success, 1 failure or difference, 2 wrong usage, 3 too few slots for the trace, 4 bad input.)";
 
 std::vector<command> add_commands(CLI::App& root) {
