@@ -291,6 +291,7 @@ std::vector<option_values> known_values() {
           {"--method", {"exact", "shards:0.01", "shards:8192"}, true},
           {"--model", sim::model_names(), false},
           {"--split", {"by-token", "by-expert"}, false},
+          {"--parallel", {"expert", "tensor"}, false},
           {"--format", format_values(), false},
           {"--as", {"decode", "prefill", "prefill:512"}, false},
           {"--to", {"native", "esft", "oracle-general"}, false},

@@ -100,7 +100,7 @@ sim::model_description model_of(const plan_options& options) {
 sim::device_split split_of(const std::string& text) {
   for (const auto split : {sim::device_split::expert, sim::device_split::tensor})
     if (text == name_of(split)) return split;
-  refuse_option("--split", text, "expert, tensor");
+  refuse_option("--parallel", text, "expert, tensor");
 }
 
 /// The options that are no files, refused before anything is read.
@@ -162,8 +162,8 @@ void add_sizes(CLI::App& app, plan_options& options) {
 void add_devices(CLI::App& app, plan_options& options) {
   add_number(app, "--devices", options.devices, std::uint32_t{1}, std::uint32_t{4096},
              "devices that share the model, each with --vram");
-  app.add_option("--split", options.split,
-                 "of the experts between devices: expert (each has some of a layer's), tensor "
+  app.add_option("--parallel", options.split,
+                 "what devices have of the experts: expert (each has some of a layer's), tensor "
                  "(each has a part of every one)")
       ->type_name("NAME")
       ->capture_default_str();
@@ -222,7 +222,7 @@ command add_plan(CLI::App& root) {
       ->description("of the model by hand; of a trace whose file does not say");
   app->footer(R"(Examples:
   hotset plan --model qwen3-30b-a3b --vram 24GiB --context 8192 --concurrency 4
-  hotset plan --model minimax-m2 --vram 80GiB --devices 4 --split expert
+  hotset plan --model minimax-m2 --vram 80GiB --devices 4 --parallel expert
   hotset plan --model ./config.json --vram 12GiB --trace routes.trace --kv-trace requests.jsonl --link 12GB/s --json
   hotset plan --layers 48 --experts 128 --top-k 8 --expert-bytes 2.5MiB --kv-bytes-per-token 96KiB --vram 12GiB)");
   return {app, [options] { return plan(*options); }};

@@ -125,6 +125,13 @@ std::string gibibytes_down(std::uint64_t bytes) {
 
 void add_vllm(memory_plan& plan) {
   const auto type = flags_of(vllm_types, plan.device.kv_bits);
+  constexpr std::array<std::uint64_t, 7> block_sizes = {1, 8, 16, 32, 64, 128, 256};
+  if (plan.device.model.has_kv() &&
+      std::ranges::find(block_sizes, plan.device.block_tokens) == block_sizes.end()) {
+    plan.notes.push_back(fmt::format("vllm is left out: it has blocks of {} tokens, not {}",
+                                     fmt::join(block_sizes, ", "), plan.device.block_tokens));
+    return;
+  }
   if (!plan.device.model.is_causal) {
     plan.notes.emplace_back("vllm is left out: it decodes causal models alone");
     return;
@@ -271,6 +278,9 @@ void add_llama(memory_plan& plan) {
   const auto type = flags_of(llama_types, r.kv_bits);
   if (!type && r.model.has_kv())
     return leave_out(fmt::format("it has no KV cache of {} bits", r.kv_bits));
+  constexpr std::uint32_t most_devices = 16;  // of -ts
+  if (r.devices > most_devices)
+    return leave_out(fmt::format("it takes {} devices at most", most_devices));
   if (r.devices > 1 && r.model.blocks.empty())
     return leave_out("it gives devices whole layers, and nobody said what is in each");
   const llama_layout layout(r);

@@ -241,14 +241,14 @@ void need_memory(const plan_request& request, const plan_request& device) {
   const auto other = device.devices > 1 ? enough_devices(request) : 0;
   throw infeasible_error(fmt::format(
       "{} of {} bytes for {}: {} always resident, {} reserved, {} for {} experts a layer, {} for "
-      "the KV cache of {} sessions of {} tokens; accepted: {} bytes or more{}",
+      "the KV cache of {} session{} of {} tokens; accepted: {} bytes or more{}",
       device.devices > 1 ? fmt::format("each of {} devices", device.devices) : "a device",
       device.device_bytes, printable(device.model.name), device.model.resident_bytes,
       device.reserve_bytes, experts, top_k_of(device),
       needed -
           detail::saturating_sum(
               detail::saturating_sum(device.model.resident_bytes, device.reserve_bytes), experts),
-      device.concurrency, device.context, needed,
+      device.concurrency, device.concurrency == 1 ? "" : "s", device.context, needed,
       other > 0 ? fmt::format(", or {} devices", other) : ""));
 }
 void need_host_memory(const plan_request& request) {

@@ -140,7 +140,7 @@ nlohmann::ordered_json to_json(const memory_plan& plan) {
       {"alternatives", std::move(alternatives)},
       {"recommended", plan.recommended},
       {"device_count", r.devices},
-      {"split", r.devices > 1 ? json(name_of(r.split)) : json(nullptr)},
+      {"parallel", r.devices > 1 ? json(name_of(r.split)) : json(nullptr)},
       {"devices", std::move(devices)},
       {"settings", std::move(settings)},
       {"notes", plan.notes}};

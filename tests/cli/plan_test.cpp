@@ -89,22 +89,22 @@ TEST_F(plan_command, a_number_that_no_double_holds_is_one_line) {
 
 TEST_F(plan_command, takes_several_devices) {
   const auto json = json_of(
-      "plan --model minimax-m2 --vram 48GiB --devices 4 --concurrency 8 --json --split expert");
+      "plan --model minimax-m2 --vram 48GiB --devices 4 --concurrency 8 --json --parallel expert");
   EXPECT_EQ(json["device_count"], 4);
-  EXPECT_EQ(json["split"], "expert");
+  EXPECT_EQ(json["parallel"], "expert");
   ASSERT_EQ(json["devices"].size(), 4U);
   EXPECT_EQ(json["devices"][3]["first_expert"], 192);
   EXPECT_EQ(json["model"]["experts"], 256);
   EXPECT_THAT(json["settings"]["vllm"].get<std::string>(),
               HasSubstr("--data-parallel-size 4 --enable-expert-parallel"));
-  const auto text = run("plan --model minimax-m2 --vram 48GiB --devices 4 --split tensor");
+  const auto text = run("plan --model minimax-m2 --vram 48GiB --devices 4 --parallel tensor");
   EXPECT_EQ(text.code, 0) << text.err;
   EXPECT_THAT(text.out, HasSubstr("a part of each of 256 experts"));
   refused("plan --model minimax-m2 --vram 48GiB --devices 0", 2, {"--devices: '0'; accepted: 1.."});
   refused("plan --model minimax-m2 --vram 48GiB --devices 257", 2,
           {"devices = 257, accepted: 1..256, the experts of a layer"});
-  refused("plan --model minimax-m2 --vram 48GiB --split rows", 2,
-          {"--split: 'rows'; accepted: expert, tensor"});
+  refused("plan --model minimax-m2 --vram 48GiB --parallel rows", 2,
+          {"--parallel: 'rows'; accepted: expert, tensor"});
   refused("plan --model minimax-m2 --vram 12GiB --devices 2", 3,
           {"each of 2 devices of", "bytes or more, or 43 devices"});
 }

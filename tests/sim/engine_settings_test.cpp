@@ -356,6 +356,22 @@ TEST(engine_settings, where_all_fits_nothing_is_offloaded) {
   }
 }
 
+TEST(engine_settings, what_an_engine_does_not_take_leaves_it_out_with_a_note) {
+  auto request = request_of("qwen3-30b-a3b", 24_GiB);
+  request.block_tokens = 100;
+  const checked_plan blocks(request);
+  blocks.check();
+  EXPECT_FALSE(blocks.lines().contains("vllm"));
+  EXPECT_THAT(blocks.plan().notes, testing::Contains(HasSubstr("it has blocks of 1, 8, 16")));
+  request.block_tokens = 16;
+  for (const std::uint32_t devices : {16U, 17U}) {
+    request.devices = devices;
+    const checked_plan many(request);
+    many.check();
+    EXPECT_EQ(many.lines().contains("llama.cpp"), devices == 16);
+  }
+}
+
 TEST(engine_settings, a_model_of_unknown_blocks_has_its_layers_counted_from_0) {
   auto request = request_of("olmoe-1b-7b", 8_GiB);
   const checked_plan known(request);
