@@ -91,6 +91,9 @@ prefetch() {
   echo '-- gemma'
   "$hotset" simulate "$data/routing/bigmoe-gemma/gemma.route.csv" $common \
     --slots 5%,12.5%,25%,50% --link 5GB/s,25GB/s,200GB/s 2>/dev/null | table
+  echo '-- gemma, a cap for every layer'
+  "$hotset" simulate "$data/routing/bigmoe-gemma/gemma.route.csv" $common --scope per-layer \
+    --slots 6.25%,12.5%,25%,50% --link 5GB/s,25GB/s,200GB/s 2>/dev/null | table
   echo '-- gemma, the slow link: more and more asked for'
   echo '| chunk | slots | prefetch | ms a token | GiB copied |'
   echo '|---|---|---|---|---|'
@@ -104,6 +107,9 @@ prefetch() {
   "$hotset" import "$law" law.trace --expert-bytes 17301504B >/dev/null
   "$hotset" simulate law.trace $common --slots 12.5%,25%,50%,75% --link 25GB/s,200GB/s,1000GB/s \
     2>/dev/null | table
+  echo '-- law texts, a cap for every layer'
+  "$hotset" simulate law.trace $common --scope per-layer --slots 12.5%,25%,50%,75% \
+    --link 25GB/s,200GB/s,1000GB/s 2>/dev/null | table
 }
 
 run_studies

@@ -124,6 +124,11 @@ misses() {
   "$tiny_moe" evaluate --text $(texts) $common --precision 8 --miss fetch,drop,substitute
   "$tiny_moe" evaluate --text $(texts) $common --precision 8:4:2 \
     --miss fetch_lowest,fetch_priority,drop_cascade
+  # How much substitution replaces is its tolerance.
+  local misses=fetch,drop
+  for tolerance in 0.01 0.05 0.1 0.2 0.5 1; do misses=$misses,substitute:tolerance=$tolerance; done
+  "$tiny_moe" evaluate --text $(texts) --limit 2048 --expert-budget 25% --eviction lru --precision 8 \
+    --miss $misses
 }
 routing() {
   local lambdas=router_order
