@@ -71,7 +71,7 @@ status belady_bypass::visit(const routing_view& view) {
 
 void belady_bypass::count_miss(std::size_t key, const routing_view& view) {
   stats_.compulsory_misses += seen_[key] == 0 ? 1U : 0U;
-  stats_.collision_misses += evicted_in_[key] == view.step + 1 ? 1U : 0U;
+  stats_.collision_misses += evicted_in_[key] == mark_of(view.step) ? 1U : 0U;
   seen_[key] = 1;
   ++stats_.fills;
   stats_.bytes_filled += layout_.shape().bytes_of(view.layer);
@@ -92,7 +92,7 @@ std::uint64_t belady_bypass::shed(pool_id p, const routing_view& view) {
     const auto gone = *pool.begin();
     pool.erase(pool.begin());
     where_[gone.key].reset();
-    evicted_in_[gone.key] = view.step + 1;
+    evicted_in_[gone.key] = mark_of(view.step);
     bytes += layout_.shape().bytes_of(layout_.shape().key(gone.key).layer);
     ++stats_.evictions;
     hash_ = (hash_ ^ gone.key) * 0x9E3779B97F4A7C15ULL;

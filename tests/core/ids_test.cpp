@@ -18,5 +18,11 @@ TEST(ids, a_key_that_was_not_set_is_no_key) {
   EXPECT_LT(no_slot, 0);
 }
 
+TEST(ids, no_step_has_the_mark_that_says_never) {
+  EXPECT_EQ(mark_of(0), 1U);
+  EXPECT_EQ(mark_of(41), 42U);
+  EXPECT_EQ(mark_of(~step_id{0}), ~step_id{0});
+}
+
 }  // namespace
 }  // namespace hotset

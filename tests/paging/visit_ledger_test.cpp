@@ -53,6 +53,23 @@ TEST(visit_ledger, a_miss_collides_if_its_key_left_in_the_same_step) {
   EXPECT_EQ(ledger.stats().steps, 1U);
 }
 
+// The step after it is 0: every key would seem to have been evicted in it.
+TEST(visit_ledger, the_last_step_of_all_has_no_evictions_but_its_own) {
+  constexpr step_id last = ~step_id{0};
+  const geometry shape{.layers = 1, .experts = 8, .top_k = 2};
+  pager<lru> pages({.layout = pool_layout::shared(shape, 2).value()});
+  auto plan = pages.make_plan();
+  for (const auto& routed : {std::vector<expert_id>{0, 1}, {2, 3}, {0, 1}}) {
+    routing_view view;
+    view.step = last;
+    view.experts = routed;
+    ASSERT_EQ(pages.plan(view, plan), status::ok);
+    ASSERT_EQ(pages.commit(plan), status::ok);
+  }
+  EXPECT_EQ(pages.stats().compulsory_misses, 4U);
+  EXPECT_EQ(pages.stats().collision_misses, 2U);
+}
+
 TEST(visit_ledger, sums_agree_with_their_parts) {
   const auto stats = after({{0, 1}, {1, 2}, {-1, 2}, {5, 5}});
   EXPECT_EQ(stats.hits + stats.misses, stats.accesses);

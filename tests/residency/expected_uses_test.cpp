@@ -27,6 +27,15 @@ TEST(expected_uses, nothing_is_expected_before_a_forecast) {
   for (layer_id l = 0; l < 4; ++l) EXPECT_FALSE(uses.sooner({l, 0}, {{3, 1}, 9, 0.0F}, at(0, 0)));
 }
 
+TEST(expected_uses, the_last_step_of_all_can_be_forecast) {
+  constexpr step_id last = ~step_id{0};
+  expected_uses uses(shape);
+  const std::vector<float> scores{.5F, .5F, .5F};
+  uses.take(at(last, 0), {.probabilities = scores, .depth = 1});
+  EXPECT_TRUE(uses.sooner({1, 0}, {{2, 1}, last, .25F}, at(last, 0)));
+  EXPECT_FALSE(uses.sooner({1, 0}, {{2, 1}, last, .25F}, at(last, 1))) << "its visit has come";
+}
+
 TEST(expected_uses, keeps_the_largest_probability_that_a_token_gives) {
   expected_uses uses(shape);
   const std::vector<float> scores{.1F, .5F, .2F,   // token 0, layer 1

@@ -38,4 +38,28 @@ TEST(prefetch_requests, can_be_forgotten) {
   EXPECT_EQ(requests.meant_for(3), 0U);
 }
 
+TEST(prefetch_requests, move_with_what_was_asked_for) {
+  prefetch_requests requests(4);
+  requests.remember(3, 7);
+  requests.move(3, 0);
+  requests.move(2, 1);  // nobody asked
+  EXPECT_EQ(requests.meant_for(3), 0U);
+  EXPECT_EQ(requests.meant_for(0), 8U);
+  EXPECT_EQ(requests.slots().size(), 1U);
+}
+
+// The step after it is 0: its mark would say that nobody asked.
+TEST(prefetch_requests, the_last_step_of_all_can_be_asked_for) {
+  constexpr step_id last = ~step_id{0};
+  prefetch_requests requests(2);
+  for (int i = 0; i < 3; ++i) requests.remember(1, last);
+  EXPECT_EQ(requests.slots().size(), 1U);
+  EXPECT_NE(requests.meant_for(1), 0U);
+  requests.settle(last - 2, [](slot_id) { return true; });
+  EXPECT_FALSE(requests.empty());
+  requests.move(1, 0);
+  requests.settle(last, [](slot_id) { return true; });
+  EXPECT_TRUE(requests.empty());
+}
+
 }  // namespace

@@ -34,6 +34,11 @@ struct expert_key {
 
 inline constexpr expert_key no_key{};
 
+/// A step as a mark of which 0 says never. The last step of all has the mark of the one before it.
+[[nodiscard]] constexpr step_id mark_of(step_id step) noexcept {
+  return step == ~step_id{0} ? step : step + 1;
+}
+
 /// What kind of work a visit serves.
 enum class request_class : std::uint8_t {
   decode = 0,   ///< one new token per sequence

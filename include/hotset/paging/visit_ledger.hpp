@@ -30,7 +30,7 @@ class visit_ledger {
   /// Judges the misses of a visit: `missing` are positions in `plan.experts()`.
   void judge(const step_plan& plan, std::span<const std::uint32_t> missing) noexcept {
     const auto row = index({plan.context().layer, 0});
-    const auto now = plan.context().step + 1;
+    const auto now = mark_of(plan.context().step);
     std::uint64_t compulsory = 0;
     std::uint64_t collisions = 0;
     for (const auto at : missing) {
@@ -89,12 +89,12 @@ class visit_ledger {
   /// The key lost its slot in the running step; or, prefetched for a later one, before it was used.
   void evicted(expert_key key, step_id meant_for = 0) noexcept {
     auto& step = evicted_in_[index(key)];
-    step = std::max(last_step_ + 1, meant_for);
+    step = std::max(mark_of(last_step_), meant_for);
     ++totals.evictions;
   }
   /// The key was evicted in this step, or before the use in it that it was prefetched for.
   [[nodiscard]] bool was_evicted(expert_key key, step_id step) const noexcept {
-    return evicted_in_[index(key)] == step + 1;
+    return evicted_in_[index(key)] == mark_of(step);
   }
   /// The step of the last committed visit, 0 before the first.
   [[nodiscard]] step_id step() const noexcept { return last_step_; }
@@ -159,7 +159,7 @@ class visit_ledger {
 
   std::size_t experts_ = 0;
   std::vector<std::uint8_t> seen_;         ///< by key: was used before
-  std::vector<step_id> evicted_in_;        ///< by key: step + 1 of the last eviction
+  std::vector<step_id> evicted_in_;        ///< by key: mark of the step of the last eviction
   std::vector<cell_counts> cells_;         ///< [layers][kinds]
   std::vector<std::uint64_t> collisions_;  ///< [layers]
   visit_counts visit_{};                   ///< of the visit that is being planned

@@ -40,7 +40,7 @@ class expected_uses {
         const auto* const scores = expected.probabilities.data() + (t * depth + d) * experts_;
         for (std::size_t e = 0; e < experts_; ++e) row[e] = std::max(row[e], scores[e]);
       }
-      step_[here + 1 + d] = context.step + 1;
+      step_[here + 1 + d] = mark_of(context.step);
     }
   }
   /// True if the key is expected in the request's visit or before it, and at least as likely.
@@ -49,10 +49,11 @@ class expected_uses {
                             const visit_context& now) const noexcept {
     const auto layer = static_cast<std::size_t>(key.layer);
     if (step_[layer] == 0) return false;
-    const step_id step = step_[layer] - 1;
-    if (step < now.step || (step == now.step && key.layer <= now.layer)) return false;
-    if (step > request.for_step || (step == request.for_step && key.layer > request.key.layer))
-      return false;
+    const auto step = step_[layer];
+    const auto running = mark_of(now.step);
+    const auto wanted = mark_of(request.for_step);
+    if (step < running || (step == running && key.layer <= now.layer)) return false;
+    if (step > wanted || (step == wanted && key.layer > request.key.layer)) return false;
     return likely_[layer * experts_ + static_cast<std::size_t>(key.expert)] >= request.probability;
   }
 
@@ -60,7 +61,7 @@ class expected_uses {
   std::size_t layers_ = 0;
   std::size_t experts_ = 0;
   std::vector<float> likely_;  ///< [layers][experts]
-  std::vector<step_id> step_;  ///< [layers]: the forecast's step + 1; 0: none
+  std::vector<step_id> step_;  ///< [layers]: mark of the forecast's step; 0: none
 };
 
 }  // namespace hotset::inline v0

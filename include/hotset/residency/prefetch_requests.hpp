@@ -19,7 +19,15 @@ class prefetch_requests {
   /// The slot's expert is wanted for a step; a later request replaces an earlier one.
   void remember(slot_id slot, step_id step) noexcept {
     if (meant_for_[index(slot)] == 0) slots_.push_back(slot);
-    meant_for_[index(slot)] = step + 1;
+    meant_for_[index(slot)] = mark_of(step);
+  }
+  /// What was asked for has moved.
+  void move(slot_id from, slot_id to) noexcept {
+    const auto mark = meant_for_[index(from)];
+    if (mark == 0) return;
+    forget(from);
+    if (meant_for_[index(to)] == 0) slots_.push_back(to);
+    meant_for_[index(to)] = mark;
   }
   void forget(slot_id slot) noexcept {
     if (meant_for_[index(slot)] == 0) return;
@@ -30,14 +38,14 @@ class prefetch_requests {
   template <class IsOfLayer>
   void settle(step_id step, IsOfLayer is_of_layer) noexcept {
     std::erase_if(slots_, [&](slot_id slot) {
-      const bool over = meant_for_[index(slot)] <= step + 1 && is_of_layer(slot);
+      const bool over = meant_for_[index(slot)] <= mark_of(step) && is_of_layer(slot);
       if (over) meant_for_[index(slot)] = 0;
       return over;
     });
   }
   [[nodiscard]] bool empty() const noexcept { return slots_.empty(); }
   [[nodiscard]] std::span<const slot_id> slots() const noexcept { return slots_; }
-  /// The step that the slot is wanted for, plus 1; 0 if nobody asked.
+  /// The mark of the step that the slot is wanted for; 0 if nobody asked.
   [[nodiscard]] step_id meant_for(slot_id slot) const noexcept { return meant_for_[index(slot)]; }
 
  private:
