@@ -67,6 +67,17 @@ answer ask(const visit& v, double tolerance, std::int32_t top_k = 2) {
   return a;
 }
 
+// A pager refuses such a visit; the policy does not read past its ids even so.
+TEST(substitute, ids_that_are_no_whole_tokens_are_fetched) {
+  for (ids_t ids : {ids_t{1}, {0, 3, 1}}) {
+    visit v{.experts = ids};
+    v.probabilities.assign(ids.size() / 2 * 8, 0.125F);
+    v.reside({0, 3, 4});
+    EXPECT_EQ(ask(v, 1.0).actions, "f");
+    EXPECT_EQ(ask(v, 1.0).ids, ids);
+  }
+}
+
 TEST(substitute, the_nearest_score_within_the_tolerance_stands_in) {
   visit v{.experts = {0, 1}};
   v.probabilities = {0.30F, 0.25F, 0.15F, 0.10F, 0.08F, 0.06F, 0.04F, 0.02F};

@@ -8,8 +8,8 @@
 ///       appearance. An expert is replaced in all of its places or, if one has no substitute, fetched.
 /// Source: Zhu et al. in SpecMD 3.1.2.
 /// Deviations: the papers give no tolerance and no tie rule. A place keeps its gate weight. An expert of
-///       score 0, which a router masks, is no substitute. Without scores everything is fetched.
-///       A resident copy of a lower precision is no miss to this rule: it is used.
+///       score 0, which a router masks, is no substitute. Without scores everything is
+///       fetched, and where the ids are no whole tokens. A resident copy of a lower precision is no miss to this rule: it is used.
 /// Exact: no.
 /// Cost: O(places) per visit, O(E + K) and E exponentials per place of a missing expert. Memory: 4 bytes
 ///       per place, 12 per expert.
@@ -65,7 +65,7 @@ class substitute {
     const auto cells = ids.size() / top_k_ * first_.size();
     const bool softmax = view.probabilities.size() != cells;
     const auto given = softmax ? view.logits : view.probabilities;
-    if (misses.empty() || given.size() != cells) return;
+    if (misses.empty() || ids.size() % top_k_ != 0 || given.size() != cells) return;
     list_places(ids);
     token_ = none;
     for (std::size_t n = 0; n < misses.size(); ++n)
