@@ -119,7 +119,7 @@ void work(Pager& p, step_plan& plan, const std::vector<expert_id>& ids,
         for (const auto slot : plan.slots())
           if (slot != no_slot && p.slot(slot).state == slot_state::resident) p.pin(slot);
         for (const auto slot : plan.slots())
-          if (slot != no_slot) p.unpin(slot);
+          if (slot != no_slot) p.unpin({slot, p.slot(slot).generation});
         (void)p.commit(plan);
         if (!plan.more()) break;
         planned = p.plan_next(plan);

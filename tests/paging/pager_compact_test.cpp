@@ -152,10 +152,9 @@ TEST(pager_idle, is_not_while_a_slot_is_pinned_a_plan_is_open_or_a_copy_is_on_it
   EXPECT_FALSE(pages.is_idle());
   ASSERT_EQ(pages.commit(plan), status::ok);
   EXPECT_TRUE(pages.is_idle());
-  const auto slot = pages.locate({0, 1});
-  pages.pin(slot);
+  const auto pin = pages.pin(pages.locate({0, 1}));
   EXPECT_FALSE(pages.is_idle());
-  pages.unpin(slot);
+  pages.unpin(pin);
   EXPECT_TRUE(pages.is_idle());
   const std::vector<prefetch_request> wanted{{{0, 5}, 1, 1.0F}};
   ASSERT_EQ(pages.plan_prefetch({}, wanted, plan), status::ok);

@@ -140,10 +140,61 @@ TEST(pager_groups, pinned_slots_leave_less_room) {
       << "one slot cannot serve a token of two";
 }
 
-TEST(pager_groups, an_incomplete_token_cannot_be_split) {
+TEST(pager_groups, an_incomplete_token_is_filled_up_with_absent_ids) {
   pager_walk w({.layout = shared(2)});
   EXPECT_EQ(w.try_plan(0, 0, {0, 1, 2}), status::invalid_visit);
   EXPECT_EQ(w.try_plan(0, 0, {0, 1, 2, -1}), status::ok);
+  EXPECT_EQ(w.plan.groups(), 2U);
+}
+
+TEST(pager_groups, the_next_group_is_that_of_the_plan_that_holds_the_visit) {
+  pager_walk w({.layout = shared(2)});
+  ASSERT_EQ(w.try_plan(0, 0, {0, 1, 2, 3}), status::ok);
+  ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
+  auto other = w.decisions.make_plan();
+  EXPECT_EQ(w.decisions.plan_next(other), status::no_plan) << "it holds no visit";
+  const std::vector<expert_id> ids{4, 5, 6, 7};
+  ASSERT_EQ(w.decisions.plan(w.view(1, 1, ids), other), status::ok);
+  EXPECT_EQ(w.decisions.plan_next(w.plan), status::plan_open);
+  ASSERT_EQ(w.decisions.commit(other), status::ok);
+  EXPECT_EQ(w.decisions.plan_next(w.plan), status::no_plan) << "another visit has come";
+  ASSERT_EQ(w.decisions.plan_next(other), status::ok);
+  EXPECT_EQ(other.context().layer, 1);
+  ASSERT_EQ(w.decisions.commit(other), status::ok);
+}
+
+TEST(pager_groups, a_plan_that_was_used_for_something_else_holds_no_visit) {
+  pager_walk w({.layout = pool_layout::per_layer(shape, 2).value()});
+  ASSERT_EQ(w.try_plan(0, 0, {0, 1, 2, 3}), status::ok);
+  ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
+  w.prefetch(0, 0, {{{1, 5}, 0}});
+  EXPECT_EQ(w.decisions.plan_next(w.plan), status::no_plan);
+}
+
+TEST(pager_groups, speculation_takes_no_slot_that_a_later_group_needs) {
+  pager_walk w({.layout = shared(5), .guard = prefetch_guard::none});
+  ASSERT_EQ(w.try_plan(0, 0, {0, 1, 2, 3, 4, 5, 6, 7}), status::ok);
+  ASSERT_EQ(w.plan.groups(), 2U);
+  ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
+  auto aside = w.decisions.make_plan();
+  const std::vector<prefetch_request> wanted{{{1, 2}, 0}, {{1, 3}, 0}, {{0, 0}, 1}};
+  const std::vector<expert_key> keys{{1, 2}};
+  for (const bool free_slots : {false, true}) {
+    if (free_slots) {
+      ASSERT_EQ(w.decisions.invalidate(layer_id{0}), status::ok);
+    }
+    ASSERT_EQ(w.decisions.plan_prefetch(w.plan.context(), wanted, aside), status::ok);
+    EXPECT_THAT(aside.fills(), IsEmpty());
+    EXPECT_EQ(aside.deferred().size(), free_slots ? 3U : 2U);
+    ASSERT_EQ(w.decisions.commit(aside), status::ok);
+    EXPECT_EQ(w.decisions.plan_warm(keys, aside).code, status::plan_open);
+  }
+  ASSERT_EQ(w.decisions.plan_next(w.plan), status::ok);
+  ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
+  ASSERT_EQ(w.decisions.plan_prefetch(w.plan.context(), wanted, aside), status::ok);
+  EXPECT_FALSE(aside.fills().empty());
+  ASSERT_EQ(w.decisions.commit(aside), status::ok);
+  support::expect_consistent(w.decisions);
 }
 
 TEST(pager_groups, what_admission_refused_stays_on_the_host_in_every_group) {

@@ -4,9 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "hotset/admission/after_n_uses.hpp"
 #include "hotset/eviction/any_eviction_policy.hpp"
+#include "hotset/eviction/gate_score.hpp"
 #include "hotset/eviction/least_stale.hpp"
 #include "hotset/eviction/lfu.hpp"
+#include "hotset/miss/compute_on_host.hpp"
+#include "hotset/miss/drop.hpp"
+#include "hotset/miss/substitute.hpp"
 #include "pager_walk.hpp"
 #include "random_source.hpp"
 
@@ -35,8 +40,8 @@ TEST(pager_plan, shows_each_distinct_expert_its_slot_and_service) {
   EXPECT_EQ(f.slot, w.plan.slots()[0]);
   EXPECT_EQ(f.victim, no_key);
   EXPECT_FALSE(f.speculative);
-  EXPECT_EQ(f.generation, w.decisions.slot(f.slot).generation);
   EXPECT_EQ(w.decisions.commit(w.plan), status::ok);
+  EXPECT_EQ(f.generation, w.decisions.slot(f.slot).generation);
 }
 
 // Hazard 3.
@@ -64,6 +69,99 @@ TEST(pager_plan, every_reservation_has_a_generation_of_its_own) {
   w.decisions.arrived(slot, before);
   EXPECT_EQ(w.decisions.locate({0, 2}), slot);
   EXPECT_EQ(w.stats().failed_fills, 0U);
+}
+
+// The victim's own copy may still be on its way: when it fails, nobody may find the key.
+TEST(pager_plan, a_reservation_that_is_given_back_leaves_the_victim_its_generation) {
+  for (const bool speculative : {false, true}) {
+    pager_walk w({.layout = shared(4)});
+    w.visit(0, 0, {0, 1, 2, 3});
+    const auto slot = w.decisions.locate({0, 0});
+    const auto before = w.decisions.slot(slot).generation;
+    std::uint32_t given_out = 0;
+    if (speculative) {
+      const std::vector<prefetch_request> wanted{{{1, 5}, 0}};
+      ASSERT_EQ(w.decisions.plan_prefetch({}, wanted, w.plan), status::ok);
+      given_out = w.plan.fills()[0].generation;
+      ASSERT_EQ(w.plan.fills()[0].slot, slot);
+      w.decisions.keep_first(w.plan, 0);
+      ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
+    } else {
+      ASSERT_EQ(w.try_plan(1, 1, {4, 5}), status::ok);
+      given_out = w.plan.fills()[0].generation;
+      ASSERT_EQ(w.plan.fills()[0].slot, slot);
+      ASSERT_EQ(w.decisions.abort(w.plan), status::ok);
+    }
+    ASSERT_EQ(w.decisions.locate({0, 0}), slot);
+    EXPECT_EQ(w.decisions.slot(slot).generation, before);
+    w.decisions.failed(slot, given_out);
+    EXPECT_EQ(w.decisions.locate({0, 0}), slot) << "that copy was never made";
+    ASSERT_EQ(w.try_plan(1, 1, {4, 5}), status::ok);
+    EXPECT_GT(w.plan.fills()[0].generation, given_out) << "no number is given out twice";
+    ASSERT_EQ(w.decisions.abort(w.plan), status::ok);
+    w.decisions.failed(slot, before);
+    EXPECT_EQ(w.decisions.locate({0, 0}), no_slot);
+    support::expect_consistent(w.decisions);
+  }
+}
+
+TEST(pager_plan, a_copy_that_may_have_started_keeps_its_generation) {
+  for (const bool free_slot : {false, true}) {
+    pager_walk w({.layout = shared(2)});
+    if (!free_slot) w.visit(0, 0, {0, 1});
+    ASSERT_EQ(w.try_plan(1, 1, {4, 5}), status::ok);
+    const auto f = w.plan.fills()[0];
+    ASSERT_EQ(w.decisions.abort(w.plan, std::vector<std::uint8_t>{1, 0}), status::ok);
+    EXPECT_EQ(w.decisions.slot(f.slot).generation, f.generation);
+    support::expect_consistent(w.decisions);
+  }
+}
+
+TEST(pager_plan, a_victim_whose_copy_fails_while_its_slot_is_reserved_does_not_come_back) {
+  for (const bool committed : {false, true}) {
+    pager_walk w({.layout = shared(2)});
+    w.visit(0, 0, {0, 1});
+    const auto slot = w.decisions.locate({0, 0});
+    const auto before = w.decisions.slot(slot).generation;
+    ASSERT_EQ(w.try_plan(1, 1, {4, 4}), status::ok);
+    ASSERT_EQ(w.plan.fills()[0].slot, slot);
+    w.decisions.failed(slot, before);
+    EXPECT_EQ(w.stats().failed_fills, 1U);
+    ASSERT_EQ(committed ? w.decisions.commit(w.plan) : w.decisions.abort(w.plan), status::ok);
+    EXPECT_EQ(w.decisions.locate({0, 0}), no_slot);
+    EXPECT_EQ(w.decisions.locate({1, 4}), committed ? slot : no_slot);
+    EXPECT_EQ(w.stats().evictions, 1U);
+    support::expect_consistent(w.decisions);
+    w.visit(2, 1, {5, 6});
+  }
+}
+
+// A policy that reads tokens of top_k ids would read past the last one.
+template <class Pager>
+void expect_whole_tokens(typename Pager::config setup) {
+  Pager pages(std::move(setup));
+  auto plan = pages.make_plan();
+  const std::vector<expert_id> ids{0, 1, 2, 3};
+  const std::vector<float> weights(4, 0.5F);
+  const std::vector<float> logits(16, 0.0F);
+  for (std::size_t count = 0; count <= ids.size(); ++count) {
+    routing_view view;
+    view.experts = std::span(ids).first(count);
+    view.weights = std::span(weights).first(count);
+    view.logits = std::span(logits).first(count / 2 * 8);
+    ASSERT_EQ(pages.plan(view, plan), count % 2 == 0 ? status::ok : status::invalid_visit)
+        << count << " ids";
+    if (count % 2 != 0) continue;
+    ASSERT_EQ(pages.commit(plan), status::ok);
+  }
+}
+TEST(pager_plan, ids_that_are_no_whole_tokens_are_refused_whatever_the_policies) {
+  expect_whole_tokens<pager<lru>>({.layout = shared(4)});
+  expect_whole_tokens<pager<gate_score>>({.layout = shared(4)});
+  expect_whole_tokens<pager<lru, after_n_uses>>({.layout = shared(4)});
+  expect_whole_tokens<pager<lru, always, substitute>>({.layout = shared(4)});
+  expect_whole_tokens<pager<lru, always, drop>>({.layout = shared(4)});
+  expect_whole_tokens<pager<lru, always, compute_on_host>>({.layout = shared(4)});
 }
 
 // Hazard 11: choosing and reserving are one act.
@@ -127,6 +225,22 @@ TEST(pager_plan, a_group_is_not_written_into_a_plan_of_another_shape) {
   step_plan of_another(geometry{.layers = 1, .experts = 8, .top_k = 1});
   EXPECT_EQ(w.decisions.plan_next(of_another), status::invalid_argument);
   EXPECT_EQ(w.decisions.plan_next(w.plan), status::ok);
+}
+
+TEST(pager_plan, a_plan_that_was_moved_from_is_refused_by_every_call) {
+  pager_walk w({.layout = shared(2)});
+  ASSERT_EQ(w.try_plan(0, 0, {0, 1, 2, 3}), status::ok);
+  step_plan moved(std::move(w.plan));
+  EXPECT_EQ(w.decisions.commit(w.plan), status::no_plan);
+  EXPECT_EQ(w.decisions.abort(w.plan), status::no_plan);
+  ASSERT_EQ(w.decisions.commit(moved), status::ok);
+  EXPECT_EQ(w.decisions.plan_next(w.plan), status::invalid_argument);
+  EXPECT_EQ(w.try_plan(1, 0, {0, 1}), status::invalid_argument);
+  EXPECT_EQ(w.decisions.plan_prefetch({}, {}, w.plan), status::invalid_argument);
+  ASSERT_EQ(w.decisions.plan_next(moved), status::ok);
+  w.plan = std::move(moved);
+  ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
+  EXPECT_EQ(w.try_plan(1, 0, {0, 1}), status::ok);
 }
 
 // Hazard 10: no legal victim is a status, and nothing has changed.

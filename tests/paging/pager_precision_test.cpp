@@ -258,15 +258,14 @@ TEST_F(pager_precision, a_pinned_low_copy_is_used_as_it_is) {
   auto w = walk({2, 1, 1});
   script.decisions = {{4, fetch_at(2)}};
   w.visit(0, 0, {3, 4});
-  const auto low = w.decisions.locate({0, 4});
-  w.decisions.pin(low);
+  const auto pin = w.decisions.pin(w.decisions.locate({0, 4}));
   script.decisions = {{4, fetch_at(0)}};
   w.visit(1, 0, {4, 3});
   EXPECT_THAT(w.plan.fills(), IsEmpty());
   EXPECT_THAT(w.plan.services(), ElementsAre(service::hit, service::hit));
   EXPECT_EQ(w.stats().precision_misses, 0U);
   EXPECT_EQ(w.stats().hits, 2U);
-  w.decisions.unpin(low);
+  w.decisions.unpin(pin);
   w.visit(2, 0, {4, 3});
   EXPECT_EQ(precision_of(w, 4), 0);
 }
@@ -486,10 +485,10 @@ TEST_F(pager_precision, a_visit_that_upgrades_make_too_large_uses_all_copies_as_
   auto w = walk({1, 1, 1});
   script.decisions = {{0, fetch_at(2)}};
   w.visit(0, 0, {0, 0});
-  w.decisions.pin(w.decisions.locate({0, 0}));
+  const auto pin = w.decisions.pin(w.decisions.locate({0, 0}));
   script.decisions = {{1, fetch_at(1)}};
   w.visit(0, 0, {1, 1});
-  w.decisions.unpin(w.decisions.locate({0, 0}));
+  w.decisions.unpin(pin);
   // 0 and 1 are held low and both wanted at 0: two upgrades and a miss for one free slot.
   script.decisions = {{0, fetch_at(0)}, {1, fetch_at(0)}};
   w.visit(1, 0, {0, 1, 2, 2});
@@ -659,10 +658,10 @@ TEST_F(pager_precision, invalidate_forgets_a_key_whatever_its_precision) {
   ASSERT_EQ(w.decisions.invalidate(expert_key{0, 4}), status::ok);
   support::expect_consistent(w.decisions);
   EXPECT_EQ(precision_of(w, 4), -1);
-  w.decisions.pin(w.decisions.locate({0, 5}));
+  const auto pin = w.decisions.pin(w.decisions.locate({0, 5}));
   EXPECT_EQ(w.decisions.invalidate(layer_id{0}), status::busy) << "a low copy is read";
   EXPECT_THAT(w.placed(0), ElementsAre(3, 5));
-  w.decisions.unpin(w.decisions.locate({0, 5}));
+  w.decisions.unpin(pin);
   ASSERT_EQ(w.decisions.invalidate(layer_id{0}), status::ok);
   EXPECT_THAT(w.placed(0), IsEmpty());
   support::expect_consistent(w.decisions);

@@ -27,13 +27,44 @@ TEST(pager_pins, pins_are_counted) {
   pager_walk w({.layout = shared(2)});
   w.visit(0, 0, {0, 1});
   const auto slot = w.decisions.locate({0, 0});
-  w.decisions.pin(slot);
-  w.decisions.pin(slot);
-  w.decisions.unpin(slot);
+  const auto pin = w.decisions.pin(slot);
+  const auto second = w.decisions.pin(slot);
+  w.decisions.unpin(pin);
   EXPECT_EQ(w.try_plan(1, 0, {2, 3}), status::no_victim);
-  w.decisions.unpin(slot);
-  w.decisions.unpin(slot);  // once too often: ignored
+  w.decisions.unpin(second);
+  w.decisions.unpin(second);  // once too often: ignored
   EXPECT_EQ(w.try_plan(1, 0, {2, 3}), status::ok);
+}
+
+TEST(pager_pins, a_pin_holds_what_the_slot_held_and_nothing_that_comes_into_it) {
+  pager_walk w({.layout = shared(2)});
+  w.visit(0, 0, {0, 1});
+  const auto slot = w.decisions.locate({0, 0});
+  const auto first = w.decisions.pin(slot);
+  EXPECT_EQ(first.slot, slot);
+  w.decisions.failed(slot, first.generation);
+  w.visit(1, 0, {2, 2});
+  ASSERT_EQ(w.decisions.locate({0, 2}), slot);
+  EXPECT_EQ(w.decisions.slot(slot).pins, 0U);
+  const auto second = w.decisions.pin(slot);
+  w.decisions.unpin(first, 17);
+  EXPECT_EQ(w.decisions.slot(slot).pins, 1U) << "somebody else's";
+  EXPECT_EQ(w.decisions.slot(slot).last_reader, no_ticket);
+  w.decisions.unpin(second, 18);
+  EXPECT_EQ(w.decisions.slot(slot).pins, 0U);
+  EXPECT_EQ(w.decisions.slot(slot).last_reader, 18U);
+}
+
+// The kernel of a failed copy's visit may still run: what comes into the slot next waits for it.
+TEST(pager_pins, the_reader_of_a_slot_that_is_free_by_then_is_waited_for) {
+  pager_walk w({.layout = shared(2)});
+  w.visit(0, 0, {0, 1});
+  const auto pin = w.decisions.pin(w.decisions.locate({0, 0}));
+  w.decisions.failed(pin.slot, pin.generation);
+  w.decisions.unpin(pin, 17);
+  ASSERT_EQ(w.try_plan(1, 0, {2, 2}), status::ok);
+  EXPECT_EQ(w.plan.fills()[0].slot, pin.slot);
+  EXPECT_EQ(w.plan.fills()[0].after, 17U);
 }
 
 // Hazard 2: what a plan hands to the backend.
@@ -41,8 +72,7 @@ TEST(pager_pins, a_fill_starts_after_the_last_reader_of_its_slot) {
   pager_walk w({.layout = shared(2)});
   w.visit(0, 0, {0, 1});
   const auto slot = w.decisions.locate({0, 0});
-  w.decisions.pin(slot);
-  w.decisions.unpin(slot, 17);
+  w.decisions.unpin(w.decisions.pin(slot), 17);
   ASSERT_EQ(w.try_plan(1, 0, {2, 1}), status::ok);
   EXPECT_EQ(w.plan.fills()[0].slot, slot);
   EXPECT_EQ(w.plan.fills()[0].after, 17U);
@@ -146,11 +176,11 @@ TEST(pager_trim, never_touches_what_is_protected_or_pinned) {
   pager_walk w({.layout = shared(8)});
   w.visit(0, 0, {0, 1, 2, 3});
   const std::array keep{w.decisions.locate({0, 0}), no_slot, w.decisions.locate({0, 2})};
-  w.decisions.pin(w.decisions.locate({0, 1}));
+  const auto pin = w.decisions.pin(w.decisions.locate({0, 1}));
   EXPECT_EQ(w.decisions.trim({}, 0, keep), 1U);
   support::expect_consistent(w.decisions);
   EXPECT_THAT(w.readable(0), ElementsAre(0, 1, 2));
-  w.decisions.unpin(w.decisions.locate({0, 1}));
+  w.decisions.unpin(pin);
   EXPECT_EQ(w.decisions.trim({}, 0, {}), 3U);
   EXPECT_EQ(w.decisions.resident_bytes(0), 0U);
 }
@@ -184,12 +214,11 @@ TEST(pager_invalidate, forgets_a_key_or_a_layer) {
 TEST(pager_invalidate, a_key_in_use_is_busy_and_a_layer_is_forgotten_whole_or_not_at_all) {
   pager_walk w({.layout = shared(8)});
   w.visit(0, 0, {0, 1});
-  const auto slot = w.decisions.locate({0, 1});
-  w.decisions.pin(slot);
+  const auto pin = w.decisions.pin(w.decisions.locate({0, 1}));
   EXPECT_EQ(w.decisions.invalidate(expert_key{0, 1}), status::busy);
   EXPECT_EQ(w.decisions.invalidate(layer_id{0}), status::busy);
   EXPECT_THAT(w.readable(0), ElementsAre(0, 1));
-  w.decisions.unpin(slot);
+  w.decisions.unpin(pin);
   const auto fills = w.prefetch(0, 0, {{{0, 5}, 1}});
   EXPECT_EQ(w.decisions.invalidate(layer_id{0}), status::busy);
   EXPECT_EQ(w.decisions.invalidate(expert_key{0, 5}), status::busy);

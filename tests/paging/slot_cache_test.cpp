@@ -4,12 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cache_steps.hpp"
 #include "host_experts.hpp"
 #include "hotset/eviction/least_stale.hpp"
 #include "hotset/eviction/protect_decode.hpp"
 #include "hotset/transfer/host_backend.hpp"
-#include "pager_walk.hpp"
-#include "scripted_backend.hpp"
 
 namespace hotset {
 namespace {
@@ -19,64 +18,10 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-const geometry shape{.layers = 2, .experts = 8, .top_k = 2, .max_tokens_per_visit = 4};
+using support::slot_cache_steps;
+using support::slot_cache_wide;
 
-class slot_cache_steps : public testing::Test {
- protected:
-  using cache_type = slot_cache<pager<lru>, scripted_backend>;
-
-  explicit slot_cache_steps(std::int64_t slots = 3)
-      : backend(static_cast<std::size_t>(slots)),
-        cache(pager<lru>({.layout = pool_layout::shared(shape, slots).value()}), backend),
-        visit(cache.make_visit()) {}
-
-  status resolve(step_id step, layer_id layer, std::vector<expert_id> ids) {
-    ids_ = std::move(ids);
-    routing_view view;
-    view.step = step;
-    view.layer = layer;
-    view.experts = ids_;
-    return cache.resolve(view, stream, visit);
-  }
-  /// Enqueues a kernel that finds in every slot the expert that the plan promised.
-  void launch() {
-    const auto& plan = visit.plan();
-    for (std::size_t i = 0; i < plan.experts().size(); ++i) {
-      const expert_key key{plan.context().layer, plan.experts()[i]};
-      const auto slot = static_cast<std::size_t>(plan.slots()[i]);
-      backend.launch(stream, [this, key, slot] {
-        ++kernels;
-        EXPECT_EQ(backend.content[slot], key) << "a kernel read a slot that holds something else";
-      });
-    }
-  }
-  void whole(step_id step, layer_id layer, std::vector<expert_id> ids) {
-    ASSERT_EQ(resolve(step, layer, std::move(ids)), status::ok);
-    while (true) {
-      launch();
-      cache.release(visit, stream);
-      if (!visit.more()) break;
-      ASSERT_EQ(cache.resolve_next(stream, visit), status::ok);
-    }
-    support::expect_consistent(cache.decisions());
-  }
-  status prefetch(std::vector<prefetch_request> requests) {
-    return cache.prefetch({}, requests, stream);
-  }
-  slot_id locate(layer_id layer, expert_id e) { return cache.decisions().locate({layer, e}); }
-
-  scripted_backend backend;
-  scripted_backend::stream_type stream;
-  cache_type cache;
-  cache_visit visit;
-  int kernels = 0;
-
- private:
-  std::vector<expert_id> ids_;
-};
-struct slot_cache_wide : slot_cache_steps {
-  slot_cache_wide() : slot_cache_steps(5) {}
-};
+const auto& shape = support::cache_shape;
 
 TEST_F(slot_cache_steps, resolve_copies_fences_and_pins) {
   ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
@@ -356,7 +301,33 @@ TEST_F(slot_cache_wide, a_prefetch_whose_visit_came_and_did_not_use_it_is_taken_
   EXPECT_EQ(stats.bytes_prefetch_wasted, 0U);
   EXPECT_EQ(stats.bytes_prefetch_pending(), 1U);
   support::expect_consistent(cache.decisions());
-  whole(0, 1, {0, 1, 2});
+  whole(0, 1, {0, 1, 2, 2});
+  backend.run(stream);
+}
+
+// The visit of its own step was skipped.
+TEST_F(slot_cache_wide, a_prefetch_for_a_step_that_is_over_is_taken_back) {
+  ASSERT_EQ(prefetch({{{0, 6}, 0}}), status::ok);
+  whole(0, 1, {0, 1});
+  ASSERT_NE(locate(0, 6), no_slot);
+  whole(1, 0, {0, 1});
+  EXPECT_EQ(locate(0, 6), no_slot);
+  EXPECT_EQ(cache.stats().cancelled_prefetches, 1U);
+  support::expect_consistent(cache.decisions());
+  backend.run(stream);
+}
+
+TEST_F(slot_cache_wide, a_prefetch_for_the_last_step_of_all_is_over_with_it) {
+  constexpr step_id last = ~step_id{0};
+  whole(0, 0, {0, 1});
+  for (int i = 0; i < 20; ++i) ASSERT_EQ(prefetch({{{0, 0}, last}, {{0, 6}, last}}), status::ok);
+  whole(last, 0, {2, 3});
+  backend.run(stream);
+  ASSERT_EQ(cache.settle(), status::ok);
+  EXPECT_EQ(locate(0, 6), no_slot);
+  whole(last, 1, {0, 1});
+  ASSERT_EQ(prefetch({{{1, 2}, last}, {{1, 3}, last}}), status::ok);
+  EXPECT_EQ(locate(0, 0), no_slot) << "nobody asks for it any more";
   backend.run(stream);
 }
 
@@ -381,7 +352,7 @@ TEST_F(slot_cache_wide, requests_for_experts_whose_host_bytes_go_away_are_forgot
 
 // Hazard 12: what the running step still uses is not what a prefetch evicts.
 TEST_F(slot_cache_steps, a_prefetch_never_evicts_what_an_open_visit_reads) {
-  whole(0, 1, {7});
+  whole(0, 1, {7, 7});
   ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
   ASSERT_EQ(prefetch({{{1, 2}, 0}, {{1, 3}, 0}}), status::ok);
   EXPECT_NE(locate(0, 0), no_slot);
@@ -441,7 +412,7 @@ TEST(slot_cache_prefetch, prefetches_of_a_prompt_spare_the_decode_working_set) {
 // Hazard 2, under prefetch: the speculative copy waits for the last reader of its slot.
 TEST_F(slot_cache_wide, a_speculative_copy_waits_for_the_last_reader_of_its_slot) {
   whole(0, 0, {0, 1, 2, 3});
-  whole(0, 1, {0});
+  whole(0, 1, {0, 0});
   const auto slot = locate(0, 0);
   const auto reader = cache.decisions().slot(slot).last_reader;
   ASSERT_NE(reader, no_ticket);
@@ -457,7 +428,7 @@ TEST_F(slot_cache_wide, a_speculative_copy_waits_for_the_last_reader_of_its_slot
 // Hazard 19, under prefetch.
 TEST_F(slot_cache_wide, a_speculative_copy_that_fails_leaves_its_slot_free_and_no_row_names_it) {
   whole(0, 0, {0, 1, 2, 3});
-  whole(0, 1, {0});
+  whole(0, 1, {0, 0});
   backend.run(stream);
   backend.failing = {backend.submits + 1};
   ASSERT_EQ(prefetch({{{1, 5}, 1}}), status::ok);
@@ -582,6 +553,26 @@ TEST_F(slot_cache_wide, warm_fills_and_waits) {
   EXPECT_EQ(cache.decisions().residents(),
             (std::vector<expert_key>{{0, 1}, {0, 2}, {1, 3}, {1, 4}, {1, 5}}));
   EXPECT_EQ(backend.content[static_cast<std::size_t>(locate(1, 5))], (expert_key{1, 5}));
+}
+
+// What is on its way is bounded by what was reserved for it.
+TEST(slot_cache_warm, makes_room_for_its_copies_beside_those_of_visits) {
+  const geometry narrow{.layers = 2, .experts = 8, .top_k = 2, .max_tokens_per_visit = 2};
+  scripted_backend backend(4);
+  scripted_backend::stream_type stream;
+  slot_cache cache(pager<lru>({.layout = pool_layout::shared(narrow, 4).value()}), backend);
+  auto visit = cache.make_visit();
+  for (step_id step = 0; step < 3; ++step) {
+    const expert_id first = step % 2 == 0 ? 0 : 4;
+    const std::vector<expert_id> ids{first, first + 1, first + 2, first + 3};
+    ASSERT_EQ(cache.resolve({.step = step, .experts = ids}, stream, visit), status::ok);
+    cache.release(visit, stream);
+  }
+  ASSERT_EQ(cache.decisions().trim({}, 0, {}), 4U);
+  const std::vector<expert_key> keys{{1, 0}, {1, 1}, {1, 2}, {1, 3}};
+  EXPECT_EQ(cache.warm(keys, stream), status::ok);
+  EXPECT_EQ(cache.decisions().residents(), keys);
+  backend.run(stream);
 }
 
 // Hazard 22.

@@ -177,7 +177,7 @@ class pager_model {
   void pin_or_unpin() {
     auto& pool = pools_[random_.below(pools_.size())];
     if (!pool.pinned.empty() && random_.one_in(2)) {
-      walk_.decisions.unpin(walk_.decisions.locate(*pool.pinned.begin()));
+      support::unpin(walk_.decisions, walk_.decisions.locate(*pool.pinned.begin()));
       pool.pinned.erase(pool.pinned.begin());
     } else if (!pool.order.empty() && pool.filling.count(pool.order.back()) == 0 &&
                pool.pinned.size() < 3 && pool.pinned.insert(pool.order.back()).second) {
@@ -238,7 +238,7 @@ class pager_model {
   void fill_up() {
     for (std::size_t p = 0; p < pools_.size(); ++p) {
       while (!pools_[p].pinned.empty()) {
-        walk_.decisions.unpin(walk_.decisions.locate(*pools_[p].pinned.begin()));
+        support::unpin(walk_.decisions, walk_.decisions.locate(*pools_[p].pinned.begin()));
         pools_[p].pinned.erase(pools_[p].pinned.begin());
       }
     }
@@ -249,7 +249,7 @@ class pager_model {
       for (const auto l : layout_.at(static_cast<pool_id>(p)).layers)
         for (expert_id e = 0; e < shape().experts && pool.free() != 0; ++e) {
           if (pool.holds({l, e})) continue;
-          walk_.visit(step_, l, {e});
+          walk_.visit(step_, l, {e, no_expert});
           pool.order.push_back({l, e});
           ++accesses;
           ++fills;

@@ -193,7 +193,7 @@ class precision_model {
   void pin_or_unpin() {
     auto& p = walk_.decisions;
     if (!pinned_.empty() && random_.one_in(2)) {
-      p.unpin(*pinned_.begin());
+      support::unpin(p, *pinned_.begin());
       pinned_.erase(pinned_.begin());
     } else if (const auto slot = p.locate(random_key());
                slot != no_slot && pinned_.size() < 3 &&
@@ -291,7 +291,7 @@ class precision_model {
   }
   /// Every slot of every quota can be used: none was lost, none is owned twice.
   void fill_up() {
-    for (const auto slot : pinned_) walk_.decisions.unpin(slot);
+    for (const auto slot : pinned_) support::unpin(walk_.decisions, slot);
     pinned_.clear();
     for (const auto& f : copies_) walk_.decisions.arrived(f.slot, f.generation);
     copies_.clear();

@@ -28,5 +28,16 @@ TEST(step_plan, is_empty_until_a_pager_writes_it) {
   EXPECT_FALSE(plan.more());
 }
 
+TEST(step_plan, is_left_empty_and_without_room_when_it_is_moved) {
+  step_plan plan(geometry{.layers = 2, .experts = 64, .top_k = 6});
+  step_plan second(std::move(plan));
+  EXPECT_EQ(plan.capacity(), 0U);
+  EXPECT_EQ(second.capacity(), 6U);
+  plan = std::move(second);
+  EXPECT_EQ(plan.capacity(), 6U);
+  EXPECT_EQ(second.capacity(), 0U);
+  EXPECT_TRUE(second.services().empty());
+}
+
 }  // namespace
 }  // namespace hotset

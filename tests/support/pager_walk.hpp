@@ -63,6 +63,12 @@ void expect_consistent(Pager& p) {
   ASSERT_EQ(std::set<expert_key>(order.begin(), order.end()).size(), order.size());
 }
 
+/// Ends a pin of what the slot holds now.
+template <class Pager>
+void unpin(Pager& p, slot_id slot) {
+  p.unpin({slot, p.slot(slot).generation});
+}
+
 template <class Pager = pager<lru>>
 class pager_walk {
  public:

@@ -45,6 +45,7 @@ class scripted_backend {
   std::size_t accept = all;              ///< fills that each submit takes
   std::set<std::size_t> failing{};       ///< submits whose copies fail; the first is 1
   bool blocking = false;                 ///< fences wait, as on a stream that is the calling thread
+  bool refuse_cancels = false;           ///< as if every copy had begun
   std::size_t refuse_fences = 0;         ///< so many of them fail, whatever the copies do
   std::function<void()> before_fence{};  ///< happens while a visit is being resolved
 
@@ -68,7 +69,7 @@ class scripted_backend {
     if (batches.count(t) != 0) batches[t].promoted = true;
   }
   bool cancel(ticket t) noexcept {
-    if (poll(t) != transfer_state::pending) return false;
+    if (refuse_cancels || poll(t) != transfer_state::pending) return false;
     batches[t].state = transfer_state::cancelled;
     return true;
   }

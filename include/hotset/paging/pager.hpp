@@ -23,6 +23,7 @@
 #include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/concepts/miss_policy.hpp"
 #include "hotset/core/miss.hpp"
+#include "hotset/core/multiples_of.hpp"
 #include "hotset/core/prefetch_request.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
@@ -74,7 +75,7 @@ class pager {
 
   [[nodiscard]] step_plan make_plan() const { return step_plan(shape()); }
 
-  /// Decides a visit. On any status but ok nothing has changed.
+  /// Decides a visit. On any status but ok nothing has changed, but that no_victim, too, ends a visit that had groups left.
   /// Pre: the weights of `view` stay valid until the commit, with a split visit all arrays until its last group's.
   /// Errors: invalid_visit, visit_too_large, no_victim, plan_open, invalid_argument (a plan of another shape).
   /// Complexity: O(routed ids + misses * the policy's victim cost).
@@ -97,12 +98,16 @@ class pager {
     return status::ok;
   }
 
-  /// Plans the next group of a split visit. Pre: the group before was committed and its slots are unpinned.
-  /// After an error or an abort the same group may be planned again; `plan` abandons what is left of the visit.
+  /// Plans the next group of the split visit that `plan` holds. Pre: the group before was committed and its slots are
+  /// unpinned; then there is room, for speculation takes none of it while groups are left.
+  /// After an error or an abort the same group may be planned again; a new visit abandons what is left of this one.
+  /// Errors: no_plan (`plan` holds no visit with groups left: it had its last, another visit came since, or it was used
+  /// for something else), plan_open, invalid_argument (a plan of another shape), no_victim (more was pinned since).
   status plan_next(step_plan& plan) noexcept {
     if (is_open()) return status::plan_open;
     if (next_group_ == 0) return status::no_plan;
     if (plan.capacity() != capacity_) return status::invalid_argument;
+    if (plan.serial_ != group_serial_) return status::no_plan;
     if (const auto failed = plan_group(next_group_, plan); failed != status::ok) return failed;
     open(plan);
     return status::ok;
@@ -130,33 +135,35 @@ class pager {
       notify(plan);
     else if constexpr (detail::told_of_visits<Eviction>)
       policy_.on_visit(plan.context_, plan.slots());
-    if (plan.count_.groups != 1) next_group_ = plan.more() ? plan.count_.group + 1 : 0;
+    if (plan.count_.groups != 1) {
+      next_group_ = plan.more() ? plan.count_.group + 1 : 0;
+      group_serial_ = plan.serial_;
+    }
     return status::ok;
   }
 
   /// Undoes a plan. `submitted[i]` is 1 if the copy of fill i may have started: its slot is then left free and
-  /// both keys absent, for the old bytes are gone. Other fills give their victim back. Empty: none submitted.
+  /// both keys absent, for the old bytes are gone. Other fills give their victim back, as it was: the end of its own
+  /// copy still counts. Empty: none submitted.
   status abort(step_plan& plan, std::span<const std::uint8_t> submitted = {}) noexcept {
     if (!is_open(plan)) return status::no_plan;
     if (!submitted.empty() && submitted.size() != plan.count_.fills)
       return status::invalid_argument;
     close();
+    if (plan.count_.groups != 1) group_serial_ = plan.serial_;
     for (auto i = plan.count_.fills; i-- > 0;) {
       const auto& f = plan.fills_[i];
       const bool started = !submitted.empty() && submitted[i] != 0;
       ledger_.totals.failed_fills += started ? 1U : 0U;
-      if (started && f.victim != no_key) {
-        release(f.slot);
-      } else {
-        return_slot(f);
-      }
+      started ? give_up_slot(f) : return_slot(f);
     }
     return status::ok;
   }
 
   /// Plans speculative fills for what a prefetcher asked for, best first, as far as the guard leaves slots.
   /// A request for a resident key only tells the policy. `context` is the running visit's. Commit or abort it.
-  /// At most `most_fills` copies are planned; `plan.deferred()` names the requests that got none.
+  /// At most `most_fills` copies are planned; `plan.deferred()` names the requests that got none. While a split visit
+  /// has groups left, no request gets a slot of its pools.
   status plan_prefetch(const visit_context& context, std::span<const prefetch_request> requests,
                        step_plan& plan,
                        std::size_t most_fills = std::numeric_limits<std::size_t>::max()) noexcept {
@@ -180,11 +187,13 @@ class pager {
 
   /// Plans fills of `keys` into free slots only, in this order (the last one is the most recent).
   /// Returns how many keys were dealt with; call again with the rest while that is not zero.
+  /// Errors: plan_open (also while a split visit has groups left: the free slots are theirs), invalid_argument.
   struct warm_result {
     status code;
     std::size_t consumed;
   };
   warm_result plan_warm(std::span<const expert_key> keys, step_plan& plan) noexcept {
+    if (next_group_ != 0) return {status::plan_open, 0};
     warm_requests_.clear();
     const auto count = std::min(keys.size(), warm_requests_.capacity());
     for (std::size_t i = 0; i < count; ++i) warm_requests_.push_back({keys[i], 0, 1.0F});
@@ -216,27 +225,34 @@ class pager {
     }
     release(slot, loss::taken_back);
   }
-  /// A copy will never arrive: the slot becomes free and no row names it. Ignored if the slot was reused since.
+  /// A copy will never arrive: the slot becomes free and no row names it. Ignored if the slot was reused since. A plan
+  /// may be open, of a visit that does not use the key; if it has reserved the slot, nobody gets the key back.
   void failed(slot_id slot, std::uint32_t generation) noexcept {
     auto& entry = table_[slot];
     if (entry.generation != generation || entry.state == slot_state::free) return;
     ++ledger_.totals.failed_fills;
     entry.pins = 0;
-    release(slot);
+    if (map_.locate(entry.key) == slot) return release(slot);
+    entry.state = slot_state::free;  // the plan's end does the rest
+    refresh_evictable(slot);
   }
 
-  /// Keeps a slot from being evicted while an engine reads it.
-  void pin(slot_id slot) noexcept {
-    ++table_[slot].pins;
-    refresh_evictable(slot);
-  }
-  /// Ends one pin. `reader` names the point after which the slot's bytes are no longer read.
-  void unpin(slot_id slot, ticket reader = no_ticket) noexcept {
+  /// Keeps what a slot holds from being evicted while an engine reads it. Returns what ends that, and nothing else.
+  slot_pin pin(slot_id slot) noexcept {
     auto& entry = table_[slot];
+    ++entry.pins;
+    refresh_evictable(slot);
+    return {slot, entry.generation};
+  }
+  /// Ends one pin. `reader` names the point after which the slot's bytes are no longer read. Ignored if something else
+  /// has come into the slot since, for then the pinned copy had failed.
+  void unpin(slot_pin pinned, ticket reader = no_ticket) noexcept {
+    auto& entry = table_[pinned.slot];
+    if (entry.generation != pinned.generation) return;
+    if (reader != no_ticket) entry.last_reader = reader;
     if (entry.pins == 0) return;
     --entry.pins;
-    if (reader != no_ticket) entry.last_reader = reader;
-    refresh_evictable(slot);
+    refresh_evictable(pinned.slot);
   }
 
   /// Copies planned into the slot from now on start no earlier than `point`.
@@ -420,6 +436,7 @@ class pager {
         takes_visits_(detail::takes_visits(policy_) && layout_.precisions() == 1),
         weigh_(detail::wants_weights(policy_)),
         guard_(setup.guard),
+        whole_tokens_(static_cast<std::uint64_t>(shape().top_k)),
         most_ids_(static_cast<std::size_t>(shape().max_tokens_per_visit) *
                   static_cast<std::size_t>(shape().top_k)),
         capacity_(std::min(static_cast<std::size_t>(shape().experts), most_ids_)),
@@ -497,6 +514,7 @@ class pager {
     if (view.layer < 0 || view.layer >= shape().layers) return status::invalid_visit;
     if (view.kind > request_class::verify) return status::invalid_visit;
     if (view.experts.size() > most_ids_) return status::visit_too_large;
+    if (!whole_tokens_.contains(view.experts.size())) return status::invalid_visit;
     if (!view.weights.empty() && view.weights.size() != view.experts.size())
       return status::invalid_visit;
     if (plan.capacity() != capacity_) return status::invalid_argument;
@@ -614,7 +632,7 @@ class pager {
       const auto victim = j < from_free ? no_key : entry.key;
       plan.fills_[j] = {.key = {plan.context_.layer, plan.experts_[at]},
                         .slot = slot,
-                        .generation = ++entry.generation,
+                        .generation = ++entry.reservations,
                         .victim = victim,
                         .precision = 0,
                         .speculative = false,
@@ -630,9 +648,25 @@ class pager {
   void return_slot(const fill& f) noexcept {
     if (f.victim == no_key) {
       free_.give_back(pool_of(f.slot, f.key.layer), f.slot);
+    } else if (table_[f.slot].state == slot_state::free) {
+      release(f.slot);  // the victim's own copy failed meanwhile
     } else {
       map_.place_and_publish(f.victim, f.slot);
     }
+  }
+  /// A copy that may have started was given up: what the slot held is gone, and its pins and tickets with it.
+  void give_up_slot(const fill& f) noexcept {
+    if (f.victim == no_key)
+      free_.give_back(pool_of(f.slot, f.key.layer), f.slot);
+    else
+      release(f.slot);
+    table_[f.slot].generation = f.generation;
+  }
+  /// From now on the slot is that of the fill's key, and nobody reads it yet.
+  static void hand_over(slot_entry& entry, const fill& f) noexcept {
+    entry.key = f.key;
+    entry.generation = f.generation;
+    entry.pins = 0;
   }
 
   /// Asks the admission policy; refused misses stay on the host.
@@ -1045,7 +1079,7 @@ class pager {
     const auto victim = free ? no_key : entry.key;
     plan.fills_[j] = {.key = {plan.context_.layer, plan.experts_[at]},
                       .slot = slot,
-                      .generation = ++entry.generation,
+                      .generation = ++entry.reservations,
                       .victim = victim,
                       .precision = precision,
                       .speculative = false,
@@ -1151,7 +1185,7 @@ class pager {
         ledger_.totals.bytes_refetched += bytes;
       if (f.victim != no_key) let_go(f.slot, f.victim, pool);
       auto& entry = table_[f.slot];
-      entry.key = f.key;
+      hand_over(entry, f);
       entry.state = slot_state::resident;
       pool.resident_bytes += bytes;
       map_.place_and_publish(f.key, f.slot);
@@ -1166,7 +1200,7 @@ class pager {
     if (f.victim != no_key) forget(f.slot);
     auto& pool = pools_[index(pool_of(f.slot, f.key.layer))];
     auto& entry = table_[f.slot];
-    entry.key = f.key;
+    hand_over(entry, f);
     entry.state = slot_state::filling;
     entry.unused_prefetch = f.speculative;
     unused_prefetches_ += f.speculative ? 1U : 0U;
@@ -1305,7 +1339,7 @@ class pager {
     }
     if (f.victim != no_key) map_.remove(f.victim);
     auto& entry = table_[f.slot];
-    f.generation = ++entry.generation;
+    f.generation = ++entry.reservations;
     f.after = entry.last_reader;
     plan.requested_steps_[plan.count_.fills] = request.for_step;
     plan.request_of_[plan.count_.fills] = at;
@@ -1315,11 +1349,16 @@ class pager {
   bool find_speculative_slot(const step_plan& plan, const prefetch_request& request,
                              fill& f) noexcept {
     const auto pool = layout_.pool_of(f.key.layer, f.precision);
+    if (is_for_groups(pool, f.precision)) return false;
     if (f.speculative && !leaves_room_for_demand(plan, f.key.layer, pool)) return false;
     if (free_.count(pool) == 0)
       return f.speculative && choose_speculative_victim(plan.context_, pool, request, f);
     f.slot = free_.take(pool);
     return true;
+  }
+  /// What a pool can give now was counted when the visit that is under way was divided: its groups need all of it.
+  [[nodiscard]] bool is_for_groups(pool_id pool, precision_id precision) const noexcept {
+    return next_group_ != 0 && layout_.pool_of(groups_.visit().layer, precision) == pool;
   }
   /// Copies on their way hold their slots: enough must stay for one token, or a visit could find no victim.
   [[nodiscard]] bool leaves_room_for_demand(const step_plan& plan, layer_id layer,
@@ -1516,16 +1555,13 @@ class pager {
     now.key = before.key;
     now.state = slot_state::resident;
     now.unused_prefetch = std::exchange(before.unused_prefetch, false);
-    ++now.generation;
+    now.generation = ++now.reservations;
     now.last_reader = before.last_reader;
     before.state = slot_state::free;
     refresh_evictable(from, pool);
     refresh_evictable(to, pool);
     map_.place_and_publish(now.key, to);
-    if (const auto step = requests_.meant_for(from); step != 0) {
-      requests_.forget(from);
-      requests_.remember(to, step - 1);
-    }
+    requests_.move(from, to);
     mix(to, now.key);
   }
 
@@ -1536,6 +1572,7 @@ class pager {
   bool takes_visits_;  ///< the policy hears of whole visits
   bool weigh_;         ///< the policy asks for weights
   prefetch_guard guard_;
+  multiples_of whole_tokens_;  ///< top_k
   std::size_t most_ids_;
   std::size_t capacity_;  ///< most distinct experts of a plan
 
@@ -1577,7 +1614,8 @@ class pager {
   std::vector<precision_id> assigned_;
   std::vector<std::uint32_t> by_weight_;
 
-  std::size_t next_group_ = 0;  ///< 0: no split visit is under way
+  std::size_t next_group_ = 0;      ///< 0: no split visit is under way
+  std::uint64_t group_serial_ = 0;  ///< of the plan that holds it
   prefetch_requests requests_;
   expected_uses expected_;
   std::vector<prefetch_request> warm_requests_;

@@ -23,8 +23,27 @@
 namespace hotset::inline v0 {
 
 /// What an engine needs to compute one visit, or one group of it. Made once by `slot_cache::make_visit`, reused.
+/// What it holds can be moved, while it is open too; the one it was moved from is closed, and every call refuses it.
+/// Pre of an assignment: the one that is assigned to is not open.
 class cache_visit {
  public:
+  cache_visit(cache_visit&& other) noexcept
+      : plan_(std::move(other.plan_)),
+        pins_(std::move(other.pins_)),
+        pin_count_(std::exchange(other.pin_count_, 0)),
+        open_(std::exchange(other.open_, false)) {}
+  cache_visit& operator=(cache_visit&& other) noexcept {
+    HOTSET_ASSERT(!open_);
+    plan_ = std::move(other.plan_);
+    pins_ = std::move(other.pins_);
+    pin_count_ = std::exchange(other.pin_count_, 0);
+    open_ = std::exchange(other.open_, false);
+    return *this;
+  }
+  cache_visit(const cache_visit&) = delete;
+  cache_visit& operator=(const cache_visit&) = delete;
+  ~cache_visit() = default;
+
   /// The decision: experts, slots, token groups, which experts stay on the host.
   [[nodiscard]] const step_plan& plan() const noexcept { return plan_; }
   /// True while the visit has a further group: release this one, then call `resolve_next`.
@@ -34,10 +53,10 @@ class cache_visit {
  private:
   template <class Pager, transfer_backend Backend>
   friend class slot_cache;
-  explicit cache_visit(step_plan plan) : plan_(std::move(plan)), pinned_(plan_.capacity()) {}
+  explicit cache_visit(step_plan plan) : plan_(std::move(plan)), pins_(plan_.capacity()) {}
 
   step_plan plan_;
-  std::vector<slot_id> pinned_;
+  std::vector<slot_pin> pins_;
   std::size_t pin_count_ = 0;
   bool open_ = false;
 };
@@ -97,12 +116,17 @@ class slot_cache {
   }
   slot_cache(const slot_cache&) = delete;
   slot_cache& operator=(const slot_cache&) = delete;
-  ~slot_cache() { wait_for_copies(); }
+  /// Waits for its copies. A loss that nobody was told of by then is logged: drain before.
+  ~slot_cache() {
+    wait_for_copies();
+    (void)settle();
+  }
 
   [[nodiscard]] cache_visit make_visit() const { return cache_visit(pager_.make_plan()); }
 
   /// Plans the visit, starts its copies, and makes `stream` wait for them. On ok, `visit.plan()` names a slot for
   /// every expert that did not stay on the host, and those slots are kept until `release`.
+  /// A visit that was under way in groups is abandoned, unless an earlier loss is told instead.
   /// Errors: those of pager::plan; fill_failed (nothing of the visit is pinned; slots whose copy had started are
   /// free, every other key is where it was), busy (`visit` was not released).
   status resolve(const routing_view& view, stream_type& stream, cache_visit& visit) noexcept {
@@ -111,6 +135,8 @@ class slot_cache {
     return plan_and_carry_out(stream, visit, [&] { return pager_.plan(view, visit.plan_); });
   }
   /// The next group of a split visit. Pre: the group before was released.
+  /// Errors: busy (it was not); no_plan (`visit` has no group left, or another visit came since); fill_failed, as
+  /// `resolve`: the same group may be tried again.
   status resolve_next(stream_type& stream, cache_visit& visit) noexcept {
     if (visit.open_) return status::busy;
     return plan_and_carry_out(stream, visit, [&] { return pager_.plan_next(visit.plan_); });
@@ -119,13 +145,14 @@ class slot_cache {
   void release(cache_visit& visit, stream_type& stream) noexcept {
     if (!visit.open_) return;
     const auto reader = backend_.record(stream);
-    for (std::size_t i = 0; i < visit.pin_count_; ++i) pager_.unpin(visit.pinned_[i], reader);
+    for (std::size_t i = 0; i < visit.pin_count_; ++i) pager_.unpin(visit.pins_[i], reader);
     visit.pin_count_ = 0;
     visit.open_ = false;
   }
 
   /// Takes in what a prefetcher asks for after the visit of `context`, best first, and starts copies as far as
-  /// slots and link allow. What must wait is tried again by every later call, until its visit comes.
+  /// slots and link allow. What must wait is tried again by every later visit, until its own comes. Between the groups
+  /// of a split visit its slots are not to be had.
   /// `expected`: the forecast that the requests were made of, for the `predicted` guard.
   /// Errors: fill_failed, of an earlier copy, as `settle`. A copy that cannot be started is no error.
   status prefetch(const visit_context& context, std::span<const prefetch_request> requests,
@@ -140,9 +167,12 @@ class slot_cache {
     issue_waiting(context, stream);
     return status::ok;
   }
-  /// Fills free slots with `keys`, least wanted first, and waits for them.
+  /// Fills free slots with `keys`, least wanted first, and waits for them. A copy that fails leaves its slot free.
+  /// Errors: plan_open (a split visit has groups left); fill_failed, the backend did not take a copy or, as `settle`, an
+  /// earlier one is lost: call again.
   status warm(std::span<const expert_key> keys, stream_type& stream) noexcept {
     while (!keys.empty()) {
+      make_room();
       const auto [planned, consumed] = pager_.plan_warm(keys, prefetch_plan_);
       if (planned != status::ok) return planned;
       if (const auto started = start_warm(stream); started != status::ok) return started;
@@ -154,15 +184,17 @@ class slot_cache {
   }
 
   /// Waits for copies that read the host bytes, then forgets the key or the layer. Call before they go away.
-  /// Errors: those of pager::invalidate.
+  /// Errors: those of pager::invalidate, then nothing is forgotten and a loss is left to the next call; fill_failed, as
+  /// `settle`: what was named is forgotten.
   template <class KeyOrLayer>
   status invalidate(KeyOrLayer what) noexcept {
     queue_.forget(what);
     wait_for_copies();
-    const auto lost = settle();
+    take_in_settled();
     const auto forgotten = pager_.invalidate(what);
-    return forgotten == status::ok ? lost : forgotten;
+    return forgotten == status::ok ? tell_of_loss() : forgotten;
   }
+  /// Waits for all copies, then as pager::set_quota. Errors: its own; fill_failed, as `settle`: no quota has changed.
   status set_quota(layer_id layer, std::int32_t slots) noexcept {
     wait_for_copies();
     if (const auto lost = settle(); lost != status::ok) return lost;
@@ -188,12 +220,10 @@ class slot_cache {
     return settle();
   }
   /// Takes in the copies that have arrived or failed since the last call; every other call does it too.
-  /// Errors, told once: fill_failed, a copy failed that a visit may have read: redo the step.
+  /// Errors, told once, by the first call that can: fill_failed, a copy failed that a visit may have read: redo the step.
   status settle() noexcept {
     if (!underway_.empty()) take_in_settled();
-    if (lost_ != status::ok)
-      log_(log_level::error, "a copy failed after a visit may have read it: the step is lost");
-    return std::exchange(lost_, status::ok);
+    return tell_of_loss();
   }
 
   [[nodiscard]] std::span<const slot_id> row(layer_id layer) const noexcept {
@@ -228,9 +258,34 @@ class slot_cache {
   status plan_and_carry_out(stream_type& stream, cache_visit& visit, Plan plan) noexcept {
     make_room();
     auto planned = plan();
+    while (planned == status::no_victim && end_speculation(visit.plan_)) planned = plan();
     if (planned == status::ok && !visit.plan_.more() && speculating()) visit_has_come(visit.plan_);
     while (planned == status::ok && !fence_late(stream, visit.plan_)) planned = plan();
     return planned == status::ok ? carry_out(stream, visit) : planned;
+  }
+  /// Beside what other visits read, copies on their way may leave a visit too few slots: ends the last one in a pool of
+  /// the visit, those that the visit uses itself after all others. Returns false if there is none.
+  [[gnu::noinline]] bool end_speculation(const step_plan& plan) noexcept {
+    const auto& layout = pager_.layout();
+    const auto is_of_visit = [&](const copy_underway& copy) {
+      return std::ranges::find(plan.slots(), copy.slot) != plan.slots().end();
+    };
+    const auto in_the_way = [&](const copy_underway& copy) {
+      if (copy.slot == no_slot) return false;
+      const auto& entry = pager_.slot(copy.slot);
+      return entry.generation == copy.generation && entry.state == slot_state::filling &&
+             layout.pool_of_layer(entry.key.layer) == layout.pool_of_layer(plan.context().layer);
+    };
+    auto last = underway_.rend();
+    for (auto copy = underway_.rbegin(); copy != underway_.rend(); ++copy)
+      if (in_the_way(*copy) && (last == underway_.rend() || is_of_visit(*last))) last = copy;
+    if (last == underway_.rend()) return false;
+    if (is_of_visit(*last) || !backend_.cancel(last->batch))
+      (void)backend_.wait(last->batch);
+    else
+      pager_.cancelled(std::exchange(last->slot, no_slot), last->generation);
+    take_in_settled();
+    return true;
   }
   /// Before a plan is committed: a hit whose speculative copy is late is fenced; one whose copy failed is dropped.
   bool fence_late(stream_type& stream, step_plan& plan) noexcept {
@@ -268,10 +323,7 @@ class slot_cache {
       remember(plan, sent.id);
     visit.pin_count_ = 0;
     for (const auto slot : plan.slots())
-      if (slot != no_slot) {
-        pager_.pin(slot);
-        visit.pinned_[visit.pin_count_++] = slot;
-      }
+      if (slot != no_slot) visit.pins_[visit.pin_count_++] = pager_.pin(slot);
     visit.open_ = true;
     if (!plan.more() && !queue_.empty() && speculative_under_way_ < most_under_way_)
       issue_waiting(plan.context(), stream);
@@ -401,6 +453,11 @@ class slot_cache {
       }
       return true;
     });
+  }
+  status tell_of_loss() noexcept {
+    if (lost_ != status::ok)
+      log_(log_level::error, "a copy failed after a visit may have read it: the step is lost");
+    return std::exchange(lost_, status::ok);
   }
   void wait_for_copies() noexcept {
     for (const auto& copy : underway_) (void)backend_.wait(copy.batch);

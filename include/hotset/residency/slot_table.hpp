@@ -21,10 +21,17 @@ enum class slot_state : std::uint8_t {
 struct slot_entry {
   expert_key key{};
   ticket last_reader = no_ticket;  ///< copies into the slot start after it
-  std::uint32_t generation = 0;    ///< rises with every reservation
-  std::uint16_t pins = 0;          ///< open visits that read the slot
+  std::uint32_t generation = 0;    ///< the reservation that what the slot holds came with
+  std::uint32_t reservations = 0;  ///< made so far: a number is never given out again
+  std::uint32_t pins = 0;          ///< open visits that read the slot
   slot_state state = slot_state::free;
   bool unused_prefetch = false;  ///< filled speculatively and not used since
+};
+
+/// An open visit's hold on what a slot held at the time, and on nothing that comes into the slot afterwards.
+struct slot_pin {
+  slot_id slot = no_slot;
+  std::uint32_t generation = 0;
 };
 
 /// One entry per slot. Complexity: O(1).

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "hotset/concepts/admission_policy.hpp"
@@ -28,11 +29,12 @@ enum class service : std::uint8_t {
   host,  ///< refused a slot: the engine serves it from the host copy
 };
 
-/// A buffer that a caller makes once and passes to every plan call. Only the pager writes it.
-class step_plan {
- public:
-  step_plan() = default;
-  explicit step_plan(const geometry& shape)
+namespace detail {
+
+/// What a plan consists of.
+struct step_plan_state {
+  step_plan_state() = default;
+  explicit step_plan_state(const geometry& shape)
       : capacity_(std::min(static_cast<std::size_t>(shape.experts),
                            static_cast<std::size_t>(shape.max_tokens_per_visit) *
                                static_cast<std::size_t>(shape.top_k))),
@@ -49,6 +51,65 @@ class step_plan {
         requested_steps_(capacity_),
         request_of_(capacity_),
         deferred_(2 * capacity_) {}
+
+  /// What every plan starts from; small, for it is written anew for each visit.
+  struct counters {
+    std::uint32_t distinct = 0;
+    std::uint32_t fills = 0;
+    std::uint32_t late = 0;
+    std::uint32_t host = 0;
+    std::uint32_t requested = 0;
+    std::uint32_t deferred = 0;
+    std::uint32_t dropped = 0;
+    std::uint32_t substituted = 0;
+    std::uint32_t ignored = 0;
+    std::uint32_t groups = 1;
+    std::uint32_t group = 0;
+  };
+
+  visit_context context_{};
+  counters count_{};
+  std::span<const std::uint32_t> tokens_{};
+  std::span<const expert_id> routed_{};
+  std::uint64_t serial_ = 0;
+  bool all_hits_ = true;    ///< then services_ is not written
+  bool reordered_ = false;  ///< order_ differs from 0, 1, 2, ...
+  bool expert_wise_ = false;
+  bool speculative_ = false;
+  bool judged_ = false;
+  std::uint32_t refused_ = 0;  ///< of a speculative plan: requests for which there was no slot
+  std::size_t capacity_ = 0;
+  std::vector<expert_id> experts_;
+  std::vector<slot_id> slots_;
+  std::vector<service> services_;
+  std::vector<service> hits_;  ///< what services_ would hold if all are hits
+  std::vector<std::uint32_t> order_;
+  std::vector<double> weights_;
+  std::vector<std::uint16_t> ranks_;
+  std::vector<fill> fills_;
+  std::vector<slot_id> late_;
+  std::vector<access> requested_;         ///< resident keys that a prefetcher asked for
+  std::vector<step_id> requested_steps_;  ///< by fill: the step that a speculative one is meant for
+  std::vector<std::uint32_t> request_of_;  ///< by fill: position of its request
+  std::vector<std::uint32_t> deferred_;    ///< with room for fills that are not made after all
+};
+
+}  // namespace detail
+
+/// A buffer that a caller makes once and passes to every plan call. Only the pager writes it.
+class step_plan : private detail::step_plan_state {
+ public:
+  step_plan() = default;
+  explicit step_plan(const geometry& shape) : step_plan_state(shape) {}
+  step_plan(const step_plan&) = default;
+  step_plan& operator=(const step_plan&) = default;
+  /// The other one is left without room for any visit: a pager refuses it.
+  step_plan(step_plan&& other) noexcept : step_plan_state(other.leave()) {}
+  step_plan& operator=(step_plan&& other) noexcept {
+    step_plan_state::operator=(other.leave());
+    return *this;
+  }
+  ~step_plan() = default;
 
   [[nodiscard]] const visit_context& context() const noexcept { return context_; }
   /// The distinct experts, in order of first appearance.
@@ -106,21 +167,9 @@ class step_plan {
   template <eviction_policy, admission_policy, miss_policy>
   friend class pager;
 
-  /// What every plan starts from; small, for it is written anew for each visit.
-  struct counters {
-    std::uint32_t distinct = 0;
-    std::uint32_t fills = 0;
-    std::uint32_t late = 0;
-    std::uint32_t host = 0;
-    std::uint32_t requested = 0;
-    std::uint32_t deferred = 0;
-    std::uint32_t dropped = 0;
-    std::uint32_t substituted = 0;
-    std::uint32_t ignored = 0;
-    std::uint32_t groups = 1;
-    std::uint32_t group = 0;
-  };
-
+  step_plan_state leave() noexcept {
+    return std::exchange(static_cast<step_plan_state&>(*this), step_plan_state());
+  }
   void reset() noexcept {
     count_ = counters{};
     tokens_ = {};
@@ -129,32 +178,6 @@ class step_plan {
     all_hits_ = true;
     reordered_ = expert_wise_ = speculative_ = false;
   }
-
-  visit_context context_{};
-  counters count_{};
-  std::span<const std::uint32_t> tokens_{};
-  std::span<const expert_id> routed_{};
-  std::uint64_t serial_ = 0;
-  bool all_hits_ = true;    ///< then services_ is not written
-  bool reordered_ = false;  ///< order_ differs from 0, 1, 2, ...
-  bool expert_wise_ = false;
-  bool speculative_ = false;
-  bool judged_ = false;
-  std::uint32_t refused_ = 0;  ///< of a speculative plan: requests for which there was no slot
-  std::size_t capacity_ = 0;
-  std::vector<expert_id> experts_;
-  std::vector<slot_id> slots_;
-  std::vector<service> services_;
-  std::vector<service> hits_;  ///< what services_ would hold if all are hits
-  std::vector<std::uint32_t> order_;
-  std::vector<double> weights_;
-  std::vector<std::uint16_t> ranks_;
-  std::vector<fill> fills_;
-  std::vector<slot_id> late_;
-  std::vector<access> requested_;         ///< resident keys that a prefetcher asked for
-  std::vector<step_id> requested_steps_;  ///< by fill: the step that a speculative one is meant for
-  std::vector<std::uint32_t> request_of_;  ///< by fill: position of its request
-  std::vector<std::uint32_t> deferred_;    ///< with room for fills that are not made after all
 };
 
 }  // namespace hotset::inline v0

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// A slot_cache over a scripted backend, and kernels that look at what they read.
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "hotset/eviction/lru.hpp"
+#include "hotset/paging/slot_cache.hpp"
+#include "pager_walk.hpp"
+#include "scripted_backend.hpp"
+
+namespace hotset::support {
+
+inline const geometry cache_shape{.layers = 2, .experts = 8, .top_k = 2, .max_tokens_per_visit = 4};
+
+class slot_cache_steps : public testing::Test {
+ protected:
+  using cache_type = slot_cache<pager<lru>, scripted_backend>;
+
+  explicit slot_cache_steps(std::int64_t slots = 3)
+      : backend(static_cast<std::size_t>(slots)),
+        cache(pager<lru>({.layout = pool_layout::shared(cache_shape, slots).value()}), backend),
+        visit(cache.make_visit()) {}
+
+  status resolve(step_id step, layer_id layer, std::vector<expert_id> ids) {
+    return resolve(visit, step, layer, std::move(ids));
+  }
+  status resolve(cache_visit& into, step_id step, layer_id layer, std::vector<expert_id> ids) {
+    ids_.push_back(std::move(ids));
+    routing_view view;
+    view.step = step;
+    view.layer = layer;
+    view.experts = ids_.back();
+    return cache.resolve(view, stream, into);
+  }
+  /// Enqueues a kernel that finds in every slot the expert that the plan promised.
+  void launch() {
+    const auto& plan = visit.plan();
+    for (std::size_t i = 0; i < plan.experts().size(); ++i) {
+      const expert_key key{plan.context().layer, plan.experts()[i]};
+      const auto slot = static_cast<std::size_t>(plan.slots()[i]);
+      backend.launch(stream, [this, key, slot] {
+        ++kernels;
+        EXPECT_EQ(backend.content[slot], key) << "a kernel read a slot that holds something else";
+      });
+    }
+  }
+  void whole(step_id step, layer_id layer, std::vector<expert_id> ids) {
+    ASSERT_EQ(resolve(step, layer, std::move(ids)), status::ok);
+    while (true) {
+      launch();
+      cache.release(visit, stream);
+      if (!visit.more()) break;
+      ASSERT_EQ(cache.resolve_next(stream, visit), status::ok);
+    }
+    expect_consistent(cache.decisions());
+  }
+  status prefetch(std::vector<prefetch_request> requests) {
+    return cache.prefetch({}, requests, stream);
+  }
+  std::uint32_t pins_of(layer_id layer, expert_id e) {
+    return cache.decisions().slot(locate(layer, e)).pins;
+  }
+  slot_id locate(layer_id layer, expert_id e) { return cache.decisions().locate({layer, e}); }
+
+  scripted_backend backend;
+  scripted_backend::stream_type stream;
+  cache_type cache;
+  cache_visit visit;
+  int kernels = 0;
+
+ private:
+  std::deque<std::vector<expert_id>> ids_;  ///< outlive their visits
+};
+struct slot_cache_wide : slot_cache_steps {
+  slot_cache_wide() : slot_cache_steps(5) {}
+};
+
+}  // namespace hotset::support
