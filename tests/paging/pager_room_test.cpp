@@ -55,6 +55,18 @@ TEST(pager_pins, a_pin_holds_what_the_slot_held_and_nothing_that_comes_into_it) 
   EXPECT_EQ(w.decisions.slot(slot).last_reader, 18U);
 }
 
+TEST(pager_pins, what_comes_into_a_slot_has_no_pins_yet) {
+  pager_walk w({.layout = shared(2)});
+  w.visit(0, 0, {0, 1});
+  ASSERT_EQ(w.try_plan(1, 0, {2, 2}), status::ok);
+  const auto slot = w.plan.fills()[0].slot;
+  const auto pin = w.decisions.pin(slot);  // of what the plan is about to replace
+  ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
+  EXPECT_EQ(w.decisions.slot(slot).pins, 0U);
+  w.decisions.unpin(pin);
+  support::expect_consistent(w.decisions);
+}
+
 // The kernel of a failed copy's visit may still run: what comes into the slot next waits for it.
 TEST(pager_pins, the_reader_of_a_slot_that_is_free_by_then_is_waited_for) {
   pager_walk w({.layout = shared(2)});

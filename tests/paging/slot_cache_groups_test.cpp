@@ -154,6 +154,45 @@ TEST_F(slot_cache_wide, copies_that_cannot_be_taken_back_are_waited_for) {
   backend.run(stream);
 }
 
+TEST_F(slot_cache_wide, copies_for_the_visit_itself_are_the_last_to_give_way) {
+  ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
+  ASSERT_EQ(prefetch({{{1, 3}, 0}, {{1, 4}, 0}, {{1, 2}, 1}}), status::ok);
+  ASSERT_NE(locate(1, 2), no_slot);
+  const auto own = backend.last();
+  auto other = cache.make_visit();
+  ASSERT_EQ(resolve(other, 0, 1, {2, 6}), status::ok);
+  EXPECT_EQ(backend.poll(own), transfer_state::pending) << "nobody waited for it";
+  EXPECT_EQ(cache.stats().prefetch_hits, 1U);
+  cache.release(visit, stream);
+  cache.release(other, stream);
+  backend.run(stream);
+}
+
+TEST(slot_cache_groups, copies_for_the_visit_itself_are_waited_for_where_there_is_nothing_else) {
+  scripted_backend backend(4);
+  scripted_backend::stream_type stream;
+  slot_cache cache(pager<lru>({.layout = pool_layout::shared(support::cache_shape, 4).value()}),
+                   backend);
+  auto open = cache.make_visit();
+  auto visit = cache.make_visit();
+  const std::vector<expert_id> ids{0, 1};
+  ASSERT_EQ(cache.resolve({.experts = ids}, stream, open), status::ok);
+  const std::vector<prefetch_request> wanted{{{1, 2}, 0}, {{1, 3}, 0}};
+  ASSERT_EQ(cache.prefetch(open.plan().context(), wanted, stream), status::ok);
+  ASSERT_EQ(cache.stats().speculative_fills, 2U);
+  const std::vector<expert_id> tokens{2, 6, 3, 7};
+  ASSERT_EQ(cache.resolve({.layer = 1, .experts = tokens}, stream, visit), status::ok);
+  EXPECT_EQ(cache.stats().cancelled_prefetches, 0U);
+  cache.release(visit, stream);
+  while (visit.more()) {
+    ASSERT_EQ(cache.resolve_next(stream, visit), status::ok);
+    cache.release(visit, stream);
+  }
+  cache.release(open, stream);
+  support::expect_consistent(cache.decisions());
+  backend.run(stream);
+}
+
 /// Random visits, most of them too large, of two open at a time; between their groups everything that takes slots.
 template <class Pager>
 void expect_room_in_every_group(typename Pager::config setup, std::uint64_t seed) {

@@ -367,6 +367,7 @@ TEST(slot_cache_prefetch, residents_that_are_asked_for_are_told_of_before_a_vict
   scripted_backend backend(4);
   scripted_backend::stream_type stream;
   slot_cache cache(pager<least_stale>({.layout = pool_layout::shared(shape, 4).value(),
+                                       .eviction = {.order = stale_order::layer},
                                        .guard = prefetch_guard::none}),
                    backend);
   auto visit = cache.make_visit();

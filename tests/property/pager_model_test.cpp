@@ -249,7 +249,9 @@ class pager_model {
       for (const auto l : layout_.at(static_cast<pool_id>(p)).layers)
         for (expert_id e = 0; e < shape().experts && pool.free() != 0; ++e) {
           if (pool.holds({l, e})) continue;
-          walk_.visit(step_, l, {e, no_expert});
+          std::vector<expert_id> token(static_cast<std::size_t>(shape().top_k), no_expert);
+          token[0] = e;
+          walk_.visit(step_, l, std::move(token));
           pool.order.push_back({l, e});
           ++accesses;
           ++fills;
