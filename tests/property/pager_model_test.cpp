@@ -75,6 +75,7 @@ class pager_model {
     }
     auto& p = walk_.decisions;
     auto planned = p.plan(walk_.view(step_, layer_, ids_), walk_.plan);
+    under_way_ = nullptr;
     if (groups.empty()) {
       ASSERT_EQ(planned, status::no_victim);
       return;
@@ -100,6 +101,7 @@ class pager_model {
         return;
       }
       ASSERT_EQ(p.commit(walk_.plan), status::ok);
+      under_way_ = g + 1 < groups.size() ? &pool : nullptr;
       if (g == 0) {
         accesses += all.size();
         hits += all.size() - missing.size();
@@ -130,10 +132,11 @@ class pager_model {
                       static_cast<std::size_t>(pool.capacity);
     if (made.empty()) {
       // Outstanding requests may spare every slot; otherwise there must have been a reason.
-      ASSERT_TRUE(pool.holds(key) || !room || pool.free() == 0);
+      ASSERT_TRUE(pool.holds(key) || !room || pool.free() == 0 || under_way_ == &pool);
     } else {
       ASSERT_FALSE(pool.holds(key));
       ASSERT_TRUE(room);
+      ASSERT_NE(under_way_, &pool) << "its groups need the slots";
       ASSERT_EQ(made[0].victim == no_key, pool.free() != 0);
     }
     if (random_.one_in(5)) {
@@ -340,6 +343,8 @@ class pager_model {
   std::vector<pool_model> pools_;
   std::vector<fill> copies_{};
   std::vector<expert_id> ids_{};
+  const void* under_way_ =
+      nullptr;  ///< pool of a visit that an aborted group left with groups to come
   layer_id layer_ = 0;
   step_id step_ = 0;
 };
