@@ -21,7 +21,7 @@ using support::gate;
 using support::host_experts;
 
 const geometry shape{.layers = 3, .experts = 16, .top_k = 2, .max_tokens_per_visit = 6};
-constexpr expert_id broken = 15;  ///< of every layer: the source does not have it, nobody routes it
+constexpr expert_id broken = 15;  ///< of every layer: the source does not have it
 
 struct kernel {
   const host_experts* experts = nullptr;
@@ -72,6 +72,123 @@ TEST_P(slot_cache_stress, every_kernel_reads_the_experts_of_its_visit) {
     EXPECT_GT(cache.stats().prefetch_hits, 0U);
     EXPECT_GT(cache.stats().failed_fills, 0U);
   }
+}
+/// Has no bytes for one expert of every layer, and now and then for any other.
+class failing_source {
+ public:
+  explicit failing_source(const memory_expert_source& inner) : inner_(inner) {}
+  [[nodiscard]] std::span<const tensor_bytes> tensors(expert_key key,
+                                                      precision_id precision) const noexcept {
+    if (key.expert == broken || asked_.fetch_add(1) % 61 == 60) return {};
+    return inner_.tensors(key, precision);
+  }
+
+ private:
+  const memory_expert_source& inner_;
+  mutable std::atomic<unsigned> asked_{0};
+};
+
+/// The steps of an engine that gives a step up when a call says that it is lost.
+class steps_with_losses {
+ public:
+  steps_with_losses(host_stream::mode how, std::uint64_t seed)
+      : random_(seed),
+        layout_(seed % 2 == 0 ? pool_layout::per_layer(shape, 5).value()
+                              : pool_layout::shared(shape, 7).value()),
+        experts_(layout_),
+        source_(experts_.source),
+        backend_(source_, experts_.bank),
+        stream_(how, 64),
+        cache_(pager<lru>({.layout = layout_}), backend_),
+        visit_(cache_.make_visit()) {}
+
+  void run(step_id steps) {
+    for (step_id step = 0; step < steps; ++step) {
+      const auto before = wrong_.load();
+      const bool whole = visit_layers(step);
+      stream_.drain();
+      const auto end = random_.one_in(2) ? cache_.settle() : cache_.drain();
+      ASSERT_TRUE(end == status::ok || end == status::fill_failed) << describe(end);
+      if (whole && end == status::ok) {
+        ASSERT_EQ(wrong_.load(), before) << "step " << step << " ended well";
+        ++ended_well;
+      } else {
+        ++lost;
+      }
+      support::expect_consistent(cache_.decisions());
+    }
+  }
+  int ended_well = 0, lost = 0, broken_routed = 0;
+
+ private:
+  /// False if the step is lost.
+  bool visit_layers(step_id step) {
+    for (layer_id layer = 0; layer < shape.layers; ++layer) {
+      std::vector<expert_id> ids(2 * (1 + random_.below(6)));
+      for (auto& id : ids) id = random_.id_below(broken);
+      if (random_.one_in(30)) {
+        ids.back() = broken;
+        ++broken_routed;
+      }
+      routing_view view;
+      view.layer = layer;
+      view.step = step;
+      view.experts = ids;
+      auto now = cache_.resolve(view, stream_, visit_);
+      while (now == status::ok) {
+        launch(layer);
+        cache_.release(visit_, stream_);
+        if (!visit_.more()) break;
+        if (random_.one_in(2) && !prefetch(step, layer)) return false;
+        now = cache_.resolve_next(stream_, visit_);
+      }
+      EXPECT_TRUE(now == status::ok || now == status::fill_failed) << describe(now);
+      if (now != status::ok || !prefetch(step, layer)) return false;
+    }
+    return true;
+  }
+  bool prefetch(step_id step, layer_id layer) {
+    std::vector<prefetch_request> wanted;
+    for (int p = 0; p < 3; ++p)
+      wanted.push_back({{(layer + 1) % shape.layers, random_.id_below(shape.experts)},
+                        layer + 1 < shape.layers ? step : step + 1});
+    const auto got = cache_.prefetch(visit_.plan().context(), wanted, stream_);
+    EXPECT_TRUE(got == status::ok || got == status::fill_failed) << describe(got);
+    return got == status::ok;
+  }
+  void launch(layer_id layer) {
+    const auto& plan = visit_.plan();
+    auto& k = kernels_.emplace_back(kernel{&experts_, &wrong_, layer, {}, {}});
+    k.ids.assign(plan.experts().begin(), plan.experts().end());
+    k.slots.assign(plan.slots().begin(), plan.slots().end());
+    stream_.run(kernel::run, &k);
+  }
+
+  support::random_source random_;
+  pool_layout layout_;
+  host_experts experts_;
+  failing_source source_;
+  host_backend<failing_source> backend_;
+  std::atomic<int> wrong_{0};
+  std::deque<kernel> kernels_;
+  host_stream stream_;
+  slot_cache<pager<lru>, host_backend<failing_source>> cache_;
+  cache_visit visit_;
+};
+
+TEST_P(slot_cache_stress, a_step_whose_copies_fail_is_lost_and_no_other_reads_wrong_bytes) {
+  int ended_well = 0, lost = 0, broken_routed = 0;
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    steps_with_losses steps(GetParam(), seed);
+    ASSERT_NO_FATAL_FAILURE(steps.run(150));
+    ended_well += steps.ended_well;
+    lost += steps.lost;
+    broken_routed += steps.broken_routed;
+  }
+  EXPECT_GT(ended_well, 100);
+  EXPECT_GT(lost, broken_routed / 2);
+  EXPECT_GT(broken_routed, 20);
 }
 INSTANTIATE_TEST_SUITE_P(streams, slot_cache_stress,
                          testing::Values(host_stream::mode::caller, host_stream::mode::worker),
