@@ -40,7 +40,9 @@ bench: packages
 	cmake/run-benchmarks.sh build/release --benchmark_min_time=0.05
 
 # Cheapest first, and within an hour on two cores: the whole suite once, under AddressSanitizer (the consumer tests
-# are part of it); ThreadSanitizer on the tests that start threads. `make test` is the suite as users build it.
+# are part of it), with fifty times the random operations of `make test`, which is the suite as users build it;
+# ThreadSanitizer on the tests that start threads.
+check: export HOTSET_INTERLEAVING_OPERATIONS = 5000000
 check: packages-check
 	cmake/format.sh --check
 	$(call configure,dev)

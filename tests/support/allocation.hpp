@@ -10,6 +10,8 @@
 
 #include <malloc.h>
 
+#include "watched_allocations.hpp"
+
 namespace hotset::support {
 
 struct allocation_count {
@@ -17,6 +19,7 @@ struct allocation_count {
   static inline std::atomic<std::size_t> most{0};
 
   static void* take(std::size_t size, std::size_t alignment) {
+    if (allocation_watch::watching) ++allocation_watch::count;
     size = (size + alignment - 1) / alignment * alignment;
     void* const p = std::aligned_alloc(alignment, size == 0 ? alignment : size);
     if (p == nullptr) throw std::bad_alloc();

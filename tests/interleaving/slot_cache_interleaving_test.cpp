@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything that an engine may do with a slot_cache, interleaved at random, over a backend that delays, reorders,
+// refuses and fails: no kernel reads wrong bytes unless its engine was told.
+
+#include <gtest/gtest.h>
+
+#include "allocation.hpp"
+#include "hotset/admission/after_n_uses.hpp"
+#include "hotset/admission/budgeted.hpp"
+#include "hotset/eviction/any_eviction_policy.hpp"
+#include "hotset/eviction/gate_score.hpp"
+#include "hotset/eviction/least_stale.hpp"
+#include "hotset/eviction/lfu.hpp"
+#include "hotset/eviction/lru.hpp"
+#include "hotset/eviction/protect_decode.hpp"
+#include "hotset/paging/slot_cache.hpp"
+#include "interleaving.hpp"
+
+namespace hotset {
+namespace {
+
+using interleaving::run;
+using support::factory_of;
+
+TEST(slot_cache_interleaving, lru) { run({factory_of<pager<lru>>()}); }
+TEST(slot_cache_interleaving, least_stale) { run({factory_of<pager<least_stale>>()}); }
+TEST(slot_cache_interleaving, least_stale_by_last_access) {
+  run({factory_of<pager<least_stale>>({.order = stale_order::last_access})});
+}
+TEST(slot_cache_interleaving, lfu_after_two_uses) {
+  run({.make = factory_of<pager<lfu, after_n_uses>>(), .may_stay_on_host = true});
+}
+TEST(slot_cache_interleaving, protect_decode_within_a_budget) {
+  run({.make = factory_of<pager<protect_decode<lru>, budgeted>>({}, {.fills_per_visit = 3}),
+       .may_stay_on_host = true});
+}
+TEST(slot_cache_interleaving, any_policy) {
+  run({factory_of<pager<any_eviction_policy>>({.factory = [](const pool_layout& layout) {
+    return any_eviction_policy(gate_score(layout, {}));
+  }})});
+}
+
+}  // namespace
+}  // namespace hotset

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The same where experts come in several precisions.
+
+#include <gtest/gtest.h>
+
+#include "hotset/admission/after_n_uses.hpp"
+#include "hotset/eviction/any_eviction_policy.hpp"
+#include "hotset/eviction/least_stale.hpp"
+#include "hotset/eviction/lfu.hpp"
+#include "hotset/eviction/lru.hpp"
+#include "hotset/miss/any_miss_policy.hpp"
+#include "hotset/miss/fetch_lowest.hpp"
+#include "hotset/miss/fetch_priority.hpp"
+#include "hotset/paging/slot_cache.hpp"
+#include "interleaving.hpp"
+
+namespace hotset {
+namespace {
+
+using interleaving::run;
+using support::factory_of;
+
+TEST(slot_cache_interleaving, two_precisions) {
+  run({.make = factory_of<pager<lru, always, fetch_priority>>({}, {}, {.window = 64}),
+       .precisions = 2,
+       .upgrades = true});
+}
+TEST(slot_cache_interleaving, three_precisions) {
+  run({.make = factory_of<pager<least_stale, always, fetch_priority>>({}, {}, {.window = 64}),
+       .precisions = 3,
+       .upgrades = true});
+}
+TEST(slot_cache_interleaving, three_precisions_after_two_uses) {
+  run({.make = factory_of<pager<lfu, after_n_uses, fetch_priority>>({}, {}, {.window = 64}),
+       .precisions = 3,
+       .may_stay_on_host = true,
+       .upgrades = true});
+}
+TEST(slot_cache_interleaving, any_policy_of_lowest_precision) {
+  run({.make = factory_of<pager<any_eviction_policy, always, any_miss_policy>>(
+           {.factory = [](const pool_layout& l) { return any_eviction_policy(lru(l)); }}, {},
+           {.factory = [](const geometry& s) { return any_miss_policy(fetch_lowest(s)); }}),
+       .precisions = 2});
+}
+
+}  // namespace
+}  // namespace hotset
