@@ -3,39 +3,42 @@
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PREFIX ?=
 # Given again at every configure, so that a change of the environment is noticed.
-configure = cmake --preset $(1) -DHOTSET_DATA_DIR="$(HOTSET_DATA_DIR)"
+configure = cmake --preset $(1) -DHOTSET_DATA_DIR="$(HOTSET_DATA_DIR)" $(2)
 build = cmake --build --preset $(1) -j $(JOBS) $(if $(2),--target $(2))
 test = ctest --preset $(1) -j $(JOBS)
+install = cmake --install build/$(1) $(if $(PREFIX),--prefix "$(PREFIX)")
+# Where nothing is tested no library for tests is looked for.
+no_tests = -DHOTSET_BUILD_TESTS=OFF
 
-.PHONY: help demo test bench check install format clean packages packages-check
+.PHONY: help demo test bench check install install-headers format clean
 help:
 	@echo 'make demo            build what the demo needs and run it'
 	@echo 'make test            build everything and run all tests (preset dev)'
 	@echo 'make bench           a short run of every benchmark (preset release)'
 	@echo 'make check           formatting, lint, headers one by one, the suite under asan, threads under tsan'
-	@echo 'make install         install the release build; PREFIX=<folder> says where'
+	@echo 'make install         build and install the libraries and the command line; PREFIX=<folder> says where'
+	@echo 'make install-headers install the core alone, which is headers: nothing is compiled'
 	@echo 'make format          format the sources in place'
 	@echo 'make clean           remove build/'
 	@echo 'JOBS=<n>             parallel jobs, all cores by default'
 	@echo 'HOTSET_DATA_DIR=<d>  folder of traces too large for the repository; tests skip without it'
 
-packages:
-	@cmake/install-packages.sh
-packages-check:
-	@cmake/install-packages.sh check
+# What a target needs, and no more.
+packages-%:
+	@cmake/install-packages.sh $*
 
-demo: packages
-	$(call configure,release)
+demo: packages-demo
+	$(call configure,release,$(no_tests) -DHOTSET_BUILD_BENCHMARKS=OFF)
 	$(call build,release,demo_programs)
 	examples/demo.sh build/release
 
-test: packages
+test: packages-test
 	$(call configure,dev)
 	$(call build,dev)
 	$(call test,dev)
 
-bench: packages
-	$(call configure,release)
+bench: packages-bench
+	$(call configure,release,$(no_tests))
 	$(call build,release,bench_all)
 	cmake/run-benchmarks.sh build/release --benchmark_min_time=0.05
 
@@ -57,12 +60,16 @@ check: packages-check
 	$(call configure,release)
 	$(call build,release,bench_all)
 
-install: packages
-	$(call configure,release)
-	$(call build,release)
-	cmake --install build/release $(if $(PREFIX),--prefix "$(PREFIX)")
+install: packages-install
+	$(call configure,install)
+	$(call build,install,installed_programs)
+	$(call install,install)
 
-format: packages-check
+install-headers: packages-install-headers
+	$(call configure,install-headers)
+	$(call install,install-headers)
+
+format: packages-format
 	cmake/format.sh
 
 clean:

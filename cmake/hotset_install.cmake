@@ -1,31 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# Install rules: one export set per component, so that a consumer of the core never looks for the
-# libraries of the simulator.
+# Install rules: one export set per component (core, sim, cuda), so that a consumer of the core never
+# looks for the libraries of the simulator. What was not built is not installed, and not exported.
+#   cmake --install <folder> [--component core] [--prefix <where>]
 set(hotset_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/hotset)
 
-function(hotset_install_component component target)
-  install(
-    TARGETS ${target}
-    EXPORT hotset-${component}-targets
-    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
-    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
-    FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-  install(
-    EXPORT hotset-${component}-targets
-    NAMESPACE hotset::
-    DESTINATION ${hotset_package_dir})
+function(hotset_install_component hotset_component hotset_component_target hotset_component_program)
+  add_subdirectory(${PROJECT_SOURCE_DIR}/cmake/install_component
+                   ${PROJECT_BINARY_DIR}/install_${hotset_component})
 endfunction()
 
-hotset_install_component(core hotset_core)
+hotset_install_component(core hotset_core "")
 if(TARGET hotset_sim)
-  hotset_install_component(sim hotset_sim)
+  set(program "")
+  if(TARGET hotset)
+    set(program hotset)
+  endif()
+  hotset_install_component(sim hotset_sim "${program}")
 endif()
 if(TARGET hotset_cuda)
-  hotset_install_component(cuda hotset_cuda)
-endif()
-if(TARGET hotset)
-  install(TARGETS hotset RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  hotset_install_component(cuda hotset_cuda "")
 endif()
 
 configure_package_config_file(
@@ -38,5 +32,13 @@ write_basic_package_version_file(
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/hotsetConfig.cmake
               ${PROJECT_BINARY_DIR}/hotsetConfigVersion.cmake
-        DESTINATION ${hotset_package_dir})
-install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+        DESTINATION ${hotset_package_dir} COMPONENT core)
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT core)
+
+# What `make install` builds: all that is installed, and nothing else.
+add_custom_target(installed_programs)
+foreach(target hotset_sim hotset hotset_cuda)
+  if(TARGET ${target})
+    add_dependencies(installed_programs ${target})
+  endif()
+endforeach()

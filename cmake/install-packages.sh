@@ -1,23 +1,32 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Installs the Debian packages of cmake/debian-packages.txt that are missing; silent when none is.
-#   install-packages.sh           what a build and its tests need
-#   install-packages.sh check     the same, and what `make check` needs
+# Nothing that is installed is upgraded, unless a missing package cannot go without.
+#   install-packages.sh install-headers|install|demo|test|bench|check|format   for that target of make
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 list="$here/debian-packages.txt"
-group=${1:-build}
-case $group in
-  build | check) ;;
+target=${1:-test}
+case $target in
+  install-headers) parts="build" ;;
+  install) parts="build sim" ;;
+  demo) parts="build sim examples" ;;
+  bench) parts="build sim examples benchmarks" ;;
+  test) parts="build sim examples tests" ;;
+  check) parts="build sim examples tests benchmarks format lint" ;;
+  format) parts="format" ;;
   *)
-    echo "install-packages.sh: unknown group '$group' (build or check)" >&2
+    echo "install-packages.sh: unknown target '$target';" \
+      "accepted: install-headers, install, demo, test, bench, check, format" >&2
     exit 2
     ;;
 esac
 
-wanted=$(sed -e 's/#.*//' -e 's/[[:space:]]//g' -e '/^$/d' "$list" |
-  if [ "$group" = check ]; then sed -e 's/^check://'; else sed -e '/^check:/d'; fi)
+wanted=""
+for part in $parts; do
+  wanted="$wanted $(sed -n -e 's/#.*//' -e 's/[[:space:]]//g' -e "s/^$part://p" "$list" | tr '\n' ' ')"
+done
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
   # Not a Debian: the build itself says what it does not find.
@@ -28,6 +37,11 @@ fi
 
 missing=""
 for package in $wanted; do
+  case $package in
+    cmake | ninja-build)  # one from elsewhere does as well
+      if command -v "${package%-build}" >/dev/null 2>&1; then continue; fi
+      ;;
+  esac
   state=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
   case $state in
     installed*) ;;
@@ -41,7 +55,7 @@ give_up() {
     echo "install-packages.sh: $1"
     echo "missing packages:$missing"
     echo "install them with:"
-    echo "  sudo apt-get update && sudo apt-get install -y --no-install-recommends$missing"
+    echo "  sudo apt-get update && sudo apt-get install -y --no-upgrade --no-install-recommends$missing"
   } >&2
   exit 1
 }
@@ -56,11 +70,11 @@ else
 fi
 
 apt() { $as_root DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 "$@"; }
-install() { apt install -y -q --no-install-recommends $missing; }
+install() { apt install -y -q --no-upgrade --no-install-recommends "$@" $missing; }
 
 echo "installing:$missing"
 # An image's package lists may be absent or too old to fetch from: refresh only then.
-if apt install -s -q --no-install-recommends $missing >/dev/null 2>&1 && install; then
+if install -s >/dev/null 2>&1 && install; then
   exit 0
 fi
 apt update -q || give_up "apt-get update failed"

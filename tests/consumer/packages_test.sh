@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What cmake/install-packages.sh asks apt for, on a machine that is made up: dpkg-query, apt-get and id
+# are stand-ins in a folder of their own, which is the whole of the script's path.
+#   packages_test.sh <hotset>
+set -euo pipefail
+source=${1:?usage: packages_test.sh <hotset>}
+work=$(mktemp -d)
+: "${work:?no temporary folder}"
+trap 'rm -rf "${work:?}"' EXIT
+bin=$work/bin
+mkdir "$bin"
+
+# The last argument is a package; it is installed if a line of the file says so.
+printf '%s\n' '#!/bin/sh' 'for package do :; done' \
+  "if grep -qx \"\$package\" '$work/installed'; then echo installed; else exit 1; fi" >"$bin/dpkg-query"
+# Keeps what it was asked for.
+printf '%s\n' '#!/bin/sh' "echo \"\$*\" >>'$work/log'" >"$bin/apt-get"
+printf '%s\n' '#!/bin/sh' 'echo 0' >"$bin/id"
+chmod +x "$bin/dpkg-query" "$bin/apt-get" "$bin/id"
+for tool in sh sed tr grep env dirname; do ln -s "$(type -P "$tool")" "$bin/$tool"; done
+
+fail() {
+  echo "packages_test.sh: $*" >&2
+  exit 1
+}
+# Runs the script for a target of make, and leaves the last request in $request.
+ask() {
+  target=$1
+  : >"$work/log"
+  PATH=$bin "$bin/sh" "$source/cmake/install-packages.sh" "$target" >/dev/null
+  request=$(tail -n 1 "$work/log")
+}
+has() {
+  for word in "$@"; do
+    [[ " $request " == *" $word "* ]] || fail "$target does not ask for $word: $request"
+  done
+}
+lacks() {
+  for word in "$@"; do
+    [[ " $request " != *" $word "* ]] || fail "$target asks for $word: $request"
+  done
+}
+all=$(sed -n 's/^[a-z]*: *//p' "$source/cmake/debian-packages.txt")
+[[ $(wc -w <<<"$all") -ge 15 ]] || fail "the list of packages cannot be read: $all"
+
+: >"$work/installed"
+ask demo
+has g++ cmake ninja-build libfmt-dev libeigen3-dev --no-upgrade --no-install-recommends
+lacks libgtest-dev libgmock-dev librapidcheck-dev libbenchmark-dev clang-tidy clang-format
+ask install-headers
+has g++ cmake
+lacks libfmt-dev libeigen3-dev
+ask install
+has libfmt-dev libcli11-dev
+lacks libeigen3-dev libgtest-dev
+ask test
+has libgtest-dev libeigen3-dev
+lacks libbenchmark-dev clang-tidy
+ask bench
+has libbenchmark-dev
+lacks libgtest-dev
+ask check
+has $all
+
+# What is there is not asked for again; where nothing is missing, nothing is asked for.
+printf '%s\n' g++ libfmt-dev >"$work/installed"
+ask install
+has libcli11-dev
+lacks g++ libfmt-dev
+printf '%s\n' $all >"$work/installed"
+ask check
+[[ -z $request ]] || fail "nothing is missing, and apt was asked for: $request"
+
+# A cmake or ninja that no package brought is one.
+: >"$work/installed"
+ln -s "$(type -P true)" "$bin/cmake"
+ask install-headers
+has g++ ninja-build
+lacks cmake
+
+# Every target of make asks for its own packages.
+for target in demo test bench check install install-headers; do
+  steps=$(env -u MAKEFLAGS make -n -C "$source" "$target")
+  grep -q "install-packages.sh $target\$" <<<"$steps" ||
+    fail "make $target does not ask for the packages of $target"
+done
+
+if PATH=$bin "$bin/sh" "$source/cmake/install-packages.sh" nonsense 2>"$work/err"; then
+  fail "an unknown target was taken"
+fi
+grep -q "unknown target 'nonsense'; accepted: install-headers, install, demo" "$work/err" ||
+  fail "$(cat "$work/err")"
