@@ -104,6 +104,8 @@ class engine_over : public simulated_engine {
     stream_.synchronise();
   }
 
+  // The parts of one engine, named as its own: only the two engines of the simulator derive from this.
+  // NOLINTBEGIN(readability-identifier-naming)
   clock_stream stream_;
   clock_backend backend_;
   visit_costs costs_;
@@ -111,6 +113,7 @@ class engine_over : public simulated_engine {
   cache_visit visit_;
   decision_sink* decisions_ = nullptr;
   compute_observer* arithmetic_ = nullptr;
+  // NOLINTEND(readability-identifier-naming)
 };
 
 /// A visit is an event: all of it is judged, protected and fetched at once.
