@@ -125,7 +125,8 @@ std::vector<option> all_options() {
       {"--host-budget", subcommand::compare,
        [](program_options& o, std::string_view text) {
          const auto bytes = hotset::parse_bytes(text);
-         if (!bytes || *bytes == 0) refuse("--host-budget", text, hotset::byte_size_syntax);
+         const bool bare = text.find_first_not_of("0123456789.") == std::string_view::npos;
+         if (!bytes || *bytes == 0 || bare) refuse("--host-budget", text, hotset::byte_size_syntax);
          o.host_budget = *bytes;
        }},
       {"--check-steps", subcommand::compare,

@@ -340,6 +340,9 @@ void print_quality(std::span<const hotset::sim::run_result> runs) {
 }  // namespace
 
 int evaluate(const options& chosen) {
+  const hotset::sim::table_view view{.width = hotset::sim::output_width(),
+                                     .columns = chosen.columns};
+  hotset::sim::check_columns(view, hotset::sim::report_columns());
   const model weights(chosen.model);
   const auto texts = texts_to_evaluate(chosen);
   const routing_profile profile(weights, words_of(texts));
@@ -368,7 +371,7 @@ int evaluate(const options& chosen) {
     fmt::print("{}", hotset::sim::to_json_text(std::span(&sweep, 1)));
     return ok;
   }
-  fmt::print("{}", hotset::sim::to_table(sweep));
+  fmt::print("{}", hotset::sim::to_table(sweep, view));
   print_quality(sweep.results);
   return ok;
 }

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -8,25 +7,63 @@
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "hotset/core/error.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/mapped_file.hpp"
 #include "hotset/sim/io/output_file.hpp"
 #include "hotset/sim/io/program.hpp"
+#include "hotset/sim/io/input_error.hpp"
+#include "hotset/sim/report.hpp"
+#include "hotset/sim/sizes.hpp"
+#include "hotset/sim/suggest.hpp"
 #include "tiny_moe/commands.hpp"
+#include "tiny_moe/trace_serving.hpp"
 
 namespace {
 
 using namespace tiny_moe;
 
-std::string one_line(const CLI::App* /*app*/, const CLI::Error& error) {
-  std::string words = error.what();
-  std::replace(words.begin(), words.end(), '\n', ' ');
+/// The subcommand that was named last, or the program.
+const CLI::App& named(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return chosen.empty() ? app : *chosen.back();
+}
+
+/// A mistyped option or subcommand is told with the one that was meant.
+std::string trouble_of(const CLI::App& app, const CLI::Error& error) {
+  std::vector<std::string> known;
+  for (const auto* option : app.get_options())
+    for (const auto& name : option->get_lnames()) known.push_back("--" + name);
+  for (const auto* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    known.push_back(command->get_name());
+  for (const auto& word : app.remaining()) {
+    const auto meant = hotset::sim::did_you_mean(word.substr(0, word.find('=')), known);
+    if (!meant.empty() || word.starts_with("--"))
+      return fmt::format("'{}' is unknown{}", word, meant);
+  }
+  return error.what();
+}
+
+std::string one_line(const CLI::App* app, const CLI::Error& error) {
+  const auto words = hotset::sim::printable(trouble_of(named(*app), error), 4096);
   return fmt::format("tiny_moe: {} (--help lists what is accepted)\n", words);
+}
+
+void add_columns(CLI::App& command, options& chosen, const std::vector<std::string>& known) {
+  command
+      .add_option(
+          "--columns", chosen.columns,
+          fmt::format("columns of the table, in this order (default: those that fit): all, {}",
+                      fmt::join(known, ", ")))
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->excludes("--json");
 }
 
 void add_model(CLI::App& command, options& chosen) {
@@ -121,6 +158,7 @@ CLI::App* add_evaluate(CLI::App& app, options& chosen) {
       ->check(CLI::Range(0, 1 << 20));
   add_max_tokens(*command, chosen);
   command->add_flag("--json", chosen.as_json, "print hotset.simulate/1, with the quality");
+  add_columns(*command, chosen, hotset::sim::report_columns());
   return command;
 }
 
@@ -207,6 +245,7 @@ CLI::App* add_serve_trace(CLI::App& app, options& chosen) {
          "requests; misses before so many have ended cost nothing");
   add_control(*command, serving);
   command->add_flag("--json", chosen.as_json, "print JSON (schema hotset.serve/1)");
+  add_columns(*command, chosen, serving_columns());
   return command;
 }
 
@@ -241,6 +280,10 @@ int run(int argc, char** argv) {
                    "besides ids and weights: logits, probabilities, hidden, predictions")
       ->delimiter(',')
       ->check(CLI::IsMember({"logits", "probabilities", "hidden", "predictions"}));
+  if (argc == 1) {  // nothing asked for: what there is
+    fmt::print("{}", app.help());
+    return ok;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -259,7 +302,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   const auto report = [](const std::exception& error, exit_code code) {
-    fmt::print(stderr, "tiny_moe: {}\n", error.what());
+    fmt::print(stderr, "tiny_moe: {}\n", hotset::sim::with_sizes(error.what()));
     return code;
   };
   hotset::sim::end_cleanly_at_signals();

@@ -14,6 +14,8 @@
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/policy_spec.hpp"
 #include "hotset/sim/precision_ladder.hpp"
+#include "hotset/sim/registry.hpp"
+#include "hotset/sim/suggest.hpp"
 #include "tiny_moe/engine.hpp"
 
 namespace tiny_moe {
@@ -151,8 +153,7 @@ std::unique_ptr<paged_provider> make_paged_experts(const model& weights,
     options.fills_per_visit = read.number("fills_per_visit", options.fills_per_visit);
     return make<hotset::budgeted>(weights, config, std::move(chosen), read, options);
   }
-  throw hotset::sim::usage_error(fmt::format(
-      "unknown admission policy '{}', accepted: always, after_n_uses, budgeted", spec.name));
+  hotset::sim::refuse_name("unknown admission policy", spec.name, hotset::sim::admission_names());
 }
 
 const hotset::popularity::config& routing_profile::counts() const {

@@ -5,21 +5,17 @@
 
 #include <fmt/format.h>
 
-#include "hotset/core/units.hpp"
 #include "hotset/sim/cache_size.hpp"
 #include "hotset/sim/dimensions.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/precision_ladder.hpp"
 #include "hotset/sim/registry.hpp"
+#include "hotset/sim/sizes.hpp"
 
 namespace tiny_moe {
 namespace {
 
 namespace sim = hotset::sim;
-
-[[noreturn]] void refuse(std::string_view what, std::string_view text, std::string_view accepted) {
-  throw sim::usage_error(fmt::format("{} '{}'; accepted: {}", what, text, accepted));
-}
 
 const std::vector<std::string> predictors{"next-router", "current-gate", "co-activation"};
 
@@ -50,11 +46,9 @@ gate_config gate_of(const paging_choice& choice) {
 
 std::optional<hotset::link_model::config> link_of(const paging_choice& choice) {
   if (choice.link.empty()) return std::nullopt;
-  const auto rate = hotset::parse_rate(choice.link);
-  if (!rate) refuse("link", choice.link, hotset::rate_syntax);
-  const auto latency = hotset::parse_duration(choice.latency);
-  if (!latency) refuse("latency", choice.latency, hotset::duration_syntax);
-  hotset::link_model::config link{.bytes_per_second = *rate, .latency = *latency};
+  hotset::link_model::config link{
+      .bytes_per_second = sim::for_option("--link", [&] { return sim::read_rate(choice.link); }),
+      .latency = sim::for_option("--latency", [&] { return sim::read_duration(choice.latency); })};
   if (const auto bad = link.validate()) throw sim::usage_error(bad->message);
   return link;
 }

@@ -8,10 +8,10 @@
 
 #include <fmt/format.h>
 
-#include "hotset/core/units.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/open_requests.hpp"
 #include "hotset/sim/io/program.hpp"
+#include "hotset/sim/sizes.hpp"
 #include "tiny_moe/calibration.hpp"
 #include "tiny_moe/commands.hpp"
 #include "tiny_moe/request_shapes.hpp"
@@ -26,16 +26,9 @@ namespace {
   throw hotset::sim::usage_error(fmt::format("{} '{}'; accepted: {}", option, text, accepted));
 }
 
-std::uint64_t bytes_of(const std::string& text) {
-  const auto bytes = hotset::parse_bytes(text);
-  if (!bytes || *bytes == 0) refuse("--budget", text, hotset::byte_size_syntax);
-  return *bytes;
-}
-
 double rate_of(const std::string& text) {
-  const auto rate = hotset::parse_rate(text);
-  if (!rate || *rate == 0) refuse("--link", text, hotset::rate_syntax);
-  return static_cast<double>(*rate);
+  return static_cast<double>(
+      hotset::sim::for_option("--link", [&] { return hotset::sim::read_rate(text); }));
 }
 
 /// What is not given is measured.
@@ -44,9 +37,9 @@ hotset::cost_model prices_of(const model& weights, const serving_options& chosen
   if (chosen.link.empty() || chosen.recompute.empty()) prices = calibrate(weights);
   if (!chosen.link.empty()) prices.seconds_per_byte = 1 / rate_of(chosen.link);
   if (chosen.recompute.empty()) return prices;
-  const auto recompute = hotset::parse_duration(chosen.recompute);
-  if (!recompute) refuse("--recompute", chosen.recompute, hotset::duration_syntax);
-  prices.recompute_seconds_per_token = static_cast<double>(*recompute) * 1e-9;
+  const auto recompute = hotset::sim::for_option(
+      "--recompute", [&] { return hotset::sim::read_duration(chosen.recompute); });
+  prices.recompute_seconds_per_token = static_cast<double>(recompute) * 1e-9;
   return prices;
 }
 
@@ -96,7 +89,8 @@ std::vector<serving_request> requests_of(const options& chosen,
 trace_serving_config config_of(const model& weights, const options& all) {
   const auto& chosen = all.serving;
   trace_serving_config out;
-  out.budget_bytes = bytes_of(chosen.budget);
+  out.budget_bytes = hotset::sim::for_option(
+      "--budget", [&] { return hotset::sim::read_size(chosen.budget, "MiB"); });
   out.block_tokens = chosen.block_tokens;
   out.serving = {.max_sessions = chosen.max_sessions, .max_tokens = chosen.max_tokens};
   out.eviction = chosen.eviction;
@@ -153,6 +147,9 @@ void print_refusals(const trace_serving_result& run) {
 }  // namespace
 
 int serve_trace(const options& chosen) {
+  const hotset::sim::table_view view{.width = hotset::sim::output_width(),
+                                     .columns = chosen.columns};
+  hotset::sim::check_columns(view, serving_columns());
   const model weights(chosen.model);
   const auto requests = requests_of(chosen, chosen.serving.traces);
   const auto config = config_of(weights, chosen);
@@ -163,7 +160,7 @@ int serve_trace(const options& chosen) {
   if (chosen.as_json) {
     fmt::print("{}\n", to_json(weights, config, runs).dump(2));
   } else {
-    fmt::print("{}", to_table(weights, config, runs));
+    fmt::print("{}", to_table(weights, config, runs, view));
     print_refusals(runs.front());
     if (runs.size() > 1)
       fmt::print("outputs of all {} runs: {}\n", runs.size(),

@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 
 #include "hotset/sim/errors.hpp"
+#include "hotset/sim/sizes.hpp"
+#include "hotset/sim/suggest.hpp"
 #include "tiny_moe/engine.hpp"
 #include "tiny_moe/paged_experts.hpp"
 
@@ -199,9 +201,8 @@ split_choice split_choice::parse(const std::string& text) {
   const auto* const end = text.data() + text.size();
   const auto [rest, code] = std::from_chars(text.data(), end, out.cap);
   if (code != std::errc{} || rest != end || out.cap == 0)
-    throw hotset::sim::usage_error(fmt::format(
-        "split '{}'; accepted: mv-wsa, dual-resize, right-size, or experts of a layer (1 or more)",
-        text));
+    hotset::sim::refuse_name("split", text, {"mv-wsa", "dual-resize", "right-size", "sweep"},
+                             ", sweep:4, or experts of a layer (1 or more)");
   return out;
 }
 
@@ -321,28 +322,55 @@ json to_json(const model& weights, const trace_serving_config& config,
   return out;
 }
 
-std::string to_table(const model& weights, const trace_serving_config& config,
-                     std::span<const trace_serving_result> runs) {
-  std::string out = fmt::format(
-      "{} requests, {} bytes: an expert in every layer is {}, a KV block of {} tokens {}\n"
-      "a byte over the link {:.3g} s, a token computed again {:.3g} s\n\n"
-      "{:<12} {:>4} {:>7} {:>10} {:>10} {:>10} {:>9} {:>10} {:>10} {:>9} {:>6} {:>6} {:>8}\n",
-      runs.front().served.requests.size(), config.budget_bytes, slot_bytes_of(weights, config),
-      config.block_tokens, kv_pool::block_bytes(weights.config(), config.block_tokens),
-      config.prices.seconds_per_byte, config.prices.recompute_seconds_per_token, "split", "cap",
-      "blocks", "seconds", "experts s", "KV s", "over best", "misses", "prefilled", "reused",
-      "preem.", "moves", "refused");
-  const auto* const best = best_fixed(runs);
-  for (const auto& run : runs)
-    out += fmt::format(
-        "{:<12} {:>4} {:>7} {:>10.4f} {:>10.4f} {:>10.4f} {:>9} {:>10} {:>10} {:>9} {:>6} {:>6} "
-        "{:>8}\n",
-        run.choice.name(), run.last.cap, run.last.blocks, run.seconds, run.expert_seconds,
-        run.kv_seconds,
-        best == nullptr ? "-" : fmt::format("{:+.1f} %", 100 * over(run.seconds, best->seconds)),
-        run.expert_misses, run.prefilled_tokens, run.served.stats.reused_tokens,
-        run.served.stats.preemptions, run.split.moves, refusals_of(run));
+namespace {
+hotset::sim::text_table empty_table() {
+  hotset::sim::text_table out;
+  out.add({"split", "split", true, 0, true, {}});
+  const auto number = [&](const char* name, const char* title, int rank) {
+    out.add({name, title, false, rank, true, {}});
+  };
+  number("cap", "cap", 0);
+  number("blocks", "blocks", 2);
+  number("seconds", "seconds", 0);
+  number("experts", "experts s", 1);
+  number("kv", "KV s", 1);
+  number("over-best", "over best %", 0);
+  number("misses", "misses", 2);
+  number("prefilled", "prefilled", 3);
+  number("reused", "reused", 3);
+  number("preempted", "preem.", 4);
+  number("moves", "moves", 2);
+  number("refused", "refused", 4);
   return out;
+}
+}  // namespace
+
+std::vector<std::string> serving_columns() { return empty_table().names(); }
+
+std::string to_table(const model& weights, const trace_serving_config& config,
+                     std::span<const trace_serving_result> runs,
+                     const hotset::sim::table_view& view) {
+  using hotset::sim::size_text;
+  const auto head = fmt::format(
+      "{} requests, {}: an expert in every layer is {}, a KV block of {} tokens {}\n"
+      "a byte over the link {:.3g} s, a token computed again {:.3g} s\n\n",
+      runs.front().served.requests.size(), size_text(config.budget_bytes),
+      size_text(slot_bytes_of(weights, config)), config.block_tokens,
+      size_text(kv_pool::block_bytes(weights.config(), config.block_tokens)),
+      config.prices.seconds_per_byte, config.prices.recompute_seconds_per_token);
+  auto table = empty_table();
+  const auto* const best = best_fixed(runs);
+  const auto seconds = [](double value) { return fmt::format("{:.4f}", value); };
+  for (const auto& run : runs)
+    table.add_row(
+        {run.choice.name(), std::to_string(run.last.cap), std::to_string(run.last.blocks),
+         seconds(run.seconds), seconds(run.expert_seconds), seconds(run.kv_seconds),
+         best == nullptr ? "-" : fmt::format("{:+.1f}", 100 * over(run.seconds, best->seconds)),
+         std::to_string(run.expert_misses), std::to_string(run.prefilled_tokens),
+         std::to_string(run.served.stats.reused_tokens),
+         std::to_string(run.served.stats.preemptions), std::to_string(run.split.moves),
+         std::to_string(refusals_of(run))});
+  return hotset::sim::folded(head, view.width) + table.render(view);
 }
 
 }  // namespace tiny_moe

@@ -14,6 +14,7 @@
 #include "hotset/budget/split_limits.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/memory_budget.hpp"
+#include "hotset/sim/text_table.hpp"
 #include "hotset/transfer/link_model.hpp"
 #include "tiny_moe/live_split.hpp"
 #include "tiny_moe/model.hpp"
@@ -114,6 +115,9 @@ struct trace_serving_result {
                                              const trace_serving_config& config,
                                              std::span<const trace_serving_result> runs);
 [[nodiscard]] std::string to_table(const model& weights, const trace_serving_config& config,
-                                   std::span<const trace_serving_result> runs);
+                                   std::span<const trace_serving_result> runs,
+                                   const hotset::sim::table_view& view = {});
+/// What table_view::columns may hold, besides "all".
+[[nodiscard]] std::vector<std::string> serving_columns();
 
 }  // namespace tiny_moe

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // hotset coactivation: tables of which experts fire together, by user: learnt, merged, saved, judged, compared.
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <filesystem>
@@ -20,6 +21,7 @@
 #include "hotset/sim/co_activation_study.hpp"
 #include "hotset/sim/io/mapped_file.hpp"
 #include "hotset/sim/io/output_file.hpp"
+#include "hotset/sim/suggest.hpp"
 
 namespace hotset::cli {
 namespace {
@@ -38,6 +40,7 @@ struct coactivation_options {
   std::vector<std::string> sizes;
   std::string users = "traces";
   bool as_json = false;
+  table_options table;
   std::filesystem::path out;
   trace_options reading;
 };
@@ -210,24 +213,36 @@ json to_json(const table_report& report, const coactivation_options& options) {
           {"evaluation", quality_json(report)}};
 }
 
-std::string row_text(const user_table& row) {
-  return fmt::format("{:<24} {:>12} {:>6} {:>8.1f}\n", sim::printable(row.name, 24), row.uses,
-                     row.support.cap, row.support.mean);
+sim::text_table empty_user_table() {
+  sim::text_table out;
+  out.add({"user", "user", true, 0, true, {}});
+  out.add({"uses", "uses", false, 0, true, {}});
+  out.add({"cap", "cap", false, 0, true, {}});
+  out.add({"mean", "mean", false, 0, true, {}});
+  return out;
 }
-std::string to_table(const table_report& report, const coactivation_options& options) {
-  auto out = fmt::format(
-      "{} layers x {} experts; reach {}, decay {}; experts of a layer for {} % "
-      "of the uses\n{:<24} {:>12} {:>6} {:>8}\n",
+
+std::string to_table(const table_report& report, const coactivation_options& options,
+                     const sim::table_view& view) {
+  auto table = empty_user_table();
+  const auto add = [&](const user_table& row) {
+    table.add_row({sim::printable(row.name, 24), std::to_string(row.uses),
+                   std::to_string(row.support.cap), fmt::format("{:.1f}", row.support.mean)});
+  };
+  for (const auto& user : report.users) add(user);
+  if (report.users.size() > 1) add(report.merged);
+  auto head = fmt::format(
+      "{} layers x {} experts; reach {}, decay {}; experts of a layer for {} % of the uses\n",
       report.shape.layers, report.shape.experts, report.shape.reach, options.decay,
-      100 * options.coverage, "user", "uses", "cap", "mean");
-  for (const auto& user : report.users) out += row_text(user);
-  if (report.users.size() > 1) out += row_text(report.merged);
+      100 * options.coverage);
+  const auto out = sim::folded(head, view.width) + table.render(view);
   if (!report.quality) return out;
-  return out + fmt::format(
-                   "{}: {} tokens, next layer's experts named {:.2f} % (the most used ones {:.2f} "
-                   "%)\n",
-                   sim::printable(report.judged_on, 40), report.quality->tokens,
-                   100 * report.quality->precision(), 100 * report.quality->popular_precision());
+  return out + sim::folded(fmt::format("{}: {} tokens, next layer's experts named {:.2f} % (the "
+                                       "most used ones {:.2f} %)\n",
+                                       sim::printable(report.judged_on, 40), report.quality->tokens,
+                                       100 * report.quality->precision(),
+                                       100 * report.quality->popular_precision()),
+                           view.width);
 }
 
 std::string dumped(const json& value) {
@@ -235,6 +250,7 @@ std::string dumped(const json& value) {
 }
 
 int report_tables(const coactivation_options& options) {
+  const auto view = checked(options.table, empty_user_table().names(), !options.out.empty());
   std::optional<output_file> saved;  // refused now if it cannot be written, not afterwards
   if (!options.save.empty()) saved.emplace(options.save, sim::output_content::binary);
   output_file out(options.out);
@@ -252,7 +268,7 @@ int report_tables(const coactivation_options& options) {
     saved->write({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
     saved->commit();
   }
-  out.finish(options.as_json ? dumped(to_json(report, options)) : to_table(report, options));
+  out.finish(options.as_json ? dumped(to_json(report, options)) : to_table(report, options, view));
   return ok;
 }
 
@@ -279,21 +295,22 @@ std::vector<sim::user_tokens> users_of(const std::deque<opened_trace>& traces,
 
 int study(const coactivation_options& options) {
   if (options.study != "personal-vs-population")
-    refuse_option("--study", options.study, "personal-vs-population");
+    sim::refuse_name("--study:", options.study, {"personal-vs-population"});
   if (options.users != "traces" && options.users != "sequences")
-    refuse_option("--users", options.users, "traces, sequences");
+    sim::refuse_name("--users:", options.users, {"traces", "sequences"});
   sim::study_request request;
   request.sizes = sizes_of(options);
   request.table.decay = options.decay;
   if (options.reach != 0) request.table.reach = options.reach;
   request.coverage = options.coverage;
+  const auto view = checked(options.table, sim::study_columns(), !options.out.empty());
   output_file out(options.out);
   const auto reading = checked(options.reading);
   std::deque<opened_trace> traces;
   for (const auto& path : options.traces) traces.push_back(open_user(path, reading));
   request.users = users_of(traces, options.users);
   const auto result = sim::compare_personal_and_population(request);
-  out.finish(options.as_json ? dumped(sim::to_json(result)) : sim::to_table(result));
+  out.finish(options.as_json ? dumped(sim::to_json(result)) : sim::to_table(result, view));
   return ok;
 }
 
@@ -341,7 +358,12 @@ command add_coactivation(CLI::App& root) {
   add_number(*app, "--coverage", options->coverage, 1e-6, 1.0,
              "share of the uses that the cap covers");
   add_study(*app, *options, {load, save, evaluate});
-  app->add_flag("--json", options->as_json, "print JSON (schema hotset.coactivation/1)");
+  auto* json =
+      app->add_flag("--json", options->as_json, "print JSON (schema hotset.coactivation/1)");
+  auto columns = empty_user_table().names();
+  for (const auto& name : sim::study_columns())
+    if (std::find(columns.begin(), columns.end(), name) == columns.end()) columns.push_back(name);
+  add_columns(*app, options->table, columns)->excludes(json);
   app->add_option("--out", options->out, "write there, not to standard output")->type_name("FILE");
   add_trace_options(*app, options->reading);
   app->footer(R"(Examples:

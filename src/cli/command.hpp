@@ -16,6 +16,8 @@
 
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/input_error.hpp"
+#include "hotset/sim/sizes.hpp"
+#include "hotset/sim/text_table.hpp"
 
 namespace hotset::cli {
 
@@ -39,6 +41,7 @@ command add_synth(CLI::App& root);
 command add_synth_requests(CLI::App& root);
 command add_diff(CLI::App& root);
 command add_completion(CLI::App& root);
+command add_help(CLI::App& root);
 
 /// What an option accepts, for help and completion.
 struct option_values {
@@ -55,17 +58,7 @@ struct option_values {
       sim::input_message(option, "", fmt::format("'{}'", sim::printable(text)), accepted));
 }
 
-/// Runs make and puts the option's name before what it has to say against its value.
-template <class Make>
-auto for_option(std::string_view option, Make&& make) {
-  try {
-    return make();
-  } catch (const std::invalid_argument& error) {  // usage_error, invalid_config
-    const std::string_view reason = error.what();
-    if (reason.starts_with(option)) throw sim::usage_error(error.what());
-    throw sim::usage_error(fmt::format("{}: {}", option, reason));
-  }
-}
+using sim::for_option;
 
 /// A number in [least, most] and nothing else. Errors: usage_error.
 template <class T>
@@ -99,6 +92,18 @@ inline CLI::Option* add_list(CLI::App& app, const std::string& name,
   return app.add_option(name, values, description)->type_name("LIST")->allow_extra_args(false);
 }
 
+/// The columns of a table, when standard output or a file of its own is to hold it.
+struct table_options {
+  std::vector<std::string> columns;
+};
+inline CLI::Option* add_columns(CLI::App& app, table_options& options,
+                                const std::vector<std::string>& known) {
+  return add_list(
+      app, "--columns", options.columns,
+      fmt::format("columns of the table, in this order (default: those that fit): all, {}",
+                  fmt::join(known, ", ")));
+}
+
 /// The entries of all comma-separated values of an option. Errors: usage_error for an empty entry.
 [[nodiscard]] inline std::vector<std::string> split_lists(std::string_view option,
                                                           const std::vector<std::string>& values) {
@@ -113,6 +118,15 @@ inline CLI::Option* add_list(CLI::App& app, const std::string& name,
     }
   }
   return entries;
+}
+
+/// The table that was asked for; a file is as wide as need be. Errors: usage_error for columns that are not known.
+[[nodiscard]] inline sim::table_view checked(const table_options& options,
+                                             const std::vector<std::string>& known, bool to_file) {
+  sim::table_view view{.width = to_file ? 0 : sim::output_width(),
+                       .columns = split_lists("--columns", options.columns)};
+  sim::check_columns(view, known);
+  return view;
 }
 
 }  // namespace hotset::cli

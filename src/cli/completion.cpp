@@ -11,11 +11,17 @@
 
 #include "cli/command.hpp"
 #include "cli/console.hpp"
+#include "cli/help.hpp"
+#include "hotset/sim/co_activation_study.hpp"
 #include "hotset/sim/dimensions.hpp"
 #include "hotset/sim/io/open_trace.hpp"
+#include "hotset/sim/miss_curves.hpp"
 #include "hotset/sim/model_description.hpp"
 #include "hotset/sim/preset.hpp"
 #include "hotset/sim/registry.hpp"
+#include "hotset/sim/report.hpp"
+#include "hotset/sim/split_replay.hpp"
+#include "hotset/sim/suggest.hpp"
 
 namespace hotset::cli {
 namespace {
@@ -55,6 +61,15 @@ names format_values() {
   return values;
 }
 
+names columns_of(std::string_view subcommand) {
+  auto columns = subcommand == "curve"            ? sim::curve_columns()
+                 : subcommand == "simulate-split" ? sim::split_columns()
+                 : subcommand == "coactivation"   ? sim::study_columns()
+                                                  : sim::report_columns();
+  columns.emplace_back("all");
+  return columns;
+}
+
 argument describe(const CLI::Option& option) {
   argument out;
   const bool positional = option.get_positional();
@@ -75,7 +90,16 @@ argument describe(const CLI::Option& option) {
 
 std::vector<argument> arguments_of(const CLI::App& app) {
   std::vector<argument> out;
-  for (const auto* option : app.get_options()) out.push_back(describe(*option));
+  for (const auto* option : app.get_options()) {
+    out.push_back(describe(*option));
+    if (option->get_positional() && option->get_name(true) == "COMMAND")
+      out.back().values = subcommand_names(*app.get_parent());
+    if (out.back().name == "--columns") {
+      out.back().values = columns_of(app.get_name());
+      out.back().list = true;
+      out.back().description = "columns of the table, in this order";
+    }
+  }
   return out;
 }
 
@@ -88,12 +112,6 @@ names option_names(const CLI::App& app) {
 
 std::vector<const CLI::App*> subcommands(const CLI::App& root) {
   return root.get_subcommands([](const CLI::App*) { return true; });
-}
-
-names subcommand_names(const CLI::App& root) {
-  names out;
-  for (const auto* app : subcommands(root)) out.push_back(app->get_name());
-  return out;
 }
 
 std::string words(const names& list) { return fmt::format("{}", fmt::join(list, " ")); }
@@ -268,7 +286,7 @@ int completion(const CLI::App& root, const std::string& shell) {
   } else if (shell == "fish") {
     print(fish_script(root));
   } else {
-    refuse_option("completion", shell, "bash, zsh, fish");
+    sim::refuse_name("completion:", shell, {"bash", "zsh", "fish"});
   }
   return ok;
 }

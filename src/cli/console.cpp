@@ -11,11 +11,12 @@
 #include <unistd.h>
 
 #include "hotset/sim/io/input_error.hpp"
+#include "hotset/sim/sizes.hpp"
 
 namespace hotset::cli {
 
 void report_error(std::string_view message) {
-  fmt::print(stderr, "hotset: {}\n", sim::printable(message, 4096));
+  fmt::print(stderr, "hotset: {}\n", sim::printable(sim::with_sizes(message), 4096));
 }
 
 progress_line::progress_line(std::string label) : label_(std::move(label)) {}

@@ -29,6 +29,7 @@ struct curve_options {
   std::uint64_t seed = 0;
   bool as_json = false;
   bool as_csv = false;
+  table_options table;
   std::filesystem::path out;
   trace_options reading;
 };
@@ -70,6 +71,7 @@ void measure(const opened_trace& opened, const curve_request& request, std::uint
 
 int curve(const curve_options& options) {
   const auto request = request_of(options);
+  const auto view = checked(options.table, sim::curve_columns(), !options.out.empty());
   const auto reading = checked(options.reading);
   output_file out(options.out);
   std::vector<sim::curve_set> sets;
@@ -81,7 +83,7 @@ int curve(const curve_options& options) {
   } else if (options.as_csv) {
     text = sim::to_csv(sets);
   } else {
-    for (const auto& set : sets) text += (text.empty() ? "" : "\n") + sim::to_table(set);
+    for (const auto& set : sets) text += (text.empty() ? "" : "\n") + sim::to_table(set, view);
   }
   out.finish(text);
   return ok;
@@ -110,7 +112,8 @@ command add_curve(CLI::App& root) {
   add_number(*app, "--seed", options->seed, std::uint64_t{0},
              std::numeric_limits<std::uint64_t>::max(), "of the sample");
   auto* json = app->add_flag("--json", options->as_json, "print JSON (schema hotset.curve/1)");
-  app->add_flag("--csv", options->as_csv, "print CSV")->excludes(json);
+  auto* csv = app->add_flag("--csv", options->as_csv, "print CSV")->excludes(json);
+  add_columns(*app, options->table, sim::curve_columns())->excludes(json)->excludes(csv);
   app->add_option("--out", options->out, "write there, not to standard output")->type_name("FILE");
   add_trace_options(*app, options->reading);
   app->footer(R"(Examples:

@@ -14,6 +14,7 @@
 #include "cli/trace_input.hpp"
 #include "hotset/sim/io/esft.hpp"
 #include "hotset/sim/io/oracle_general.hpp"
+#include "hotset/sim/suggest.hpp"
 #include "hotset/trace/native_trace_writer.hpp"
 
 namespace hotset::cli {
@@ -59,12 +60,12 @@ constexpr std::array exporters = {
 };
 
 const exporter& find_exporter(std::string_view name) {
-  std::string all;
+  std::vector<std::string> all;
   for (const auto& known : exporters) {
     if (known.name == name) return known;
-    all.append(all.empty() ? "" : ", ").append(known.name);
+    all.emplace_back(known.name);
   }
-  refuse_option("--to", name, all);
+  sim::refuse_name("--to:", name, all);
 }
 
 int export_trace(const export_options& options) {

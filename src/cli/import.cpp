@@ -8,7 +8,7 @@
 #include "cli/console.hpp"
 #include "cli/trace_input.hpp"
 #include "cli/trace_output.hpp"
-#include "hotset/core/units.hpp"
+#include "hotset/sim/sizes.hpp"
 
 namespace hotset::cli {
 namespace {
@@ -23,11 +23,10 @@ struct import_options {
 
 /// Of every expert, where the trace has none.
 void tell_expert_bytes(const std::string& text, routing_trace& trace) {
-  const auto bytes = parse_bytes(text);
-  if (!bytes || *bytes == 0) refuse_option("--expert-bytes", text, byte_size_syntax);
+  const auto bytes = for_option("--expert-bytes", [&] { return sim::read_size(text, "MiB"); });
   if (!trace.expert_bytes.empty())
     refuse_option("--expert-bytes", text, "traces that do not say how large an expert is");
-  trace.expert_bytes = {*bytes};
+  trace.expert_bytes = {bytes};
 }
 
 int import_trace(const import_options& options) {

@@ -18,8 +18,9 @@
 
 #include "cli/command.hpp"
 #include "cli/console.hpp"
-#include "cli/text.hpp"
 #include "cli/trace_input.hpp"
+#include "hotset/sim/sizes.hpp"
+#include "hotset/sim/text_table.hpp"
 #include "hotset/sim/working_set.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 
@@ -192,15 +193,16 @@ std::string steps_text(const trace_facts& facts) {
 std::string expert_bytes_text(const routing_trace& trace) {
   if (trace.expert_bytes.empty()) return "not recorded";
   const auto [least, most] = byte_range(trace);
-  if (least == most) return fmt::format("{} ({})", least, binary_size(least));
-  return fmt::format("{} to {} ({} to {})", least, most, binary_size(least), binary_size(most));
+  if (least == most) return fmt::format("{} ({})", least, sim::size_text(least));
+  return fmt::format("{} to {} ({} to {})", least, most, sim::size_text(least),
+                     sim::size_text(most));
 }
 
 std::string footprint_text(const trace_facts& facts) {
   const auto keys = static_cast<std::uint64_t>(facts.trace().layers) *
                     static_cast<std::uint64_t>(facts.trace().experts);
   auto text = fmt::format("{} of {} experts used", facts.keys_used, keys);
-  if (facts.bytes_known()) text += ", " + binary_size(facts.bytes_used);
+  if (facts.bytes_known()) text += ", " + sim::size_text(facts.bytes_used);
   return text;
 }
 
@@ -256,7 +258,8 @@ int info(const info_options& options) {
               .dump(2, ' ', false, json::error_handler_t::replace) +
           '\n';
   } else {
-    for (const auto& facts : all) out += (out.empty() ? "" : "\n") + to_text(facts);
+    for (const auto& facts : all)
+      out += (out.empty() ? "" : "\n") + sim::folded(to_text(facts), sim::output_width());
   }
   print(out);
   return ok;

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstddef>
 #include <exception>
 #include <stdexcept>
 #include <string>
@@ -9,9 +11,11 @@
 
 #include "cli/command.hpp"
 #include "cli/console.hpp"
+#include "cli/help.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/mapped_file.hpp"
+#include "hotset/sim/text_table.hpp"
 #include "hotset/version.hpp"
 
 namespace {
@@ -26,6 +30,7 @@ constexpr const char* footer = R"(Examples:
   hotset synth demo.trace --layers 16 --experts 64 --top-k 6 --tokens 2000 --zipf 1.1
   hotset info demo.trace
   hotset simulate demo.trace --eviction lru,lfu,belady --slots 12.5%,25%,50%
+  hotset help simulate
   hotset simulate routes.csv --scope shared --budget 1500MiB,3GiB --json --out run.json
   hotset curve demo.trace --scope shared,per-layer
   hotset coactivation demo.trace --save demo.table
@@ -37,43 +42,32 @@ A file called - is standard input or standard output; ./- is a file of that name
 Exit codes: 0 success, 1 failure or difference, 2 wrong usage, 3 too few slots for the trace, 4 bad input.)";
 
 std::vector<command> add_commands(CLI::App& root) {
-  return {add_info(root),           add_simulate(root),       add_curve(root),
-          add_plan(root),           add_simulate_split(root), add_coactivation(root),
-          add_import(root),         add_export(root),         add_synth(root),
-          add_synth_requests(root), add_diff(root),           add_completion(root)};
-}
-
-/// The subcommand that was named last, or the program.
-const CLI::App& named(const CLI::App& root) {
-  const auto chosen = root.get_subcommands();
-  return chosen.empty() ? root : *chosen.back();
-}
-
-/// What is wrong when no subcommand was named.
-std::string unnamed(const CLI::App& root, const CLI::ParseError& error) {
-  std::vector<std::string> names;
-  for (const auto* app : root.get_subcommands([](const CLI::App*) { return true; }))
-    names.push_back(app->get_name());
-  const auto rest = root.remaining();
-  const auto found = rest.empty() ? std::string(error.what())
-                                  : fmt::format("'{}' is no subcommand or option", rest.front());
-  return fmt::format("{}; accepted: {}", found, fmt::join(names, ", "));
+  return {add_info(root),
+          add_simulate(root),
+          add_curve(root),
+          add_plan(root),
+          add_simulate_split(root),
+          add_coactivation(root),
+          add_import(root),
+          add_export(root),
+          add_synth(root),
+          add_synth_requests(root),
+          add_diff(root),
+          add_completion(root),
+          add_help(root)};
 }
 
 int parse_failed(const CLI::App& root, const CLI::ParseError& error) {
   if (error.get_name() == "CallForHelp" || error.get_name() == "CallForAllHelp") {
-    const auto& app = named(root);
-    print(app.help(&app == &root ? "" : "hotset"));
+    const auto chosen = root.get_subcommands();
+    print(help_of(chosen.empty() ? root : *chosen.back()));
     return ok;
   }
   if (error.get_name() == "CallForVersion") {
     print(std::string(error.what()) + '\n');
     return ok;
   }
-  const auto& app = named(root);
-  report_error(&app == &root
-                   ? unnamed(root, error)
-                   : fmt::format("{0}: {1}; see hotset {0} --help", app.get_name(), error.what()));
+  report_error(parse_trouble(root, error));
   return usage;
 }
 
@@ -83,8 +77,13 @@ int run(int argc, char** argv) {
                                                  HOTSET_VERSION_MINOR, HOTSET_VERSION_PATCH));
   root.require_subcommand(1);
   root.footer(footer);
+  root.formatter(folding_formatter(std::min<std::size_t>(hotset::sim::output_width(), 100)));
   const auto commands = add_commands(root);
   const hotset::sim::kept_streams keep;  // standard input may be looked at more than once
+  if (argc == 1) {  // nothing asked for: what there is
+    print(help_of(root));
+    return ok;
+  }
   try {
     root.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -8,7 +8,7 @@
 
 #include "cli/command.hpp"
 #include "hotset/budget/cost_model.hpp"
-#include "hotset/core/units.hpp"
+#include "hotset/sim/sizes.hpp"
 
 namespace hotset::cli {
 
@@ -29,12 +29,11 @@ inline void add_miss_prices(CLI::App& app, miss_prices& prices) {
 
 /// Errors: usage_error.
 [[nodiscard]] inline cost_model checked(const miss_prices& prices) {
-  const auto rate = parse_rate(prices.link);
-  if (!rate || *rate == 0) refuse_option("--link", prices.link, rate_syntax);
-  const auto recompute = parse_duration(prices.recompute);
-  if (!recompute) refuse_option("--recompute", prices.recompute, duration_syntax);
-  return {.seconds_per_byte = 1 / static_cast<double>(*rate),
-          .recompute_seconds_per_token = static_cast<double>(*recompute) * 1e-9};
+  const auto rate = for_option("--link", [&] { return sim::read_rate(prices.link); });
+  const auto recompute =
+      for_option("--recompute", [&] { return sim::read_duration(prices.recompute); });
+  return {.seconds_per_byte = 1 / static_cast<double>(rate),
+          .recompute_seconds_per_token = static_cast<double>(recompute) * 1e-9};
 }
 
 }  // namespace hotset::cli

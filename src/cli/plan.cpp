@@ -15,9 +15,10 @@
 #include "cli/console.hpp"
 #include "cli/miss_prices.hpp"
 #include "cli/trace_input.hpp"
-#include "hotset/core/units.hpp"
 #include "hotset/sim/io/open_requests.hpp"
 #include "hotset/sim/model_description.hpp"
+#include "hotset/sim/sizes.hpp"
+#include "hotset/sim/text_table.hpp"
 
 namespace hotset::cli {
 namespace {
@@ -49,14 +50,13 @@ struct plan_options {
 };
 
 std::uint64_t bytes_of(const char* option, const std::string& text) {
-  const auto bytes = parse_bytes(text);
-  if (!bytes) refuse_option(option, text, byte_size_syntax);
-  return *bytes;
+  return for_option(option, [&] { return sim::read_size(text); });
 }
 
-std::optional<std::uint64_t> bytes_by_hand(const char* option, const std::string& text) {
+std::optional<std::uint64_t> bytes_by_hand(const char* option, const std::string& text,
+                                           std::string_view usual) {
   if (text.empty()) return std::nullopt;
-  return bytes_of(option, text);
+  return for_option(option, [&] { return sim::read_size_or_none(text, usual); });
 }
 /// 0 is how a number that was not given looks.
 std::optional<std::int32_t> given(std::int32_t number) {
@@ -68,9 +68,9 @@ sim::model_by_hand by_hand(const plan_options& options) {
   sim::model_by_hand out;
   if (!hand.layers.empty())
     out.layers = parse_number<std::int32_t>("--layers", hand.layers, 1, 65536);
-  out.expert_bytes = bytes_by_hand("--expert-bytes", hand.expert_bytes);
-  out.kv_bytes_per_token = bytes_by_hand("--kv-bytes-per-token", hand.kv_bytes_per_token);
-  out.resident_bytes = bytes_by_hand("--resident-bytes", hand.resident_bytes);
+  out.expert_bytes = bytes_by_hand("--expert-bytes", hand.expert_bytes, "MiB");
+  out.kv_bytes_per_token = bytes_by_hand("--kv-bytes-per-token", hand.kv_bytes_per_token, "KiB");
+  out.resident_bytes = bytes_by_hand("--resident-bytes", hand.resident_bytes, "GiB");
   return out;
 }
 
@@ -108,7 +108,8 @@ sim::plan_request request_of(const plan_options& options) {
   sim::plan_request request;
   request.device_bytes = bytes_of("--vram", options.device);
   if (!options.host.empty()) request.host_bytes = bytes_of("--host-ram", options.host);
-  request.reserve_bytes = bytes_of("--reserve", options.reserve);
+  request.reserve_bytes =
+      for_option("--reserve", [&] { return sim::read_size_or_none(options.reserve); });
   request.context = options.context;
   request.concurrency = options.concurrency;
   request.block_tokens = options.block_tokens;
@@ -143,7 +144,7 @@ int plan(const plan_options& options) {
                  ? sim::to_json(found).dump(2, ' ', false,
                                             nlohmann::ordered_json::error_handler_t::replace) +
                        '\n'
-                 : sim::to_text(found));
+                 : sim::folded(sim::to_text(found), options.out.empty() ? sim::output_width() : 0));
   return ok;
 }
 

@@ -23,6 +23,8 @@
 #include "hotset/sim/precision_ladder.hpp"
 #include "hotset/sim/preset.hpp"
 #include "hotset/sim/report.hpp"
+#include "hotset/sim/sizes.hpp"
+#include "hotset/sim/suggest.hpp"
 #include "hotset/sim/sweep.hpp"
 
 namespace hotset::cli {
@@ -52,6 +54,7 @@ struct simulate_options {
   std::filesystem::path out;
   bool as_json = false;
   bool as_csv = false;
+  table_options table;
   trace_options reading;
 };
 
@@ -71,7 +74,7 @@ std::vector<sim::size_request> sizes_of(const simulate_options& options) {
 visit_split split_of(const std::string& text) {
   if (text == "by-token") return visit_split::by_token;
   if (text == "by-expert") return visit_split::by_expert;
-  refuse_option("--split", text, "by-token, by-expert");
+  sim::refuse_name("--split:", text, {"by-token", "by-expert"});
 }
 
 /// The same lists, their elements split at commas.
@@ -84,8 +87,7 @@ sim::policy_lists policies_of(const sim::policy_lists& given) {
 }
 
 ticks duration_of(std::string_view option, std::string_view text) {
-  if (const auto time = parse_duration(text)) return *time;
-  refuse_option(option, text, duration_syntax);
+  return for_option(option, [&] { return sim::read_duration(text); });
 }
 
 /// "200us", or with the time of each token "200us+20us".
@@ -103,12 +105,11 @@ void read_compute(const std::string& text, sim::visit_costs& costs) {
 
 std::vector<sim::link_request> links_of(const simulate_options& options) {
   std::vector<sim::link_request> links;
-  const auto chunk = parse_bytes(options.chunk);
-  if (!chunk) refuse_option("--chunk", options.chunk, byte_size_syntax);
+  const auto chunk =
+      for_option("--chunk", [&] { return sim::read_size_or_none(options.chunk, "KiB"); });
   for (const auto& text : split_lists("--link", options.links)) {
-    const auto rate = parse_rate(text);
-    if (!rate) refuse_option("--link", text, rate_syntax);
-    sim::link_request link{{*rate, duration_of("--latency", options.latency), *chunk}, text};
+    const auto rate = for_option("--link", [&] { return sim::read_rate(text); });
+    sim::link_request link{{rate, duration_of("--latency", options.latency), chunk}, text};
     if (const auto bad = link.link.validate()) refuse_option("--link", text, bad->message);
     links.push_back(std::move(link));
   }
@@ -198,16 +199,18 @@ void report_notes(const std::vector<sim::sweep_result>& sweeps) {
   }
 }
 
-std::string text_of(const std::vector<sim::sweep_result>& sweeps, const simulate_options& options) {
+std::string text_of(const std::vector<sim::sweep_result>& sweeps, const simulate_options& options,
+                    const sim::table_view& view) {
   if (options.as_json) return sim::to_json_text(sweeps);
   if (options.as_csv) return sim::to_csv(sweeps);
   std::string text;
-  for (const auto& sweep : sweeps) text += (text.empty() ? "" : "\n") + sim::to_table(sweep);
+  for (const auto& sweep : sweeps) text += (text.empty() ? "" : "\n") + sim::to_table(sweep, view);
   return text;
 }
 
 int simulate(const simulate_options& options) {
   auto request = request_of(options);
+  const auto view = checked(options.table, sim::report_columns(), !options.out.empty());
   if (!options.decisions.empty() && options.traces.size() != 1)
     refuse_option("--decisions", options.decisions.string(), "one trace, not several");
   std::optional<sim::output_buffer> decisions;
@@ -224,7 +227,7 @@ int simulate(const simulate_options& options) {
   const auto sweeps = sweep_all(options, std::move(request));
   if (decisions) decisions->commit();
   if (timeline) timeline->commit();
-  out.finish(text_of(sweeps, options));
+  out.finish(text_of(sweeps, options, view));
   if (options.as_json || options.as_csv) report_notes(sweeps);
   return ok;
 }
@@ -336,7 +339,8 @@ void add_output(CLI::App& app, simulate_options& options) {
   add_number(app, "--jobs", options.jobs, 1U, 1024U, "replays at one time");
   auto* as_json = app.add_flag("--json", options.as_json,
                                "print JSON: an object, or an array for several traces");
-  app.add_flag("--csv", options.as_csv, "print CSV")->excludes(as_json);
+  auto* as_csv = app.add_flag("--csv", options.as_csv, "print CSV")->excludes(as_json);
+  add_columns(app, options.table, sim::report_columns())->excludes(as_json)->excludes(as_csv);
   app.add_option("--out", options.out, "write there, not to standard output")->type_name("FILE");
   app.add_option("--decisions", options.decisions,
                  "write every decision as a JSON line (one trace; replays run one by one)")

@@ -16,8 +16,8 @@
 #include "cli/miss_prices.hpp"
 #include "cli/trace_input.hpp"
 #include "hotset/budget/admission_floor.hpp"
-#include "hotset/core/units.hpp"
 #include "hotset/sim/io/open_requests.hpp"
+#include "hotset/sim/sizes.hpp"
 #include "hotset/sim/split_replay.hpp"
 
 namespace hotset::cli {
@@ -39,15 +39,10 @@ struct split_options {
   std::uint64_t max_move = 8;
   std::uint64_t dead_zone = 1;
   bool as_json = false;
+  table_options table;
   std::filesystem::path out;
   trace_options reading;
 };
-
-std::uint64_t positive_bytes(const char* option, const std::string& text) {
-  const auto bytes = parse_bytes(text);
-  if (!bytes || *bytes == 0) refuse_option(option, text, byte_size_syntax);
-  return *bytes;
-}
 
 /// The files of a command, which workflows point to.
 struct inputs {
@@ -83,7 +78,8 @@ std::vector<sim::workflow> read_workflows(const split_options& options, inputs& 
 
 std::uint64_t slot_bytes_of(const split_options& options, const routing_trace& trace) {
   if (!options.expert_bytes.empty())
-    return positive_bytes("--expert-bytes", options.expert_bytes) *
+    return for_option("--expert-bytes",
+                      [&] { return sim::read_size(options.expert_bytes, "MiB"); }) *
            static_cast<std::uint64_t>(trace.layers);
   if (trace.expert_bytes.empty())
     throw sim::usage_error(fmt::format(
@@ -102,9 +98,12 @@ marginal_value::config control_of(const split_options& options, const sim::workf
   const admission_floor floor{options.concurrency, options.context, tokens};
   if (const auto bad = floor.validate()) throw sim::usage_error(bad->message);
   marginal_value::config out;
-  out.limits.budget_bytes = positive_bytes("--budget", options.budget);
+  out.limits.budget_bytes = for_option("--budget", [&] { return sim::read_size(options.budget); });
   out.limits.slot_bytes = slot_bytes_of(options, trace);
-  out.limits.block_bytes = positive_bytes("--kv-token-bytes", options.kv_token_bytes) * tokens;
+  out.limits.block_bytes =
+      for_option("--kv-token-bytes",
+                 [&] { return sim::read_size(options.kv_token_bytes, "KiB"); }) *
+      tokens;
   out.limits.min_cap = static_cast<std::uint64_t>(trace.top_k);
   out.limits.max_cap = static_cast<std::uint64_t>(trace.experts);
   out.limits.min_blocks = floor.blocks();
@@ -119,6 +118,7 @@ marginal_value::config control_of(const split_options& options, const sim::workf
 }
 
 int simulate_split(const split_options& options) {
+  const auto view = checked(options.table, sim::split_columns(), !options.out.empty());
   output_file out(options.out);
   inputs files;
   sim::split_request request;
@@ -131,7 +131,7 @@ int simulate_split(const split_options& options) {
                  ? sim::to_json(results).dump(-1, ' ', false,
                                               nlohmann::ordered_json::error_handler_t::replace) +
                        '\n'
-                 : sim::to_table(results));
+                 : sim::to_table(results, view));
   return ok;
 }
 
@@ -183,7 +183,8 @@ command add_simulate_split(CLI::App& root) {
       ->allow_extra_args(false);
   add_prices(*app, *options);
   add_control(*app, *options);
-  app->add_flag("--json", options->as_json, "print JSON (schema hotset.split/1)");
+  auto* json = app->add_flag("--json", options->as_json, "print JSON (schema hotset.split/1)");
+  add_columns(*app, options->table, sim::split_columns())->excludes(json);
   app->add_option("--out", options->out, "write there, not to standard output")->type_name("FILE");
   add_trace_options(*app, options->reading);
   app->footer(R"(Examples:

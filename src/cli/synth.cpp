@@ -11,7 +11,7 @@
 #include "cli/command.hpp"
 #include "cli/console.hpp"
 #include "cli/trace_output.hpp"
-#include "hotset/core/units.hpp"
+#include "hotset/sim/sizes.hpp"
 #include "hotset/trace/synthetic.hpp"
 
 namespace hotset::cli {
@@ -50,10 +50,8 @@ routing_trace made(const synthetic_config& config) {
 
 int synthesise(const synth_options& options) {
   auto config = options.config;
-  const auto bytes = parse_bytes(options.expert_bytes);
-  if (!bytes || *bytes == 0)
-    refuse_option("--expert-bytes", options.expert_bytes, byte_size_syntax);
-  config.expert_bytes = *bytes;
+  config.expert_bytes =
+      for_option("--expert-bytes", [&] { return sim::read_size(options.expert_bytes, "MiB"); });
   config.weights = !options.no_weights;
   output_file out(options.out, sim::output_content::binary);
   auto trace = made(config);

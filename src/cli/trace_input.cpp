@@ -7,17 +7,11 @@
 
 #include "cli/command.hpp"
 #include "cli/console.hpp"
-#include "hotset/core/units.hpp"
 #include "hotset/sim/io/input_error.hpp"
+#include "hotset/sim/sizes.hpp"
 
 namespace hotset::cli {
 namespace {
-
-std::uint64_t parse_size(std::string_view option, std::string_view text) {
-  const auto bytes = parse_bytes(text);
-  if (!bytes || *bytes == 0) refuse_option(option, text, byte_size_syntax);
-  return *bytes;
-}
 
 std::string joined(const std::vector<std::string>& fields) {
   std::string all;
@@ -66,7 +60,8 @@ sim::open_trace_options checked(const trace_options& options) {
         for_option("--field", [&] { return sim::parse_field_map(joined(options.fields)); });
   out.top_k = options.top_k;
   out.experts = options.experts;
-  out.block_bytes = parse_size("--block-bytes", options.block_bytes);
+  out.block_bytes =
+      for_option("--block-bytes", [&] { return sim::read_size(options.block_bytes, "B"); });
   return out;
 }
 

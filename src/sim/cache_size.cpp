@@ -9,7 +9,8 @@
 
 #include <fmt/format.h>
 
-#include "hotset/core/units.hpp"
+#include "hotset/sim/sizes.hpp"
+#include "hotset/sim/suggest.hpp"
 
 namespace hotset::inline v0::sim {
 
@@ -71,16 +72,13 @@ size_request size_request::parse_slots(std::string_view text) {
 }
 
 size_request size_request::parse_budget(std::string_view text) {
-  const auto bytes = parse_bytes(text);
-  if (!bytes || *bytes == 0)
-    throw usage_error(fmt::format("budget '{}', accepted: {}", text, byte_size_syntax));
-  return {unit::bytes, 0, *bytes, std::string(text)};
+  return {unit::bytes, 0, read_size(text), std::string(text)};
 }
 
 cache_scope parse_scope(std::string_view name) {
   if (name == "shared") return cache_scope::shared;
   if (name == "per-layer") return cache_scope::per_layer;
-  throw usage_error(fmt::format("scope '{}', accepted: shared, per-layer", name));
+  refuse_name("scope", name, {"shared", "per-layer"});
 }
 std::string_view name_of(cache_scope scope) noexcept {
   return scope == cache_scope::shared ? "shared" : "per-layer";
@@ -132,8 +130,8 @@ pool_layout accept(result<pool_layout> made, const geometry& shape, const size_r
                    std::string_view smallest) {
   if (made) return *std::move(made);
   throw infeasible_error(
-      fmt::format("size {}: fewer slots than one token needs (top-{}), accepted: {} or more",
-                  size.text, shape.top_k, smallest));
+      fmt::format("size {}: fewer slots than one token needs (top-{}), accepted: {}", size.text,
+                  shape.top_k, smallest));
 }
 
 std::int64_t slots_for(const size_request& size, std::size_t experts, std::uint64_t bytes,
@@ -159,11 +157,11 @@ pool_layout per_layer_slots(const geometry& shape, const size_request& size) {
   for (layer_id l = 0; l < shape.layers; ++l)
     quotas.push_back(
         slots_for(size, static_cast<std::size_t>(shape.experts), share, shape.bytes_of(l)));
-  const auto smallest = size.what == size_request::unit::bytes
-                            ? fmt::format("{} bytes", largest_expert(shape) *
-                                                          static_cast<std::uint64_t>(shape.top_k) *
-                                                          static_cast<std::uint64_t>(shape.layers))
-                            : fmt::format("{} slots in every layer", shape.top_k);
+  const auto smallest =
+      size.what == size_request::unit::bytes
+          ? at_least_text(largest_expert(shape) * static_cast<std::uint64_t>(shape.top_k) *
+                          static_cast<std::uint64_t>(shape.layers))
+          : fmt::format("{} slots or more in every layer", shape.top_k);
   return accept(pool_layout::per_layer(shape, quotas), shape, size, smallest);
 }
 
@@ -173,8 +171,8 @@ pool_layout shared_slots(const geometry& shape, const size_request& size, bool s
     // An engine's slot holds the largest expert; so many slots are sure to fit.
     const auto slots = slots_for(size, shape.keys(), size.count, largest_expert(shape));
     const auto smallest = size.what == size_request::unit::bytes
-                              ? fmt::format("{} bytes", k * largest_expert(shape))
-                              : fmt::format("{} slots", k);
+                              ? at_least_text(k * largest_expert(shape))
+                              : fmt::format("{} slots or more", k);
     return accept(pool_layout::shared(shape, slots), shape, size, smallest);
   }
   std::vector<std::int64_t> slots;
@@ -187,9 +185,9 @@ pool_layout shared_slots(const geometry& shape, const size_request& size, bool s
                                                              : share_of(size.count, keys, whole));
     smallest = std::max(smallest, smallest_share(k, keys, whole));
   }
-  return accept(
-      pool_layout::shared_by_size_class(shape, slots), shape, size,
-      fmt::format("{} {}", smallest, size.what == size_request::unit::bytes ? "bytes" : "slots"));
+  return accept(pool_layout::shared_by_size_class(shape, slots), shape, size,
+                size.what == size_request::unit::bytes ? at_least_text(smallest)
+                                                       : fmt::format("{} slots or more", smallest));
 }
 
 cache_size deferred_size(const geometry& shape, cache_scope scope, const size_request& size) {

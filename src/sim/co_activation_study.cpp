@@ -143,12 +143,32 @@ json mean_json(const over_users& mean) {
   return {{"precision", mean.precision}, {"popular_precision", mean.popular}, {"cap", mean.cap}};
 }
 
-std::string row_text(std::string_view name, std::uint64_t size, const size_summary& s,
-                     std::string_view wins) {
-  return fmt::format(
-      "{:<20} {:>7} {:>10.2f} {:>12.2f} {:>8.2f} {:>10.2f} {:>8.1f} {:>12.1f} {:>8}\n", name, size,
-      100 * s.personal.precision, 100 * s.population.precision, 100 * s.others.precision,
-      100 * s.personal.popular, s.personal.cap, s.population.cap, wins);
+std::vector<std::string> cells_of(std::string_view name, std::uint64_t size, const size_summary& s,
+                                  std::string_view wins) {
+  const auto percent = [](double share) { return fmt::format("{:.2f}", 100 * share); };
+  return {std::string(name),
+          std::to_string(size),
+          percent(s.personal.precision),
+          percent(s.population.precision),
+          percent(s.others.precision),
+          percent(s.personal.popular),
+          fmt::format("{:.1f}", s.personal.cap),
+          fmt::format("{:.1f}", s.population.cap),
+          std::string(wins)};
+}
+
+text_table empty_study_table() {
+  text_table out;
+  out.add({"user", "user", true, 0, true, {}});
+  out.add({"tokens", "tokens", false, 0, true, {}});
+  out.add({"personal", "personal %", false, 0, true, {}});
+  out.add({"population", "population %", false, 0, true, {}});
+  out.add({"others", "others %", false, 1, true, {}});
+  out.add({"popular", "popular %", false, 2, true, {}});
+  out.add({"cap", "cap", false, 2, true, {}});
+  out.add({"population-cap", "population's cap", false, 3, true, {}});
+  out.add({"wins", "wins", false, 1, true, {}});
+  return out;
 }
 
 }  // namespace
@@ -295,20 +315,20 @@ nlohmann::ordered_json to_json(const study_result& result) {
           {"all", std::move(all)}};
 }
 
-std::string to_table(const study_result& result) {
+std::vector<std::string> study_columns() { return empty_study_table().names(); }
+
+std::string to_table(const study_result& result, const table_view& view) {
   constexpr std::size_t most_shown = 8;
   std::uint64_t tested = 0;
   for (const auto& user : result.users) tested += user.tested;
-  auto out = fmt::format(
+  const auto head = fmt::format(
       "{} users of {} layers x {} experts, top-{}; reach {}, decay {}; tested on {} tokens; {} "
       "users too short\n"
-      "precision at {} of the next layer in %, by tokens of training of each user; caps at {} % of "
+      "precision at {} of the next layer, by tokens of training of each user; caps at {} % of "
       "the uses\n",
       result.users.size(), result.layers, result.experts, result.top_k, result.table.reach,
       result.table.decay, tested, result.left_out.size(), result.top_k, 100 * result.coverage);
-  out +=
-      fmt::format("{:<20} {:>7} {:>10} {:>12} {:>8} {:>10} {:>8} {:>12} {:>8}\n", "user", "tokens",
-                  "personal", "population", "others", "popular", "cap", "population's", "wins");
+  auto table = empty_study_table();
   if (result.users.size() <= most_shown)
     for (const auto& user : result.users)
       for (std::size_t i = 0; i < result.sizes.size(); ++i) {
@@ -316,15 +336,15 @@ std::string to_table(const study_result& result) {
         one.personal.add(user.cells[i].personal, 1);
         one.population.add(user.cells[i].population, 1);
         one.others.add(user.cells[i].others, 1);
-        out += row_text(printable(user.name, 20), result.sizes[i], one,
-                        wins(user.cells[i]) ? "yes" : "no");
+        table.add_row(cells_of(printable(user.name, 20), result.sizes[i], one,
+                               wins(user.cells[i]) ? "yes" : "no"));
       }
   for (std::size_t i = 0; i < result.sizes.size(); ++i) {
     const auto mean = summary_of(result, i);
-    out += row_text("all", result.sizes[i], mean,
-                    fmt::format("{}/{}", mean.wins, result.users.size()));
+    table.add_row(cells_of("all", result.sizes[i], mean,
+                           fmt::format("{}/{}", mean.wins, result.users.size())));
   }
-  return out;
+  return folded(head, view.width) + table.render(view);
 }
 
 }  // namespace hotset::inline v0::sim

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "hotset/sim/io/input_error.hpp"
+#include "hotset/sim/suggest.hpp"
 
 namespace hotset::inline v0::sim {
 namespace {
@@ -20,6 +21,16 @@ std::optional<std::uint64_t> natural(const json& value, std::uint64_t least, std
   if (!value.is_number_unsigned()) return std::nullopt;
   const auto number = value.get<std::uint64_t>();
   return number >= least && number <= most ? std::optional(number) : std::nullopt;
+}
+
+/// That a key is missing, and which one looks like it. A longer key of the same beginning is another one.
+std::string missing(std::string_view key, const json& inner, const json& outer) {
+  std::vector<std::string> there;
+  for (const auto* const object : {&inner, &outer})
+    for (const auto& [name, value] : object->items())
+      if (!name.starts_with(key)) there.push_back(name);
+  const auto meant = nearest_name(key, there);
+  return meant.empty() ? "is missing" : fmt::format("is missing (there is '{}')", printable(meant));
 }
 
 }  // namespace
@@ -44,7 +55,8 @@ std::optional<std::uint64_t> config_keys::number(std::string_view key, std::uint
 std::uint64_t config_keys::need(std::string_view key, std::uint64_t least,
                                 std::uint64_t most) const {
   const auto found = number(key, least, most);
-  if (!found) refuse(key, "is missing", fmt::format("an integer in {}..{}", least, most));
+  if (!found)
+    refuse(key, missing(key, inner_, outer_), fmt::format("an integer in {}..{}", least, most));
   return *found;
 }
 
@@ -66,7 +78,7 @@ std::optional<std::uint64_t> config_keys::alike(std::string_view key, std::uint6
 std::uint64_t config_keys::need_any(std::span<const std::string_view> keys) const {
   for (const auto key : keys)
     if (const auto found = alike(key)) return *found;
-  refuse(keys.front(), "is missing",
+  refuse(keys.front(), missing(keys.front(), inner_, outer_),
          fmt::format("an integer in 1..{}, under {}", most_extent, fmt::join(keys, " or ")));
 }
 

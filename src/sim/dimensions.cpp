@@ -24,6 +24,7 @@
 #include "hotset/routing/router_order.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/policy_spec.hpp"
+#include "hotset/sim/suggest.hpp"
 
 namespace hotset::inline v0::sim {
 
@@ -49,8 +50,7 @@ struct named_spec {
     return Any::template holding<P>(std::move(options));
   }
   [[noreturn]] void refuse(std::string_view what, const std::vector<std::string>& names) const {
-    throw usage_error(fmt::format("unknown {} policy '{}', accepted: {}", what, spec.name,
-                                  fmt::join(names, ", ")));
+    refuse_name(fmt::format("unknown {} policy", what), spec.name, names);
   }
 };
 
@@ -180,9 +180,7 @@ any_routing_policy::config make_routing(std::string_view text) {
 
 prefetch_guard parse_guard(std::string_view name) {
   const auto found = std::ranges::find(guards, name);
-  if (found == guards.end())
-    throw usage_error(
-        fmt::format("prefetch guard '{}', accepted: {}", name, fmt::join(guards, ", ")));
+  if (found == guards.end()) refuse_name("prefetch guard", name, guard_names());
   return static_cast<prefetch_guard>(found - guards.begin());
 }
 
@@ -191,8 +189,7 @@ any_predictor::config make_predictor(std::string_view text,
   named_spec one(text, "");
   auto& read = one.read;
   if (std::ranges::find(accepted, one.name) == accepted.end())
-    throw usage_error(
-        fmt::format("predictor '{}'; accepted: {}", one.name, fmt::join(accepted, ", ")));
+    refuse_name("predictor", one.name, accepted);
   if (one.name == "co-activation") {
     co_activation::config c;
     c.reach = small_number(read, "reach", c.reach);

@@ -17,6 +17,7 @@
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/progress.hpp"
 #include "hotset/sim/replay.hpp"
+#include "hotset/sim/suggest.hpp"
 #include "sim/csv_field.hpp"
 
 namespace hotset::inline v0::sim {
@@ -26,9 +27,10 @@ using json = nlohmann::ordered_json;
 
 [[noreturn]] void refuse_method(std::string_view text) {
   throw usage_error(fmt::format(
-      "'{}'; accepted: exact, shards:0.01 (a share of the keys, at most 1), shards:8192 (2 keys or "
+      "'{}'{}; accepted: exact, shards:0.01 (a share of the keys, at most 1), shards:8192 (2 keys "
+      "or "
       "more)",
-      printable(text)));
+      printable(text), did_you_mean(text, std::vector<std::string>{"exact"})));
 }
 
 void measure_exactly(const visit_sequence& visits, cache_scope scope, curve_set& out) {
@@ -174,16 +176,31 @@ std::string to_csv(std::span<const curve_set> sets) {
   return out;
 }
 
-std::string to_table(const curve_set& curves) {
+namespace {
+text_table empty_curve_table() {
+  text_table out;
+  for (const auto& [name, title] : {std::pair("share", "share %"),
+                                    {"slots", "slots"},
+                                    {"misses", "misses"},
+                                    {"hits", "hits %"}})
+    out.add({name, title, false, 0, true, {}});
+  return out;
+}
+}  // namespace
+
+std::vector<std::string> curve_columns() { return empty_curve_table().names(); }
+
+std::string to_table(const curve_set& curves, const table_view& view) {
   constexpr std::array shares{0.05, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0};
   const auto slots_of = [&](double share) {
     const auto keys = static_cast<double>(curves.pools.front().misses.size() - 1);
     return std::max<std::size_t>(1, static_cast<std::size_t>(std::floor(share * keys + 0.5)));
   };
-  auto out = fmt::format("{}: {} accesses, {:.0f} first sights, scope {}, {}, {}\n",
-                         printable(curves.name), curves.accesses, curves.compulsory_misses,
-                         curves.scope, curves.method, curves.replay);
-  out += fmt::format("{:>8} {:>10} {:>14} {:>8}\n", "share", "slots", "misses", "hits");
+  auto out = folded(fmt::format("{}: {} accesses, {:.0f} first sights, scope {}, {}, {}\n",
+                                printable(curves.name), curves.accesses, curves.compulsory_misses,
+                                curves.scope, curves.method, curves.replay),
+                    view.width);
+  auto table = empty_curve_table();
   for (const auto share : shares) {
     const auto slots = slots_of(share);
     double misses = 0;
@@ -193,13 +210,16 @@ std::string to_table(const curve_set& curves) {
       fits = fits && slots >= pool.widest;
     }
     const auto hits = 1 - misses / static_cast<double>(curves.accesses);
-    out += fmt::format("{:>6.1f} % {:>10} {:>14} {:>8}\n", 100 * share, slots,
-                       fits ? fmt::format("{:.0f}", misses) : "-",
-                       fits ? fmt::format("{:.2f} %", 100 * hits) : "-");
+    table.add_row({fmt::format("{:.1f}", 100 * share), std::to_string(slots),
+                   fits ? fmt::format("{:.0f}", misses) : "-",
+                   fits ? fmt::format("{:.2f}", 100 * hits) : "-"});
   }
+  out += table.render(view);
   if (curves.widest > slots_of(shares.front()))
-    out += fmt::format("-: fewer slots than the widest visit needs, {}: see hotset simulate\n",
-                       curves.widest);
+    out +=
+        folded(fmt::format("-: fewer slots than the widest visit needs, {}: see hotset simulate\n",
+                           curves.widest),
+               view.width);
   return out;
 }
 

@@ -13,6 +13,7 @@
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/io/mapped_file.hpp"
+#include "hotset/sim/suggest.hpp"
 #include "sim/gguf_model.hpp"
 #include "sim/hf_config.hpp"
 #include "sim/model_presets.hpp"
@@ -291,9 +292,10 @@ model_description describe_model(std::string_view name_or_path, const model_opti
   const fs::path path(name_or_path);
   if (!is_there(path))
     throw usage_error(
-        fmt::format("unknown model '{}', accepted: {}, or the path of a config.json, "
+        fmt::format("unknown model '{}'{}, accepted: {}, or the path of a config.json, "
                     ".gguf or .safetensors file, or of a folder of them",
-                    printable(name_or_path), fmt::join(model_names(), ", ")));
+                    printable(name_or_path), did_you_mean(name_or_path, model_names()),
+                    fmt::join(model_names(), ", ")));
   return describe_path(path, options);
 }
 

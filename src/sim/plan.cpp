@@ -24,6 +24,7 @@
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/replay.hpp"
+#include "hotset/sim/sizes.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 #include "sim/device_share.hpp"
 #include "sim/engine_settings.hpp"
@@ -240,23 +241,24 @@ void need_memory(const plan_request& request, const plan_request& device) {
   const auto experts = top_k_of(device) * device.model.expert_slot_bytes();
   const auto other = device.devices > 1 ? enough_devices(request) : 0;
   throw infeasible_error(fmt::format(
-      "{} of {} bytes for {}: {} always resident, {} reserved, {} for {} experts a layer, {} for "
-      "the KV cache of {} session{} of {} tokens; accepted: {} bytes or more{}",
+      "{} of {} for {}: {} always resident, {} reserved, {} for {} experts a layer, {} for "
+      "the KV cache of {} session{} of {} tokens; accepted: {}{}",
       device.devices > 1 ? fmt::format("each of {} devices", device.devices) : "a device",
-      device.device_bytes, printable(device.model.name), device.model.resident_bytes,
-      device.reserve_bytes, experts, top_k_of(device),
-      needed -
-          detail::saturating_sum(
-              detail::saturating_sum(device.model.resident_bytes, device.reserve_bytes), experts),
-      device.concurrency, device.concurrency == 1 ? "" : "s", device.context, needed,
+      size_text(device.device_bytes), printable(device.model.name),
+      size_text(device.model.resident_bytes), size_text(device.reserve_bytes), size_text(experts),
+      top_k_of(device),
+      size_text(needed - detail::saturating_sum(detail::saturating_sum(device.model.resident_bytes,
+                                                                       device.reserve_bytes),
+                                                experts)),
+      device.concurrency, device.concurrency == 1 ? "" : "s", device.context, at_least_text(needed),
       other > 0 ? fmt::format(", or {} devices", other) : ""));
 }
 void need_host_memory(const plan_request& request) {
   const auto needed = request.model.all_expert_bytes();
   if (request.host_bytes == 0 || request.host_bytes >= needed) return;
-  throw infeasible_error(
-      fmt::format("host memory of {} bytes for the experts of {}; accepted: {} bytes or more",
-                  request.host_bytes, printable(request.model.name), needed));
+  throw infeasible_error(fmt::format("host memory of {} for the experts of {}; accepted: {}",
+                                     size_text(request.host_bytes), printable(request.model.name),
+                                     at_least_text(needed)));
 }
 
 plan_alternative alternative(std::string name, const configurator& question, std::uint64_t cap) {

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "hotset/sim/errors.hpp"
+#include "hotset/sim/suggest.hpp"
 
 namespace hotset::inline v0::sim {
 
@@ -96,8 +97,7 @@ std::size_t parameter_reader::choice(std::string_view key, std::vector<std::stri
   if (text == nullptr) return otherwise;
   const auto found = std::ranges::find(accepted, std::string_view(*text));
   if (found == accepted.end())
-    throw usage_error(
-        fmt::format("{}: {}={}, accepted: {}", spec_.name, key, *text, fmt::join(accepted, ", ")));
+    refuse_name(fmt::format("{}: {}", spec_.name, key), *text, {accepted.begin(), accepted.end()});
   return static_cast<std::size_t>(found - accepted.begin());
 }
 
@@ -110,7 +110,8 @@ void parameter_reader::finish() const {
   for (std::size_t i = 0; i < used_.size(); ++i)
     if (!used_[i])
       throw usage_error(fmt::format(
-          "{}: unknown parameter '{}', accepted: {}", spec_.name, spec_.parameters[i].first,
+          "{}: unknown parameter '{}'{}, accepted: {}", spec_.name, spec_.parameters[i].first,
+          did_you_mean(spec_.parameters[i].first, known_),
           known_.empty() ? std::string("none") : fmt::format("{}", fmt::join(known_, ", "))));
 }
 

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "hotset/sim/errors.hpp"
+#include "hotset/sim/suggest.hpp"
 
 namespace hotset::inline v0::sim {
 
@@ -54,8 +54,8 @@ policy_set make_preset(std::string_view name) {
     out.routing = p.routing;
     return out;
   }
-  throw usage_error(fmt::format("unknown preset '{}', accepted: {}, each also with {}", name,
-                                fmt::join(preset_names(), ", "), dropped_in));
+  refuse_name("unknown preset", name, preset_names(),
+              fmt::format(", each also with {}", dropped_in));
 }
 
 std::vector<policy_set> combine_policies(const policy_lists& lists, const policy_set& plain) {

@@ -23,6 +23,7 @@
 #include "hotset/sim/belady_bypass.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/expert_engine.hpp"
+#include "hotset/sim/suggest.hpp"
 
 namespace hotset::inline v0::sim {
 
@@ -92,9 +93,8 @@ auto with_eviction(const policy_spec& spec, const policy_knowledge& knowledge, U
     return finish(policy_tag<popularity>{}, knowledge.profile);
   }
   if (name == belady::name) return finish(policy_tag<belady>{}, {knowledge.future});
-  throw usage_error(fmt::format("unknown eviction policy '{}', accepted: {}; decorated by: {}",
-                                spec.name, join(eviction_names()),
-                                join(eviction_decorator_names())));
+  refuse_name("unknown eviction policy", spec.name, eviction_names(),
+              "; decorated by: " + join(eviction_decorator_names()));
 }
 
 template <class Use>
@@ -118,8 +118,7 @@ auto with_admission(std::string_view text, Use use) {
   if (name == budgeted::name)
     return finish(policy_tag<budgeted>{},
                   {read.number("fills_per_visit", budgeted::config{}.fills_per_visit)});
-  throw usage_error(fmt::format("unknown admission policy '{}', accepted: {}", spec.name,
-                                join(admission_names())));
+  refuse_name("unknown admission policy", spec.name, admission_names());
 }
 
 any_eviction_policy::config decorate(const policy_spec& spec, any_eviction_policy::config inner) {
@@ -141,8 +140,7 @@ any_eviction_policy::config decorate(const policy_spec& spec, any_eviction_polic
     return any_eviction_policy::holding<protect_decode<any_eviction_policy>>(
         checked(std::move(config)));
   }
-  throw usage_error(fmt::format("'{}' decorates no policy, accepted: {}", spec.name,
-                                join(eviction_decorator_names())));
+  refuse_name("unknown decorator", spec.name, eviction_decorator_names());
 }
 
 template <class P, class A, class M = fetch>

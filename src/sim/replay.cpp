@@ -10,6 +10,7 @@
 #include "hotset/residency/unique_ids.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/progress.hpp"
+#include "hotset/sim/suggest.hpp"
 
 namespace hotset::inline v0::sim {
 
@@ -74,7 +75,7 @@ std::string_view name_of(replay_mode mode) noexcept {
 replay_mode parse_replay_mode(std::string_view name) {
   const auto found = std::ranges::find(mode_names, name);
   if (found == mode_names.end())
-    throw usage_error(fmt::format("replay '{}', accepted: {}", name, fmt::join(mode_names, ", ")));
+    refuse_name("replay", name, {mode_names.begin(), mode_names.end()});
   return static_cast<replay_mode>(found - mode_names.begin());
 }
 

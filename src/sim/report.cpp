@@ -199,10 +199,6 @@ std::string percent(std::uint64_t part, std::uint64_t whole) {
   return fmt::format("{:.2f}", 100 * static_cast<double>(part) / static_cast<double>(whole));
 }
 
-std::string mebibytes(std::uint64_t bytes) {
-  return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20));
-}
-
 bool is_belady(const run_result& run) {
   return run.policies.eviction == "belady" || run.policies.eviction == "eviction.belady";
 }
@@ -225,123 +221,140 @@ std::string regret(const sweep_result& sweep, const run_result& run) {
   return "-";
 }
 
-/// One column of the table.
-struct column {
-  std::string title;
-  bool text = false;  ///< aligned to the left
-  std::vector<std::string> cells;
-
-  [[nodiscard]] std::size_t width() const {
-    std::size_t most = title.size();
-    for (const auto& cell : cells) most = std::max(most, cell.size());
-    return most;
-  }
-};
-
-template <class Cell>
-column make_column(const sweep_result& sweep, std::string title, bool text, Cell&& cell) {
-  column out{std::move(title), text, {}};
-  for (const auto& run : sweep.results) out.cells.push_back(cell(run));
-  return out;
-}
-
 std::string or_dash(const std::optional<double>& value, double scale, int digits) {
   return value ? fmt::format("{:.{}f}", *value * scale, digits) : std::string("-");
 }
 
-void add_prefetch_columns(std::vector<column>& out, const sweep_result& sweep) {
-  const auto predicts = [](const run_result& r) { return predictions_of(r).predicted != 0; };
-  if (std::none_of(sweep.results.begin(), sweep.results.end(), predicts)) return;
-  const auto number = [&](const char* title, auto&& cell) {
-    out.push_back(make_column(sweep, title, false, cell));
-  };
-  number("precision %", [](const run_result& r) { return or_dash(prefetch_precision(r), 100, 1); });
-  number("recall %", [](const run_result& r) { return or_dash(prefetch_recall(r), 100, 1); });
-  number("prefetch hits",
-         [](const run_result& r) { return std::to_string(r.stats.prefetch_hits); });
-  number("late", [](const run_result& r) { return std::to_string(r.stats.late_prefetches); });
-  number("MiB wasted",
-         [](const run_result& r) { return mebibytes(r.stats.bytes_prefetch_wasted); });
+/// The table of a sweep while it is made. What all rows have in common is said once, above them.
+class report_table {
+ public:
+  explicit report_table(const sweep_result& sweep) : runs_(sweep.results) {}
+
+  /// A word of each run; `plain` goes without saying.
+  template <class Text>
+  void words(const char* name, int rank, const char* plain, Text&& text) {
+    text_table::column out{name, name, true, rank, false, {}};
+    for (const auto& run : runs_) {
+      const std::string word = text(run);
+      out.telling = out.telling || word != plain;
+      out.cells.push_back(word.empty() ? "-" : printable(word));
+    }
+    const bool same = std::ranges::adjacent_find(out.cells, std::not_equal_to{}) == out.cells.end();
+    if (same && out.telling && rank > 0) {
+      common_ += fmt::format("{}{} {}", common_.empty() ? "" : ", ", name, out.cells.front());
+      out.telling = false;
+    }
+    table_.add(std::move(out));
+  }
+  template <class Cell>
+  void number(const char* name, const char* title, int rank, bool telling, Cell&& cell) {
+    text_table::column out{name, title, false, rank, telling, {}};
+    for (const auto& run : runs_) out.cells.push_back(cell(run));
+    table_.add(std::move(out));
+  }
+  template <class Count>
+  void count(const char* name, const char* title, int rank, bool telling, Count&& count) {
+    number(name, title, rank, telling,
+           [&](const run_result& r) { return std::to_string(count(r)); });
+  }
+  template <class Bytes>
+  void bytes(const char* name, const char* title, int rank, bool telling, Bytes&& bytes) {
+    std::vector<std::optional<std::uint64_t>> sizes;
+    for (const auto& run : runs_) sizes.push_back(bytes(run));
+    table_.add_bytes(name, title, rank, telling, sizes);
+  }
+  template <class Is>
+  [[nodiscard]] bool any(Is&& is) const {
+    return std::ranges::any_of(runs_, is);
+  }
+  [[nodiscard]] std::vector<std::string> names() const { return table_.names(); }
+  [[nodiscard]] std::string render(const table_view& view) const {
+    const auto table = table_.render(view);
+    // Columns that were named are all that is asked for.
+    if (common_.empty() || !view.columns.empty()) return table;
+    return folded(common_ + '\n', view.width) + table;
+  }
+
+ private:
+  const std::vector<run_result>& runs_;
+  text_table table_;
+  std::string common_;
+};
+
+void add_dimension_columns(report_table& out) {
+  out.words("preset", 1, "", [](const run_result& r) { return r.policies.preset; });
+  out.words("eviction", 0, "", [](const run_result& r) { return r.policies.eviction; });
+  out.words("admission", 2, "always", [](const run_result& r) { return r.policies.admission; });
+  out.words("prefetch", 1, "no_prefetch", [](const run_result& r) { return r.policies.prefetch; });
+  out.words("guard", 3, "named", [](const run_result& r) { return r.policies.guard; });
+  out.words("miss", 2, "fetch", [](const run_result& r) { return r.policies.miss; });
+  out.words("routing", 2, "router_order", [](const run_result& r) { return r.policies.routing; });
+  out.words("precision", 2, "", [](const run_result& r) { return r.precision; });
+  out.words("link", 2, "", [](const run_result& r) { return r.link; });
+  out.words("scope", 1, "", [](const run_result& r) { return r.scope; });
+  out.words("replay", 3, "event-atomic", [](const run_result& r) { return r.replay; });
 }
 
-void add_time_columns(std::vector<column>& out, const sweep_result& sweep) {
-  const auto timed = [](const run_result& r) { return !r.link.empty(); };
-  if (std::none_of(sweep.results.begin(), sweep.results.end(), timed)) return;
-  const auto milliseconds = [&](const char* title, auto run_times::*time) {
-    out.push_back(make_column(sweep, title, false, [time](const run_result& r) {
-      return or_dash(times_of(r).*time, 1e3, 3);
-    }));
-  };
-  milliseconds("TTFT ms", &run_times::first_token);
-  milliseconds("TPOT ms", &run_times::per_token);
-  milliseconds("blocking ms", &run_times::blocking);
-  milliseconds("I/O ms", &run_times::total_io);
-}
-
-std::vector<column> make_columns(const sweep_result& sweep) {
-  std::vector<column> out;
-  const auto words = [&](const char* title, auto&& cell) {
-    out.push_back(make_column(sweep, title, true, cell));
-  };
-  const auto number = [&](const char* title, auto&& cell) {
-    out.push_back(make_column(sweep, title, false, cell));
-  };
-  const auto any = [&](auto&& is) {
-    return std::any_of(sweep.results.begin(), sweep.results.end(), is);
-  };
-  const auto count = [](std::uint64_t n) { return std::to_string(n); };
-  // A dimension that all runs leave at its plain choice has no column.
-  const auto dimension = [&](const char* title, const char* plain, auto&& text) {
-    if (any([&](const run_result& r) { return text(r) != plain; }))
-      words(title, [&](const run_result& r) {
-        const std::string& name = text(r);
-        return name.empty() ? std::string("-") : printable(name);
-      });
-  };
-  dimension(
-      "preset", "", [](const run_result& r) -> auto& { return r.policies.preset; });
-  words("eviction", [](const run_result& r) { return printable(r.policies.eviction); });
-  words("admission", [](const run_result& r) { return printable(r.policies.admission); });
-  dimension(
-      "prefetch", "no_prefetch", [](const run_result& r) -> auto& { return r.policies.prefetch; });
-  dimension(
-      "guard", "named", [](const run_result& r) -> auto& { return r.policies.guard; });
-  dimension(
-      "miss", "fetch", [](const run_result& r) -> auto& { return r.policies.miss; });
-  dimension(
-      "routing", "router_order", [](const run_result& r) -> auto& { return r.policies.routing; });
-  dimension(
-      "precision", "", [](const run_result& r) -> auto& { return r.precision; });
-  dimension(
-      "link", "", [](const run_result& r) -> auto& { return r.link; });
-  words("scope", [](const run_result& r) { return r.scope; });
-  words("replay", [](const run_result& r) { return r.replay; });
-  if (any([](const run_result& r) { return r.budget_bytes.has_value(); }))
-    number("budget MiB", [](const run_result& r) {
-      return r.budget_bytes ? mebibytes(*r.budget_bytes) : std::string("-");
-    });
-  number("slots", [&](const run_result& r) { return count(r.slots); });
-  number("hit %", [](const run_result& r) { return percent(r.stats.hits, r.stats.accesses); });
-  number("decode hit %", [](const run_result& r) {
+void add_count_columns(report_table& out) {
+  out.bytes("budget", "budget", 1,
+            out.any([](const run_result& r) { return r.budget_bytes.has_value(); }),
+            [](const run_result& r) { return r.budget_bytes; });
+  out.count("slots", "slots", 0, true, [](const run_result& r) { return r.slots; });
+  out.number("hit", "hit %", 0, true,
+             [](const run_result& r) { return percent(r.stats.hits, r.stats.accesses); });
+  out.number("decode-hit", "decode hit %", 4, true, [](const run_result& r) {
     const auto& decode = counts_of(r.stats, request_class::decode);
     return percent(decode.hits, decode.accesses);
   });
-  number("misses", [&](const run_result& r) { return count(r.stats.misses); });
-  number("compulsory", [&](const run_result& r) { return count(r.stats.compulsory_misses); });
-  number("collision", [&](const run_result& r) { return count(r.stats.collision_misses); });
-  number("fills", [&](const run_result& r) { return count(r.stats.fills); });
-  number("MiB filled", [](const run_result& r) { return mebibytes(r.stats.bytes_filled); });
-  number("miss-free steps %",
-         [](const run_result& r) { return percent(r.stats.miss_free_steps(), r.stats.steps); });
-  add_prefetch_columns(out, sweep);
-  add_time_columns(out, sweep);
-  if (any(is_belady)) number("regret %", [&](const run_result& r) { return regret(sweep, r); });
-  return out;
+  out.count("misses", "misses", 2, true, [](const run_result& r) { return r.stats.misses; });
+  out.count("compulsory", "compulsory", 6, true,
+            [](const run_result& r) { return r.stats.compulsory_misses; });
+  out.count("collision", "collision", 5, true,
+            [](const run_result& r) { return r.stats.collision_misses; });
+  out.count("fills", "fills", 2, true, [](const run_result& r) { return r.stats.fills; });
+  out.bytes("filled", "filled", 3, true,
+            [](const run_result& r) { return std::optional(r.stats.bytes_filled); });
+  out.number("miss-free", "miss-free steps %", 4, true,
+             [](const run_result& r) { return percent(r.stats.miss_free_steps(), r.stats.steps); });
 }
 
-void append_cell(std::string& line, const column& c, const std::string& cell, std::size_t width) {
-  if (!line.empty()) line += "  ";
-  line += c.text ? fmt::format("{:<{}}", cell, width) : fmt::format("{:>{}}", cell, width);
+void add_prefetch_columns(report_table& out) {
+  const bool predicts =
+      out.any([](const run_result& r) { return predictions_of(r).predicted != 0; });
+  out.number("prefetch-precision", "precision %", 3, predicts,
+             [](const run_result& r) { return or_dash(prefetch_precision(r), 100, 1); });
+  out.number("prefetch-recall", "recall %", 3, predicts,
+             [](const run_result& r) { return or_dash(prefetch_recall(r), 100, 1); });
+  out.count("prefetch-hits", "prefetch hits", 5, predicts,
+            [](const run_result& r) { return r.stats.prefetch_hits; });
+  out.count("late", "late", 5, predicts,
+            [](const run_result& r) { return r.stats.late_prefetches; });
+  out.bytes("wasted", "wasted", 4, predicts,
+            [](const run_result& r) { return std::optional(r.stats.bytes_prefetch_wasted); });
+}
+
+void add_time_columns(report_table& out) {
+  const bool timed = out.any([](const run_result& r) { return !r.link.empty(); });
+  const auto milliseconds = [&](const char* name, const char* title, int rank,
+                                auto run_times::*time) {
+    out.number(name, title, rank, timed,
+               [time](const run_result& r) { return or_dash(times_of(r).*time, 1e3, 3); });
+  };
+  milliseconds("ttft", "TTFT ms", 1, &run_times::first_token);
+  milliseconds("tpot", "TPOT ms", 1, &run_times::per_token);
+  milliseconds("blocking", "blocking ms", 2, &run_times::blocking);
+  milliseconds("io", "I/O ms", 4, &run_times::total_io);
+}
+
+report_table make_table(const sweep_result& sweep) {
+  report_table out(sweep);
+  add_dimension_columns(out);
+  add_count_columns(out);
+  add_prefetch_columns(out);
+  add_time_columns(out);
+  out.number("regret", "regret %", 1, out.any(is_belady),
+             [&](const run_result& r) { return regret(sweep, r); });
+  return out;
 }
 
 std::string notes_of(const sweep_result& sweep) {
@@ -389,20 +402,14 @@ std::string to_csv(std::span<const sweep_result> sweeps) {
   return out;
 }
 
-std::string to_table(const sweep_result& sweep) {
-  std::string out = fmt::format("{}: {} layers x {} experts, top-{}, {} tokens, {} visits\n",
+std::string to_table(const sweep_result& sweep, const table_view& view) {
+  const auto head = fmt::format("{}: {} layers x {} experts, top-{}, {} tokens, {} visits\n",
                                 printable(sweep.name), sweep.layers, sweep.experts, sweep.top_k,
                                 sweep.tokens, sweep.visits);
-  const auto columns = make_columns(sweep);
-  std::string header;
-  for (const auto& c : columns) append_cell(header, c, c.title, c.width());
-  out += header + '\n';
-  for (std::size_t row = 0; row < sweep.results.size(); ++row) {
-    std::string line;
-    for (const auto& c : columns) append_cell(line, c, c.cells[row], c.width());
-    out += line + '\n';
-  }
-  return out + notes_of(sweep);
+  return folded(head, view.width) + make_table(sweep).render(view) +
+         folded(notes_of(sweep), view.width);
 }
+
+std::vector<std::string> report_columns() { return make_table({}).names(); }
 
 }  // namespace hotset::inline v0::sim

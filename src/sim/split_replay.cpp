@@ -374,7 +374,7 @@ std::string percent_over(const split_outcome& outcome, const split_result& resul
   const auto over = over_oracle(outcome, result);
   if (!over) return "-";
   const auto percent = 100 * *over;
-  return fmt::format("{:.1f} %", std::abs(percent) < 0.05 ? 0 : percent);
+  return fmt::format("{:.1f}", std::abs(percent) < 0.05 ? 0 : percent);
 }
 
 }  // namespace
@@ -397,16 +397,33 @@ nlohmann::ordered_json to_json(std::span<const split_result> results) {
   return {{"schema", split_schema}, {"results", std::move(out)}};
 }
 
-std::string to_table(std::span<const split_result> results) {
+namespace {
+
+text_table empty_split_table() {
+  text_table out;
+  out.add({"policy", "policy", true, 0, true, {}});
+  for (const auto& [name, title] : {std::pair("cap", "cap"),
+                                    {"ms", "ms a burst"},
+                                    {"over-oracle", "over oracle %"},
+                                    {"moves", "moves"}})
+    out.add({name, title, false, 0, true, {}});
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> split_columns() { return empty_split_table().names(); }
+
+std::string to_table(std::span<const split_result> results, const table_view& view) {
   std::string out;
   for (const auto& r : results) {
     out += fmt::format("{}{}: {} bursts\n", out.empty() ? "" : "\n", printable(r.name), r.bursts);
-    out += fmt::format("{:<12} {:>6} {:>14} {:>12} {:>6}\n", "policy", "cap", "ms a burst",
-                       "over oracle", "moves");
+    auto table = empty_split_table();
     for (const auto& o : r.outcomes)
-      out += fmt::format("{:<12} {:>6} {:>14.3f} {:>12} {:>6}\n", o.policy,
-                         o.cap == 0 ? "-" : fmt::format("{}", o.cap), 1e3 * o.seconds,
-                         percent_over(o, r), o.moves);
+      table.add_row({o.policy, o.cap == 0 ? "-" : std::to_string(o.cap),
+                     fmt::format("{:.3f}", 1e3 * o.seconds),
+                     percent_over(o, r), std::to_string(o.moves)});
+    out += table.render(view);
   }
   return out;
 }

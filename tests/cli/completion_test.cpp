@@ -43,11 +43,13 @@ TEST_F(completion, bash_offers_subcommands_and_options) {
   EXPECT_THAT(offered("hotset coactivation t --study p"), ElementsAre("personal-vs-population"));
   EXPECT_THAT(offered("hotset coactivation --load ''"), IsEmpty());
   EXPECT_THAT(offered("hotset completion ''"), ElementsAre("bash", "zsh", "fish"));
+  EXPECT_THAT(offered("hotset help si"), ElementsAre("simulate", "simulate-split"));
 }
 
 TEST_F(completion, bash_offers_policies_in_lists) {
   EXPECT_THAT(offered("hotset simulate t --eviction ''"), Contains("least_stale"));
   EXPECT_THAT(offered("hotset simulate t --eviction fi"), ElementsAre("fifo"));
+  EXPECT_THAT(offered("hotset simulate t --columns hit,sl"), ElementsAre("hit,slots"));
   EXPECT_THAT(offered("hotset simulate t --eviction lru,fi"), ElementsAre("lru,fifo"));
   EXPECT_THAT(offered("hotset simulate t --eviction = fi"), ElementsAre("fifo"));
   EXPECT_THAT(offered("hotset simulate t --admission ''"), Contains("always"));

@@ -106,7 +106,7 @@ TEST_F(plan_command, takes_several_devices) {
   refused("plan --model minimax-m2 --vram 48GiB --parallel rows", 2,
           {"--parallel: 'rows'; accepted: expert, tensor"});
   refused("plan --model minimax-m2 --vram 12GiB --devices 2", 3,
-          {"each of 2 devices of", "bytes or more, or 43 devices"});
+          {"each of 2 devices of", "or more, or 43 devices"});
 }
 
 TEST_F(plan_command, tells_engines_of_the_type_of_the_cache) {

@@ -189,10 +189,32 @@ TEST_F(simulate, the_table_shows_regret_only_beside_belady) {
   EXPECT_EQ(with.code, 0);
   EXPECT_EQ(with.err, "");
   for (const char* title :
-       {"eviction", "admission", "scope", "replay", "slots", "hit %", "decode hit %", "misses",
-        "compulsory", "collision", "fills", "MiB filled", "miss-free steps %", "regret %"})
+       {"eviction", "scope shared", "slots", "hit %", "decode hit %", "misses", "collision",
+        "fills", "filled MiB", "miss-free steps %", "regret %", "left out: collision, compulsory"})
     EXPECT_THAT(with.out, HasSubstr(title));
   EXPECT_THAT(run("simulate t.trace --slots 4").out, Not(HasSubstr("regret")));
+}
+
+TEST_F(simulate, the_table_fits_the_terminal_and_has_the_columns_that_were_named) {
+  const std::string what =
+      "simulate t.trace --eviction lru,belady --slots 4,8 --scope shared,per-layer ";
+  const auto wide = shell("COLUMNS=300 hotset " + what);
+  EXPECT_THAT(wide.out, HasSubstr("compulsory"));
+  EXPECT_THAT(wide.out, Not(HasSubstr("left out")));
+  const auto narrow = shell("COLUMNS=70 hotset " + what);
+  EXPECT_THAT(narrow.out, HasSubstr("left out: "));
+  std::istringstream lines(narrow.out);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 70U) << line;
+  // A file has room.
+  EXPECT_EQ(shell("COLUMNS=70 hotset " + what + "--out table.txt; cat table.txt").out, wide.out);
+  const auto named = run(what + "--columns slots,hit,compulsory");
+  EXPECT_EQ(named.err, "");
+  EXPECT_THAT(named.out, HasSubstr("visits\nslots  hit %  compulsory\n"));
+  refused(what + "--columns hits", 2,
+          {"--columns: 'hits' (did you mean hit?); accepted: preset, eviction"});
+  refused(what + "--columns hit --json", 2, {"excludes"});
+  refused("curve t.trace --columns slot", 2, {"--columns: 'slot' (did you mean slots?)"});
+  EXPECT_EQ(run("curve t.trace --columns slots,hits").code, 0);
 }
 
 TEST_F(simulate, out_writes_the_same_text_to_a_file) {
@@ -233,9 +255,9 @@ TEST_F(simulate, nothing_is_left_behind_by_a_failure) {
 
 TEST_F(simulate, too_few_slots_is_3_and_says_how_many_work) {
   refused("simulate t.trace --slots 1", 3, {"t.trace: ", "top-2", "2 slots"});
-  refused("simulate t.trace --slots 1 --scope per-layer", 3, {"2 slots in every layer"});
+  refused("simulate t.trace --slots 1 --scope per-layer", 3, {"2 slots or more in every layer"});
   refused("simulate t.trace --slots 1%", 3, {"1%", "2 slots"});
-  refused("simulate t.trace --budget 1MiB", 3, {"1MiB", "2097152 bytes"});
+  refused("simulate t.trace --budget 1MiB", 3, {"1MiB", "accepted: 2MiB or more"});
 }
 
 TEST_F(simulate, sizes_are_strict) {

@@ -63,7 +63,7 @@ TEST_F(trace_commands, info_prints_text_and_takes_several_traces) {
   make_trace("b.trace");
   const auto text = run("info a.trace b.trace");
   EXPECT_EQ(text.code, 0);
-  for (const char* part : {"steps              21 (20 decode, 1 prefill)", "3145728 (3.0 MiB)",
+  for (const char* part : {"steps              21 (20 decode, 1 prefill)", "3145728 (3 MiB)",
                            "optional arrays    weights", "the top 10 % of experts take"})
     EXPECT_THAT(text.out, HasSubstr(part));
   const auto both = json_of("info a.trace b.trace --json");

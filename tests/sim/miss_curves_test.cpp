@@ -105,8 +105,8 @@ TEST(miss_curves, a_table_says_where_it_says_nothing) {
   const auto text =
       sim::to_table(curves_of(support::one_layer(8, {{0, 1, 2}, {0, 1, 3}}), "shared"));
   EXPECT_THAT(text, HasSubstr("6 accesses, 4 first sights"));
-  EXPECT_THAT(text, HasSubstr("12.5 %          1              -        -"));
-  EXPECT_THAT(text, HasSubstr("50.0 %          4              4  33.33 %"));
+  EXPECT_THAT(text, HasSubstr("   12.5      1       -       -\n"));
+  EXPECT_THAT(text, HasSubstr("   50.0      4       4   33.33\n"));
   EXPECT_THAT(text, HasSubstr("-: fewer slots than the widest visit needs, 3"));
 }
 

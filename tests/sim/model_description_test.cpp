@@ -276,6 +276,17 @@ constexpr std::uint64_t plain_resident =
     2 * (plain_embeddings + plain_norms + plain_attention + plain_routers);
 constexpr std::uint64_t plain_expert = 2 * 3 * 32 * 8;
 
+TEST_F(model_configs, a_missing_key_is_told_with_the_one_that_looks_like_it) {
+  refuse(plain("qwen3_moe"),
+         [](json& c) {
+           c["num_hiden_layers"] = c["num_hidden_layers"];
+           c.erase("num_hidden_layers");
+         },
+         {"key 'num_hidden_layers'", "is missing (there is 'num_hiden_layers'); accepted: "});
+  refuse(plain("qwen3_moe"), [](json& c) { c.erase("num_hidden_layers"); },
+         {"key 'num_hidden_layers'", "is missing; accepted: "});
+}
+
 TEST_F(model_configs, a_plain_model_by_hand) {
   const auto out = describe(plain("mixtral"));
   const auto& m = out.memory;

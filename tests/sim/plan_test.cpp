@@ -168,18 +168,22 @@ TEST(plan, too_small_a_device_says_how_much_would_do) {
       support::refusal<sim::infeasible_error>([] { (void)sim::make_plan(qwen(5_GiB)); });
   const auto at = why.find("accepted: ");
   ASSERT_NE(at, std::string::npos);
-  const auto needed = std::stoull(why.substr(at + 10));
+  const auto exact = why.find('(', at);  // "8.0GiB (8585113600B) or more"
+  ASSERT_NE(exact, std::string::npos) << why;
+  const auto needed = std::stoull(why.substr(exact + 1));
   EXPECT_EQ(sim::make_plan(qwen(needed)).split.cap, 8U);
   EXPECT_THAT(
       support::refusal<sim::infeasible_error>([&] { (void)sim::make_plan(qwen(needed - 1)); }),
-      HasSubstr("accepted: " + std::to_string(needed)));
+      HasSubstr("(" + std::to_string(needed) + "B) or more"));
 }
 
 TEST(plan, too_small_a_host_is_refused) {
   auto request = qwen();
   request.host_bytes = request.model.all_expert_bytes() - 1;
-  EXPECT_THAT(support::refusal<sim::infeasible_error>([&] { (void)sim::make_plan(request); }),
-              HasSubstr("57982058496 bytes or more"));
+  EXPECT_THAT(
+      support::refusal<sim::infeasible_error>([&] { (void)sim::make_plan(request); }),
+      HasSubstr(
+          "host memory of 54.0 GiB for the experts of qwen3-30b-a3b; accepted: 54GiB or more"));
   ++request.host_bytes;
   EXPECT_NO_THROW((void)sim::make_plan(request));
 }

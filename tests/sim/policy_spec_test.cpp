@@ -109,7 +109,7 @@ TEST(parameter_reader, names_the_parameter_the_value_and_what_is_accepted) {
   const auto message = refusal<usage_error>([&] {
     (void)parameter_reader(spec).choice("c", {"a", "b"}, 0);
   });
-  EXPECT_THAT(message, HasSubstr("p: c=d, accepted: a, b"));
+  EXPECT_THAT(message, HasSubstr("p: c 'd'; accepted: a, b"));
 }
 
 TEST(parameter_reader, refuses_what_nobody_asked_for) {

@@ -2,7 +2,9 @@
 #include "hotset/sim/report.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -119,6 +121,66 @@ TEST(report, ratios_of_nothing_are_a_dash) {
   auto one = sweep({run("lru", 300)});
   one.results[0].stats.by_kind[0] = {};
   EXPECT_THAT(hotset::sim::to_table(one), HasSubstr("  70.00             -  "));
+}
+
+std::size_t widest_line(const std::string& text) {
+  std::istringstream lines(text);
+  std::size_t most = 0;
+  for (std::string line; std::getline(lines, line);) most = std::max(most, line.size());
+  return most;
+}
+
+/// Runs with something in every column.
+sweep_result full_sweep() {
+  auto lru = run("lru", 300);
+  lru.policies.prefetch = "next_layer_top_k:overfetch=1.5";
+  lru.policies.preset = "specmd-1";
+  lru.link = "25GB/s";
+  lru.budget_bytes = 5ULL << 30U;
+  auto best = run("belady", 200);
+  best.policies.admission = "budgeted:fills_per_visit=2";
+  best.scope = "per-layer";
+  return sweep({lru, best});
+}
+
+TEST(report, a_table_fits_the_width_that_it_is_given) {
+  const auto all = hotset::sim::to_table(full_sweep());
+  EXPECT_GT(widest_line(all), 160U);
+  EXPECT_THAT(all, Not(HasSubstr("left out")));
+  for (const std::size_t width : {200U, 120U, 100U, 80U, 60U}) {
+    const auto table = hotset::sim::to_table(full_sweep(), {.width = width, .columns = {}});
+    EXPECT_LE(widest_line(table), width);
+    for (const auto* title : {"eviction", "slots", "hit %"}) EXPECT_THAT(table, HasSubstr(title));
+  }
+  EXPECT_THAT(hotset::sim::to_table(full_sweep(), {.width = 80, .columns = {}}),
+              HasSubstr("left out: "));
+}
+
+TEST(report, what_all_rows_have_in_common_is_said_once) {
+  const auto table = hotset::sim::to_table(sweep({run("lru", 300), run("lfu", 200)}));
+  EXPECT_THAT(table, HasSubstr("visits\nscope shared\neviction  slots"));
+  auto two = sweep({run("lru", 300), run("lfu", 200)});
+  two.results[1].scope = "per-layer";
+  EXPECT_THAT(hotset::sim::to_table(two), HasSubstr("visits\neviction  scope      slots"));
+  two.results[0].policies.miss = two.results[1].policies.miss = "drop";
+  EXPECT_THAT(hotset::sim::to_table(two), HasSubstr("visits\nmiss drop\neviction"));
+}
+
+TEST(report, columns_that_are_named_are_all_that_is_shown) {
+  const auto table = hotset::sim::to_table(sweep({run("lru", 300), run("belady", 200)}),
+                                           {.width = 10, .columns = {"regret", "scope", "ttft"}});
+  EXPECT_THAT(table, testing::EndsWith("visits\nregret %  scope   TTFT ms\n"
+                                       "   50.00  shared        -\n"
+                                       "    0.00  shared        -\n"));
+  for (const auto& name : hotset::sim::report_columns())
+    EXPECT_NE(hotset::sim::to_table(full_sweep(), {.width = 0, .columns = {name}}), "");
+}
+
+TEST(report, bytes_of_a_column_have_one_unit) {
+  auto two = sweep({run("lru", 300), run("lfu", 300)});
+  two.results[0].stats.bytes_filled = 20ULL << 30U;
+  EXPECT_THAT(hotset::sim::to_table(two), HasSubstr("filled GiB"));
+  EXPECT_THAT(hotset::sim::to_table(sweep({run("lru", 300)})), HasSubstr("filled MiB"));
 }
 
 TEST(report, table_gives_each_note_once) {

@@ -14,6 +14,7 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/predict/co_activation.hpp"
+#include "hotset/sim/text_table.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
 namespace hotset::inline v0::sim {
@@ -110,6 +111,8 @@ struct study_result {
 /// over users; "wins" counts those whose personal table is at least as precise as the population's.
 [[nodiscard]] nlohmann::ordered_json to_json(const study_result& result);
 /// A row for each user and size, and one over all users; many users give the rows over all alone.
-[[nodiscard]] std::string to_table(const study_result& result);
+[[nodiscard]] std::string to_table(const study_result& result, const table_view& view = {});
+/// What table_view::columns may hold, besides "all".
+[[nodiscard]] std::vector<std::string> study_columns();
 
 }  // namespace hotset::inline v0::sim

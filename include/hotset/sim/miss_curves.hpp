@@ -14,6 +14,7 @@
 
 #include "hotset/core/ids.hpp"
 #include "hotset/core/pool_layout.hpp"
+#include "hotset/sim/text_table.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 
 namespace hotset::inline v0::sim {
@@ -58,6 +59,8 @@ struct curve_set {
 /// trace,scope,method,replay,layer,slots,misses; a line for each capacity from the widest union on.
 [[nodiscard]] std::string to_csv(std::span<const curve_set> sets);
 /// Misses and hits of all pools together at some capacities.
-[[nodiscard]] std::string to_table(const curve_set& curves);
+[[nodiscard]] std::string to_table(const curve_set& curves, const table_view& view = {});
+/// What table_view::columns may hold, besides "all".
+[[nodiscard]] std::vector<std::string> curve_columns();
 
 }  // namespace hotset::inline v0::sim

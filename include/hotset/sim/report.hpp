@@ -5,10 +5,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "hotset/sim/sweep.hpp"
+#include "hotset/sim/text_table.hpp"
 
 namespace hotset::inline v0::sim {
 
@@ -25,8 +27,11 @@ inline constexpr std::string_view simulate_schema = "hotset.simulate/1";
 /// A header and a line for each replay; the fields of JSON without per_layer, after the trace's name.
 [[nodiscard]] std::string to_csv(std::span<const sweep_result> sweeps);
 
-/// The trace in a line, a row for each replay, then the notes. Regret is fills / fills of belady - 1,
-/// against the belady row of the same admission, scope, replay and size; "-" where there is none.
-[[nodiscard]] std::string to_table(const sweep_result& sweep);
+/// The trace in a line, in another what all rows have in common, a row for each replay, then the notes. Regret is
+/// fills / fills of belady - 1, against the belady row of the same admission, scope, replay and size; "-" where there is none.
+/// Errors: usage_error for a column that is none of report_columns().
+[[nodiscard]] std::string to_table(const sweep_result& sweep, const table_view& view = {});
+/// What table_view::columns may hold, besides "all".
+[[nodiscard]] std::vector<std::string> report_columns();
 
 }  // namespace hotset::inline v0::sim

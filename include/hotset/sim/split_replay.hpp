@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include "hotset/control/marginal_value.hpp"
+#include "hotset/sim/text_table.hpp"
 #include "hotset/trace/kv_trace.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
@@ -64,6 +65,9 @@ struct split_result {
 /// {"schema", "results": [{"name", "bursts", "outcomes": [{"policy", "cap", "seconds_per_burst", "over_oracle", "moves",
 /// "caps"}]}]}. over_oracle is null where the oracle pays nothing and the policy does.
 [[nodiscard]] nlohmann::ordered_json to_json(std::span<const split_result> results);
-[[nodiscard]] std::string to_table(std::span<const split_result> results);
+[[nodiscard]] std::string to_table(std::span<const split_result> results,
+                                   const table_view& view = {});
+/// What table_view::columns may hold, besides "all".
+[[nodiscard]] std::vector<std::string> split_columns();
 
 }  // namespace hotset::inline v0::sim

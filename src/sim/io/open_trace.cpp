@@ -14,6 +14,7 @@
 #include "hotset/sim/io/mooncake.hpp"
 #include "hotset/sim/io/native_trace.hpp"
 #include "hotset/sim/io/oracle_general.hpp"
+#include "hotset/sim/suggest.hpp"
 #include "text_scan.hpp"
 
 namespace hotset::inline v0::sim {
@@ -128,12 +129,12 @@ std::string_view name_of(trace_format format) noexcept {
 }
 
 trace_format parse_trace_format(std::string_view name) {
-  std::string all;
+  std::vector<std::string> all;
   for (const auto& known : format_names) {
     if (known.name == name) return known.format;
-    all.append(all.empty() ? "" : ", ").append(known.name);
+    all.emplace_back(known.name);
   }
-  throw invalid_config("trace format '" + printable(name) + "', accepted: " + all);
+  refuse_name("trace format", name, all);
 }
 
 step_shape parse_step_shape(std::string_view text) {

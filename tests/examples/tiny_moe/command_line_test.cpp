@@ -57,13 +57,30 @@ TEST(tiny_moe_command_line, checks_the_reference) {
 }
 
 TEST(tiny_moe_command_line, wrong_usage_is_2) {
-  EXPECT_EQ(run("2>&1").code, 2);
+  EXPECT_EQ(run("2>&1").code, 0);  // says what there is
   EXPECT_EQ(run("unknown 2>&1").code, 2);
   EXPECT_EQ(run("generate 2>&1").code, 2);
   EXPECT_EQ(run("generate --prompt a --prompt-file b 2>&1").code, 2);
   EXPECT_EQ(run("generate --prompt a --tokens 0 2>&1").code, 2);
   EXPECT_EQ(run("generate --prompt a --tokens many 2>&1").code, 2);
   EXPECT_EQ(run("--help").code, 0);
+}
+
+TEST(tiny_moe_command_line, mistyped_names_and_sizes_without_a_unit_are_recognised) {
+  const auto meant = [](const std::string& arguments, const std::string& what) {
+    const outcome result = run(arguments + " 2>&1");
+    EXPECT_EQ(result.code, 2) << arguments;
+    EXPECT_THAT(result.text,
+                AllOf(StartsWith("tiny_moe: "), HasSubstr("(did you mean " + what + "?)")));
+    EXPECT_EQ(std::count(result.text.begin(), result.text.end(), '\n'), 1) << result.text;
+  };
+  meant("generat --prompt a", "generate");
+  meant("generate --promt a", "--prompt");
+  meant("generate --prompt a --expert-budget 25% --eviction lruu", "lru");
+  meant("generate --prompt a --expert-budget 25% --link 5", "5GB/s");
+  meant("generate --prompt a --expert-budget 1500kib", "1500KiB");
+  meant("serve-trace /dev/null --budget 6", "6MiB");
+  meant("evaluate --expert-budget 25% --columns hits", "hit");
 }
 
 TEST(tiny_moe_command_line, bad_input_is_4) {
