@@ -68,7 +68,7 @@ void live_split::learn(const visit_inputs& visit) {
     view.layer = visit.layer;
     view.step = visit.step;
     view.experts = ids_;
-    tables_[user].observe(view);
+    (void)tables_[user].observe(view);  // whole rows: nothing to refuse
   }
 }
 
