@@ -45,10 +45,9 @@ TEST(any_eviction_policy, passes_requests_on) {
   hand_walk<any_eviction_policy> w(shared(2, 2), any_eviction_policy::holding<least_stale>());
   w.begin(0, 0);
   w.fill(0, {0, 4});
-  w.begin(0, 1);
-  w.fill(1, {1, 4});
+  w.fill(1, {0, 5});
   w.begin(1, 0);
-  w.request(0, 1);
+  w.request(0, 1);  // current again: what is stale goes first
   EXPECT_EQ(w.order(1, 0), (slots{1, 0}));
 }
 
