@@ -15,10 +15,10 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/sim/errors.hpp"
+#include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/io/mapped_file.hpp"
 #include "hotset/sim/io/output_file.hpp"
 #include "hotset/sim/io/program.hpp"
-#include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/report.hpp"
 #include "hotset/sim/sizes.hpp"
 #include "hotset/sim/suggest.hpp"
@@ -35,13 +35,25 @@ const CLI::App& named(const CLI::App& app) {
   return chosen.empty() ? app : *chosen.back();
 }
 
-/// A mistyped option or subcommand is told with the one that was meant.
-std::string trouble_of(const CLI::App& app, const CLI::Error& error) {
+/// Options, those of its groups too, and subcommands.
+std::vector<std::string> names_of(const CLI::App& app) {
   std::vector<std::string> known;
   for (const auto* option : app.get_options())
     for (const auto& name : option->get_lnames()) known.push_back("--" + name);
-  for (const auto* command : app.get_subcommands([](const CLI::App*) { return true; }))
-    known.push_back(command->get_name());
+  for (const auto* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (!command->get_name().empty()) {
+      known.push_back(command->get_name());
+      continue;
+    }
+    const auto group = names_of(*command);
+    known.insert(known.end(), group.begin(), group.end());
+  }
+  return known;
+}
+
+/// A mistyped option or subcommand is told with the one that was meant.
+std::string trouble_of(const CLI::App& app, const CLI::Error& error) {
+  const auto known = names_of(app);
   for (const auto& word : app.remaining()) {
     const auto meant = hotset::sim::did_you_mean(word.substr(0, word.find('=')), known);
     if (!meant.empty() || word.starts_with("--"))

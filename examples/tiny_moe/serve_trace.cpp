@@ -151,8 +151,9 @@ int serve_trace(const options& chosen) {
                                      .columns = chosen.columns};
   hotset::sim::check_columns(view, serving_columns());
   const model weights(chosen.model);
+  const auto config =
+      config_of(weights, chosen);  // before files are read: words are refused at once
   const auto requests = requests_of(chosen, chosen.serving.traces);
-  const auto config = config_of(weights, chosen);
   const auto choices = choices_of(chosen.serving.splits, limits_of(weights, requests, config));
   std::vector<trace_serving_result> runs;
   runs.reserve(choices.size());

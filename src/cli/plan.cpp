@@ -144,7 +144,7 @@ int plan(const plan_options& options) {
                  ? sim::to_json(found).dump(2, ' ', false,
                                             nlohmann::ordered_json::error_handler_t::replace) +
                        '\n'
-                 : sim::folded(sim::to_text(found), options.out.empty() ? sim::output_width() : 0));
+                 : sim::folded(sim::to_text(found), sim::output_width()));
   return ok;
 }
 

@@ -326,9 +326,9 @@ TEST(tiny_moe_paging_choice, what_cannot_be_is_refused_in_words) {
   EXPECT_THAT(reason([](auto& c) { c.policies.miss = "fetch_lowest"; }),
               HasSubstr("needs two or more precisions"));
   EXPECT_THAT(reason([](auto& c) { c.policies.eviction = "lhu"; }), HasSubstr("there is one"));
-  EXPECT_THAT(reason([](auto& c) { c.link = "0GB/s"; }), HasSubstr("link '0GB/s'"));
+  EXPECT_THAT(reason([](auto& c) { c.link = "0GB/s"; }), HasSubstr("--link: '0GB/s'"));
   EXPECT_THAT(reason([](auto& c) { c.link = "1GB/s", c.latency = "soon"; }),
-              HasSubstr("latency 'soon'"));
+              HasSubstr("--latency: 'soon'"));
   EXPECT_THAT(reason([](auto& c) { c.precision = "8:3"; }), HasSubstr("8:3"));
   EXPECT_THAT(reason([](auto& c) { c.predictor = "crystal"; }), HasSubstr("next-router"));
   EXPECT_THAT(reason([](auto& c) { c.predictor = "co-activation:reach=0"; }),

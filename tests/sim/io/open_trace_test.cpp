@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/input_files.hpp"
 #include "hotset/sim/io/output_file.hpp"
 #include "hotset/trace/native_trace_writer.hpp"
@@ -98,7 +99,7 @@ TEST(open_trace, format_names_can_be_parsed) {
   for (const auto* name :
        {"auto", "native", "bigmoe", "esft", "layer-expert", "jsonl", "oracle", "mooncake"})
     EXPECT_EQ(name_of(parse_trace_format(name)), name);
-  EXPECT_THROW((void)parse_trace_format("csv"), invalid_config);
+  EXPECT_THROW((void)parse_trace_format("csv"), sim::usage_error);
 }
 
 TEST(input_files, a_bomb_is_refused) {
