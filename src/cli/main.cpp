@@ -80,7 +80,7 @@ int run(int argc, char** argv) {
   root.formatter(folding_formatter(std::min<std::size_t>(hotset::sim::output_width(), 100)));
   const auto commands = add_commands(root);
   const hotset::sim::kept_streams keep;  // standard input may be looked at more than once
-  if (argc == 1) {  // nothing asked for: what there is
+  if (argc == 1) {                       // nothing asked for: what there is
     print(help_of(root));
     return ok;
   }

@@ -421,8 +421,8 @@ std::string to_table(std::span<const split_result> results, const table_view& vi
     auto table = empty_split_table();
     for (const auto& o : r.outcomes)
       table.add_row({o.policy, o.cap == 0 ? "-" : std::to_string(o.cap),
-                     fmt::format("{:.3f}", 1e3 * o.seconds),
-                     percent_over(o, r), std::to_string(o.moves)});
+                     fmt::format("{:.3f}", 1e3 * o.seconds), percent_over(o, r),
+                     std::to_string(o.moves)});
     out += table.render(view);
   }
   return out;

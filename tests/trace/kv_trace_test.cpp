@@ -78,8 +78,7 @@ TEST(kv_trace, a_few_requests_cannot_ask_for_gigabytes_of_blocks) {
   kv.block_end = {0};
   const auto bad = give_own_blocks(kv);
   ASSERT_TRUE(bad);
-  EXPECT_EQ(bad->message,
-            "a: prompts of 4000000000 blocks of 1 tokens, accepted: at most 1048640");
+  EXPECT_EQ(bad->message, "a: prompts of 4000000000 blocks of 1 tokens, accepted: at most 1048640");
   EXPECT_TRUE(kv.blocks.empty());
 }
 
