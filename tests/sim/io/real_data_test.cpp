@@ -98,8 +98,7 @@ TEST_F(real_data, azure_has_all_requests) {
 TEST_F(real_data, other_files_are_refused_in_one_line) {
   for (const auto* name :
        {"routing/bigmoe-gemma/gemma-curve.csv", "routing/event-atomic-toy/events.csv",
-        "tiny-moe/model.safetensors", "kv/azure-code/AzureLLMInferenceTrace_code.csv.xz",
-        "adapters/esft/law.json", "README.md", "adapters"})
+        "tiny-moe/model.safetensors", "adapters/esft/law.json", "README.md", "adapters"})
     if (std::filesystem::exists(data(name)))
       trace_samples::expect_refused([&] { (void)open_trace(data(name)); }, {"accepted"});
 }
