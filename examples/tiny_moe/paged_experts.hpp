@@ -158,6 +158,7 @@ class paged_experts final : public paged_provider {
     gate_.route(visit, view, {cache_.decisions().located(visit.layer)});
     keep_inputs(view);
     used_ = 0;
+    lost_ = false;
     auto state = tried([&] { return cache_.resolve(view, stream_, visit_); });
     if (state == hotset::status::ok) take_edits(visit);
     while (state == hotset::status::ok) {
@@ -248,11 +249,13 @@ class paged_experts final : public paged_provider {
     std::copy(routed.begin(), routed.end(), visit.ids.begin());
     renormalise(visit.ids, visit.weights, visit.top_k);
   }
-  /// A copy that failed meanwhile is no reason to stop: prefetches are hints, and a lost one is told by `finish`.
+  /// A prefetch that fails is no reason to stop. It may be the first to hear that an earlier group has read a copy that
+  /// failed, and nobody is told of that again: `finish` tells it.
   void prefetch(const hotset::routing_view& view) {
     const auto wanted = gate_.propose(view);
     if (!wanted.empty())
-      (void)cache_.prefetch(visit_.plan().context(), wanted, stream_, gate_.expected());
+      lost_ = cache_.prefetch(visit_.plan().context(), wanted, stream_, gate_.expected()) !=
+              hotset::status::ok;
   }
 
   template <class Resolve>
@@ -313,8 +316,9 @@ class paged_experts final : public paged_provider {
       throw provider_error("layer " + std::to_string(visit.layer) + ": " +
                            std::string(hotset::describe(state)));
     }
-    if (stream_.is_caller()) return;
-    if (cache_.settle() != hotset::status::ok) {  // a worker is not told of a failed copy
+    const bool told = std::exchange(lost_, false);
+    if (stream_.is_caller() && !told) return;
+    if (cache_.settle() != hotset::status::ok || told) {  // a worker is not told of a failed copy
       throw std::runtime_error("layer " + std::to_string(visit.layer) +
                                ": a copy failed after the visit had read it");
     }
@@ -369,6 +373,7 @@ class paged_experts final : public paged_provider {
   hotset::cache_visit visit_;
   std::deque<group_work> work_;  ///< reused; addresses stay
   std::size_t used_ = 0;         ///< of work_, by the running visit
+  bool lost_ = false;            // a group of this visit has read a copy that failed
   std::uint64_t ordinal_ = 0;
   std::uint64_t host_visits_ = 0;
 };

@@ -109,20 +109,21 @@ class failing_backend : public failing_source_holder, public hotset::host_backen
                             hotset::urgency when) noexcept {
     const auto sent = base::submit(fills, stream, when);
     (void)base::wait(sent.id);
-    hidden_ = late;
+    last_ = sent.id;
     return sent;
   }
   hotset::ticket record(hotset::host_stream& stream) noexcept {
-    hidden_ = false;
+    read_ = last_;
     return base::record(stream);
   }
   [[nodiscard]] hotset::transfer_state poll(hotset::ticket t) const noexcept {
-    return hidden_ ? hotset::transfer_state::pending : base::poll(t);
+    return late && t > read_ ? hotset::transfer_state::pending : base::poll(t);
   }
   bool late = false;
 
  private:
-  bool hidden_ = false;
+  hotset::ticket last_ = hotset::no_ticket;  ///< that was submitted
+  hotset::ticket read_ = hotset::no_ticket;  ///< up to which a kernel has read
 };
 
 }  // namespace paging_samples
