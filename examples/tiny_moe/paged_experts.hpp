@@ -316,9 +316,8 @@ class paged_experts final : public paged_provider {
       throw provider_error("layer " + std::to_string(visit.layer) + ": " +
                            std::string(hotset::describe(state)));
     }
-    const bool told = std::exchange(lost_, false);
-    if (stream_.is_caller() && !told) return;
-    if (cache_.settle() != hotset::status::ok || told) {  // a worker is not told of a failed copy
+    if (stream_.is_caller() && !lost_) return;
+    if (cache_.settle() != hotset::status::ok || lost_) {  // a worker is not told of a failed copy
       throw std::runtime_error("layer " + std::to_string(visit.layer) +
                                ": a copy failed after the visit had read it");
     }
