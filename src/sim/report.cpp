@@ -269,7 +269,7 @@ class report_table {
   }
   [[nodiscard]] std::vector<std::string> names() const { return table_.names(); }
   [[nodiscard]] std::string render(const table_view& view) const {
-    const auto table = table_.render(view);
+    auto table = table_.render(view);
     // Columns that were named are all that is asked for.
     if (common_.empty() || !view.columns.empty()) return table;
     return folded(common_ + '\n', view.width) + table;

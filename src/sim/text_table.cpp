@@ -55,6 +55,7 @@ std::string line_of(const std::vector<const text_table::column*>& columns, Cell&
 std::string left_out(const std::vector<const text_table::column*>& gone, std::size_t width) {
   if (gone.empty()) return {};
   std::vector<std::string> names;
+  names.reserve(gone.size());
   for (const auto* column : gone) names.push_back(column->name);
   return folded(fmt::format("left out: {} (no room in {} columns; --columns all, or their names)\n",
                             fmt::join(names, ", "), width),

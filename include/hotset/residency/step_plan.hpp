@@ -32,7 +32,8 @@ enum class service : std::uint8_t {
 namespace detail {
 
 /// What a plan consists of.
-struct step_plan_state {
+class step_plan_state {
+ public:
   step_plan_state() = default;
   explicit step_plan_state(const geometry& shape)
       : capacity_(std::min(static_cast<std::size_t>(shape.experts),
@@ -67,6 +68,7 @@ struct step_plan_state {
     std::uint32_t group = 0;
   };
 
+ protected:
   visit_context context_{};
   counters count_{};
   std::span<const std::uint32_t> tokens_{};
