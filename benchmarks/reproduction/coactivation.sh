@@ -45,8 +45,8 @@ figure4() {
 reach() {
   need_data reach || return 0
   held_out
-  for reach in 1 3 6; do
-    for decay in 0.25 0.5 1; do
+  for reach in 1 3 4 6; do
+    for decay in 0.25 0.5 0.8 1; do
       echo "-- reach $reach, decay $decay: held-out texts, then law texts"
       "$hotset" coactivation {code,math,prose,tool}.trace $study --sizes 256,4096 --reach $reach \
         --decay $decay | grep '^all'

@@ -123,7 +123,7 @@ void add_paging(CLI::App& command, options& chosen) {
       .add_option(
           "--predictor", chosen.predictor,
           "what prefetchers by score go by: next-router, current-gate, co-activation (learnt from "
-          "what is routed; co-activation:reach=3:decay=0.5)")
+          "what is routed; co-activation:reach=4:decay=0.8)")
       ->capture_default_str();
   command.add_option("--precision", chosen.precision,
                      "precisions of the experts in bits, such as 16:8:4 or 8:4@75:25 (shares of "

@@ -22,7 +22,7 @@ struct paging_choice {
   std::string precision{};    ///< a ladder such as "8:4@75:25"; empty: the file's halves
   std::string link{};         ///< a rate such as "100MB/s"; empty: as fast as the memory
   std::string latency = "0";  ///< of each copy over the link
-  std::string predictor = "next-router";  ///< or "current-gate", or "co-activation:reach=3"
+  std::string predictor = "next-router";  ///< or "current-gate", or "co-activation:reach=4"
   std::string stream = "caller";          ///< or "worker"
   std::size_t max_tokens = 0;             ///< of one pass; 0: whole prompts
   hotset::visit_split split = hotset::visit_split::by_token;

@@ -235,7 +235,7 @@ std::string to_table(const table_report& report, const coactivation_options& opt
       "{} layers x {} experts; reach {}, decay {}; experts of a layer for {} % of the uses\n",
       report.shape.layers, report.shape.experts, report.shape.reach, options.decay,
       100 * options.coverage);
-  const auto out = sim::folded(head, view.width) + table.render(view);
+  auto out = sim::folded(head, view.width) + table.render(view);
   if (!report.quality) return out;
   return out + sim::folded(fmt::format("{}: {} tokens, next layer's experts named {:.2f} % (the "
                                        "most used ones {:.2f} %)\n",
@@ -352,7 +352,8 @@ command add_coactivation(CLI::App& root) {
                                    "each next layer")
                        ->type_name("FILE");
   add_number(*app, "--reach", options->reach, 0, 64,
-             "layers back that are looked at; 0: as in the loaded tables, or 3");
+             fmt::format("layers back that are looked at; 0: as in the loaded tables, or {}",
+                         co_activation::config{}.reach));
   add_number(*app, "--decay", options->decay, 1e-6, 1.0,
              "of a layer's weight, for each layer that it is further back");
   add_number(*app, "--coverage", options->coverage, 1e-6, 1.0,

@@ -270,7 +270,7 @@ void add_dimensions(CLI::App& app, simulate_options& options) {
   app.add_option("--predictor", options.predictor,
                  "what prefetchers by score go by: recorded (predictions of the trace), "
                  "current-gate (the running layer's scores), co-activation (a table of what fired "
-                 "together, learnt on the way); with parameters: co-activation:reach=3:decay=0.5")
+                 "together, learnt on the way); with parameters: co-activation:reach=4:decay=0.8")
       ->type_name("NAME")
       ->capture_default_str();
   add_list(app, "--miss", options.policies.misses,

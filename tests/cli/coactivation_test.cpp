@@ -27,7 +27,7 @@ TEST_F(coactivation, tables_are_learnt_saved_loaded_and_merged) {
   EXPECT_EQ(both["schema"], "hotset.coactivation/1");
   EXPECT_EQ(both["layers"], 4);
   EXPECT_EQ(both["experts"], 8);
-  EXPECT_EQ(both["reach"], 3);
+  EXPECT_EQ(both["reach"], 4);
   ASSERT_EQ(both["users"].size(), 2U);
   EXPECT_EQ(both["users"][0]["name"], "a.trace");
   EXPECT_EQ(both["users"][0]["uses"], 3 * 60 * 4 * 2);
@@ -55,7 +55,7 @@ TEST_F(coactivation, a_table_is_judged_on_a_trace_that_it_has_not_seen) {
   EXPECT_EQ(found["trace"], "c.trace");
   EXPECT_EQ(found["tokens"], 180);
   EXPECT_EQ(found["places"], 180 * 3 * 2);
-  EXPECT_EQ(found["precision"].get<double>() * 180 * 3 * 2, found["hits"].get<double>());
+  EXPECT_DOUBLE_EQ(found["precision"].get<double>() * 180 * 3 * 2, found["hits"].get<double>());
   EXPECT_GT(found["hits"], 0);
   const auto own = json_of("coactivation a.trace --evaluate a.trace --json")["evaluation"];
   EXPECT_GT(own["hits"], found["hits"]);
@@ -107,9 +107,9 @@ TEST_F(coactivation, refuses_what_it_cannot_use) {
           {"other.trace: 2 layers x 8 experts, top-2; accepted: 4 layers x 8 experts"});
   refused("coactivation a.trace --evaluate other.trace", 2, {"other.trace: 2 layers"});
   refused("coactivation a.trace --load other.table", 2,
-          {"other.table: a table of 2 layers x 8 experts, reach 3, accepted: 4 layers"});
+          {"other.table: a table of 2 layers x 8 experts, reach 4, accepted: 4 layers"});
   refused("coactivation --load a.table --load near.table", 2, {"near.table", "reach 2, accepted"});
-  refused("coactivation --load a.table --reach 2", 2, {"a.table", "reach 3, accepted"});
+  refused("coactivation --load a.table --reach 2", 2, {"a.table", "reach 4, accepted"});
   refused("coactivation --load a.trace", 4, {"a.trace: no co_activation table"});
   refused("coactivation --load cut.table --save new.table", 4, {"cut.table: 999 bytes, accepted"});
   refused("coactivation --load absent.table", 4, {"absent.table"});

@@ -227,7 +227,7 @@ TEST(co_activation, damaged_or_foreign_tables_change_nothing) {
   EXPECT_EQ(why(foreign), "no co_activation table, accepted: a saved one");
   const co_activation other(shape, {.reach = 2});
   EXPECT_EQ(why(other.save()),
-            "a table of 4 layers x 5 experts, reach 2, accepted: 4 layers x 5 experts, reach 3");
+            "a table of 4 layers x 5 experts, reach 2, accepted: 4 layers x 5 experts, reach 4");
   EXPECT_THAT(table.merge(other)->message, HasSubstr("reach 2, accepted: 4 layers"));
 }
 
@@ -252,9 +252,9 @@ TEST(co_activation, sizes_that_wrap_are_refused) {
             "a co_activation table of 4096 layers x 65536 experts, reach 262144, accepted: at most "
             "17179869184 bytes");
   EXPECT_THAT(why({.layers = 1, .experts = 70000, .top_k = 1}, {}),
-              HasSubstr("70000 experts, reach 3, accepted"));
+              HasSubstr("70000 experts, reach 4, accepted"));
   EXPECT_EQ(why({.layers = 2, .experts = 4096, .top_k = 2, .max_tokens_per_visit = 1 << 24}, {}),
-            "co_activation of 2 layers x 4096 experts, reach 3, depth 1, needs 275146342400 bytes "
+            "co_activation of 2 layers x 4096 experts, reach 4, depth 1, needs 275146342400 bytes "
             "for visits of 16777216 tokens, accepted: at most 17179869184");
 }
 

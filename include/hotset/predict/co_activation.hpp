@@ -33,9 +33,9 @@ namespace hotset::inline v0 {
 class co_activation {
  public:
   struct config {
-    std::int32_t reach = 3;  ///< layers back that are looked at
+    std::int32_t reach = 4;  ///< layers back that are looked at
     std::int32_t depth = 1;  ///< layers ahead that are predicted, at most `reach`
-    double decay = 0.5;      ///< of a source layer's weight, for each layer that it is further away
+    double decay = 0.8;      ///< of a source layer's weight, for each layer that it is further away
 
     [[nodiscard]] validation validate() const {
       if (reach < 1)

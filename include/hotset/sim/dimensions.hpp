@@ -31,7 +31,7 @@ namespace hotset::inline v0::sim {
 [[nodiscard]] any_routing_policy::config make_routing(std::string_view text);
 [[nodiscard]] prefetch_guard parse_guard(std::string_view name);
 /// What prefetchers by score go by: `recorded`, `current-gate`, `next-router` (without its routers) or
-/// `co-activation:reach=3:decay=0.5`; of these, the `accepted` ones.
+/// `co-activation:reach=4:decay=0.8`; of these, the `accepted` ones.
 [[nodiscard]] any_predictor::config make_predictor(std::string_view text,
                                                    const std::vector<std::string>& accepted);
 
