@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "hotset/sim/errors.hpp"
+#include "hotset/sim/sizes.hpp"
 
 namespace hotset::inline v0::sim {
 
@@ -106,8 +107,8 @@ status belady_bypass::visit_within(const routing_view&, std::uint64_t) {
 }
 
 std::vector<std::string> belady_bypass::notes() const {
-  return {fmt::format("offline bound; transient slots beside the pool: {} bytes at most",
-                      transient_bytes_)};
+  return {fmt::format("offline bound; transient slots beside the pool: {} at most",
+                      size_text(transient_bytes_))};
 }
 
 }  // namespace hotset::inline v0::sim

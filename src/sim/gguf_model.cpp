@@ -16,6 +16,7 @@
 
 #include "hotset/sim/io/gguf.hpp"
 #include "hotset/sim/io/input_error.hpp"
+#include "hotset/sim/sizes.hpp"
 #include "sim/hf_config.hpp"
 #include "sim/io/text_scan.hpp"
 #include "sim/model_weights.hpp"
@@ -76,8 +77,8 @@ class gguf_describer {
     if (const auto bad = m.validate()) refuse_input(name_, "", bad->message, "");
     if (file_.missing_bytes() > 0)
       out_.notes.push_back(
-          fmt::format("the file is cut short by {} bytes: its header is enough for a plan",
-                      file_.missing_bytes()));
+          fmt::format("the file is cut short by {}: its header is enough for a plan",
+                      size_text(file_.missing_bytes())));
     out_.source = fmt::format("{}: GGUF {}, {}, {} tensors", name_, file_.version(), architecture_,
                               file_.tensors().size());
     return std::move(out_);

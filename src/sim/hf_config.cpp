@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "hotset/sim/io/input_error.hpp"
+#include "hotset/sim/sizes.hpp"
 #include "sim/config_keys.hpp"
 #include "sim/quantisation.hpp"
 
@@ -702,9 +703,9 @@ model_shape read_with_tower(const json& root, const std::string& file, std::stri
   if (vision == nullptr) outer.refuse("vision_config", "is missing", "an object");
   shape.vision = tower(vision_keys(root, *vision, file), shape.hidden);
   shape.notes.push_back(
-      fmt::format("vision tower and projector, {} bytes, are always on the device; the rotary "
+      fmt::format("vision tower and projector, {}, are always on the device; the rotary "
                   "buffers in published files are not counted",
-                  shape.vision * shape.dtype_bytes));
+                  size_text(shape.vision * shape.dtype_bytes)));
   return shape;
 }
 

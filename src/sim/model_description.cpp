@@ -13,6 +13,7 @@
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/io/mapped_file.hpp"
+#include "hotset/sim/sizes.hpp"
 #include "hotset/sim/suggest.hpp"
 #include "sim/gguf_model.hpp"
 #include "sim/hf_config.hpp"
@@ -58,8 +59,8 @@ model_description describe_shape(const model_shape& shape, const model_options& 
   if (!shape.is_causal) {
     out.notes.push_back(
         fmt::format("no KV cache in its plain sampler, which computes every token anew; one that "
-                    "caches blocks keeps {} bytes a token",
-                    m.kv_bytes_per_token()));
+                    "caches blocks keeps {} a token",
+                    size_text(m.kv_bytes_per_token())));
     m.kv.clear();
   }
   return out;
@@ -221,9 +222,8 @@ model_description describe_stored(const fs::path& path, const fs::path& folder,
                          : describe_stored_alone(stored, file, options);
   if (cut_files > 0)
     out.notes.push_back(fmt::format(
-        "{} of {} .safetensors files {} cut short by {} bytes in all: headers are enough "
-        "for a plan",
-        cut_files, files.size(), cut_files == 1 ? "is" : "are", missing));
+        "{} of {} .safetensors files {} cut short by {} in all: headers are enough for a plan",
+        cut_files, files.size(), cut_files == 1 ? "is" : "are", size_text(missing)));
   out.source = fmt::format("{}: {}the headers of {} .safetensors file{}", file,
                            with_config ? "config.json and " : "", files.size(),
                            files.size() == 1 ? "" : "s");
@@ -350,20 +350,21 @@ void correct_by_hand(const model_by_hand& hand, model_description& description) 
         "kv-bytes-per-token, resident-bytes");
   auto& m = description.memory;
   const auto note = [&](std::string_view what, std::uint64_t told, std::uint64_t read) {
-    description.notes.push_back(fmt::format("{} by hand: {}; {} was read", what, told, read));
+    description.notes.push_back(
+        fmt::format("{} by hand: {}; {} was read", what, size_text(told), size_text(read)));
   };
   if (hand.top_k) {
-    note("top-k", static_cast<std::uint64_t>(std::max(0, *hand.top_k)),
-         static_cast<std::uint64_t>(m.experts.top_k));
+    description.notes.push_back(
+        fmt::format("top-k by hand: {}; {} was read", *hand.top_k, m.experts.top_k));
     description.top_k_is_known = true;
     m.experts.top_k = *hand.top_k;
   }
   if (hand.expert_bytes) {
-    note("bytes of an expert", *hand.expert_bytes, m.experts.bytes_of(0));
+    note("size of an expert", *hand.expert_bytes, m.experts.bytes_of(0));
     m.experts.expert_bytes = {*hand.expert_bytes};
   }
   if (hand.kv_bytes_per_token) {
-    note("KV bytes a token", *hand.kv_bytes_per_token, m.kv_bytes(1) - m.kv_bytes(0));
+    note("KV of a token", *hand.kv_bytes_per_token, m.kv_bytes(1) - m.kv_bytes(0));
     m.kv = kv_of(*hand.kv_bytes_per_token);
     for (auto& block : m.blocks) {  // which of them keep how much nobody said
       block.kv_bytes_per_token = (*hand.kv_bytes_per_token + m.blocks.size() - 1) / m.blocks.size();
@@ -371,7 +372,7 @@ void correct_by_hand(const model_by_hand& hand, model_description& description) 
     }
   }
   if (hand.resident_bytes) {
-    note("resident bytes", *hand.resident_bytes, m.resident_bytes);
+    note("what stays resident", *hand.resident_bytes, m.resident_bytes);
     m.resident_bytes = *hand.resident_bytes;
     for (auto& block : m.blocks) block.resident_bytes = m.resident_bytes / m.blocks.size();
   }

@@ -108,7 +108,7 @@ TEST(belady_bypass, says_how_many_bytes_stood_beside_the_pool) {
   support::add_step(trace, {{0, 1}});
   const auto notes = one_run(trace, {"belady_bypass", "shared", "2"}).notes;
   ASSERT_EQ(notes.size(), 1U);
-  EXPECT_THAT(notes.front(), HasSubstr("transient slots beside the pool: 200 bytes"));
+  EXPECT_THAT(notes.front(), HasSubstr("transient slots beside the pool: 200 B at most"));
 }
 
 TEST(belady_bypass, is_refused_without_the_future_of_the_trace) {

@@ -10,6 +10,7 @@
 #include "block_sums.hpp"
 #include "gguf_samples.hpp"
 #include "hotset/sim/model_description.hpp"
+#include "hotset/sim/sizes.hpp"
 #include "trace_samples.hpp"
 
 namespace {
@@ -314,11 +315,10 @@ TEST_F(gguf_models, a_header_alone_is_enough) {
     EXPECT_EQ(out.memory.experts.expert_bytes, all.memory.experts.expert_bytes) << size;
     EXPECT_EQ(out.memory.resident_bytes, all.memory.resident_bytes) << size;
     EXPECT_EQ(out.memory.kv, all.memory.kv) << size;
-    EXPECT_THAT(out.notes, ElementsAre(HasSubstr("bytes: its header is enough for a plan")))
-        << size;
+    EXPECT_THAT(out.notes, ElementsAre(HasSubstr("B: its header is enough for a plan"))) << size;
   }
   EXPECT_THAT(described(header).notes,
-              ElementsAre(HasSubstr(std::to_string(made.data_bytes()) + " bytes")));
+              ElementsAre(HasSubstr("by " + sim::size_text(made.data_bytes()) + ":")));
   for (std::size_t size = 0; size < header; ++size)
     expect_refused([&] { (void)described(size); }, {"short.gguf"});
   auto huge = gguf::model("olmoe", 1);

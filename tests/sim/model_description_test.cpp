@@ -15,6 +15,7 @@
 
 #include "block_sums.hpp"
 #include "hotset/sim/errors.hpp"
+#include "hotset/sim/sizes.hpp"
 #include "sim_samples.hpp"
 #include "trace_samples.hpp"
 
@@ -134,14 +135,14 @@ TEST(model_presets, what_was_assumed_or_left_out_is_noted) {
   EXPECT_FALSE(llada.memory.is_causal);
   EXPECT_FALSE(llada.memory.has_kv());
   EXPECT_THAT(llada.notes, ElementsAre(testing::AllOf(HasSubstr("no KV cache in its plain sampler"),
-                                                      HasSubstr("131072 bytes a token"))));
+                                                      HasSubstr("128 KiB a token"))));
   EXPECT_THAT(sim::describe_model("deepseek-v3").notes,
               ElementsAre(HasSubstr("one vector of 576"), HasSubstr("block of 128 x 128"),
                           HasSubstr("multi-token prediction (1 layer)")));
   EXPECT_THAT(sim::describe_model("minimax-m2").notes,
               Contains(HasSubstr("multi-token prediction (3 layers)")));
   EXPECT_THAT(sim::describe_model("kimi-vl-a3b").notes,
-              Contains(HasSubstr("vision tower and projector, 895091680 bytes")));
+              Contains(HasSubstr("vision tower and projector, 853.6 MiB,")));
   EXPECT_THAT(sim::describe_model("gpt-oss-20b").notes, Contains(HasSubstr("MXFP4")));
 }
 
@@ -222,8 +223,8 @@ TEST(models_by_hand, correct_what_was_read_and_say_so) {
   EXPECT_EQ(out.memory.experts.bytes_of(47), 100U);
   EXPECT_FALSE(out.memory.has_kv());
   EXPECT_THAT(out.notes, ElementsAre("top-k by hand: 6; 8 was read",
-                                     "bytes of an expert by hand: 100; 9437184 was read",
-                                     "KV bytes a token by hand: 0; 98304 was read"));
+                                     "size of an expert by hand: 100 B; 9 MiB was read",
+                                     "KV of a token by hand: 0 B; 96 KiB was read"));
   EXPECT_THAT(support::refusal<sim::usage_error>([&] { sim::correct_by_hand({.layers = 3}, out); }),
               HasSubstr("layers and experts by hand beside a model that was read"));
 }
@@ -1364,8 +1365,8 @@ TEST_F(stored_models, headers_of_files_that_were_cut_are_enough) {
     EXPECT_EQ(out.memory.resident_bytes, plain_resident);
     EXPECT_EQ(out.memory.experts.bytes_of(0), plain_expert);
     EXPECT_THAT(out.notes, ElementsAre("1 of 1 .safetensors files is cut short by " +
-                                       std::to_string(whole.size() - size) +
-                                       " bytes in all: headers are enough for a plan"));
+                                       sim::size_text(whole.size() - size) +
+                                       " in all: headers are enough for a plan"));
   }
   folder_.write("model.safetensors", std::string_view(whole).substr(0, header + 7));
   refuse_folder({"passes the file's end"});
