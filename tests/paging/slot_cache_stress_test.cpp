@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <deque>
+#include <numeric>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -13,12 +14,14 @@
 #include "hotset/transfer/host_backend.hpp"
 #include "pager_walk.hpp"
 #include "random_source.hpp"
+#include "watched_source.hpp"
 
 namespace hotset {
 namespace {
 
 using support::gate;
 using support::host_experts;
+using support::watched_source;
 
 const geometry shape{.layers = 3, .experts = 16, .top_k = 2, .max_tokens_per_visit = 6};
 constexpr expert_id broken = 15;  ///< of every layer: the source does not have it
@@ -195,6 +198,44 @@ INSTANTIATE_TEST_SUITE_P(streams, slot_cache_stress,
                          [](const auto& stream) {
                            return stream.param == host_stream::mode::caller ? "caller" : "worker";
                          });
+
+// More groups than a board remembers tickets, and so many slots, of another layer, that nobody looks at the copies before
+// the end: the loss of the first one is told all the same.
+TEST(slot_cache_groups, a_visit_of_4210_groups_does_not_forget_that_its_first_copy_failed) {
+  constexpr int groups = 4210;
+  static_assert(groups > static_cast<int>(ticket_board::default_ring));
+  const geometry model{.layers = 2, .experts = groups, .top_k = 1, .max_tokens_per_visit = groups};
+  const auto layout = pool_layout::per_layer(model, std::vector<std::int64_t>{1, groups}).value();
+  host_experts experts(layout, {8});
+  experts.source.remove({0, 0});
+  gate first_group;
+  watched_source source(experts.source);
+  source.on_ask = [&](std::size_t asked) {
+    if (asked == 1) gate::pass(&first_group);
+  };
+  host_backend<watched_source> backend(source, experts.bank);
+  host_stream stream(host_stream::mode::worker);
+  slot_cache cache(pager<lru>({.layout = layout}), backend);
+  auto visit = cache.make_visit();
+  std::vector<expert_id> ids(groups);
+  std::iota(ids.begin(), ids.end(), 0);
+  routing_view view;
+  view.experts = ids;
+  auto now = cache.resolve(view, stream, visit);
+  ASSERT_EQ(now, status::ok) << "its copy has not failed yet";
+  first_group.open();
+  ASSERT_EQ(visit.plan().groups(), groups);
+  while (now == status::ok) {
+    cache.release(visit, stream);
+    if (!visit.more()) break;
+    now = cache.resolve_next(stream, visit);
+  }
+  stream.drain();
+  if (now == status::ok) now = cache.drain();
+  EXPECT_EQ(now, status::fill_failed);
+  EXPECT_EQ(cache.drain(), status::ok);
+  support::expect_consistent(cache.decisions());
+}
 
 // Hazard 2, with real bytes: the kernel is held at a gate, and its slot is already someone else's.
 TEST(slot_cache_fences, a_recycled_slot_is_not_overwritten_while_a_kernel_still_reads_it) {
