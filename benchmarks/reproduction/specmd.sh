@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # What SpecMD claims, measured here: the tables of docs/reproduction.md.
 #   benchmarks/reproduction/specmd.sh BUILD_DIR STUDY
-# STUDY: collisions ttft prefetch misses routing clock, or all.
+# STUDY: collisions layers ttft prefetch misses routing clock, or all.
 # HOTSET_DATA_DIR, if set, adds the recorded traces and the held-out texts that are not in the repository.
-studies='collisions ttft prefetch misses routing clock'
+studies='collisions layers ttft prefetch misses routing clock'
 # shellcheck source=benchmarks/reproduction/study.sh
 . "$(dirname "$0")/study.sh"
 
@@ -83,6 +83,36 @@ collisions() {
       --prefetch-guard none --slots 12.5%,25%,50%
   fi
 }
+# Collision misses in % of each layer's accesses, by quarters of the layers from the first to the last: one line a run.
+by_quarter() {
+  awk -F'"' '
+    /^\{"schema"/ { split($0, part, "\"name\":\""); sub(/".*/, "", part[2]); trace = part[2]; next }
+    /^\{"eviction"/ {
+      policy = $4; slots = $0; sub(/.*"slots":/, "", slots); sub(/,.*/, "", slots)
+      rest = $0; sub(/.*"per_layer":\[/, "", rest); sub(/\].*/, "", rest)
+      layers = split(rest, layer, "},")
+      split("", used); split("", lost)
+      for (l = 1; l <= layers; ++l) {
+        split(layer[l], field, /[:,}]/)  # layer, accesses, hits, collision_misses
+        quarter = int((l - 1) * 4 / layers)
+        used[quarter] += field[4]; lost[quarter] += field[8] }
+      printf "%s|%d|%s", trace, slots, policy
+      for (q = 0; q < 4; ++q) printf "|%.1f", used[q] ? 100 * lost[q] / used[q] : 0
+      print "" }'
+}
+# Figures 5 and 9. LRU, score-based and Least-Stale as the paper has them, and furthest_layer.
+layers() {
+  local policies='lru,furthest_layer,gate_score,least_stale'
+  local prefetched='--prefetch score_threshold --prefetch-guard none'
+  shapes
+  for model in $models; do
+    echo "-- $model: trace|slots|policy|quarters of the layers; expert by expert with prefetch, then events without"
+    # shellcheck disable=SC2086  # lists of options
+    "$hotset" simulate "$model.trace" --replay expert-by-expert --eviction $policies $prefetched \
+      --slots "$sizes" --json 2>/dev/null | by_quarter
+    "$hotset" simulate "$model.trace" --eviction $policies --slots "$sizes" --json 2>/dev/null | by_quarter
+  done
+}
 ttft() {
   local presets=eliseev-23,eliseev-23+least_stale,zhu-25,zhu-25+least_stale
   presets=$presets,mixture-cache-25,mixture-cache-25+least_stale,specmd-5
@@ -137,7 +167,7 @@ routing() {
     --routing $lambdas
 }
 clock() {
-  "$tiny_moe" clock --expert-budget 25%,50% --eviction lru,least_stale:order=layer \
+  "$tiny_moe" clock --expert-budget 25%,50% --eviction lru,least_stale \
     --prefetch no_prefetch,next_layer_top_k --link 10MB/s --latency 100us --tokens 24 \
     --prompts "$HOTSET_TINY_MOE_DIR"/prompts/tool-1.txt "$HOTSET_TINY_MOE_DIR"/prompts/math-1.txt
 }
