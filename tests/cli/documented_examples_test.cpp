@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// What docs/command-line.md shows is what the program prints: every console block, in order, in one folder.
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "run_program.hpp"
+
+namespace {
+using hotset_test::command_line;
+
+struct example {
+  std::string command;
+  std::string printed;
+};
+
+/// A command of more than one line ends with a backslash, or with the END of a here-document.
+void complete(std::string& command, std::istream& lines) {
+  std::string line;
+  if (command.ends_with("<<'END'"))
+    while (line != "END" && std::getline(lines, line)) command += '\n' + line;
+  while (command.ends_with('\\') && std::getline(lines, line)) command += '\n' + line;
+}
+
+std::vector<example> examples_of(const std::string& document) {
+  std::istringstream lines(document);
+  std::vector<example> out;
+  bool inside = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("```")) {
+      inside = line == "```console";
+    } else if (inside && line.starts_with("$ ")) {
+      out.push_back({line.substr(2), ""});
+      complete(out.back().command, lines);
+    } else if (inside && !out.empty()) {
+      out.back().printed += line + '\n';
+    }
+  }
+  return out;
+}
+
+class documented_examples : public command_line {};
+
+TEST_F(documented_examples, print_what_the_document_shows) {
+  const auto all = examples_of(hotset_test::read_text(HOTSET_SOURCE_DIR "/docs/command-line.md"));
+  ASSERT_GT(all.size(), 60U);
+  int code = 0;
+  for (const auto& shown : all) {
+    SCOPED_TRACE(shown.command);
+    const auto result =
+        shell("unset COLUMNS; exec 2>&1; (exit " + std::to_string(code) + ")\n" + shown.command);
+    EXPECT_EQ(result.out, shown.printed);
+    code = result.code;
+  }
+}
+
+}  // namespace
