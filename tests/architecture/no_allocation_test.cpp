@@ -61,6 +61,13 @@ void* counted(std::size_t size, std::size_t alignment) {
   if (void* const p = std::aligned_alloc(alignment, size == 0 ? alignment : size)) return p;
   throw std::bad_alloc();
 }
+void* counted_or_null(std::size_t size, std::size_t alignment) noexcept {
+  try {
+    return counted(size, alignment);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 [[gnu::noinline]] void give_back(void* p) noexcept { std::free(p); }
 }  // namespace
 
@@ -72,13 +79,12 @@ void* operator new(std::size_t size, std::align_val_t a) {
 void* operator new[](std::size_t size, std::align_val_t a) {
   return counted(size, static_cast<std::size_t>(a));
 }
-// A sanitizer has its own of this one, which does not call the one above.
+// A sanitizer has its own of these, which do not call the ones above.
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  try {
-    return counted(size, alignof(std::max_align_t));
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
+  return counted_or_null(size, alignof(std::max_align_t));
+}
+void* operator new(std::size_t size, std::align_val_t a, const std::nothrow_t&) noexcept {
+  return counted_or_null(size, static_cast<std::size_t>(a));
 }
 void operator delete(void* p) noexcept { give_back(p); }
 void operator delete[](void* p) noexcept { give_back(p); }

@@ -65,9 +65,9 @@ TEST_F(copy_thread_chunks, demand_pre_empts_speculation_at_a_border_and_both_are
 }
 
 TEST_F(copy_thread_chunks, speculation_does_not_pre_empt_and_a_promoted_copy_is_not_pre_empted) {
-  ticket first = no_ticket;
+  ticket first = no_ticket, waiting = no_ticket;
   source.on_ask = [&](std::size_t asked) {
-    if (asked == 2) inside = submit({fill_of({0, 2}, 2)}, urgency::soon);
+    if (asked == 2) waiting = submit({fill_of({0, 2}, 2)}, urgency::soon).id;
     if (asked == 3) backend.promote(first);
     if (asked == 4) inside = submit({fill_of({0, 3}, 3)}, urgency::now);
   };
@@ -78,6 +78,7 @@ TEST_F(copy_thread_chunks, speculation_does_not_pre_empt_and_a_promoted_copy_is_
   held.open();
   EXPECT_EQ(backend.wait(first), transfer_state::arrived);
   EXPECT_EQ(backend.wait(inside.id), transfer_state::arrived);
+  EXPECT_EQ(backend.wait(waiting), transfer_state::arrived);
   EXPECT_THAT(std::vector(source.asked.begin(), source.asked.begin() + 14),
               testing::ElementsAreArray([] {
                 std::vector<expert_key> keys(7, {0, 1});
