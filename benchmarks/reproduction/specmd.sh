@@ -53,11 +53,11 @@ before_gate() { # name
   table_1 "$1" | sed -E 's/--compute ([0-9a-z]+ms|[0-9]{3,}us)\+([0-9]+[a-z]+)/--gate \1 --compute 0us+\2/'
 }
 models='olmoe mixtral qwen1.5 phi-3.5'
+policies='lru,furthest_layer,gate_score,least_stale'
+prefetched='--prefetch score_threshold --prefetch-guard none'
 
 # Sizes below one token's cycle and below top-k are left out by hand: a size that cannot work ends the program.
 collisions() {
-  local policies='lru,furthest_layer,gate_score,least_stale'
-  local prefetched='--prefetch score_threshold --prefetch-guard none'
   shapes; tiny
   echo '-- without prefetch'
   "$hotset" simulate olmoe.trace mixtral.trace qwen1.5.trace phi-3.5.trace \
@@ -102,8 +102,6 @@ by_quarter() {
 }
 # Figures 5 and 9. LRU, score-based and Least-Stale as the paper has them, and furthest_layer.
 layers() {
-  local policies='lru,furthest_layer,gate_score,least_stale'
-  local prefetched='--prefetch score_threshold --prefetch-guard none'
   shapes
   for model in $models; do
     echo "-- $model: trace|slots|policy|quarters of the layers; expert by expert with prefetch, then events without"
