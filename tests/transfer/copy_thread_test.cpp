@@ -141,17 +141,19 @@ TEST_F(copy_thread_chunks, demand_waits_for_room_in_a_full_queue) {
   support::gate held;
   reader.run(support::gate::pass, &held);
   const auto after = backend.record(reader);
-  ASSERT_EQ(submit({fill_of({1, 1}, 0, after), fill_of({1, 2}, 1, after)}, urgency::soon).accepted,
-            2U);
+  const auto early = submit({fill_of({1, 1}, 0, after), fill_of({1, 2}, 1, after)}, urgency::soon);
+  ASSERT_EQ(early.accepted, 2U);
   EXPECT_EQ(submit({fill_of({0, 1}, 2)}, urgency::soon).accepted, 0U) << "full of speculation";
   std::thread opener([&] { held.open(); });
   std::vector<fill> fills;
-  for (expert_id e = 0; e < 8; ++e) fills.push_back(fill_of({0, e}, e % 4));
+  for (expert_id e = 0; e < 8; ++e) fills.push_back(fill_of({0, e}, 2 + e % 2));
   const auto sent = submit(fills, urgency::now);
   opener.join();
   EXPECT_EQ(sent.accepted, 8U);
   EXPECT_EQ(backend.wait(sent.id), transfer_state::arrived);
-  for (slot_id s = 0; s < 4; ++s) EXPECT_TRUE(experts.holds(s, {0, s + 4}));
+  for (const slot_id s : {2, 3}) EXPECT_TRUE(experts.holds(s, {0, s + 4}));
+  EXPECT_EQ(backend.wait(early.id), transfer_state::arrived);
+  for (const slot_id s : {0, 1}) EXPECT_TRUE(experts.holds(s, {1, s + 1}));
 }
 // Two callers at once: each batch arrives whole under its own ticket.
 TEST_F(copy_thread_chunks, callers_that_wait_for_room_do_not_disturb_each_other) {
