@@ -46,6 +46,7 @@ bench: packages-bench
 # are part of it, and benchmarks are built), with fifty times the random operations of `make test`, which is the suite
 # as users build it; ThreadSanitizer on the tests that start threads. UndefinedBehaviorSanitizer does without the checks
 # that tripled the build: null and bounds of objects, which AddressSanitizer sees; pointers that wrap; alignment in tests.
+# The one test of the engine's answers as a whole, a minute of arithmetic, is left out of ThreadSanitizer.
 check: export HOTSET_INTERLEAVING_OPERATIONS = 5000000
 check: packages-check
 	cmake/format.sh --check
