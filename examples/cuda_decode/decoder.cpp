@@ -117,12 +117,12 @@ void decoder::eager_step(const float* from) {
   enqueue_begin(from);
   for (layer_id l = 0; l < shape_.layers; ++l) {
     if (known_ == routing_known::in_time && experts_.is_decided_by_host(l)) wait();
-    experts_.open(view_of_layer(l), stream_);
-    if (mode_ == decode_mode::layer_graphs)
-      launch_layer(l);
-    else
-      enqueue_layer(l, false);
-    experts_.close(stream_);
+    experts_.serve(view_of_layer(l), stream_, [this, l](std::span<const std::uint32_t>) {
+      if (mode_ == decode_mode::layer_graphs)
+        launch_layer(l);
+      else
+        enqueue_layer(l, false);
+    });
   }
   enqueue_finish();
   wait();
@@ -161,8 +161,7 @@ void decoder::captured_step() {
 
 // The host's book-keeping of a visit that the graph has made: hits only, so nothing is copied.
 void decoder::visit_on_host(layer_id layer) {
-  experts_.open(view_of_layer(layer), stream_);
-  experts_.close(stream_);
+  experts_.serve(view_of_layer(layer), stream_, [](std::span<const std::uint32_t>) {});
 }
 
 void decoder::enqueue_begin(const float* from) {

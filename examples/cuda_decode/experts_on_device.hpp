@@ -3,6 +3,7 @@
 /// The seam between a decode loop and what keeps experts on the device.
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "cuda_decode/decode_kernels.hpp"
@@ -20,8 +21,7 @@ struct expert_traffic {
   std::uint64_t bytes_moved = 0;  ///< from host to device, as the backend counted them
 };
 
-/// Per visit: `open` -> [kernels that look slots up in `row(layer)`] -> `close`; while `more()`: `open_next` ->
-/// [kernels] -> `close`. All calls throw std::runtime_error for what the cache or the device refuses.
+/// All calls throw std::runtime_error for what the cache or the device refuses.
 class experts_on_device {
  public:
   experts_on_device() = default;
@@ -33,15 +33,12 @@ class experts_on_device {
   [[nodiscard]] virtual bool is_decided_by_host(hotset::layer_id /*layer*/) const noexcept {
     return true;
   }
-  /// Enqueues what the kernels of the visit need: copies, the fence, and the layer's row.
-  virtual void open(const hotset::routing_view& visit, hotset::cuda::stream& stream) = 0;
-  /// Whether the visit was larger than the slots and has a further group of tokens.
-  [[nodiscard]] virtual bool more() const noexcept { return false; }
-  virtual void open_next(hotset::cuda::stream& /*stream*/) {}
-  /// The tokens of the open group; empty: all of the visit.
-  [[nodiscard]] virtual std::span<const std::uint32_t> tokens() const noexcept { return {}; }
-  /// The kernels that read the open group's slots are enqueued.
-  virtual void close(hotset::cuda::stream& stream) = 0;
+  /// Enqueues kernels that look slots up in `row(layer)`, for these tokens of the visit.
+  using enqueue_kernels = std::function<void(std::span<const std::uint32_t> tokens)>;
+  /// For each group of the visit (all of its tokens, where they fit): enqueues what its kernels need, which is copies, the
+  /// fence, and the layer's row, then the kernels.
+  virtual void serve(const hotset::routing_view& visit, hotset::cuda::stream& stream,
+                     const enqueue_kernels& kernels) = 0;
 
   /// Whether a whole step may be captured: rows of all layers can be published before it.
   [[nodiscard]] virtual bool can_capture_steps() const noexcept { return true; }

@@ -20,15 +20,13 @@ paged_experts::paged_experts(hotset::cuda::runtime& api, const hotset::pool_layo
       cache_(hotset::pager<hotset::lru>({.layout = layout}), *copies_),
       visit_(cache_.make_visit()) {}
 
-void paged_experts::open(const hotset::routing_view& visit, hotset::cuda::stream& stream) {
-  layer_ = visit.layer;
-  require_resolved(cache_.resolve(visit, stream, visit_), layer_);
-  require_uploaded(rows_.update(cache_, layer_, stream));
-}
-
-void paged_experts::open_next(hotset::cuda::stream& stream) {
-  require_resolved(cache_.resolve_next(stream, visit_), layer_);
-  require_uploaded(rows_.update(cache_, layer_, stream));
+void paged_experts::serve(const hotset::routing_view& visit, hotset::cuda::stream& stream,
+                          const enqueue_kernels& kernels) {
+  const auto served = cache_.serve(visit, stream, visit_, [&](const hotset::visit_group& group) {
+    require_uploaded(rows_.update(cache_, visit.layer, stream));
+    kernels(group.tokens());
+  });
+  require_resolved(served, visit.layer);
 }
 
 void paged_experts::publish(hotset::cuda::stream& stream) {

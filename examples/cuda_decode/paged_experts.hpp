@@ -31,13 +31,8 @@ class paged_experts final : public experts_on_device {
                 const hotset::memory_expert_source& source,
                 const hotset::cuda::pinned_memory& pages, const config& setup);
 
-  void open(const hotset::routing_view& visit, hotset::cuda::stream& stream) override;
-  [[nodiscard]] bool more() const noexcept override { return visit_.more(); }
-  void open_next(hotset::cuda::stream& stream) override;
-  [[nodiscard]] std::span<const std::uint32_t> tokens() const noexcept override {
-    return visit_.plan().tokens();
-  }
-  void close(hotset::cuda::stream& stream) override { cache_.release(visit_, stream); }
+  void serve(const hotset::routing_view& visit, hotset::cuda::stream& stream,
+             const enqueue_kernels& kernels) override;
   void publish(hotset::cuda::stream& stream) override;
   [[nodiscard]] const hotset::slot_id* row(hotset::layer_id layer) const noexcept override {
     return rows_.row(layer);
@@ -59,7 +54,6 @@ class paged_experts final : public experts_on_device {
   hotset::cuda::map_rows rows_;
   hotset::slot_cache<hotset::pager<hotset::lru>, backend> cache_;
   hotset::cache_visit visit_;
-  hotset::layer_id layer_ = 0;  ///< of the open visit
 };
 
 }  // namespace cuda_decode

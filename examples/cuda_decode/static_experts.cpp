@@ -64,8 +64,10 @@ static_experts::static_experts(hotset::cuda::runtime& api, const hotset::geometr
       unique_(static_cast<std::size_t>(shape.experts),
               static_cast<std::size_t>(shape.max_tokens_per_visit) *
                   static_cast<std::size_t>(shape.top_k)),
-      all_(static_cast<std::size_t>(shape.experts)) {
+      all_(static_cast<std::size_t>(shape.experts)),
+      tokens_(static_cast<std::size_t>(shape.max_tokens_per_visit)) {
   std::iota(all_.begin(), all_.end(), 0);
+  std::iota(tokens_.begin(), tokens_.end(), 0U);
   wanted_.reserve(all_.size());
   fills_.reserve(all_.size());
   for (hotset::layer_id l = 0; l < resident_layers_; ++l) fetch(l, all_, l * shape.experts, stream);
@@ -74,7 +76,14 @@ static_experts::static_experts(hotset::cuda::runtime& api, const hotset::geometr
   bytes_before_ = copies_->counts().bytes_direct;
 }
 
-void static_experts::open(const hotset::routing_view& visit, hotset::cuda::stream& stream) {
+void static_experts::serve(const hotset::routing_view& visit, hotset::cuda::stream& stream,
+                           const enqueue_kernels& kernels) {
+  make_resident(visit, stream);
+  kernels(std::span(tokens_).first(visit.experts.size() / static_cast<std::size_t>(shape_.top_k)));
+}
+
+void static_experts::make_resident(const hotset::routing_view& visit,
+                                   hotset::cuda::stream& stream) {
   wanted_.clear();
   (void)unique_.collect(visit.experts,
                         [&](std::size_t /*at*/, expert_id id) { wanted_.push_back(id); });

@@ -50,8 +50,8 @@ class static_experts final : public experts_on_device {
   [[nodiscard]] bool is_decided_by_host(hotset::layer_id layer) const noexcept override {
     return layer >= resident_layers_;
   }
-  void open(const hotset::routing_view& visit, hotset::cuda::stream& stream) override;
-  void close(hotset::cuda::stream& /*stream*/) override {}
+  void serve(const hotset::routing_view& visit, hotset::cuda::stream& stream,
+             const enqueue_kernels& kernels) override;
   [[nodiscard]] bool can_capture_steps() const noexcept override {
     return resident_layers_ == shape_.layers;
   }
@@ -82,6 +82,7 @@ class static_experts final : public experts_on_device {
     std::vector<std::uint64_t> versions;
   };
 
+  void make_resident(const hotset::routing_view& visit, hotset::cuda::stream& stream);
   void fetch(hotset::layer_id layer, std::span<const hotset::expert_id> experts,
              hotset::slot_id first_slot, hotset::cuda::stream& stream);
   void require_ok(hotset::cuda::error_code code) const;
@@ -98,6 +99,7 @@ class static_experts final : public experts_on_device {
   hotset::unique_ids unique_;
   std::vector<hotset::expert_id> wanted_;  ///< of the visit
   std::vector<hotset::expert_id> all_;     ///< 0..experts-1
+  std::vector<std::uint32_t> tokens_;      ///< 0..max_tokens_per_visit-1
   std::vector<hotset::fill> fills_;
   expert_traffic counts_{};
   std::uint64_t bytes_before_ = 0;  ///< what putting the resident layers in place took

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <numeric>
 #include <ostream>
 #include <span>
 #include <string>
@@ -96,25 +95,16 @@ void device_expert_provider::run(const tiny_moe::visit_inputs& visit,
   view.step = visit.step;
   view.kind = static_cast<hotset::request_class>(visit.kind);
   view.experts = visit.ids;
-  experts_.open(view, stream_);
-  while (true) {
-    const auto group = experts_.tokens();
-    tokens_.assign(group.begin(), group.end());
-    if (group.empty()) {
-      tokens_.resize(visit.tokens);
-      std::iota(tokens_.begin(), tokens_.end(), 0);
-    }
+  experts_.serve(view, stream_, [&](std::span<const std::uint32_t> tokens) {
+    tokens_.assign(tokens.begin(), tokens.end());
     compute_group(visit);
-    experts_.close(stream_);
     require(parts_.api, parts_.api.synchronize_stream(stream_.handle()), "cudaStreamSynchronize");
     if (host_skipped_.values()[0] != 0)
       throw tiny_moe::provider_error("layer " + std::to_string(visit.layer) +
                                      ": an expert had no slot on the device");
     compute.take(tokens_,
                  outputs_.values().first(tokens_.size() * visit.top_k * visit.hidden_size));
-    if (!experts_.more()) return;
-    experts_.open_next(stream_);
-  }
+  });
 }
 
 // The group's tokens stand one behind the other on the device: ids first, then rows.

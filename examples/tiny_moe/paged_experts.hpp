@@ -57,15 +57,14 @@ struct paging_config {
   /// caller: every group is computed at once. worker: on a thread of its own, like a device stream,
   /// so that the copies of one group run beside the arithmetic of another.
   hotset::host_stream::mode stream = hotset::host_stream::mode::caller;
-  /// A visit whose copies fail is tried so often, then computed from the host copy.
-  int attempts = 3;
   /// Copies at several precisions, which outlive the provider; none: the halves of the file.
   const expert_library* library = nullptr;
   gate_config gate{};
   hotset::prefetch_guard guard = hotset::prefetch_guard::named;
   std::optional<hotset::any_miss_policy::config> miss{};  ///< none: fetch
   std::optional<hotset::link_model::config> link{};       ///< none: as fast as the memory
-  hotset::slot_cache_config cache{};
+  /// A group whose copies fail is tried so often, then computed from the host copy.
+  hotset::slot_cache_config cache{.attempts = 3};
   /// Where slots take their memory from; it outlives the provider. The layout is then per layer, of the most
   /// slots there may be, and none is there until `slots()->open`. None: all slots, for the provider's life.
   hotset::memory_budget* memory = nullptr;
@@ -125,7 +124,6 @@ class paged_experts final : public paged_provider {
                 typename Pager::admission_type::config admission = {})
       : model_(weights),
         library_(config.library),
-        attempts_(std::max(1, config.attempts)),
         source_(weights, config.library),
         bank_(bank_of(weights, config)),
         backend_(source_, bank_, backend_config(config)),
@@ -159,15 +157,11 @@ class paged_experts final : public paged_provider {
     keep_inputs(view);
     used_ = 0;
     lost_ = false;
-    auto state = tried([&] { return cache_.resolve(view, stream_, visit_); });
-    if (state == hotset::status::ok) take_edits(visit);
-    while (state == hotset::status::ok) {
-      if (!visit_.more()) prefetch(view);
-      enqueue_group(visit, compute);
-      cache_.release(visit_, stream_);
-      if (!visit_.more()) break;
-      state = tried([&] { return cache_.resolve_next(stream_, visit_); });
-    }
+    const auto state = cache_.serve(view, stream_, visit_, [&](const hotset::visit_group& group) {
+      if (group.number() == 0) take_edits(visit, group);
+      if (group.is_last()) prefetch(view);
+      enqueue_group(visit, group.plan(), compute);
+    });
     stream_.drain();
     finish(visit, compute, state);
   }
@@ -243,10 +237,9 @@ class paged_experts final : public paged_provider {
     view.weights = weights_;
   }
   /// Gives the engine the ids that the miss policy has left.
-  void take_edits(const visit_inputs& visit) {
-    const auto routed = visit_.plan().routed();
-    if (routed.empty()) return;
-    std::copy(routed.begin(), routed.end(), visit.ids.begin());
+  void take_edits(const visit_inputs& visit, const hotset::visit_group& group) {
+    if (!group.edited()) return;
+    std::ranges::copy(group.routed(), visit.ids.begin());
     renormalise(visit.ids, visit.weights, visit.top_k);
   }
   /// A prefetch that fails is no reason to stop. It may be the first to hear that an earlier group has read a copy that
@@ -258,17 +251,10 @@ class paged_experts final : public paged_provider {
               hotset::status::ok;
   }
 
-  template <class Resolve>
-  hotset::status tried(Resolve resolve) {
-    auto state = resolve();
-    for (int i = 1; i < attempts_ && state == hotset::status::fill_failed; ++i) state = resolve();
-    return state;
-  }
-
-  void enqueue_group(const visit_inputs& visit, visit_compute& compute) {
+  void enqueue_group(const visit_inputs& visit, const hotset::step_plan& plan,
+                     visit_compute& compute) {
     if (used_ == work_.size()) work_.emplace_back();
     group_work& work = work_[used_++];
-    const hotset::step_plan& plan = visit_.plan();
     work.compute = &compute;
     work.by_expert = plan.expert_wise();
     work.all_tokens = !plan.expert_wise() && plan.groups() == 1;
@@ -359,7 +345,6 @@ class paged_experts final : public paged_provider {
 
   const model& model_;
   const expert_library* library_;
-  int attempts_;
   expert_copies source_;
   hotset::host_slot_bank bank_;
   Backend backend_;

@@ -363,14 +363,10 @@ double replayed_bytes(const visit_sequence& visits, const geometry& model,
   auto plan = pages.make_plan();
   double bytes = 0;
   for (std::size_t i = 0; i < visits.size(); ++i) {
-    auto code = pages.plan(visits[i], plan);
-    while (code == status::ok) {
-      bytes += static_cast<double>(plan.fills().size()) *
-               static_cast<double>(model.bytes_of(visits[i].layer));
-      code = pages.commit(plan);
-      if (code != status::ok || !plan.more()) break;
-      code = pages.plan_next(plan);
-    }
+    const auto code = pages.serve(visits[i], plan, [&](const visit_group& group) {
+      bytes += static_cast<double>(group.plan().fills().size()) *
+               static_cast<double>(model.bytes_of(group.layer()));
+    });
     if (code != status::ok)
       throw infeasible_error(fmt::format("visit {} of the trace: {}", i, describe(code)));
   }

@@ -230,12 +230,7 @@ class two_pools {
       throw infeasible_error(fmt::format("a split of the session: {}", describe(code)));
   }
   static void visit(pager<lru>& pages, step_plan& plan, const routing_view& view) {
-    must(pages.plan(view, plan));
-    must(pages.commit(plan));
-    while (plan.more()) {
-      must(pages.plan_next(plan));
-      must(pages.commit(plan));
-    }
+    must(pages.serve(view, plan, [](const visit_group&) {}));
   }
 
   marginal_value::config control_;

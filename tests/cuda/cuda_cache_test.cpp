@@ -163,13 +163,7 @@ class failing_decode {
     view.layer = layer;
     view.step = step_;
     view.experts = ids;
-    auto now = cache_.resolve(view, engine_, visit_);
-    while (now == status::ok) {
-      launch(layer);
-      cache_.release(visit_, engine_);
-      if (!visit_.more()) break;
-      now = cache_.resolve_next(engine_, visit_);
-    }
+    auto now = cache_.serve(view, engine_, visit_, [&](const visit_group&) { launch(layer); });
     if (now == status::ok) now = prefetch(layer);
     EXPECT_TRUE(now == status::ok || now == status::fill_failed) << describe(now);
     return now == status::ok;

@@ -34,6 +34,7 @@ using support::unruly_backend;
 /// What the runs came to. A run that never came to a case proves nothing of it.
 struct tally {
   std::uint64_t groups = 0, losses = 0, splits = 0, refused_next = 0, together = 0;
+  std::uint64_t unfinished = 0, abandoned = 0;
   std::uint64_t prefetch_hits = 0, late = 0, cancelled = 0, wasted = 0, failed = 0, host = 0;
   std::uint64_t versions = 0, quotas = 0, warmed = 0, compacted = 0, restarts = 0, upgrades = 0,
                 low = 0;
@@ -84,16 +85,11 @@ class life {
   }
 
  private:
-  /// Whether a split visit has groups left. An attempt at another visit that failed may have given them up.
-  enum class rest : std::uint8_t { none, certain, possible };
-
   [[nodiscard]] const geometry& shape() const { return setup_.layout.shape(); }
 
   void begin() {
     cache_ = of_.make(setup_, backend_, trail_);
-    lanes_.clear();
     for (int n = 0; n < 3; ++n) lanes_.emplace_back(cache_->make_visit());
-    rest_ = rest::none;
     owner_ = nullptr;
     expected_ = {};
     for (auto& row : rows_) row.clear();
@@ -105,7 +101,8 @@ class life {
     if (choice < 25) return l.visit.is_open() ? release(l) : resolve(l);
     if (choice < 37) return resolve(l);
     if (choice < 53) return resolve_next(owner_ != nullptr && !random_.one_in(6) ? *owner_ : l);
-    if (choice < 58) return launch(l);
+    if (choice < 56) return launch(l);
+    if (choice < 58) return random_.one_in(2) ? abandon(l) : drop(l);
     if (choice < 64) return release(l);
     if (choice < 76) return prefetch();
     if (choice < 78) return settle();
@@ -192,6 +189,12 @@ class life {
       trail_.begin("resolve of an open visit");
       return expect(cache_->resolve(l.view, l.visit) == status::busy, "resolve", status::ok);
     }
+    if (owner_ != nullptr) {
+      trail_.begin("resolve by lane %, though lane % has groups left", number(l), number(*owner_));
+      const auto got = cache_->resolve(owner_->view, l.visit);
+      seen_.unfinished += got == status::visit_unfinished ? 1U : 0U;
+      return expect(got == status::visit_unfinished || lost(got), "resolve", got);
+    }
     choose_visit(l);
     trail_.begin("resolve by lane %: layer %, step %, % ids", number(l), l.view.layer, l.view.step,
                  l.view.experts.size());
@@ -201,8 +204,6 @@ class life {
     if (got == status::ok) return opened(l, true);
     if (l.visit.is_open()) trail_.fault("a visit that was refused is open");
     l.usable = false;
-    if (owner_ == &l) owner_ = nullptr;
-    if (rest_ == rest::certain) rest_ = rest::possible;
   }
   void resolve_next(lane& l) {
     trail_.begin("resolve_next by lane %", number(l));
@@ -210,16 +211,13 @@ class life {
       return expect(cache_->resolve_next(l.visit) == status::busy, "resolve_next", status::ok);
     if (!l.usable) return;
     const auto got = cache_->resolve_next(l.visit);
-    const bool mine = owner_ == &l;
-    if (mine && (got == status::ok || got == status::fill_failed)) {
+    if (owner_ == &l) {
       expect(got == status::ok || lost(got), "resolve_next", got);
       if (got == status::ok) opened(l, false);
       return;
     }
     seen_.refused_next += got == status::no_plan ? 1U : 0U;
-    expect(lost(got) || (got == status::no_plan && !(mine && rest_ == rest::certain)),
-           "resolve_next", got);
-    if (mine && got == status::no_plan) owner_ = nullptr;
+    expect(lost(got) || got == status::no_plan, "resolve_next", got);
   }
   void opened(lane& l, bool first) {
     ++seen_.groups;
@@ -231,7 +229,6 @@ class life {
       trail_.fault("a visit is open whose copies had failed by their fence");
     auto reads = l.opened(first, *cache_, backend_, of_.may_stay_on_host, trail_);
     count(l.visit.plan());
-    rest_ = l.visit.more() ? rest::certain : rest::none;
     owner_ = l.visit.more() ? &l : nullptr;
     for (const auto& r : reads)
       trail_.note("expert %.% in slot %, version %", r.bytes.key.layer, r.bytes.key.expert, r.slot,
@@ -247,13 +244,35 @@ class life {
     l.launched = true;
     backend_.launch(l.kernel);
   }
-  void release(lane& l) {
-    trail_.begin("release by lane %", number(l));
-    // An engine that knows that the step is lost may leave it at that.
+  /// An engine that knows that the step is lost may leave it at that.
+  void launch_late(lane& l) {
     if (!l.launched && l.visit.is_open() && !(kernels_.is_lost(l.kernel) && random_.one_in(2)))
       launch(l);
+  }
+  void release(lane& l) {
+    trail_.begin("release by lane %", number(l));
+    launch_late(l);
     cache_->release(l.visit);
     if (l.visit.is_open()) trail_.fault("a released visit is open");
+  }
+  void abandon(lane& l) {
+    trail_.begin("lane % abandons its visit", number(l));
+    launch_late(l);
+    cache_->abandon(l.visit);
+    ended(l);
+  }
+  /// An engine forgets a release, or groups.
+  void drop(lane& l) {
+    trail_.begin("the visit of lane % goes away", number(l));
+    launch_late(l);
+    l.visit = cache_->make_visit();
+    l.usable = false;
+    ended(l);
+  }
+  void ended(lane& l) {
+    if (l.visit.is_open()) trail_.fault("an abandoned visit is open");
+    seen_.abandoned += owner_ == &l ? 1U : 0U;
+    if (owner_ == &l) owner_ = nullptr;
   }
   [[nodiscard]] std::ptrdiff_t number(const lane& l) const { return &l - lanes_.data(); }
 
@@ -334,9 +353,9 @@ class life {
     if (cache_->stats().failed_fills == failed)
       for (const auto key : before)
         if (cache_->locate(key) == no_slot) trail_.fault("a warm start evicted an expert");
-    const bool split = rest_ != rest::none;
-    const bool may_fill = keys.empty() || rest_ != rest::certain;
-    expect((got == status::ok && may_fill) || lost(got) || (got == status::plan_open && split),
+    const bool may_fill = keys.empty() || owner_ == nullptr;
+    expect((got == status::ok && may_fill) || lost(got) ||
+               (got == status::visit_unfinished && owner_ != nullptr),
            "warm", got);
     seen_.warmed += got == status::ok ? 1U : 0U;
   }
@@ -404,8 +423,8 @@ class life {
     const auto got = cache_->set_quota(layer, slots);
     const bool good =
         lost(got) || (got == status::invalid_argument && !sensible) ||
-        (got == status::plan_open && rest_ != rest::none) ||
-        (sensible && rest_ != rest::certain &&
+        (got == status::visit_unfinished && owner_ != nullptr) ||
+        (sensible && owner_ == nullptr &&
          got == (slots < before ? status::ok : (there ? status::ok : status::exceeds_memory))) ||
         (got == status::busy && slots < before && any_open());
     expect(good, "set_quota", got);
@@ -414,7 +433,6 @@ class life {
     if (drained && got != status::ok && cache_->residents() != residents)
       trail_.fault("a quota that was refused evicted an expert");
     seen_.quotas += got == status::ok ? 1U : 0U;
-    if (got == status::ok) rest_ = rest::none;
   }
   void compact() {
     trail_.begin("compact");
@@ -424,22 +442,25 @@ class life {
       backend_.bytes(to) = backend_.bytes(from);
       backend_.bytes(from) = {};
     });
-    expect((got == status::ok && rest_ != rest::certain) || lost(got) ||
-               (got == status::busy && (any_open() || rest_ != rest::none)),
+    expect((got == status::ok && owner_ == nullptr) || lost(got) ||
+               (got == status::busy && (any_open() || owner_ != nullptr)),
            "compact", got);
     if (got != status::ok) return;
     ++seen_.compacted;
-    rest_ = rest::none;
     check_truth();
   }
   /// What was resident is saved, and warms the cache that follows.
   void restart() {
     trail_.begin("restart");
-    for (auto& l : lanes_) release(l);
+    for (auto& l : lanes_) {
+      release(l);
+      abandon(l);
+    }
     drain();
     if (trail_.failed()) return;
     seen_.add(cache_->stats());
     const residency_snapshot saved{shape().layers, shape().experts, cache_->residents()};
+    lanes_.clear();
     cache_.reset();
     begin();
     auto read = residency_snapshot::decode(saved.encode());
@@ -481,6 +502,7 @@ class life {
         view.weights = {};
     }
     const auto got = cache_->resolve(view, l.visit);
+    if (owner_ != nullptr) wanted = status::visit_unfinished;
     expect(got == wanted || lost(got), "resolve", got);
   }
   /// A visit that was moved from is closed, and harmless in every call.
@@ -491,7 +513,9 @@ class life {
     if (empty.is_open() || empty.more()) trail_.fault("a visit that was moved from is open");
     cache_->release(empty);
     auto got = cache_->resolve(l.view, empty);
-    expect(got == status::invalid_argument || lost(got), "resolve", got);
+    expect(got == status::invalid_argument || lost(got) ||
+               (got == status::visit_unfinished && owner_ != nullptr),
+           "resolve", got);
     got = cache_->resolve_next(empty);
     expect(got == status::no_plan || got == status::invalid_argument || lost(got), "resolve_next",
            got);
@@ -595,7 +619,6 @@ class life {
   std::unique_ptr<tested_cache> cache_;
   std::vector<lane> lanes_;
   lane* owner_ = nullptr;  ///< of the groups that are left
-  rest rest_ = rest::none;
   step_id step_;
   std::uint64_t ordinal_ = 0;
   pager_stats expected_{};
@@ -683,6 +706,8 @@ void run(const subject& of) {
   for (const auto& [what, count] : cases) EXPECT_NE(count, 0U) << what;
   // What is left on the host needs no room.
   EXPECT_TRUE(seen.splits != 0 || of.may_stay_on_host) << "visits in groups";
+  EXPECT_EQ(seen.unfinished != 0, seen.splits != 0) << "visits refused for the groups of others";
+  EXPECT_EQ(seen.abandoned != 0, seen.splits != 0) << "groups that were given up";
   EXPECT_EQ(seen.host != 0, of.may_stay_on_host);
   EXPECT_EQ(seen.upgrades != 0, of.upgrades);
   EXPECT_EQ(seen.low != 0, of.precisions > 1);

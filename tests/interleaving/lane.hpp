@@ -74,6 +74,8 @@ class lane {
   /// Every token, or every expert, is in one group, and all are when there are no more.
   void check_experts(const step_plan& plan, const geometry& shape, support::event_trail& trail) {
     std::vector<expert_id> wanted;
+    if (groups_ == 1 || plan.expert_wise())
+      check(plan.tokens().size() == view.experts.size() / top_k_, "not all tokens", trail);
     if (groups_ == 1) {
       wanted = all_;
     } else if (plan.expert_wise()) {

@@ -43,12 +43,12 @@ TEST(pager_groups, a_union_that_does_not_fit_is_planned_group_by_group) {
   EXPECT_EQ(w.stats().groups, 2U);
 }
 
-TEST(pager_groups, a_visit_that_fits_has_one_group_and_no_token_list) {
+TEST(pager_groups, a_visit_that_fits_has_one_group_of_all_its_tokens) {
   pager_walk w({.layout = shared(4)});
   ASSERT_EQ(w.try_plan(0, 0, {0, 1, 2, 3, 1, 2}), status::ok);
   EXPECT_EQ(w.plan.groups(), 1U);
   EXPECT_FALSE(w.plan.more());
-  EXPECT_THAT(w.plan.tokens(), IsEmpty());
+  EXPECT_THAT(w.plan.tokens(), ElementsAre(0, 1, 2));
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
   EXPECT_EQ(w.decisions.plan_next(w.plan), status::no_plan);
 }
@@ -114,13 +114,17 @@ TEST(pager_groups, a_failed_group_can_be_planned_again) {
   support::expect_consistent(w.decisions);
 }
 
-TEST(pager_groups, a_new_visit_abandons_the_rest) {
+TEST(pager_groups, nothing_else_is_done_until_the_rest_is_abandoned) {
   pager_walk w({.layout = shared(2)});
   ASSERT_EQ(w.try_plan(0, 0, {0, 1, 2, 3}), status::ok);
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
-  EXPECT_EQ(w.decisions.set_quota(0, 2), status::plan_open) << "a visit is under way";
-  w.visit(1, 0, {4, 5});
+  EXPECT_EQ(w.decisions.set_quota(0, 2), status::visit_unfinished);
+  EXPECT_EQ(w.try_plan(1, 0, {4, 5}), status::visit_unfinished);
+  EXPECT_TRUE(w.decisions.is_unfinished(w.plan));
+  w.decisions.abandon();
+  EXPECT_FALSE(w.decisions.is_unfinished(w.plan));
   EXPECT_EQ(w.decisions.plan_next(w.plan), status::no_plan);
+  w.visit(1, 0, {4, 5});
   EXPECT_EQ(w.decisions.set_quota(0, 2), status::ok);
 }
 
@@ -154,6 +158,7 @@ TEST(pager_groups, the_next_group_is_that_of_the_plan_that_holds_the_visit) {
   auto other = w.decisions.make_plan();
   EXPECT_EQ(w.decisions.plan_next(other), status::no_plan) << "it holds no visit";
   const std::vector<expert_id> ids{4, 5, 6, 7};
+  w.decisions.abandon();
   ASSERT_EQ(w.decisions.plan(w.view(1, 1, ids), other), status::ok);
   EXPECT_EQ(w.decisions.plan_next(w.plan), status::plan_open);
   ASSERT_EQ(w.decisions.commit(other), status::ok);
@@ -187,7 +192,7 @@ TEST(pager_groups, speculation_takes_no_slot_that_a_later_group_needs) {
     EXPECT_THAT(aside.fills(), IsEmpty());
     EXPECT_EQ(aside.deferred().size(), free_slots ? 3U : 2U);
     ASSERT_EQ(w.decisions.commit(aside), status::ok);
-    EXPECT_EQ(w.decisions.plan_warm(keys, aside).code, status::plan_open);
+    EXPECT_EQ(w.decisions.plan_warm(keys, aside).code, status::visit_unfinished);
   }
   ASSERT_EQ(w.decisions.plan_next(w.plan), status::ok);
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
@@ -219,7 +224,7 @@ TEST(pager_groups, by_expert_uses_residents_first_and_fills_each_expert_once) {
   w.visit(0, 0, {4, 5});
   ASSERT_EQ(w.try_plan(1, 0, {0, 1, 2, 5, 4, 3}), status::ok);
   EXPECT_TRUE(w.plan.expert_wise());
-  EXPECT_THAT(w.plan.tokens(), IsEmpty());
+  EXPECT_THAT(w.plan.tokens(), ElementsAre(0, 1, 2));
   EXPECT_EQ(w.plan.groups(), 2U);
   EXPECT_THAT(w.plan.experts(), ElementsAre(5, 4, 0));
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);

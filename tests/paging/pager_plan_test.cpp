@@ -236,11 +236,12 @@ TEST(pager_plan, a_plan_that_was_moved_from_is_refused_by_every_call) {
   ASSERT_EQ(w.decisions.commit(moved), status::ok);
   EXPECT_EQ(w.decisions.plan_next(w.plan), status::invalid_argument);
   const std::vector<expert_id> others{0, 1};  // the ids of the split visit are still needed
-  EXPECT_EQ(w.decisions.plan(w.view(1, 0, others), w.plan), status::invalid_argument);
+  EXPECT_EQ(w.decisions.plan(w.view(1, 0, others), w.plan), status::visit_unfinished);
   EXPECT_EQ(w.decisions.plan_prefetch({}, {}, w.plan), status::invalid_argument);
   ASSERT_EQ(w.decisions.plan_next(moved), status::ok);
   w.plan = std::move(moved);
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
+  EXPECT_EQ(w.decisions.plan(w.view(1, 0, others), moved), status::invalid_argument);
   EXPECT_EQ(w.try_plan(1, 0, {0, 1}), status::ok);
 }
 

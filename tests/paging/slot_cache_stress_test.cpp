@@ -137,14 +137,11 @@ class steps_with_losses {
       view.layer = layer;
       view.step = step;
       view.experts = ids;
-      auto now = cache_.resolve(view, stream_, visit_);
-      while (now == status::ok) {
+      const auto now = cache_.serve(view, stream_, visit_, [&](const visit_group& group) {
         launch(layer);
-        cache_.release(visit_, stream_);
-        if (!visit_.more()) break;
-        if (random_.one_in(2) && !prefetch(step, layer)) return false;
-        now = cache_.resolve_next(stream_, visit_);
-      }
+        return group.is_last() || random_.one_in(2) || prefetch(step, layer) ? status::ok
+                                                                             : status::fill_failed;
+      });
       EXPECT_TRUE(now == status::ok || now == status::fill_failed) << describe(now);
       if (now != status::ok || !prefetch(step, layer)) return false;
     }

@@ -75,6 +75,11 @@ class pager_model {
     }
     auto& p = walk_.decisions;
     auto planned = p.plan(walk_.view(step_, layer_, ids_), walk_.plan);
+    if (under_way_ != nullptr) {  // an aborted group left groups behind it
+      ASSERT_EQ(planned, status::visit_unfinished);
+      p.abandon();
+      planned = p.plan(walk_.view(step_, layer_, ids_), walk_.plan);
+    }
     under_way_ = nullptr;
     if (groups.empty()) {
       ASSERT_EQ(planned, status::no_victim);
@@ -219,7 +224,7 @@ class pager_model {
     std::int32_t claimed = 0;
     for (const auto& other : pools_) claimed += other.capacity;
     const auto got = walk_.decisions.set_quota(layer, to);
-    if (got == status::plan_open) return;  // an aborted group left a visit under way
+    if (got == status::visit_unfinished) return;  // an aborted group left a visit under way
     if (to > pool.capacity) {
       const bool fits = claimed - pool.capacity + to <= static_cast<std::int32_t>(layout_.slots());
       ASSERT_EQ(got, fits ? status::ok : status::exceeds_memory);
@@ -247,6 +252,7 @@ class pager_model {
     }
     while (!copies_.empty()) end_copy();
     const auto before = walk_.stats().evictions;
+    walk_.decisions.abandon();
     for (std::size_t p = 0; p < pools_.size(); ++p) {
       auto& pool = pools_[p];
       for (const auto l : layout_.at(static_cast<pool_id>(p)).layers)

@@ -632,8 +632,9 @@ class precision_model {
       }
       ASSERT_EQ(gone, order);
     }
-    std::vector<expert_id> routed(plan.routed().begin(), plan.routed().end());
-    ASSERT_EQ(routed.empty() ? ids_ : routed, effective());
+    const std::vector<expert_id> routed(plan.routed().begin(), plan.routed().end());
+    ASSERT_EQ(routed, effective());
+    ASSERT_EQ(plan.edited(), routed != ids_);
   }
   void check_places(const picture& before, const std::vector<fill>& fills) {
     auto expected = before.where;

@@ -10,6 +10,7 @@
 #include "hotset/core/prefetch_request.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
+#include "hotset/residency/visit_group.hpp"
 #include "random_source.hpp"
 
 namespace hotset::support {
@@ -46,13 +47,8 @@ status walk(Cache& cache, Visit& visit, Stream& stream, random_source& random,
     view.layer = layer;
     view.step = step;
     view.experts = ids;
-    auto now = told_once([&] { return cache.resolve(view, stream, visit); });
-    while (now == status::ok) {
-      read(layer);
-      cache.release(visit, stream);
-      if (!visit.more()) break;
-      now = cache.resolve_next(stream, visit);
-    }
+    auto now = told_once(
+        [&] { return cache.serve(view, stream, visit, [&](const visit_group&) { read(layer); }); });
     if (now != status::ok) return now;
     if (random.one_in(2)) {
       std::vector<prefetch_request> wanted;

@@ -23,6 +23,7 @@ class tested_cache {
   virtual status resolve(const routing_view& view, cache_visit& visit) = 0;
   virtual status resolve_next(cache_visit& visit) = 0;
   virtual void release(cache_visit& visit) = 0;
+  virtual void abandon(cache_visit& visit) = 0;
   virtual status prefetch(const visit_context& context, std::span<const prefetch_request> requests,
                           const forecast& expected) = 0;
   virtual status warm(std::span<const expert_key> keys) = 0;
@@ -64,6 +65,12 @@ class tested_slot_cache final : public tested_cache {
   void release(cache_visit& visit) override {
     (void)watched("release", [&] {
       cache_.release(visit, stream_);
+      return status::ok;
+    });
+  }
+  void abandon(cache_visit& visit) override {
+    (void)watched("abandon", [&] {
+      cache_.abandon(visit, stream_);
       return status::ok;
     });
   }

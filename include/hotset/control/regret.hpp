@@ -143,12 +143,7 @@ class regret {
       view.step = i;
       view.ordinal = i;
       view.experts = padded;
-      auto code = pages.plan(view, plan);
-      while (code == status::ok) {
-        code = pages.commit(plan);
-        if (code != status::ok || !plan.more()) break;
-        code = pages.plan_next(plan);
-      }
+      const auto code = pages.serve(view, plan, [](const visit_group&) {});
       if (code != status::ok) return code;
     }
     return status::ok;

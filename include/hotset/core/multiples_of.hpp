@@ -23,7 +23,11 @@ class multiples_of {
   }
 
   [[nodiscard]] constexpr bool contains(std::uint64_t n) const noexcept {
-    return std::rotr(n * inverse_, shift_) <= most_;
+    return quotient(n) <= most_;
+  }
+  /// Of a multiple; of any other number it is more than every quotient.
+  [[nodiscard]] constexpr std::uint64_t quotient(std::uint64_t n) const noexcept {
+    return std::rotr(n * inverse_, shift_);
   }
 
  private:

@@ -13,7 +13,8 @@ enum class [[nodiscard]] status : std::uint8_t{
     invalid_visit,    ///< layer out of range, or arrays whose lengths do not belong together
     visit_too_large,  ///< more tokens than geometry::max_tokens_per_visit
     no_victim,        ///< not even one token's experts fit beside the pinned slots; nothing changed
-    plan_open,  ///< an earlier plan was neither committed nor aborted, or a split visit has groups left
+    plan_open,        ///< an earlier plan was neither committed nor aborted
+    visit_unfinished,  ///< the last visit has groups left: serve them, or abandon it
     no_plan,  ///< commit or abort of a plan that is not the open one, or no group of its visit is left
     busy,     ///< a slot is pinned or filling: drain first
     exceeds_memory,    ///< a quota that the pool's slots cannot give
@@ -30,6 +31,7 @@ enum class [[nodiscard]] status : std::uint8_t{
     case status::visit_too_large: return "visit too large: raise max_tokens_per_visit";
     case status::no_victim: return "no victim: every slot is pinned, filling or protected";
     case status::plan_open: return "a plan is open: commit or abort it first";
+    case status::visit_unfinished: return "the last visit has groups left: serve or abandon them";
     case status::no_plan: return "this plan is not the open one, or its visit has no group left";
     case status::busy: return "busy: a slot is pinned or filling";
     case status::exceeds_memory: return "quota exceeds the slots there are";

@@ -6,7 +6,7 @@
 /// whole visit is protected before a victim is chosen, and policies are told afterwards, in routed order.
 ///
 /// Life of a visit: `plan` decides and reserves; `commit` publishes and tells the policies; `abort` undoes.
-/// A visit whose experts do not fit is split: commit each group, then `plan_next` until `!plan.more()`.
+/// A visit whose experts do not fit is split: commit each group, then `plan_next` until `!plan.more()`. `serve` does all that.
 
 #include <algorithm>
 #include <cstddef>
@@ -38,6 +38,7 @@
 #include "hotset/residency/slot_table.hpp"
 #include "hotset/residency/step_plan.hpp"
 #include "hotset/residency/unique_ids.hpp"
+#include "hotset/residency/visit_group.hpp"
 #include "hotset/residency/visit_groups.hpp"
 
 namespace hotset::inline v0 {
@@ -75,14 +76,15 @@ class pager {
 
   [[nodiscard]] step_plan make_plan() const { return step_plan(shape()); }
 
-  /// Decides a visit. On any status but ok nothing has changed, but that no_victim, too, ends a visit that had groups left.
+  /// Decides a visit. On any status but ok nothing has changed.
   /// Pre: the weights of `view` stay valid until the commit, with a split visit all arrays until its last group's.
-  /// Errors: invalid_visit, visit_too_large, no_victim, plan_open, invalid_argument (a plan of another shape).
+  /// Errors: invalid_visit, visit_too_large, no_victim, plan_open, visit_unfinished (the last visit has groups left),
+  /// invalid_argument (a plan of another shape).
   /// Complexity: O(routed ids + misses * the policy's victim cost).
   status plan(const routing_view& view, step_plan& plan) noexcept {
     if (is_open()) return status::plan_open;
+    if (next_group_ != 0) return status::visit_unfinished;
     if (const auto bad = check(view, plan); bad != status::ok) return bad;
-    next_group_ = 0;
     begin(view, plan);
     look_up(view.experts, view.weights, plan);
     plan.count_.ignored = unique_.ignored();
@@ -100,17 +102,45 @@ class pager {
 
   /// Plans the next group of the split visit that `plan` holds. Pre: the group before was committed and its slots are
   /// unpinned; then there is room, for speculation takes none of it while groups are left.
-  /// After an error or an abort the same group may be planned again; a new visit abandons what is left of this one.
-  /// Errors: no_plan (`plan` holds no visit with groups left: it had its last, another visit came since, or it was used
-  /// for something else), plan_open, invalid_argument (a plan of another shape), no_victim (more was pinned since).
+  /// After an error or an abort the same group may be planned again.
+  /// Errors: no_plan (`plan` holds no visit with groups left: it had its last, it was abandoned, or it was used for
+  /// something else), plan_open, invalid_argument (a plan of another shape), no_victim (more was pinned since).
   status plan_next(step_plan& plan) noexcept {
     if (is_open()) return status::plan_open;
     if (next_group_ == 0) return status::no_plan;
     if (plan.capacity() != capacity_) return status::invalid_argument;
-    if (plan.serial_ != group_serial_) return status::no_plan;
+    if (!is_unfinished(plan)) return status::no_plan;
     if (const auto failed = plan_group(next_group_, plan); failed != status::ok) return failed;
     open(plan);
     return status::ok;
+  }
+
+  /// True if the visit that `plan` holds has groups left.
+  [[nodiscard]] bool is_unfinished(const step_plan& plan) const noexcept {
+    return next_group_ != 0 && plan.serial_ == group_serial_;
+  }
+  /// Gives up the groups that are left of a split visit, whoever's it is. What its other groups have changed stays.
+  /// Pre: no plan is open.
+  void abandon() noexcept {
+    HOTSET_ASSERT(!is_open());
+    next_group_ = 0;
+  }
+
+  /// A whole visit without bytes: plans and commits it, and calls use(group) for each group, in order. `use` returns
+  /// nothing, or a status; any but ok ends the visit, and so does what it throws: groups that are left are abandoned.
+  /// Errors: those of plan and plan_next, and what `use` returned.
+  template <class Use>
+  status serve(const routing_view& view, step_plan& plan, Use&& use) {
+    if (is_unfinished(plan)) return status::visit_unfinished;
+    const abandoning end{*this, plan};
+    auto now = this->plan(view, plan);
+    while (now == status::ok) {
+      (void)commit(plan);
+      now = detail::shown(use, visit_group(plan, row(view.layer)));
+      if (now != status::ok || !plan.more()) break;
+      now = plan_next(plan);
+    }
+    return now;
   }
 
   /// Publishes a plan, then tells the policies of each distinct expert in routed order.
@@ -187,13 +217,13 @@ class pager {
 
   /// Plans fills of `keys` into free slots only, in this order (the last one is the most recent).
   /// Returns how many keys were dealt with; call again with the rest while that is not zero.
-  /// Errors: plan_open (also while a split visit has groups left: the free slots are theirs), invalid_argument.
+  /// Errors: plan_open, visit_unfinished (the free slots are that visit's), invalid_argument.
   struct warm_result {
     status code;
     std::size_t consumed;
   };
   warm_result plan_warm(std::span<const expert_key> keys, step_plan& plan) noexcept {
-    if (next_group_ != 0) return {status::plan_open, 0};
+    if (next_group_ != 0) return {status::visit_unfinished, 0};
     warm_requests_.clear();
     const auto count = std::min(keys.size(), warm_requests_.capacity());
     for (std::size_t i = 0; i < count; ++i) warm_requests_.push_back({keys[i], 0, 1.0F});
@@ -304,14 +334,16 @@ class pager {
 
   /// Changes how many slots the pool of a layer may use. Shrinking evicts in policy order and leaves the slots
   /// spare within their size class; growing takes from the spare ones. On any error nothing has changed.
-  /// Errors: invalid_argument (below least_quota, above the pool's experts), busy, exceeds_memory, plan_open.
+  /// Errors: invalid_argument (below least_quota, above the pool's experts), busy, exceeds_memory, plan_open,
+  /// visit_unfinished.
   status set_quota(layer_id layer, std::int32_t slots) noexcept {
     if (layer < 0 || layer >= shape().layers) return status::invalid_argument;
     const auto p = layout_.pool_of_layer(layer);
     if (slots < least_quota(layer) ||
         static_cast<std::size_t>(slots) > layout_.at(p).layers.size() * index(shape().experts))
       return status::invalid_argument;
-    if (is_open() || next_group_ != 0) return status::plan_open;
+    if (is_open()) return status::plan_open;
+    if (next_group_ != 0) return status::visit_unfinished;
     return slots < pools_[index(p)].capacity ? shrink(p, layer, slots) : grow(p, slots);
   }
   /// The fewest slots with which the layer's pools can still serve a token. With several precisions a quota is that
@@ -407,6 +439,15 @@ class pager {
   static constexpr std::size_t trim_chunk = 16;
   enum class speculation : std::uint8_t { guarded, warm_start };
   enum class loss : std::uint8_t { evicted, taken_back };
+
+  /// Whatever ends `serve`, no group is left.
+  struct abandoning {
+    pager& pages;
+    const step_plan& plan;
+    ~abandoning() {
+      if (pages.is_unfinished(plan)) pages.next_group_ = 0;
+    }
+  };
 
   struct checked {};
   static validation check_miss_policy(const config& setup) {
@@ -529,6 +570,8 @@ class pager {
     context.step = view.step;
     context.ordinal = view.ordinal;
     context.kind = view.kind;
+    plan.routed_ = view.experts;
+    plan.tokens_ = groups_.tokens_up_to(whole_tokens_.quotient(view.experts.size()));
   }
 
   /// Distinct experts, their slots, and which of them miss.
@@ -716,6 +759,7 @@ class pager {
   status plan_group(std::size_t group, step_plan& plan) noexcept {
     const auto visit = plan.count_;
     const bool judged = plan.judged_;
+    const bool edited = plan.edited_;
     begin(groups_.visit(), plan);
     plan.context_.ordinal += group;  // a group is an event
     plan.count_.ignored = visit.ignored;
@@ -723,7 +767,7 @@ class pager {
       plan.judged_ = judged;
       plan.count_.dropped = visit.dropped;
       plan.count_.substituted = visit.substituted;
-      if (edited_) plan.routed_ = groups_.visit().experts;
+      plan.edited_ = edited;
     }
     plan.count_.groups = static_cast<std::uint32_t>(groups_.count());
     plan.count_.group = static_cast<std::uint32_t>(group);
@@ -785,7 +829,6 @@ class pager {
   [[gnu::noinline]] status decide_misses(const routing_view& view, step_plan& plan) noexcept {
     observed_ = view.weights;
     left_out_count_ = 0;
-    edited_ = false;
     const auto count = describe_misses(view, plan);
     if (count == 0) return status::ok;
     ledger_.judge(plan, std::span(misses_).first(miss_count_));
@@ -795,7 +838,7 @@ class pager {
                  std::span(decisions_).first(count));
     auto effective = view;
     if (left_out(plan, count, ids)) {
-      edited_ = true;
+      plan.edited_ = true;
       effective.experts = ids;
       plan.all_hits_ = true;  // what is left of the visit may be
       look_up(ids, view.weights, plan);
@@ -1285,6 +1328,8 @@ class pager {
     if (is_open()) return {status::plan_open, 0};
     if (plan.capacity() != capacity_) return {status::invalid_argument, 0};
     plan.reset();
+    plan.routed_ = {};
+    plan.tokens_ = {};
     plan.context_ = context;
     plan.speculative_ = true;
     plan.refused_ = 0;
@@ -1605,8 +1650,7 @@ class pager {
   std::vector<miss_decision> decisions_;
   std::size_t asked_count_ = 0;
   std::vector<expert_id> routed_ids_;  ///< as the policy has edited them
-  bool edited_ = false;
-  std::vector<expert_id> left_out_;  ///< misses that nobody uses after all
+  std::vector<expert_id> left_out_;    ///< misses that nobody uses after all
   std::size_t left_out_count_ = 0;
   std::span<const float> observed_{};
   std::vector<wish> wanted_;  ///< [experts]; see was_asked

@@ -22,27 +22,30 @@
 
 namespace hotset::inline v0 {
 
-/// What an engine needs to compute one visit, or one group of it. Made once by `slot_cache::make_visit`, reused.
-/// What it holds can be moved, while it is open too; the one it was moved from is closed, and every call refuses it.
-/// Pre of an assignment: the one that is assigned to is not open.
+/// A visit under way: its decision, and the slots that it keeps. Made once by `slot_cache::make_visit`, reused.
+/// It can be moved, while it is open too; the one it was moved from is closed, and every call refuses it.
+/// One that goes away ends as `slot_cache::abandon` ends it, on the stream of its last call: that and the cache outlive it.
 class cache_visit {
  public:
   cache_visit(cache_visit&& other) noexcept
       : plan_(std::move(other.plan_)),
         pins_(std::move(other.pins_)),
         pin_count_(std::exchange(other.pin_count_, 0)),
-        open_(std::exchange(other.open_, false)) {}
+        open_(std::exchange(other.open_, false)),
+        ends_(std::exchange(other.ends_, {})) {}
   cache_visit& operator=(cache_visit&& other) noexcept {
-    HOTSET_ASSERT(!open_);
+    if (this == &other) return *this;
+    end();
     plan_ = std::move(other.plan_);
     pins_ = std::move(other.pins_);
     pin_count_ = std::exchange(other.pin_count_, 0);
     open_ = std::exchange(other.open_, false);
+    ends_ = std::exchange(other.ends_, {});
     return *this;
   }
   cache_visit(const cache_visit&) = delete;
   cache_visit& operator=(const cache_visit&) = delete;
-  ~cache_visit() = default;
+  ~cache_visit() { end(); }
 
   /// The decision: experts, slots, token groups, which experts stay on the host.
   [[nodiscard]] const step_plan& plan() const noexcept { return plan_; }
@@ -53,12 +56,22 @@ class cache_visit {
  private:
   template <class Pager, transfer_backend Backend>
   friend class slot_cache;
+  /// How the cache of the last call ends a visit that is open or has groups left; of others there is none.
+  struct ending {
+    void (*run)(void* cache, void* stream, cache_visit& visit) noexcept = nullptr;
+    void* cache = nullptr;
+    void* stream = nullptr;
+  };
   explicit cache_visit(step_plan plan) : plan_(std::move(plan)), pins_(plan_.capacity()) {}
+  void end() noexcept {
+    if (ends_.run != nullptr) ends_.run(ends_.cache, ends_.stream, *this);
+  }
 
   step_plan plan_;
   std::vector<slot_pin> pins_;
   std::size_t pin_count_ = 0;
   bool open_ = false;
+  ending ends_{};
 };
 
 /// How a cache prefetches, and whom it tells of what goes wrong.
@@ -67,11 +80,15 @@ struct slot_cache_config {
   /// Speculative copies on their way at one time; requests beyond wait. More keep a link busy between calls,
   /// fewer leave the choice of what to evict to a later moment.
   std::size_t most_under_way = 64;
+  /// How often `serve` resolves a group at most whose copies fail at once.
+  std::int32_t attempts = 1;
   log_sink log{};
 
   [[nodiscard]] validation validate() const {
     if (auto bad = queue.validate()) return bad;
     if (most_under_way < 1) return error{"most_under_way = 0, accepted: 1 or more"};
+    if (attempts < 1)
+      return error{"attempts = " + std::to_string(attempts) + ", accepted: 1 or more"};
     return std::nullopt;
   }
 };
@@ -79,7 +96,8 @@ struct slot_cache_config {
 /// Threads: compatible; one thread at a time, and one stream for all calls: readers and copies are ordered by it.
 /// No allocation after construction.
 ///
-/// Per visit: `resolve` -> [kernel] -> `release`; while `visit.more()`: `resolve_next` -> [kernel] -> `release`.
+/// Per visit: `serve`. Engines that cannot hand their kernel over (graphs, callbacks) write it out: `resolve` -> [kernel]
+/// -> `release`; while `visit.more()`: `resolve_next` -> [kernel] -> `release`; `abandon` where that ends early.
 template <class Pager, transfer_backend Backend>
 class slot_cache {
   struct checked {
@@ -107,6 +125,7 @@ class slot_cache {
         backend_(backend),
         queue_(setup.queue),
         most_under_way_(setup.most_under_way),
+        attempts_(setup.attempts),
         log_(setup.log),
         prefetch_plan_(pager_.make_plan()),
         started_(prefetch_plan_.capacity()),
@@ -124,9 +143,29 @@ class slot_cache {
 
   [[nodiscard]] cache_visit make_visit() const { return cache_visit(pager_.make_plan()); }
 
+  /// A whole visit: for each group, in order, starts its copies, makes `stream` wait for them, calls use(group), which
+  /// enqueues what reads the slots, and keeps them until that has run. `use` returns nothing, or a status; any but ok ends
+  /// the visit, and so does what it throws: groups that are left are abandoned.
+  /// `use` may call `prefetch`, and must not call anything of the cache that takes `visit`.
+  /// Errors: those of `resolve` and `resolve_next`, and what `use` returned; then some groups may have been served.
+  template <class Use>
+  status serve(const routing_view& view, stream_type& stream, cache_visit& visit, Use&& use) {
+    if (visit.open_) return status::busy;
+    if (pager_.is_unfinished(visit.plan_)) return status::visit_unfinished;
+    if (const auto lost = settle(); lost != status::ok) return lost;
+    const leaving end{*this, stream, visit};
+    auto now = tried(stream, visit, [&] { return pager_.plan(view, visit.plan_); });
+    while (now == status::ok) {
+      now = detail::shown(use, visit_group(visit.plan_, row(view.layer)));
+      release(visit, stream);
+      if (now != status::ok || !visit.more()) break;
+      now = tried(stream, visit, [&] { return pager_.plan_next(visit.plan_); });
+    }
+    return now;
+  }
+
   /// Plans the visit, starts its copies, and makes `stream` wait for them. On ok, `visit.plan()` names a slot for
   /// every expert that did not stay on the host, and those slots are kept until `release`.
-  /// A visit that was under way in groups is abandoned, unless an earlier loss is told instead.
   /// Errors: those of pager::plan; fill_failed (nothing of the visit is pinned; slots whose copy had started are
   /// free, every other key is where it was), busy (`visit` was not released).
   status resolve(const routing_view& view, stream_type& stream, cache_visit& visit) noexcept {
@@ -135,8 +174,8 @@ class slot_cache {
     return plan_and_carry_out(stream, visit, [&] { return pager_.plan(view, visit.plan_); });
   }
   /// The next group of a split visit. Pre: the group before was released.
-  /// Errors: busy (it was not); no_plan (`visit` has no group left, or another visit came since); fill_failed, as
-  /// `resolve`: the same group may be tried again.
+  /// Errors: busy (it was not); no_plan (`visit` has no group left, or was abandoned); fill_failed, as `resolve`: the same
+  /// group may be tried again.
   status resolve_next(stream_type& stream, cache_visit& visit) noexcept {
     if (visit.open_) return status::busy;
     return plan_and_carry_out(stream, visit, [&] { return pager_.plan_next(visit.plan_); });
@@ -148,6 +187,14 @@ class slot_cache {
     for (std::size_t i = 0; i < visit.pin_count_; ++i) pager_.unpin(visit.pins_[i], reader);
     visit.pin_count_ = 0;
     visit.open_ = false;
+    if (!pager_.is_unfinished(visit.plan_)) visit.ends_.run = nullptr;
+  }
+  /// Ends a visit early: releases what it keeps, and gives up its groups that are left. Does nothing to one that has ended.
+  void abandon(cache_visit& visit, stream_type& stream) noexcept {
+    release(visit, stream);
+    if (!pager_.is_unfinished(visit.plan_)) return;
+    pager_.abandon();
+    visit.ends_.run = nullptr;
   }
 
   /// Takes in what a prefetcher asks for after the visit of `context`, best first, and starts copies as far as
@@ -168,7 +215,7 @@ class slot_cache {
     return status::ok;
   }
   /// Fills free slots with `keys`, least wanted first, and waits for them. A copy that fails leaves its slot free.
-  /// Errors: plan_open (a split visit has groups left); fill_failed, the backend did not take a copy or, as `settle`, an
+  /// Errors: visit_unfinished; fill_failed, the backend did not take a copy or, as `settle`, an
   /// earlier one is lost: call again.
   status warm(std::span<const expert_key> keys, stream_type& stream) noexcept {
     while (!keys.empty()) {
@@ -244,6 +291,25 @@ class slot_cache {
                           const slot_cache_config& setup) {
     if (auto bad = setup.validate()) return bad;
     return detail::check_layout(backend, decisions.layout());
+  }
+
+  /// Whatever ends `serve`, the visit keeps nothing.
+  struct leaving {
+    slot_cache& cache;
+    stream_type& stream;
+    cache_visit& visit;
+    ~leaving() { cache.abandon(visit, stream); }
+  };
+  /// fill_failed is of this group's copies alone: an earlier loss is told by `settle`, and not tried away.
+  template <class Plan>
+  status tried(stream_type& stream, cache_visit& visit, Plan plan) noexcept {
+    auto now = plan_and_carry_out(stream, visit, plan);
+    for (std::int32_t i = 1; i < attempts_ && now == status::fill_failed; ++i)
+      now = plan_and_carry_out(stream, visit, plan);
+    return now;
+  }
+  static void end_visit(void* cache, void* stream, cache_visit& visit) noexcept {
+    static_cast<slot_cache*>(cache)->abandon(visit, *static_cast<stream_type*>(stream));
   }
 
   struct copy_underway {
@@ -322,6 +388,7 @@ class slot_cache {
     if (sent.id != no_ticket && backend_.poll(sent.id) != transfer_state::arrived)
       remember(plan, sent.id);
     visit.pin_count_ = 0;
+    visit.ends_ = {&slot_cache::end_visit, this, &stream};
     for (const auto slot : plan.slots())
       if (slot != no_slot) visit.pins_[visit.pin_count_++] = pager_.pin(slot);
     visit.open_ = true;
@@ -467,6 +534,7 @@ class slot_cache {
   Backend& backend_;
   fill_queue queue_;
   std::size_t most_under_way_;
+  std::int32_t attempts_;
   std::size_t speculative_under_way_ = 0;
   log_sink log_;
   step_plan prefetch_plan_;

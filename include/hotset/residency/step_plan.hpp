@@ -79,6 +79,7 @@ class step_plan_state {
   bool expert_wise_ = false;
   bool speculative_ = false;
   bool judged_ = false;
+  bool edited_ = false;
   std::uint32_t refused_ = 0;  ///< of a speculative plan: requests for which there was no slot
   std::size_t capacity_ = 0;
   std::vector<expert_id> experts_;
@@ -137,9 +138,12 @@ class step_plan : private detail::step_plan_state {
   /// True if nothing is copied and nothing stays on the host.
   [[nodiscard]] bool all_hits() const noexcept { return all_hits_; }
   [[nodiscard]] std::size_t host_count() const noexcept { return count_.host; }
-  /// The routed ids of the whole visit as a miss policy has edited them, -1 where an expert was dropped; empty
-  /// if they are the router's. An engine computes these, and renormalises the weights of what is left.
+  /// The routed ids of the whole visit, as an engine computes them: the view's own, or what a miss policy has made of
+  /// them, -1 where an expert was dropped; then the engine renormalises the weights of what is left. Of a speculative
+  /// plan none.
   [[nodiscard]] std::span<const expert_id> routed() const noexcept { return routed_; }
+  /// True if a miss policy has changed what the router chose.
+  [[nodiscard]] bool edited() const noexcept { return edited_; }
   /// Misses that no token uses after all.
   [[nodiscard]] std::size_t dropped_count() const noexcept { return count_.dropped; }
   [[nodiscard]] std::size_t substituted_count() const noexcept { return count_.substituted; }
@@ -158,7 +162,8 @@ class step_plan : private detail::step_plan_state {
   [[nodiscard]] std::size_t groups() const noexcept { return count_.groups; }
   [[nodiscard]] std::size_t group() const noexcept { return count_.group; }
   [[nodiscard]] bool more() const noexcept { return count_.group + 1 < count_.groups; }
-  /// The tokens of this group, ascending; empty for a visit in one group and in expert-wise mode.
+  /// The tokens of this group, ascending: all of a visit in one group, and of every group in expert-wise mode. Of a
+  /// speculative plan none.
   [[nodiscard]] std::span<const std::uint32_t> tokens() const noexcept { return tokens_; }
   /// True if each group computes a part of every token's sum: the order of summation changes (not exact).
   [[nodiscard]] bool expert_wise() const noexcept { return expert_wise_; }
@@ -174,9 +179,7 @@ class step_plan : private detail::step_plan_state {
   }
   void reset() noexcept {
     count_ = counters{};
-    tokens_ = {};
-    routed_ = {};
-    judged_ = false;
+    judged_ = edited_ = false;
     all_hits_ = true;
     reordered_ = expert_wise_ = speculative_ = false;
   }

@@ -57,14 +57,9 @@ class pager_model final : public any_pager {
   explicit pager_model(Pager decisions) : pager_(std::move(decisions)), plan_(pager_.make_plan()) {}
 
   status visit(const routing_view& view) override {
-    auto s = pager_.plan(view, plan_);
-    while (s == status::ok) {
-      s = pager_.commit(plan_);
-      if (sink() != nullptr) sink()->on_plan(plan_);
-      if (s != status::ok || !plan_.more()) return s;
-      s = pager_.plan_next(plan_);
-    }
-    return s;
+    return pager_.serve(view, plan_, [this](const visit_group& group) {
+      if (sink() != nullptr) sink()->on_plan(group.plan());
+    });
   }
   status visit_within(const routing_view& view, std::uint64_t bytes) override {
     if (const auto s = visit(view); s != status::ok) return s;

@@ -126,42 +126,30 @@ class engine_model final : public engine_over<Pager> {
  public:
   engine_model(Pager decisions, const link_model& link, const visit_costs& costs,
                const slot_cache_config& setup = {})
-      : engine_model(static_cast<std::size_t>(decisions.shape().top_k), std::move(decisions), link,
-                     costs, setup) {}
+      : base(std::move(decisions), link, costs, setup) {}
 
   status visit(const routing_view& view, any_prefetch_policy* prefetcher, const forecast& expected,
                std::span<prefetch_request> requests, std::size_t& proposed) override {
     base::run_gate();
     backend_.advance(stream_.host());
     const auto begin = stream_.now();
-    auto state = cache_.resolve(view, stream_, visit_);
-    while (state == status::ok) {
-      if (decisions_ != nullptr) decisions_->on_plan(visit_.plan());
-      if (!visit_.more() && prefetcher != nullptr)
+    return cache_.serve(view, stream_, visit_, [&](const visit_group& group) {
+      if (decisions_ != nullptr) decisions_->on_plan(group.plan());
+      if (group.is_last() && prefetcher != nullptr)
         proposed = prefetch(view, *prefetcher, expected, requests);
-      compute(view, begin);
-      cache_.release(visit_, stream_);
-      if (!visit_.more()) break;
-      state = cache_.resolve_next(stream_, visit_);
-    }
-    return state;
+      compute(group.plan(), begin);
+    });
   }
 
  private:
-  engine_model(std::size_t top_k, Pager decisions, const link_model& link, const visit_costs& costs,
-               const slot_cache_config& setup)
-      : base(std::move(decisions), link, costs, setup), top_k_(top_k) {}
-
   std::size_t prefetch(const routing_view& view, any_prefetch_policy& prefetcher,
                        const forecast& expected, std::span<prefetch_request> requests) {
     const auto count = prefetcher.propose(view, expected, requests);
     (void)cache_.prefetch(visit_.plan().context(), requests.first(count), stream_, expected);
     return count;
   }
-  void compute(const routing_view& view, ticks begin) {
-    const auto& plan = visit_.plan();
-    const auto tokens =
-        plan.tokens().empty() ? (view.experts.size() + top_k_ - 1) / top_k_ : plan.tokens().size();
+  void compute(const step_plan& plan, ticks begin) {
+    const auto tokens = plan.tokens().size();
     const auto from = std::max(stream_.now(), stream_.host());
     stream_.run(costs_.per_visit + costs_.per_token * tokens);
     const auto host_ends = begin + costs_.per_host_expert * plan.host_count();
@@ -169,8 +157,6 @@ class engine_model final : public engine_over<Pager> {
     if (arithmetic_ != nullptr)
       arithmetic_->on_compute(from, stream_.now(), plan.context(), tokens);
   }
-
-  std::size_t top_k_;
 };
 
 }  // namespace hotset::inline v0::sim
