@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <string>
+#include <string_view>
+
+#include "cache_steps.hpp"
+
+namespace hotset {
+namespace {
+
+struct written_out : support::slot_cache_steps {
+  std::string serve(const routing_view& view) {
+    const auto layer = view.layer;
+    const auto fail = [](std::string_view reason) { return std::string(reason); };
+    const auto launch = [this](auto tokens, auto row, auto&) {
+      computed += tokens.size();
+      EXPECT_EQ(row.size(), 8U);
+    };
+#include "embedding_2.inc"
+    return "ok";
+  }
+  std::size_t computed = 0;
+};
+
+TEST_F(written_out, all_groups_are_served_and_what_fails_is_given_up) {
+  const std::vector<expert_id> ids{0, 1, 2, 3, 0, 4, 5, 6};
+  EXPECT_EQ(serve({.experts = ids}), "ok");
+  EXPECT_EQ(computed, 4U);
+  backend.accept = 1;
+  EXPECT_EQ(serve({.layer = 1, .experts = ids}), describe(status::fill_failed));
+  backend.accept = support::scripted_backend::all;
+  EXPECT_EQ(serve({.layer = 1, .experts = ids}), "ok") << "nothing is in the way";
+}
+
+}  // namespace
+}  // namespace hotset

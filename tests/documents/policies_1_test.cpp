@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "hotset/eviction/lru.hpp"
+#include "pager_walk.hpp"
+
+namespace {
+
+#include "policies_1.inc"
+
+TEST(policies, the_policy_that_is_shown_evicts_what_was_used_last) {
+  const hotset::geometry shape{.layers = 1, .experts = 8, .top_k = 1, .max_tokens_per_visit = 1};
+  hotset::pager<most_recent> pages({.layout = hotset::pool_layout::shared(shape, 3).value()});
+  auto plan = pages.make_plan();
+  for (const hotset::expert_id e : {0, 1, 2, 3}) {
+    const std::vector<hotset::expert_id> ids{e};
+    ASSERT_EQ(pages.serve({.experts = ids}, plan, [](const hotset::visit_group&) {}),
+              hotset::status::ok);
+  }
+  EXPECT_EQ(pages.locate({0, 2}), hotset::no_slot);
+  EXPECT_NE(pages.locate({0, 0}), hotset::no_slot);
+}
+
+}  // namespace
