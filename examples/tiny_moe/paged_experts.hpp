@@ -209,7 +209,6 @@ class paged_experts final : public paged_provider {
   struct group_work {
     visit_compute* compute = nullptr;
     bool by_expert = false;
-    bool all_tokens = false;
     std::vector<std::int32_t> members;    ///< tokens, or experts
     std::vector<expert_tensors> tensors;  ///< by expert
     std::exception_ptr error;
@@ -257,7 +256,6 @@ class paged_experts final : public paged_provider {
     group_work& work = work_[used_++];
     work.compute = &compute;
     work.by_expert = plan.expert_wise();
-    work.all_tokens = !plan.expert_wise() && plan.groups() == 1;
     work.error = nullptr;
     work.members.clear();
     if (plan.expert_wise()) {
@@ -282,8 +280,6 @@ class paged_experts final : public paged_provider {
     try {
       if (work.by_expert) {
         work.compute->partial(work.members, lookup);
-      } else if (work.all_tokens) {
-        work.compute->all(lookup);
       } else {
         (*work.compute)(work.members, lookup);
       }
