@@ -227,4 +227,14 @@ inline breaches policy_breaches(const header& h) {
   return found;
 }
 
+/// A part of the pager or of the cache is short enough to be read at once.
+inline breaches length_breaches(const header& h) {
+  constexpr std::size_t most_lines = 500;
+  if (folder_of(h.path) != "paging") return {};
+  const auto lines = lines_of(h.text).size();
+  if (lines <= most_lines) return {};
+  return {h.path + ": has " + std::to_string(lines) +
+          " lines, accepted: " + std::to_string(most_lines)};
+}
+
 }  // namespace hotset_rules

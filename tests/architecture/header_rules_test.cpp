@@ -44,6 +44,10 @@ TEST(headers, of_policies_say_rule_source_deviations_exactness_and_cost) {
   expect_every_header_to_obey(hotset_rules::policy_breaches);
 }
 
+TEST(headers, of_paging_are_short_enough_to_be_read_at_once) {
+  expect_every_header_to_obey(hotset_rules::length_breaches);
+}
+
 struct include_case {
   std::string from;
   std::string to;
@@ -132,6 +136,15 @@ TEST(opening_rule, refuses_every_missing_part) {
         spdx + once + "/// no full stop\n" + rest}) {
     EXPECT_EQ(hotset_rules::opening_breaches({"core/a.hpp", bad}).size(), 1U) << bad;
   }
+}
+
+TEST(length_rule, refuses_a_long_header_of_paging_and_no_other) {
+  std::string text;
+  for (int line = 0; line < 500; ++line) text += "//\n";
+  EXPECT_TRUE(hotset_rules::length_breaches({"paging/a.hpp", text}).empty());
+  text += "//\n";
+  EXPECT_EQ(hotset_rules::length_breaches({"paging/a.hpp", text}).size(), 1U);
+  EXPECT_TRUE(hotset_rules::length_breaches({"core/a.hpp", text}).empty());
 }
 
 TEST(policy_rule, refuses_every_missing_or_empty_label) {

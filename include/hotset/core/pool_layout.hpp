@@ -31,6 +31,9 @@ class pool_layout {
     precision_id precision = 0;    ///< of the experts in it
   };
 
+  /// A slot keeps the number of its pool in 16 bits.
+  static constexpr std::size_t most_pools = 65'535;
+
   /// One pool for all layers. Slots are counted whatever their bytes (the simulator's shared scope).
   static result<pool_layout> shared(const geometry& shape, std::int64_t slots) {
     if (auto bad = shape.validate()) return *std::move(bad);
@@ -144,6 +147,9 @@ class pool_layout {
     if (slots.size() != groups.size())
       return error{std::to_string(slots.size()) + " slot counts for " +
                    std::to_string(groups.size()) + " pools, accepted: one for each pool"};
+    if (groups.size() > most_pools)
+      return error{std::to_string(groups.size()) + " pools, accepted: at most " +
+                   std::to_string(most_pools)};
     pool_layout out;
     out.shape_ = shape;
     for (const auto& g : groups)

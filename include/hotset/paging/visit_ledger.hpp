@@ -52,6 +52,11 @@ class visit_ledger {
   void too_low(std::uint64_t count) noexcept { visit_.too_low += count; }
   /// So many of them are used as they are after all.
   void good_enough(std::uint64_t count) noexcept { visit_.too_low -= count; }
+  /// A speculative copy lost its slot before it was used.
+  void wasted_prefetch(std::uint64_t bytes) noexcept {
+    ++totals.wasted_prefetches;
+    totals.bytes_prefetch_wasted += bytes;
+  }
   /// A speculative copy was taken back before it began.
   void cancelled(std::uint64_t bytes) noexcept {
     ++totals.cancelled_prefetches;

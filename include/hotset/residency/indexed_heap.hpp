@@ -205,8 +205,8 @@ class indexed_heap {
     return count;
   }
   /// Many: gather and sort.
-  std::size_t select_sorted(pool_id pool, const slot_mask& eligible,
-                            std::span<slot_id> out) noexcept {
+  [[gnu::noinline]] std::size_t select_sorted(pool_id pool, const slot_mask& eligible,
+                                              std::span<slot_id> out) noexcept {
     std::size_t found = 0;
     for (const auto slot : members_.of(pool)) {
       const auto rank = ranks_[index(slot)];

@@ -26,7 +26,9 @@ struct slot_entry {
   std::uint32_t pins = 0;          ///< open visits that read the slot
   slot_state state = slot_state::free;
   bool unused_prefetch = false;  ///< filled speculatively and not used since
+  std::uint16_t pool = 0;        ///< that claims the slot; of a spare one, the last that did
 };
+static_assert(sizeof(slot_entry) == 32, "two to a cache line");
 
 /// An open visit's hold on what a slot held at the time, and on nothing that comes into the slot afterwards.
 struct slot_pin {

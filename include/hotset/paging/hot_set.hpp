@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The residents together with everyone who must hear of what comes and goes: the parts of a pager share one.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "hotset/concepts/admission_policy.hpp"
+#include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/access.hpp"
+#include "hotset/core/fill.hpp"
+#include "hotset/core/ids.hpp"
+#include "hotset/core/pool_layout.hpp"
+#include "hotset/paging/visit_ledger.hpp"
+#include "hotset/residency/plan_draft.hpp"
+#include "hotset/residency/prefetch_requests.hpp"
+#include "hotset/residency/residents.hpp"
+
+namespace hotset::inline v0 {
+
+/// Why a slot loses its key.
+enum class loss : std::uint8_t {
+  evicted,
+  taken_back,  ///< the copy never began
+  outdone,     ///< a better copy of the key takes its place
+};
+
+/// No allocation after construction.
+template <eviction_policy Eviction, admission_policy Admission>
+struct hot_set {
+  using eviction_type = Eviction;
+  using admission_type = Admission;
+  /// Victims that are evicted at a time where their number is not known beforehand.
+  static constexpr std::size_t chunk = 16;
+
+  hot_set(const pool_layout& layout, const typename Eviction::config& eviction_setup,
+          const typename Admission::config& admission_setup)
+      : held(layout),
+        eviction(layout, eviction_setup),
+        admission(layout, admission_setup),
+        ledger(layout.shape()),
+        requests(layout.slots()),
+        victims(
+            std::max(plan_draft::capacity_for(layout.shape()), std::min(chunk, layout.slots()))) {}
+
+  residents held;
+  Eviction eviction;
+  Admission admission;
+  visit_ledger ledger;
+  prefetch_requests requests;
+  std::vector<slot_id> victims;  ///< of whoever plans: good until the next choice
+  bool speculated = false;       ///< something was prefetched and may not be settled yet
+
+  /// The slots that the policy would give up next in the context's pool, `count` at most: a view of `victims`.
+  [[nodiscard]] std::span<const slot_id> choose(const visit_context& context,
+                                                std::size_t count) noexcept {
+    const auto out = std::span(victims).first(count);
+    return out.first(eviction.select_victims(context, held.evictable(), out));
+  }
+
+  /// False while nothing was prefetched: then there is nothing to settle.
+  [[nodiscard]] bool speculating() noexcept {
+    if (speculated)
+      speculated = held.unused_prefetches() + held.filling() != 0 || !requests.empty();
+    return speculated;
+  }
+
+  /// Everyone hears that the slot is about to lose its key.
+  void tell_loss(slot_id slot, expert_key key, loss how = loss::evicted) noexcept {
+    eviction.on_evict(slot, key);
+    if constexpr (!Admission::admits_all)
+      if (how != loss::outdone) admission.on_evict(key, ledger.step());
+    if (how == loss::evicted)
+      ledger.evicted(key, held[slot].unused_prefetch ? requests.meant_for(slot) : 0);
+    if (!speculating()) return;
+    if (held.settle_prefetch(slot)) ledger.wasted_prefetch(held.bytes_in(slot));
+    requests.forget(slot);
+  }
+  /// The slot no longer holds its key; the caller decides what becomes of the slot.
+  void forget(slot_id slot, loss how = loss::evicted) noexcept {
+    tell_loss(slot, held[slot].key, how);
+    held.vacate(slot);
+  }
+  /// Forgets a slot's key and gives the slot back to its pool.
+  void release(slot_id slot, loss how = loss::evicted) noexcept {
+    forget(slot, how);
+    held.give_back(slot);
+  }
+
+  /// A reserved copy was not started: the victim is where it was, unless its own copy has failed meanwhile.
+  void return_slot(const fill& f) noexcept {
+    if (f.victim != no_key && held[f.slot].state == slot_state::free)
+      release(f.slot);
+    else
+      held.give_back(f);
+  }
+  /// A reserved copy may have started and was given up: what the slot held is gone, and its pins and tickets with it.
+  void spoil_slot(const fill& f) noexcept {
+    f.victim == no_key ? held.give_back(f.slot) : release(f.slot);
+    held.spoil(f);
+    ++ledger.totals.failed_fills;
+  }
+
+  /// A speculative copy has arrived. Ignored if the slot was reused since.
+  void arrived(slot_id slot, std::uint32_t generation) noexcept {
+    if (held.awaits(slot, generation)) held.arrive(slot);
+  }
+  /// A speculative copy was taken back before a byte of it moved. Ignored if the slot was reused since.
+  void cancelled(slot_id slot, std::uint32_t generation) noexcept {
+    if (!held.awaits(slot, generation)) return;
+    if (held.settle_prefetch(slot)) ledger.cancelled(held.bytes_in(slot));
+    release(slot, loss::taken_back);
+  }
+  /// A copy will never arrive. Ignored if the slot was reused since.
+  void failed(slot_id slot, std::uint32_t generation) noexcept {
+    const auto& entry = held[slot];
+    if (entry.generation != generation || entry.state == slot_state::free) return;
+    ++ledger.totals.failed_fills;
+    held.drop_pins(slot);
+    if (held.locate(entry.key) == slot) return release(slot);
+    held.lose_victim(slot);  // the end of the plan that has reserved the slot does the rest
+  }
+};
+
+}  // namespace hotset::inline v0

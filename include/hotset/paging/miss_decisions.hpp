@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What a miss policy makes of a visit's misses, and how they are then given slots.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "hotset/concepts/miss_policy.hpp"
+#include "hotset/core/assert.hpp"
+#include "hotset/core/error.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/ids.hpp"
+#include "hotset/core/miss.hpp"
+#include "hotset/core/pool_layout.hpp"
+#include "hotset/core/routing_view.hpp"
+#include "hotset/paging/demand.hpp"
+#include "hotset/paging/precision_placement.hpp"
+#include "hotset/paging/visit_lookup.hpp"
+#include "hotset/residency/residents.hpp"
+#include "hotset/residency/step_plan.hpp"
+
+namespace hotset::inline v0 {
+
+/// Asks the policy before a visit is served, about absent experts and copies below the highest precision.
+/// No allocation after construction.
+template <miss_policy Miss>
+class miss_decisions {
+ public:
+  static constexpr bool may_refuse = true;  ///< experts may stay on the host
+
+  miss_decisions(const pool_layout& layout, const typename Miss::config& setup,
+                 const visit_lookup& visit)
+      : policy_(layout.shape(), setup),
+        precisions_(layout.precisions()),
+        top_k_(static_cast<std::size_t>(layout.shape().top_k)),
+        asked_(visit.capacity()),
+        decisions_(visit.capacity()),
+        routed_ids_(visit.most_ids()),
+        left_out_(visit.capacity()),
+        wanted_(static_cast<std::size_t>(layout.shape().experts)),
+        placement_(layout, visit.capacity()) {}
+
+  /// Errors: as the pager's, of what the policy and the layout have to do with each other.
+  static validation check(const pool_layout& layout, const typename Miss::config& setup) {
+    if (auto bad = setup.validate()) return bad;
+    if (auto bad = setup.validate(layout.shape())) return bad;
+    if (layout.precisions() == layout.shape().precisions()) return std::nullopt;
+    return error{"a layout of " + std::to_string(layout.precisions()) +
+                 " precisions for experts of " + std::to_string(layout.shape().precisions()) +
+                 ", accepted: pools for each"};
+  }
+
+  [[nodiscard]] const Miss& policy() const noexcept { return policy_; }
+  /// At which precision a prefetched copy is made.
+  [[nodiscard]] precision_id prefetch_precision() noexcept {
+    return std::min(policy_.prefetch_precision(), lowest());
+  }
+
+  /// Asks the policy about the visit that was looked up. Afterwards `visit` and `plan` are those of what it leaves, which is
+  /// the view that is returned; it is good until the next call.
+  template <class HotSet>
+  [[gnu::noinline]] const routing_view& decide(HotSet& hot, visit_lookup& visit,
+                                               const routing_view& view, step_plan& plan) noexcept {
+    effective_ = view;
+    left_out_count_ = 0;
+    if (!describe(hot.held, visit, view, plan)) return effective_;
+    hot.ledger.judge(plan, visit.misses());
+    std::copy(view.experts.begin(), view.experts.end(), routed_ids_.begin());
+    const auto ids = std::span(routed_ids_).first(view.experts.size());
+    policy_.decide(std::span(asked_).first(asked_count_), view, {hot.held.located(view.layer)}, ids,
+                   std::span(decisions_).first(asked_count_));
+    auto& draft = plan.draft();
+    if (leave_out(hot.ledger, draft, ids)) {
+      draft.edited = true;
+      draft.all_hits = true;  // what is left of the visit may be
+      draft.routed = effective_.experts = ids;
+      visit.look_up(ids, view.weights, hot.held, plan);
+    }
+    draft.judged = true;
+    take_decisions(hot, visit, draft);
+    if (precisions_ > 1) upgrade(hot, visit, draft);
+    return effective_;
+  }
+
+  /// As demand::place, at the precisions that the policy wants.
+  template <class HotSet>
+  placement place(HotSet& hot, visit_lookup& visit, step_plan& plan) noexcept {
+    if (precisions_ == 1) return demand::place(hot, visit, plan);
+    return placement_.place(hot, visit, plan, [this](expert_id e) { return wish_of(e); });
+  }
+
+  /// At the commit of a visit's first group: what was left out is known now, and the policy hears of the weights.
+  template <class Ledger>
+  void settle(Ledger& ledger, const step_plan& plan) noexcept {
+    if (plan.group() != 0) return;
+    for (std::size_t j = 0; j < left_out_count_; ++j)
+      ledger.saw({plan.context().layer, left_out_[j]});
+    policy_.observe(observed_);
+  }
+  /// Where the slot of a use is.
+  static void locate(access& a, const residents& held) noexcept {
+    if (a.slot == no_slot) return;
+    a.pool = held.pool_of(a.slot);
+    a.precision = held.precision_of(a.slot);
+  }
+  /// The resident copy that a better one takes the place of, or no_slot.
+  static slot_id outdone(const residents& held, expert_key key) noexcept {
+    return held.locate(key);
+  }
+
+ private:
+  struct wanted {
+    std::uint32_t asked = 0;  ///< in asked_
+    precision_id precision = 0;
+  };
+
+  static std::size_t index(expert_id id) noexcept { return static_cast<std::size_t>(id); }
+  [[nodiscard]] precision_id lowest() const noexcept {
+    return static_cast<precision_id>(precisions_ - 1);
+  }
+
+  /// The visit's experts that are absent or held below the highest precision, into asked_. Returns false if there are none.
+  bool describe(const residents& held, const visit_lookup& visit, const routing_view& view,
+                const step_plan& plan) noexcept {
+    observed_ = view.weights;
+    asked_count_ = 0;
+    if (visit.misses().empty() && precisions_ == 1) return false;
+    for (std::size_t i = 0; i < plan.experts().size(); ++i) {
+      const auto slot = plan.slots()[i];
+      const auto precision = slot == no_slot ? miss::absent : held.precision_of(slot);
+      if (precision == 0) continue;
+      const auto e = plan.experts()[i];
+      asked_[asked_count_] = {.expert = e,
+                              .uses = 0,
+                              .rank = std::numeric_limits<std::uint16_t>::max(),
+                              .weight = view.weights.empty() ? 1.0F : 0.0F,
+                              .held = precision};
+      wanted_[index(e)] = {static_cast<std::uint32_t>(asked_count_++), 0};
+    }
+    if (asked_count_ != 0) count_uses(view);
+    return asked_count_ != 0;
+  }
+  /// True if the policy was asked about the expert in this visit.
+  [[nodiscard]] bool was_asked(expert_id e) const noexcept {
+    const auto at = wanted_[index(e)].asked;
+    return at < asked_count_ && asked_[at].expert == e;
+  }
+  void count_uses(const routing_view& view) noexcept {
+    for (std::size_t i = 0, rank = 0; i < view.experts.size();
+         ++i, rank = rank + 1 == top_k_ ? 0 : rank + 1) {
+      const auto e = view.experts[i];
+      if (e < 0 || index(e) >= wanted_.size()) continue;
+      if (!was_asked(e)) continue;
+      auto& one = asked_[wanted_[index(e)].asked];
+      ++one.uses;
+      one.rank = std::min(one.rank, static_cast<std::uint16_t>(rank));
+      if (!view.weights.empty()) one.weight = std::max(one.weight, view.weights[i]);
+    }
+  }
+  /// Takes dropped experts out of the routed ids; returns whether the ids differ from the router's.
+  template <class Ledger>
+  bool leave_out(Ledger& ledger, plan_draft& draft, std::span<expert_id> ids) noexcept {
+    std::uint64_t dropped = 0;
+    std::uint64_t substituted = 0;
+    std::uint64_t held = 0;
+    for (std::size_t j = 0; j < asked_count_; ++j) {
+      auto& decision = decisions_[j];
+      HOTSET_ASSERT(decision.action != miss_action::keep || asked_[j].held != miss::absent);
+      if (decision.action == miss_action::drop) {
+        std::replace(ids.begin(), ids.end(), asked_[j].expert, no_expert);
+        ++dropped;
+      } else if (decision.action == miss_action::substitute) {
+        ++substituted;
+      } else {
+        continue;
+      }
+      if (asked_[j].held == miss::absent)
+        left_out_[left_out_count_++] = asked_[j].expert;
+      else
+        ++held;
+    }
+    ledger.leave_out(dropped, substituted);
+    ledger.too_low(held);
+    draft.count.dropped = static_cast<std::uint32_t>(dropped);
+    draft.count.substituted = static_cast<std::uint32_t>(substituted);
+    return dropped + substituted != 0;
+  }
+  /// What the policy leaves on the host takes no slot; what it fetches has a precision.
+  template <class HotSet>
+  void take_decisions(HotSet& hot, visit_lookup& visit, plan_draft& draft) noexcept {
+    visit.keep_misses([&](std::size_t, std::uint32_t at) {
+      auto& want = wanted_[index(draft.experts[at])];
+      const auto& decision = decisions_[want.asked];
+      const bool host = decision.action == miss_action::host;
+      if (host)
+        draft.leave_on_host(at);
+      else
+        want.precision = std::min(decision.precision, lowest());
+      return !host;
+    });
+    hot.ledger.refuse(draft.count.host);
+  }
+  /// A resident copy that is too low for this use is a miss like others; its slot is kept until the commit of a
+  /// better one. A copy that is on its way or read by an open visit is used as it is, or not at all.
+  template <class HotSet>
+  void upgrade(HotSet& hot, visit_lookup& visit, plan_draft& draft) noexcept {
+    std::size_t too_low = 0;
+    for (std::uint32_t i = 0; i < draft.count.distinct; ++i) {
+      const auto slot = draft.slots[i];
+      if (slot == no_slot || hot.held.precision_of(slot) == 0) continue;
+      if (!was_asked(draft.experts[i])) continue;
+      auto& want = wanted_[index(draft.experts[i])];
+      const auto& decision = decisions_[want.asked];
+      if (decision.action == miss_action::host) {
+        draft.leave_on_host(i);
+        ++too_low;
+        continue;
+      }
+      if (decision.action != miss_action::fetch) continue;
+      want.precision = std::min(decision.precision, lowest());
+      if (want.precision >= hot.held.precision_of(slot) || !hot.held.is_evictable(slot)) continue;
+      draft.write_services();
+      draft.services[i] = service::fill;
+      visit.add_miss(i);
+      ++too_low;
+    }
+    visit.sort_misses();
+    hot.ledger.too_low(too_low);
+    hot.ledger.refuse(draft.count.host);
+  }
+  /// In a later group of a split visit, a resident expert may have lost its slot: nobody was asked about it.
+  [[nodiscard]] precision_placement::wish wish_of(expert_id e) const noexcept {
+    if (!was_asked(e)) return {};
+    const auto& want = wanted_[index(e)];
+    return {asked_[want.asked].weight, want.precision};
+  }
+
+  Miss policy_;
+  std::size_t precisions_;
+  std::size_t top_k_;
+  std::vector<miss> asked_;
+  std::size_t asked_count_ = 0;
+  std::vector<miss_decision> decisions_;
+  std::vector<expert_id> routed_ids_;  ///< as the policy has edited them
+  std::vector<expert_id> left_out_;    ///< misses that nobody uses after all
+  std::size_t left_out_count_ = 0;
+  std::vector<wanted> wanted_;         ///< [experts]; see was_asked
+  std::span<const float> observed_{};  ///< weights of the visit
+  routing_view effective_{};
+  precision_placement placement_;
+};
+
+/// A policy that fetches everything at the one precision there is has nothing to say.
+template <miss_policy Miss>
+  requires(Miss::fetches_all)
+class miss_decisions<Miss> {
+ public:
+  static constexpr bool may_refuse = false;
+
+  miss_decisions(const pool_layout& layout, const typename Miss::config& setup, const visit_lookup&)
+      : policy_(layout.shape(), setup) {}
+
+  static validation check(const pool_layout& layout, const typename Miss::config& setup) {
+    if (auto bad = setup.validate()) return bad;
+    if (auto bad = setup.validate(layout.shape())) return bad;
+    if (layout.precisions() == 1) return std::nullopt;
+    return error{"a layout of " + std::to_string(layout.precisions()) +
+                 " precisions for a policy that fetches everything, accepted: 1"};
+  }
+
+  [[nodiscard]] const Miss& policy() const noexcept { return policy_; }
+  [[nodiscard]] static precision_id prefetch_precision() noexcept { return 0; }
+
+  template <class HotSet>
+  static const routing_view& decide(HotSet&, const visit_lookup&, const routing_view& view,
+                                    const step_plan&) noexcept {
+    return view;
+  }
+  template <class HotSet>
+  static placement place(HotSet& hot, visit_lookup& visit, step_plan& plan) noexcept {
+    return demand::place(hot, visit, plan);
+  }
+  template <class Ledger>
+  static void settle(Ledger&, const step_plan&) noexcept {}
+  static void locate(access&, const residents&) noexcept {}
+  static slot_id outdone(const residents&, expert_key) noexcept { return no_slot; }
+
+ private:
+  Miss policy_;
+};
+
+}  // namespace hotset::inline v0

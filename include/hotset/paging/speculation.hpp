@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Copies that no visit waits for: prefetches, as far as a guard leaves slots, and the start with known keys.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "hotset/core/access.hpp"
+#include "hotset/core/forecast.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/ids.hpp"
+#include "hotset/core/prefetch_request.hpp"
+#include "hotset/residency/expected_uses.hpp"
+#include "hotset/residency/residents.hpp"
+#include "hotset/residency/step_plan.hpp"
+
+namespace hotset::inline v0 {
+
+/// No allocation after construction.
+class speculation {
+ public:
+  /// Where a plan's copies may go.
+  struct terms {
+    /// A prefetch may evict, as far as the guard allows; a start takes free slots only and is not judged as a prediction.
+    bool evicts = true;
+    precision_id precision = 0;
+    /// The layer of the split visit that has groups left, or -1: its pools' slots were counted when it was divided, and its
+    /// groups need all of them.
+    layer_id divided = -1;
+    std::size_t most_fills = std::numeric_limits<std::size_t>::max();
+  };
+
+  speculation(const geometry& shape, prefetch_guard guard, std::size_t most_fills)
+      : guard_(guard),
+        expected_(guard == prefetch_guard::predicted ? expected_uses(shape) : expected_uses()) {
+    start_.reserve(most_fills);
+  }
+
+  /// What the router is expected to choose after a visit, for the `predicted` guard.
+  void expect(const visit_context& context, const forecast& expected) noexcept {
+    if (guard_ == prefetch_guard::predicted) expected_.take(context, expected);
+  }
+
+  /// Requests for keys of a start, in the same order: as many as one plan takes. Good until the next call.
+  [[nodiscard]] std::span<const prefetch_request> start_with(
+      std::span<const expert_key> keys) noexcept {
+    start_.clear();
+    for (const auto key : keys.first(std::min(keys.size(), start_.capacity())))
+      start_.push_back({key, 0, 1.0F});
+    return start_;
+  }
+
+  /// Plans copies for the requests, best first; returns how many were dealt with. Those of resident keys are noted for the
+  /// policy, those that get no copy are deferred.
+  template <class HotSet>
+  std::size_t plan(HotSet& hot, const visit_context& context,
+                   std::span<const prefetch_request> requests, const terms& how,
+                   step_plan& plan) noexcept {
+    auto& draft = plan.draft();
+    begin(context, draft);
+    residents::mask spared(hot.held);
+    std::size_t dealt_with = 0;
+    for (const auto& request : requests) {
+      if (is_full(draft)) break;
+      const auto at = static_cast<std::uint32_t>(dealt_with++);
+      if (!hot.held.shape().contains(request.key) || is_planned(plan, request.key)) continue;
+      const auto slot = hot.held.locate(request.key);
+      if (slot == no_slot) {
+        if (draft.count.fills >= how.most_fills || !reserve(hot, plan, request, how, at, spared))
+          draft.deferred[draft.count.deferred++] = at;
+      } else if (how.evicts) {
+        if (guard_ != prefetch_guard::none) spared.add(slot);
+        draft.requested[draft.count.requested++] = describe(hot.held, request, slot, context);
+      }
+    }
+    return dealt_with;
+  }
+
+  /// Only the first `count` copies are to be made: the others are deferred, and their victims come back.
+  template <class HotSet>
+  static void keep_first(HotSet& hot, step_plan& plan, std::size_t count) noexcept {
+    auto& draft = plan.draft();
+    while (draft.count.fills > count) {
+      const auto last = --draft.count.fills;
+      draft.deferred[draft.count.deferred++] = draft.request_of[last];
+      hot.return_slot(draft.fills[last]);
+    }
+    std::sort(draft.deferred.begin(), draft.deferred.begin() + draft.count.deferred);
+  }
+
+  template <class HotSet>
+  [[gnu::noinline]] static void commit(HotSet& hot, const step_plan& plan) noexcept {
+    const auto& draft = plan.draft();
+    hot.ledger.totals.refused_prefetches += draft.refused;
+    for (std::size_t i = 0; i < draft.count.fills; ++i) {
+      const auto& f = draft.fills[i];
+      place(hot, f);
+      if (f.speculative) hot.requests.remember(f.slot, draft.requested_steps[i]);
+      hot.eviction.on_fill(
+          describe(hot.held, {f.key, draft.requested_steps[i], 1.0F}, f.slot, draft.context));
+    }
+    for (std::size_t i = 0; i < draft.count.requested; ++i) {
+      const auto& a = draft.requested[i];
+      if (hot.held.locate(a.key) != a.slot) continue;  // given up for a better request of the plan
+      hot.requests.remember(a.slot, a.step);
+      hot.speculated = true;
+      if constexpr (requires { hot.eviction.on_request(a); }) hot.eviction.on_request(a);
+    }
+  }
+
+  /// At a visit's commit: first uses of prefetched experts. Late ones join the plan's fence list and become readable.
+  /// Requests for this visit, or one before it, are over.
+  template <class HotSet>
+  [[gnu::noinline]] static void meet(HotSet& hot, step_plan& plan) noexcept {
+    auto& draft = plan.draft();
+    const auto services = plan.services();
+    for (std::size_t i = 0; i < draft.count.distinct; ++i)
+      if (services[i] == service::hit) use(hot, draft, draft.slots[i]);
+    const auto& context = draft.context;
+    hot.requests.settle(context.step,
+                        [&](slot_id slot) { return hot.held[slot].key.layer == context.layer; });
+  }
+
+ private:
+  static std::size_t index(std::int32_t id) noexcept { return static_cast<std::size_t>(id); }
+
+  static void begin(const visit_context& context, plan_draft& draft) noexcept {
+    draft.reset();
+    draft.routed = {};
+    draft.tokens = {};
+    draft.context = context;
+    draft.speculative = true;
+    draft.refused = 0;
+  }
+  static bool is_full(const plan_draft& draft) noexcept {
+    return draft.count.fills == draft.capacity || draft.count.requested == draft.capacity ||
+           draft.count.deferred == draft.capacity;
+  }
+  static bool is_planned(const step_plan& plan, expert_key key) noexcept {
+    return std::ranges::any_of(plan.fills(), [key](const fill& f) { return f.key == key; });
+  }
+  static access describe(const residents& held, const prefetch_request& request, slot_id slot,
+                         const visit_context& context) noexcept {
+    access a;
+    a.key = request.key;
+    a.slot = slot;
+    a.pool = held.pool_of(slot);
+    a.precision = held.precision_of(slot);
+    a.step = request.for_step;
+    a.ordinal = context.ordinal;
+    a.kind = context.kind;
+    a.speculative = true;
+    return a;
+  }
+
+  template <class HotSet>
+  bool reserve(HotSet& hot, step_plan& plan, const prefetch_request& request, const terms& how,
+               std::uint32_t at, residents::mask& spared) noexcept {
+    auto& draft = plan.draft();
+    fill f;
+    if (!find_slot(hot, plan, request, how, f)) {
+      draft.refused += how.evicts ? 1U : 0U;
+      return false;
+    }
+    f.speculative = how.evicts;
+    if (f.victim != no_key) spared.add(f.slot);
+    draft.requested_steps[draft.count.fills] = request.for_step;
+    draft.request_of[draft.count.fills] = at;
+    draft.fills[draft.count.fills++] = f;
+    return true;
+  }
+  template <class HotSet>
+  bool find_slot(HotSet& hot, const step_plan& plan, const prefetch_request& request,
+                 const terms& how, fill& f) noexcept {
+    const auto& layout = hot.held.layout();
+    const auto key = request.key;
+    const auto pool = layout.pool_of(key.layer, how.precision);
+    if (how.divided >= 0 && layout.pool_of(how.divided, how.precision) == pool) return false;
+    if (how.evicts && !leaves_room_for_demand(hot.held, plan, key.layer, pool)) return false;
+    if (hot.held.free_count(pool) != 0) {
+      f = hot.held.reserve_free(key, pool);
+      return true;
+    }
+    const auto victim = how.evicts ? choose_victim(hot, plan.context(), pool, request) : no_slot;
+    if (victim == no_slot) return false;
+    f = hot.held.reserve_victim(key, victim);
+    return true;
+  }
+  /// Copies on their way hold their slots: enough must stay for one token, or a visit could find no victim.
+  static bool leaves_room_for_demand(const residents& held, const step_plan& plan, layer_id layer,
+                                     pool_id pool) noexcept {
+    const auto& layout = held.layout();
+    const auto slots = [&](pool_id p) { return index(held.pool(p).capacity); };
+    if (on_their_way(held, plan, pool) + kept_for_demand(held, pool) >= slots(pool)) return false;
+    if (layout.precisions() == 1) return true;
+    auto needed = index(held.shape().top_k);
+    std::size_t all = 0;
+    for (std::size_t p = 0; p < layout.precisions(); ++p) {
+      const auto one = layout.pool_of(layer, static_cast<precision_id>(p));
+      needed += on_their_way(held, plan, one);
+      all += slots(one);
+    }
+    return needed < all;
+  }
+  static std::size_t on_their_way(const residents& held, const step_plan& plan,
+                                  pool_id pool) noexcept {
+    auto count = held.pool(pool).filling;
+    for (const auto& f : plan.fills()) count += held.pool_of(f.slot) == pool ? 1U : 0U;
+    return count;
+  }
+  /// One token's experts; of several precisions' pools, each keeps a part of them.
+  static std::size_t kept_for_demand(const residents& held, pool_id pool) noexcept {
+    const auto k = index(held.shape().top_k);
+    return held.layout().precisions() == 1 ? k : std::min(k, index(held.pool(pool).capacity) - 1);
+  }
+  /// Victims that were chosen and, under `named`, keys that were asked for stay where they are until the whole plan is made.
+  template <class HotSet>
+  slot_id choose_victim(HotSet& hot, visit_context context, pool_id pool,
+                        const prefetch_request& request) noexcept {
+    context.pool = pool;
+    residents::mask spared(hot.held);  // what this request may not evict, another one may
+    if (guard_ != prefetch_guard::none)
+      for (const auto slot : hot.requests.slots()) spared.add(slot);
+    const bool choosy = guard_ == prefetch_guard::predicted;
+    const std::size_t asked = choosy ? hot.victims.size() : 1;
+    for (auto offered = asked; offered == asked;) {
+      const auto chosen = hot.choose(context, asked);
+      offered = chosen.size();
+      for (const auto slot : chosen) {
+        if (!choosy || !expected_.sooner(hot.held[slot].key, request, context)) return slot;
+        spared.add(slot);
+      }
+    }
+    return no_slot;
+  }
+
+  /// Reserves the slot for a copy that is on its way; whatever it held is forgotten first.
+  template <class HotSet>
+  static void place(HotSet& hot, const fill& f) noexcept {
+    if (f.victim != no_key) hot.forget(f.slot);
+    hot.held.await(f);
+    hot.speculated = true;
+    auto& totals = hot.ledger.totals;
+    (f.speculative ? totals.bytes_prefetched : totals.bytes_warm) += hot.held.bytes_in(f.slot);
+    ++totals.speculative_fills;
+    if (!f.speculative) hot.ledger.saw(f.key);  // known from an earlier run
+  }
+  template <class HotSet>
+  static void use(HotSet& hot, plan_draft& draft, slot_id slot) noexcept {
+    auto& totals = hot.ledger.totals;
+    const auto& entry = hot.held[slot];
+    const bool prefetched = hot.held.settle_prefetch(slot);
+    if (prefetched) {
+      ++totals.prefetch_hits;
+      totals.bytes_prefetch_used += hot.held.bytes_in(slot);
+    }
+    hot.ledger.saw(entry.key);
+    if (entry.state != slot_state::filling) return;
+    draft.late[draft.count.late++] = slot;
+    totals.late_prefetches += prefetched ? 1U : 0U;
+    hot.held.arrive(slot);
+  }
+
+  prefetch_guard guard_;
+  expected_uses expected_;
+  std::vector<prefetch_request> start_;
+};
+
+}  // namespace hotset::inline v0

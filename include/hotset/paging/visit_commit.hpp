@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The second half of a visit: its copies get their slots, and the policies are told, in routed order.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/access.hpp"
+#include "hotset/core/ids.hpp"
+#include "hotset/paging/hot_set.hpp"
+#include "hotset/paging/speculation.hpp"
+#include "hotset/paging/visit_lookup.hpp"
+#include "hotset/residency/residents.hpp"
+#include "hotset/residency/step_plan.hpp"
+
+namespace hotset::inline v0 {
+
+/// It has no state. `Decisions` is the pager's miss_decisions.
+template <class HotSet, class Decisions>
+struct visit_commit {
+  using eviction_type = typename HotSet::eviction_type;
+  using admission_type = typename HotSet::admission_type;
+
+  /// `takes_visits`: the policy hears of whole visits where it can.
+  [[gnu::flatten]] static void run(HotSet& hot, visit_lookup& visit, step_plan& plan,
+                                   bool takes_visits) noexcept {
+    auto& draft = plan.draft();
+    hot.ledger.commit(plan);
+    hot.eviction.on_step(draft.context.step, draft.context.layer);
+    const bool at_once = takes_visits && is_plain(draft);
+    if (draft.count.fills != 0) place_fills(hot, visit, plan, at_once);
+    if (hot.speculating()) speculation::meet(hot, plan);
+    if (!at_once)
+      notify(hot, visit, plan);
+    else if constexpr (detail::told_of_visits<eviction_type>)
+      hot.eviction.on_visit(draft.context, plan.slots());
+  }
+
+  /// What a policy is told of the plan's expert i.
+  [[nodiscard]] static access describe(const residents& held, const plan_draft& draft,
+                                       std::size_t i) noexcept {
+    access a;
+    a.key = {draft.context.layer, draft.experts[i]};
+    a.slot = draft.slots[i];
+    a.pool = draft.context.pool;
+    Decisions::locate(a, held);
+    a.step = draft.context.step;
+    a.ordinal = draft.context.ordinal;
+    a.kind = draft.context.kind;
+    if constexpr (detail::needs_weights<eviction_type>()) {
+      a.weight = draft.weights[i];
+      a.rank = draft.ranks[i];
+    }
+    return a;
+  }
+
+ private:
+  /// True if the plan's order is the order of use and no one needs to hear of how an expert was served.
+  static bool is_plain(const plan_draft& draft) noexcept {
+    return admission_type::admits_all && (!Decisions::may_refuse || draft.count.host == 0) &&
+           !draft.reordered && draft.count.groups == 1;
+  }
+  /// Gives each fill's slot to its key.
+  [[gnu::noinline, gnu::flatten]] static void place_fills(HotSet& hot, const visit_lookup& visit,
+                                                          const step_plan& plan,
+                                                          bool at_once) noexcept {
+    auto& held = hot.held;
+    auto& ledger = hot.ledger;
+    const auto fills = plan.fills();
+    for (std::size_t j = 0; j < fills.size(); ++j) {
+      const auto& f = fills[j];
+      const auto lower = Decisions::outdone(held, f.key);
+      if (lower != no_slot) hot.release(lower, loss::outdone);
+      if (f.victim != no_key) hot.tell_loss(f.slot, f.victim);
+      const auto bytes = held.hold(f);
+      const bool whole = lower == no_slot && plan.groups() == 1;
+      ledger.totals.bytes_demand += bytes;
+      if (whole && ledger.was_evicted(f.key, plan.context().step))
+        ledger.totals.bytes_refetched += bytes;
+      ledger.saw(f.key);
+      if (at_once) hot.eviction.on_fill(describe(held, plan.draft(), visit.misses()[j]));
+    }
+  }
+  /// Tells the policies of each distinct expert, in the order of its last appearance.
+  static void notify(HotSet& hot, visit_lookup& visit, const step_plan& plan) noexcept {
+    const auto& draft = plan.draft();
+    if (!is_plain(draft)) return notify_each(hot, visit, plan);
+    if (draft.all_hits) return notify_hits(hot, draft);
+    for (std::size_t i = 0; i < draft.count.distinct; ++i)
+      if (draft.services[i] == service::hit)
+        hot.eviction.on_hit(describe(hot.held, draft, i));
+      else
+        hot.eviction.on_fill(describe(hot.held, draft, i));
+  }
+  static void notify_hits(HotSet& hot, const plan_draft& draft) noexcept {
+    for (std::size_t i = 0; i < draft.count.distinct; ++i)
+      hot.eviction.on_hit(describe(hot.held, draft, i));
+  }
+  [[gnu::noinline]] static void notify_each(HotSet& hot, visit_lookup& visit,
+                                            const step_plan& plan) noexcept {
+    const auto& draft = plan.draft();
+    const auto services = plan.services();
+    for (std::size_t j = 0; j < draft.count.distinct; ++j) {
+      const std::size_t i = draft.reordered ? draft.order[j] : j;
+      auto a = describe(hot.held, draft, i);
+      if (draft.count.groups > 1) a.repeated = !visit.count_once(a.key.expert);
+      tell(hot, a, services[i]);
+    }
+  }
+  static void tell(HotSet& hot, const access& a, service how) noexcept {
+    if (how == service::hit) {
+      hot.eviction.on_hit(a);
+    } else if (how == service::fill) {
+      hot.eviction.on_fill(a);
+    } else {
+      hot.ledger.saw(a.key);
+      hot.eviction.on_bypass(a);
+    }
+    if constexpr (!admission_type::admits_all)
+      hot.admission.on_use(a, how == service::hit, how != service::host);
+  }
+};
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The first half of a plan: the distinct experts of a visit or of a group of it, where they are, and which of them miss.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/ids.hpp"
+#include "hotset/core/multiples_of.hpp"
+#include "hotset/core/routing_view.hpp"
+#include "hotset/core/status.hpp"
+#include "hotset/residency/residents.hpp"
+#include "hotset/residency/step_plan.hpp"
+#include "hotset/residency/unique_ids.hpp"
+#include "hotset/residency/visit_groups.hpp"
+
+namespace hotset::inline v0 {
+
+/// Complexity: O(routed ids). No allocation after construction.
+class visit_lookup {
+ public:
+  /// `weigh`: plans carry gate weights and ranks.
+  visit_lookup(const geometry& shape, visit_split how, bool weigh)
+      : layers_(shape.layers),
+        top_k_(static_cast<std::size_t>(shape.top_k)),
+        whole_tokens_(static_cast<std::uint64_t>(shape.top_k)),
+        most_ids_(static_cast<std::size_t>(shape.max_tokens_per_visit) * top_k_),
+        capacity_(plan_draft::capacity_for(shape)),
+        weigh_(weigh),
+        unique_(static_cast<std::size_t>(shape.experts), most_ids_),
+        groups_(shape, how),
+        misses_(capacity_) {}
+
+  /// Most routed ids of a visit.
+  [[nodiscard]] std::size_t most_ids() const noexcept { return most_ids_; }
+  /// Most distinct experts of a plan.
+  [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
+  /// Errors: invalid_visit, visit_too_large, invalid_argument (a plan of another shape).
+  [[nodiscard]] status check(const routing_view& view, const step_plan& plan) const noexcept {
+    if (view.layer < 0 || view.layer >= layers_) return status::invalid_visit;
+    if (view.kind > request_class::verify) return status::invalid_visit;
+    if (view.experts.size() > most_ids_) return status::visit_too_large;
+    if (!whole_tokens_.contains(view.experts.size())) return status::invalid_visit;
+    if (!view.weights.empty() && view.weights.size() != view.experts.size())
+      return status::invalid_visit;
+    if (plan.capacity() != capacity_) return status::invalid_argument;
+    return status::ok;
+  }
+
+  /// Starts the plan of a visit: its experts, their slots, and what misses. Pre: check(view, plan) is ok.
+  void begin(const routing_view& view, const residents& held, step_plan& plan) noexcept {
+    set_out(view, held, plan);
+    look_up(view.experts, view.weights, held, plan);
+    plan.draft().count.ignored = unique_.ignored();
+  }
+  /// The same for `ids` in place of the visit's own; `weights` are theirs, or empty.
+  void look_up(std::span<const expert_id> ids, std::span<const float> weights,
+               const residents& held, step_plan& plan) noexcept {
+    auto& draft = plan.draft();
+    const slot_id* const located = held.located(draft.context.layer).data();
+    expert_id* const experts = draft.experts.data();
+    slot_id* const slots = draft.slots.data();
+    slot_id any_absent = 0;
+    const auto count = unique_.collect(ids, [&](std::size_t at, expert_id id) {
+      const slot_id slot = located[static_cast<std::uint32_t>(id)];
+      experts[at] = id;
+      slots[at] = slot;
+      any_absent |= slot;
+    });
+    draft.count.distinct = count;
+    miss_count_ = any_absent < 0 ? find_misses(draft) : 0;
+    draft.reordered = unique_.repeated();
+    if (draft.reordered) unique_.last_appearance_order(ids, draft.order.data());
+    if (weigh_) weigh(ids, weights, draft);
+  }
+
+  /// Divides the visit that `plan` looked up into groups of at most `room` slots. Errors: as visit_groups::divide.
+  status divide(const routing_view& view, const residents& held, const step_plan& plan,
+                std::size_t room) noexcept {
+    return groups_.divide(view, plan, room, [&](expert_id id) {
+      const auto at = unique_.index_of(id);
+      const auto how = plan.services()[at];
+      return how == service::hit ? held.is_evictable(plan.slots()[at]) : how == service::fill;
+    });
+  }
+  /// As `begin`, of a group of the visit that was divided: what was decided of the whole stands in the plan and stays.
+  void begin_group(std::size_t group, const residents& held, step_plan& plan) noexcept {
+    auto& draft = plan.draft();
+    const auto visit = draft.count;
+    const bool judged = draft.judged;
+    const bool edited = draft.edited;
+    set_out(groups_.visit(), held, plan);
+    draft.context.ordinal += group;  // a group is an event
+    draft.judged = judged;
+    draft.edited = edited;
+    draft.count.ignored = visit.ignored;
+    draft.count.dropped = visit.dropped;
+    draft.count.substituted = visit.substituted;
+    draft.count.groups = static_cast<std::uint32_t>(groups_.count());
+    draft.count.group = static_cast<std::uint32_t>(group);
+    look_up_group(group, held, plan);
+  }
+  [[nodiscard]] const visit_groups& groups() const noexcept { return groups_; }
+  /// True the first time that a group of the visit uses the expert.
+  [[nodiscard]] bool count_once(expert_id expert) noexcept { return groups_.count_once(expert); }
+
+  /// True of the experts of the last look-up.
+  [[nodiscard]] bool contains(expert_id id) const noexcept { return unique_.contains(id); }
+
+  /// Positions in the plan of the experts that need a copy, ascending.
+  [[nodiscard]] std::span<const std::uint32_t> misses() const noexcept {
+    return std::span(misses_).first(miss_count_);
+  }
+  /// Keeps those for which keep(position in the list, position in the plan) is true; called in order, once each.
+  template <class Keep>
+  void keep_misses(Keep keep) noexcept {
+    std::size_t kept = 0;
+    for (std::size_t j = 0; j < miss_count_; ++j) {
+      const auto at = misses_[j];
+      if (keep(j, at)) misses_[kept++] = at;
+    }
+    miss_count_ = kept;
+  }
+  /// What was held is a miss after all. Call `sort_misses` when the last one is in.
+  void add_miss(std::uint32_t at) noexcept { misses_[miss_count_++] = at; }
+  void sort_misses() noexcept {
+    std::sort(misses_.begin(), misses_.begin() + static_cast<std::ptrdiff_t>(miss_count_));
+  }
+
+ private:
+  void set_out(const routing_view& view, const residents& held, step_plan& plan) noexcept {
+    auto& draft = plan.draft();
+    draft.reset();
+    // By members: a copied whole would wait for the stores of its parts.
+    auto& context = draft.context;
+    context.layer = view.layer;
+    context.pool = held.layout().pool_of_layer(view.layer);
+    context.step = view.step;
+    context.ordinal = view.ordinal;
+    context.kind = view.kind;
+    draft.routed = view.experts;
+    draft.tokens = groups_.tokens_up_to(whole_tokens_.quotient(view.experts.size()));
+  }
+  /// What the visit was refused stays refused in all of its groups.
+  void look_up_group(std::size_t group, const residents& held, step_plan& plan) noexcept {
+    auto& draft = plan.draft();
+    const auto part = groups_.group(group);
+    look_up(part.ids, part.weights, held, plan);
+    draft.tokens = part.tokens;
+    draft.expert_wise = groups_.how() == visit_split::by_expert;
+    if (weigh_ && draft.expert_wise) weigh(groups_.visit().experts, groups_.visit().weights, draft);
+    for (std::size_t i = 0; i < draft.count.distinct; ++i)
+      if (groups_.refused(draft.experts[i])) draft.leave_on_host(i);
+    keep_misses([&](std::size_t, std::uint32_t at) { return draft.services[at] == service::fill; });
+  }
+  /// Sums of gate weights in routed order and best ranks, of the experts of the last look-up.
+  [[gnu::noinline]] void weigh(std::span<const expert_id> ids, std::span<const float> weights,
+                               plan_draft& draft) const noexcept {
+    std::fill_n(draft.weights.begin(), draft.count.distinct, 0.0);
+    std::fill_n(draft.ranks.begin(), draft.count.distinct,
+                std::numeric_limits<std::uint16_t>::max());
+    for (std::size_t i = 0, rank = 0; i < ids.size();
+         ++i, rank = rank + 1 == top_k_ ? 0 : rank + 1) {
+      const auto at = unique_.index_of(ids[i]);
+      if (at >= draft.count.distinct) continue;
+      if (!weights.empty()) draft.weights[at] += static_cast<double>(weights[i]);
+      draft.ranks[at] = std::min(draft.ranks[at], static_cast<std::uint16_t>(rank));
+    }
+  }
+
+  std::size_t find_misses(plan_draft& draft) noexcept {
+    static_assert(static_cast<int>(service::hit) == 0 && static_cast<int>(service::fill) == 1);
+    std::uint32_t* const misses = misses_.data();
+    const slot_id* const slots = draft.slots.data();
+    service* const services = draft.services.data();
+    const auto distinct = draft.count.distinct;
+    std::size_t missing = 0;
+    // No branches: which id misses is anyone's guess.
+    for (std::uint32_t i = 0; i < distinct; ++i) {
+      const auto absent = static_cast<std::uint32_t>(slots[i]) >> 31U;
+      services[i] = static_cast<service>(absent);
+      misses[missing] = i;
+      missing += absent;
+    }
+    draft.all_hits = false;
+    return missing;
+  }
+
+  layer_id layers_;
+  std::size_t top_k_;
+  multiples_of whole_tokens_;
+  std::size_t most_ids_;
+  std::size_t capacity_;
+  bool weigh_;
+  unique_ids unique_;
+  visit_groups groups_;
+  std::vector<std::uint32_t> misses_;
+  std::size_t miss_count_ = 0;
+};
+
+}  // namespace hotset::inline v0

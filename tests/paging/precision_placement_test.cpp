@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/paging/precision_placement.hpp"
+
+#include <map>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hotset/admission/always.hpp"
+#include "hotset/eviction/lru.hpp"
+#include "hotset/paging/hot_set.hpp"
+
+namespace hotset {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using wish = precision_placement::wish;
+
+geometry three_precisions() {
+  geometry shape{
+      .layers = 1, .experts = 8, .top_k = 2, .max_tokens_per_visit = 4, .expert_bytes = {100}};
+  shape.lower_precisions = {{50}, {25}};
+  return shape;
+}
+const geometry shape = three_precisions();
+
+struct precision_placement_test : testing::Test {
+  static pool_layout slots(const std::vector<std::int64_t>& by_precision) {
+    return pool_layout::shared_by_precision(shape, by_precision).value();
+  }
+  void start(const std::vector<std::int64_t>& by_precision) {
+    hot.emplace(slots(by_precision), lru::config{}, always::config{});
+    placer.emplace(slots(by_precision), visit.capacity());
+  }
+  void hold(expert_id e, precision_id precision) {
+    access a;
+    a.key = {0, e};
+    a.pool = precision;
+    const auto f = hot->held.reserve_free(a.key, precision);
+    hot->held.hold(f);
+    a.slot = f.slot;
+    hot->eviction.on_fill(a);
+  }
+  placement place(std::vector<expert_id> ids) {
+    routed = std::move(ids);
+    routing_view view;
+    view.experts = routed;
+    visit.begin(view, hot->held, plan);
+    for (const auto e : upgraded) {
+      const auto at =
+          static_cast<std::uint32_t>(std::ranges::find(plan.experts(), e) - plan.experts().begin());
+      plan.draft().write_services();
+      plan.draft().services[at] = service::fill;
+      visit.add_miss(at);
+    }
+    visit.sort_misses();
+    return placer->place(*hot, visit, plan, [this](expert_id e) { return wishes[e]; });
+  }
+  std::map<expert_id, int> given() const {
+    std::map<expert_id, int> out;
+    for (const auto& f : plan.fills()) out[f.key.expert] = f.precision;
+    return out;
+  }
+  std::optional<hot_set<lru, always>> hot;
+  std::optional<precision_placement> placer;
+  visit_lookup visit{shape, visit_split::by_token, false};
+  step_plan plan{shape};
+  std::vector<expert_id> routed;
+  std::vector<expert_id> upgraded;  ///< resident ones that are wanted in a better precision
+  std::map<expert_id, wish> wishes;
+};
+
+TEST_F(precision_placement_test, the_heaviest_choose_first_and_the_others_go_down) {
+  start({1, 1, 1});
+  wishes = {{0, {.1F, 0}}, {1, {.9F, 0}}, {2, {.5F, 0}}};
+  EXPECT_TRUE(place({0, 1, 2, 2}).fits);
+  EXPECT_THAT(given(), ElementsAre(std::pair{0, 2}, std::pair{1, 0}, std::pair{2, 1}));
+}
+
+TEST_F(precision_placement_test, where_no_lower_one_has_room_a_higher_one_is_taken) {
+  start({2, 1, 1});
+  wishes = {{0, {.9F, 2}}, {1, {.5F, 2}}};
+  EXPECT_TRUE(place({0, 1}).fits);
+  EXPECT_THAT(given(), ElementsAre(std::pair{0, 2}, std::pair{1, 1}));
+}
+
+TEST_F(precision_placement_test, an_upgrade_that_would_be_none_uses_the_copy_there_is) {
+  start({1, 1, 1});
+  hold(0, 1);
+  hold(5, 0);
+  (void)hot->held.pin(hot->held.locate({0, 5}));  // no room above
+  upgraded = {0};
+  wishes = {{0, {.9F, 0}}};
+  EXPECT_TRUE(place({0, 0}).fits);
+  EXPECT_THAT(plan.fills(), IsEmpty());
+  EXPECT_TRUE(plan.all_hits());
+  EXPECT_EQ(plan.services()[0], service::hit);
+}
+
+TEST_F(precision_placement_test, a_visit_that_does_not_fit_gives_up_its_upgrades_first) {
+  start({1, 1, 1});
+  hold(0, 2);
+  upgraded = {0};
+  wishes = {{0, {.9F, 0}}, {1, {.5F, 0}}, {2, {.4F, 0}}};
+  EXPECT_TRUE(place({0, 1, 2, 2}).fits);
+  EXPECT_THAT(given(), ElementsAre(std::pair{1, 0}, std::pair{2, 1}));
+  EXPECT_EQ(plan.slots()[0], hot->held.locate({0, 0}));
+}
+
+TEST_F(precision_placement_test, says_how_much_room_there_is_of_all_precisions) {
+  start({1, 1, 1});
+  hold(0, 2);
+  const auto placed = place({0, 1, 2, 3});
+  EXPECT_FALSE(placed.fits);
+  EXPECT_EQ(placed.room, 3U) << "its own resident's slot among them";
+  EXPECT_THAT(plan.fills(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace hotset

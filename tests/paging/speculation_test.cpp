@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part alone; what pagers make of it is in pager_prefetch_test.cpp and pager_guard_test.cpp.
+#include "hotset/paging/speculation.hpp"
+
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hotset/admission/always.hpp"
+#include "hotset/eviction/lru.hpp"
+#include "hotset/paging/hot_set.hpp"
+
+namespace hotset {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+const geometry shape{.layers = 3, .experts = 8, .top_k = 2, .max_tokens_per_visit = 4};
+
+struct speculation_test : testing::Test {
+  explicit speculation_test(std::int64_t slots = 5)
+      : hot(pool_layout::shared(shape, slots).value(), {}, {}) {}
+  void hold(expert_key key) {
+    access a;
+    a.key = key;
+    const auto f = hot.held.reserve_free(key, 0);
+    hot.held.hold(f);
+    a.slot = f.slot;
+    hot.eviction.on_fill(a);
+  }
+  std::size_t plan_for(const std::vector<prefetch_request>& requests,
+                       const speculation::terms& how = {}) {
+    return part.plan(hot, {}, requests, how, plan);
+  }
+  std::vector<expert_key> keys() const {
+    std::vector<expert_key> out;
+    for (const auto& f : plan.fills()) out.push_back(f.key);
+    return out;
+  }
+  hot_set<lru, always> hot;
+  speculation part{shape, prefetch_guard::named, 8};
+  step_plan plan{shape};
+};
+
+TEST_F(speculation_test, leaves_a_token_room_and_defers_the_rest) {
+  EXPECT_EQ(plan_for({{{1, 0}, 1, 1}, {{1, 1}, 1, 1}, {{1, 2}, 1, 1}, {{1, 3}, 1, 1}}), 4U);
+  EXPECT_THAT(keys(), ElementsAre(expert_key{1, 0}, expert_key{1, 1}, expert_key{1, 2}));
+  EXPECT_THAT(plan.deferred(), ElementsAre(3));
+}
+
+TEST_F(speculation_test, the_slots_of_a_divided_visit_are_not_to_be_had) {
+  EXPECT_EQ(plan_for({{{1, 0}, 1, 1}}, {.divided = 0}), 1U);
+  EXPECT_THAT(keys(), IsEmpty());
+  EXPECT_THAT(plan.deferred(), ElementsAre(0));
+}
+
+TEST_F(speculation_test, what_is_resident_is_noted_and_spared) {
+  for (expert_id e = 0; e < 5; ++e) hold({0, e});
+  plan_for({{{0, 0}, 1, 1}, {{1, 0}, 1, 1}});
+  ASSERT_THAT(plan.fills(), SizeIs(1));
+  EXPECT_EQ(plan.fills()[0].victim, (expert_key{0, 1})) << "the first one was asked for";
+  speculation::commit(hot, plan);
+  EXPECT_EQ(hot.requests.slots().size(), 2U);
+  EXPECT_EQ(hot.held.evictable().count(), 4U) << "nothing stays masked";
+}
+
+TEST_F(speculation_test, only_the_first_copies_are_made_and_the_victims_of_the_others_stay) {
+  for (expert_id e = 0; e < 5; ++e) hold({0, e});
+  plan_for({{{1, 0}, 1, 1}, {{1, 1}, 1, 1}});
+  speculation::keep_first(hot, plan, 1);
+  EXPECT_THAT(keys(), ElementsAre(expert_key{1, 0}));
+  EXPECT_THAT(plan.deferred(), ElementsAre(1));
+  EXPECT_NE(hot.held.locate({0, 1}), no_slot);
+}
+
+TEST_F(speculation_test, a_start_takes_free_slots_only_and_is_no_prediction) {
+  for (expert_id e = 0; e < 4; ++e) hold({0, e});
+  const std::vector<expert_key> known{{2, 0}, {2, 1}};
+  EXPECT_EQ(part.plan(hot, {}, part.start_with(known), {.evicts = false}, plan), 2U);
+  EXPECT_THAT(keys(), ElementsAre(expert_key{2, 0}));
+  EXPECT_FALSE(plan.fills()[0].speculative);
+  speculation::commit(hot, plan);
+  EXPECT_EQ(hot.held.unused_prefetches(), 0U);
+  EXPECT_EQ(hot.ledger.totals.bytes_prefetched, 0U);
+  EXPECT_EQ(hot.ledger.totals.refused_prefetches, 0U);
+}
+
+TEST_F(speculation_test, a_visit_that_uses_a_late_copy_waits_for_it_and_ends_its_request) {
+  plan_for({{{1, 0}, 1, 1}});
+  speculation::commit(hot, plan);
+  const auto slot = hot.held.locate({1, 0});
+  auto& draft = plan.draft();
+  draft.reset();
+  draft.context.layer = 1;
+  draft.context.step = 1;
+  draft.count.distinct = 1;
+  draft.slots[0] = slot;
+  speculation::meet(hot, plan);
+  EXPECT_THAT(plan.late_slots(), ElementsAre(slot));
+  EXPECT_EQ(hot.held.row(1)[0], slot);
+  EXPECT_EQ(hot.ledger.totals.late_prefetches, 1U);
+  EXPECT_EQ(hot.ledger.totals.prefetch_hits, 1U);
+  EXPECT_TRUE(hot.requests.empty());
+  EXPECT_FALSE(hot.speculating());
+}
+
+}  // namespace
+}  // namespace hotset
