@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# Install rules: one export set per component (core, sim, cuda), so that a consumer of the core never
+# Install rules: one export set per component (core, testing, sim, cuda), so that a consumer of the core never
 # looks for the libraries of the simulator. What was not built is not installed, and not exported.
 #   cmake --install <folder> [--component core] [--prefix <where>]
 set(hotset_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/hotset)
@@ -11,6 +11,7 @@ function(hotset_install_component hotset_component hotset_component_target hotse
 endfunction()
 
 hotset_install_component(core hotset_core "")
+hotset_install_component(testing hotset_testing "")
 if(TARGET hotset_sim)
   set(program "")
   if(TARGET hotset)

@@ -50,7 +50,7 @@ void BM_Victim(benchmark::State& state) {
     // A step of the model: some hits, one victim, one fill.
     context.step = a.step = next;
     context.layer = static_cast<layer_id>(next % layers);
-    policy.on_step(context.step, context.layer);
+    tell_step(policy, context.step, context.layer);
     for (int h = 0; h < 4; ++h) {
       a.slot = static_cast<slot_id>(random.below(static_cast<std::uint64_t>(slots)));
       a.key = held[static_cast<std::size_t>(a.slot)];

@@ -33,7 +33,7 @@ class expert_slots {
     context.step = step;
     const auto victims = std::span(taken).subspan(ready, misses - ready);
     if (policy_.select_victims(context, eligible_, victims) != victims.size()) return 0;
-    policy_.on_step(step, layer);
+    hotset::tell_step(policy_, step, layer);
     for (const auto victim : victims) policy_.on_evict(victim, key(victim));
     for (std::size_t i = 0, next = 0; i < routed.size(); ++i) {
       const bool hit = slot[i] != hotset::no_slot;

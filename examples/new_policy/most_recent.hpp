@@ -9,19 +9,18 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/eviction/lru.hpp"
+#include "hotset/core/no_options.hpp"
 
-// [policy]
 class most_recent {
  public:
-  using config = hotset::lru::config;  // no options
+  using config = hotset::no_options;
   static constexpr std::string_view name = "most_recent";
+  static constexpr hotset::eviction_traits traits{};
   most_recent(const hotset::pool_layout& layout, const config&) : slots_(layout.slots()) {}
-  void on_step(hotset::step_id, hotset::layer_id) noexcept {}
   void on_hit(const hotset::access& a) noexcept { at(a.slot) = {a.pool, ++clock_}; }
   void on_fill(const hotset::access& a) noexcept { at(a.slot) = {a.pool, ++clock_}; }
-  void on_bypass(const hotset::access&) noexcept {}
   void on_evict(hotset::slot_id, hotset::expert_key) noexcept {}
+  void on_move(hotset::slot_id from, hotset::slot_id to) noexcept { at(to) = at(from); }
   std::size_t select_victims(const hotset::visit_context& visit, const hotset::slot_mask& eligible,
                              std::span<hotset::slot_id> out) noexcept {
     std::size_t count = 0;
@@ -41,6 +40,5 @@ class most_recent {
   std::vector<use> slots_;
   std::uint64_t clock_ = 0;
 };
-// [policy]
 
-static_assert(hotset::eviction_policy<most_recent>);
+static_assert(hotset::is_eviction_policy<most_recent>());

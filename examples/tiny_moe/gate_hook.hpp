@@ -42,7 +42,7 @@ class gate_hook {
   [[nodiscard]] const hotset::prediction_score::counts& predictions() const noexcept {
     return score_.so_far();
   }
-  [[nodiscard]] bool is_exact() const noexcept { return !routing_ || routing_->exact(); }
+  [[nodiscard]] bool is_exact() const noexcept { return !routing_ || routing_->facts().is_exact; }
 
  private:
   std::vector<std::vector<float>> routers_;  ///< [layers] of [experts, hidden]; only if computed

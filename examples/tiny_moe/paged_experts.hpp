@@ -229,7 +229,7 @@ class paged_experts final : public paged_provider {
 
   /// The engine's arrays may be edited while the cache still reads the visit: it reads copies.
   void keep_inputs(hotset::routing_view& view) {
-    if constexpr (Pager::miss_type::fetches_all) return;
+    if constexpr (Pager::miss_type::traits.fetches_all) return;
     ids_.assign(view.experts.begin(), view.experts.end());
     weights_.assign(view.weights.begin(), view.weights.end());
     view.experts = ids_;

@@ -233,12 +233,9 @@ any_miss_policy held(std::string_view miss) {
 }
 }  // namespace
 
-bool wants_scores(std::string_view miss) { return held(miss).wants_logits(); }
-bool is_exact_miss(std::string_view miss) { return held(miss).exact(); }
-bool needs_weights(std::string_view miss) {
-  const auto name = parse_policy(without_folder(miss, "miss.")).name;
-  return name == fetch_priority::name || name == drop_cascade::name;
-}
+bool wants_scores(std::string_view miss) { return held(miss).facts().needs_logits; }
+bool is_exact_miss(std::string_view miss) { return held(miss).facts().is_exact; }
+bool needs_weights(std::string_view miss) { return held(miss).facts().needs_weights; }
 
 bool bends_routing(std::string_view routing) {
   return without_folder(routing, "routing.") != router_order::name;

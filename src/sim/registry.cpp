@@ -234,8 +234,8 @@ namespace {
 void check_apart(std::string_view eviction, std::string_view admission,
                  const policy_knowledge& knowledge) {
   (void)make_eviction(eviction, knowledge);
-  (void)with_admission(admission,
-                       []<class A>(policy_tag<A>, typename A::config) { return A::admits_all; });
+  (void)with_admission(
+      admission, []<class A>(policy_tag<A>, typename A::config) { return A::traits.admits_all; });
 }
 }  // namespace
 
@@ -259,8 +259,9 @@ std::unique_ptr<any_pager> make_pager(const pager_request& request,
   if (without_prefix(last.name, "eviction.") == bypass_name) {
     parameter_reader(last).finish();
     if (decorated) throw usage_error("belady_bypass takes no decorator");
-    if (!with_admission(request.admission,
-                        []<class A>(policy_tag<A>, typename A::config) { return A::admits_all; }))
+    if (!with_admission(request.admission, []<class A>(policy_tag<A>, typename A::config) {
+          return A::traits.admits_all;
+        }))
       throw usage_error("belady_bypass decides admission itself, accepted: --admission always");
     return std::make_unique<belady_bypass>(request.layout, knowledge.future);
   }
@@ -268,7 +269,8 @@ std::unique_ptr<any_pager> make_pager(const pager_request& request,
     return std::make_unique<pager_model<Pager>>(std::move(made));
   };
   const bool all = with_admission(
-      request.admission, []<class A>(policy_tag<A>, typename A::config) { return A::admits_all; });
+      request.admission,
+      []<class A>(policy_tag<A>, typename A::config) { return A::traits.admits_all; });
   if (decorated || request.miss || !all) return with_erased_pager(request, knowledge, held);
   return with_eviction(last, knowledge, [&]<class P>(policy_tag<P>, typename P::config eviction) {
     return held(build<P, always>(std::move(eviction), {}, request));

@@ -195,7 +195,7 @@ validation check_front(const routing_trace& trace, const replay_front& front) {
   const bool scored = !trace.logits.empty() || !trace.probabilities.empty();
   if (front.routing) {
     const any_routing_policy routing(shape, *front.routing);
-    if (routing.wants_logits() && trace.logits.empty())
+    if (routing.facts().needs_logits && trace.logits.empty())
       return error{fmt::format(
           "routing policy {} needs the router's logits, and the trace has none; accepted: a trace "
           "that recorded them, or router_order",

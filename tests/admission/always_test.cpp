@@ -13,7 +13,7 @@ namespace {
 using namespace admission_samples;
 
 TEST(always, admits_all) {
-  static_assert(always::admits_all);
+  static_assert(always::traits.admits_all);
   EXPECT_EQ(ask(always(layout), {use_of(1, 0), use_of(2, 0)}), (verdict{1, 1}));
   EXPECT_EQ(ask(always(layout), {}), verdict{});
 }

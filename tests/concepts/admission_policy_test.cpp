@@ -11,7 +11,7 @@ struct archetype {
     [[nodiscard]] validation validate() const { return std::nullopt; }
   };
   static constexpr std::string_view name = "archetype";
-  static constexpr bool admits_all = false;
+  static constexpr admission_traits traits{};
   archetype(const pool_layout&, const config&) {}
   void admit(const visit_context&, std::span<const access>,
              std::span<std::uint8_t>) const noexcept {}
@@ -26,15 +26,20 @@ struct changes_when_asked : archetype {
   using archetype::archetype;
   void admit(const visit_context&, std::span<const access>, std::span<std::uint8_t>) noexcept {}
 };
-struct says_nothing_of_all : archetype {
+struct has_no_traits : archetype {
   using archetype::archetype;
-  void admits_all();
+  void traits();
+};
+struct has_traits_of_another_kind : archetype {
+  using archetype::archetype;
+  static constexpr bool traits = true;
 };
 
 static_assert(admission_policy<archetype>);
 static_assert(!admission_policy<throwing>);
 static_assert(!admission_policy<changes_when_asked>);
-static_assert(!admission_policy<says_nothing_of_all>);
+static_assert(!admission_policy<has_no_traits>);
+static_assert(!admission_policy<has_traits_of_another_kind>);
 
 TEST(admission_policy, is_checked_when_this_file_is_compiled) { SUCCEED(); }
 

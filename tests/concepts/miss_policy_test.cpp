@@ -13,9 +13,7 @@ struct archetype {
     [[nodiscard]] validation validate(const geometry&) const { return std::nullopt; }
   };
   static constexpr std::string_view name = "archetype";
-  static constexpr bool is_exact = true;
-  static constexpr bool fetches_all = false;
-  static constexpr bool needs_logits = false;
+  static constexpr miss_traits traits{};
   archetype(const geometry&, const config&) {}
   void decide(std::span<const miss>, const routing_view&, const residency_view&,
               std::span<expert_id>, std::span<miss_decision>) noexcept {}
@@ -45,27 +43,13 @@ struct precision_in_int : archetype {
   using archetype::archetype;
   int prefetch_precision() noexcept { return 0; }
 };
-struct says_nothing_of_exactness : archetype {
+struct has_no_traits : archetype {
   using archetype::archetype;
-  void is_exact();
-};
-struct says_nothing_of_all : archetype {
-  using archetype::archetype;
-  void fetches_all();
-};
-struct says_nothing_of_logits : archetype {
-  using archetype::archetype;
-  void needs_logits();
+  void traits();
 };
 struct nameless : archetype {
   using archetype::archetype;
   void name();
-};
-struct takes_any_model : archetype {
-  struct config {
-    [[nodiscard]] validation validate() const { return std::nullopt; }
-  };
-  takes_any_model(const geometry& shape, const config&) : archetype(shape, archetype::config{}) {}
 };
 struct takes_any_parameters : archetype {
   struct config {
@@ -88,11 +72,8 @@ static_assert(!miss_policy<throwing_observer>);
 static_assert(!miss_policy<sees_no_ids>);
 static_assert(!miss_policy<changes_its_misses>);
 static_assert(!miss_policy<precision_in_int>);
-static_assert(!miss_policy<says_nothing_of_exactness>);
-static_assert(!miss_policy<says_nothing_of_all>);
-static_assert(!miss_policy<says_nothing_of_logits>);
+static_assert(!miss_policy<has_no_traits>);
 static_assert(!miss_policy<nameless>);
-static_assert(!miss_policy<takes_any_model>);
 static_assert(!miss_policy<takes_any_parameters>);
 static_assert(!miss_policy<not_built_for_a_model>);
 static_assert(!miss_policy<immovable>);

@@ -12,6 +12,7 @@ struct archetype {
     [[nodiscard]] validation validate() const { return std::nullopt; }
   };
   static constexpr std::string_view name = "archetype";
+  static constexpr prefetch_traits traits{};
   archetype(const geometry&, const config&) {}
   [[nodiscard]] forecast_need needs() const noexcept { return forecast_need::nothing; }
   [[nodiscard]] std::int32_t depth() const noexcept { return 1; }
@@ -78,6 +79,10 @@ struct throwing_bound : archetype {
 struct not_built_for_a_geometry : archetype {
   explicit not_built_for_a_geometry(const config& c);
 };
+struct has_no_traits : archetype {
+  using archetype::archetype;
+  void traits();
+};
 struct nameless : archetype {
   using archetype::archetype;
   void name();
@@ -105,6 +110,7 @@ static_assert(!prefetch_policy<throwing_depth>);
 static_assert(!prefetch_policy<boundless>);
 static_assert(!prefetch_policy<throwing_bound>);
 static_assert(!prefetch_policy<not_built_for_a_geometry>);
+static_assert(!prefetch_policy<has_no_traits>);
 static_assert(!prefetch_policy<nameless>);
 static_assert(!prefetch_policy<unchecked>);
 static_assert(!prefetch_policy<immovable>);

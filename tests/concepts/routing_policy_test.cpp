@@ -12,8 +12,7 @@ struct archetype {
     [[nodiscard]] validation validate() const { return std::nullopt; }
   };
   static constexpr std::string_view name = "archetype";
-  static constexpr bool is_exact = true;
-  static constexpr bool needs_logits = false;
+  static constexpr routing_traits traits{};
   archetype(const geometry&, const config&) {}
   status route(const routing_view&, const residency_view&, std::span<expert_id>,
                std::span<float>) noexcept {
@@ -40,13 +39,9 @@ struct writes_no_weights : archetype {
     return status::ok;
   }
 };
-struct says_nothing_of_exactness : archetype {
+struct has_no_traits : archetype {
   using archetype::archetype;
-  void is_exact();
-};
-struct says_nothing_of_logits : archetype {
-  using archetype::archetype;
-  void needs_logits();
+  void traits();
 };
 struct nameless : archetype {
   using archetype::archetype;
@@ -68,8 +63,7 @@ static_assert(routing_policy<archetype>);
 static_assert(!routing_policy<throwing>);
 static_assert(!routing_policy<answers_bool>);
 static_assert(!routing_policy<writes_no_weights>);
-static_assert(!routing_policy<says_nothing_of_exactness>);
-static_assert(!routing_policy<says_nothing_of_logits>);
+static_assert(!routing_policy<has_no_traits>);
 static_assert(!routing_policy<nameless>);
 static_assert(!routing_policy<unchecked>);
 static_assert(!routing_policy<not_built_for_a_model>);

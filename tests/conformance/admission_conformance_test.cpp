@@ -52,7 +52,7 @@ TYPED_TEST(admission_conformance, answers_0_or_1_twice_alike_and_writes_no_furth
       EXPECT_EQ(first[misses.size()], 9);
       for (std::size_t n = 0; n < misses.size(); ++n) {
         EXPECT_LE(first[n], 1);
-        if (TypeParam::admits_all) {
+        if (TypeParam::traits.admits_all) {
           EXPECT_EQ(first[n], 1);
         }
         policy.on_use(misses[n], false, first[n] != 0);

@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include "hotset/core/validate_for.hpp"
 #include "hotset/miss/any_miss_policy.hpp"
 #include "hotset/miss/compute_on_host.hpp"
 #include "hotset/miss/drop.hpp"
@@ -29,7 +30,7 @@ template <class M>
 struct plain {
   using policy = M;
   static typename M::config options() { return {}; }
-  static constexpr bool exact = M::is_exact;
+  static constexpr bool exact = M::traits.is_exact;
   static constexpr bool edits = false;
 };
 struct fetch_entry : plain<fetch> {};
@@ -216,7 +217,7 @@ void walk(const geometry& shape, std::uint64_t seed) {
   using M = typename Entry::policy;
   const auto options = Entry::options();
   ASSERT_FALSE(options.validate());
-  if (options.validate(shape)) return;  // not for this model
+  if (validate_for(options, shape)) return;  // not for this model
   M policy(shape, options);
   M twin(shape, options);
   EXPECT_LT(policy.prefetch_precision(), shape.precisions());
@@ -234,7 +235,7 @@ void walk(const geometry& shape, std::uint64_t seed) {
     if (Entry::exact) {
       EXPECT_EQ(first.ids, v.experts);
     }
-    if (M::fetches_all) {
+    if (M::traits.fetches_all) {
       for (std::size_t m = 0; m < v.misses.size(); ++m)
         EXPECT_TRUE(same(first.out[m], {miss_action::fetch, 0}));
     }

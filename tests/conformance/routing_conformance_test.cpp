@@ -23,8 +23,8 @@ template <class R>
 struct plain {
   using policy = R;
   static typename R::config options() { return {}; }
-  static constexpr bool exact = R::is_exact;
-  static constexpr bool wants_logits = R::needs_logits;
+  static constexpr bool exact = R::traits.is_exact;
+  static constexpr bool wants_logits = R::traits.needs_logits;
 };
 struct router_order_entry : plain<router_order> {};
 struct cache_aware_entry : plain<cache_aware> {};

@@ -11,10 +11,10 @@
 #include "fake_cuda_runtime.hpp"
 #include "host_experts.hpp"
 #include "hotset/cuda/cuda_backend.hpp"
+#include "hotset/testing/transfer_backend_suite.hpp"
 #include "hotset/transfer/clock_backend.hpp"
 #include "hotset/transfer/emulated_link_backend.hpp"
 #include "hotset/transfer/host_backend.hpp"
-#include "transfer_suite.hpp"
 
 namespace hotset {
 namespace {
@@ -25,7 +25,7 @@ using support::gate;
 using support::host_experts;
 
 pool_layout pools() {
-  return pool_layout::shared(support::transfer_shape, support::transfer_slots).value();
+  return pool_layout::shared(suites::transfer_shape, suites::transfer_slots).value();
 }
 
 template <class Backend>
@@ -44,7 +44,7 @@ struct host_entry {
   static constexpr bool copies_beside = true;
   host_experts experts{pools()};
   backend_type backend{
-      make_host_backend<Backend>((experts.source.remove(support::absent_expert), experts))};
+      make_host_backend<Backend>((experts.source.remove(suites::absent_expert), experts))};
   host_stream stream{Mode};
 
   struct looking {
@@ -92,7 +92,7 @@ struct clock_entry final : private link_observer {
   clock_entry(const clock_entry&) = delete;
   clock_entry& operator=(const clock_entry&) = delete;
   static backend_type make() {
-    auto shape = support::transfer_shape;
+    auto shape = suites::transfer_shape;
     shape.expert_bytes = {expert_bytes};
     if (Instant) return clock_backend({.shape = shape});
     const link_model link({.bytes_per_second = 1'000'000'000, .latency = 50, .chunk_bytes = 64});
@@ -137,7 +137,7 @@ struct cuda_entry {
   bool saw = false;
 
   std::unique_ptr<backend_type> make() {
-    experts.host.source.remove(support::absent_expert);
+    experts.host.source.remove(suites::absent_expert);
     typename backend_type::config setup{.mode = Mode, .chunk_bytes = 64, .chunks_ahead = 2};
     // In the engine's own stream a submit waits for pieces that stand behind the engine's work.
     if (!Pinned) setup.staging_pieces = copies_beside ? 3 : 32;
@@ -172,8 +172,6 @@ using entries = testing::Types<
     cuda_entry<copy_mode::same_stream, false>>;
 
 }  // namespace
-
-namespace support {
-INSTANTIATE_TYPED_TEST_SUITE_P(transfer_conformance, transfer_conformance, entries);
-}  // namespace support
 }  // namespace hotset
+
+HOTSET_TRANSFER_CONFORMANCE(library, hotset::entries);

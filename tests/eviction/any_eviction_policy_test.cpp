@@ -25,7 +25,7 @@ static_assert(eviction_policy<protect_hot<any_eviction_policy>>);
 TEST(any_eviction_policy, does_what_it_holds) {
   hand_walk<any_eviction_policy> w(shared(1, 2), any_eviction_policy::holding<fifo>());
   EXPECT_EQ(w.policy.held_name(), "fifo");
-  EXPECT_FALSE(w.policy.wants_weights());
+  EXPECT_FALSE(w.policy.facts().needs_weights);
   w.begin(0, 0);
   w.fill(1, {0, 4});
   w.fill(0, {0, 5});

@@ -57,6 +57,15 @@ TEST(lfru, keeps_the_frequency_of_an_evicted_key) {
   EXPECT_EQ(w.order(0, 0), (slots{1, 0}));  // 2 against 3
 }
 
+// A quota change may lend slots before anything was in them: the pool that they leave has room for others.
+TEST(lfru, slots_that_were_never_filled_make_room) {
+  const geometry shape{.layers = 2, .experts = 4, .top_k = 1};
+  hand_walk<lfru> w(pool_layout::per_layer(shape, 4).value());
+  w.begin(0, 0);
+  for (slot_id s = 4; s < 8; ++s) w.fill(s, {0, s - 4});  // all of them began in layer 1's pool
+  EXPECT_EQ(w.order(0, 0), (slots{4, 5, 6, 7}));
+}
+
 TEST(lfru, ages_beyond_the_table_of_powers_still_order) {
   hand_walk<lfru> w(shared(1, 2));
   w.begin(0, 0);

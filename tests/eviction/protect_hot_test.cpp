@@ -20,8 +20,7 @@ using hot_lru = protect_hot<lru>;
 static_assert(eviction_policy<hot_lru>);
 static_assert(eviction_policy<protect_hot<protect_hot<gate_score>>>);
 static_assert(hot_lru::name == "protect_hot<lru>");
-static_assert(!detail::needs_weights<hot_lru>() &&
-              detail::needs_weights<protect_hot<gate_score>>());
+static_assert(!hot_lru::traits.needs_weights && protect_hot<gate_score>::traits.needs_weights);
 
 TEST(protect_hot, spares_keys_used_often_since_their_fill) {
   hand_walk<hot_lru> w(shared(1, 3), {.uses = 2});

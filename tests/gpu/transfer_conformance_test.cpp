@@ -11,13 +11,13 @@
 
 #include "device_support.hpp"
 #include "hotset/cuda/cuda_backend.hpp"
+#include "hotset/testing/transfer_backend_suite.hpp"
 #include "paged_model.hpp"
-#include "transfer_suite.hpp"
 
 namespace hotset {
 namespace {
 
-using support::gate;
+using suites::gate;
 
 template <cuda::copy_mode Mode, bool Pinned>
 struct device_entry {
@@ -26,7 +26,7 @@ struct device_entry {
   static constexpr bool copies_beside = Mode == cuda::copy_mode::side_stream;
   cuda::runtime& api = cuda::system_runtime();
   gpu::paged_model model{
-      pool_layout::shared(support::transfer_shape, support::transfer_slots).value(),
+      pool_layout::shared(suites::transfer_shape, suites::transfer_slots).value(),
       {4096, 33, 70'001},
       Pinned};
   std::unique_ptr<backend_type> owned = make();
@@ -41,7 +41,7 @@ struct device_entry {
     return reason.empty() ? "" : "no device: " + reason;
   }
   std::unique_ptr<backend_type> make() {
-    model.source.remove(support::absent_expert);
+    model.source.remove(suites::absent_expert);
     typename backend_type::config setup{.mode = Mode, .chunk_bytes = 10'000, .chunks_ahead = 2};
     // In the engine's own stream a submit waits for pieces that stand behind the engine's work.
     if (!Pinned) setup.staging_pieces = copies_beside ? 3 : 32;
@@ -72,8 +72,6 @@ using entries = testing::Types<
     device_entry<copy_mode::same_stream, true>, device_entry<copy_mode::same_stream, false>>;
 
 }  // namespace
-
-namespace support {
-INSTANTIATE_TYPED_TEST_SUITE_P(transfer_conformance, transfer_conformance, entries);
-}  // namespace support
 }  // namespace hotset
+
+HOTSET_TRANSFER_CONFORMANCE(device, hotset::entries);

@@ -17,8 +17,8 @@ namespace {
 
 static_assert(miss_policy<any_miss_policy>);
 static_assert(std::movable<any_miss_policy> && !std::copyable<any_miss_policy>);
-static_assert(!any_miss_policy::is_exact && !any_miss_policy::fetches_all &&
-              any_miss_policy::needs_logits);
+static_assert(!any_miss_policy::traits.is_exact && !any_miss_policy::traits.fetches_all &&
+              any_miss_policy::traits.needs_logits);
 
 const geometry one{.layers = 1, .experts = 8, .top_k = 2, .expert_bytes = {8}};
 const geometry two{
@@ -62,11 +62,11 @@ TEST(any_miss_policy, passes_the_visit_and_what_is_observed_on) {
 
 TEST(any_miss_policy, knows_at_run_time_what_the_held_one_is) {
   const any_miss_policy all{fetch(one)};
-  EXPECT_TRUE(all.exact() && !all.wants_logits());
+  EXPECT_TRUE(all.facts().is_exact && !all.facts().needs_logits);
   const any_miss_policy host{compute_on_host(one)};
-  EXPECT_TRUE(host.exact() && !host.wants_logits());
+  EXPECT_TRUE(host.facts().is_exact && !host.facts().needs_logits);
   const any_miss_policy scores{substitute(one)};
-  EXPECT_TRUE(!scores.exact() && scores.wants_logits());
+  EXPECT_TRUE(!scores.facts().is_exact && scores.facts().needs_logits);
 }
 
 /// Differs from every other policy in what it prefetches.

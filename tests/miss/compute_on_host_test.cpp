@@ -8,13 +8,14 @@
 
 #include <gtest/gtest.h>
 
+#include "hotset/core/validate_for.hpp"
 #include "random_source.hpp"
 
 namespace hotset {
 namespace {
 
-static_assert(compute_on_host::is_exact && !compute_on_host::fetches_all &&
-              !compute_on_host::needs_logits);
+static_assert(compute_on_host::traits.is_exact && !compute_on_host::traits.fetches_all &&
+              !compute_on_host::traits.needs_logits);
 
 const geometry shape{.layers = 1, .experts = 16, .top_k = 2, .max_tokens_per_visit = 8};
 
@@ -104,7 +105,7 @@ TEST(compute_on_host, no_subset_is_done_sooner) {
 
 TEST(compute_on_host, refuses_costs_that_are_none) {
   EXPECT_FALSE(compute_on_host::config{}.validate());
-  EXPECT_FALSE(compute_on_host::config{}.validate(shape));
+  EXPECT_FALSE(validate_for(compute_on_host::config{}, shape));
   const auto refused = [](const compute_on_host::config& c) {
     const auto bad = c.validate();
     return bad ? bad->message : "accepted";

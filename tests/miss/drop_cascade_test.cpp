@@ -10,7 +10,8 @@
 namespace hotset {
 namespace {
 
-static_assert(!drop_cascade::is_exact && !drop_cascade::fetches_all && !drop_cascade::needs_logits);
+static_assert(!drop_cascade::traits.is_exact && !drop_cascade::traits.fetches_all &&
+              !drop_cascade::traits.needs_logits);
 
 const geometry one{.layers = 1, .experts = 8, .top_k = 4, .expert_bytes = {8}};
 const geometry three{

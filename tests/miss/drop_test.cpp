@@ -5,10 +5,12 @@
 
 #include <gtest/gtest.h>
 
+#include "hotset/core/validate_for.hpp"
+
 namespace hotset {
 namespace {
 
-static_assert(!drop::is_exact && !drop::fetches_all && !drop::needs_logits);
+static_assert(!drop::traits.is_exact && !drop::traits.fetches_all && !drop::traits.needs_logits);
 
 const geometry shape{.layers = 1, .experts = 8, .top_k = 4};
 using actions = std::vector<miss_action>;
@@ -47,7 +49,7 @@ TEST(drop, uses_what_is_held_whatever_its_rank) {
 
 TEST(drop, keeps_at_least_one_rank) {
   EXPECT_FALSE(drop::config{}.validate());
-  EXPECT_FALSE(drop::config{}.validate(shape));
+  EXPECT_FALSE(validate_for(drop::config{}, shape));
   ASSERT_TRUE(drop::config{.keep = 0}.validate());
   EXPECT_EQ(drop::config{.keep = 0}.validate()->message, "drop keep = 0, accepted: 1 or more");
 }

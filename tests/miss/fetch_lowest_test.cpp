@@ -8,7 +8,8 @@
 namespace hotset {
 namespace {
 
-static_assert(!fetch_lowest::is_exact && !fetch_lowest::fetches_all && !fetch_lowest::needs_logits);
+static_assert(!fetch_lowest::traits.is_exact && !fetch_lowest::traits.fetches_all &&
+              !fetch_lowest::traits.needs_logits);
 
 const geometry one{.layers = 1, .experts = 8, .top_k = 2, .expert_bytes = {8}};
 const geometry three{

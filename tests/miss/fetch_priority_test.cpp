@@ -14,8 +14,8 @@
 namespace hotset {
 namespace {
 
-static_assert(!fetch_priority::is_exact && !fetch_priority::fetches_all &&
-              !fetch_priority::needs_logits);
+static_assert(!fetch_priority::traits.is_exact && !fetch_priority::traits.fetches_all &&
+              !fetch_priority::traits.needs_logits);
 
 geometry with(std::size_t precisions) {
   geometry shape{.layers = 1, .experts = 8, .top_k = 2, .expert_bytes = {256}};

@@ -5,10 +5,12 @@
 
 #include <gtest/gtest.h>
 
+#include "hotset/core/validate_for.hpp"
+
 namespace hotset {
 namespace {
 
-static_assert(fetch::is_exact && fetch::fetches_all && !fetch::needs_logits);
+static_assert(fetch::traits.is_exact && fetch::traits.fetches_all && !fetch::traits.needs_logits);
 
 const geometry one{.layers = 1, .experts = 8, .top_k = 2, .expert_bytes = {8}};
 const geometry three{
@@ -29,8 +31,8 @@ TEST(fetch, brings_everything_at_precision_0_a_held_lower_copy_too) {
 
 TEST(fetch, serves_any_model) {
   EXPECT_FALSE(fetch::config{}.validate());
-  EXPECT_FALSE(fetch::config{}.validate(one));
-  EXPECT_FALSE(fetch::config{}.validate(three));
+  EXPECT_FALSE(validate_for(fetch::config{}, one));
+  EXPECT_FALSE(validate_for(fetch::config{}, three));
 }
 
 }  // namespace

@@ -11,12 +11,14 @@
 
 #include <gtest/gtest.h>
 
+#include "hotset/core/validate_for.hpp"
 #include "random_source.hpp"
 
 namespace hotset {
 namespace {
 
-static_assert(!substitute::is_exact && !substitute::fetches_all && substitute::needs_logits);
+static_assert(!substitute::traits.is_exact && !substitute::traits.fetches_all &&
+              substitute::traits.needs_logits);
 
 using ids_t = std::vector<expert_id>;
 
@@ -258,7 +260,7 @@ TEST(substitute, agrees_with_its_naive_form) {
 
 TEST(substitute, refuses_a_tolerance_that_is_none) {
   EXPECT_FALSE(substitute::config{}.validate());
-  EXPECT_FALSE(substitute::config{}.validate(geometry{}));
+  EXPECT_FALSE(validate_for(substitute::config{}, geometry{}));
   EXPECT_FALSE(substitute::config{.tolerance = 0.0}.validate());
   ASSERT_TRUE(substitute::config{.tolerance = -0.5}.validate());
   EXPECT_EQ(substitute::config{.tolerance = -0.5}.validate()->message,

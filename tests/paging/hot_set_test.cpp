@@ -26,7 +26,7 @@ struct hearing {
     [[nodiscard]] validation validate() const { return std::nullopt; }
   };
   static constexpr std::string_view name = "hearing";
-  static constexpr bool admits_all = false;
+  static constexpr admission_traits traits{};
   hearing(const pool_layout&, const config& options) : to(options.to) {}
   void admit(const visit_context&, std::span<const access>,
              std::span<std::uint8_t>) const noexcept {}

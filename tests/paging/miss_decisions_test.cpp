@@ -98,14 +98,14 @@ TEST_F(miss_decisions_test, a_layout_of_other_precisions_is_refused) {
   two.expert_bytes = {100};
   two.lower_precisions = {{25}};
   const auto one_pool = pool_layout::shared(two, 4).value();
-  ASSERT_TRUE(miss_decisions<scripted_miss>::check(one_pool, {&script}).has_value());
-  EXPECT_EQ(miss_decisions<scripted_miss>::check(one_pool, {&script})->message,
+  ASSERT_TRUE(miss_decisions<scripted_miss>::check(one_pool).has_value());
+  EXPECT_EQ(miss_decisions<scripted_miss>::check(one_pool)->message,
             "a layout of 1 precisions for experts of 2, accepted: pools for each");
   const std::vector<std::int64_t> both{2, 2};
   const auto two_pools = pool_layout::shared_by_precision(two, both).value();
-  EXPECT_FALSE(miss_decisions<scripted_miss>::check(two_pools, {&script}).has_value());
-  ASSERT_TRUE(miss_decisions<fetch>::check(two_pools, {}).has_value());
-  EXPECT_FALSE(miss_decisions<fetch>::check(layout, {}).has_value());
+  EXPECT_FALSE(miss_decisions<scripted_miss>::check(two_pools).has_value());
+  ASSERT_TRUE(miss_decisions<fetch>::check(two_pools).has_value());
+  EXPECT_FALSE(miss_decisions<fetch>::check(layout).has_value());
 }
 
 TEST_F(miss_decisions_test, a_policy_that_fetches_everything_leaves_the_visit_as_it_is) {

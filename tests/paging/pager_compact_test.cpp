@@ -123,12 +123,7 @@ TYPED_TEST(pager_compact, goes_on_within_what_is_claimed) {
   EXPECT_EQ(this->contents().size(), 12U);
 }
 
-template <class Eviction>
-class pager_compact_order : public pager_compact<Eviction> {};
-using by_recency = testing::Types<lru, fifo, protect_decode<lru>>;
-TYPED_TEST_SUITE(pager_compact_order, by_recency);
-
-TYPED_TEST(pager_compact_order, is_kept) {
+TYPED_TEST(pager_compact, keeps_the_order) {
   step_id step = 0;
   for (int round = 0; round < 40; ++round) {
     for (int n = 0; n < 10; ++n, ++step)
@@ -139,6 +134,41 @@ TYPED_TEST(pager_compact_order, is_kept) {
     this->pages.compact([](slot_id, slot_id) {});
     ASSERT_EQ(this->order(), before) << "round " << round;
   }
+}
+
+// Counts, too: who has compacted decides as who has not.
+TYPED_TEST(pager_compact, changes_no_later_decision) {
+  const auto keys = [](auto& decisions) {
+    auto held = decisions.residents();
+    std::sort(held.begin(), held.end());
+    return held;
+  };
+  pager<TypeParam> other({.layout = this->pages.layout()});
+  auto other_plan = other.make_plan();
+  bool compacted = false;
+  for (step_id step = 0; step < 600; ++step)
+    for (layer_id l = 0; l < shape.layers; ++l) {
+      auto same = this->random;
+      this->visit(l, step);
+      std::swap(same, this->random);
+      std::vector<expert_id> ids(4);
+      for (auto& id : ids) id = this->random.id_below(shape.experts);
+      const std::vector<float> weights{0.5F, 0.25F, 0.125F, 0.0625F};
+      routing_view view;
+      view.layer = l;
+      view.step = step;
+      view.experts = ids;
+      view.weights = weights;
+      ASSERT_EQ(other.serve(view, other_plan, [](const visit_group&) {}), status::ok);
+      if (this->random.one_in(9)) {
+        const auto quota = 2 + this->random.id_below(8);
+        ASSERT_EQ(this->pages.set_quota(l, quota), status::ok);
+        ASSERT_EQ(other.set_quota(l, quota), status::ok);
+        this->pages.compact([&](slot_id, slot_id) { compacted = true; });
+      }
+      ASSERT_EQ(keys(this->pages), keys(other)) << "step " << step << " layer " << l;
+    }
+  EXPECT_TRUE(compacted);
 }
 
 TEST(pager_idle, is_not_while_a_slot_is_pinned_a_plan_is_open_or_a_copy_is_on_its_way) {

@@ -37,9 +37,9 @@ class placed_lru {
     [[nodiscard]] validation validate() const { return std::nullopt; }
   };
   static constexpr std::string_view name = "placed_lru";
+  static constexpr eviction_traits traits{.hears_bypasses = true, .hears_requests = true};
 
   placed_lru(const pool_layout& layout, const config& options) : inner_(layout), to_(options.to) {}
-  void on_step(step_id step, layer_id layer) noexcept { inner_.on_step(step, layer); }
   void on_hit(const access& a) noexcept {
     write("hit", a);
     inner_.on_hit(a);
@@ -49,14 +49,12 @@ class placed_lru {
     inner_.on_fill(a);
   }
   void on_request(const access& a) noexcept { write("request", a); }
-  void on_bypass(const access& a) noexcept {
-    write("bypass", a);
-    inner_.on_bypass(a);
-  }
+  void on_bypass(const access& a) noexcept { write("bypass", a); }
   void on_evict(slot_id slot, expert_key key) noexcept {
     to_->push_back("evict " + std::to_string(key.expert) + " slot " + std::to_string(slot));
     inner_.on_evict(slot, key);
   }
+  void on_move(slot_id from, slot_id to) noexcept { inner_.on_move(from, to); }
   std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                              std::span<slot_id> out) noexcept {
     return inner_.select_victims(context, eligible, out);

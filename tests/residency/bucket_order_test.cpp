@@ -74,6 +74,13 @@ TEST(bucket_order, agrees_with_a_sorted_map) {
           const slot_rank rank{random.below(60), ++clock};
           order.put(pool, slot, rank);
           model.put(pool, slot, rank);
+        } else if (random.one_in(8)) {
+          const auto to = random.id_below(static_cast<std::int32_t>(layout.slots()));
+          if (model.home(to) >= 0) continue;
+          const auto home = model.home(slot);
+          model.drop(slot);
+          model.put(home, to, order.rank(slot));
+          order.move(slot, to);
         } else if (random.below(10) < 7) {
           const slot_rank rank{order.rank(slot).key + random.below(3), ++clock};
           order.raise(slot, rank);

@@ -57,10 +57,16 @@ TEST(indexed_heap, agrees_with_a_sorted_map) {
         const auto slot = random.id_below(static_cast<std::int32_t>(layout.slots()));
         const auto home = model.home(slot);
         const auto what = random.below(10);
-        if (what < 5 && home >= 0) {
+        if (what < 4 && home >= 0) {
           const slot_rank rank{heap.rank(slot).key + random.below(3), ++clock};
           heap.raise(slot, rank);
           model.put(home, slot, rank);
+        } else if (what < 6 && home >= 0) {
+          const auto to = random.id_below(static_cast<std::int32_t>(layout.slots()));
+          if (model.home(to) >= 0) continue;
+          model.drop(slot);
+          model.put(home, to, heap.rank(slot));
+          heap.move(slot, to);
         } else if (what < 9) {
           const auto pool = home >= 0 && !random.one_in(4)
                                 ? home

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <list>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -54,6 +55,13 @@ TEST(recency_list, agrees_with_std_list) {
         list.push_back(head, s);
         model[head].push_back(s);
         home[at] = static_cast<int>(head);
+      } else if ((random >> 58U) % 4 == 0) {
+        const auto to = (random >> 20U) % slots;
+        if (home[to] >= 0) continue;
+        list.take_place(s, static_cast<slot_id>(to));
+        auto& in = model[static_cast<std::size_t>(home[at])];
+        std::replace(in.begin(), in.end(), s, static_cast<slot_id>(to));
+        home[to] = std::exchange(home[at], -1);
       } else if ((random >> 60U) % 2 == 0) {
         list.move_to_back(static_cast<std::size_t>(home[at]), s);
         model[static_cast<std::size_t>(home[at])].remove(s);

@@ -42,6 +42,13 @@ TEST(recency_stamps, covers_the_slots_that_a_pool_began_with) {
   EXPECT_FALSE(order.covers(1, 8));
 }
 
+TEST(recency_stamps, knows_whether_two_slots_began_in_one_pool) {
+  const recency_stamps order(per_layer(4));
+  EXPECT_TRUE(order.same_pool(4, 7));
+  EXPECT_FALSE(order.same_pool(3, 4));
+  EXPECT_FALSE(order.same_pool(100, 4));
+}
+
 // Sizes around the width of the scan, eligible subsets, every number of victims.
 TEST(recency_stamps, agrees_with_std_list) {
   support::random_source random(1);
@@ -68,6 +75,15 @@ TEST(recency_stamps, agrees_with_std_list) {
         const auto slot = base + static_cast<slot_id>(below(static_cast<std::size_t>(slots)));
         order.erase(slot);
         model[pool].remove(slot);
+      }
+      if (below(3) == 0) {
+        const auto from = base + static_cast<slot_id>(below(static_cast<std::size_t>(slots)));
+        const auto to = base + static_cast<slot_id>(below(static_cast<std::size_t>(slots)));
+        const auto at = std::ranges::find(model[pool], from);
+        if (at != model[pool].end() && std::ranges::find(model[pool], to) == model[pool].end()) {
+          order.take_place(from, to);
+          *at = to;
+        }
       }
       auto eligible = all(layout);
       for (const auto slot : used) eligible.assign(slot, below(2) == 0);

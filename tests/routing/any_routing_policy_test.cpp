@@ -13,7 +13,7 @@ namespace {
 
 static_assert(routing_policy<any_routing_policy>);
 static_assert(std::movable<any_routing_policy> && !std::copyable<any_routing_policy>);
-static_assert(!any_routing_policy::is_exact && any_routing_policy::needs_logits);
+static_assert(!any_routing_policy::traits.is_exact && any_routing_policy::traits.needs_logits);
 
 const geometry shape{.layers = 1, .experts = 4, .top_k = 2};
 
@@ -36,9 +36,9 @@ TEST(any_routing_policy, does_what_it_holds) {
 
 TEST(any_routing_policy, knows_at_run_time_what_the_held_one_is) {
   const any_routing_policy order{router_order(shape)};
-  EXPECT_TRUE(order.exact() && !order.wants_logits());
+  EXPECT_TRUE(order.facts().is_exact && !order.facts().needs_logits);
   const any_routing_policy aware{cache_aware(shape)};
-  EXPECT_TRUE(!aware.exact() && aware.wants_logits());
+  EXPECT_TRUE(!aware.facts().is_exact && aware.facts().needs_logits);
 }
 
 TEST(any_routing_policy, takes_a_policy_that_exists_and_moves) {

@@ -17,7 +17,7 @@
 namespace hotset {
 namespace {
 
-static_assert(!cache_aware::is_exact && cache_aware::needs_logits);
+static_assert(!cache_aware::traits.is_exact && cache_aware::traits.needs_logits);
 
 using ids_t = std::vector<expert_id>;
 using floats = std::vector<float>;

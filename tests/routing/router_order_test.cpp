@@ -8,7 +8,7 @@
 namespace hotset {
 namespace {
 
-static_assert(router_order::is_exact && !router_order::needs_logits);
+static_assert(router_order::traits.is_exact && !router_order::traits.needs_logits);
 
 const geometry shape{.layers = 1, .experts = 8, .top_k = 2};
 const std::vector<expert_id> experts{3, 1, 7, -1};

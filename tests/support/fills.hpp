@@ -1,17 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Fills as a test writes them down.
+/// The fills of the shipped suites, by the name that tests use.
 
-#include "hotset/core/fill.hpp"
+#include "hotset/testing/fills.hpp"
 
 namespace hotset::support {
-
-inline fill fill_of(expert_key key, slot_id slot, ticket after = no_ticket) {
-  fill f;
-  f.key = key;
-  f.slot = slot;
-  f.after = after;
-  return f;
-}
-
+using suites::fill_of;
 }  // namespace hotset::support

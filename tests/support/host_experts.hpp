@@ -2,15 +2,14 @@
 #pragma once
 /// Experts in host memory whose every byte tells which expert and tensor it belongs to.
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "hotset/testing/gate.hpp"
 #include "hotset/transfer/host_slot_bank.hpp"
 #include "hotset/transfer/memory_expert_source.hpp"
 
@@ -75,31 +74,6 @@ class host_experts {
   host_slot_bank bank;
 };
 
-/// Holds a stream up until it is opened.
-class gate {
- public:
-  void open() {
-    {
-      const std::lock_guard lock(mutex_);
-      open_ = true;
-    }
-    changed_.notify_all();
-  }
-  [[nodiscard]] bool is_open() {
-    const std::lock_guard lock(mutex_);
-    return open_;
-  }
-  /// For host_stream::run.
-  static void pass(void* self) noexcept {
-    auto& g = *static_cast<gate*>(self);
-    std::unique_lock lock(g.mutex_);
-    g.changed_.wait(lock, [&] { return g.open_; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool open_ = false;
-};
+using suites::gate;
 
 }  // namespace hotset::support

@@ -163,12 +163,12 @@ class told_lru {
     [[nodiscard]] validation validate() const { return std::nullopt; }
   };
   static constexpr std::string_view name = "told_lru";
-  static constexpr bool needs_weights = true;
+  static constexpr eviction_traits traits{
+      .hears_steps = true, .hears_bypasses = true, .hears_requests = true, .needs_weights = true};
 
   told_lru(const pool_layout& layout, const config& options) : inner_(layout), to_(options.to) {}
   void on_step(step_id step, layer_id layer) noexcept {
     write("step " + std::to_string(step) + " layer " + std::to_string(layer));
-    inner_.on_step(step, layer);
   }
   void on_hit(const access& a) noexcept {
     write("hit " + words(a));
@@ -179,14 +179,12 @@ class told_lru {
     inner_.on_fill(a);
   }
   void on_request(const access& a) noexcept { write("request " + words(a)); }
-  void on_bypass(const access& a) noexcept {
-    write("bypass " + words(a));
-    inner_.on_bypass(a);
-  }
+  void on_bypass(const access& a) noexcept { write("bypass " + words(a)); }
   void on_evict(slot_id slot, expert_key key) noexcept {
     write("evict " + std::to_string(key.expert));
     inner_.on_evict(slot, key);
   }
+  void on_move(slot_id from, slot_id to) noexcept { inner_.on_move(from, to); }
   std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                              std::span<slot_id> out) noexcept {
     if (to_ != nullptr) ++to_->questions;
@@ -213,7 +211,7 @@ class picky {
     [[nodiscard]] validation validate() const { return std::nullopt; }
   };
   static constexpr std::string_view name = "picky";
-  static constexpr bool admits_all = false;
+  static constexpr admission_traits traits{};
   picky(const pool_layout&, const config& options) : refused_(options.refused) {}
   void admit(const visit_context&, std::span<const access> misses,
              std::span<std::uint8_t> admitted) const noexcept {

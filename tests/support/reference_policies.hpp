@@ -1,252 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Every eviction rule again, naively: std::map and sort. The policies under test must agree with it.
+/// The naive rules, and hand-walked cases in few lines.
 
-#include <algorithm>
-#include <cstdint>
-#include <functional>
 #include <map>
-#include <optional>
-#include <set>
-#include <span>
-#include <utility>
 #include <vector>
 
+#include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/core/access.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
+#include "hotset/testing/naive_eviction.hpp"
 
 namespace hotset::reference {
-
-/// What the rules look at, of one resident key.
-struct resident {
-  expert_key key;
-  pool_id pool = 0;
-  double position = 0;  // recency
-  double arrival = 0;
-  double uses = 0;  // visits since the fill
-  step_id epoch = 0;
-  std::optional<step_id> decoded;  // last decode use
-};
-
-struct state {
-  geometry shape;
-  std::map<slot_id, resident> residents;
-  double clock = 0;
-  std::uint64_t visits = 0;
-  std::map<expert_key, double> counts;  // lfu, whole
-  std::map<expert_key, double> gates;
-  std::map<expert_key, std::pair<double, step_id>> heat;  // lfru: f, last
-  // parameters
-  std::uint64_t ageing_period = 0;
-  double ema = -1;  // decay, negative: sum
-  double decay = 0.999;
-  std::map<expert_key, double> profile;
-  std::map<expert_key, std::set<std::uint64_t>> future;
-};
-
-/// Appends a rule's key: smaller leaves first. Rules compose by appending one after the other.
-using ranking =
-    std::function<void(const state&, const resident&, const visit_context&, std::vector<double>&)>;
-
-inline double power(double base, std::uint64_t n) {
-  double p = 1.0;
-  while (n-- > 0) p *= base;
-  return p;
-}
-
-inline ranking by_recency() {
-  return [](const state&, const resident& r, const visit_context&, std::vector<double>& out) {
-    out.push_back(r.position);
-  };
-}
-inline ranking by_arrival() {
-  return [](const state&, const resident& r, const visit_context&, std::vector<double>& out) {
-    out.push_back(r.arrival);
-  };
-}
-inline ranking by_whole_count() {
-  return [](const state& s, const resident& r, const visit_context&, std::vector<double>& out) {
-    const auto found = s.counts.find(r.key);
-    out.push_back(found == s.counts.end() ? 0.0 : found->second);
-    out.push_back(r.position);
-  };
-}
-inline ranking by_resident_count() {
-  return [](const state&, const resident& r, const visit_context&, std::vector<double>& out) {
-    out.push_back(r.uses);
-    out.push_back(r.position);
-  };
-}
-inline ranking by_gate() {
-  return [](const state& s, const resident& r, const visit_context&, std::vector<double>& out) {
-    const auto found = s.gates.find(r.key);
-    out.push_back(found == s.gates.end() ? 0.0 : found->second);
-    out.push_back(r.position);
-  };
-}
-inline ranking by_profile() {
-  return [](const state& s, const resident& r, const visit_context&, std::vector<double>& out) {
-    const auto found = s.profile.find(r.key);
-    out.push_back(found == s.profile.end() ? 0.0 : found->second);
-    out.push_back(r.position);
-  };
-}
-inline ranking by_decayed_frequency() {
-  return [](const state& s, const resident& r, const visit_context& c, std::vector<double>& out) {
-    const auto found = s.heat.find(r.key);
-    double score = 0;
-    if (found != s.heat.end()) {
-      const auto [f, last] = found->second;
-      const auto age = c.step - last;
-      score = f * power(s.decay, age) / static_cast<double>(age + 1);
-    }
-    out.push_back(score);
-    out.push_back(r.position);
-  };
-}
-inline ranking by_layer_distance() {
-  return [](const state& s, const resident& r, const visit_context& c, std::vector<double>& out) {
-    const auto layers = s.shape.layers;
-    const auto distance = ((r.key.layer - c.layer - 1) % layers + layers) % layers;
-    out.push_back(-static_cast<double>(distance));
-    out.push_back(r.position);
-  };
-}
-/// 0 stale, 1 current, 2 later.
-inline double staleness(const resident& r, const visit_context& c) {
-  return r.epoch < c.step ? 0.0 : r.epoch == c.step ? 1.0 : 2.0;
-}
-inline ranking by_staleness() {
-  return [](const state&, const resident& r, const visit_context& c, std::vector<double>& out) {
-    const bool left = r.key.layer <= c.layer;
-    const auto group = static_cast<std::size_t>(staleness(r, c));
-    const double place[3][2] = {{0, 2}, {1, 3}, {4, 5}};  // stale, current, later by left, right
-    out.push_back(place[group][left ? 0 : 1]);
-    out.push_back(left ? r.key.layer : -r.key.layer);
-    out.push_back(r.arrival);
-  };
-}
-inline ranking by_staleness_and_layer() {
-  return [](const state&, const resident& r, const visit_context& c, std::vector<double>& out) {
-    out.push_back(staleness(r, c));
-    out.push_back(static_cast<double>(r.key.layer));
-    out.push_back(r.arrival);
-  };
-}
-inline ranking by_epoch() {
-  return [](const state&, const resident& r, const visit_context&, std::vector<double>& out) {
-    out.push_back(static_cast<double>(r.epoch));
-    out.push_back(static_cast<double>(r.key.layer));
-    out.push_back(r.position);
-  };
-}
-inline ranking by_next_use() {
-  return [](const state& s, const resident& r, const visit_context& c, std::vector<double>& out) {
-    double next = 1e300;
-    const auto found = s.future.find(r.key);
-    if (found != s.future.end()) {
-      // A policy is asked before the visit is recorded: an expert of this very visit is used now.
-      const auto use = found->second.lower_bound(c.ordinal);
-      if (use != found->second.end()) next = static_cast<double>(*use);
-    }
-    out.push_back(-next);
-    out.push_back(r.position);
-  };
-}
-inline ranking sparing_hot(double uses, ranking inner) {
-  return [=](const state& s, const resident& r, const visit_context& c, std::vector<double>& out) {
-    out.push_back(r.uses >= uses ? 1.0 : 0.0);
-    inner(s, r, c, out);
-  };
-}
-inline ranking sparing_decode(step_id window, ranking inner) {
-  return [=](const state& s, const resident& r, const visit_context& c, std::vector<double>& out) {
-    const bool spared =
-        c.kind == request_class::prefill && r.decoded && c.step - *r.decoded <= window;
-    out.push_back(spared ? 1.0 : 0.0);
-    inner(s, r, c, out);
-  };
-}
-
-/// Told of the same events as a policy.
-class policy {
- public:
-  policy(const geometry& shape, ranking rank) : rank_(std::move(rank)) { state_.shape = shape; }
-
-  state& parameters() { return state_; }
-
-  void on_step(step_id, layer_id) {
-    if (state_.ageing_period == 0) return;
-    if (state_.visits == state_.ageing_period) {
-      for (auto& [key, count] : state_.counts) count = halved(count);
-      for (auto& [slot, r] : state_.residents) r.uses = halved(r.uses);
-      state_.visits = 0;
-    }
-    ++state_.visits;
-  }
-  void on_hit(const access& a) {
-    auto& r = state_.residents.at(a.slot);
-    r.position = ++state_.clock;
-    if (!a.repeated) ++r.uses;
-    r.epoch = std::max(r.epoch, a.step);
-    if (a.kind != request_class::prefill) r.decoded = a.step;
-    use(a);
-  }
-  void on_fill(const access& a) {
-    resident r;
-    r.key = a.key;
-    r.pool = a.pool;
-    r.position = ++state_.clock;
-    r.arrival = state_.clock;
-    r.uses = a.speculative ? 0 : 1;
-    r.epoch = a.step;
-    if (!a.speculative && a.kind != request_class::prefill) r.decoded = a.step;
-    state_.residents[a.slot] = r;
-    if (!a.speculative) use(a);
-  }
-  void on_bypass(const access& a) { use(a); }
-  void on_request(const access& a) {
-    auto& r = state_.residents.at(a.slot);
-    r.epoch = std::max(r.epoch, a.step);
-  }
-  void on_evict(slot_id slot, expert_key) { state_.residents.erase(slot); }
-
-  [[nodiscard]] std::vector<slot_id> order(const visit_context& context,
-                                           const slot_mask& eligible) const {
-    std::vector<std::pair<std::vector<double>, slot_id>> ranked;
-    for (const auto& [slot, r] : state_.residents) {
-      if (r.pool != context.pool || !eligible.test(slot)) continue;
-      std::vector<double> key;
-      rank_(state_, r, context, key);
-      ranked.emplace_back(std::move(key), slot);
-    }
-    std::sort(ranked.begin(), ranked.end());
-    std::vector<slot_id> out;
-    for (const auto& [key, slot] : ranked) out.push_back(slot);
-    return out;
-  }
-
- private:
-  static double halved(double count) {
-    return static_cast<double>(static_cast<std::uint64_t>(count) / 2);
-  }
-  void use(const access& a) {
-    auto& gate = state_.gates[a.key];
-    if (state_.ema < 0)
-      gate += a.weight;
-    else
-      gate = (a.repeated ? gate : state_.ema * gate) + (1.0 - state_.ema) * a.weight;
-    if (a.repeated) return;
-    ++state_.counts[a.key];
-    auto& [f, last] = state_.heat[a.key];
-    f = f * power(state_.decay, a.step - last) + 1.0;
-    last = a.step;
-  }
-
-  state state_;
-  ranking rank_;
-};
 
 /// One pool of layers with 8 experts, top-2.
 inline pool_layout shared(std::int32_t layers, std::int64_t slots) {
@@ -266,7 +31,7 @@ class hand_walk {
     layer_ = layer;
     kind_ = kind;
     ++ordinal_;
-    policy.on_step(step, layer);
+    tell_step(policy, step, layer);
   }
   access about(slot_id slot, expert_key key) const {
     access a;
@@ -312,7 +77,7 @@ class hand_walk {
   void bypass(expert_key key, double weight = 0) {
     auto a = about(no_slot, key);
     a.weight = weight;
-    policy.on_bypass(a);
+    tell_bypass(policy, a);
   }
   void request(slot_id slot, step_id meant_for) {
     auto a = about(slot, keys_.at(slot));

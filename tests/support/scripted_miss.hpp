@@ -30,12 +30,9 @@ class scripted_miss {
       if (by == nullptr) return error{"scripted_miss has no script, accepted: one"};
       return std::nullopt;
     }
-    [[nodiscard]] validation validate(const geometry&) const { return std::nullopt; }
   };
   static constexpr std::string_view name = "scripted_miss";
-  static constexpr bool is_exact = false;
-  static constexpr bool fetches_all = false;
-  static constexpr bool needs_logits = false;
+  static constexpr miss_traits traits{};
 
   scripted_miss(const geometry&, const config& options) : by_(options.by) {}
 

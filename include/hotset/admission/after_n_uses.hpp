@@ -35,7 +35,7 @@ class after_n_uses {
     }
   };
   static constexpr std::string_view name = "after_n_uses";
-  static constexpr bool admits_all = false;
+  static constexpr admission_traits traits{.admits_all = false};
 
   explicit after_n_uses(const pool_layout& layout) : after_n_uses(layout, config{}) {}
   after_n_uses(const pool_layout& layout, const config& options)

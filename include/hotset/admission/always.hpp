@@ -14,16 +14,15 @@
 #include <string_view>
 
 #include "hotset/concepts/admission_policy.hpp"
+#include "hotset/core/no_options.hpp"
 
 namespace hotset::inline v0 {
 
 class always {
  public:
-  struct config {
-    [[nodiscard]] validation validate() const { return std::nullopt; }
-  };
+  using config = no_options;
   static constexpr std::string_view name = "always";
-  static constexpr bool admits_all = true;
+  static constexpr admission_traits traits{.admits_all = true};
 
   explicit always(const pool_layout&, const config& = {}) {}
 

@@ -27,7 +27,7 @@ class budgeted {
     [[nodiscard]] validation validate() const { return std::nullopt; }  // 0: nothing enters
   };
   static constexpr std::string_view name = "budgeted";
-  static constexpr bool admits_all = false;
+  static constexpr admission_traits traits{.admits_all = false};
 
   explicit budgeted(const pool_layout& layout) : budgeted(layout, config{}) {}
   budgeted(const pool_layout& layout, const config& options)

@@ -5,7 +5,7 @@
 /// | expression | meaning |
 /// |---|---|
 /// | `typename A::config`, `A(layout, config)`, `A::name` | as for an eviction policy |
-/// | `A::admits_all` | true if `admit` always says yes: the pager then never calls it |
+/// | `A::traits` | an `admission_traits` |
 /// | `admit(context, misses, admitted)` | writes 1 or 0 for each miss of the visit; changes nothing |
 /// | `on_use(a, hit, admitted)` | a visit was committed; told of each distinct expert in routed order |
 /// | `on_evict(key, step)` | the key lost its slot in that step |
@@ -22,6 +22,11 @@
 
 namespace hotset::inline v0 {
 
+/// What is true of an admission policy's class.
+struct admission_traits {
+  bool admits_all = false;  ///< `admit` always says yes: the pager then never calls it
+};
+
 template <class A>
 concept admission_policy =
     std::move_constructible<A> &&
@@ -30,7 +35,7 @@ concept admission_policy =
              std::span<const access> misses, std::span<std::uint8_t> admitted, const access& a,
              expert_key key, step_id step, bool flag, const typename A::config& config) {
       { A::name } -> std::convertible_to<std::string_view>;
-      { A::admits_all } -> std::convertible_to<bool>;
+      requires std::same_as<decltype(A::traits), const admission_traits>;
       { config.validate() } -> std::same_as<validation>;
       { const_policy.admit(context, misses, admitted) } noexcept;
       { policy.on_use(a, flag, flag) } noexcept;

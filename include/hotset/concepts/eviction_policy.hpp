@@ -4,73 +4,212 @@
 ///
 /// | expression | meaning |
 /// |---|---|
-/// | `typename P::config` | aggregate of parameters with `validate()` |
+/// | `typename P::config` | aggregate of parameters with `validate()`, and `validate(shape)` where a model's geometry matters; `no_options` has none |
 /// | `P(layout, config)` | built for the slots and pools of a `pool_layout`; all memory is taken here |
 /// | `P::name` | the field's name of it, as in `--eviction` |
-/// | `on_step(step, layer)` | a visit is being committed; called once per visit, before its accesses |
+/// | `P::traits` | an `eviction_traits`: which of the hooks below it has, and what else is true of it |
 /// | `on_hit(a)` | `a.key` was resident and is used |
 /// | `on_fill(a)` | `a.key` now lives in `a.slot`; used unless `a.speculative` |
-/// | `on_bypass(a)` | `a.key` is used without a slot |
 /// | `on_evict(slot, key)` | the slot no longer holds the key |
+/// | `on_move(from, to)` | what `from` held is in `to` now, a slot of the same pool that held nothing: nothing else has changed |
 /// | `select_victims(context, eligible, out)` | writes up to `out.size()` distinct eligible slots of `context.pool` in the order of eviction; returns how many. Fewer only when no more are eligible. Asking for n gives the first n of asking for more; the order of two slots does not depend on what else is eligible; asking twice gives the same answer. It may repair its own index. |
 ///
-/// Optional: `on_request(a)`: a prefetcher asked for a key that is resident already, for step `a.step`.
-/// Optional: `on_visit(context, slots)`: in place of `on_hit` for each hit, after `on_fill` of each fill, with the distinct slots
-/// of both in the order of use; for policies whose order after a visit depends on these slots alone.
-/// Optional: `static constexpr bool needs_weights = true`: fill `access::weight` and `access::rank`.
-/// Optional: `takes_visits()`, `wants_weights()`: what a policy that is chosen at run time really needs of the two above.
+/// Hooks that a policy has if and only if its traits say so:
+///
+/// | hook | meaning |
+/// |---|---|
+/// | `on_step(step, layer)` | a visit is being committed; called once per visit, before its accesses |
+/// | `on_bypass(a)` | `a.key` is used without a slot |
+/// | `on_request(a)` | a prefetcher asked for a key that is resident already, for step `a.step` |
+/// | `on_visit(context, slots)` | in place of `on_hit` for each hit, after `on_fill` of each fill, with the distinct slots of both in the order of use; for policies whose order after a visit depends on these slots alone |
+///
+/// A policy that is chosen at run time has `facts()`: the traits of what it holds; its own are then the most that these may be.
 /// Every call is `noexcept`, allocates nothing, and reads no clock.
+/// `static_assert(is_eviction_policy<P>())` says in a sentence what a class lacks.
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <span>
 #include <string_view>
+#include <type_traits>
 
+#include "hotset/concepts/policy_facts.hpp"
 #include "hotset/core/access.hpp"
+#include "hotset/core/error.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
 
 namespace hotset::inline v0 {
 
-template <class P>
-concept eviction_policy =
-    std::move_constructible<P> &&
-    std::constructible_from<P, const pool_layout&, const typename P::config&> &&
-    requires(P policy, const access& a, const visit_context& context, const slot_mask& eligible,
-             std::span<slot_id> out, step_id step, layer_id layer, slot_id slot, expert_key key,
-             const typename P::config& config) {
-      { P::name } -> std::convertible_to<std::string_view>;
-      { config.validate() } -> std::same_as<validation>;
-      { policy.on_step(step, layer) } noexcept;
-      { policy.on_hit(a) } noexcept;
-      { policy.on_fill(a) } noexcept;
-      { policy.on_bypass(a) } noexcept;
-      { policy.on_evict(slot, key) } noexcept;
-      { policy.select_victims(context, eligible, out) } noexcept -> std::same_as<std::size_t>;
-    };
+/// What is true of an eviction policy's class. Has no default on purpose: a policy writes it down.
+struct eviction_traits {
+  bool hears_steps = false;      ///< has `on_step`
+  bool hears_bypasses = false;   ///< has `on_bypass`
+  bool hears_requests = false;   ///< has `on_request`
+  bool hears_visits = false;     ///< has `on_visit`
+  bool needs_weights = false;    ///< reads `access::weight` and `access::rank`
+  bool needs_future = false;     ///< its config takes the uses to come: offline
+  bool needs_profile = false;    ///< its config takes counts of every key
+  bool moves_by_itself = false;  ///< its order may change from visit to visit though it is told nothing
+  std::size_t fewest_precisions = 1;
+  std::size_t most_precisions = std::numeric_limits<precision_id>::max();
+};
 
 namespace detail {
+
+// Whether a class has a member of that name, whatever its signature: a hook that is there and is never called must not
+// look like one that is absent. Nothing can look into a final class.
+struct on_step_probe {
+  void on_step();
+};
+struct on_bypass_probe {
+  void on_bypass();
+};
+struct on_request_probe {
+  void on_request();
+};
+struct on_visit_probe {
+  void on_visit();
+};
+template <class P, class Probe>
+struct probed : P, Probe {};
 template <class P>
-consteval bool needs_weights() {
-  if constexpr (requires { P::needs_weights; }) return P::needs_weights;
-  return false;
-}
+concept may_be_probed = std::is_class_v<P> && !std::is_final_v<P>;
 template <class P>
-[[nodiscard]] bool wants_weights(const P& policy) noexcept {
-  if constexpr (requires { policy.wants_weights(); }) return policy.wants_weights();
-  return needs_weights<P>();
-}
+concept declares_on_step =
+    may_be_probed<P> && !requires { &probed<P, on_step_probe>::on_step; };
 template <class P>
-concept told_of_visits = requires(P& policy, const visit_context& context,
-                                  std::span<const slot_id> slots) {
-  policy.on_visit(context, slots);
+concept declares_on_bypass =
+    may_be_probed<P> && !requires { &probed<P, on_bypass_probe>::on_bypass; };
+template <class P>
+concept declares_on_request =
+    may_be_probed<P> && !requires { &probed<P, on_request_probe>::on_request; };
+template <class P>
+concept declares_on_visit =
+    may_be_probed<P> && !requires { &probed<P, on_visit_probe>::on_visit; };
+
+template <class P>
+concept hears_steps = requires(P& policy, step_id step, layer_id layer) {
+  { policy.on_step(step, layer) } noexcept -> std::same_as<void>;
 };
 template <class P>
-[[nodiscard]] bool takes_visits(const P& policy) noexcept {
-  if constexpr (requires { policy.takes_visits(); }) return policy.takes_visits();
-  return told_of_visits<P>;
-}
+concept hears_bypasses = requires(P& policy, const access& a) {
+  { policy.on_bypass(a) } noexcept -> std::same_as<void>;
+};
+template <class P>
+concept hears_requests = requires(P& policy, const access& a) {
+  { policy.on_request(a) } noexcept -> std::same_as<void>;
+};
+template <class P>
+concept hears_visits =
+    requires(P& policy, const visit_context& context, std::span<const slot_id> slots) {
+      { policy.on_visit(context, slots) } noexcept -> std::same_as<void>;
+    };
+
+template <class P>
+concept has_eviction_config = requires(const typename P::config& config) {
+  { config.validate() } -> std::same_as<validation>;
+};
+template <class P>
+concept has_eviction_traits =
+    requires { requires std::same_as<decltype(P::traits), const eviction_traits>; };
+template <class P>
+concept has_policy_name = requires { { P::name } -> std::convertible_to<std::string_view>; };
+template <class P>
+concept hears_uses = requires(P& policy, const access& a) {
+  { policy.on_hit(a) } noexcept -> std::same_as<void>;
+  { policy.on_fill(a) } noexcept -> std::same_as<void>;
+};
+template <class P>
+concept hears_losses = requires(P& policy, slot_id slot, expert_key key) {
+  { policy.on_evict(slot, key) } noexcept -> std::same_as<void>;
+};
+template <class P>
+concept hears_moves = requires(P& policy, slot_id slot) {
+  { policy.on_move(slot, slot) } noexcept -> std::same_as<void>;
+};
+template <class P>
+concept selects_victims = requires(P& policy, const visit_context& context,
+                                   const slot_mask& eligible, std::span<slot_id> out) {
+  { policy.select_victims(context, eligible, out) } noexcept -> std::same_as<std::size_t>;
+};
+/// Each optional hook is there, callable as it is called, if and only if the traits say so.
+template <class P>
+concept says_what_it_hears =
+    has_eviction_traits<P> &&
+    (P::traits.hears_steps ? hears_steps<P> : !declares_on_step<P>) &&
+    (P::traits.hears_bypasses ? hears_bypasses<P> : !declares_on_bypass<P>) &&
+    (P::traits.hears_requests ? hears_requests<P> : !declares_on_request<P>) &&
+    (P::traits.hears_visits ? hears_visits<P> : !declares_on_visit<P>);
+
 }  // namespace detail
 
+template <class P>
+concept eviction_policy =
+    std::move_constructible<P> && detail::has_eviction_config<P> &&
+    std::constructible_from<P, const pool_layout&, const typename P::config&> &&
+    detail::has_policy_name<P> && detail::hears_uses<P> && detail::hears_losses<P> &&
+    detail::hears_moves<P> && detail::selects_victims<P> && detail::says_what_it_hears<P>;
+
+/// For a static_assert: true of an eviction policy; of anything else, compilation ends with what it lacks.
+template <class P>
+consteval bool is_eviction_policy() {
+  static_assert(std::move_constructible<P>, "an eviction policy can be moved");
+  static_assert(detail::has_eviction_config<P>,
+                "an eviction policy has a type `config` whose `validate() const` returns a validation; "
+                "`using config = hotset::no_options;` is one");
+  if constexpr (detail::has_eviction_config<P>)
+    static_assert(std::constructible_from<P, const pool_layout&, const typename P::config&>,
+                  "an eviction policy is built from (const pool_layout&, const config&)");
+  static_assert(detail::has_policy_name<P>, "an eviction policy has a static constexpr std::string_view `name`");
+  static_assert(detail::hears_uses<P>,
+                "an eviction policy has void on_hit(const access&) noexcept and void on_fill(const access&) noexcept");
+  static_assert(detail::hears_losses<P>, "an eviction policy has void on_evict(slot_id, expert_key) noexcept");
+  static_assert(detail::hears_moves<P>, "an eviction policy has void on_move(slot_id from, slot_id to) noexcept");
+  static_assert(detail::selects_victims<P>,
+                "an eviction policy has std::size_t select_victims(const visit_context&, const slot_mask&, "
+                "std::span<slot_id>) noexcept");
+  static_assert(detail::has_eviction_traits<P>,
+                "an eviction policy has `static constexpr hotset::eviction_traits traits{...}`, which says what it hears and needs");
+  if constexpr (detail::has_eviction_traits<P>) {
+    constexpr auto traits = P::traits;
+    static_assert(!traits.hears_steps || detail::hears_steps<P>,
+                  "its traits say hears_steps, and it has no void on_step(step_id, layer_id) noexcept");
+    static_assert(traits.hears_steps || !detail::declares_on_step<P>,
+                  "it has an on_step that nobody calls: say .hears_steps = true in its traits");
+    static_assert(!traits.hears_bypasses || detail::hears_bypasses<P>,
+                  "its traits say hears_bypasses, and it has no void on_bypass(const access&) noexcept");
+    static_assert(traits.hears_bypasses || !detail::declares_on_bypass<P>,
+                  "it has an on_bypass that nobody calls: say .hears_bypasses = true in its traits");
+    static_assert(!traits.hears_requests || detail::hears_requests<P>,
+                  "its traits say hears_requests, and it has no void on_request(const access&) noexcept");
+    static_assert(traits.hears_requests || !detail::declares_on_request<P>,
+                  "it has an on_request that nobody calls: say .hears_requests = true in its traits");
+    static_assert(!traits.hears_visits || detail::hears_visits<P>,
+                  "its traits say hears_visits, and it has no void on_visit(const visit_context&, "
+                  "std::span<const slot_id>) noexcept");
+    static_assert(traits.hears_visits || !detail::declares_on_visit<P>,
+                  "it has an on_visit that nobody calls: say .hears_visits = true in its traits");
+  }
+  return eviction_policy<P>;
+}
+
+// What a runtime calls that takes any policy: nothing happens where the policy does not hear of it.
+
+template <class P>
+void tell_step([[maybe_unused]] P& policy, [[maybe_unused]] step_id step,
+               [[maybe_unused]] layer_id layer) noexcept {
+  if constexpr (P::traits.hears_steps) policy.on_step(step, layer);
+}
+template <class P>
+void tell_bypass([[maybe_unused]] P& policy, [[maybe_unused]] const access& a) noexcept {
+  if constexpr (P::traits.hears_bypasses) policy.on_bypass(a);
+}
+template <class P>
+void tell_request([[maybe_unused]] P& policy, [[maybe_unused]] const access& a) noexcept {
+  if constexpr (P::traits.hears_requests) policy.on_request(a);
+}
 }  // namespace hotset::inline v0

@@ -4,12 +4,10 @@
 ///
 /// | expression | meaning |
 /// |---|---|
-/// | `typename M::config` | aggregate of parameters with `validate()` and `validate(shape)`: what it needs of a geometry |
+/// | `typename M::config` | aggregate of parameters with `validate()`, and `validate(shape)` where it needs something of a geometry |
 /// | `M(shape, config)` | built for a model's geometry; all memory is taken here |
 /// | `M::name` | the field's name of it, as in `--miss` |
-/// | `M::is_exact` | true if the model's output cannot change |
-/// | `M::fetches_all` | true if every miss is fetched at precision 0: then `decide` is never called |
-/// | `M::needs_logits` | true if it cannot decide without the router's logits |
+/// | `M::traits` | a `miss_traits` |
 /// | `prefetch_precision()` | the precision that speculative copies are made at |
 /// | `decide(misses, view, residents, ids, out)` | writes one decision per miss; `ids` are the routed ids, which `substitute` overwrites in the places of its experts. A fetch names a precision < shape.precisions(), higher than the one that is held. The same arguments give the same answer until `observe`. |
 /// | `observe(weights)` | gate weights of a visit that is being committed; empty if the engine has none |
@@ -20,6 +18,7 @@
 #include <span>
 #include <string_view>
 
+#include "hotset/concepts/policy_facts.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/miss.hpp"
@@ -27,20 +26,25 @@
 
 namespace hotset::inline v0 {
 
+/// What is true of a miss policy's class.
+struct miss_traits {
+  bool is_exact = false;       ///< the model's output cannot change
+  bool fetches_all = false;    ///< every miss is fetched at precision 0: `decide` is never called
+  bool needs_logits = false;   ///< it cannot decide without the router's logits
+  bool needs_weights = false;  ///< it cannot decide without the gate weights
+};
+
 template <class M>
 concept miss_policy =
     std::move_constructible<M> &&
     std::constructible_from<M, const geometry&, const typename M::config&> &&
     requires(M policy, std::span<const miss> misses, const routing_view& view,
              const residency_view& residents, std::span<expert_id> ids,
-             std::span<miss_decision> out, std::span<const float> weights, const geometry& shape,
+             std::span<miss_decision> out, std::span<const float> weights,
              const typename M::config& config) {
       { M::name } -> std::convertible_to<std::string_view>;
       { config.validate() } -> std::same_as<validation>;
-      { config.validate(shape) } -> std::same_as<validation>;
-      { M::is_exact } -> std::convertible_to<bool>;
-      { M::fetches_all } -> std::convertible_to<bool>;
-      { M::needs_logits } -> std::convertible_to<bool>;
+      requires std::same_as<decltype(M::traits), const miss_traits>;
       { policy.decide(misses, view, residents, ids, out) } noexcept;
       { policy.observe(weights) } noexcept;
       { policy.prefetch_precision() } noexcept -> std::same_as<precision_id>;

@@ -7,6 +7,7 @@
 /// | `typename P::config` | aggregate of parameters with `validate()` |
 /// | `P(shape, config)` | built for a model's geometry; all memory is taken here |
 /// | `P::name` | the field's name of it, as in `--prefetch` |
+/// | `P::traits` | a `prefetch_traits` |
 /// | `needs()` | what of the forecast it cannot do without |
 /// | `depth()` | layers ahead that it looks; the forecast must reach as far |
 /// | `most_requests()` | the most that one call of `propose` writes |
@@ -21,6 +22,7 @@
 #include <span>
 #include <string_view>
 
+#include "hotset/concepts/policy_facts.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
@@ -28,6 +30,13 @@
 #include "hotset/core/routing_view.hpp"
 
 namespace hotset::inline v0 {
+
+/// What is true of a prefetch policy's class.
+struct prefetch_traits {
+  bool asks_nothing = false;   ///< it never asks for anything
+  bool sees_future = false;    ///< it is told what is still to be routed: for studies alone
+  bool needs_profile = false;  ///< its config may take counts of every key
+};
 
 template <class P>
 concept prefetch_policy =
@@ -37,6 +46,7 @@ concept prefetch_policy =
              std::span<prefetch_request> out, const typename P::config& config) {
       { P::name } -> std::convertible_to<std::string_view>;
       { config.validate() } -> std::same_as<validation>;
+      requires std::same_as<decltype(P::traits), const prefetch_traits>;
       { fixed.needs() } noexcept -> std::same_as<forecast_need>;
       { fixed.depth() } noexcept -> std::same_as<std::int32_t>;
       { fixed.most_requests() } noexcept -> std::same_as<std::size_t>;

@@ -7,8 +7,7 @@
 /// | `typename R::config` | aggregate of parameters with `validate()` |
 /// | `R(shape, config)` | built for a model's geometry; all memory is taken here |
 /// | `R::name` | the field's name of it, as in `--routing` |
-/// | `R::is_exact` | true if it never changes the selection |
-/// | `R::needs_logits` | true if it cannot work without the router's logits |
+/// | `R::traits` | a `routing_traits` |
 /// | `route(view, residents, selected, weights)` | `view` holds the router's own selection. Writes [tokens * top_k] ids, -1 after a shortened selection, and their gate weights; both may be the arrays that `view` names. |
 ///
 /// `route` is called once per visit, before the cache is asked, and answers invalid_visit if the view lacks what it needs:
@@ -18,6 +17,7 @@
 #include <span>
 #include <string_view>
 
+#include "hotset/concepts/policy_facts.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/miss.hpp"
@@ -25,6 +25,12 @@
 #include "hotset/core/status.hpp"
 
 namespace hotset::inline v0 {
+
+/// What is true of a routing policy's class.
+struct routing_traits {
+  bool is_exact = false;      ///< it never changes the selection
+  bool needs_logits = false;  ///< it cannot work without the router's logits
+};
 
 template <class R>
 concept routing_policy =
@@ -35,8 +41,7 @@ concept routing_policy =
              const typename R::config& config) {
       { R::name } -> std::convertible_to<std::string_view>;
       { config.validate() } -> std::same_as<validation>;
-      { R::is_exact } -> std::convertible_to<bool>;
-      { R::needs_logits } -> std::convertible_to<bool>;
+      requires std::same_as<decltype(R::traits), const routing_traits>;
       { policy.route(view, residents, selected, weights) } noexcept -> std::same_as<status>;
     };
 

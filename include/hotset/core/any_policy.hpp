@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "hotset/core/error.hpp"
+#include "hotset/core/geometry.hpp"
 
 namespace hotset::inline v0::detail {
 
@@ -31,14 +32,14 @@ class any_policy {
   struct config {
     std::function<Any(const Shape&)> factory{};
     validation inner_validation{};  ///< why the held policy's own configuration is refused
-    std::function<validation(const Shape&)> inner_shape_validation{};  ///< none: any shape
+    std::function<validation(const geometry&)> inner_shape_validation{};  ///< none: any shape
     [[nodiscard]] validation validate() const {
       if (inner_validation) return inner_validation;
       if (factory) return std::nullopt;
       return error{"any_" + std::string(Held::kind) +
                    "_policy factory = none, accepted: a factory"};
     }
-    [[nodiscard]] validation validate(const Shape& shape) const {
+    [[nodiscard]] validation validate(const geometry& shape) const {
       return inner_shape_validation ? inner_shape_validation(shape) : std::nullopt;
     }
   };
@@ -49,8 +50,8 @@ class any_policy {
   [[nodiscard]] static config holding(typename P::config options = {}) {
     config out;
     out.inner_validation = options.validate();
-    if constexpr (requires(const Shape& shape) { options.validate(shape); })
-      out.inner_shape_validation = [options](const Shape& shape) {
+    if constexpr (requires(const geometry& shape) { options.validate(shape); })
+      out.inner_shape_validation = [options](const geometry& shape) {
         return options.validate(shape);
       };
     out.factory = [options = std::move(options)](const Shape& shape) {

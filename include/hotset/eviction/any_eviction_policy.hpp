@@ -33,10 +33,10 @@ struct held_eviction : held_policy {
   virtual void on_request(const access& a) noexcept = 0;
   virtual void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept = 0;
   virtual void on_evict(slot_id slot, expert_key key) noexcept = 0;
+  virtual void on_move(slot_id from, slot_id to) noexcept = 0;
   virtual std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                      std::span<slot_id> out) noexcept = 0;
-  [[nodiscard]] virtual bool wants_weights() const noexcept = 0;
-  [[nodiscard]] virtual bool takes_visits() const noexcept = 0;
+  [[nodiscard]] virtual eviction_traits facts() const noexcept = 0;
 };
 
 }  // namespace detail
@@ -46,7 +46,13 @@ class any_eviction_policy
     : public detail::any_policy<any_eviction_policy, detail::held_eviction, pool_layout> {
  public:
   static constexpr std::string_view name = "any";
-  static constexpr bool needs_weights = true;  ///< the held policy may
+  /// The most that a held policy may be.
+  static constexpr eviction_traits traits{.hears_steps = true,
+                                          .hears_bypasses = true,
+                                          .hears_requests = true,
+                                          .hears_visits = true,
+                                          .needs_weights = true,
+                                          .moves_by_itself = true};
 
   template <class P>
     requires(!std::same_as<std::remove_cvref_t<P>, any_eviction_policy> &&
@@ -66,45 +72,40 @@ class any_eviction_policy
     held().on_visit(context, slots);
   }
   void on_evict(slot_id slot, expert_key key) noexcept { held().on_evict(slot, key); }
+  void on_move(slot_id from, slot_id to) noexcept { held().on_move(from, to); }
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
     return held().select_victims(context, eligible, out);
   }
 
-  [[nodiscard]] bool wants_weights() const noexcept { return held().wants_weights(); }
-  [[nodiscard]] bool takes_visits() const noexcept { return held().takes_visits(); }
+  /// The held policy's traits.
+  [[nodiscard]] eviction_traits facts() const noexcept { return held().facts(); }
 
  private:
   template <class P>
   struct model final : detail::held_eviction {
     explicit model(P given) : policy(std::move(given)) {}
-    void on_step(step_id step, layer_id layer) noexcept override { policy.on_step(step, layer); }
+    void on_step(step_id step, layer_id layer) noexcept override { tell_step(policy, step, layer); }
     void on_hit(const access& a) noexcept override { policy.on_hit(a); }
     void on_fill(const access& a) noexcept override { policy.on_fill(a); }
-    void on_bypass(const access& a) noexcept override { policy.on_bypass(a); }
-    void on_request([[maybe_unused]] const access& a) noexcept override {
-      if constexpr (requires { policy.on_request(a); }) policy.on_request(a);
-    }
+    void on_bypass(const access& a) noexcept override { tell_bypass(policy, a); }
+    void on_request(const access& a) noexcept override { tell_request(policy, a); }
     void on_visit([[maybe_unused]] const visit_context& context,
                   [[maybe_unused]] std::span<const slot_id> slots) noexcept override {
-      if constexpr (detail::told_of_visits<P>) policy.on_visit(context, slots);
+      if constexpr (P::traits.hears_visits) policy.on_visit(context, slots);
     }
     void on_evict(slot_id slot, expert_key key) noexcept override { policy.on_evict(slot, key); }
+    void on_move(slot_id from, slot_id to) noexcept override { policy.on_move(from, to); }
     std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                std::span<slot_id> out) noexcept override {
       return policy.select_victims(context, eligible, out);
     }
     [[nodiscard]] std::string_view held_name() const noexcept override { return P::name; }
-    [[nodiscard]] bool wants_weights() const noexcept override {
-      return detail::wants_weights(policy);
-    }
-    [[nodiscard]] bool takes_visits() const noexcept override {
-      return detail::takes_visits(policy);
-    }
+    [[nodiscard]] eviction_traits facts() const noexcept override { return facts_of(policy); }
     P policy;
   };
 };
 
-static_assert(eviction_policy<any_eviction_policy>);
+static_assert(is_eviction_policy<any_eviction_policy>());
 
 }  // namespace hotset::inline v0

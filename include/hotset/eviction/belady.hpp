@@ -45,6 +45,7 @@ class belady {
     }
   };
   static constexpr std::string_view name = "belady";
+  static constexpr eviction_traits traits{.needs_future = true, .most_precisions = 1};
 
   explicit belady(const pool_layout& layout, const config& options)
       : experts_(static_cast<std::size_t>(layout.shape().experts)),
@@ -59,7 +60,6 @@ class belady {
       number_uses(layout, *options.future);
   }
 
-  void on_step(step_id, layer_id) noexcept {}
   void on_hit(const access& a) noexcept {
     auto& r = residents_[at(a.slot)];
     r.position = ++clock_;
@@ -78,7 +78,6 @@ class belady {
     r.use = after(upcoming_[key], a.ordinal);
     wait(a, r.use);
   }
-  void on_bypass(const access&) noexcept {}
   void on_evict(slot_id slot, expert_key key) noexcept {
     const auto use = residents_[at(slot)].use;
     upcoming_[index(key)] = use;
@@ -86,6 +85,13 @@ class belady {
       never_.erase(slot);
     else
       waiting_.reset(use);
+  }
+  void on_move(slot_id from, slot_id to) noexcept {
+    const auto& r = residents_[at(to)] = residents_[at(from)];
+    if (r.use == none)
+      never_.take_place(from, to);
+    else
+      slot_of_[keys_[r.use]] = to;
   }
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
@@ -190,6 +196,6 @@ class belady {
   std::vector<range> pools_;
 };
 
-static_assert(eviction_policy<belady>);
+static_assert(is_eviction_policy<belady>());
 
 }  // namespace hotset::inline v0

@@ -13,25 +13,24 @@
 #include <string_view>
 
 #include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/no_options.hpp"
 #include "hotset/residency/recency_list.hpp"
 
 namespace hotset::inline v0 {
 
 class fifo {
  public:
-  struct config {
-    [[nodiscard]] validation validate() const { return std::nullopt; }
-  };
+  using config = no_options;
   static constexpr std::string_view name = "fifo";
+  static constexpr eviction_traits traits{};
 
   explicit fifo(const pool_layout& layout, const config& = {})
       : order_(layout.slots(), layout.pools()) {}
 
-  void on_step(step_id, layer_id) noexcept {}
   void on_hit(const access&) noexcept {}
   void on_fill(const access& a) noexcept { order_.push_back(head(a.pool), a.slot); }
-  void on_bypass(const access&) noexcept {}
   void on_evict(slot_id slot, expert_key) noexcept { order_.erase(slot); }
+  void on_move(slot_id from, slot_id to) noexcept { order_.take_place(from, to); }
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
@@ -43,6 +42,6 @@ class fifo {
   recency_list order_;
 };
 
-static_assert(eviction_policy<fifo>);
+static_assert(is_eviction_policy<fifo>());
 
 }  // namespace hotset::inline v0

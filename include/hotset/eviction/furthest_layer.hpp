@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/no_options.hpp"
 #include "hotset/residency/layer_lists.hpp"
 #include "hotset/residency/recency_list.hpp"
 
@@ -24,10 +25,9 @@ namespace hotset::inline v0 {
 
 class furthest_layer {
  public:
-  struct config {
-    [[nodiscard]] validation validate() const { return std::nullopt; }
-  };
+  using config = no_options;
   static constexpr std::string_view name = "furthest_layer";
+  static constexpr eviction_traits traits{.hears_visits = true, .moves_by_itself = true};
 
   explicit furthest_layer(const pool_layout& layout, const config& = {})
       : lists_(layout),
@@ -35,7 +35,6 @@ class furthest_layer {
         words_((static_cast<std::size_t>(layout.shape().layers) + 63) / 64),
         used_(layout.pools() * words_, 0) {}
 
-  void on_step(step_id, layer_id) noexcept {}
   void on_hit(const access& a) noexcept {
     order_.move_to_back(lists_.of(a.key.layer, a.slot), a.slot);
   }
@@ -47,12 +46,12 @@ class furthest_layer {
     order_.push_back(list, a.slot);
     word(list, a.key.layer) |= bit(a.key.layer);
   }
-  void on_bypass(const access&) noexcept {}
   void on_evict(slot_id slot, expert_key key) noexcept {
     order_.erase(slot);
     const auto list = lists_.of(key.layer, slot);
     if (order_.front(list) == no_slot) word(list, key.layer) &= ~bit(key.layer);
   }
+  void on_move(slot_id from, slot_id to) noexcept { order_.take_place(from, to); }
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
@@ -89,6 +88,6 @@ class furthest_layer {
   std::vector<std::uint64_t> used_;  // [pool][layer] bits: the layer holds slots
 };
 
-static_assert(eviction_policy<furthest_layer>);
+static_assert(is_eviction_policy<furthest_layer>());
 
 }  // namespace hotset::inline v0

@@ -43,7 +43,7 @@ class gate_score {
     }
   };
   static constexpr std::string_view name = "gate_score";
-  static constexpr bool needs_weights = true;
+  static constexpr eviction_traits traits{.hears_bypasses = true, .needs_weights = true};
 
   explicit gate_score(const pool_layout& layout) : gate_score(layout, config{}) {}
   gate_score(const pool_layout& layout, const config& options)
@@ -53,7 +53,6 @@ class gate_score {
         past_(layout.shape().keys(), 0.0),
         order_(layout, score_buckets(layout)) {}
 
-  void on_step(step_id, layer_id) noexcept {}
   void on_hit(const access& a) noexcept {
     const auto old = order_.rank(a.slot).key;
     const auto now = detail::ordered_bits(used(detail::from_ordered_bits(old), a));
@@ -73,6 +72,7 @@ class gate_score {
     past_[index(key)] = detail::from_ordered_bits(order_.rank(slot).key);
     order_.drop(slot);
   }
+  void on_move(slot_id from, slot_id to) noexcept { order_.move(from, to); }
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
@@ -117,6 +117,6 @@ class gate_score {
   bucket_order<score_buckets> order_;  // a resident key's score is its rank, as ordered bits
 };
 
-static_assert(eviction_policy<gate_score>);
+static_assert(is_eviction_policy<gate_score>());
 
 }  // namespace hotset::inline v0

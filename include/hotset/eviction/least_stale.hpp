@@ -47,6 +47,7 @@ class least_stale {
     }
   };
   static constexpr std::string_view name = "least_stale";
+  static constexpr eviction_traits traits{.hears_requests = true, .moves_by_itself = true};
 
   explicit least_stale(const pool_layout& layout) : least_stale(layout, config{}) {}
   least_stale(const pool_layout& layout, const config& options)
@@ -65,7 +66,6 @@ class least_stale {
     searched_.assign(layout.pools(), 0);
   }
 
-  void on_step(step_id, layer_id) noexcept {}
   void on_hit(const access& a) noexcept {
     touch(a);
     if (by_access()) accesses_.raise(a.slot, {stamp(a), ++clock_});
@@ -84,7 +84,6 @@ class least_stale {
     // A fill for a step gone by is stale at once.
     if (a.step < searched_[pool]) stale_[word] |= bit(a.key.layer);
   }
-  void on_bypass(const access&) noexcept {}
   /// A prefetcher asked for a resident key, for step `a.step`.
   void on_request(const access& a) noexcept {
     touch(a);
@@ -101,6 +100,10 @@ class least_stale {
     const auto word = static_cast<std::size_t>(lists_.pool(list)) * words_ + at(key.layer) / 64;
     used_[word] &= ~bit(key.layer);
     stale_[word] &= ~bit(key.layer);
+  }
+  void on_move(slot_id from, slot_id to) noexcept {
+    epoch_[slot_index(to)] = epoch_[slot_index(from)];
+    by_access() ? accesses_.move(from, to) : arrivals_.take_place(from, to);
   }
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
@@ -237,6 +240,6 @@ class least_stale {
   indexed_heap accesses_;
 };
 
-static_assert(eviction_policy<least_stale>);
+static_assert(is_eviction_policy<least_stale>());
 
 }  // namespace hotset::inline v0

@@ -38,6 +38,7 @@ class lfru {
     }
   };
   static constexpr std::string_view name = "lfru";
+  static constexpr eviction_traits traits{.hears_bypasses = true, .moves_by_itself = true};
   static constexpr std::size_t powers = std::size_t{1} << 16;
 
   explicit lfru(const pool_layout& layout) : lfru(layout, config{}) {}
@@ -58,17 +59,16 @@ class lfru {
       score_of_one_[n] = p / static_cast<double>(n + 1);
     }
     score_of_one_.back() = 0.0;  // a lower bound for all ages from here on
+    for (slot_id slot = 0; slot < static_cast<slot_id>(layout.slots()); ++slot) vacate(slot);
   }
 
-  void on_step(step_id, layer_id) noexcept {}
   void on_hit(const access& a) noexcept {
     if (!a.repeated) use(present_[at(a.slot)], a.step);
     position_[at(a.slot)] = ++clock_;
     changed(a.pool, a.slot);
   }
   void on_fill(const access& a) noexcept {
-    if (members_.home(a.slot) != a.pool)
-      members_.settle(a.pool, a.slot, [this](slot_id s) { return vacant(s); });
+    settle(a.pool, a.slot);
     auto& heat = present_[at(a.slot)];
     heat = past_[index(a.key)];
     if (!a.speculative && !a.repeated) use(heat, a.step);
@@ -80,8 +80,16 @@ class lfru {
   }
   void on_evict(slot_id slot, expert_key key) noexcept {
     past_[index(key)] = present_[at(slot)];
-    present_[at(slot)] = {};
-    present_[at(slot)].frequency = std::numeric_limits<double>::infinity();
+    vacate(slot);
+  }
+  void on_move(slot_id from, slot_id to) noexcept {
+    const auto pool = members_.home(from);
+    const auto heat = present_[at(from)];
+    vacate(from);  // it makes room where the pool is full
+    settle(pool, to);
+    present_[at(to)] = heat;
+    position_[at(to)] = position_[at(from)];
+    coldest_[static_cast<std::size_t>(pool)].valid = false;
   }
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
@@ -137,6 +145,15 @@ class lfru {
   static std::size_t at(slot_id slot) noexcept { return static_cast<std::size_t>(slot); }
   [[nodiscard]] std::size_t index(expert_key key) const noexcept {
     return static_cast<std::size_t>(key.layer) * experts_ + static_cast<std::size_t>(key.expert);
+  }
+  /// Brings a vacant slot home to a pool.
+  void settle(pool_id pool, slot_id slot) noexcept {
+    if (members_.home(slot) != pool)
+      members_.settle(pool, slot, [this](slot_id s) { return vacant(s); });
+  }
+  void vacate(slot_id slot) noexcept {
+    present_[at(slot)] = {};
+    present_[at(slot)].frequency = std::numeric_limits<double>::infinity();
   }
   [[nodiscard]] bool vacant(slot_id slot) const noexcept {
     return present_[at(slot)].frequency > std::numeric_limits<double>::max();
@@ -247,6 +264,6 @@ class lfru {
   std::vector<candidate> entries_;  // [place] of the lists
 };
 
-static_assert(eviction_policy<lfru>);
+static_assert(is_eviction_policy<lfru>());
 
 }  // namespace hotset::inline v0

@@ -43,6 +43,7 @@ class lfu {
     }
   };
   static constexpr std::string_view name = "lfu";
+  static constexpr eviction_traits traits{.hears_steps = true, .hears_bypasses = true};
 
   explicit lfu(const pool_layout& layout) : lfu(layout, config{}) {}
   lfu(const pool_layout& layout, const config& options)
@@ -78,6 +79,7 @@ class lfu {
     if (whole_) past_[index(key)] = order_.rank(slot).key;
     order_.drop(slot);
   }
+  void on_move(slot_id from, slot_id to) noexcept { order_.move(from, to); }
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
@@ -123,6 +125,6 @@ class lfu {
   bucket_order<count_buckets> order_;  // a resident key's count is its rank
 };
 
-static_assert(eviction_policy<lfu>);
+static_assert(is_eviction_policy<lfu>());
 
 }  // namespace hotset::inline v0

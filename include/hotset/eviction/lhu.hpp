@@ -15,16 +15,17 @@
 #include <string_view>
 
 #include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/no_options.hpp"
 #include "hotset/eviction/lfu.hpp"
 
 namespace hotset::inline v0 {
 
 class lhu {
  public:
-  struct config {
-    [[nodiscard]] validation validate() const { return std::nullopt; }
-  };
+  using config = no_options;
   static constexpr std::string_view name = "lhu";
+  static constexpr eviction_traits traits{
+      .hears_steps = true, .hears_bypasses = true, .fewest_precisions = 2};
 
   explicit lhu(const pool_layout& layout) : lhu(layout, config{}) {}
   lhu(const pool_layout& layout, const config&) : uses_(layout) {}
@@ -34,6 +35,7 @@ class lhu {
   void on_fill(const access& a) noexcept { uses_.on_fill(seen(a)); }
   void on_bypass(const access& a) noexcept { uses_.on_bypass(seen(a)); }
   void on_evict(slot_id slot, expert_key key) noexcept { uses_.on_evict(slot, key); }
+  void on_move(slot_id from, slot_id to) noexcept { uses_.on_move(from, to); }
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
@@ -49,6 +51,6 @@ class lhu {
   lfu uses_;
 };
 
-static_assert(eviction_policy<lhu>);
+static_assert(is_eviction_policy<lhu>());
 
 }  // namespace hotset::inline v0

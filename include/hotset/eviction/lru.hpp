@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/no_options.hpp"
 #include "hotset/residency/recency_list.hpp"
 #include "hotset/residency/recency_stamps.hpp"
 
@@ -22,17 +23,15 @@ namespace hotset::inline v0 {
 
 class lru {
  public:
-  struct config {
-    [[nodiscard]] validation validate() const { return std::nullopt; }
-  };
+  using config = no_options;
   static constexpr std::string_view name = "lru";
+  static constexpr eviction_traits traits{.hears_visits = true};
 
   explicit lru(const pool_layout& layout, const config& = {})
       : stamped_(recency_stamps::suits(layout)), list_(layout.slots(), layout.pools()) {
     if (stamped_) stamps_ = recency_stamps(layout);
   }
 
-  void on_step(step_id, layer_id) noexcept {}
   void on_hit(const access& a) noexcept { use(a); }
   void on_fill(const access& a) noexcept {
     if (stamped_ && !stamps_.covers(a.pool, a.slot)) link_all();
@@ -41,9 +40,12 @@ class lru {
   void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept {
     stamped_ ? stamps_.touch(context.pool, slots) : list_.move_to_back(head(context.pool), slots);
   }
-  void on_bypass(const access&) noexcept {}
   void on_evict(slot_id slot, expert_key) noexcept {
     stamped_ ? stamps_.erase(slot) : list_.erase(slot);
+  }
+  void on_move(slot_id from, slot_id to) noexcept {
+    if (stamped_ && !stamps_.same_pool(from, to)) link_all();
+    stamped_ ? stamps_.take_place(from, to) : list_.take_place(from, to);
   }
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
@@ -69,6 +71,6 @@ class lru {
   recency_list list_;  // made at once, for a quota change may not allocate
 };
 
-static_assert(eviction_policy<lru>);
+static_assert(is_eviction_policy<lru>());
 
 }  // namespace hotset::inline v0

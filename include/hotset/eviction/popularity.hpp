@@ -47,6 +47,7 @@ class popularity {
     }
   };
   static constexpr std::string_view name = "popularity";
+  static constexpr eviction_traits traits{.needs_profile = true};
 
   explicit popularity(const pool_layout& layout) : popularity(layout, config{}) {}
   popularity(const pool_layout& layout, const config& options)
@@ -59,7 +60,6 @@ class popularity {
     for (std::size_t p = 0; p < lowest_.size(); ++p) lowest_[p] = (p + 1) * classes_;
   }
 
-  void on_step(step_id, layer_id) noexcept {}
   void on_hit(const access& a) noexcept { order_.move_to_back(list_of(a), a.slot); }
   void on_fill(const access& a) noexcept {
     const auto list = list_of(a);
@@ -68,8 +68,8 @@ class popularity {
     auto& lowest = lowest_[static_cast<std::size_t>(a.pool)];
     lowest = std::min(lowest, list);
   }
-  void on_bypass(const access&) noexcept {}
   void on_evict(slot_id slot, expert_key) noexcept { order_.erase(slot); }
+  void on_move(slot_id from, slot_id to) noexcept { order_.take_place(from, to); }
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
@@ -122,6 +122,6 @@ class popularity {
   std::vector<std::size_t> lowest_;  // [pool] no list of its own before it holds a slot
 };
 
-static_assert(eviction_policy<popularity>);
+static_assert(is_eviction_policy<popularity>());
 
 }  // namespace hotset::inline v0

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/validate_for.hpp"
 #include "hotset/eviction/protect_hot.hpp"
 #include "hotset/residency/recency_list.hpp"
 
@@ -27,15 +28,22 @@ namespace hotset::inline v0 {
 template <eviction_policy P>
 class protect_decode {
   static constexpr detail::decorated_name<15, P> full_name{"protect_decode"};
+  static constexpr eviction_traits asked_by_kind(eviction_traits all) noexcept {
+    all.moves_by_itself = true;
+    return all;
+  }
 
  public:
   struct config {
     std::uint64_t window = 16;  ///< steps
     typename P::config inner{};
     [[nodiscard]] validation validate() const { return inner.validate(); }
+    [[nodiscard]] validation validate(const geometry& shape) const {
+      return validate_for(inner, shape);
+    }
   };
   static constexpr std::string_view name = full_name.view();
-  static constexpr bool needs_weights = detail::needs_weights<P>();
+  static constexpr eviction_traits traits = asked_by_kind(detail::decorated(P::traits));
 
   explicit protect_decode(const pool_layout& layout) : protect_decode(layout, config{}) {}
   protect_decode(const pool_layout& layout, const config& options)
@@ -48,7 +56,7 @@ class protect_decode {
 
   void on_step(step_id step, layer_id layer) noexcept {
     expire(step);
-    inner_.on_step(step, layer);
+    tell_step(inner_, step, layer);
   }
   void on_hit(const access& a) noexcept {
     use(a);
@@ -58,12 +66,18 @@ class protect_decode {
     if (!a.speculative) use(a);
     inner_.on_fill(a);
   }
-  void on_bypass(const access& a) noexcept { inner_.on_bypass(a); }
-  void on_request(const access& a) noexcept requires requires(P& p) { p.on_request(a); }
-  { inner_.on_request(a); }
+  void on_bypass(const access& a) noexcept { tell_bypass(inner_, a); }
+  void on_request(const access& a) noexcept { tell_request(inner_, a); }
   void on_evict(slot_id slot, expert_key key) noexcept {
     forget(slot);
     inner_.on_evict(slot, key);
+  }
+  void on_move(slot_id from, slot_id to) noexcept {
+    used_in_[static_cast<std::size_t>(to)] = used_in_[static_cast<std::size_t>(from)];
+    if (recent_.test(from)) uses_.take_place(from, to);
+    recent_.assign(to, recent_.test(from));
+    recent_.reset(from);
+    inner_.on_move(from, to);
   }
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
@@ -79,6 +93,9 @@ class protect_decode {
   }
 
   [[nodiscard]] const P& inner() const noexcept { return inner_; }
+  [[nodiscard]] eviction_traits facts() const noexcept {
+    return asked_by_kind(detail::decorated(facts_of(inner_)));
+  }
 
  private:
   void use(const access& a) noexcept {

@@ -16,9 +16,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/validate_for.hpp"
 
 namespace hotset::inline v0 {
 
@@ -36,6 +38,12 @@ struct decorated_name {
   }
   [[nodiscard]] constexpr std::string_view view() const { return {text.data(), text.size()}; }
 };
+/// The traits of a decorator that hears everything but whole visits and passes it on.
+[[nodiscard]] constexpr eviction_traits decorated(eviction_traits inner) noexcept {
+  inner.hears_steps = inner.hears_bypasses = inner.hears_requests = true;
+  inner.hears_visits = false;
+  return inner;
+}
 }  // namespace detail
 
 template <eviction_policy P>
@@ -50,9 +58,12 @@ class protect_hot {
       if (uses < 1) return error{"protect_hot uses = 0, accepted: 1 or more"};
       return inner.validate();
     }
+    [[nodiscard]] validation validate(const geometry& shape) const {
+      return validate_for(inner, shape);
+    }
   };
   static constexpr std::string_view name = full_name.view();
-  static constexpr bool needs_weights = detail::needs_weights<P>();
+  static constexpr eviction_traits traits = detail::decorated(P::traits);
 
   explicit protect_hot(const pool_layout& layout) : protect_hot(layout, config{}) {}
   protect_hot(const pool_layout& layout, const config& options)
@@ -62,7 +73,7 @@ class protect_hot {
         offered_(layout.slots()),
         inner_(layout, options.inner) {}
 
-  void on_step(step_id step, layer_id layer) noexcept { inner_.on_step(step, layer); }
+  void on_step(step_id step, layer_id layer) noexcept { tell_step(inner_, step, layer); }
   void on_hit(const access& a) noexcept {
     if (!a.repeated) count(a.slot);
     inner_.on_hit(a);
@@ -71,13 +82,18 @@ class protect_hot {
     if (!a.speculative) count(a.slot);
     inner_.on_fill(a);
   }
-  void on_bypass(const access& a) noexcept { inner_.on_bypass(a); }
-  void on_request(const access& a) noexcept requires requires(P& p) { p.on_request(a); }
-  { inner_.on_request(a); }
+  void on_bypass(const access& a) noexcept { tell_bypass(inner_, a); }
+  void on_request(const access& a) noexcept { tell_request(inner_, a); }
   void on_evict(slot_id slot, expert_key key) noexcept {
     uses_[static_cast<std::size_t>(slot)] = 0;
     hot_.reset(slot);
     inner_.on_evict(slot, key);
+  }
+  void on_move(slot_id from, slot_id to) noexcept {
+    uses_[static_cast<std::size_t>(to)] = std::exchange(uses_[static_cast<std::size_t>(from)], 0);
+    hot_.assign(to, hot_.test(from));
+    hot_.reset(from);
+    inner_.on_move(from, to);
   }
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
@@ -91,6 +107,9 @@ class protect_hot {
   }
 
   [[nodiscard]] const P& inner() const noexcept { return inner_; }
+  [[nodiscard]] eviction_traits facts() const noexcept {
+    return detail::decorated(facts_of(inner_));
+  }
 
  private:
   void count(slot_id slot) noexcept {

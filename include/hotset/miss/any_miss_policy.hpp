@@ -5,7 +5,7 @@
 /// Rule: the held policy's.
 /// Source: the shape of std::pmr and cuda::mr: the eraser models the concept that it erases.
 /// Deviations: none.
-/// Exact: as the held policy: `exact()`.
+/// Exact: as the held policy: `facts()`.
 /// Cost: the held policy's and one virtual call each; a template instance has none.
 
 #include <concepts>
@@ -30,8 +30,7 @@ struct held_miss : held_policy {
                       std::span<miss_decision> out) noexcept = 0;
   virtual void observe(std::span<const float> weights) noexcept = 0;
   [[nodiscard]] virtual precision_id prefetch_precision() noexcept = 0;
-  [[nodiscard]] virtual bool exact() const noexcept = 0;
-  [[nodiscard]] virtual bool wants_logits() const noexcept = 0;
+  [[nodiscard]] virtual miss_traits facts() const noexcept = 0;
 };
 
 }  // namespace detail
@@ -39,11 +38,9 @@ struct held_miss : held_policy {
 /// Move-only. Pre, for every call but destruction and assignment: it holds a policy.
 class any_miss_policy : public detail::any_policy<any_miss_policy, detail::held_miss, geometry> {
  public:
-  // What holds of some held policy; the held one's own are exact() and wants_logits().
+  // What holds of some held policy; the held one's own are facts().
   static constexpr std::string_view name = "any";
-  static constexpr bool is_exact = false;
-  static constexpr bool fetches_all = false;
-  static constexpr bool needs_logits = true;
+  static constexpr miss_traits traits{.needs_logits = true, .needs_weights = true};
 
   template <class M>
     requires(!std::same_as<std::remove_cvref_t<M>, any_miss_policy> &&
@@ -62,8 +59,8 @@ class any_miss_policy : public detail::any_policy<any_miss_policy, detail::held_
   void observe(std::span<const float> weights) noexcept { held().observe(weights); }
   [[nodiscard]] precision_id prefetch_precision() noexcept { return held().prefetch_precision(); }
 
-  [[nodiscard]] bool exact() const noexcept { return held().exact(); }
-  [[nodiscard]] bool wants_logits() const noexcept { return held().wants_logits(); }
+  /// The held policy's traits.
+  [[nodiscard]] miss_traits facts() const noexcept { return held().facts(); }
 
  private:
   template <class M>
@@ -79,8 +76,7 @@ class any_miss_policy : public detail::any_policy<any_miss_policy, detail::held_
       return policy.prefetch_precision();
     }
     [[nodiscard]] std::string_view held_name() const noexcept override { return M::name; }
-    [[nodiscard]] bool exact() const noexcept override { return M::is_exact; }
-    [[nodiscard]] bool wants_logits() const noexcept override { return M::needs_logits; }
+    [[nodiscard]] miss_traits facts() const noexcept override { return facts_of(policy); }
     M policy;
   };
 };

@@ -47,7 +47,6 @@ class compute_on_host {
                      ", accepted: finite, above 0"};
       return std::nullopt;
     }
-    [[nodiscard]] validation validate(const geometry&) const { return std::nullopt; }
 
    private:
     static bool is_cost(double x) noexcept {
@@ -55,9 +54,7 @@ class compute_on_host {
     }
   };
   static constexpr std::string_view name = "compute_on_host";
-  static constexpr bool is_exact = true;
-  static constexpr bool fetches_all = false;
-  static constexpr bool needs_logits = false;
+  static constexpr miss_traits traits{.is_exact = true};
 
   explicit compute_on_host(const geometry& shape) : compute_on_host(shape, config{}) {}
   compute_on_host(const geometry& shape, const config& options)

@@ -35,12 +35,9 @@ class drop {
   struct config {
     std::uint32_t keep = 2;  ///< ranks that are never dropped, from the best
     [[nodiscard]] validation validate() const { return detail::validate_keep(name, keep); }
-    [[nodiscard]] validation validate(const geometry&) const { return std::nullopt; }
   };
   static constexpr std::string_view name = "drop";
-  static constexpr bool is_exact = false;
-  static constexpr bool fetches_all = false;
-  static constexpr bool needs_logits = false;
+  static constexpr miss_traits traits{};
 
   explicit drop(const geometry& shape) : drop(shape, config{}) {}
   drop(const geometry&, const config& options) : keep_(options.keep) {}

@@ -36,9 +36,7 @@ class drop_cascade {
     }
   };
   static constexpr std::string_view name = "drop_cascade";
-  static constexpr bool is_exact = false;
-  static constexpr bool fetches_all = false;
-  static constexpr bool needs_logits = false;
+  static constexpr miss_traits traits{.needs_weights = true};
 
   explicit drop_cascade(const geometry& shape) : drop_cascade(shape, config{}) {}
   drop_cascade(const geometry& shape, const config& options)

@@ -13,19 +13,15 @@
 #include <string_view>
 
 #include "hotset/concepts/miss_policy.hpp"
+#include "hotset/core/no_options.hpp"
 
 namespace hotset::inline v0 {
 
 class fetch {
  public:
-  struct config {
-    [[nodiscard]] validation validate() const { return std::nullopt; }
-    [[nodiscard]] validation validate(const geometry&) const { return std::nullopt; }
-  };
+  using config = no_options;
   static constexpr std::string_view name = "fetch";
-  static constexpr bool is_exact = true;
-  static constexpr bool fetches_all = true;
-  static constexpr bool needs_logits = false;
+  static constexpr miss_traits traits{.is_exact = true, .fetches_all = true};
 
   explicit fetch(const geometry&) {}
   fetch(const geometry&, const config&) {}

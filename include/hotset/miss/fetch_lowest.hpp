@@ -36,9 +36,7 @@ class fetch_lowest {
     }
   };
   static constexpr std::string_view name = "fetch_lowest";
-  static constexpr bool is_exact = false;
-  static constexpr bool fetches_all = false;
-  static constexpr bool needs_logits = false;
+  static constexpr miss_traits traits{};
 
   explicit fetch_lowest(const geometry& shape) : fetch_lowest(shape, config{}) {}
   fetch_lowest(const geometry& shape, const config&)

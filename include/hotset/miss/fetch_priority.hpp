@@ -50,9 +50,7 @@ class fetch_priority {
     static constexpr std::size_t most_window = std::size_t{1} << 24;
   };
   static constexpr std::string_view name = "fetch_priority";
-  static constexpr bool is_exact = false;
-  static constexpr bool fetches_all = false;
-  static constexpr bool needs_logits = false;
+  static constexpr miss_traits traits{.needs_weights = true};
 
   explicit fetch_priority(const geometry& shape) : fetch_priority(shape, config{}) {}
   fetch_priority(const geometry& shape, const config& options)

@@ -39,12 +39,9 @@ class substitute {
                      ", accepted: 0 or more"};
       return std::nullopt;
     }
-    [[nodiscard]] validation validate(const geometry&) const { return std::nullopt; }
   };
   static constexpr std::string_view name = "substitute";
-  static constexpr bool is_exact = false;
-  static constexpr bool fetches_all = false;
-  static constexpr bool needs_logits = true;
+  static constexpr miss_traits traits{.needs_logits = true};
 
   explicit substitute(const geometry& shape) : substitute(shape, config{}) {}
   substitute(const geometry& shape, const config& options)

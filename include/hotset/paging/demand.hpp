@@ -30,7 +30,7 @@ template <admission_policy Admission>
 class admission_round {
  public:
   explicit admission_round(std::size_t most_misses) {
-    if constexpr (!Admission::admits_all) {
+    if constexpr (!Admission::traits.admits_all) {
       accesses_.resize(most_misses);
       admitted_.resize(most_misses);
     }
@@ -40,7 +40,7 @@ class admission_round {
   template <class HotSet, class Describe>
   void refuse([[maybe_unused]] HotSet& hot, [[maybe_unused]] visit_lookup& visit,
               [[maybe_unused]] step_plan& plan, [[maybe_unused]] Describe describe) noexcept {
-    if constexpr (!Admission::admits_all) {
+    if constexpr (!Admission::traits.admits_all) {
       const auto misses = visit.misses();
       for (std::size_t j = 0; j < misses.size(); ++j) accesses_[j] = describe(misses[j]);
       hot.admission.admit(plan.context(), std::span(accesses_).first(misses.size()),

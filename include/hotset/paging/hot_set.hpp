@@ -71,7 +71,7 @@ struct hot_set {
   /// Everyone hears that the slot is about to lose its key.
   void tell_loss(slot_id slot, expert_key key, loss how = loss::evicted) noexcept {
     eviction.on_evict(slot, key);
-    if constexpr (!Admission::admits_all)
+    if constexpr (!Admission::traits.admits_all)
       if (how != loss::outdone) admission.on_evict(key, ledger.step());
     if (how == loss::evicted)
       ledger.evicted(key, held[slot].unused_prefetch ? requests.meant_for(slot) : 0);

@@ -45,10 +45,8 @@ class miss_decisions {
         wanted_(static_cast<std::size_t>(layout.shape().experts)),
         placement_(layout, visit.capacity()) {}
 
-  /// Errors: as the pager's, of what the policy and the layout have to do with each other.
-  static validation check(const pool_layout& layout, const typename Miss::config& setup) {
-    if (auto bad = setup.validate()) return bad;
-    if (auto bad = setup.validate(layout.shape())) return bad;
+  /// Errors: as the pager's, of what a miss policy and the layout have to do with each other.
+  static validation check(const pool_layout& layout) {
     if (layout.precisions() == layout.shape().precisions()) return std::nullopt;
     return error{"a layout of " + std::to_string(layout.precisions()) +
                  " precisions for experts of " + std::to_string(layout.shape().precisions()) +
@@ -257,7 +255,7 @@ class miss_decisions {
 
 /// A policy that fetches everything at the one precision there is has nothing to say.
 template <miss_policy Miss>
-  requires(Miss::fetches_all)
+  requires(Miss::traits.fetches_all)
 class miss_decisions<Miss> {
  public:
   static constexpr bool may_refuse = false;
@@ -265,9 +263,7 @@ class miss_decisions<Miss> {
   miss_decisions(const pool_layout& layout, const typename Miss::config& setup, const visit_lookup&)
       : policy_(layout.shape(), setup) {}
 
-  static validation check(const pool_layout& layout, const typename Miss::config& setup) {
-    if (auto bad = setup.validate()) return bad;
-    if (auto bad = setup.validate(layout.shape())) return bad;
+  static validation check(const pool_layout& layout) {
     if (layout.precisions() == 1) return std::nullopt;
     return error{"a layout of " + std::to_string(layout.precisions()) +
                  " precisions for a policy that fetches everything, accepted: 1"};

@@ -28,6 +28,7 @@
 #include "hotset/core/prefetch_request.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
+#include "hotset/core/validate_for.hpp"
 #include "hotset/miss/fetch.hpp"
 #include "hotset/paging/cliff_guard.hpp"
 #include "hotset/paging/demand.hpp"
@@ -66,9 +67,11 @@ class pager {
   static result<pager> create(config setup) {
     if (setup.layout.pools() == 0)
       return error{"the pool layout is empty, accepted: one made by pool_layout"};
-    if (auto bad = setup.eviction.validate()) return *std::move(bad);
-    if (auto bad = setup.admission.validate()) return *std::move(bad);
-    if (auto bad = decisions::check(setup.layout, setup.miss)) return *std::move(bad);
+    const auto& shape = setup.layout.shape();
+    if (auto bad = validate_for(setup.eviction, shape)) return *std::move(bad);
+    if (auto bad = validate_for(setup.admission, shape)) return *std::move(bad);
+    if (auto bad = validate_for(setup.miss, shape)) return *std::move(bad);
+    if (auto bad = decisions::check(setup.layout)) return *std::move(bad);
     return pager(checked{}, setup);
   }
 #if HOTSET_EXCEPTIONS
@@ -306,8 +309,7 @@ class pager {
   }
   /// Gathers what is resident in the first slots of each size class: afterwards the slots that no quota claims are the
   /// class's last ones. Calls moved(from, to) for each expert whose bytes must follow; nobody needs the bytes at `to`.
-  /// The policy is told that a pool that changed was emptied and filled anew, in the order in which it would have given
-  /// its experts up: it keeps that order, and counts of residents begin anew.
+  /// The policy hears of each move: it keeps its order and its counts.
   /// Pre: is_idle(). Complexity: O(slots) and the policy's order of all of them; not for the hot path.
   template <class Moved>
   void compact(Moved moved) {
@@ -364,12 +366,8 @@ class pager {
   /// False if the miss policy may change what is computed, if visits are split by expert, or if there are several
   /// precisions: a miss goes down in precision where room runs out.
   [[nodiscard]] bool is_exact() const noexcept {
-    if constexpr (requires { misses().exact(); }) {
-      if (!misses().exact()) return false;
-    } else if constexpr (!Miss::is_exact) {
-      return false;
-    }
-    return visit_.groups().how() == visit_split::by_token && layout().precisions() == 1;
+    return facts_of(misses()).is_exact && visit_.groups().how() == visit_split::by_token &&
+           layout().precisions() == 1;
   }
 
  private:
@@ -388,12 +386,12 @@ class pager {
   struct checked {};
   pager(checked, const config& setup)
       : hot_(setup.layout, setup.eviction, setup.admission),
-        visit_(setup.layout.shape(), setup.split, detail::wants_weights(hot_.eviction)),
+        visit_(setup.layout.shape(), setup.split, facts_of(hot_.eviction).needs_weights),
         admission_(visit_.capacity()),
         decisions_(setup.layout, setup.miss, visit_),
         speculation_(setup.layout.shape(), setup.guard, visit_.capacity()),
         quotas_(setup.layout.slots()),
-        takes_visits_(detail::takes_visits(hot_.eviction) && layout().precisions() == 1) {}
+        takes_visits_(facts_of(hot_.eviction).hears_visits && layout().precisions() == 1) {}
 
   // Odd while a plan is open: then its number.
   [[nodiscard]] bool is_open() const noexcept { return serial_ % 2 != 0; }

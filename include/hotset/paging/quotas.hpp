@@ -84,22 +84,13 @@ class quotas {
   void move_pool(HotSet& hot, pool_id p, Moved& moved) {
     const auto slots = with_unnamed(hot.held, p, in_order(hot, p));
     const auto goes = [&](slot_id s) { return target_[index(s)] != no_slot; };
-    if (std::ranges::none_of(slots, goes)) return;
-    for (const auto slot : slots) hot.eviction.on_evict(slot, hot.held[slot].key);
     for (const auto slot : slots) {
-      const auto to = goes(slot) ? target_[index(slot)] : slot;
-      if (to != slot) {
-        hot.held.move(slot, to);
-        hot.requests.move(slot, to);
-        moved(slot, to);
-      }
-      access a;
-      a.key = hot.held[to].key;
-      a.slot = to;
-      a.pool = p;
-      a.precision = hot.held.precision_of(to);
-      a.step = hot.ledger.step();
-      hot.eviction.on_fill(a);
+      if (!goes(slot)) continue;
+      const auto to = target_[index(slot)];
+      hot.held.move(slot, to);
+      hot.requests.move(slot, to);
+      hot.eviction.on_move(slot, to);
+      moved(slot, to);
     }
   }
   /// Adds the evictable slots that the policy did not name: it may keep some back.

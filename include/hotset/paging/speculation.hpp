@@ -108,7 +108,7 @@ class speculation {
       if (hot.held.locate(a.key) != a.slot) continue;  // given up for a better request of the plan
       hot.requests.remember(a.slot, a.step);
       hot.speculated = true;
-      if constexpr (requires { hot.eviction.on_request(a); }) hot.eviction.on_request(a);
+      tell_request(hot.eviction, a);
     }
   }
 

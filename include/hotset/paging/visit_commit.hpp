@@ -27,13 +27,13 @@ struct visit_commit {
                                    bool takes_visits) noexcept {
     auto& draft = plan.draft();
     hot.ledger.commit(plan);
-    hot.eviction.on_step(draft.context.step, draft.context.layer);
+    tell_step(hot.eviction, draft.context.step, draft.context.layer);
     const bool at_once = takes_visits && is_plain(draft);
     if (draft.count.fills != 0) place_fills(hot, visit, plan, at_once);
     if (hot.speculating()) speculation::meet(hot, plan);
     if (!at_once)
       notify(hot, visit, plan);
-    else if constexpr (detail::told_of_visits<eviction_type>)
+    else if constexpr (eviction_type::traits.hears_visits)
       hot.eviction.on_visit(draft.context, plan.slots());
   }
 
@@ -48,7 +48,7 @@ struct visit_commit {
     a.step = draft.context.step;
     a.ordinal = draft.context.ordinal;
     a.kind = draft.context.kind;
-    if constexpr (detail::needs_weights<eviction_type>()) {
+    if constexpr (eviction_type::traits.needs_weights) {
       a.weight = draft.weights[i];
       a.rank = draft.ranks[i];
     }
@@ -58,7 +58,7 @@ struct visit_commit {
  private:
   /// True if the plan's order is the order of use and no one needs to hear of how an expert was served.
   static bool is_plain(const plan_draft& draft) noexcept {
-    return admission_type::admits_all && (!Decisions::may_refuse || draft.count.host == 0) &&
+    return admission_type::traits.admits_all && (!Decisions::may_refuse || draft.count.host == 0) &&
            !draft.reordered && draft.count.groups == 1;
   }
   /// Gives each fill's slot to its key.
@@ -115,9 +115,9 @@ struct visit_commit {
       hot.eviction.on_fill(a);
     } else {
       hot.ledger.saw(a.key);
-      hot.eviction.on_bypass(a);
+      tell_bypass(hot.eviction, a);
     }
-    if constexpr (!admission_type::admits_all)
+    if constexpr (!admission_type::traits.admits_all)
       hot.admission.on_use(a, how == service::hit, how != service::host);
   }
 };

@@ -42,6 +42,7 @@ class any_prefetch_policy
     : public detail::any_policy<any_prefetch_policy, detail::held_prefetch, geometry> {
  public:
   static constexpr std::string_view name = "any";
+  static constexpr prefetch_traits traits{.sees_future = true, .needs_profile = true};
 
   template <class P>
     requires(!std::same_as<std::remove_cvref_t<P>, any_prefetch_policy> &&

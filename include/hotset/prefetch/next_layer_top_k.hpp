@@ -42,6 +42,7 @@ class next_layer_top_k {
     }
   };
   static constexpr std::string_view name = "next_layer_top_k";
+  static constexpr prefetch_traits traits{};
 
   explicit next_layer_top_k(const geometry& shape) : next_layer_top_k(shape, config{}) {}
   next_layer_top_k(const geometry& shape, const config& options)

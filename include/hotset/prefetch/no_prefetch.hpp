@@ -15,15 +15,15 @@
 #include <string_view>
 
 #include "hotset/concepts/prefetch_policy.hpp"
+#include "hotset/core/no_options.hpp"
 
 namespace hotset::inline v0 {
 
 class no_prefetch {
  public:
-  struct config {
-    [[nodiscard]] validation validate() const { return std::nullopt; }
-  };
+  using config = no_options;
   static constexpr std::string_view name = "no_prefetch";
+  static constexpr prefetch_traits traits{.asks_nothing = true};
 
   explicit no_prefetch(const geometry&) {}
   no_prefetch(const geometry&, const config&) {}

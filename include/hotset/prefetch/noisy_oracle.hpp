@@ -44,6 +44,7 @@ class noisy_oracle {
     }
   };
   static constexpr std::string_view name = "noisy_oracle";
+  static constexpr prefetch_traits traits{.sees_future = true};
 
   explicit noisy_oracle(const geometry& shape) : noisy_oracle(shape, config{}) {}
   noisy_oracle(const geometry& shape, const config& options)

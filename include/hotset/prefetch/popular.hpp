@@ -54,6 +54,7 @@ class popular {
     }
   };
   static constexpr std::string_view name = "popular";
+  static constexpr prefetch_traits traits{.needs_profile = true};
 
   explicit popular(const geometry& shape) : popular(shape, config{}) {}
   /// Pre: options.validate(shape) has no reason to refuse.

@@ -19,16 +19,16 @@
 
 #include "hotset/concepts/prefetch_policy.hpp"
 #include "hotset/core/assert.hpp"
+#include "hotset/core/no_options.hpp"
 #include "hotset/residency/unique_ids.hpp"
 
 namespace hotset::inline v0 {
 
 class previous_step {
  public:
-  struct config {
-    [[nodiscard]] validation validate() const { return std::nullopt; }
-  };
+  using config = no_options;
   static constexpr std::string_view name = "previous_step";
+  static constexpr prefetch_traits traits{};
 
   explicit previous_step(const geometry& shape) : previous_step(shape, config{}) {}
   previous_step(const geometry& shape, const config&)

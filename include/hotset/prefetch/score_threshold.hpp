@@ -50,6 +50,7 @@ class score_threshold {
     }
   };
   static constexpr std::string_view name = "score_threshold";
+  static constexpr prefetch_traits traits{};
 
   explicit score_threshold(const geometry& shape) : score_threshold(shape, config{}) {}
   score_threshold(const geometry& shape, const config& options)

@@ -75,6 +75,13 @@ class bucket_order {
     unlink(node(slot));
   }
 
+  /// Slot `to`, which is in no bucket, has the rank of `from` in its pool, and `from` has none.
+  void move(slot_id from, slot_id to) noexcept {
+    const auto rank = ranks_[node(from)];
+    drop(from);
+    put(members_.home(from), to, rank);
+  }
+
   /// Replaces every rank r by f(r). Complexity: O(S).
   template <class F>
   void transform(F f) noexcept {

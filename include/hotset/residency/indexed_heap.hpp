@@ -61,6 +61,12 @@ class indexed_heap {
   }
   /// The slot holds nothing any more. Complexity: O(1).
   void vacate(slot_id slot) noexcept { ranks_[index(slot)] = vacant_rank; }
+  /// Slot `to`, which is vacant, has the rank of `from` in its pool, and `from` is vacant.
+  void move(slot_id from, slot_id to) noexcept {
+    const auto rank = ranks_[index(from)];
+    vacate(from);
+    assign(members_.home(from), to, rank);
+  }
 
   /// Replaces every rank r of an occupied slot by f(r). Complexity: O(S).
   template <class F>

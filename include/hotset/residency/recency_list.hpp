@@ -58,6 +58,16 @@ class recency_list {
     next_[last] = end;
     previous_[end] = last;
   }
+  /// Slot `to`, which is in no list, stands where `from` stood, which then is in none. Pre: `from` is in a list.
+  void take_place(slot_id from, slot_id to) noexcept {
+    HOTSET_ASSERT(contains(from) && !contains(to));
+    const auto old = static_cast<std::uint32_t>(from);
+    const auto now = static_cast<std::uint32_t>(to);
+    previous_[now] = previous_[old];
+    next_[now] = next_[old];
+    next_[previous_[now]] = previous_[next_[now]] = now;
+    previous_[old] = next_[old] = old;
+  }
   [[nodiscard]] bool contains(slot_id slot) const noexcept {
     const auto node = static_cast<std::uint32_t>(slot);
     return next_[node] != node;

@@ -63,6 +63,18 @@ class recency_stamps {
     range.clock = next + range.first;
   }
   void erase(slot_id slot) noexcept { stamp_[static_cast<std::size_t>(slot)] = absent; }
+  /// Complexity: O(pools).
+  [[nodiscard]] bool same_pool(slot_id one, slot_id other) const noexcept {
+    for (pool_id p = 0; p < static_cast<pool_id>(pools_.size()); ++p)
+      if (covers(p, one)) return covers(p, other);
+    return false;
+  }
+  /// Slot `to` has the time of `from`, which then has none. Pre: same_pool(from, to), `to` has none.
+  void take_place(slot_id from, slot_id to) noexcept {
+    auto& old = stamp_[static_cast<std::size_t>(from)];
+    stamp_[static_cast<std::size_t>(to)] = old - from + to;
+    old = absent;
+  }
 
   [[nodiscard]] std::size_t pools() const noexcept { return pools_.size(); }
   /// Calls visit(slot) for the slots of a pool, oldest first.

@@ -5,7 +5,7 @@
 /// Rule: the held policy's.
 /// Source: the shape of std::pmr and cuda::mr: the eraser models the concept that it erases.
 /// Deviations: none.
-/// Exact: as the held policy: `exact()`.
+/// Exact: as the held policy: `facts()`.
 /// Cost: the held policy's and one virtual call per visit; a template instance has none.
 
 #include <concepts>
@@ -27,8 +27,7 @@ struct held_routing : held_policy {
   static constexpr std::string_view kind = "routing";
   virtual status route(const routing_view& view, const residency_view& residents,
                        std::span<expert_id> selected, std::span<float> weights) noexcept = 0;
-  [[nodiscard]] virtual bool exact() const noexcept = 0;
-  [[nodiscard]] virtual bool wants_logits() const noexcept = 0;
+  [[nodiscard]] virtual routing_traits facts() const noexcept = 0;
 };
 
 }  // namespace detail
@@ -37,10 +36,9 @@ struct held_routing : held_policy {
 class any_routing_policy
     : public detail::any_policy<any_routing_policy, detail::held_routing, geometry> {
  public:
-  // What holds of some held policy; the held one's own are exact() and wants_logits().
+  // What holds of some held policy; the held one's own are facts().
   static constexpr std::string_view name = "any";
-  static constexpr bool is_exact = false;
-  static constexpr bool needs_logits = true;
+  static constexpr routing_traits traits{.needs_logits = true};
 
   template <class R>
     requires(!std::same_as<std::remove_cvref_t<R>, any_routing_policy> &&
@@ -56,8 +54,8 @@ class any_routing_policy
     return held().route(view, residents, selected, weights);
   }
 
-  [[nodiscard]] bool exact() const noexcept { return held().exact(); }
-  [[nodiscard]] bool wants_logits() const noexcept { return held().wants_logits(); }
+  /// The held policy's traits.
+  [[nodiscard]] routing_traits facts() const noexcept { return held().facts(); }
 
  private:
   template <class R>
@@ -68,8 +66,7 @@ class any_routing_policy
       return policy.route(view, residents, selected, weights);
     }
     [[nodiscard]] std::string_view held_name() const noexcept override { return R::name; }
-    [[nodiscard]] bool exact() const noexcept override { return R::is_exact; }
-    [[nodiscard]] bool wants_logits() const noexcept override { return R::needs_logits; }
+    [[nodiscard]] routing_traits facts() const noexcept override { return facts_of(policy); }
     R policy;
   };
 };

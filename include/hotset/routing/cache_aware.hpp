@@ -52,8 +52,7 @@ class cache_aware {
     }
   };
   static constexpr std::string_view name = "cache_aware";
-  static constexpr bool is_exact = false;
-  static constexpr bool needs_logits = true;
+  static constexpr routing_traits traits{.needs_logits = true};
 
   explicit cache_aware(const geometry& shape) : cache_aware(shape, config{}) {}
   cache_aware(const geometry& shape, const config& options)

@@ -13,17 +13,15 @@
 #include <string_view>
 
 #include "hotset/concepts/routing_policy.hpp"
+#include "hotset/core/no_options.hpp"
 
 namespace hotset::inline v0 {
 
 class router_order {
  public:
-  struct config {
-    [[nodiscard]] validation validate() const { return std::nullopt; }
-  };
+  using config = no_options;
   static constexpr std::string_view name = "router_order";
-  static constexpr bool is_exact = true;
-  static constexpr bool needs_logits = false;
+  static constexpr routing_traits traits{.is_exact = true};
 
   explicit router_order(const geometry&) {}
   router_order(const geometry&, const config&) {}

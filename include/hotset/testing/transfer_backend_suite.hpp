@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The suite of every transfer backend. An entry says how the backend is built, how a stream of its kind is held up and
+/// The suite of every transfer backend, the library's and your own. Needs GoogleTest.
+///
+///     HOTSET_TRANSFER_CONFORMANCE(mine, my_entry);
+///
+/// An entry says how the backend is built, how a stream of its kind is held up and
 /// looked through, and how a slot's bytes are read back.
 ///
 /// | of an entry | meaning |
@@ -21,11 +25,12 @@
 
 #include <gtest/gtest.h>
 
-#include "fills.hpp"
-#include "host_experts.hpp"
 #include "hotset/concepts/transfer_backend.hpp"
+#include "hotset/core/fill.hpp"
+#include "hotset/testing/fills.hpp"
+#include "hotset/testing/gate.hpp"
 
-namespace hotset::support {
+namespace hotset::suites {
 
 inline const geometry transfer_shape{.layers = 2, .experts = 8, .top_k = 2};
 inline constexpr std::int64_t transfer_slots = 4;
@@ -172,4 +177,11 @@ REGISTER_TYPED_TEST_SUITE_P(transfer_conformance, all_tensors_of_all_fills_arriv
                             a_copy_waits_for_the_reader_that_it_names,
                             a_cancelled_copy_moves_no_byte, many_batches_arrive);
 
-}  // namespace hotset::support
+}  // namespace hotset::suites
+
+/// Joins a backend: at namespace scope, outside all namespaces. `entry` may be a testing::Types<...> of several.
+#define HOTSET_TRANSFER_CONFORMANCE(name, ...)                             \
+  namespace hotset::suites {                                               \
+  INSTANTIATE_TYPED_TEST_SUITE_P(name, transfer_conformance, __VA_ARGS__); \
+  }                                                                        \
+  static_assert(true)

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Fills as a test writes them down.
+
+#include "hotset/core/fill.hpp"
+
+namespace hotset::suites {
+
+inline fill fill_of(expert_key key, slot_id slot, ticket after = no_ticket) {
+  fill f;
+  f.key = key;
+  f.slot = slot;
+  f.after = after;
+  return f;
+}
+
+}  // namespace hotset::suites

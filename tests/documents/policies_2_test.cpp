@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// The policy that is shown joins the installed suite as it is shown.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "hotset/core/no_options.hpp"
+#include "policies_2_includes.inc"
+
+namespace {
+#include "policies_1.inc"
+}  // namespace
+
+#include "policies_2.inc"
