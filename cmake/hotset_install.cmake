@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# Install rules: one export set per component (core, testing, sim, cuda), so that a consumer of the core never
+# Install rules: one export set per component (core, testing, policies, sim, cli, cuda), so that a consumer of the core never
 # looks for the libraries of the simulator. What was not built is not installed, and not exported.
 #   cmake --install <folder> [--component core] [--prefix <where>]
 set(hotset_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/hotset)
@@ -12,12 +12,16 @@ endfunction()
 
 hotset_install_component(core hotset_core "")
 hotset_install_component(testing hotset_testing "")
+hotset_install_component(policies hotset_policies "")
 if(TARGET hotset_sim)
   set(program "")
   if(TARGET hotset)
     set(program hotset)
   endif()
   hotset_install_component(sim hotset_sim "${program}")
+  if(TARGET hotset_cli)
+    hotset_install_component(cli hotset_cli "")
+  endif()
 endif()
 if(TARGET hotset_cuda)
   hotset_install_component(cuda hotset_cuda "")
@@ -38,7 +42,7 @@ install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} 
 
 # What `make install` builds: all that is installed, and nothing else.
 add_custom_target(installed_programs)
-foreach(target hotset_sim hotset hotset_cuda)
+foreach(target hotset_policies hotset_sim hotset_cli hotset hotset_cuda)
   if(TARGET ${target})
     add_dependencies(installed_programs ${target})
   endif()

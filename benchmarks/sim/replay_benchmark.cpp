@@ -58,7 +58,7 @@ void BM_Replay(benchmark::State& state, int sticky, const std::string& eviction,
   const auto size =
       sim::make_cache_size(visits.shape(), scope, sim::size_request::parse_slots(slots),
                            sim::replay_mode::event_atomic, false);
-  sim::policy_knowledge knowledge;
+  policy_knowledge knowledge;
   knowledge.future = events.future;
   knowledge.profile = {sim::count_uses(trace, 0), "the replayed trace"};
   pager_stats stats;

@@ -47,7 +47,7 @@ void BM_TimedReplay(benchmark::State& state, const std::string& eviction,
                             : link_model({.bytes_per_second = 25'000'000'000, .latency = 10'000});
   sim::replay_front front;
   if (sim::prefetches(prefetch)) front.prefetch = sim::make_prefetch(prefetch);
-  sim::pager_request wanted;
+  pager_request wanted;
   wanted.eviction = eviction;
   wanted.layout = size.layout;
   pager_stats stats;

@@ -124,7 +124,7 @@ clock_comparison compare_with_clock(const model& weights, const paging_choice& c
 
   const auto trace = tracing.take();
   const hotset::visit_sequence visits(trace);
-  sim::pager_request wanted;
+  hotset::pager_request wanted;
   wanted.eviction = choice.policies.eviction;
   wanted.admission = choice.policies.admission;
   wanted.layout = paging.experts->layout();

@@ -42,11 +42,10 @@ gate_hook::gate_hook(const model& weights, const hotset::geometry& shape, const 
   }
   if (prefetcher_->needs() == hotset::forecast_need::nothing) return;
   auto chosen = hotset::with_depth(config.predictor, prefetcher_->depth());
-  if (hotset::goes_by(chosen, hotset::gate_source::next_router)) {
+  if (chosen.traits.needs_routers) {
     routers_ = routers_of(weights);
-    auto& gate = chosen.gate;
-    gate.d_model = static_cast<std::int32_t>(weights.config().hidden_size);
-    gate.routers.assign(routers_.begin(), routers_.end());
+    chosen.d_model = static_cast<std::int32_t>(weights.config().hidden_size);
+    chosen.routers.assign(routers_.begin(), routers_.end());
   }
   auto made = hotset::any_predictor::create(shape, chosen);
   if (!made) throw hotset::sim::usage_error(made.reason().message);

@@ -9,6 +9,7 @@
 
 #include "hotset/core/miss.hpp"
 #include "hotset/predict/any_predictor.hpp"
+#include "hotset/predict/gate_predictors.hpp"
 #include "hotset/predict/prediction_score.hpp"
 #include "hotset/prefetch/any_prefetch_policy.hpp"
 #include "hotset/routing/any_routing_policy.hpp"
@@ -22,7 +23,7 @@ struct gate_config {
   std::optional<hotset::any_prefetch_policy::config> prefetch{};
   /// Of prefetchers by score. next_router: computed here; current_gate: the running layer's probabilities;
   /// co_activation: learnt from what is routed.
-  hotset::any_predictor::config predictor{.gate = {.source = hotset::gate_source::next_router}};
+  hotset::any_predictor::config predictor = hotset::any_predictor::holding<hotset::next_router>();
 };
 
 /// Threads: one at a time.

@@ -14,6 +14,7 @@
 #include <fmt/ranges.h>
 
 #include "hotset/core/error.hpp"
+#include "hotset/core/names.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/io/mapped_file.hpp"
@@ -21,7 +22,6 @@
 #include "hotset/sim/io/program.hpp"
 #include "hotset/sim/report.hpp"
 #include "hotset/sim/sizes.hpp"
-#include "hotset/sim/suggest.hpp"
 #include "tiny_moe/commands.hpp"
 #include "tiny_moe/trace_serving.hpp"
 
@@ -55,7 +55,7 @@ std::vector<std::string> names_of(const CLI::App& app) {
 std::string trouble_of(const CLI::App& app, const CLI::Error& error) {
   const auto known = names_of(app);
   for (const auto& word : app.remaining()) {
-    const auto meant = hotset::sim::did_you_mean(word.substr(0, word.find('=')), known);
+    const auto meant = hotset::did_you_mean(word.substr(0, word.find('=')), known);
     if (!meant.empty() || word.starts_with("--"))
       return fmt::format("'{}' is unknown{}", word, meant);
   }
@@ -63,7 +63,7 @@ std::string trouble_of(const CLI::App& app, const CLI::Error& error) {
 }
 
 std::string one_line(const CLI::App* app, const CLI::Error& error) {
-  const auto words = hotset::sim::printable(trouble_of(named(*app), error), 4096);
+  const auto words = hotset::printable(trouble_of(named(*app), error), 4096);
   return fmt::format("tiny_moe: {} (--help lists what is accepted)\n", words);
 }
 

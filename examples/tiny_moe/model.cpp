@@ -15,7 +15,7 @@
 namespace tiny_moe {
 namespace {
 
-using hotset::sim::printable;
+using hotset::printable;
 using hotset::sim::refuse_input;
 using json = nlohmann::json;
 using matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;

@@ -5,17 +5,13 @@
 
 #include <fmt/format.h>
 
-#include "hotset/admission/after_n_uses.hpp"
 #include "hotset/admission/always.hpp"
-#include "hotset/admission/budgeted.hpp"
 #include "hotset/core/expert_layout.hpp"
 #include "hotset/eviction/any_eviction_policy.hpp"
 #include "hotset/sim/cache_size.hpp"
 #include "hotset/sim/errors.hpp"
-#include "hotset/sim/policy_spec.hpp"
 #include "hotset/sim/precision_ladder.hpp"
 #include "hotset/sim/registry.hpp"
-#include "hotset/sim/suggest.hpp"
 #include "tiny_moe/engine.hpp"
 
 namespace tiny_moe {
@@ -54,22 +50,6 @@ std::unique_ptr<paged_provider> make_over_link(const model& weights, const pagin
                                                            admission);
   }
   return std::make_unique<paged_experts<Pager>>(weights, config, std::move(eviction), admission);
-}
-
-template <class Admission>
-std::unique_ptr<paged_provider> make(const model& weights, const paging_config& config,
-                                     hotset::any_eviction_policy::config eviction,
-                                     const hotset::sim::parameter_reader& read,
-                                     typename Admission::config admission) {
-  read.finish();
-  if (const auto bad = admission.validate()) throw hotset::sim::usage_error(bad->message);
-  using erased = hotset::any_eviction_policy;
-  if (config.miss) {
-    using pager = hotset::pager<erased, Admission, hotset::any_miss_policy>;
-    return make_over_link<pager>(weights, config, std::move(eviction), admission);
-  }
-  return make_over_link<hotset::pager<erased, Admission>>(weights, config, std::move(eviction),
-                                                          admission);
 }
 
 }  // namespace
@@ -127,45 +107,39 @@ std::unique_ptr<paged_provider> make_paged_experts(const model& weights,
                                                    const paging_config& config,
                                                    std::string_view eviction,
                                                    std::string_view admission,
-                                                   const hotset::popularity::config& profile) {
+                                                   const hotset::usage_profile& profile) {
   if (hotset::sim::needs_future(eviction)) {
     throw hotset::sim::usage_error(fmt::format(
         "eviction policy '{}' needs the future, accepted here: policies that an engine can run",
         eviction));
   }
   hotset::sim::check_precisions(eviction, config.layout, config.miss.has_value());
-  auto chosen = hotset::sim::make_eviction(eviction, {.profile = profile});
-  const auto spec = hotset::sim::parse_policy(admission);
-  hotset::sim::parameter_reader read(spec);
-  if (spec.name == hotset::always::name) {
-    return make<hotset::always>(weights, config, std::move(chosen), read, {});
-  }
-  if (spec.name == hotset::after_n_uses::name) {
-    hotset::after_n_uses::config options;
-    options.uses = read.number("uses", options.uses);
-    options.after_eviction =
-        read.number("after_eviction", std::max(options.uses, options.after_eviction));
-    options.window = read.number("window", options.window);
-    return make<hotset::after_n_uses>(weights, config, std::move(chosen), read, options);
-  }
-  if (spec.name == hotset::budgeted::name) {
-    hotset::budgeted::config options;
-    options.fills_per_visit = read.number("fills_per_visit", options.fills_per_visit);
-    return make<hotset::budgeted>(weights, config, std::move(chosen), read, options);
-  }
-  hotset::sim::refuse_name("unknown admission policy", spec.name, hotset::sim::admission_names());
+  const auto& known = hotset::sim::known_policies();
+  auto chosen = hotset::sim::asked(known.make_eviction(eviction, {.profile = profile}));
+  auto admits = hotset::sim::asked(known.admission.make(admission));
+  const bool all = hotset::sim::asked(known.admission_of(admission))->traits.admits_all;
+  using held = hotset::any_eviction_policy;
+  using choosy = hotset::any_admission_policy;
+  using deciding = hotset::any_miss_policy;
+  if (config.miss && all)
+    return make_over_link<hotset::pager<held, hotset::always, deciding>>(weights, config, chosen,
+                                                                         {});
+  if (config.miss)
+    return make_over_link<hotset::pager<held, choosy, deciding>>(weights, config, chosen, admits);
+  if (all) return make_over_link<hotset::pager<held>>(weights, config, chosen, {});
+  return make_over_link<hotset::pager<held, choosy>>(weights, config, chosen, admits);
 }
 
-const hotset::popularity::config& routing_profile::counts() const {
+const hotset::usage_profile& routing_profile::counts() const {
   std::call_once(counted_, [this] { counts_ = count(); });
   return counts_;
 }
 
-hotset::popularity::config routing_profile::count() const {
-  hotset::popularity::config profile;
-  profile.profile.assign(geometry_of(weights_).keys(), 0.0);
+hotset::usage_profile routing_profile::count() const {
+  hotset::usage_profile profile;
+  profile.counts.assign(geometry_of(weights_).keys(), 0.0);
   resident_experts resident(weights_);
-  counting_experts counting(resident, profile.profile);
+  counting_experts counting(resident, profile.counts);
   engine decoder(weights_, counting);
   for (const std::string& text : texts_) {
     decoder.reset();

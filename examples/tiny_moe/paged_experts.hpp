@@ -363,7 +363,7 @@ class paged_experts final : public paged_provider {
 /// Errors: hotset::sim::usage_error, hotset::invalid_config.
 [[nodiscard]] std::unique_ptr<paged_provider> make_paged_experts(
     const model& weights, const paging_config& config, std::string_view eviction,
-    std::string_view admission = "always", const hotset::popularity::config& profile = {});
+    std::string_view admission = "always", const hotset::usage_profile& profile = {});
 
 /// How often each expert is routed in some texts; counted when it is first asked for, and once.
 /// Threads: const use is safe.
@@ -373,15 +373,15 @@ class routing_profile {
   routing_profile(const model& weights, std::vector<std::string> texts)
       : weights_(weights), texts_(std::move(texts)) {}
 
-  [[nodiscard]] const hotset::popularity::config& counts() const;
+  [[nodiscard]] const hotset::usage_profile& counts() const;
 
  private:
-  [[nodiscard]] hotset::popularity::config count() const;
+  [[nodiscard]] hotset::usage_profile count() const;
 
   const model& weights_;
   std::vector<std::string> texts_;
   mutable std::once_flag counted_;
-  mutable hotset::popularity::config counts_;
+  mutable hotset::usage_profile counts_;
 };
 
 }  // namespace tiny_moe

@@ -17,27 +17,27 @@ namespace {
 
 namespace sim = hotset::sim;
 
-const std::vector<std::string> predictors{"next-router", "current-gate", "co-activation"};
-
-hotset::popularity::config profile_of(const std::string& eviction, const routing_profile& profile) {
+hotset::usage_profile profile_of(const std::string& eviction, const routing_profile& profile) {
   const auto asked = sim::requested_profile(eviction);
   if (!asked) return {};
-  if (*asked != sim::profile_request{}) {
-    throw sim::usage_error(
-        "popularity: a profile cannot be chosen here, accepted: popularity alone, which counts "
-        "the prompt");
+  if (*asked != hotset::profile_request{}) {
+    throw sim::usage_error(fmt::format(
+        "{}: a profile cannot be chosen here, accepted: the policy alone, which goes by "
+        "the prompt",
+        eviction));
   }
   return profile.counts();
 }
 
 gate_config gate_of(const paging_choice& choice) {
   gate_config out;
-  out.predictor = sim::make_predictor(choice.predictor, predictors);
+  out.predictor = sim::make_predictor(choice.predictor, sim::predictor_names(true, false));
   const auto& policies = choice.policies;
   if (sim::bends_routing(policies.routing)) out.routing = sim::make_routing(policies.routing);
   if (!sim::prefetches(policies.prefetch)) return out;
   if (sim::requested_prefetch_profile(policies.prefetch))
-    throw sim::usage_error("popular: a profile cannot be chosen here, accepted: running counts");
+    throw sim::usage_error(fmt::format(
+        "{}: a profile cannot be chosen here, accepted: running counts", policies.prefetch));
   out.prefetch = sim::make_prefetch(policies.prefetch);
   return out;
 }

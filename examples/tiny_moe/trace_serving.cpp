@@ -10,7 +10,6 @@
 
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/sizes.hpp"
-#include "hotset/sim/suggest.hpp"
 #include "tiny_moe/engine.hpp"
 #include "tiny_moe/paged_experts.hpp"
 

@@ -19,6 +19,7 @@
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/io/mapped_file.hpp"
 #include "hotset/sim/io/program.hpp"
+#include "hotset/sim/registry.hpp"
 #include "tiny_moe/engine.hpp"
 #include "tiny_moe/kernels.hpp"
 #include "tiny_moe/paging_choice.hpp"
@@ -90,11 +91,22 @@ std::string verification_case::text() const {
   return words;
 }
 
+namespace {
+/// Every policy that an engine with one precision can run, and each decorator around the plainest one.
+std::vector<std::string> live_evictions() {
+  const auto& known = hotset::sim::known_policies();
+  std::vector<std::string> names;
+  for (const auto& row : known.eviction.rows()) {
+    if (!row.traits.needs_future && row.traits.fewest_precisions == 1) names.push_back(row.name);
+  }
+  for (const auto& decorator : known.decorators.names()) names.push_back(decorator + "+lru");
+  return names;
+}
+}  // namespace
+
 std::vector<verification_case> exact_cases() {
   std::vector<verification_case> cases;
-  for (const char* eviction :
-       {"lru", "lfu", "lfru", "fifo", "furthest_layer", "gate_score", "least_stale", "popularity",
-        "protect_hot+lru", "protect_decode+lru"}) {
+  for (const std::string& eviction : live_evictions()) {
     for (const char* budget : {"4", "12.5%", "25%", "50%"}) {
       cases.push_back({.eviction = eviction, .budget = budget});
     }

@@ -19,9 +19,9 @@
 #include "cli/trace_input.hpp"
 #include "hotset/predict/co_activation.hpp"
 #include "hotset/sim/co_activation_study.hpp"
+#include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/mapped_file.hpp"
 #include "hotset/sim/io/output_file.hpp"
-#include "hotset/sim/suggest.hpp"
 
 namespace hotset::cli {
 namespace {
@@ -128,7 +128,7 @@ class table_inputs {
     if (found != wanted)
       throw sim::usage_error(
           with_path(opened.path, fmt::format("{}; accepted: {}, as {}", found, wanted,
-                                             sim::printable(traces_.front().path.string(), 4096))));
+                                             printable(traces_.front().path.string(), 4096))));
   }
   /// The traces' shape, else that of the first table; the reach as asked for, else the first table's, else the usual one.
   [[nodiscard]] co_activation::saved_shape shape_of_inputs() const {
@@ -226,7 +226,7 @@ std::string to_table(const table_report& report, const coactivation_options& opt
                      const sim::table_view& view) {
   auto table = empty_user_table();
   const auto add = [&](const user_table& row) {
-    table.add_row({sim::printable(row.name, 24), std::to_string(row.uses),
+    table.add_row({printable(row.name, 24), std::to_string(row.uses),
                    std::to_string(row.support.cap), fmt::format("{:.1f}", row.support.mean)});
   };
   for (const auto& user : report.users) add(user);
@@ -239,7 +239,7 @@ std::string to_table(const table_report& report, const coactivation_options& opt
   if (!report.quality) return out;
   return out + sim::folded(fmt::format("{}: {} tokens, next layer's experts named {:.2f} % (the "
                                        "most used ones {:.2f} %)\n",
-                                       sim::printable(report.judged_on, 40), report.quality->tokens,
+                                       printable(report.judged_on, 40), report.quality->tokens,
                                        100 * report.quality->precision(),
                                        100 * report.quality->popular_precision()),
                            view.width);

@@ -55,7 +55,7 @@ struct option_values {
 [[noreturn]] inline void refuse_option(std::string_view option, std::string_view text,
                                        std::string_view accepted) {
   throw sim::usage_error(
-      sim::input_message(option, "", fmt::format("'{}'", sim::printable(text)), accepted));
+      sim::input_message(option, "", fmt::format("'{}'", printable(text)), accepted));
 }
 
 using sim::for_option;

@@ -14,6 +14,7 @@
 #include "cli/help.hpp"
 #include "hotset/sim/co_activation_study.hpp"
 #include "hotset/sim/dimensions.hpp"
+#include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/open_trace.hpp"
 #include "hotset/sim/miss_curves.hpp"
 #include "hotset/sim/model_description.hpp"
@@ -21,7 +22,6 @@
 #include "hotset/sim/registry.hpp"
 #include "hotset/sim/report.hpp"
 #include "hotset/sim/split_replay.hpp"
-#include "hotset/sim/suggest.hpp"
 
 namespace hotset::cli {
 namespace {
@@ -299,7 +299,7 @@ std::vector<option_values> known_values() {
           {"--preset", preset_values(), true},
           {"--prefetch", sim::prefetch_names(), true},
           {"--prefetch-guard", sim::guard_names(), true},
-          {"--predictor", {"recorded", "current-gate", "co-activation"}, false},
+          {"--predictor", sim::predictor_names(false, true), false},
           {"--study", {"personal-vs-population"}, false},
           {"--users", {"traces", "sequences"}, false},
           {"--miss", sim::miss_names(), true},

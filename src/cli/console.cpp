@@ -16,7 +16,7 @@
 namespace hotset::cli {
 
 void report_error(std::string_view message) {
-  fmt::print(stderr, "hotset: {}\n", sim::printable(sim::with_sizes(message), 4096));
+  fmt::print(stderr, "hotset: {}\n", printable(sim::with_sizes(message), 4096));
 }
 
 progress_line::progress_line(std::string label) : label_(std::move(label)) {}

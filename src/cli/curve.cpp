@@ -57,7 +57,7 @@ curve_request request_of(const curve_options& options) {
 
 void measure(const opened_trace& opened, const curve_request& request, std::uint64_t seed,
              std::vector<sim::curve_set>& out) {
-  const shown_progress shown(sim::printable(opened.trace.name, 40));
+  const shown_progress shown(printable(opened.trace.name, 40));
   const auto visits = visit_sequence::create(opened.trace, request.visits);
   if (!visits) throw trace_error(with_path(opened.path, visits.reason().message));
   for (const auto scope : request.scopes) {

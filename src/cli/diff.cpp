@@ -109,7 +109,7 @@ class result_reader {
   std::string text(const json& object, const char* name, const std::string& place) const {
     const json& value = member(object, name, place);
     if (!value.is_string()) refuse(place, fmt::format("\"{}\" is no text", name), "a string");
-    return sim::printable(value.get<std::string>());
+    return printable(value.get<std::string>());
   }
 
   void add_sweep(const json& sweep, const std::string& place) {
@@ -152,7 +152,7 @@ class result_reader {
     if (found == result.end() || found->is_null()) return;
     if (!found->is_number())
       refuse(fmt::format("{}.{}", place, name),
-             sim::printable(found->dump(-1, ' ', false, json::error_handler_t::replace), 40),
+             printable(found->dump(-1, ' ', false, json::error_handler_t::replace), 40),
              "a number, or null");
     rows_.back().reals.emplace_back(name, found->get<double>());
   }
@@ -172,7 +172,7 @@ class result_reader {
 
   std::uint64_t count(const json& value, const std::string& place) const {
     if (!value.is_number_unsigned())
-      refuse(place, sim::printable(value.dump(-1, ' ', false, json::error_handler_t::replace), 40),
+      refuse(place, printable(value.dump(-1, ' ', false, json::error_handler_t::replace), 40),
              "a whole number of 0 or more");
     return value.get<std::uint64_t>();
   }
@@ -181,7 +181,7 @@ class result_reader {
   void add_counters(counters& out, const std::string& name, const json& value,
                     const std::string& place) const {
     if (!value.is_structured()) {
-      out.emplace_back(sim::printable(name), count(value, place));
+      out.emplace_back(printable(name), count(value, place));
       return;
     }
     for (const auto& [key, entry] : value.items())

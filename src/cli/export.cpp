@@ -12,9 +12,9 @@
 #include "cli/command.hpp"
 #include "cli/console.hpp"
 #include "cli/trace_input.hpp"
+#include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/esft.hpp"
 #include "hotset/sim/io/oracle_general.hpp"
-#include "hotset/sim/suggest.hpp"
 #include "hotset/trace/native_trace_writer.hpp"
 
 namespace hotset::cli {

@@ -10,7 +10,8 @@
 
 #include "cli/command.hpp"
 #include "cli/console.hpp"
-#include "hotset/sim/suggest.hpp"
+#include "hotset/core/names.hpp"
+#include "hotset/sim/errors.hpp"
 
 namespace hotset::cli {
 namespace {
@@ -147,12 +148,12 @@ std::string parse_trouble(const CLI::App& root, const CLI::ParseError& error) {
     return fmt::format("{}; accepted: {}",
                        found.empty() ? std::string(error.what())
                                      : fmt::format("'{}' is no subcommand or option{}", found,
-                                                   sim::did_you_mean(found, known)),
+                                                   did_you_mean(found, known)),
                        fmt::join(subcommand_names(root), ", "));
   }
   const auto trouble = option.empty() ? std::string(error.what())
                                       : fmt::format("'{}' is no option of it{}", option,
-                                                    sim::did_you_mean(option, option_names(app)));
+                                                    did_you_mean(option, option_names(app)));
   return fmt::format("{0}: {1}; see hotset {0} --help", app.get_name(), trouble);
 }
 

@@ -210,7 +210,7 @@ std::string to_text(const trace_facts& facts) {
   const auto& trace = facts.trace();
   const auto arrays = arrays_of(trace);
   const auto or_unknown = [](const std::string& text) {
-    return text.empty() ? std::string("not recorded") : sim::printable(text, 400);
+    return text.empty() ? std::string("not recorded") : printable(text, 400);
   };
   const std::pair<const char*, std::string> lines[] = {
       {"name", or_unknown(trace.name)},
@@ -243,7 +243,7 @@ int info(const info_options& options) {
   std::vector<trace_facts> all;
   for (const auto& path : options.traces) {
     auto opened = open_input(path, reading);
-    const shown_progress shown(sim::printable(opened.trace.name, 40));
+    const shown_progress shown(printable(opened.trace.name, 40));
     all.push_back(examine(std::move(opened)));
     auto& facts = all.back();
     if (options.working_set)

@@ -20,11 +20,11 @@
 #include "cli/trace_input.hpp"
 #include "hotset/core/units.hpp"
 #include "hotset/sim/dimensions.hpp"
+#include "hotset/sim/errors.hpp"
 #include "hotset/sim/precision_ladder.hpp"
 #include "hotset/sim/preset.hpp"
 #include "hotset/sim/report.hpp"
 #include "hotset/sim/sizes.hpp"
-#include "hotset/sim/suggest.hpp"
 #include "hotset/sim/sweep.hpp"
 
 namespace hotset::cli {
@@ -116,8 +116,6 @@ std::vector<sim::link_request> links_of(const simulate_options& options) {
   return links;
 }
 
-const std::vector<std::string> predictors{"recorded", "current-gate", "co-activation"};
-
 /// Names are refused here, before anything is replayed.
 void check_names(const sim::sweep_request& request) {
   for (const auto& name : request.scopes)
@@ -137,8 +135,9 @@ sim::sweep_request request_of(const simulate_options& options) {
   read_compute(options.compute, request.costs);
   request.costs.gate = duration_of("--gate", options.gate);
   request.costs.per_host_expert = duration_of("--host-expert", options.host_expert);
-  request.predictor =
-      for_option("--predictor", [&] { return sim::make_predictor(options.predictor, predictors); });
+  request.predictor = for_option("--predictor", [&] {
+    return sim::make_predictor(options.predictor, sim::predictor_names(false, true));
+  });
   request.scopes = split_lists("--scope", options.scopes);
   request.replays = split_lists("--replay", options.replays);
   request.sizes = sizes_of(options);
@@ -177,7 +176,7 @@ std::vector<sim::sweep_result> sweep_all(const simulate_options& options,
   std::vector<sim::sweep_result> sweeps;
   for (const auto& path : options.traces) {
     const auto opened = open_input(path, reading);
-    progress_line progress(sim::printable(opened.trace.name, 40));
+    progress_line progress(printable(opened.trace.name, 40));
     request.progress = progress.report();
     sweeps.push_back(sweep_one(opened, request));
   }

@@ -66,7 +66,7 @@ sim::open_trace_options checked(const trace_options& options) {
 }
 
 std::string with_path(const std::filesystem::path& path, const std::string& message) {
-  const auto file = sim::printable(path.string(), 4096);
+  const auto file = printable(path.string(), 4096);
   if (message.find(file) != std::string::npos) return message;
   return fmt::format("{}: {}", file, message);
 }
@@ -77,7 +77,7 @@ opened_trace open_input(const std::filesystem::path& given,
   opened_trace opened;
   opened.path = path;
   auto chosen = options;
-  const shown_progress shown(fmt::format("reading {}", sim::printable(path.string(), 40)));
+  const shown_progress shown(fmt::format("reading {}", printable(path.string(), 40)));
   try {
     if (chosen.format == sim::trace_format::automatic) chosen.format = sim::recognise_trace(path);
     opened.format = chosen.format;

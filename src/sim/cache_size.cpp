@@ -9,8 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "hotset/sim/errors.hpp"
 #include "hotset/sim/sizes.hpp"
-#include "hotset/sim/suggest.hpp"
 
 namespace hotset::inline v0::sim {
 

@@ -3,8 +3,9 @@
 
 #include <fmt/format.h>
 
+#include "hotset/core/names.hpp"
+#include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/input_error.hpp"
-#include "hotset/sim/suggest.hpp"
 
 namespace hotset::inline v0::sim {
 namespace {

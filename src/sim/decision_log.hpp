@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "hotset/sim/any_pager.hpp"
+#include "hotset/registry/any_pager.hpp"
 
 namespace hotset::inline v0::sim {
 

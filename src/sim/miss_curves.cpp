@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "hotset/core/names.hpp"
 #include "hotset/curve/curve_recorder.hpp"
 #include "hotset/curve/sampled_reuse_distance.hpp"
 #include "hotset/sim/cache_size.hpp"
@@ -17,7 +18,6 @@
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/progress.hpp"
 #include "hotset/sim/replay.hpp"
-#include "hotset/sim/suggest.hpp"
 #include "sim/csv_field.hpp"
 
 namespace hotset::inline v0::sim {

@@ -10,11 +10,11 @@
 
 #include <fmt/format.h>
 
+#include "hotset/core/names.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/io/mapped_file.hpp"
 #include "hotset/sim/sizes.hpp"
-#include "hotset/sim/suggest.hpp"
 #include "sim/gguf_model.hpp"
 #include "sim/hf_config.hpp"
 #include "sim/model_presets.hpp"

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "hotset/sim/suggest.hpp"
+#include "hotset/sim/errors.hpp"
 
 namespace hotset::inline v0::sim {
 

@@ -10,7 +10,6 @@
 #include "hotset/residency/unique_ids.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/progress.hpp"
-#include "hotset/sim/suggest.hpp"
 
 namespace hotset::inline v0::sim {
 

@@ -80,14 +80,14 @@ class prepared_trace {
     return slot;
   }
   [[nodiscard]] const routing_trace& trace() const { return trace_; }
-  const popularity::config& profile(const profile_request& wanted) {
+  const usage_profile& profile(const profile_request& wanted) {
     auto& slot = profiles_[wanted];
-    if (slot.profile.empty()) slot = load_profile(wanted);
+    if (slot.counts.empty()) slot = load_profile(wanted);
     return slot;
   }
 
  private:
-  popularity::config load_profile(const profile_request& wanted) const {
+  usage_profile load_profile(const profile_request& wanted) const {
     const auto part =
         wanted.first == 0 ? std::string() : fmt::format("the first {} tokens of ", wanted.first);
     if (wanted.source == "trace")
@@ -95,9 +95,9 @@ class prepared_trace {
               part + "the replayed trace itself (sees the future)"};
     const auto other = open_trace(wanted.source);
     if (other.layers != trace_.layers || other.experts != trace_.experts)
-      throw usage_error(
-          fmt::format("popularity: profile {} has {} layers of {} experts, accepted: {} of {}",
-                      wanted.source, other.layers, other.experts, trace_.layers, trace_.experts));
+      throw usage_error(fmt::format("profile {} has {} layers of {} experts, accepted: {} of {}",
+                                    wanted.source, other.layers, other.experts, trace_.layers,
+                                    trace_.experts));
     return {count_uses(other, wanted.first), part + wanted.source};
   }
 
@@ -105,7 +105,7 @@ class prepared_trace {
   std::uint32_t max_tokens_;
   std::optional<visit_sequence> atomic_, per_access_;
   event_order atomic_events_, per_access_events_;
-  std::map<profile_request, popularity::config> profiles_;
+  std::map<profile_request, usage_profile> profiles_;
 };
 
 /// Everything that one replay needs; made in sequence, run in parallel.
@@ -140,9 +140,9 @@ void check_set(const policy_set& policies) {
   (void)make_routing(policies.routing);
 }
 
-/// belady_bypass never splits a visit.
-bool bypasses(std::string_view eviction) {
-  return parse_policy_chain(eviction).back().name.ends_with("belady_bypass");
+/// Of no pager's policy: it never splits a visit.
+bool stands_alone(std::string_view eviction) {
+  return !asked(known_policies().eviction_of(eviction))->make;
 }
 
 void check_engine(const run_plan& plan, const sweep_request& request, const routing_trace& trace) {
@@ -171,7 +171,7 @@ std::vector<std::string> policy_notes(const policy_set& policies) {
     notes.push_back(fmt::format("routing by {} changes what a model computes", policies.routing));
   if (!is_exact_miss(policies.miss))
     notes.push_back(fmt::format("misses by {} change what a model computes", policies.miss));
-  if (without_folder(policies.prefetch, "prefetch.").starts_with("noisy_oracle"))
+  if (sees_future(policies.prefetch))
     notes.push_back(
         fmt::format("prefetch by {} sees the trace's future and is degraded to its stated accuracy",
                     policies.prefetch));
@@ -183,7 +183,7 @@ policy_knowledge know(const run_plan& plan, const sweep_request& request, prepar
   policy_knowledge knowledge;
   const auto& eviction = plan.policies.eviction;
   if (needs_future(eviction)) {
-    const bool groups = !bypasses(eviction) && may_split(*run.visits, run.size.layout);
+    const bool groups = !stands_alone(eviction) && may_split(*run.visits, run.size.layout);
     run.events = groups ? order_events(*run.visits, run.size.layout, true, request.split)
                         : trace.whole_events(plan.mode, run.size.layout);
     knowledge.future = run.events.future;
@@ -202,7 +202,7 @@ replay_front front_of(const run_plan& plan, const sweep_request& request, prepar
   front.needs_scores = wants_scores(plan.policies.miss);
   if (bends_routing(plan.policies.routing)) front.routing = make_routing(plan.policies.routing);
   if (!prefetches(plan.policies.prefetch)) return front;
-  popularity::config profile;
+  usage_profile profile;
   if (const auto wanted = requested_prefetch_profile(plan.policies.prefetch)) {
     profile = trace.profile(*wanted);
     run.notes.push_back("popular prefetch profile: " + profile.source);
@@ -248,9 +248,9 @@ prepared_run prepare(const run_plan& plan, const sweep_request& request, prepare
   else if (plan.mode != replay_mode::deferred)
     if (auto warning = cliff_warning(run.size.layout)) run.notes.push_back(*std::move(warning));
   const auto& policies = plan.policies;
-  if (bypasses(policies.eviction) && plan.mode == replay_mode::deferred)
+  if (stands_alone(policies.eviction) && plan.mode == replay_mode::deferred)
     throw usage_error("belady_bypass has no deferred replay, accepted: event-atomic, per-access");
-  if (bypasses(policies.eviction) && request.decisions != nullptr)
+  if (stands_alone(policies.eviction) && request.decisions != nullptr)
     throw usage_error(
         "belady_bypass has no slots whose decisions could be logged, accepted: any other policy");
   const auto knowledge = know(plan, request, trace, run);

@@ -14,8 +14,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/input_error.hpp"
-#include "hotset/sim/suggest.hpp"
 
 namespace hotset::inline v0::sim {
 namespace {

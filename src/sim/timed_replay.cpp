@@ -91,8 +91,8 @@ class front_of_trace {
       if (prefetcher_->needs() == forecast_need::truth)
         truth_.resize(static_cast<std::size_t>(shape.experts));
     }
-    scores_ = front.needs_scores || front.routing ||
-              (predictor_ && goes_by(front.predictor, gate_source::current_gate));
+    scores_ =
+        front.needs_scores || front.routing || (predictor_ && front.predictor.traits.needs_scores);
   }
 
   [[nodiscard]] any_prefetch_policy* prefetcher() { return prefetcher_ ? &*prefetcher_ : nullptr; }
@@ -132,7 +132,7 @@ class front_of_trace {
     const auto depth = prefetcher_->depth();
     if (depth < 1 || shape.layers == 1) return;
     predictor_.emplace(any_predictor::create(shape, with_depth(chosen, depth)).value());
-    recorded_ = goes_by(chosen, gate_source::recorded);
+    recorded_ = chosen.traits.needs_recorded;
   }
   forecast truth_after(std::size_t i) {
     forecast out;
@@ -208,14 +208,13 @@ validation check_front(const routing_trace& trace, const replay_front& front) {
   if (!front.prefetch) return std::nullopt;
   const any_prefetch_policy prefetcher(shape, *front.prefetch);
   if (prefetcher.needs() != forecast_need::probabilities) return std::nullopt;
-  if (goes_by(front.predictor, gate_source::current_gate) && !scored)
+  if (front.predictor.traits.needs_scores && !scored)
     return error{fmt::format(
-        "prefetch policy {} by the current gate needs the router's scores, and the trace has none; "
+        "prefetch policy {} by {} needs the router's scores, and the trace has none; "
         "accepted: a trace that recorded logits or probabilities, --predictor co-activation, or "
         "noisy_oracle",
-        prefetcher.held_name())};
-  if (goes_by(front.predictor, gate_source::recorded) &&
-      trace.prediction_depth < prefetcher.depth())
+        prefetcher.held_name(), front.predictor.name)};
+  if (front.predictor.traits.needs_recorded && trace.prediction_depth < prefetcher.depth())
     return error{fmt::format(
         "prefetch policy {} needs predictions {} layer(s) ahead, and the trace has {}; accepted: a "
         "trace that recorded them, --predictor current-gate or co-activation, or noisy_oracle",
@@ -223,8 +222,7 @@ validation check_front(const routing_trace& trace, const replay_front& front) {
   if (shape.layers > 1 && prefetcher.depth() > shape.layers - 1)
     return error{fmt::format("prefetch depth {} of {} layers, accepted: 1..{}", prefetcher.depth(),
                              shape.layers, shape.layers - 1)};
-  if (!front.predictor.table) return std::nullopt;
-  return with_depth(front.predictor, std::max(1, prefetcher.depth())).table->validate();
+  return with_depth(front.predictor, std::max(1, prefetcher.depth())).validate();
 }
 
 replay_outcome replay_timed(const routing_trace& trace, const visit_sequence& visits,

@@ -88,6 +88,7 @@ inline std::optional<int> floor_of(std::string_view path) {
       {"curve", 2},   {"eviction", 3}, {"admission", 3}, {"prefetch", 3}, {"pre_eviction", 3},
       {"miss", 3},    {"routing", 3},  {"budget", 3},    {"transfer", 3}, {"adapters", 3},
       {"control", 5}, {"registry", 5}, {"sim", 6},       {"cuda", 6},     {"testing", 6},
+      {"cli", 6},
   };
   if (path == "version.hpp") return -1;  // below the house
   const std::string folder = folder_of(path);

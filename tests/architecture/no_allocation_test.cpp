@@ -38,6 +38,8 @@
 #include "hotset/miss/substitute.hpp"
 #include "hotset/paging/slot_cache.hpp"
 #include "hotset/predict/any_predictor.hpp"
+#include "hotset/predict/co_activation.hpp"
+#include "hotset/predict/gate_predictors.hpp"
 #include "hotset/predict/prediction_score.hpp"
 #include "hotset/prefetch/any_prefetch_policy.hpp"
 #include "hotset/prefetch/next_layer_top_k.hpp"
@@ -278,10 +280,10 @@ TEST(no_allocation, resolve_and_release_with_a_cuda_backend) {
 
 /// Everything that SpecMD's four dimensions do at a gate, over a link that takes time.
 template <class Miss>
-std::size_t allocations_of_a_gate(const pool_layout& layout, typename Miss::config miss,
-                                  any_prefetch_policy::config prefetch,
-                                  any_routing_policy::config routing,
-                                  const any_predictor::config& predictor = {}) {
+std::size_t allocations_of_a_gate(
+    const pool_layout& layout, typename Miss::config miss, any_prefetch_policy::config prefetch,
+    any_routing_policy::config routing,
+    const any_predictor::config& predictor = any_predictor::holding<current_gate>()) {
   const auto& model = layout.shape();
   const auto experts = static_cast<std::size_t>(model.experts);
   support::random_source random(6);
@@ -365,7 +367,7 @@ TEST(no_allocation, every_prefetcher) {
   EXPECT_EQ(with(any_prefetch_policy::holding<popular>()), 0U);
   EXPECT_EQ(allocations_of_a_gate<fetch>(
                 layout, {}, any_prefetch_policy::holding<next_layer_top_k>({.depth = 2}), router,
-                {.gate = {}, .table = co_activation::config{.depth = 2}}),
+                any_predictor::holding<co_activation>({.depth = 2})),
             0U);
 }
 

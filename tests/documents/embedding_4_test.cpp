@@ -26,7 +26,7 @@ struct gate_in_order : support::slot_cache_wide {
     const auto fail = [](std::string_view reason) { return std::string(reason); };
     const auto take = [&](auto edited) { std::ranges::copy(edited, ids.begin()); };
     const auto launch = [this](auto tokens, auto, auto&) { computed += tokens.size(); };
-#include "embedding_3.inc"
+#include "embedding_4.inc"
     return served == status::ok ? "ok" : fail(describe(served));
   }
   std::size_t computed = 0;

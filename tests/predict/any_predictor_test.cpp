@@ -8,6 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "hotset/predict/co_activation.hpp"
+#include "hotset/predict/gate_predictors.hpp"
 #include "random_source.hpp"
 
 namespace hotset {
@@ -18,15 +20,8 @@ using testing::IsEmpty;
 
 const geometry shape{.layers = 3, .experts = 4, .top_k = 2, .max_tokens_per_visit = 2};
 
-any_predictor::config by_gate(gate_source source) {
-  any_predictor::config out;
-  out.gate.source = source;
-  return out;
-}
 any_predictor::config by_table(const co_activation::config& table) {
-  any_predictor::config out;
-  out.table = table;
-  return out;
+  return any_predictor::holding<co_activation>(table);
 }
 
 routing_view view_of(layer_id layer, step_id step, std::span<const expert_id> ids,
@@ -43,8 +38,8 @@ TEST(any_predictor, a_gate_says_what_the_gate_itself_would) {
   const std::array<expert_id, 2> ids{0, 1};
   const std::array<float, 4> scores{0.4F, 0.3F, 0.2F, 0.1F};
   const std::array<float, 4> recorded{0.0F, 0.0F, 0.5F, 0.5F};
-  auto current = any_predictor::create(shape, by_gate(gate_source::current_gate));
-  auto told = any_predictor::create(shape, by_gate(gate_source::recorded));
+  auto current = any_predictor::create(shape, any_predictor::holding<current_gate>());
+  auto told = any_predictor::create(shape, any_predictor::holding<recorded_scores>());
   ASSERT_TRUE(current && told);
   EXPECT_THAT(current->expect(view_of(0, 0, ids, scores), recorded, 1).probabilities,
               ElementsAreArray(scores));
@@ -75,7 +70,7 @@ TEST(any_predictor, a_table_learns_each_visit_before_it_predicts) {
 
 TEST(any_predictor, looks_as_far_ahead_as_it_is_told) {
   for (const any_predictor::config& chosen :
-       {by_gate(gate_source::current_gate), by_table({.reach = 2, .decay = 1})}) {
+       {any_predictor::holding<current_gate>(), by_table({.reach = 2, .decay = 1})}) {
     auto deep = any_predictor::create(shape, with_depth(chosen, 2));
     ASSERT_TRUE(deep);
     const std::array<expert_id, 2> ids{0, 1};
@@ -86,11 +81,22 @@ TEST(any_predictor, looks_as_far_ahead_as_it_is_told) {
   }
 }
 
-TEST(any_predictor, knows_which_gate_it_goes_by) {
-  const auto gate = by_gate(gate_source::recorded);
-  EXPECT_TRUE(goes_by(gate, gate_source::recorded));
-  EXPECT_FALSE(goes_by(gate, gate_source::current_gate));
-  EXPECT_FALSE(goes_by(by_table({}), any_predictor::config{}.gate.source));
+TEST(any_predictor, knows_its_name_and_what_it_needs) {
+  const auto gate = any_predictor::holding<recorded_scores>();
+  EXPECT_EQ(gate.name, "recorded");
+  EXPECT_TRUE(gate.traits.needs_recorded);
+  EXPECT_TRUE(any_predictor::holding<next_router>().traits.needs_routers);
+  EXPECT_EQ(by_table({}).name, "co-activation");
+}
+
+TEST(any_predictor, routers_come_from_the_engine) {
+  auto chosen = any_predictor::holding<next_router>();
+  EXPECT_FALSE(chosen.validate());
+  EXPECT_FALSE(any_predictor::create(shape, chosen));
+  const std::vector<float> router(4 * 2, 0.5F);
+  chosen.d_model = 2;
+  chosen.routers.assign(3, router);
+  EXPECT_TRUE(any_predictor::create(shape, chosen));
 }
 
 TEST(any_predictor, refuses_what_the_chosen_one_refuses) {
@@ -98,10 +104,12 @@ TEST(any_predictor, refuses_what_the_chosen_one_refuses) {
     const auto made = any_predictor::create(shape, chosen);
     return made ? std::string("accepted") : made.reason().message;
   };
-  EXPECT_EQ(why(with_depth({}, 3)), "next_layer_gate depth = 3, accepted: 1..2 (layers - 1)");
+  EXPECT_EQ(why(with_depth(any_predictor::holding<current_gate>(), 3)),
+            "next_layer_gate depth = 3, accepted: 1..2 (layers - 1)");
   EXPECT_EQ(why(with_depth(by_table({.reach = 2}), 3)),
             "co_activation depth = 3, accepted: 1..2 (reach)");
   EXPECT_EQ(why(by_table({})), "accepted");
+  EXPECT_EQ(why({}), "any_predictor factory = none, accepted: a factory");
 }
 
 }  // namespace

@@ -226,7 +226,7 @@ TEST(policies, least_stale_by_last_access_is_lru_while_nothing_is_prefetched) {
 template <class P>
 std::uint64_t hash_of(const visit_sequence& visits, const pool_layout& layout,
                       typename P::config options) {
-  sim::pager_model<pager<P>> held(pager<P>({.layout = layout, .eviction = std::move(options)}));
+  pager_model<pager<P>> held(pager<P>({.layout = layout, .eviction = std::move(options)}));
   sim::replay(visits, {}, held, layout);
   return held.decision_hash();
 }

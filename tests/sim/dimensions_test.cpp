@@ -49,13 +49,17 @@ TEST(dimensions, every_name_makes_the_policy_of_that_name) {
 
 TEST(dimensions, predictors_are_made_by_name) {
   const std::vector<std::string> all{"recorded", "current-gate", "next-router", "co-activation"};
-  EXPECT_TRUE(goes_by(sim::make_predictor("recorded", all), gate_source::recorded));
-  EXPECT_TRUE(goes_by(sim::make_predictor("current-gate", all), gate_source::current_gate));
-  EXPECT_TRUE(goes_by(sim::make_predictor("next-router", all), gate_source::next_router));
+  for (const auto& name : all) EXPECT_EQ(sim::make_predictor(name, all).name, name);
+  EXPECT_TRUE(sim::make_predictor("recorded", all).traits.needs_recorded);
+  EXPECT_TRUE(sim::make_predictor("current-gate", all).traits.needs_scores);
+  EXPECT_TRUE(sim::make_predictor("next-router", all).traits.needs_routers);
   const auto table = sim::make_predictor("co-activation:reach=5:decay=0.25", all);
-  ASSERT_TRUE(table.table);
-  EXPECT_EQ(table.table->reach, 5);
-  EXPECT_EQ(table.table->decay, 0.25);
+  EXPECT_FALSE(with_depth(table, 5).validate());
+  EXPECT_TRUE(with_depth(table, 6).validate());
+  EXPECT_THAT(sim::predictor_names(false, true),
+              testing::ElementsAre("recorded", "current-gate", "co-activation"));
+  EXPECT_THAT(sim::predictor_names(true, false),
+              testing::ElementsAre("current-gate", "next-router", "co-activation"));
   const auto why = [&](const char* text, const std::vector<std::string>& accepted) {
     return refusal<sim::usage_error>([&] { (void)sim::make_predictor(text, accepted); });
   };

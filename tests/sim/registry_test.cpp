@@ -34,12 +34,12 @@ const visit_sequence& visits() {
 }
 pool_layout layout() { return pool_layout::shared(visits().shape(), 6).value(); }
 
-sim::policy_knowledge all_knowledge() {
+policy_knowledge all_knowledge() {
   return {sim::order_events(visits(), layout(), false).future,
           {sim::count_uses(sample(), 0), "sample"}};
 }
-std::unique_ptr<sim::any_pager> made(const std::string& eviction,
-                                     const std::string& admission = "always") {
+std::unique_ptr<any_pager> made(const std::string& eviction,
+                                const std::string& admission = "always") {
   return sim::make_pager({eviction, admission, layout()}, all_knowledge());
 }
 std::uint64_t hash_of(const std::string& eviction, const std::string& admission = "always") {
@@ -168,8 +168,8 @@ TEST(registry, a_future_or_a_profile_of_another_shape_is_refused) {
   const auto other = support::random_trace(2, {.layers = 3, .experts = 5, .steps = 4});
   const visit_sequence elsewhere(other);
   const auto place = pool_layout::shared(elsewhere.shape(), 6).value();
-  const sim::policy_knowledge foreign{sim::order_events(elsewhere, place, false).future,
-                                      {sim::count_uses(other, 0), "another"}};
+  const policy_knowledge foreign{sim::order_events(elsewhere, place, false).future,
+                                 {sim::count_uses(other, 0), "another"}};
   for (const std::string name :
        {"belady", "belady_bypass", "protect_hot+belady", "popularity", "protect_hot+popularity"})
     EXPECT_THROW((void)sim::make_pager({name, "always", layout()}, foreign), usage_error) << name;
@@ -195,11 +195,11 @@ TEST(registry, says_who_needs_the_future) {
 
 TEST(registry, says_where_popularity_takes_its_profile_from) {
   EXPECT_EQ(sim::requested_profile("lru"), std::nullopt);
-  EXPECT_EQ(sim::requested_profile("popularity"), (sim::profile_request{"trace", 0}));
+  EXPECT_EQ(sim::requested_profile("popularity"), (profile_request{"trace", 0}));
   EXPECT_EQ(sim::requested_profile("protect_hot+eviction.popularity:first=64"),
-            (sim::profile_request{"trace", 64}));
+            (profile_request{"trace", 64}));
   EXPECT_EQ(sim::requested_profile("popularity:profile=a.csv:first=3"),
-            (sim::profile_request{"a.csv", 3}));
+            (profile_request{"a.csv", 3}));
 }
 
 TEST(registry, policies_can_be_checked_before_there_is_a_trace) {

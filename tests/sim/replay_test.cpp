@@ -173,7 +173,7 @@ TEST(replay, a_budget_holds_after_each_visit_unless_the_visit_alone_exceeds_it) 
 }
 
 /// Refuses its third visit.
-class stubborn final : public sim::any_pager {
+class stubborn final : public any_pager {
  public:
   status visit(const routing_view&) override {
     return ++visits_ == 3 ? status::no_victim : status::ok;

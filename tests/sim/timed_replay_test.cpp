@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "hotset/predict/co_activation.hpp"
 #include "hotset/sim/dimensions.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/trace/synthetic.hpp"
@@ -235,7 +236,7 @@ run_result run_by_table(const routing_trace& trace, const char* prefetch,
   sweep_request request;
   request.policies = {policy_set{.prefetch = prefetch}};
   request.sizes = {sim::size_request::parse_slots("12")};
-  request.predictor.table = table;
+  request.predictor = any_predictor::holding<co_activation>(table);
   return sim::run_sweep(trace, request).results.front();
 }
 
@@ -289,11 +290,11 @@ TEST(timed_replay, what_a_trace_lacks_is_said_before_anything_runs) {
   EXPECT_THAT(reason({.miss = "substitute"}), HasSubstr("needs the router's logits"));
   EXPECT_THAT(reason({.miss = "fetch_priority"}, "8:4"), HasSubstr("goes by gate weights"));
   EXPECT_THAT(reason({.miss = "fetch_lowest"}), HasSubstr("needs two or more precisions"));
-  EXPECT_THAT(reason({.eviction = "lhu"}), HasSubstr("and there is one"));
+  EXPECT_THAT(reason({.eviction = "lhu"}), HasSubstr("needs 2 or more precisions, and there is 1"));
   EXPECT_THAT(reason({}, "8:4"),
               HasSubstr("miss policy fetch knows one precision, and there are 2"));
   EXPECT_THAT(reason({.eviction = "belady", .miss = "fetch_lowest"}, "8:4"),
-              HasSubstr("optimum for one precision"));
+              HasSubstr("knows no more than 1 precision"));
   EXPECT_THAT(reason({.eviction = "belady_bypass", .prefetch = "previous_step"}),
               HasSubstr("belady_bypass has no slots"));
   auto unknown = bare;

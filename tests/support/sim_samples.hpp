@@ -99,8 +99,9 @@ inline std::vector<sim::policy_set> policy_sets(const std::vector<std::string>& 
 }
 /// The eviction policies that work with one precision.
 inline std::vector<std::string> plain_evictions() {
-  auto names = sim::eviction_names();
-  std::erase(names, "lhu");
+  std::vector<std::string> names;
+  for (const auto& row : sim::known_policies().eviction.rows())
+    if (row.traits.fewest_precisions == 1) names.push_back(row.name);
   return names;
 }
 

@@ -26,6 +26,15 @@ class after_n_uses {
     std::uint64_t uses = 2;
     std::uint64_t after_eviction = 3;
     std::uint64_t window = 16;  ///< steps
+    /// Parameters by name, as in `after_n_uses:uses=2:window=16`.
+    template <class From>
+    static config read(From& from) {
+      config out;
+      out.uses = from.number("uses", out.uses);
+      out.after_eviction = from.number("after_eviction", std::max(out.after_eviction, out.uses));
+      out.window = from.number("window", out.window);
+      return out;
+    }
     [[nodiscard]] validation validate() const {
       if (uses < 1) return error{"after_n_uses uses = 0, accepted: 1 or more"};
       if (after_eviction < uses)

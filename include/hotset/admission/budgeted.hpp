@@ -24,6 +24,11 @@ class budgeted {
  public:
   struct config {
     std::uint64_t fills_per_visit = 4;
+    /// Parameters by name, as in `budgeted:fills_per_visit=4`.
+    template <class From>
+    static config read(From& from) {
+      return {from.number("fills_per_visit", config{}.fills_per_visit)};
+    }
     [[nodiscard]] validation validate() const { return std::nullopt; }  // 0: nothing enters
   };
   static constexpr std::string_view name = "budgeted";

@@ -52,7 +52,6 @@ struct eviction_traits {
   bool hears_visits = false;     ///< has `on_visit`
   bool needs_weights = false;    ///< reads `access::weight` and `access::rank`
   bool needs_future = false;     ///< its config takes the uses to come: offline
-  bool needs_profile = false;    ///< its config takes counts of every key
   bool moves_by_itself = false;  ///< its order may change from visit to visit though it is told nothing
   std::size_t fewest_precisions = 1;
   std::size_t most_precisions = std::numeric_limits<precision_id>::max();

@@ -35,7 +35,6 @@ namespace hotset::inline v0 {
 struct prefetch_traits {
   bool asks_nothing = false;   ///< it never asks for anything
   bool sees_future = false;    ///< it is told what is still to be routed: for studies alone
-  bool needs_profile = false;  ///< its config may take counts of every key
 };
 
 template <class P>

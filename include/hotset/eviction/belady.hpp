@@ -23,7 +23,7 @@
 #include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/residency/recency_list.hpp"
 #include "hotset/residency/sparse_bits.hpp"
-#include "hotset/trace/future_uses.hpp"
+#include "hotset/trace/policy_knowledge.hpp"
 
 namespace hotset::inline v0 {
 
@@ -31,6 +31,10 @@ class belady {
  public:
   struct config {
     std::shared_ptr<const future_uses> future{};
+    template <class From>
+    static config read(From&, const policy_knowledge& known) {
+      return {known.future};
+    }
     [[nodiscard]] validation validate() const {
       if (!future) return error{"belady future = none, accepted: the uses of the trace to come"};
       return std::nullopt;

@@ -33,6 +33,12 @@ class gate_score {
   struct config {
     gate_accumulate accumulate = gate_accumulate::sum;
     double decay = 0.9;  ///< of `ema`
+    /// Parameters by name, as in `gate_score:accumulate=ema:decay=0.9`.
+    template <class From>
+    static config read(From& from) {
+      return {static_cast<gate_accumulate>(from.choice("accumulate", {"sum", "ema"}, 0)),
+              from.real("decay", config{}.decay)};
+    }
     [[nodiscard]] validation validate() const {
       if (accumulate != gate_accumulate::sum && accumulate != gate_accumulate::ema)
         return error{"gate_score accumulate = " + std::to_string(static_cast<int>(accumulate)) +

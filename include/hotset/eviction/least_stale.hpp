@@ -39,6 +39,11 @@ class least_stale {
  public:
   struct config {
     stale_order order = stale_order::left;
+    /// Parameters by name, as in `least_stale:order=layer`.
+    template <class From>
+    static config read(From& from) {
+      return {static_cast<stale_order>(from.choice("order", {"left", "layer", "last_access"}, 0))};
+    }
     [[nodiscard]] validation validate() const {
       if (order > stale_order::last_access)
         return error{"least_stale order = " + std::to_string(static_cast<int>(order)) +

@@ -31,6 +31,11 @@ class lfru {
  public:
   struct config {
     double decay = 0.999;  ///< d, per step
+    /// Parameters by name, as in `lfru:decay=0.99`.
+    template <class From>
+    static config read(From& from) {
+      return {from.real("decay", config{}.decay)};
+    }
     [[nodiscard]] validation validate() const {
       if (!(decay > 0.0 && decay <= 1.0))
         return error{"lfru decay = " + std::to_string(decay) + ", accepted: (0, 1]"};

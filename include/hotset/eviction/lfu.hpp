@@ -35,6 +35,12 @@ class lfu {
   struct config {
     lfu_history history = lfu_history::whole;
     std::uint64_t ageing_period = 0;  ///< visits; 0: never
+    /// Parameters by name, as in `lfu:history=resident`.
+    template <class From>
+    static config read(From& from) {
+      return {static_cast<lfu_history>(from.choice("history", {"whole", "resident"}, 0)),
+              from.number("ageing_period", std::uint64_t{0})};
+    }
     [[nodiscard]] validation validate() const {
       if (history != lfu_history::whole && history != lfu_history::resident)
         return error{"lfu history = " + std::to_string(static_cast<int>(history)) +

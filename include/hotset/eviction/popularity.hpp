@@ -21,6 +21,7 @@
 #include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/residency/recency_list.hpp"
 #include "hotset/residency/sparse_bits.hpp"
+#include "hotset/trace/policy_knowledge.hpp"
 
 namespace hotset::inline v0 {
 
@@ -29,6 +30,17 @@ class popularity {
   struct config {
     std::vector<double> profile{};  ///< [layers * experts] counts or frequencies; empty: all 0
     std::string source{};  ///< a file, "first n tokens", "the replayed trace": for the report
+
+    /// Parameters by name, as in `popularity:profile=before.trace:first=64`.
+    template <class From>
+    static config read(From& from, const policy_knowledge& known) {
+      (void)profile_of(from);
+      return {known.profile.counts, known.profile.source};
+    }
+    template <class From>
+    static std::optional<profile_request> profile_of(From& from) {
+      return profile_request{from.text("profile", "trace"), from.number("first", std::uint64_t{0})};
+    }
 
     [[nodiscard]] validation validate() const {
       for (std::size_t k = 0; k < profile.size(); ++k)
@@ -47,7 +59,7 @@ class popularity {
     }
   };
   static constexpr std::string_view name = "popularity";
-  static constexpr eviction_traits traits{.needs_profile = true};
+  static constexpr eviction_traits traits{};
 
   explicit popularity(const pool_layout& layout) : popularity(layout, config{}) {}
   popularity(const pool_layout& layout, const config& options)

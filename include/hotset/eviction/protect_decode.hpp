@@ -37,12 +37,20 @@ class protect_decode {
   struct config {
     std::uint64_t window = 16;  ///< steps
     typename P::config inner{};
+    /// Parameters by name, as in `protect_decode:window=16`.
+    template <class From>
+    static config read(From& from) {
+      config out;
+      out.window = from.number("window", out.window);
+      return out;
+    }
     [[nodiscard]] validation validate() const { return inner.validate(); }
     [[nodiscard]] validation validate(const geometry& shape) const {
       return validate_for(inner, shape);
     }
   };
   static constexpr std::string_view name = full_name.view();
+  static constexpr std::string_view decorator = "protect_decode";  ///< without what it decorates
   static constexpr eviction_traits traits = asked_by_kind(detail::decorated(P::traits));
 
   explicit protect_decode(const pool_layout& layout) : protect_decode(layout, config{}) {}

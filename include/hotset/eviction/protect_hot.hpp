@@ -54,6 +54,13 @@ class protect_hot {
   struct config {
     std::uint64_t uses = 4;
     typename P::config inner{};
+    /// Parameters by name, as in `protect_hot:uses=4`.
+    template <class From>
+    static config read(From& from) {
+      config out;
+      out.uses = from.number("uses", out.uses);
+      return out;
+    }
     [[nodiscard]] validation validate() const {
       if (uses < 1) return error{"protect_hot uses = 0, accepted: 1 or more"};
       return inner.validate();
@@ -63,6 +70,7 @@ class protect_hot {
     }
   };
   static constexpr std::string_view name = full_name.view();
+  static constexpr std::string_view decorator = "protect_hot";  ///< without what it decorates
   static constexpr eviction_traits traits = detail::decorated(P::traits);
 
   explicit protect_hot(const pool_layout& layout) : protect_hot(layout, config{}) {}

@@ -35,6 +35,15 @@ class compute_on_host {
     host_split split = host_split::none;
     double fetch_cost = 1.0;  ///< of one expert, in any unit
     double host_cost = 1.0;   ///< of one expert, in the same unit
+    /// Parameters by name, as in `compute_on_host:split=bandwidth_matched`.
+    template <class From>
+    static config read(From& from) {
+      config out;
+      out.split = static_cast<host_split>(from.choice("split", {"none", "bandwidth_matched"}, 0));
+      out.fetch_cost = from.real("fetch_cost", out.fetch_cost);
+      out.host_cost = from.real("host_cost", out.host_cost);
+      return out;
+    }
     [[nodiscard]] validation validate() const {
       if (split != host_split::none && split != host_split::bandwidth_matched)
         return error{"compute_on_host split = " + std::to_string(static_cast<int>(split)) +

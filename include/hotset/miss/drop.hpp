@@ -34,6 +34,13 @@ class drop {
  public:
   struct config {
     std::uint32_t keep = 2;  ///< ranks that are never dropped, from the best
+    /// Parameters by name, as in `drop:keep=2`.
+    template <class From>
+    static config read(From& from) {
+      config out;
+      out.keep = from.number("keep", out.keep);
+      return out;
+    }
     [[nodiscard]] validation validate() const { return detail::validate_keep(name, keep); }
   };
   static constexpr std::string_view name = "drop";

@@ -27,6 +27,15 @@ class drop_cascade {
     double percentile = 60.0;   ///< in (0, 100)
     std::size_t window = 4096;  ///< gate weights that are recent
     [[nodiscard]] fetch_priority::config cascade() const { return {percentile, window}; }
+    /// Parameters by name, as in `drop_cascade:keep=2:percentile=60`.
+    template <class From>
+    static config read(From& from) {
+      config out;
+      out.keep = from.number("keep", out.keep);
+      out.percentile = from.real("percentile", out.percentile);
+      out.window = from.number("window", out.window);
+      return out;
+    }
     [[nodiscard]] validation validate() const {
       if (auto bad = detail::validate_keep(name, keep)) return bad;
       return cascade().validate_as(name);

@@ -33,6 +33,14 @@ class fetch_priority {
   struct config {
     double percentile = 60.0;   ///< in (0, 100)
     std::size_t window = 4096;  ///< gate weights that are recent
+    /// Parameters by name, as in `fetch_priority:percentile=60`.
+    template <class From>
+    static config read(From& from) {
+      config out;
+      out.percentile = from.real("percentile", out.percentile);
+      out.window = from.number("window", out.window);
+      return out;
+    }
     [[nodiscard]] validation validate() const { return validate_as(name); }
     [[nodiscard]] validation validate(const geometry& shape) const {
       return detail::validate_cascade(name, shape);

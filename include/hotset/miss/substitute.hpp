@@ -33,6 +33,13 @@ class substitute {
  public:
   struct config {
     double tolerance = 0.05;  ///< difference of router probabilities
+    /// Parameters by name, as in `substitute:tolerance=0.05`.
+    template <class From>
+    static config read(From& from) {
+      config out;
+      out.tolerance = from.real("tolerance", out.tolerance);
+      return out;
+    }
     [[nodiscard]] validation validate() const {
       if (!(tolerance >= 0.0))
         return error{"substitute tolerance = " + std::to_string(tolerance) +

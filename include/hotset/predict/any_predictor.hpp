@@ -2,78 +2,111 @@
 #pragma once
 /// Holds the predictor that was chosen at run time: what prefetchers by score go by.
 ///
-/// Rule: the held predictor's: a gate's scores (next_layer_gate), or what fired together before (co_activation), which
-///       learns from each visit before it is asked.
-/// Source: the two headers.
+/// Rule: the held predictor's.
+/// Source: as any_eviction_policy.
 /// Deviations: none.
 /// Exact: yes (never changes what is computed).
-/// Cost: the held predictor's.
+/// Cost: the held predictor's and one virtual call each.
 
 #include <cstdint>
-#include <optional>
+#include <functional>
+#include <memory>
 #include <span>
+#include <string>
 #include <utility>
-#include <variant>
+#include <vector>
 
-#include "hotset/core/error.hpp"
-#include "hotset/core/forecast.hpp"
-#include "hotset/core/geometry.hpp"
-#include "hotset/core/routing_view.hpp"
-#include "hotset/core/status.hpp"
-#include "hotset/predict/co_activation.hpp"
-#include "hotset/predict/next_layer_gate.hpp"
+#include "hotset/concepts/predictor.hpp"
 
 namespace hotset::inline v0 {
 
-/// A forecast is good until the next call. Threads: compatible.
+/// Move-only. A forecast is good until the next call. Threads: compatible.
 class any_predictor {
  public:
   struct config {
-    next_layer_gate::config gate{};
-    std::optional<co_activation::config> table{};  ///< if it is there, it goes instead of the gate
+    std::function<result<any_predictor>(const geometry&, const config&)> factory{};
+    std::function<validation(std::int32_t depth)> inner_validation{};
+    std::string name{};
+    predictor_traits traits{};  ///< of the predictor that will be held
+    std::int32_t depth = 1;     ///< layers ahead
+    // What an engine supplies where the traits say needs_routers.
+    std::int32_t d_model = 0;
+    std::vector<std::span<const float>> routers{};
+
+    /// Without a geometry.
+    [[nodiscard]] validation validate() const {
+      if (!factory) return error{"any_predictor factory = none, accepted: a factory"};
+      return inner_validation(depth);
+    }
   };
+
+  /// A config that builds P with these options, as many layers ahead as the config says.
+  template <predictor P>
+  [[nodiscard]] static config holding(typename P::config options = {}) {
+    config out;
+    out.name = P::name;
+    out.traits = P::traits;
+    out.depth = options.depth;
+    out.inner_validation = [options](std::int32_t depth) {
+      auto asked = options;
+      asked.depth = depth;
+      return asked.validate();
+    };
+    out.factory = [options = std::move(options)](const geometry& shape,
+                                                 const config& chosen) -> result<any_predictor> {
+      auto asked = options;
+      asked.depth = chosen.depth;
+      if constexpr (P::traits.needs_routers) {
+        asked.d_model = chosen.d_model;
+        asked.routers = chosen.routers;
+      }
+      auto made = P::create(shape, asked);
+      if (!made) return made.reason();
+      return any_predictor(std::make_unique<model<P>>(*std::move(made)));
+    };
+    return out;
+  }
 
   /// Errors: what the chosen predictor's own configuration says.
   static result<any_predictor> create(const geometry& shape, const config& options) {
-    if (!options.table) {
-      if (auto bad = options.gate.validate(shape)) return *std::move(bad);
-      return any_predictor(next_layer_gate(shape, options.gate));
-    }
-    auto table = co_activation::create(shape, *options.table);
-    if (!table) return table.reason();
-    return any_predictor(*std::move(table));
+    if (auto bad = options.validate()) return *std::move(bad);
+    return options.factory(shape, options);
   }
 
-  /// Once for each visit, in the order in which they are routed. `recorded` and `ahead` are for predictions of a trace,
-  /// as next_layer_gate takes them; others leave them alone.
+  /// As the concept's.
   [[nodiscard]] forecast expect(const routing_view& view, std::span<const float> recorded = {},
                                 std::int32_t ahead = 0) noexcept {
-    if (auto* gate = std::get_if<next_layer_gate>(&held_))
-      return gate->source() == gate_source::recorded ? gate->expect(view, recorded, ahead)
-                                                     : gate->expect(view);
-    auto& table = *std::get_if<co_activation>(&held_);
-    if (table.observe(view) != status::ok) return {};
-    return table.predict(view);
+    return held_->expect(view, recorded, ahead);
   }
 
  private:
-  explicit any_predictor(next_layer_gate gate) : held_(std::move(gate)) {}
-  explicit any_predictor(co_activation table) : held_(std::move(table)) {}
+  struct held {
+    held() = default;
+    held(const held&) = delete;
+    held& operator=(const held&) = delete;
+    virtual ~held() = default;
+    virtual forecast expect(const routing_view& view, std::span<const float> recorded,
+                            std::int32_t ahead) noexcept = 0;
+  };
+  template <class P>
+  struct model final : held {
+    explicit model(P given) : policy(std::move(given)) {}
+    forecast expect(const routing_view& view, std::span<const float> recorded,
+                    std::int32_t ahead) noexcept override {
+      return policy.expect(view, recorded, ahead);
+    }
+    P policy;
+  };
+  explicit any_predictor(std::unique_ptr<held> chosen) : held_(std::move(chosen)) {}
 
-  std::variant<next_layer_gate, co_activation> held_;
+  std::unique_ptr<held> held_;
 };
 
 /// The same predictor, this many layers ahead.
 [[nodiscard]] inline any_predictor::config with_depth(any_predictor::config options,
                                                       std::int32_t depth) {
-  options.gate.depth = depth;
-  if (options.table) options.table->depth = depth;
+  options.depth = depth;
   return options;
-}
-/// True if the chosen predictor is a gate of this source.
-[[nodiscard]] inline bool goes_by(const any_predictor::config& options,
-                                  gate_source source) noexcept {
-  return !options.table && options.gate.source == source;
 }
 
 }  // namespace hotset::inline v0

@@ -18,9 +18,11 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "hotset/concepts/predictor.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
@@ -37,6 +39,14 @@ class co_activation {
     std::int32_t depth = 1;  ///< layers ahead that are predicted, at most `reach`
     double decay = 0.8;      ///< of a source layer's weight, for each layer that it is further away
 
+    /// Parameters by name, as in `co-activation:reach=4:decay=0.8`.
+    template <class From>
+    static config read(From& from) {
+      config out;
+      out.reach = from.number("reach", out.reach);
+      out.decay = from.real("decay", out.decay);
+      return out;
+    }
     [[nodiscard]] validation validate() const {
       if (reach < 1)
         return error{"co_activation reach = " + std::to_string(reach) + ", accepted: 1 or more"};
@@ -49,6 +59,8 @@ class co_activation {
       return std::nullopt;
     }
   };
+  static constexpr std::string_view name = "co-activation";
+  static constexpr predictor_traits traits{};
   /// Bytes of a table, and of what visits need beside it, at most.
   static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 34U;
 
@@ -124,6 +136,11 @@ class co_activation {
     out.probabilities = std::span<const float>(scores_).first(floats);
     out.depth = static_cast<std::int32_t>(depth_);
     return out;
+  }
+  /// As a predictor: it learns from each visit before it is asked.
+  [[nodiscard]] forecast expect(const routing_view& view, std::span<const float> /*recorded*/,
+                                std::int32_t /*ahead*/) noexcept {
+    return observe(view) == status::ok ? predict(view) : forecast{};
   }
 
   /// How often each expert fired. Shape: [layers, experts].

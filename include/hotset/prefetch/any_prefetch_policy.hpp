@@ -27,6 +27,7 @@ namespace detail {
 /// The calls of a held policy.
 struct held_prefetch : held_policy {
   static constexpr std::string_view kind = "prefetch";
+  [[nodiscard]] virtual prefetch_traits facts() const noexcept = 0;
   [[nodiscard]] virtual forecast_need needs() const noexcept = 0;
   [[nodiscard]] virtual std::int32_t depth() const noexcept = 0;
   [[nodiscard]] virtual std::size_t most_requests() const noexcept = 0;
@@ -42,7 +43,7 @@ class any_prefetch_policy
     : public detail::any_policy<any_prefetch_policy, detail::held_prefetch, geometry> {
  public:
   static constexpr std::string_view name = "any";
-  static constexpr prefetch_traits traits{.sees_future = true, .needs_profile = true};
+  static constexpr prefetch_traits traits{.sees_future = true};
 
   template <class P>
     requires(!std::same_as<std::remove_cvref_t<P>, any_prefetch_policy> &&
@@ -53,6 +54,8 @@ class any_prefetch_policy
   any_prefetch_policy(const geometry& shape, const config& options)
       : any_prefetch_policy(options.factory(shape)) {}
 
+  /// The held policy's traits.
+  [[nodiscard]] prefetch_traits facts() const noexcept { return held().facts(); }
   [[nodiscard]] forecast_need needs() const noexcept { return held().needs(); }
   [[nodiscard]] std::int32_t depth() const noexcept { return held().depth(); }
   [[nodiscard]] std::size_t most_requests() const noexcept { return held().most_requests(); }
@@ -66,6 +69,7 @@ class any_prefetch_policy
   template <class P>
   struct model final : detail::held_prefetch {
     explicit model(P given) : policy(std::move(given)) {}
+    [[nodiscard]] prefetch_traits facts() const noexcept override { return facts_of(policy); }
     [[nodiscard]] forecast_need needs() const noexcept override { return policy.needs(); }
     [[nodiscard]] std::int32_t depth() const noexcept override { return policy.depth(); }
     [[nodiscard]] std::size_t most_requests() const noexcept override {

@@ -32,6 +32,14 @@ class next_layer_top_k {
   struct config {
     double overfetch = 1.0;  ///< experts asked for, in multiples of K
     std::int32_t depth = 1;  ///< layers ahead; no more than there are
+    /// Parameters by name, as in `next_layer_top_k:overfetch=1.5:depth=2`.
+    template <class From>
+    static config read(From& from) {
+      config out;
+      out.overfetch = from.real("overfetch", out.overfetch);
+      out.depth = from.number("depth", out.depth);
+      return out;
+    }
     [[nodiscard]] validation validate() const {
       if (!(overfetch >= 1.0) || std::isinf(overfetch))
         return error{"next_layer_top_k overfetch = " + std::to_string(overfetch) +

@@ -34,6 +34,15 @@ class noisy_oracle {
     double precision = 1.0;  ///< share of the requests that are right, in the long run
     double recall = 1.0;     ///< share of the routed experts that are asked for, in the long run
     std::uint64_t seed = 1;
+    /// Parameters by name, as in `noisy_oracle:precision=0.9:recall=0.8`.
+    template <class From>
+    static config read(From& from) {
+      config out;
+      out.precision = from.real("precision", out.precision);
+      out.recall = from.real("recall", out.recall);
+      out.seed = from.number("seed", out.seed);
+      return out;
+    }
     [[nodiscard]] validation validate() const {
       if (!(precision > 0.0 && precision <= 1.0))
         return error{"noisy_oracle precision = " + std::to_string(precision) +

@@ -24,6 +24,7 @@
 #include "hotset/concepts/prefetch_policy.hpp"
 #include "hotset/core/assert.hpp"
 #include "hotset/residency/unique_ids.hpp"
+#include "hotset/trace/policy_knowledge.hpp"
 
 namespace hotset::inline v0 {
 
@@ -34,6 +35,24 @@ class popular {
     std::vector<double>
         profile{};         ///< [layers * experts] counts or frequencies; empty: running counts
     std::string source{};  ///< a file, "first n tokens", "the replayed trace": for the report
+
+    /// Parameters by name, as in `popular:count=4:profile=before.trace`.
+    template <class From>
+    static config read(From& from, const policy_knowledge& known) {
+      config out;
+      out.count = from.number("count", out.count);
+      if (!profile_of(from)) return out;
+      out.profile = known.profile.counts;
+      out.source = known.profile.source;
+      return out;
+    }
+    /// None: it counts for itself.
+    template <class From>
+    static std::optional<profile_request> profile_of(From& from) {
+      profile_request out{from.text("profile", "running"), from.number("first", std::uint64_t{0})};
+      if (out.source == "running") return std::nullopt;
+      return out;
+    }
 
     [[nodiscard]] validation validate() const {
       if (count < 0)
@@ -54,7 +73,7 @@ class popular {
     }
   };
   static constexpr std::string_view name = "popular";
-  static constexpr prefetch_traits traits{.needs_profile = true};
+  static constexpr prefetch_traits traits{};
 
   explicit popular(const geometry& shape) : popular(shape, config{}) {}
   /// Pre: options.validate(shape) has no reason to refuse.

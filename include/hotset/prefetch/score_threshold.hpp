@@ -36,6 +36,15 @@ class score_threshold {
     double percentile = 80.0;
     std::uint32_t window = 16384;  ///< values; of `recent`
     score_population of = score_population::recent;
+    /// Parameters by name, as in `score_threshold:percentile=80:of=layer`.
+    template <class From>
+    static config read(From& from) {
+      config out;
+      out.percentile = from.real("percentile", out.percentile);
+      out.window = from.number("window", out.window);
+      out.of = static_cast<score_population>(from.choice("of", {"recent", "layer"}, 0));
+      return out;
+    }
     [[nodiscard]] validation validate() const {
       if (!(percentile > 0.0 && percentile < 100.0))
         return error{"score_threshold percentile = " + std::to_string(percentile) +

@@ -39,6 +39,14 @@ class cache_aware {
     double lambda = 0.3;
     logit_average average = logit_average::range;
     bool normalise = true;  ///< weights of a token sum to 1, as the engine's do
+    /// Parameters by name, as in `cache_aware:lambda=0.3`.
+    template <class From>
+    static config read(From& from) {
+      config out;
+      out.lambda = from.real("lambda", out.lambda);
+      out.average = static_cast<logit_average>(from.choice("average", {"range", "value"}, 0));
+      return out;
+    }
     [[nodiscard]] validation validate() const {
       if (!(lambda >= 0.0))
         return error{"cache_aware lambda = " + std::to_string(lambda) + ", accepted: 0 or more"};

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "hotset/sim/any_pager.hpp"
+#include "hotset/registry/any_pager.hpp"
 #include "hotset/trace/future_uses.hpp"
 
 namespace hotset::inline v0::sim {

@@ -24,19 +24,22 @@ namespace hotset::inline v0::sim {
 /// Errors: usage_error that lists what is accepted.
 /// `profile` is what `popular:profile=...` goes by.
 [[nodiscard]] any_prefetch_policy::config make_prefetch(std::string_view text,
-                                                        const popularity::config& profile = {});
+                                                        const usage_profile& profile = {});
 /// Nothing for other policies, and where `popular` counts for itself.
 [[nodiscard]] std::optional<profile_request> requested_prefetch_profile(std::string_view text);
 [[nodiscard]] any_miss_policy::config make_miss(std::string_view text);
 [[nodiscard]] any_routing_policy::config make_routing(std::string_view text);
 [[nodiscard]] prefetch_guard parse_guard(std::string_view name);
-/// What prefetchers by score go by: `recorded`, `current-gate`, `next-router` (without its routers) or
-/// `co-activation:reach=4:decay=0.8`; of these, the `accepted` ones.
+/// Names of what prefetchers by score may go by, where there are routers, or predictions that a trace recorded.
+[[nodiscard]] std::vector<std::string> predictor_names(bool has_routers, bool has_recorded);
+/// One of the `accepted` ones, such as `current-gate` or `co-activation:reach=4:decay=0.8`.
 [[nodiscard]] any_predictor::config make_predictor(std::string_view text,
                                                    const std::vector<std::string>& accepted);
 
 /// The plain choice, for which an engine without the dimension stands.
 [[nodiscard]] bool prefetches(std::string_view prefetch);
+/// True of a prefetcher that is told what is still to be routed.
+[[nodiscard]] bool sees_future(std::string_view prefetch);
 [[nodiscard]] bool fetches_everything(std::string_view miss);
 [[nodiscard]] bool bends_routing(std::string_view routing);
 /// What a miss policy goes by, and whether it leaves what is computed alone. Errors: as make_miss.

@@ -3,6 +3,9 @@
 /// What the simulator refuses, by the exit code that a program should end with.
 
 #include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "hotset/core/error.hpp"
 
@@ -16,6 +19,9 @@ struct usage_error : std::invalid_argument {
 struct infeasible_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+/// Errors: always throws usage_error "<what> '<text>' (did you mean lru?); accepted: <known><more>".
+[[noreturn]] void refuse_name(std::string_view what, std::string_view text,
+                              const std::vector<std::string>& known, std::string_view more = "");
 // trace_error (core/error.hpp): a file that is not what it should be. Exit code 4.
 
 }  // namespace hotset::inline v0::sim

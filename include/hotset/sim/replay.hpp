@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "hotset/core/pool_layout.hpp"
-#include "hotset/sim/any_pager.hpp"
+#include "hotset/registry/any_pager.hpp"
 #include "hotset/trace/future_uses.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 

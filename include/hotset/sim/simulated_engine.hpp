@@ -16,7 +16,7 @@
 #include "hotset/paging/pager.hpp"
 #include "hotset/paging/slot_cache.hpp"
 #include "hotset/prefetch/any_prefetch_policy.hpp"
-#include "hotset/sim/any_pager.hpp"
+#include "hotset/registry/any_pager.hpp"
 #include "hotset/transfer/clock_backend.hpp"
 #include "hotset/transfer/clock_stream.hpp"
 #include "hotset/transfer/link_model.hpp"

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "hotset/paging/pager.hpp"
+#include "hotset/predict/any_predictor.hpp"
+#include "hotset/predict/gate_predictors.hpp"
 #include "hotset/sim/cache_size.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/progress.hpp"
@@ -46,7 +48,7 @@ struct sweep_request {
   std::vector<std::string> precisions{};  ///< ladders such as "8:4"; none: one precision
   std::vector<link_request> links{};      ///< none: copies take no time, and nothing is timed
   visit_costs costs{};                    ///< of a timed replay
-  any_predictor::config predictor{.gate = {.source = gate_source::recorded}};
+  any_predictor::config predictor = any_predictor::holding<recorded_scores>();
   bool size_classes = false;  ///< shared scope: a pool for each size of expert
   visit_split split = visit_split::by_token;
   unsigned jobs = 1;                  ///< replays at one time

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "hotset/predict/any_predictor.hpp"
+#include "hotset/predict/gate_predictors.hpp"
 #include "hotset/predict/prediction_score.hpp"
 #include "hotset/prefetch/any_prefetch_policy.hpp"
 #include "hotset/routing/any_routing_policy.hpp"
@@ -22,7 +23,7 @@ struct replay_front {
   std::optional<any_routing_policy::config> routing{};    ///< none: the trace's own selection
   std::optional<any_prefetch_policy::config> prefetch{};  ///< none: no prefetch
   /// Of prefetchers that go by probabilities; as deep as they look.
-  any_predictor::config predictor{.gate = {.source = gate_source::recorded}};
+  any_predictor::config predictor = any_predictor::holding<recorded_scores>();
   bool needs_scores = false;  ///< the cache's miss policy needs the router's scores
 };
 

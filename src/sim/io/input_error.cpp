@@ -1,19 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/sim/io/input_error.hpp"
 
-#include <algorithm>
-
 namespace hotset::inline v0::sim {
-
-std::string printable(std::string_view text, std::size_t longest) {
-  const bool cut = text.size() > longest;
-  std::string out(text.substr(0, longest));
-  std::replace_if(
-      out.begin(), out.end(),
-      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
-  if (cut) out += "...";
-  return out;
-}
 
 std::string input_message(std::string_view file, std::string_view place, std::string_view found,
                           std::string_view accepted) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 
+#include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/azure_requests.hpp"
 #include "hotset/sim/io/bigmoe_route_csv.hpp"
 #include "hotset/sim/io/esft.hpp"
@@ -14,7 +15,6 @@
 #include "hotset/sim/io/mooncake.hpp"
 #include "hotset/sim/io/native_trace.hpp"
 #include "hotset/sim/io/oracle_general.hpp"
-#include "hotset/sim/suggest.hpp"
 #include "text_scan.hpp"
 
 namespace hotset::inline v0::sim {

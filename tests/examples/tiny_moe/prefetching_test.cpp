@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "hotset/eviction/least_stale.hpp"
+#include "hotset/predict/co_activation.hpp"
 #include "hotset/sim/dimensions.hpp"
 #include "hotset/sim/errors.hpp"
 #include "paging_samples.hpp"
@@ -173,7 +174,7 @@ TEST(tiny_moe_prefetching, everything_goes_wrong_at_once_and_no_byte_changes) {
 paging_config by_table(const char* prefetch, const char* budget,
                        hotset::co_activation::config table = {}) {
   auto config = prefetching(prefetch, budget);
-  config.gate.predictor.table = table;
+  config.gate.predictor = hotset::any_predictor::holding<hotset::co_activation>(table);
   return config;
 }
 
@@ -217,7 +218,7 @@ TEST(tiny_moe_prefetching, a_table_asks_for_the_same_in_the_engine_and_in_a_repl
   hotset::sim::sweep_request request;
   request.policies = {{.eviction = "least_stale", .prefetch = prefetch}};
   request.sizes = {hotset::sim::size_request::parse_slots("50%")};
-  request.predictor.table.emplace();
+  request.predictor = hotset::any_predictor::holding<hotset::co_activation>();
   const auto replayed = hotset::sim::run_sweep(tracing.take(), request);
   EXPECT_GT(experts.predictions().predicted_and_routed, 0U);
   EXPECT_EQ(experts.predictions(), replayed.results.front().outcome->predictions);
@@ -325,7 +326,8 @@ TEST(tiny_moe_paging_choice, what_cannot_be_is_refused_in_words) {
   };
   EXPECT_THAT(reason([](auto& c) { c.policies.miss = "fetch_lowest"; }),
               HasSubstr("needs two or more precisions"));
-  EXPECT_THAT(reason([](auto& c) { c.policies.eviction = "lhu"; }), HasSubstr("there is one"));
+  EXPECT_THAT(reason([](auto& c) { c.policies.eviction = "lhu"; }),
+              HasSubstr("needs 2 or more precisions, and there is 1"));
   EXPECT_THAT(reason([](auto& c) { c.link = "0GB/s"; }), HasSubstr("--link: '0GB/s'"));
   EXPECT_THAT(reason([](auto& c) { c.link = "1GB/s", c.latency = "soon"; }),
               HasSubstr("--latency: 'soon'"));

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "hotset/sim/any_pager.hpp"
+#include "hotset/registry/any_pager.hpp"
 #include "hotset/sim/io/native_trace.hpp"
 #include "hotset/sim/io/safetensors.hpp"
 #include "hotset/sim/registry.hpp"
@@ -56,7 +56,7 @@ hotset::routing_trace through_a_file(const hotset::routing_trace& trace) {
   return read;
 }
 
-void replay(hotset::sim::any_pager& pager, const hotset::visit_sequence& visits) {
+void replay(hotset::any_pager& pager, const hotset::visit_sequence& visits) {
   for (std::size_t i = 0; i < visits.size(); ++i) {
     ASSERT_EQ(pager.visit(visits[i]), hotset::status::ok);
   }
@@ -74,7 +74,7 @@ TEST(tiny_moe_trace, replaying_it_decides_what_the_engine_decided) {
         const hotset::visit_sequence visits(trace);
         EXPECT_EQ(visits.size(), (engine_side.trace.step.back() + 1) * layers);
 
-        hotset::sim::pager_model<lru_pager> same{lru_pager({.layout = layout})};
+        hotset::pager_model<lru_pager> same{lru_pager({.layout = layout})};
         replay(same, visits);
         EXPECT_EQ(same.decision_hash(), engine_side.hash);
         EXPECT_EQ(same.stats().hits, engine_side.hits);

@@ -7,11 +7,9 @@
 #include <string_view>
 
 #include "hotset/core/error.hpp"
+#include "hotset/core/names.hpp"
 
 namespace hotset::inline v0::sim {
-
-/// Text of others, made fit for a one-line message: control characters become '?', long text is cut.
-[[nodiscard]] std::string printable(std::string_view text, std::size_t longest = 120);
 
 /// "file: place: found; accepted: ..." ; an empty place or accepted part is left out.
 [[nodiscard]] std::string input_message(std::string_view file, std::string_view place,

@@ -13,7 +13,7 @@
 #include "hotset/core/status.hpp"
 #include "hotset/paging/pager.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::inline v0 {
 
 /// Is told what a pager decided; for decision logs and comparisons.
 class decision_sink {
@@ -92,4 +92,4 @@ class pager_model final : public any_pager {
   step_plan plan_;
 };
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::inline v0

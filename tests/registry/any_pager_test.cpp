@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hotset/sim/any_pager.hpp"
+#include "hotset/registry/any_pager.hpp"
 
 #include <algorithm>
 #include <string>
@@ -18,7 +18,6 @@
 namespace {
 
 using namespace hotset;
-using sim::pager_model;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -32,7 +31,7 @@ pager<lru>::config setup(const visit_sequence& visits, std::int64_t slots) {
 }
 
 /// Remembers everything it is told.
-class memory final : public sim::decision_sink {
+class memory final : public decision_sink {
  public:
   void on_plan(const step_plan& plan) override {
     ++plans;

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# hotset::policies: every policy by name, std only. A policy is found here and nowhere else: a new one is its header and
+# one line of this list. The class has the header's name; a decorator is a template.
+set(hotset_policies
+    eviction/lru
+    eviction/lfu
+    eviction/lfru
+    eviction/lhu
+    eviction/fifo
+    eviction/furthest_layer
+    eviction/gate_score
+    eviction/least_stale
+    eviction/popularity
+    eviction/belady
+    admission/always
+    admission/after_n_uses
+    admission/budgeted
+    prefetch/no_prefetch
+    prefetch/next_layer_top_k
+    prefetch/score_threshold
+    prefetch/previous_step
+    prefetch/popular
+    prefetch/noisy_oracle
+    miss/fetch
+    miss/fetch_lowest
+    miss/fetch_priority
+    miss/drop
+    miss/drop_cascade
+    miss/substitute
+    miss/compute_on_host
+    routing/router_order
+    routing/cache_aware
+    predict/gate_predictors:recorded_scores
+    predict/gate_predictors:current_gate
+    predict/gate_predictors:next_router
+    predict/co_activation)
+set(hotset_decorators eviction/protect_hot eviction/protect_decode)
+
+set(includes "")
+set(rows "")
+foreach(call add add_decorator)
+  set(listed "${hotset_policies}")
+  if(call STREQUAL "add_decorator")
+    set(listed "${hotset_decorators}")
+  endif()
+  foreach(policy IN LISTS listed)
+    string(REGEX MATCH "^([a-z_/]+):?([a-z_]*)$" matched ${policy})
+    set(header ${CMAKE_MATCH_1})
+    set(class ${CMAKE_MATCH_2})
+    if(NOT class)
+      cmake_path(GET header FILENAME class)
+    endif()
+    if(call STREQUAL "add_decorator")
+      string(APPEND class "<any_eviction_policy>")
+    endif()
+    string(APPEND includes "#include \"hotset/${header}.hpp\"\n")
+    string(APPEND rows "  require_valid(out.${call}<${class}>());\n")
+  endforeach()
+endforeach()
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/library_policies.cpp CONTENT [[
+// Generated from cmake/hotset_policies.cmake.
+#include "hotset/registry/policy_registry.hpp"
+
+@includes@
+namespace hotset::inline v0 {
+
+namespace {
+policy_registry library_policies() {
+  policy_registry out;
+@rows@  return out;
+}
+}  // namespace
+
+policy_registry& policies() {
+  static policy_registry all = library_policies();
+  return all;
+}
+
+}  // namespace hotset::inline v0
+]] @ONLY)
+
+file(GLOB hotset_policies_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/registry/*.cpp)
+add_library(hotset_policies STATIC ${hotset_policies_sources} ${PROJECT_BINARY_DIR}/library_policies.cpp)
+add_library(hotset::policies ALIAS hotset_policies)
+set_target_properties(hotset_policies PROPERTIES EXPORT_NAME policies POSITION_INDEPENDENT_CODE ON)
+target_link_libraries(hotset_policies PUBLIC hotset::hotset)
+hotset_target_warnings(hotset_policies)

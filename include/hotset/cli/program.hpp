@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The hotset program as a function, for a main that adds policies of its own to it.
+
+namespace hotset::inline v0 {
+
+/// What `hotset <arguments>` does, with whatever `policies()` holds by now. Returns its exit code; nothing is thrown.
+/// Handles the signals that end a program, and reads standard input.
+int run_program(int argc, char** argv) noexcept;
+
+}  // namespace hotset::inline v0

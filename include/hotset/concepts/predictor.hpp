@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Requirements on what says which experts the next layers will route.
+///
+/// | expression | meaning |
+/// |---|---|
+/// | `typename P::config` | aggregate of parameters with `validate()` and a `depth`: layers ahead |
+/// | `P::create(shape, config)` | built for a model's geometry, or why not; all memory is taken here |
+/// | `P::name` | the field's name of it, as in `--predictor` |
+/// | `P::traits` | a `predictor_traits` |
+/// | `expect(view, recorded, ahead)` | once for each visit, in the order in which they are routed: what the next `depth` layers will route, good until the next call. `recorded` is [tokens, ahead, experts], of the layers after the view's, where a trace recorded predictions; empty otherwise |
+///
+/// `expect` is `noexcept`, allocates nothing, and reads no clock.
+
+#include <concepts>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "hotset/core/error.hpp"
+#include "hotset/core/forecast.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/routing_view.hpp"
+
+namespace hotset::inline v0 {
+
+/// What is true of a predictor's class.
+struct predictor_traits {
+  bool needs_recorded = false;  ///< predictions that a trace recorded
+  bool needs_scores = false;    ///< the running gate's scores: logits or probabilities
+  bool needs_routers = false;   ///< the engine's routers (`config::routers`, `config::d_model`) and hidden states
+};
+
+template <class P>
+concept predictor =
+    std::move_constructible<P> &&
+    requires(P policy, const routing_view& view, std::span<const float> recorded,
+             std::int32_t ahead, const geometry& shape, const typename P::config& config) {
+      { P::name } -> std::convertible_to<std::string_view>;
+      requires std::same_as<decltype(P::traits), const predictor_traits>;
+      { config.validate() } -> std::same_as<validation>;
+      { config.depth } -> std::convertible_to<std::int32_t>;
+      { P::create(shape, config) } -> std::same_as<result<P>>;
+      { policy.expect(view, recorded, ahead) } noexcept -> std::same_as<forecast>;
+    } &&
+    (!P::traits.needs_routers || requires(typename P::config& config) {
+      config.routers;
+      config.d_model;
+    });
+
+}  // namespace hotset::inline v0

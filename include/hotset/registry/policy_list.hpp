@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Policies of one kind by name: a row each.
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "hotset/core/error.hpp"
+#include "hotset/core/names.hpp"
+#include "hotset/core/parameters.hpp"
+#include "hotset/trace/policy_knowledge.hpp"
+
+namespace hotset::inline v0 {
+
+/// Any: what holds a policy of this kind, chosen at run time.
+template <class Any, class Traits>
+struct policy_row {
+  std::string name;
+  Traits traits{};
+  /// Reads the parameters; what is wrong with them is told by parameters::finish and by the config's validate.
+  std::function<typename Any::config(parameters&, const policy_knowledge&)> make{};
+  /// Where the policy takes a profile from; none: it takes none.
+  std::function<std::optional<profile_request>(parameters&)> profile{};
+};
+
+/// The parameters of a policy. Its config may have `read(parameters)` or `read(parameters, knowledge)`; without one it takes none.
+template <class P>
+[[nodiscard]] typename P::config read_config([[maybe_unused]] parameters& from,
+                                             [[maybe_unused]] const policy_knowledge& known) {
+  using config = typename P::config;
+  if constexpr (requires { config::read(from, known); })
+    return config::read(from, known);
+  else if constexpr (requires { config::read(from); })
+    return config::read(from);
+  else
+    return config{};
+}
+
+/// The row of a policy's class. Its config may have `profile_of(parameters)`.
+template <class Any, class P>
+[[nodiscard]] auto row_of() {
+  policy_row<Any, std::remove_const_t<decltype(P::traits)>> row{std::string(P::name), P::traits};
+  row.make = [](parameters& from, const policy_knowledge& known) {
+    return Any::template holding<P>(read_config<P>(from, known));
+  };
+  if constexpr (requires(parameters & from) { P::config::profile_of(from); })
+    row.profile = [](parameters& from) { return P::config::profile_of(from); };
+  return row;
+}
+
+template <class Row>
+class policy_list {
+ public:
+  /// `kind` as in "unknown eviction policy"; the folder of dotted names, `eviction.lru`, is its first word.
+  explicit policy_list(std::string kind) : kind_(std::move(kind)) {
+    folder_ = kind_.substr(0, kind_.find(' ')) + ".";
+  }
+
+  /// Errors: a name that is taken, is none, or has ':', '+', '=' or ',' in it.
+  [[nodiscard]] validation add(Row row) {
+    if (row.name.empty() || row.name.find_first_of(":+=,") != std::string::npos)
+      return error{kind_ + " name '" + printable(row.name) +
+                   "', accepted: a name without ':', '+', '=' and ','"};
+    if (find(row.name) != nullptr)
+      return error{kind_ + " name '" + row.name + "' is taken, accepted: another one"};
+    rows_.push_back(std::move(row));
+    return std::nullopt;
+  }
+
+  [[nodiscard]] const std::vector<Row>& rows() const noexcept { return rows_; }
+  [[nodiscard]] std::vector<std::string> names() const {
+    std::vector<std::string> out;
+    for (const auto& row : rows_) out.push_back(row.name);
+    return out;
+  }
+  /// With or without the folder. Returns nullptr for a name that nobody has.
+  [[nodiscard]] const Row* find(std::string_view name) const noexcept {
+    if (name.starts_with(folder_)) name.remove_prefix(folder_.size());
+    for (const auto& row : rows_)
+      if (row.name == name) return &row;
+    return nullptr;
+  }
+  /// Errors: "unknown <kind> '...' (did you mean ...?); accepted: ...<more>".
+  [[nodiscard]] result<const Row*> named(std::string_view name, std::string_view more = "") const {
+    if (const auto* row = find(name)) return row;
+    return unknown_name("unknown " + kind_, name, names(), more);
+  }
+  /// The policy that a text with parameters names, as a config that can work.
+  template <class R = Row>
+  [[nodiscard]] auto make(std::string_view text, const policy_knowledge& known = {}) const
+      -> result<decltype(std::declval<const R&>().make(std::declval<parameters&>(), known))> {
+    const auto spec = parse_policy(text);
+    if (!spec) return spec.reason();
+    const auto row = named(spec->name);
+    if (!row) return row.reason();
+    parameters read(*spec);
+    auto config = (*row)->make(read, known);
+    if (auto bad = read.finish()) return *std::move(bad);
+    if (auto bad = config.validate()) return *std::move(bad);
+    return config;
+  }
+
+ private:
+  std::string kind_;
+  std::string folder_;
+  std::vector<Row> rows_;
+};
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Policies by name: what `--eviction`, `--admission`, `--prefetch`, `--miss`, `--routing` and `--predictor` accept, and what an
+/// engine reads out of its own settings. It needs the standard library alone.
+
+#include <concepts>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "hotset/admission/always.hpp"
+#include "hotset/admission/any_admission_policy.hpp"
+#include "hotset/concepts/predictor.hpp"
+#include "hotset/core/parameters.hpp"
+#include "hotset/eviction/any_eviction_policy.hpp"
+#include "hotset/miss/any_miss_policy.hpp"
+#include "hotset/paging/pager.hpp"
+#include "hotset/predict/any_predictor.hpp"
+#include "hotset/prefetch/any_prefetch_policy.hpp"
+#include "hotset/registry/any_pager.hpp"
+#include "hotset/registry/erased_pager.hpp"
+#include "hotset/registry/policy_list.hpp"
+#include "hotset/routing/any_routing_policy.hpp"
+#include "hotset/trace/policy_knowledge.hpp"
+
+namespace hotset::inline v0 {
+
+/// What a pager is made of, by name.
+struct pager_request {
+  std::string eviction = "lru";
+  std::string admission = "always";
+  pool_layout layout;
+  visit_split split = visit_split::by_token;
+  std::optional<any_miss_policy::config> miss{};  ///< none: fetch
+  prefetch_guard guard = prefetch_guard::named;
+};
+
+/// An eviction policy, and a whole pager of it that is composed at compile time.
+struct eviction_row : policy_row<any_eviction_policy, eviction_traits> {
+  /// With admission `always` and miss policy `fetch`. A row without `make` has this alone: it is no policy of a pager's.
+  std::function<result<std::unique_ptr<any_pager>>(parameters&, const policy_knowledge&,
+                                                   const pager_request&)>
+      make_pager{};
+};
+/// A decorator of eviction policies.
+struct decorator_row {
+  std::string name;
+  std::function<any_eviction_policy::config(parameters&, const any_eviction_policy::config& inner)>
+      make{};
+};
+using admission_row = policy_row<any_admission_policy, admission_traits>;
+using prefetch_row = policy_row<any_prefetch_policy, prefetch_traits>;
+using miss_row = policy_row<any_miss_policy, miss_traits>;
+using routing_row = policy_row<any_routing_policy, routing_traits>;
+using predictor_row = policy_row<any_predictor, predictor_traits>;
+
+namespace detail {
+template <class P>
+concept some_policy = eviction_policy<P> || admission_policy<P> || prefetch_policy<P> ||
+    miss_policy<P> || routing_policy<P> || predictor<P>;
+
+template <class P>
+[[nodiscard]] eviction_row eviction_row_of() {
+  eviction_row row{row_of<any_eviction_policy, P>()};
+  row.make_pager = [](parameters& from, const policy_knowledge& known,
+                      const pager_request& wanted) -> result<std::unique_ptr<any_pager>> {
+    auto options = read_config<P>(from, known);
+    if (auto bad = from.finish()) return *std::move(bad);
+    auto made = pager<P>::create({.layout = wanted.layout,
+                                  .eviction = std::move(options),
+                                  .split = wanted.split,
+                                  .guard = wanted.guard});
+    if (!made) return made.reason();
+    return std::unique_ptr<any_pager>(std::make_unique<pager_model<pager<P>>>(*std::move(made)));
+  };
+  return row;
+}
+}  // namespace detail
+
+/// Threads: compatible; policies are added before any is asked for.
+class policy_registry {
+ public:
+  policy_list<eviction_row> eviction{"eviction policy"};
+  policy_list<decorator_row> decorators{"decorator"};
+  policy_list<admission_row> admission{"admission policy"};
+  policy_list<prefetch_row> prefetch{"prefetch policy"};
+  policy_list<miss_row> miss{"miss policy"};
+  policy_list<routing_row> routing{"routing policy"};
+  policy_list<predictor_row> predictors{"predictor"};
+
+  /// Adds a policy of whichever kind it is, under its name. Errors: as policy_list::add.
+  template <eviction_policy P>
+  [[nodiscard]] validation add() {
+    return eviction.add(detail::eviction_row_of<P>());
+  }
+  template <admission_policy P>
+  [[nodiscard]] validation add() {
+    return admission.add(row_of<any_admission_policy, P>());
+  }
+  template <prefetch_policy P>
+  [[nodiscard]] validation add() {
+    return prefetch.add(row_of<any_prefetch_policy, P>());
+  }
+  template <miss_policy P>
+  [[nodiscard]] validation add() {
+    return miss.add(row_of<any_miss_policy, P>());
+  }
+  template <routing_policy P>
+  [[nodiscard]] validation add() {
+    return routing.add(row_of<any_routing_policy, P>());
+  }
+  template <predictor P>
+  [[nodiscard]] validation add() {
+    return predictors.add(row_of<any_predictor, P>());
+  }
+  template <class P>
+    requires(!detail::some_policy<P>)
+  [[nodiscard]] validation add() {
+    static_assert(
+        detail::some_policy<P>,
+        "neither an eviction, admission, prefetch, miss or routing policy nor a predictor; "
+        "static_assert(hotset::is_eviction_policy<P>()) says what an eviction policy lacks");
+    return std::nullopt;
+  }
+  /// Adds a decorator, such as protect_hot<any_eviction_policy>, under its `decorator` name. Errors: as policy_list::add.
+  template <eviction_policy D>
+  [[nodiscard]] validation add_decorator() {
+    const auto make = [](parameters& from, const any_eviction_policy::config& inner) {
+      auto options = D::config::read(from);
+      options.inner = inner;
+      return any_eviction_policy::holding<D>(std::move(options));
+    };
+    return decorators.add({std::string(D::decorator), make});
+  }
+
+  /// The row of the policy itself in a chain such as `protect_hot:uses=4+lru`. Errors: as policy_list::named.
+  [[nodiscard]] result<const eviction_row*> eviction_of(std::string_view chain) const;
+  /// The row of an admission policy with its parameters. Errors: as policy_list::named.
+  [[nodiscard]] result<const admission_row*> admission_of(std::string_view text) const;
+  /// Where the policy of a chain takes its profile from. Errors: as eviction_of.
+  [[nodiscard]] result<std::optional<profile_request>> profile_of(std::string_view chain) const;
+  /// A chain, to be built for any layout. Errors: unknown names, wrong parameters, a policy that stands alone.
+  [[nodiscard]] result<any_eviction_policy::config> make_eviction(
+      std::string_view chain, const policy_knowledge& known = {}) const;
+
+  /// Why a chain cannot work over so many precisions, or nothing. Errors: as eviction_of.
+  [[nodiscard]] validation check_precisions(std::string_view chain, std::size_t precisions) const;
+
+  /// A pager whose policies are chosen at run time. A plain chain with admission of everything and no miss policy is
+  /// composed at compile time. Errors: those of its parts.
+  [[nodiscard]] result<std::unique_ptr<any_pager>> make_pager(const pager_request& wanted,
+                                                              const policy_knowledge& known) const;
+
+ private:
+  [[nodiscard]] result<std::unique_ptr<any_pager>> make_alone(const eviction_row& row,
+                                                              const std::vector<policy_spec>& chain,
+                                                              const pager_request& wanted,
+                                                              const policy_knowledge& known) const;
+};
+
+/// The library's policies, and those that a program adds to them before it asks for any.
+[[nodiscard]] policy_registry& policies();
+
+/// Calls use(pager) for a pager of the named policies whose types do not depend on the names.
+/// Errors: those of its parts. Result: result<what use returns>.
+template <class Use>
+auto with_erased_pager(const policy_registry& from, const pager_request& wanted,
+                       const policy_knowledge& known, Use use)
+    -> result<std::invoke_result_t<Use, pager<any_eviction_policy>>> {
+  auto eviction = from.make_eviction(wanted.eviction, known);
+  if (!eviction) return eviction.reason();
+  auto admission = from.admission.make(wanted.admission, known);
+  if (!admission) return admission.reason();
+  const bool admits_all = (*from.admission_of(wanted.admission))->traits.admits_all;
+  const auto build = [&]<class Pager>(std::type_identity<Pager>)
+      -> result<std::invoke_result_t<Use, pager<any_eviction_policy>>> {
+    typename Pager::config setup{.layout = wanted.layout,
+                                 .eviction = *std::move(eviction),
+                                 .split = wanted.split,
+                                 .guard = wanted.guard};
+    if constexpr (std::same_as<typename Pager::admission_type, any_admission_policy>)
+      setup.admission = *std::move(admission);
+    if constexpr (std::same_as<typename Pager::miss_type, any_miss_policy>)
+      setup.miss = *wanted.miss;
+    auto made = Pager::create(std::move(setup));
+    if (!made) return made.reason();
+    return use(*std::move(made));
+  };
+  using held = any_eviction_policy;
+  if (wanted.miss && admits_all)
+    return build(std::type_identity<pager<held, always, any_miss_policy>>{});
+  if (wanted.miss)
+    return build(std::type_identity<pager<held, any_admission_policy, any_miss_policy>>{});
+  if (admits_all) return build(std::type_identity<pager<held>>{});
+  return build(std::type_identity<pager<held, any_admission_policy>>{});
+}
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/registry/policy_registry.hpp"
+
+namespace hotset::inline v0 {
+
+namespace {
+
+/// The rows that decorate, for whoever named a policy that does not exist.
+std::string decorated_by(const policy_registry& from) {
+  return "; decorated by: " + listed(from.decorators.names());
+}
+
+error stands_alone(const eviction_row& row, const char* what, const char* accepted) {
+  return error{row.name + " " + what + ", accepted: " + accepted};
+}
+
+}  // namespace
+
+result<const eviction_row*> policy_registry::eviction_of(std::string_view chain) const {
+  const auto parsed = parse_policy_chain(chain);
+  if (!parsed) return parsed.reason();
+  return eviction.named(parsed->back().name, decorated_by(*this));
+}
+
+result<const admission_row*> policy_registry::admission_of(std::string_view text) const {
+  const auto parsed = parse_policy(text);
+  if (!parsed) return parsed.reason();
+  return admission.named(parsed->name);
+}
+
+result<std::optional<profile_request>> policy_registry::profile_of(std::string_view chain) const {
+  const auto row = eviction_of(chain);
+  if (!row) return row.reason();
+  if (!(*row)->profile) return std::optional<profile_request>{};
+  const auto parsed = parse_policy_chain(chain);
+  parameters read(parsed->back());
+  return (*row)->profile(read);
+}
+
+result<any_eviction_policy::config> policy_registry::make_eviction(
+    std::string_view chain, const policy_knowledge& known) const {
+  const auto row = eviction_of(chain);
+  if (!row) return row.reason();
+  const auto parsed = parse_policy_chain(chain);
+  if (!(*row)->make)
+    return stands_alone(**row, "has no slots to prefetch into or to time", "any other policy");
+  parameters read(parsed->back());
+  auto config = (*row)->make(read, known);
+  if (auto bad = read.finish()) return *std::move(bad);
+  for (auto at = parsed->size() - 1; at-- > 0;) {
+    const auto& spec = (*parsed)[at];
+    auto name = std::string_view(spec.name);
+    if (name.starts_with("eviction.")) name.remove_prefix(9);
+    const auto decorator = decorators.named(name);
+    if (!decorator) return decorator.reason();
+    parameters of_decorator(spec);
+    config = (*decorator)->make(of_decorator, config);
+    if (auto bad = of_decorator.finish()) return *std::move(bad);
+  }
+  if (auto bad = config.validate()) return *std::move(bad);
+  return config;
+}
+
+validation policy_registry::check_precisions(std::string_view chain, std::size_t precisions) const {
+  const auto row = eviction_of(chain);
+  if (!row) return row.reason();
+  const auto& traits = (*row)->traits;
+  const auto there = std::to_string(precisions);
+  if (precisions < traits.fewest_precisions)
+    return error{"eviction policy " + (*row)->name + " needs " +
+                 std::to_string(traits.fewest_precisions) + " or more precisions, and there is " +
+                 there + "; accepted: --precision 8:4 or the like"};
+  if (precisions > traits.most_precisions)
+    return error{"eviction policy " + (*row)->name + " knows no more than " +
+                 std::to_string(traits.most_precisions) + " precision, and there are " + there +
+                 ", accepted: one"};
+  return std::nullopt;
+}
+
+result<std::unique_ptr<any_pager>> policy_registry::make_alone(
+    const eviction_row& row, const std::vector<policy_spec>& chain, const pager_request& wanted,
+    const policy_knowledge& known) const {
+  if (chain.size() > 1) return stands_alone(row, "takes no decorator", "it alone");
+  if (wanted.miss) return stands_alone(row, "serves misses itself", "--miss fetch");
+  const auto admits = admission.make(wanted.admission, known);
+  if (!admits) return admits.reason();
+  if (!(*admission_of(wanted.admission))->traits.admits_all)
+    return stands_alone(row, "decides admission itself", "--admission always");
+  parameters read(chain.back());
+  return row.make_pager(read, known, wanted);
+}
+
+result<std::unique_ptr<any_pager>> policy_registry::make_pager(
+    const pager_request& wanted, const policy_knowledge& known) const {
+  const auto row = eviction_of(wanted.eviction);
+  if (!row) return row.reason();
+  const auto chain = parse_policy_chain(wanted.eviction);
+  if (auto bad = check_precisions(wanted.eviction, wanted.layout.precisions()))
+    return *std::move(bad);
+  if (!(*row)->make) return make_alone(**row, *chain, wanted, known);
+  const auto admits = admission.make(wanted.admission, known);
+  if (!admits) return admits.reason();
+  const bool all = (*admission_of(wanted.admission))->traits.admits_all;
+  if (chain->size() == 1 && all && !wanted.miss) {
+    parameters read(chain->back());
+    return (*row)->make_pager(read, known, wanted);
+  }
+  auto made = with_erased_pager(*this, wanted, known, []<class Pager>(Pager pages) {
+    return std::unique_ptr<any_pager>(std::make_unique<pager_model<Pager>>(std::move(pages)));
+  });
+  if (!made) return made.reason();
+  return *std::move(made);
+}
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// A new policy is its header and one line of cmake/hotset_policies.cmake. Here stands who else may name one, and why;
+// whoever names another policy makes the next one harder to add.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <regex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace {
+
+namespace fs = std::filesystem;
+using names = std::set<std::string>;
+
+const fs::path root = HOTSET_SOURCE_DIR;
+
+std::string text_of(const fs::path& file) {
+  std::ifstream in(file);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+/// Without the lines that are comments.
+std::string code_of(const fs::path& file) {
+  std::ifstream in(file);
+  std::string code;
+  for (std::string line; std::getline(in, line);)
+    if (const auto first = line.find_first_not_of(' ');
+        first == std::string::npos || line.compare(first, 2, "//") != 0)
+      code += line + '\n';
+  return code;
+}
+
+/// Header below include/hotset, without its ending, of every listed policy and decorator.
+std::set<std::string> listed() {
+  const auto text = text_of(root / "cmake/hotset_policies.cmake");
+  const auto end = text.find("set(includes");
+  const auto list = text.substr(0, end);
+  std::set<std::string> found;
+  const std::regex entry("[\\s(]((?:eviction|admission|prefetch|miss|routing|predict)/[a-z_]+)");
+  for (std::sregex_iterator at(list.begin(), list.end(), entry), last; at != last; ++at)
+    found.insert((*at)[1]);
+  return found;
+}
+
+std::vector<fs::path> sources() {
+  std::vector<fs::path> found;
+  for (const char* folder : {"include", "src", "examples"})
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder))
+      if (const auto e = entry.path().extension(); e == ".hpp" || e == ".cpp" || e == ".cu")
+        found.push_back(entry.path());
+  return found;
+}
+
+/// Files that include the policy's header or have its name in a string, alone or in a chain with parameters.
+names who_names(const std::string& policy, const std::map<std::string, std::string>& files) {
+  const auto name = policy.substr(policy.find('/') + 1);
+  const std::regex named("hotset/" + policy + "\\.hpp|\"([a-z_.:=0-9]*[.+])?" + name +
+                         "([:+][^\"]*)?\"");
+  names found;
+  for (const auto& [file, text] : files)
+    if (file != "include/hotset/" + policy + ".hpp" && text.find(name) != std::string::npos &&
+        std::regex_search(text, named))
+      found.insert(file);
+  return found;
+}
+
+/// The parts of the published systems, by name.
+const std::string presets = "src/sim/preset.cpp";
+
+const std::map<std::string, names>& may_name() {
+  // What an option stands at when nobody has chosen is named where the option is: these have any number of namers.
+  static const std::map<std::string, names> allowed = {
+      {"eviction/belady", {"include/hotset/control/regret.hpp", "src/sim/report.cpp"}},  // regret
+      {"eviction/gate_score", {presets}},
+      {"eviction/least_stale",
+       {presets, "src/cli/completion.cpp",
+        "examples/tiny_moe/verification.cpp"}},  // presets "+least_stale"; cases beyond the plain ones
+      {"eviction/lfru",
+       {"examples/embed_cache/main.cpp", "examples/embed_policy/main.cpp",
+        "examples/find_package/main.cpp", "examples/tiny_moe/commands.cpp"}},  // what examples show
+      {"eviction/lfu", {"include/hotset/eviction/lhu.hpp"}},                   // is lhu's order
+      {"eviction/lhu", {presets}},
+      {"eviction/protect_hot", {"include/hotset/eviction/protect_decode.hpp"}},  // names decorators
+      {"admission/after_n_uses", {"examples/tiny_moe/verification.cpp"}},
+      {"admission/budgeted", {"examples/tiny_moe/verification.cpp"}},
+      {"prefetch/noisy_oracle", {"src/sim/timed_replay.cpp"}},  // what a refusal recommends
+      {"prefetch/next_layer_top_k", {presets, "examples/tiny_moe/verification.cpp"}},
+      {"prefetch/popular",
+       {"src/sim/co_activation_study.cpp", "examples/tiny_moe/verification.cpp"}},
+      {"prefetch/previous_step", {"examples/tiny_moe/verification.cpp"}},
+      {"prefetch/score_threshold", {presets, "examples/tiny_moe/verification.cpp"}},
+      {"miss/compute_on_host", {"examples/tiny_moe/verification.cpp"}},
+      {"miss/drop", {"include/hotset/miss/drop_cascade.hpp"}},
+      {"miss/fetch_lowest", {"include/hotset/miss/fetch_priority.hpp"}},
+      {"miss/fetch_priority", {"include/hotset/miss/drop_cascade.hpp", presets}},
+      {"miss/substitute", {presets}},
+      {"routing/cache_aware", {presets}},
+      {"predict/co_activation",
+       {"include/hotset/sim/co_activation_study.hpp", "src/cli/coactivation.cpp",
+        "examples/tiny_moe/live_split.hpp"}},  // its own study
+      {"predict/gate_predictors",
+       {"include/hotset/sim/timed_replay.hpp", "include/hotset/sim/sweep.hpp",
+        "examples/tiny_moe/gate_hook.hpp"}},  // defaults
+  };
+  return allowed;
+}
+const std::set<std::string> defaults = {"eviction/lru", "admission/always", "prefetch/no_prefetch",
+                                        "miss/fetch", "routing/router_order"};
+
+TEST(policy_names, stand_in_the_list_and_in_the_header_and_nowhere_else) {
+  std::map<std::string, std::string> files;
+  for (const auto& path : sources())
+    files[path.lexically_relative(root).generic_string()] = code_of(path);
+  const auto policies = listed();
+  ASSERT_GE(policies.size(), 30U);
+  for (const auto& policy : policies) {
+    EXPECT_TRUE(files.contains("include/hotset/" + policy + ".hpp")) << policy << " has no header";
+    if (defaults.contains(policy)) continue;
+    const auto allowed = may_name().find(policy);
+    const auto found = who_names(policy, files);
+    for (const auto& file : found)
+      EXPECT_TRUE(allowed != may_name().end() && allowed->second.contains(file))
+          << file << " names " << policy << ": ask the registry for its traits";
+    if (allowed == may_name().end()) continue;
+    for (const auto& file : allowed->second)
+      EXPECT_TRUE(found.contains(file)) << file << " does not name " << policy << " any more";
+  }
+}
+
+TEST(policy_names, are_seen_alone_in_chains_with_parameters_and_in_includes) {
+  const std::map<std::string, std::string> files = {
+      {"a", "#include \"hotset/eviction/mine.hpp\"\n"},
+      {"b", "make(\"mine\")"},
+      {"c", "make(\"protect_hot:uses=2+mine:k=1\")"},
+      {"d", "make(\"eviction.mine\")"},
+      {"e", "// this is mine, and \"minerals\""},
+      {"include/hotset/eviction/mine.hpp", "\"mine\""}};
+  EXPECT_EQ(who_names("eviction/mine", files), (names{"a", "b", "c", "d"}));
+}
+
+}  // namespace

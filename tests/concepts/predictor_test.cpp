@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/concepts/predictor.hpp"
+
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "hotset/predict/co_activation.hpp"
+
+namespace hotset {
+namespace {
+
+/// The least that satisfies the concept; what follows takes one thing away.
+struct archetype {
+  struct config {
+    std::int32_t depth = 1;
+    [[nodiscard]] validation validate() const { return std::nullopt; }
+  };
+  static constexpr std::string_view name = "archetype";
+  static constexpr predictor_traits traits{};
+  static result<archetype> create(const geometry&, const config&) { return archetype{}; }
+  forecast expect(const routing_view&, std::span<const float>, std::int32_t) noexcept { return {}; }
+};
+struct shallow : archetype {
+  struct config {
+    [[nodiscard]] validation validate() const { return std::nullopt; }
+  };
+  static result<shallow> create(const geometry&, const config&) { return shallow{}; }
+};
+struct throwing : archetype {
+  static result<throwing> create(const geometry&, const config&) { return throwing{}; }
+  forecast expect(const routing_view&, std::span<const float>, std::int32_t) { return {}; }
+};
+struct makes_another : archetype {};
+struct has_no_traits : archetype {
+  static result<has_no_traits> create(const geometry&, const config&) { return has_no_traits{}; }
+  void traits();
+};
+struct takes_no_routers : archetype {
+  static constexpr predictor_traits traits{.needs_routers = true};
+  static result<takes_no_routers> create(const geometry&, const config&) {
+    return takes_no_routers{};
+  }
+};
+
+static_assert(predictor<archetype>);
+static_assert(predictor<co_activation>);
+static_assert(!predictor<shallow>);
+static_assert(!predictor<throwing>);
+static_assert(!predictor<makes_another>);
+static_assert(!predictor<has_no_traits>);
+static_assert(!predictor<takes_no_routers>);
+
+TEST(predictor, is_checked_when_this_file_is_compiled) { SUCCEED(); }
+
+}  // namespace
+}  // namespace hotset

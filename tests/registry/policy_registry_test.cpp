@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/registry/policy_registry.hpp"
+
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hotset/admission/budgeted.hpp"
+#include "hotset/eviction/lfru.hpp"
+#include "hotset/eviction/lru.hpp"
+#include "hotset/eviction/protect_hot.hpp"
+#include "hotset/miss/drop.hpp"
+#include "hotset/predict/co_activation.hpp"
+#include "hotset/prefetch/popular.hpp"
+#include "hotset/routing/cache_aware.hpp"
+#include "hotset/sim/sweep.hpp"
+#include "sim_samples.hpp"
+
+namespace {
+
+using namespace hotset;
+using testing::Contains;
+using testing::HasSubstr;
+
+/// As a program's own: lru by another name, with a parameter that must be read.
+class own_lru : public lru {
+ public:
+  struct config {
+    double share = 0.5;
+    template <class From>
+    static config read(From& from) {
+      return {from.real("share", 0.5)};
+    }
+    [[nodiscard]] validation validate() const {
+      if (share > 0 && share <= 1) return std::nullopt;
+      return error{"own_lru share = " + std::to_string(share) + ", accepted: (0, 1]"};
+    }
+  };
+  static constexpr std::string_view name = "own_lru";
+  own_lru(const pool_layout& layout, const config&) : lru(layout) {}
+};
+static_assert(is_eviction_policy<own_lru>());
+
+const geometry shape{.layers = 2, .experts = 4, .top_k = 1};
+pool_layout layout() { return pool_layout::shared(shape, 3).value(); }
+
+TEST(policy_registry, takes_a_policy_of_each_kind_and_a_decorator) {
+  policy_registry own;
+  EXPECT_FALSE(own.add<own_lru>());
+  EXPECT_FALSE(own.add<budgeted>());
+  EXPECT_FALSE(own.add<popular>());
+  EXPECT_FALSE(own.add<drop>());
+  EXPECT_FALSE(own.add<cache_aware>());
+  EXPECT_FALSE(own.add<co_activation>());
+  EXPECT_FALSE(own.add_decorator<protect_hot<any_eviction_policy>>());
+  EXPECT_NE(own.eviction.find("own_lru"), nullptr);
+  EXPECT_NE(own.eviction.find("eviction.own_lru"), nullptr);
+  EXPECT_NE(own.admission.find("admission.budgeted"), nullptr);
+  EXPECT_NE(own.prefetch.find("popular"), nullptr);
+  EXPECT_NE(own.miss.find("drop"), nullptr);
+  EXPECT_NE(own.routing.find("cache_aware"), nullptr);
+  EXPECT_NE(own.predictors.find("co-activation"), nullptr);
+  EXPECT_TRUE(own.make_eviction("protect_hot:uses=2+own_lru:share=0.25"));
+  EXPECT_EQ(own.eviction.find("protect_hot"), nullptr);
+}
+
+TEST(policy_registry, a_name_is_taken_once) {
+  policy_registry own;
+  EXPECT_FALSE(own.add<own_lru>());
+  EXPECT_EQ(own.add<own_lru>()->message,
+            "eviction policy name 'own_lru' is taken, accepted: another one");
+  EXPECT_TRUE(policies().add<lru>());
+}
+
+TEST(policy_registry, a_name_holds_nothing_that_separates) {
+  for (const std::string name : {"", "a:b", "a+b", "a=b", "a,b"}) {
+    eviction_row row;
+    row.name = name;
+    EXPECT_TRUE(policy_registry().eviction.add(row)) << name;
+  }
+}
+
+TEST(policy_registry, refuses_in_a_sentence) {
+  policy_registry own;
+  ASSERT_FALSE(own.add<own_lru>());
+  ASSERT_FALSE(own.add_decorator<protect_hot<any_eviction_policy>>());
+  EXPECT_EQ(own.make_eviction("own_lrv").reason().message,
+            "unknown eviction policy 'own_lrv' (did you mean own_lru?); accepted: own_lru; "
+            "decorated by: protect_hot");
+  EXPECT_THAT(own.make_eviction("own_lru:share=2").reason().message, HasSubstr("accepted: (0, 1]"));
+  EXPECT_THAT(own.make_eviction("own_lru:shape=1").reason().message,
+              HasSubstr("did you mean share?"));
+  EXPECT_THAT(own.make_eviction("own_lru+own_lru").reason().message,
+              HasSubstr("unknown decorator 'own_lru'; accepted: protect_hot"));
+  EXPECT_THAT(own.make_eviction("protect_hot:uses=0+own_lru").reason().message,
+              HasSubstr("accepted: 1 or more"));
+  EXPECT_FALSE(own.make_eviction("own_lru:"));
+}
+
+TEST(policy_registry, has_everything_that_the_library_offers) {
+  const auto& all = policies();
+  for (const auto& row : all.eviction.rows())
+    EXPECT_TRUE(row.make_pager) << row.name << " has no pager";
+  EXPECT_GE(all.eviction.rows().size(), 10U);
+  EXPECT_EQ(all.admission.rows().size(), 3U);
+  EXPECT_EQ(all.prefetch.rows().size(), 6U);
+  EXPECT_EQ(all.miss.rows().size(), 7U);
+  EXPECT_EQ(all.routing.rows().size(), 2U);
+  EXPECT_EQ(all.predictors.rows().size(), 4U);
+}
+
+TEST(policy_registry, who_has_other_precisions_is_refused_by_its_traits) {
+  EXPECT_FALSE(policies().check_precisions("lfru", 2));
+  EXPECT_THAT(policies().check_precisions("lhu", 1)->message, HasSubstr("2 or more precisions"));
+  EXPECT_THAT(policies().check_precisions("protect_hot+belady", 2)->message,
+              HasSubstr("no more than 1 precision"));
+}
+
+TEST(policy_registry, an_erased_pager_is_what_was_asked_for) {
+  const auto name_of = [](const pager_request& wanted) {
+    return *with_erased_pager(policies(), wanted, {}, []<class Pager>(Pager made) {
+      return std::string(made.eviction().held_name()) +
+             (Pager::admission_type::traits.admits_all ? "" : " admission") +
+             (Pager::miss_type::traits.fetches_all ? "" : " miss");
+    });
+  };
+  EXPECT_EQ(name_of({.eviction = "lfru", .layout = layout()}), "lfru");
+  EXPECT_EQ(name_of({.admission = "budgeted", .layout = layout()}), "lru admission");
+  EXPECT_EQ(name_of({.layout = layout(), .miss = any_miss_policy::holding<drop>()}), "lru miss");
+  EXPECT_EQ(name_of({.admission = "after_n_uses",
+                     .layout = layout(),
+                     .miss = any_miss_policy::holding<drop>()}),
+            "lru admission miss");
+}
+
+// What a stranger writes once reaches every study.
+TEST(policy_registry, an_added_policy_reaches_sweeps) {
+  (void)policies().add<own_lru>();  // another test may have done so
+  EXPECT_THAT(sim::eviction_names(), Contains("own_lru"));
+  const auto trace = support::random_trace(3, {.layers = 2, .experts = 6, .steps = 50});
+  sim::sweep_request request;
+  request.policies = support::policy_sets({"lru", "own_lru:share=0.1", "protect_hot+own_lru"});
+  request.sizes = {sim::size_request::parse_slots("50%")};
+  const auto runs = sim::run_sweep(trace, request).results;
+  ASSERT_EQ(runs.size(), 3U);
+  EXPECT_EQ(runs[0].decision_hash, runs[1].decision_hash);
+  EXPECT_NE(runs[0].decision_hash, 0U);
+  request.policies = support::policy_sets({"own_lru:share=7"});
+  EXPECT_THROW((void)sim::run_sweep(trace, request), sim::usage_error);
+}
+
+}  // namespace
