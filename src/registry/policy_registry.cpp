@@ -14,12 +14,25 @@ error stands_alone(const eviction_row& row, const char* what, const char* accept
   return error{row.name + " " + what + ", accepted: " + accepted};
 }
 
+/// A chain, and the row of the policy that is decorated.
+struct named_chain {
+  std::vector<policy_spec> specs;
+  const eviction_row* row = nullptr;
+};
+result<named_chain> find_chain(const policy_registry& from, std::string_view text) {
+  auto specs = parse_policy_chain(text);
+  if (!specs) return specs.reason();
+  const auto row = from.eviction.named(specs->back().name, decorated_by(from));
+  if (!row) return row.reason();
+  return named_chain{*std::move(specs), *row};
+}
+
 }  // namespace
 
 result<const eviction_row*> policy_registry::eviction_of(std::string_view chain) const {
-  const auto parsed = parse_policy_chain(chain);
-  if (!parsed) return parsed.reason();
-  return eviction.named(parsed->back().name, decorated_by(*this));
+  const auto found = find_chain(*this, chain);
+  if (!found) return found.reason();
+  return found->row;
 }
 
 result<const admission_row*> policy_registry::admission_of(std::string_view text) const {
@@ -29,26 +42,25 @@ result<const admission_row*> policy_registry::admission_of(std::string_view text
 }
 
 result<std::optional<profile_request>> policy_registry::profile_of(std::string_view chain) const {
-  const auto row = eviction_of(chain);
-  if (!row) return row.reason();
-  if (!(*row)->profile) return std::optional<profile_request>{};
-  const auto parsed = parse_policy_chain(chain);
-  parameters read(parsed->back());
-  return (*row)->profile(read);
+  const auto found = find_chain(*this, chain);
+  if (!found) return found.reason();
+  if (!found->row->profile) return std::optional<profile_request>{};
+  parameters read(found->specs.back());
+  return found->row->profile(read);
 }
 
 result<any_eviction_policy::config> policy_registry::make_eviction(
     std::string_view chain, const policy_knowledge& known) const {
-  const auto row = eviction_of(chain);
-  if (!row) return row.reason();
-  const auto parsed = parse_policy_chain(chain);
-  if (!(*row)->make)
-    return stands_alone(**row, "has no slots to prefetch into or to time", "any other policy");
-  parameters read(parsed->back());
-  auto config = (*row)->make(read, known);
+  const auto found = find_chain(*this, chain);
+  if (!found) return found.reason();
+  const auto& [specs, row] = *found;
+  if (!row->make)
+    return stands_alone(*row, "has no slots to prefetch into or to time", "any other policy");
+  parameters read(specs.back());
+  auto config = row->make(read, known);
   if (auto bad = read.finish()) return *std::move(bad);
-  for (auto at = parsed->size() - 1; at-- > 0;) {
-    const auto& spec = (*parsed)[at];
+  for (auto at = specs.size() - 1; at-- > 0;) {
+    const auto& spec = specs[at];
     auto name = std::string_view(spec.name);
     if (name.starts_with("eviction.")) name.remove_prefix(9);
     const auto decorator = decorators.named(name);
@@ -92,18 +104,18 @@ result<std::unique_ptr<any_pager>> policy_registry::make_alone(
 
 result<std::unique_ptr<any_pager>> policy_registry::make_pager(
     const pager_request& wanted, const policy_knowledge& known) const {
-  const auto row = eviction_of(wanted.eviction);
-  if (!row) return row.reason();
-  const auto chain = parse_policy_chain(wanted.eviction);
+  const auto found = find_chain(*this, wanted.eviction);
+  if (!found) return found.reason();
+  const auto& [chain, row] = *found;
   if (auto bad = check_precisions(wanted.eviction, wanted.layout.precisions()))
     return *std::move(bad);
-  if (!(*row)->make) return make_alone(**row, *chain, wanted, known);
+  if (!row->make) return make_alone(*row, chain, wanted, known);
   const auto admits = admission.make(wanted.admission, known);
   if (!admits) return admits.reason();
   const bool all = (*admission_of(wanted.admission))->traits.admits_all;
-  if (chain->size() == 1 && all && !wanted.miss) {
-    parameters read(chain->back());
-    return (*row)->make_pager(read, known, wanted);
+  if (chain.size() == 1 && all && !wanted.miss) {
+    parameters read(chain.back());
+    return row->make_pager(read, known, wanted);
   }
   auto made = with_erased_pager(*this, wanted, known, []<class Pager>(Pager pages) {
     return std::unique_ptr<any_pager>(std::make_unique<pager_model<Pager>>(std::move(pages)));

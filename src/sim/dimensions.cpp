@@ -61,11 +61,6 @@ any_predictor::config make_predictor(std::string_view text,
   return asked(known_policies().predictors.make(text));
 }
 
-std::string without_folder(std::string_view text, std::string_view folder) {
-  if (text.starts_with(folder)) text.remove_prefix(folder.size());
-  return std::string(text);
-}
-
 bool prefetches(std::string_view prefetch) {
   return !row_of(known_policies().prefetch, prefetch)->traits.asks_nothing;
 }

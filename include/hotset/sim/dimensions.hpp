@@ -47,7 +47,4 @@ namespace hotset::inline v0::sim {
 [[nodiscard]] bool needs_weights(std::string_view miss);
 [[nodiscard]] bool is_exact_miss(std::string_view miss);
 
-/// The same element without its folder and with its parameters, such as "next_layer_top_k:overfetch=1.5".
-[[nodiscard]] std::string without_folder(std::string_view text, std::string_view folder);
-
 }  // namespace hotset::inline v0::sim

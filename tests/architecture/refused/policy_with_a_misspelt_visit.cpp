@@ -1,21 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Must not compile: it says that it hears of visits, and on_vist is no hook.
-#include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/core/no_options.hpp"
+#include "almost_a_policy.hpp"
 
-struct mine {
-  using config = hotset::no_options;
-  static constexpr std::string_view name = "mine";
+struct mine : almost_a_policy {
+  using almost_a_policy::almost_a_policy;
   static constexpr hotset::eviction_traits traits{.hears_visits = true};
-  mine(const hotset::pool_layout&, const config&) {}
-  void on_hit(const hotset::access&) noexcept {}
-  void on_fill(const hotset::access&) noexcept {}
-  void on_evict(hotset::slot_id, hotset::expert_key) noexcept {}
   void on_move(hotset::slot_id, hotset::slot_id) noexcept {}
-  std::size_t select_victims(const hotset::visit_context&, const hotset::slot_mask&,
-                             std::span<hotset::slot_id>) noexcept {
-    return 0;
-  }
   void on_vist(const hotset::visit_context&, std::span<const hotset::slot_id>) noexcept {}
 };
 static_assert(hotset::is_eviction_policy<mine>());

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What the refused policies have in common: all that a policy needs but its traits and on_move.
+
+#include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/no_options.hpp"
+
+struct almost_a_policy {
+  using config = hotset::no_options;
+  static constexpr std::string_view name = "mine";
+  almost_a_policy(const hotset::pool_layout&, const config&) {}
+  void on_hit(const hotset::access&) noexcept {}
+  void on_fill(const hotset::access&) noexcept {}
+  void on_evict(hotset::slot_id, hotset::expert_key) noexcept {}
+  std::size_t select_victims(const hotset::visit_context&, const hotset::slot_mask&,
+                             std::span<hotset::slot_id>) noexcept {
+    return 0;
+  }
+};
