@@ -25,6 +25,7 @@
 #include "hotset/concepts/admission_policy.hpp"
 #include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/concepts/miss_policy.hpp"
+#include "hotset/core/flatten.hpp"
 #include "hotset/core/prefetch_request.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
@@ -402,8 +403,8 @@ class pager {
   void close() noexcept { ++serial_; }
 
   /// Out of line, as is all that a visit of hits does not need: its way then has registers enough.
-  [[gnu::noinline, gnu::flatten]] status serve_misses(const routing_view& view,
-                                                      step_plan& plan) noexcept {
+  [[gnu::noinline]] HOTSET_FLATTEN status serve_misses(const routing_view& view,
+                                                       step_plan& plan) noexcept {
     if (plan.undisputed()) hot_.ledger.judge(plan, visit_.misses());
     admission_.refuse(hot_, visit_, plan, [&](std::uint32_t at) {
       return commits::describe(hot_.held, plan.draft(), at);

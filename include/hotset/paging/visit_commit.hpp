@@ -7,6 +7,7 @@
 
 #include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/core/access.hpp"
+#include "hotset/core/flatten.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/paging/hot_set.hpp"
 #include "hotset/paging/speculation.hpp"
@@ -23,8 +24,8 @@ struct visit_commit {
   using admission_type = typename HotSet::admission_type;
 
   /// `takes_visits`: the policy hears of whole visits where it can.
-  [[gnu::flatten]] static void run(HotSet& hot, visit_lookup& visit, step_plan& plan,
-                                   bool takes_visits) noexcept {
+  HOTSET_FLATTEN static void run(HotSet& hot, visit_lookup& visit, step_plan& plan,
+                                 bool takes_visits) noexcept {
     auto& draft = plan.draft();
     hot.ledger.commit(plan);
     tell_step(hot.eviction, draft.context.step, draft.context.layer);
@@ -62,9 +63,9 @@ struct visit_commit {
            !draft.reordered && draft.count.groups == 1;
   }
   /// Gives each fill's slot to its key.
-  [[gnu::noinline, gnu::flatten]] static void place_fills(HotSet& hot, const visit_lookup& visit,
-                                                          const step_plan& plan,
-                                                          bool at_once) noexcept {
+  [[gnu::noinline]] HOTSET_FLATTEN static void place_fills(HotSet& hot, const visit_lookup& visit,
+                                                           const step_plan& plan,
+                                                           bool at_once) noexcept {
     auto& held = hot.held;
     auto& ledger = hot.ledger;
     const auto fills = plan.fills();
