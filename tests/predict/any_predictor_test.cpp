@@ -2,7 +2,11 @@
 #include "hotset/predict/any_predictor.hpp"
 
 #include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -110,6 +114,43 @@ TEST(any_predictor, refuses_what_the_chosen_one_refuses) {
             "co_activation depth = 3, accepted: 1..2 (reach)");
   EXPECT_EQ(why(by_table({})), "accepted");
   EXPECT_EQ(why({}), "any_predictor factory = none, accepted: a factory");
+}
+
+/// Hears of ended requests, and is asked before a step's first layer.
+struct listener {
+  struct config {
+    std::int32_t depth = 1;
+    std::vector<sequence_id>* heard = nullptr;
+    [[nodiscard]] validation validate() const { return std::nullopt; }
+  };
+  static constexpr std::string_view name = "listener";
+  static constexpr predictor_traits traits{.opens_steps = true, .hears_sequence_ends = true};
+  static result<listener> create(const geometry&, const config& options) {
+    return listener{options.heard};
+  }
+  forecast expect(const routing_view&, std::span<const float>, std::int32_t) noexcept { return {}; }
+  void on_sequence_end(sequence_id sequence) noexcept { heard->push_back(sequence); }
+  std::vector<sequence_id>* heard;
+};
+static_assert(predictor<listener>);
+
+/// Its traits keep quiet about its hook: nobody would call it.
+struct unheard : listener {
+  static constexpr predictor_traits traits{};
+  static result<unheard> create(const geometry&, const config&) { return unheard{}; }
+};
+static_assert(!predictor<unheard>);
+
+TEST(any_predictor, tells_of_ended_requests_who_hears_of_them) {
+  std::vector<sequence_id> heard;
+  auto any = any_predictor::create(shape, any_predictor::holding<listener>({.heard = &heard}));
+  auto deaf = any_predictor::create(shape, any_predictor::holding<current_gate>());
+  ASSERT_TRUE(any && deaf);
+  EXPECT_TRUE(any->facts().opens_steps);
+  EXPECT_FALSE(deaf->facts().opens_steps);
+  any->on_sequence_end(7);
+  deaf->on_sequence_end(8);
+  EXPECT_THAT(heard, ElementsAreArray({7U}));
 }
 
 }  // namespace

@@ -10,6 +10,8 @@
 /// | `P::traits` | a `predictor_traits` |
 /// | `expect(view, recorded, ahead)` | once for each visit, in the order in which they are routed: what the next `depth` layers will route, good until the next call. `recorded` is [tokens, ahead, experts], of the layers after the view's, where a trace recorded predictions; empty otherwise |
 ///
+/// | `on_sequence_end(sequence)` | a request has had its last token; only where the traits say so |
+///
 /// `expect` is `noexcept`, allocates nothing, and reads no clock.
 
 #include <concepts>
@@ -20,6 +22,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/ids.hpp"
 #include "hotset/core/routing_view.hpp"
 
 namespace hotset::inline v0 {
@@ -29,6 +32,9 @@ struct predictor_traits {
   bool needs_recorded = false;  ///< predictions that a trace recorded
   bool needs_scores = false;    ///< the running gate's scores: logits or probabilities
   bool needs_routers = false;   ///< the engine's routers (`config::routers`, `config::d_model`) and hidden states
+  /// It is asked before a step's first layer too, with a view of the layer before_layers.
+  bool opens_steps = false;
+  bool hears_sequence_ends = false;  ///< has `on_sequence_end`, noexcept
 };
 
 template <class P>
@@ -46,6 +52,11 @@ concept predictor =
     (!P::traits.needs_routers || requires(typename P::config& config) {
       config.routers;
       config.d_model;
-    });
+    }) &&
+    (P::traits.hears_sequence_ends
+         ? requires(P& policy, sequence_id sequence) {
+             { policy.on_sequence_end(sequence) } noexcept -> std::same_as<void>;
+           }
+         : !requires { &P::on_sequence_end; });
 
 }  // namespace hotset::inline v0

@@ -14,6 +14,8 @@ struct forecast {
   std::span<const float>
       probabilities{};  ///< [tokens * depth * experts], of the next `depth` layers
   std::int32_t depth = 0;
+  std::span<const float>
+      confidence{};  ///< [tokens], 0..1: how sure the predictor is of a token's rows
   /// The distinct experts of the next visit in routed order. Only a simulator knows them.
   std::span<const expert_id> truth{};
   layer_id truth_layer = 0;

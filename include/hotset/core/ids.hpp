@@ -22,8 +22,13 @@ using size_class_id = std::int32_t;
 /// Stored precision of an expert; 0 is the highest.
 using precision_id = std::uint8_t;
 
+/// One request's tokens, from its prompt to its end.
+using sequence_id = std::uint32_t;
+
 inline constexpr slot_id no_slot = -1;
 inline constexpr expert_id no_expert = -1;
+/// Where a step is before its first layer.
+inline constexpr layer_id before_layers = -1;
 
 /// One expert of one layer.
 struct expert_key {

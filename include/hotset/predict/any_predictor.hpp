@@ -78,22 +78,30 @@ class any_predictor {
                                 std::int32_t ahead = 0) noexcept {
     return held_->expect(view, recorded, ahead);
   }
+  [[nodiscard]] const predictor_traits& facts() const noexcept { return held_->facts; }
+  /// Nothing happens where the held predictor does not hear of it.
+  void on_sequence_end(sequence_id sequence) noexcept { held_->on_sequence_end(sequence); }
 
  private:
   struct held {
-    held() = default;
+    explicit held(const predictor_traits& of) : facts(of) {}
     held(const held&) = delete;
     held& operator=(const held&) = delete;
     virtual ~held() = default;
     virtual forecast expect(const routing_view& view, std::span<const float> recorded,
                             std::int32_t ahead) noexcept = 0;
+    virtual void on_sequence_end(sequence_id sequence) noexcept = 0;
+    predictor_traits facts;
   };
   template <class P>
   struct model final : held {
-    explicit model(P given) : policy(std::move(given)) {}
+    explicit model(P given) : held(P::traits), policy(std::move(given)) {}
     forecast expect(const routing_view& view, std::span<const float> recorded,
                     std::int32_t ahead) noexcept override {
       return policy.expect(view, recorded, ahead);
+    }
+    void on_sequence_end([[maybe_unused]] sequence_id sequence) noexcept override {
+      if constexpr (P::traits.hears_sequence_ends) policy.on_sequence_end(sequence);
     }
     P policy;
   };
