@@ -552,20 +552,61 @@ TEST(clock_backend, a_slot_cache_overlaps_copies_and_work) {
   EXPECT_EQ(backend.bytes_moved(), 400U);
 }
 
+/// How victims are copied back.
+struct way_back {
+  write_back_way mode = write_back_way::none;
+  link_model link = link_model::instant();
+  std::size_t spares = 0;
+};
+
 /// The discipline, one nanosecond after the other, with nothing but a list.
 class naive_link {
  public:
-  explicit naive_link(const link_model& link) : link_(link) { copies_.reserve(1000); }
+  naive_link(const link_model& link, const way_back& back)
+      : link_(link), back_(back), ways_(back.mode == write_back_way::duplex ? 2 : 1) {
+    copies_.reserve(1000);
+  }
   ticks now = 0;
   std::vector<carried> log{};
+  std::vector<carried> log_back{};
   std::uint64_t bytes = 0;
 
   std::size_t submit(const std::vector<fill>& fills, const std::vector<std::size_t>& after,
                      ticks host, urgency when) {
     advance(host);
     ends_.push_back({pending, 0, fills.size(), false});
-    for (std::size_t i = 0; i < fills.size(); ++i)
-      copies_.push_back({fills[i], ends_.size() - 1, after[i], when, 0});
+    const auto batch = ends_.size() - 1;
+    for (std::size_t i = 0; i < fills.size(); ++i) {
+      const auto& f = fills[i];
+      if (back_.mode != write_back_way::none && when == urgency::now &&
+          ends_[after[i]].state == pending)
+        promote(after[i]);
+      if (back_.mode == write_back_way::none || f.victim == no_key) {
+        copies_.push_back({f, batch, after[i], when});
+        continue;
+      }
+      copies_.push_back({.what = {.key = f.victim},
+                         .batch = batch,
+                         .after = after[i],
+                         .when = when,
+                         .back = true,
+                         .settles = false});
+      copies_.push_back({f, batch, 0, when});
+      if (back_.spares != 0)
+        --back_.spares;
+      else
+        copies_.back().waits_for = copies_.size() - 2;
+    }
+    return batch;
+  }
+  std::size_t write_back(expert_key key, std::size_t after, ticks host) {
+    advance(host);
+    ends_.push_back({pending, 0, 1, false});
+    copies_.push_back({.what = {.key = key},
+                       .batch = ends_.size() - 1,
+                       .after = after,
+                       .when = soon,
+                       .back = true});
     return ends_.size() - 1;
   }
   std::size_t record(ticks time) {
@@ -580,6 +621,9 @@ class naive_link {
     if (ends_[batch].state != pending || ends_[batch].begun) return false;
     ends_[batch].state = cancelled;
     ends_[batch].time = now;
+    for (std::size_t n = 0; n < copies_.size(); ++n)
+      if (copies_[n].batch == batch && copies_[n].back && !copies_[n].settles)
+        back_.spares += waiting_for(n) == copies_.size() ? 1U : 0U;
     return true;
   }
   /// The end of the batch or reader; runs until it is known.
@@ -593,14 +637,23 @@ class naive_link {
   void advance(ticks until) {
     while (now < until) tick();
   }
+  /// Until everything is carried.
+  void finish() {
+    for (const auto& c : copies_)
+      while (!is_over(c)) tick();
+  }
 
  private:
+  static constexpr std::size_t nothing = ~std::size_t{0};
   struct copy {
     fill what{};
     std::size_t batch = 0;
     std::size_t after = 0;
     urgency when = urgency::now;
     std::uint64_t chunks = 0;
+    bool back = false;
+    bool settles = true;
+    std::size_t waits_for = nothing;  ///< a victim's copy back
   };
   struct end {
     transfer_state state = pending;
@@ -608,52 +661,93 @@ class naive_link {
     std::size_t left = 0;
     bool begun = false;
   };
+  struct way {
+    copy* flying = nullptr;
+    ticks left = 0;
+    ticks begin = 0;
+  };
 
-  [[nodiscard]] std::uint64_t size_of(const copy& c) const {
+  [[nodiscard]] static std::uint64_t size_of(const copy& c) {
     return shape.bytes_of(c.what.key.layer);
   }
-  copy* choose() {
+  [[nodiscard]] const link_model& link_of(const copy& c) const {
+    return c.back ? back_.link : link_;
+  }
+  [[nodiscard]] bool is_over(const copy& c) const {
+    return ends_[c.batch].state == cancelled || c.chunks == link_of(c).chunks_of(size_of(c));
+  }
+  [[nodiscard]] std::size_t way_of(const copy& c) const { return c.back ? ways_.size() - 1 : 0; }
+  /// The fill that waits for a victim's copy back, or as many as there are.
+  [[nodiscard]] std::size_t waiting_for(std::size_t victim) const {
+    std::size_t n = 0;
+    while (n < copies_.size() && copies_[n].waits_for != victim) ++n;
+    return n;
+  }
+  copy* choose(std::size_t on) {
     copy* best = nullptr;
     for (auto& c : copies_) {
-      if (ends_[c.batch].state != pending || c.chunks == link_.chunks_of(size_of(c))) continue;
+      if (way_of(c) != on || is_over(c) || c.waits_for != nothing) continue;
       if (state(c.after) == pending) continue;
       if (best == nullptr || (best->when == soon && c.when == urgency::now)) best = &c;
     }
     return best;
   }
-  void tick() {
-    while (flying_ == nullptr || left_ == 0) {
-      if (flying_ != nullptr) land();
-      flying_ = choose();
-      if (flying_ == nullptr) break;
-      ends_[flying_->batch].begun = true;
-      const auto size = size_of(*flying_);
-      left_ = link_.time_until(size, flying_->chunks + 1) - link_.time_until(size, flying_->chunks);
-      begin_ = now;
+  /// Copies that take no time are over at once, and others may begin because of them.
+  void begin_all() {
+    for (std::size_t n = 0; n < ways_.size(); ++n) {
+      auto& w = ways_[n];
+      if (w.flying == nullptr && (w.flying = choose(n)) != nullptr) {
+        auto& c = *w.flying;
+        ends_[c.batch].begun = true;
+        const auto& link = link_of(c);
+        w.left = link.time_until(size_of(c), c.chunks + 1) - link.time_until(size_of(c), c.chunks);
+        w.begin = now;
+      }
+      if (w.flying == nullptr || w.left != 0) continue;
+      land(w);
+      n = nothing;  // from the first again
     }
-    ++now;
-    if (flying_ != nullptr && --left_ == 0) land();
   }
-  void land() {
-    auto& c = *flying_;
+  void tick() {
+    begin_all();
+    ++now;
+    for (auto& w : ways_)
+      if (w.flying != nullptr && --w.left == 0) land(w);
+  }
+  void land(way& w) {
+    auto& c = *w.flying;
+    const auto& link = link_of(c);
     const auto size = size_of(c);
-    const auto before = link_.bytes_until(size, c.chunks);
+    const auto before = link.bytes_until(size, c.chunks);
     ++c.chunks;
-    if (link_.time_until(size, c.chunks) == link_.time_of(size)) c.chunks = link_.chunks_of(size);
-    const auto moved = link_.bytes_until(size, c.chunks) - before;
-    bytes += moved;
-    log.push_back({begin_, now, c.what.slot, moved, c.when});
-    flying_ = nullptr;
+    if (link.time_until(size, c.chunks) == link.time_of(size)) c.chunks = link.chunks_of(size);
+    const auto moved = link.bytes_until(size, c.chunks) - before;
+    bytes += c.back ? 0 : moved;
+    (c.back ? log_back : log)
+        .push_back({w.begin, now, c.back ? c.what.key.layer : c.what.slot, moved, c.when});
+    w.flying = nullptr;
+    if (c.chunks != link.chunks_of(size)) return;
+    if (c.back && !c.settles) free_slot(static_cast<std::size_t>(&c - copies_.data()));
     auto& e = ends_[c.batch];
-    if (c.chunks == link_.chunks_of(size) && --e.left == 0) e = {arrived, now, 0, true};
+    if (c.settles && --e.left == 0) e = {arrived, now, 0, true};
+  }
+  void free_slot(std::size_t victim) {
+    auto next = waiting_for(victim);
+    for (const auto when : {urgency::now, soon})
+      for (std::size_t n = 0; n < copies_.size() && next == copies_.size(); ++n)
+        if (copies_[n].waits_for != nothing && copies_[n].when == when && !is_over(copies_[n]))
+          next = n;
+    if (next == copies_.size())
+      ++back_.spares;
+    else
+      copies_[next].waits_for = nothing;
   }
 
   const link_model& link_;
+  way_back back_;
   std::vector<end> ends_{{arrived, 0, 0, false}};  // 0: no ticket
-  std::vector<copy> copies_{};                     // never moves: one may be flying
-  copy* flying_ = nullptr;
-  ticks left_ = 0;
-  ticks begin_ = 0;
+  std::vector<copy> copies_{};                     // never moves: some may be flying
+  std::vector<way> ways_;
 };
 
 /// Runs that follow each other without a break are one.
@@ -677,18 +771,35 @@ class slot_log final : public link_log {
                std::uint64_t bytes) noexcept override {
     copies.push_back({begin, end, what.slot, bytes, when});
   }
+  void on_write_back(ticks begin, ticks end, expert_key what,
+                     std::uint64_t bytes) noexcept override {
+    back.push_back({begin, end, what.layer, bytes, now});
+  }
+  std::vector<carried> back{};
 };
 
-void walk_both(std::uint64_t seed) {
-  SCOPED_TRACE(seed);
+void walk_both(std::uint64_t seed, write_back_way mode) {
+  SCOPED_TRACE(testing::Message() << seed << ", way back " << static_cast<int>(mode));
   splitmix64 random(seed);
   const link_model link({.bytes_per_second = 200'000'000 + random.below(4'000'000'000),
                          .latency = random.below(3) * random.below(8),
                          .chunk_bytes = random.below(4) * random.below(13)});
-  clock_backend fast({.link = link, .shape = shape, .most_fills = 1000});
+  way_back back{.mode = mode};
+  if (mode != write_back_way::none) {
+    back.link = link_model({.bytes_per_second = 200'000'000 + random.below(4'000'000'000),
+                            .latency = random.below(3) * random.below(8),
+                            .chunk_bytes = random.below(4) * random.below(13)});
+    back.spares = random.below(3);
+  }
+  clock_backend fast({.link = link,
+                      .shape = shape,
+                      .most_fills = 1000,
+                      .write_back = mode,
+                      .back = back.link,
+                      .spares = back.spares});
   slot_log log;
   fast.watch(&log);
-  naive_link slow_one(link);
+  naive_link slow_one(link, back);
   clock_stream stream;
   clock_stream naive_stream;
   std::vector<ticket> tickets{no_ticket};
@@ -696,8 +807,13 @@ void walk_both(std::uint64_t seed) {
   slot_id copies = 0;
   for (int n = 0; n < 60; ++n) {
     const auto some = [&] { return random.below(tickets.size()); };
-    const auto what = random.below(12);
-    if (what < 4) {
+    const auto what = random.below(mode == write_back_way::none ? 12 : 13);
+    if (what == 12) {
+      const auto reader = some();
+      const expert_key key{static_cast<layer_id>(random.below(2)), 2};
+      tickets.push_back(fast.write_back(key, 0, tickets[reader], stream));
+      names.push_back(slow_one.write_back(key, names[reader], naive_stream.host()));
+    } else if (what < 4) {
       std::vector<fill> fills;
       std::vector<std::size_t> after;
       for (auto left = 1 + random.below(3); left-- > 0;) {
@@ -705,6 +821,8 @@ void walk_both(std::uint64_t seed) {
         fills.push_back(
             fill_of({static_cast<layer_id>(random.below(2)), 0}, copies++, tickets[reader]));
         after.push_back(names[reader]);
+        if (mode != write_back_way::none && random.below(2) == 0)
+          fills.back().victim = {static_cast<layer_id>(random.below(2)), 1};
       }
       const auto when = random.below(2) == 0 ? now : soon;
       const auto sent = fast.submit(fills, stream, when);
@@ -758,20 +876,26 @@ void walk_both(std::uint64_t seed) {
       ASSERT_EQ(fast.poll(tickets[t]), slow_one.state(names[t])) << n << ", ticket " << t;
   }
   fast.advance(1'000'000);
-  for (const auto name : names) slow_one.advance(slow_one.end_of(name));
+  slow_one.finish();
   ASSERT_EQ(merged(log.copies), merged(slow_one.log));
+  for (auto& run : slow_one.log_back) run.when = now;  // nobody is told
+  ASSERT_EQ(merged(log.back), merged(slow_one.log_back));
   ASSERT_EQ(fast.bytes_moved(), slow_one.bytes);
   ticks busy = 0;
   for (const auto& c : slow_one.log) busy += c.end - c.begin;
   ASSERT_EQ(fast.busy(), busy);
+  busy = 0;
+  for (const auto& c : slow_one.log_back) busy += c.end - c.begin;
+  ASSERT_EQ(fast.busy_back(), busy);
   ASSERT_EQ(stream.blocked(), naive_stream.blocked());
 }
 
 TEST(clock_backend, every_copy_runs_when_a_walk_through_every_nanosecond_runs_it) {
-  for (std::uint64_t seed = 1; seed <= 1000; ++seed) {
-    walk_both(seed);
-    if (testing::Test::HasFatalFailure()) return;
-  }
+  for (std::uint64_t seed = 1; seed <= 1000; ++seed)
+    for (const auto mode : {write_back_way::none, write_back_way::serial, write_back_way::duplex}) {
+      walk_both(seed, mode);
+      if (testing::Test::HasFatalFailure()) return;
+    }
 }
 
 /// Fences know their end before the host goes on; the link must not do anything else because of them.

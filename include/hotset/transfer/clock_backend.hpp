@@ -11,6 +11,13 @@
 /// `cancel` and `poll` name no time, so they act at the link's: `advance(stream.host())` first. At one time, what is
 /// submitted comes before what the link decides.
 ///
+/// Weights are read-only, so a victim's slot can be filled at once. A system that copies victims back is modelled by
+/// `write_back`: the victim's copy back starts as the fill would have, and the fill starts when it has ended; one that
+/// `write_back()` announced is a copy by itself, whose ticket the slot's next fill names. `serial`: both ways share the
+/// link; `duplex`: the way back is a link of its own, with the same discipline. While one of `spares` slots is free a
+/// fill takes it and waits for nothing; a victim's slot that is copied back is then a spare one.
+/// A fill that is cancelled takes its victim's copy back with it.
+///
 /// A fence must know at once when its batch arrives, so it runs the link ahead of the host. What the host submits
 /// afterwards cannot change what was run: demand goes first and in order of submission, so nothing submitted later
 /// overtakes the demand that is fenced, and while the link carries demand, later copies of any kind would wait anyway.
@@ -48,10 +55,16 @@ class link_observer {
                        std::uint64_t bytes) noexcept = 0;
   /// A stream stood still in a fence.
   virtual void on_wait(ticks begin, ticks end) noexcept = 0;
+  /// As on_copy, of a victim that is copied back.
+  virtual void on_write_back(ticks /*begin*/, ticks /*end*/, expert_key /*what*/,
+                             std::uint64_t /*bytes*/) noexcept {}
 
  protected:
   ~link_observer() = default;
 };
+
+/// How victims are copied back before their slots are filled.
+enum class write_back_way : std::uint8_t { none, serial, duplex };
 
 /// A ticket older than the ring has arrived or is a lost one, as on a ticket_board. No copy fails.
 /// Complexity: a copy costs O(1) plus the copies before it that may not start yet; promote and cancel look through
@@ -65,6 +78,10 @@ class clock_backend {
     geometry shape{};               ///< tells the bytes of a fill
     std::size_t most_fills = 4096;  ///< not arrived at one time; an instant link takes any number
     std::size_t ring = ticket_board::default_ring;  ///< tickets; rounded up to a power of two
+    write_back_way write_back = write_back_way::none;
+    link_model back =
+        link_model::instant();  ///< times of the way back; not instant where there is one
+    std::size_t spares = 0;     ///< slots beside the cache's, for fills whose victim is copied back
 
     [[nodiscard]] validation validate() const {
       if (auto bad = shape.validate()) return bad;
@@ -73,6 +90,13 @@ class clock_backend {
                      std::to_string(limit)};
       if (ring < 1 || ring > limit)
         return error{"ring = " + std::to_string(ring) + ", accepted: 1.." + std::to_string(limit)};
+      if (write_back != write_back_way::none && (link.is_instant() || back.is_instant()))
+        return error{
+            "a link on which nothing takes time, accepted: a bandwidth both ways where victims are "
+            "copied back"};
+      if (spares > limit)
+        return error{"spares = " + std::to_string(spares) + ", accepted: 0.." +
+                     std::to_string(limit)};
       return std::nullopt;
     }
 
@@ -117,7 +141,7 @@ class clock_backend {
     advance(stream.host());
     const auto begin = now_;
     const bool waits = when == urgency::now;
-    const auto room = link_.is_instant() || waits ? fills.size() : free_.size();
+    const auto room = link_.is_instant() || waits ? fills.size() : free_.size() / copies_per_fill();
     if (fills.empty() || room == 0) return {};
     auto* const e = waits ? wait_to_open() : open();
     if (e == nullptr) return {};
@@ -130,23 +154,40 @@ class clock_backend {
     return out;
   }
   void promote(ticket t) noexcept {
-    for (auto p = waiting_.front(speculative); p != no_copy;) {
-      const auto next = waiting_.after(p);
-      if (copies_[index(p)].batch == t) {
-        waiting_.erase(p);
-        insert_urgent(p);
+    for (std::size_t way = 0; way < lanes_.size(); ++way)
+      for (auto p = waiting_.front(list_of(way, speculative)); p != no_copy;) {
+        const auto next = waiting_.after(p);
+        if (copies_[index(p)].batch == t) {
+          waiting_.erase(p);
+          insert_urgent(p);
+        }
+        p = next;
       }
-      p = next;
-    }
+  }
+  /// A victim is copied back ahead of its slot's next fill, which names the ticket as its `after`; `after`: the slot's last
+  /// reader. no_ticket: nothing is copied back here. Pre: the model has the key and the precision.
+  ticket write_back(expert_key key, precision_id precision, ticket after,
+                    clock_stream& stream) noexcept {
+    if (mode_ == write_back_way::none) return no_ticket;
+    advance(stream.host());
+    const auto begin = now_;
+    auto& e = *wait_to_open();
+    e.left = 1;
+    make_room(1);
+    const auto p =
+        take(out_, {.key = key, .precision = precision, .after = after}, e.id, urgency::soon);
+    copies_[index(p)].settles = true;
+    if (now_ != begin) stream.issue_at(now_);
+    return e.id;
   }
   /// False on an instant link: whatever was submitted has begun.
   bool cancel(ticket t) noexcept {
     auto* const e = find(t);
     if (e == nullptr || e->state != transfer_state::pending || e->started) return false;
-    for (const auto list : {urgent, speculative})
+    for (std::size_t list = 0; list < lists(); ++list)
       for (auto p = waiting_.front(list); p != no_copy;) {
         const auto next = waiting_.after(p);
-        if (copies_[index(p)].batch == t) remove(p);
+        if (copies_[index(p)].batch == t) give_up(p);
         p = next;
       }
     settle(*e, transfer_state::cancelled);
@@ -203,12 +244,20 @@ class clock_backend {
     now_ = std::max(now_, time);
     return false;
   }
+  /// Runs the link until nothing is left that it may carry.
+  void finish() noexcept {
+    while (step(never)) {
+    }
+  }
   /// The link's time.
   [[nodiscard]] ticks now() const noexcept { return now_; }
   /// Units: bytes that the link has carried, in runs of chunks that are over.
-  [[nodiscard]] std::uint64_t bytes_moved() const noexcept { return bytes_moved_; }
-  /// Time that the link has been carrying, in runs of chunks that are over.
-  [[nodiscard]] ticks busy() const noexcept { return busy_; }
+  [[nodiscard]] std::uint64_t bytes_moved() const noexcept { return moved_.bytes; }
+  /// Time that the link has been carrying fills, in runs of chunks that are over.
+  [[nodiscard]] ticks busy() const noexcept { return moved_.time; }
+  /// The same of victims on their way back.
+  [[nodiscard]] std::uint64_t bytes_moved_back() const noexcept { return moved_back_.bytes; }
+  [[nodiscard]] ticks busy_back() const noexcept { return moved_back_.time; }
   /// `observer` outlives the backend or is replaced; nullptr: nobody watches.
   void watch(link_observer* observer) noexcept { watcher_ = observer; }
 
@@ -230,10 +279,26 @@ class clock_backend {
     fill what{};
     ticket batch = no_ticket;
     std::uint64_t order = 0;   ///< of submission
-    ticks ready = 0;           ///< never: after a batch that has not settled
+    ticks ready = 0;           ///< never: after a batch, or a copy back, that has not ended
     std::uint64_t chunks = 0;  ///< carried
     urgency when = urgency::now;
     cost whole{};
+    std::uint8_t way = 0;     ///< the lane
+    bool back = false;        ///< of a victim
+    bool settles = false;     ///< its batch has arrived when it and the others have
+    bool waits_back = false;  ///< a fill: for its victim's copy back
+    copy_id then =
+        no_copy;  ///< of a copy back: the fill that waits for it; none: the slot is a spare one afterwards
+  };
+  /// One way of the link.
+  struct lane {
+    copy_id running = no_copy;
+    ticks run_begin = 0;
+    ticks run_end = 0;
+  };
+  struct carried {
+    std::uint64_t bytes = 0;
+    ticks time = 0;
   };
   struct entry {
     ticket id = no_ticket;
@@ -252,21 +317,35 @@ class clock_backend {
         layers_(static_cast<std::size_t>(setup.shape.layers)),
         entries_(std::bit_ceil(setup.ring)),
         lost_(entries_.size()),
-        copies_(setup.link.is_instant() ? 0 : setup.most_fills),
-        waiting_(copies_.size(), 2) {
+        mode_(setup.write_back),
+        back_(setup.back),
+        spares_(setup.spares),
+        lanes_(mode_ == write_back_way::duplex ? 2 : 1),
+        out_(lanes_.size() - 1),
+        copies_(setup.link.is_instant() ? 0 : setup.most_fills * copies_per_fill()),
+        waiting_(copies_.size(), lists()) {
     for (std::size_t p = 0; p < setup.shape.precisions(); ++p)
       for (layer_id l = 0; l < setup.shape.layers; ++l) {
         const auto bytes = setup.shape.bytes_of(l, static_cast<precision_id>(p));
         costs_.push_back({bytes, link_.chunks_of(bytes), link_.time_of(bytes)});
+        back_costs_.push_back({bytes, back_.chunks_of(bytes), back_.time_of(bytes)});
       }
     for (auto p = copies_.size(); p-- > 0;) free_.push_back(static_cast<copy_id>(p));
   }
 
   static std::size_t index(copy_id p) noexcept { return static_cast<std::size_t>(p); }
-  [[nodiscard]] const cost& cost_of(const fill& f) const noexcept {
+  static std::size_t list_of(std::size_t way, std::size_t when) noexcept { return way * 2 + when; }
+  [[nodiscard]] std::size_t lists() const noexcept { return lanes_.size() * 2; }
+  [[nodiscard]] std::size_t copies_per_fill() const noexcept {
+    return mode_ == write_back_way::none ? 1 : 2;
+  }
+  [[nodiscard]] const cost& cost_of(const fill& f, bool back = false) const noexcept {
     const auto at = f.precision * layers_ + static_cast<std::size_t>(f.key.layer);
     HOTSET_ASSERT(at < costs_.size());
-    return costs_[at];
+    return back ? back_costs_[at] : costs_[at];
+  }
+  [[nodiscard]] const link_model& link_of(const copy& c) const noexcept {
+    return c.back ? back_ : link_;
   }
 
   // --- tickets
@@ -299,9 +378,10 @@ class clock_backend {
     e.state = state;
     e.time = now_;
     if (chained_ == 0) return;
-    for (const auto list : {urgent, speculative})
+    for (std::size_t list = 0; list < lists(); ++list)
       for (auto p = waiting_.front(list); p != no_copy; p = waiting_.after(p))
-        if (auto& c = copies_[index(p)]; c.ready == never && c.what.after == e.id) {
+        if (auto& c = copies_[index(p)];
+            c.ready == never && !c.waits_back && c.what.after == e.id) {
           c.ready = now_;
           --chained_;
         }
@@ -323,89 +403,175 @@ class clock_backend {
       const auto at = ready_after(f.after);
       const auto bytes = cost_of(f).bytes;
       e.time = std::max(e.time, at);
-      bytes_moved_ += bytes;
+      moved_.bytes += bytes;
       if (watcher_ != nullptr) watcher_->on_copy(at, at, f, when, bytes);
     }
   }
   void enqueue(entry& e, std::span<const fill> fills, urgency when) noexcept {
     e.left = fills.size();
     for (const auto& f : fills) {
-      while (free_.empty()) (void)step(never);  // demand waits for room
-      const auto p = free_.back();
-      free_.pop_back();
-      const auto ready = ready_after(f.after);
-      if (ready == never) ++chained_;
-      copies_[index(p)] = {f, e.id, ++order_, ready, 0, when, cost_of(f)};
-      waiting_.push_back(when == urgency::now ? urgent : speculative, p);
+      make_room(copies_per_fill());  // demand waits for it
+      const bool evicts = mode_ != write_back_way::none && f.victim != no_key;
+      const auto p = evicts ? take_with_victim(f, e.id, when) : take(0, f, e.id, when);
+      copies_[index(p)].settles = true;
     }
+  }
+  void make_room(std::size_t count) noexcept {
+    while (free_.size() < count) (void)step(never);
+  }
+  /// A copy of its own, at the end of a lane's list.
+  copy_id take(std::size_t way, const fill& f, ticket batch, urgency when) noexcept {
+    const auto p = free_.back();
+    free_.pop_back();
+    const bool back = f.slot == no_slot;
+    const auto ready = ready_after(f.after);
+    if (ready == never) ++chained_;
+    if (ready == never && when == urgency::now && mode_ != write_back_way::none) promote(f.after);
+    auto& c = copies_[index(p)] = {f, batch, ++order_, ready, 0, when, cost_of(f, back)};
+    c.way = static_cast<std::uint8_t>(way);
+    c.back = back;
+    waiting_.push_back(list_of(way, when == urgency::now ? urgent : speculative), p);
+    return p;
+  }
+  /// The victim's copy back, then the fill, which waits for it unless a spare slot is free.
+  copy_id take_with_victim(const fill& f, ticket batch, urgency when) noexcept {
+    const auto victim =
+        take(out_, {.key = f.victim, .precision = f.precision, .after = f.after}, batch, when);
+    auto alone = f;
+    alone.after = no_ticket;
+    const auto p = take(0, alone, batch, when);
+    if (spares_ != 0) {
+      --spares_;
+      return p;
+    }
+    auto& c = copies_[index(p)];
+    c.ready = never;
+    c.waits_back = true;
+    copies_[index(victim)].then = p;
+    return p;
   }
   /// In order of submission: what was submitted later goes behind it again.
   void insert_urgent(copy_id p) noexcept {
     auto& c = copies_[index(p)];
     c.when = urgency::now;
-    auto later = waiting_.front(urgent);
+    const auto list = list_of(c.way, urgent);
+    auto later = waiting_.front(list);
     while (later != no_copy && copies_[index(later)].order < c.order) later = waiting_.after(later);
-    waiting_.push_back(urgent, p);
+    waiting_.push_back(list, p);
     while (later != no_copy && later != p) {
       const auto next = waiting_.after(later);
-      waiting_.move_to_back(urgent, later);
+      waiting_.move_to_back(list, later);
       later = next;
     }
   }
   void remove(copy_id p) noexcept {
-    if (copies_[index(p)].ready == never) --chained_;
+    const auto& c = copies_[index(p)];
+    if (c.ready == never && !c.waits_back) --chained_;
     waiting_.erase(p);
     free_.push_back(p);
+  }
+  /// Of a batch of which nothing has begun. A fill that took a spare slot gives it back.
+  void give_up(copy_id p) noexcept {
+    const auto& c = copies_[index(p)];
+    if (c.back && !c.settles && c.then == no_copy) ++spares_;
+    remove(p);
+  }
+  /// A victim has been copied back: its slot goes to the fill that waits for it, or it is a spare one.
+  void free_slot_of(const copy& victim) noexcept {
+    if (victim.then != no_copy) return start(victim.then);
+    for (const auto when : {urgent, speculative})
+      for (auto p = waiting_.front(list_of(0, when)); p != no_copy; p = waiting_.after(p))
+        if (copies_[index(p)].waits_back) {
+          for (auto& other : copies_)
+            if (other.then == p) other.then = no_copy;
+          return start(p);
+        }
+    ++spares_;
+  }
+  void start(copy_id p) noexcept {
+    copies_[index(p)].waits_back = false;
+    copies_[index(p)].ready = now_;
   }
 
   // --- the link
   /// Carries on until the next end or giving way of a copy. False: there is none until `until`.
   bool step(ticks until) noexcept {
-    if (running_ == no_copy && !begin_next(until)) return false;
-    const auto at = next_stop();
-    if (at.time > until) return false;
-    end_run(at);
-    return true;
-  }
-  /// What begins at `until` is decided later: more may be submitted by then.
-  bool begin_next(ticks until) noexcept {
-    while (now_ < until && free_.size() != copies_.size()) {
-      auto earliest = never;
-      for (const auto list : {urgent, speculative})
-        for (auto p = waiting_.front(list); p != no_copy; p = waiting_.after(p)) {
-          const auto ready = copies_[index(p)].ready;
-          if (ready <= now_) {
-            begin_run(p);
-            return true;
-          }
-          earliest = std::min(earliest, ready);
-        }
-      if (earliest >= until) return false;
-      now_ = earliest;
+    for (;;) {
+      const auto next = begin_what_may(until);
+      auto first = first_stop();
+      if (first.way == nullptr || first.at.time > next) {
+        if (next >= until) return false;
+        now_ = next;
+        continue;
+      }
+      if (first.at.time > until) return false;
+      // All ends of a time come before its beginnings: one may let something begin on the other lane.
+      do {
+        end_run(*first.way, first.at);
+        first = first_stop();
+      } while (first.way != nullptr && first.at.time == now_);
+      return true;
     }
-    return false;
   }
-  void begin_run(copy_id p) noexcept {
+  struct lane_stop {
+    lane* way = nullptr;
+    stop at{never, 0};
+  };
+  [[nodiscard]] lane_stop first_stop() noexcept {
+    lane_stop first;
+    for (auto& way : lanes_) {
+      if (way.running == no_copy) continue;
+      const auto at = next_stop(way);
+      if (first.way == nullptr || at.time < first.at.time) first = {&way, at};
+    }
+    return first;
+  }
+  /// On every lane that carries nothing. Returns when something else may begin: what begins at `until` is decided later, for
+  /// more may be submitted by then.
+  ticks begin_what_may(ticks until) noexcept {
+    auto next = never;
+    if (free_.size() == copies_.size()) return next;
+    for (std::size_t n = 0; n < lanes_.size(); ++n)
+      if (lanes_[n].running == no_copy) next = std::min(next, begin_on(n, until));
+    return next;
+  }
+  ticks begin_on(std::size_t n, ticks until) noexcept {
+    auto earliest = never;
+    for (const auto when : {urgent, speculative})
+      for (auto p = waiting_.front(list_of(n, when)); p != no_copy; p = waiting_.after(p)) {
+        const auto ready = std::max(copies_[index(p)].ready, now_);
+        if (ready == now_ && now_ < until) {
+          begin_run(lanes_[n], p);
+          return never;
+        }
+        earliest = std::min(earliest, ready);
+      }
+    return earliest;
+  }
+  void begin_run(lane& way, copy_id p) noexcept {
     auto& c = copies_[index(p)];
-    running_ = p;
-    run_begin_ = now_;
-    run_end_ = now_ + c.whole.time;
-    if (c.chunks != 0) run_end_ -= link_.time_until(c.whole.bytes, c.chunks);
-    if (c.chunks == 0) place(c.batch).started = true;
+    way.running = p;
+    way.run_begin = now_;
+    way.run_end = now_ + c.whole.time;
+    if (c.chunks != 0) way.run_end -= link_of(c).time_until(c.whole.bytes, c.chunks);
+    if (c.chunks != 0) return;
+    if (auto* const e = find(c.batch)) e->started = true;
   }
   /// The end of the copy that runs, or the border at which one that goes before it may start.
-  [[nodiscard]] stop next_stop() const noexcept {
-    const auto& c = copies_[index(running_)];
+  [[nodiscard]] stop next_stop(const lane& way) const noexcept {
+    const auto& c = copies_[index(way.running)];
+    const auto& link = link_of(c);
     auto earliest = never;
-    if (c.when != urgency::now) earliest = earliest_before(urgent, no_copy);
-    earliest = std::min(earliest,
-                        earliest_before(c.when == urgency::now ? urgent : speculative, running_));
+    if (c.when != urgency::now) earliest = earliest_before(list_of(c.way, urgent), no_copy);
+    earliest = std::min(
+        earliest, earliest_before(list_of(c.way, c.when == urgency::now ? urgent : speculative),
+                                  way.running));
     earliest = std::max(earliest, now_);
-    if (earliest >= run_end_) return {run_end_, c.whole.chunks};
-    const auto passed = link_.time_until(c.whole.bytes, c.chunks);
-    const auto chunks = link_.chunks_by(c.whole.bytes, earliest - run_begin_ + passed);
-    const auto time = run_begin_ + link_.time_until(c.whole.bytes, chunks) - passed;
-    if (time >= run_end_) return {run_end_, c.whole.chunks};  // the rest takes no time
+    if (earliest >= way.run_end) return {way.run_end, c.whole.chunks};
+    const auto passed = link.time_until(c.whole.bytes, c.chunks);
+    const auto chunks = link.chunks_by(c.whole.bytes, earliest - way.run_begin + passed);
+    const auto time = way.run_begin + link.time_until(c.whole.bytes, chunks) - passed;
+    if (time >= way.run_end) return {way.run_end, c.whole.chunks};  // the rest takes no time
     return {time, chunks};
   }
   [[nodiscard]] ticks earliest_before(std::size_t list, copy_id end) const noexcept {
@@ -414,41 +580,56 @@ class clock_backend {
       earliest = std::min(earliest, copies_[index(p)].ready);
     return earliest;
   }
-  void end_run(const stop& at) noexcept {
-    const auto p = std::exchange(running_, no_copy);
+  void end_run(lane& way, const stop& at) noexcept {
+    const auto p = std::exchange(way.running, no_copy);
     auto& c = copies_[index(p)];
+    const auto& link = link_of(c);
     const auto bytes =
-        link_.bytes_until(c.whole.bytes, at.chunks) - link_.bytes_until(c.whole.bytes, c.chunks);
+        link.bytes_until(c.whole.bytes, at.chunks) - link.bytes_until(c.whole.bytes, c.chunks);
     c.chunks = at.chunks;
     now_ = at.time;
-    busy_ += at.time - run_begin_;
-    bytes_moved_ += bytes;
-    if (watcher_ != nullptr) watcher_->on_copy(run_begin_, at.time, c.what, c.when, bytes);
+    auto& total = c.back ? moved_back_ : moved_;
+    total.time += at.time - way.run_begin;
+    total.bytes += bytes;
+    tell(c, way.run_begin, bytes);
     if (at.chunks != c.whole.chunks) return;
-    auto& e = place(c.batch);
+    const auto done = c;
     remove(p);
+    if (done.back && !done.settles) free_slot_of(done);
+    if (!done.settles) return;
+    auto& e = place(done.batch);
     if (--e.left == 0) settle(e, transfer_state::arrived);
+  }
+  void tell(const copy& c, ticks begin, std::uint64_t bytes) const noexcept {
+    if (watcher_ == nullptr) return;
+    if (c.back)
+      watcher_->on_write_back(begin, now_, c.what.key, bytes);
+    else
+      watcher_->on_copy(begin, now_, c.what, c.when, bytes);
   }
 
   link_model link_;
   std::size_t layers_;
   std::vector<cost> costs_{};  ///< [precisions][layers]
+  std::vector<cost> back_costs_{};
   std::vector<entry> entries_;
   lost_tickets lost_;
+  write_back_way mode_;
+  link_model back_;
+  std::size_t spares_;  ///< free ones
+  std::vector<lane> lanes_;
+  std::size_t out_;  ///< the lane of copies back
   std::vector<copy> copies_;
   std::vector<copy_id> free_{};
   recency_list
-      waiting_;  ///< copies in order of submission, a list per urgency; one that runs stays in it
+      waiting_;  ///< copies in order of submission, a list per lane and urgency; one that runs stays in it
   link_observer* watcher_ = nullptr;
   ticket last_ = no_ticket;
   std::uint64_t order_ = 0;
   std::size_t chained_ = 0;  ///< copies after a batch that has not settled
   ticks now_ = 0;
-  copy_id running_ = no_copy;
-  ticks run_begin_ = 0;
-  ticks run_end_ = 0;
-  std::uint64_t bytes_moved_ = 0;
-  ticks busy_ = 0;
+  carried moved_{};
+  carried moved_back_{};
 };
 
 static_assert(transfer_backend<clock_backend>);
