@@ -2,6 +2,7 @@
 #pragma once
 /// What is expected of the visits after the running one.
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -20,6 +21,20 @@ struct forecast {
   std::span<const expert_id> truth{};
   layer_id truth_layer = 0;
   step_id truth_step = 0;
+
+  /// Of a model with so many experts in a layer: 0 if the probabilities are not those of whole tokens.
+  [[nodiscard]] std::size_t tokens(std::size_t experts) const noexcept {
+    if (depth < 1) return 0;
+    const auto of_token = static_cast<std::size_t>(depth) * experts;
+    const auto count = probabilities.size() / of_token;
+    return count * of_token == probabilities.size() ? count : 0;
+  }
+  /// Shape: [experts]. Pre: token < tokens(experts), 0 <= ahead < depth.
+  [[nodiscard]] std::span<const float> row(std::size_t token, std::int32_t ahead,
+                                           std::size_t experts) const noexcept {
+    const auto at = token * static_cast<std::size_t>(depth) + static_cast<std::size_t>(ahead);
+    return probabilities.subspan(at * experts, experts);
+  }
 };
 
 /// What a prefetcher cannot do without.

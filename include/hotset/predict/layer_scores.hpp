@@ -40,26 +40,21 @@ class layer_scores {
 
   /// Layers ahead that the forecast covers; 0 if it is not a whole number of tokens.
   [[nodiscard]] std::int32_t depth(const forecast& expected) const noexcept {
-    return tokens(expected) > 0 ? expected.depth : 0;
+    return expected.tokens(sums_.size()) > 0 ? expected.depth : 0;
   }
   /// In order of expert ids; the caller may rearrange them. Pre: 0 <= ahead < depth(expected).
   [[nodiscard]] std::span<scored_expert> take(const forecast& expected,
                                               std::int32_t ahead) noexcept {
     const auto experts = sums_.size();
-    const auto count = tokens(expected);
-    const auto row = [&](std::size_t token) {
-      const auto at =
-          token * static_cast<std::size_t>(expected.depth) + static_cast<std::size_t>(ahead);
-      return expected.probabilities.subspan(at * experts, experts);
-    };
-    const auto first = row(0);
+    const auto count = expected.tokens(experts);
+    const auto first = expected.row(0, ahead, experts);
     if (count == 1) {
       for (std::size_t e = 0; e < experts; ++e) scored_[e] = make_scored(first[e], e);
       return scored_;
     }
     std::ranges::copy(first, sums_.begin());
     for (std::size_t t = 1; t < count; ++t) {
-      const auto next = row(t);
+      const auto next = expected.row(t, ahead, experts);
       for (std::size_t e = 0; e < experts; ++e) sums_[e] += double{next[e]};
     }
     for (std::size_t e = 0; e < experts; ++e)
@@ -68,13 +63,6 @@ class layer_scores {
   }
 
  private:
-  [[nodiscard]] std::size_t tokens(const forecast& expected) const noexcept {
-    if (expected.depth < 1) return 0;
-    const auto of_token = static_cast<std::size_t>(expected.depth) * sums_.size();
-    const auto count = expected.probabilities.size() / of_token;
-    return count * of_token == expected.probabilities.size() ? count : 0;
-  }
-
   std::vector<double> sums_;
   std::vector<scored_expert> scored_;
 };

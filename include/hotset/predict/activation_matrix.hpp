@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Predicts what a request activates by the finished request that it resembles most: MoE-Infinity's activation matrices.
+///
+/// Rule: a running request counts its routed ids, [layers, experts]; a finished one goes to a bounded collection. The match
+///       is the stored matrix with the greatest mean, over the layers that the request has been in, of the cosine of
+///       their rows; layer i's forecast at layer l is the match's row, which sums to 1, times 1 - (i - l) / (layers + 1).
+///       Nothing stored: the request's own rows. Nothing of the request: the mean of the collection.
+/// Source: MoE-Infinity, as in fMoE's account of it. Rows of one length each: they then count alike, however many
+///       tokens and however skewed a layer is, as in the system's code.
+/// Deviations: the code compares the layers after l (`rows: future`), overwrites the least matched matrix when full, and does
+///       not age a request's counts, as `decay` can.
+/// Exact: yes (never changes what is computed).
+/// Cost: O(ids capacity + tokens depth E) a visit, `future` O(layers capacity) more; a request's end O(capacity layers E).
+///       Memory: 8 bytes x capacity x layers x E, and layers x (8 x capacity + 4 x E) for each request.
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hotset/concepts/predictor.hpp"
+#include "hotset/core/error.hpp"
+#include "hotset/core/forecast.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/routing_view.hpp"
+#include "hotset/core/status.hpp"
+#include "hotset/predict/activation_collection.hpp"
+#include "hotset/predict/live_sequences.hpp"
+#include "hotset/predict/view_tokens.hpp"
+
+namespace hotset::inline v0 {
+
+/// Which rows of a running request are compared with the stored ones.
+enum class matrix_rows : std::uint8_t {
+  seen,  ///< those of the layers that the request has been in
+  all,  ///< as seen, but the others count as unlike: the same match, with less confidence at a request's beginning
+  future,  ///< those of the layers after the running one, by the request's earlier tokens
+};
+
+/// Threads: compatible. expect and on_sequence_end allocate nothing. A visit of no sequence is one of request 0.
+class activation_matrix {
+ public:
+  struct config {
+    std::int32_t depth = 1;       ///< layers ahead
+    std::int32_t capacity = 120;  ///< finished requests that are kept
+    std::int32_t requests =
+        32;  ///< running ones; where more run, the least recently used one is closed
+    collection_merge merge = collection_merge::nearest;
+    matrix_rows rows = matrix_rows::seen;
+    double decay = 1.0;      ///< of a running request's counts, for each of its tokens
+    std::uint64_t seed = 1;  ///< of merge: k_means
+
+    /// Parameters by name, as in `activation-matrix:capacity=500:merge=k_means`.
+    template <class From>
+    static config read(From& from) {
+      config out;
+      out.capacity = from.number("capacity", out.capacity);
+      out.requests = from.number("requests", out.requests);
+      out.merge = static_cast<collection_merge>(
+          from.choice("merge", {"nearest", "k_means"}, static_cast<std::size_t>(out.merge)));
+      out.rows = static_cast<matrix_rows>(
+          from.choice("rows", {"seen", "all", "future"}, static_cast<std::size_t>(out.rows)));
+      out.decay = from.real("decay", out.decay);
+      out.seed = from.number("seed", out.seed);
+      return out;
+    }
+    [[nodiscard]] activation_collection::config stored() const { return {capacity, merge, seed}; }
+    [[nodiscard]] validation validate() const {
+      if (depth < 1)
+        return error{"activation_matrix depth = " + std::to_string(depth) +
+                     ", accepted: 1 or more"};
+      if (requests < 1 || requests > static_cast<std::int32_t>(live_sequences::most_rows))
+        return error{"activation_matrix requests = " + std::to_string(requests) +
+                     ", accepted: 1.." + std::to_string(live_sequences::most_rows)};
+      if (rows > matrix_rows::future)
+        return error{"activation_matrix rows = " + std::to_string(static_cast<int>(rows)) +
+                     ", accepted: 0 (seen), 1 (all), 2 (future)"};
+      if (!(decay > 0 && decay <= 1))
+        return error{"activation_matrix decay = " + std::to_string(decay) +
+                     ", accepted: more than 0, at most 1"};
+      return stored().validate();
+    }
+  };
+  static constexpr std::string_view name = "activation-matrix";
+  static constexpr predictor_traits traits{.opens_steps = true, .hears_sequence_ends = true};
+  /// Bytes of a collection, of the running requests, and of what visits need beside them, each at most.
+  static constexpr std::uint64_t most_bytes = activation_collection::most_bytes;
+
+#if HOTSET_EXCEPTIONS
+  /// Errors: throws invalid_config.
+  activation_matrix(const geometry& shape, const config& options)
+      : activation_matrix(create(shape, options).value()) {}
+#endif
+  static result<activation_matrix> create(const geometry& shape, const config& options) {
+    if (auto bad = shape.validate()) return *std::move(bad);
+    if (auto bad = options.validate()) return *std::move(bad);
+    if (options.depth > shape.layers)
+      return error{"activation_matrix depth = " + std::to_string(options.depth) +
+                   ", accepted: 1.." + std::to_string(shape.layers) + " (layers)"};
+    if (const auto bytes = bytes_of(shape, options); bytes > most_bytes)
+      return error{"activation_matrix of " + std::to_string(shape.layers) + " layers x " +
+                   std::to_string(shape.experts) + " experts needs " + std::to_string(bytes) +
+                   " bytes, accepted: at most " + std::to_string(most_bytes)};
+    return activation_matrix(shape, options, checked{});
+  }
+
+  /// Takes in what a layer routed, then says what the next ones will.
+  /// Shape: [tokens, depth, experts]; rows of layers past the last are zeros. Good until the next call.
+  /// Returns: an empty forecast for a view whose arrays do not belong together, which changes nothing. The confidence is the
+  /// match's cosine; 0 where there is no match.
+  [[nodiscard]] forecast expect(const routing_view& view, std::span<const float> /*recorded*/,
+                                std::int32_t /*ahead*/) noexcept {
+    if (shape_.check(view) != status::ok) return {};
+    if (view.layer == before_layers)
+      look_up(view);
+    else
+      observe(view);
+    for (const auto row : touched_rows()) find_match(row, view.layer);
+    const auto tokens = shape_.tokens(view);
+    for (std::size_t t = 0; t < tokens; ++t) write(t, view.layer);
+    forecast out;
+    out.probabilities = std::span<const float>(scores_).first(tokens * depth_ * experts_);
+    out.depth = static_cast<std::int32_t>(depth_);
+    out.confidence = std::span<const float>(confidence_).first(tokens);
+    return out;
+  }
+  /// The request's matrix joins the collection.
+  void on_sequence_end(sequence_id sequence) noexcept {
+    const auto row = live_.find(sequence);
+    if (row == live_sequences::none) return;
+    close(row);
+    live_.leave(row);
+  }
+
+  /// What a new request may be given before it runs: the keys that the collection's requests activate most.
+  [[nodiscard]] std::vector<expert_key> hottest(std::size_t count) const {
+    return stored_.hottest(count);
+  }
+  [[nodiscard]] const activation_collection& collection() const noexcept { return stored_; }
+
+  /// As activation_collection's. Running requests are neither saved nor merged; they go on with what is then stored.
+  validation merge(const activation_matrix& other) { return stored_.merge(other.stored_); }
+  [[nodiscard]] std::vector<std::byte> save() const { return stored_.save(); }
+  validation load(std::span<const std::byte> bytes) { return stored_.load(bytes); }
+  using saved_shape = activation_collection::saved_shape;
+  static result<saved_shape> shape_of(std::span<const std::byte> bytes) {
+    return activation_collection::shape_of(bytes);
+  }
+
+ private:
+  struct checked {};
+  /// A running request.
+  struct request {
+    std::uint64_t version = 0;  ///< of the collection that its dots were made with
+    std::uint64_t visit = 0;    ///< that touched it last
+    std::size_t layers = 0;     ///< that it has been in
+    std::size_t match = no_match;
+    float confidence = 0;
+  };
+  static constexpr std::size_t no_match = std::numeric_limits<std::size_t>::max();
+
+  activation_matrix(const geometry& shape, const config& options, checked)
+      : shape_(shape),
+        layers_(static_cast<std::size_t>(shape.layers)),
+        experts_(static_cast<std::size_t>(shape.experts)),
+        depth_(static_cast<std::size_t>(options.depth)),
+        rows_(options.rows),
+        decay_(static_cast<float>(options.decay)),
+        stored_(shape, options.stored()),
+        live_(static_cast<std::size_t>(options.requests)),
+        requests_(live_.rows()),
+        counts_(live_.rows() * layers_ * experts_),
+        dots_(live_.rows() * layers_ * stored_.places()),
+        inverse_(live_.rows() * layers_),
+        totals_(live_.rows() * stored_.places()),
+        ahead_(stored_.places()),
+        row_of_token_(static_cast<std::size_t>(shape.max_tokens_per_visit)),
+        touched_(live_.rows()),
+        confidence_(static_cast<std::size_t>(shape.max_tokens_per_visit)),
+        scores_(static_cast<std::size_t>(shape.max_tokens_per_visit) * depth_ * experts_) {}
+
+  /// Pre: depth <= layers. No product wraps: keys are at most 2^28, tokens 2^24, places 2^16, requests 2^12.
+  static std::uint64_t bytes_of(const geometry& shape, const config& options) noexcept {
+    const auto layers = static_cast<std::uint64_t>(shape.layers);
+    const auto experts = static_cast<std::uint64_t>(shape.experts);
+    const auto places = static_cast<std::uint64_t>(options.capacity) + 1;
+    const auto of_request = layers * (8 * places + 4 * experts);
+    const auto of_token = 4 * static_cast<std::uint64_t>(options.depth) * experts;
+    return std::max({activation_collection::bytes_of(shape, options.stored()),
+                     static_cast<std::uint64_t>(options.requests) * of_request,
+                     static_cast<std::uint64_t>(shape.max_tokens_per_visit) * of_token});
+  }
+  [[nodiscard]] std::span<float> counts_of(std::size_t row, std::size_t layer) noexcept {
+    return std::span(counts_).subspan((row * layers_ + layer) * experts_, experts_);
+  }
+  /// Products of a request's row with each stored row of length 1. Shape: [places].
+  [[nodiscard]] std::span<double> dots_of(std::size_t row, std::size_t layer) noexcept {
+    return std::span(dots_).subspan((row * layers_ + layer) * stored_.places(), stored_.places());
+  }
+  /// Sums over the layers of the cosines with each stored matrix. Shape: [places].
+  [[nodiscard]] std::span<double> totals_of(std::size_t row) noexcept {
+    return std::span(totals_).subspan(row * stored_.places(), stored_.places());
+  }
+  [[nodiscard]] double& inverse_of(std::size_t row, std::size_t layer) noexcept {
+    return inverse_[row * layers_ + layer];
+  }
+  [[nodiscard]] std::span<const std::uint32_t> touched_rows() const noexcept {
+    return std::span(touched_).first(touched_count_);
+  }
+  [[nodiscard]] bool is_expert(expert_id id) const noexcept {
+    return id >= 0 && static_cast<std::size_t>(id) < experts_;
+  }
+
+  /// Whose the tokens of a step are that is about to begin; none that is new.
+  void look_up(const routing_view& view) noexcept {
+    ++visit_;
+    touched_count_ = 0;
+    for (std::size_t t = 0; t < shape_.tokens(view); ++t) {
+      row_of_token_[t] = live_.find(sequence_of(view, t));
+      touch(row_of_token_[t]);
+    }
+  }
+  void observe(const routing_view& view) noexcept {
+    ++visit_;
+    touched_count_ = 0;
+    const auto layer = static_cast<std::size_t>(view.layer);
+    const auto tokens = shape_.tokens(view);
+    for (std::size_t t = 0; t < tokens; ++t)
+      row_of_token_[t] = live_.enter(
+          sequence_of(view, t), view.step, [this](std::size_t row) { close(row); },
+          [](std::size_t) {});
+    // Only now: a request that was closed has changed the collection.
+    for (std::size_t t = 0; t < tokens; ++t) touch(row_of_token_[t]);
+    for (const auto row : touched_rows()) take_out(row, layer);
+    // Id by id, or all products of a row anew, whichever is less.
+    const bool few = view.experts.size() <= experts_;
+    for (std::size_t t = 0; t < tokens; ++t)
+      if (row_of_token_[t] != live_sequences::none)
+        count(row_of_token_[t], layer, shape_.ids_of(view, t), few);
+    for (const auto row : touched_rows()) put_in(row, layer, few);
+  }
+  void touch(std::size_t row) noexcept {
+    if (row == live_sequences::none || requests_[row].visit == visit_) return;
+    requests_[row].visit = visit_;
+    touched_[touched_count_++] = static_cast<std::uint32_t>(row);
+    refresh(row);
+  }
+  void count(std::size_t row, std::size_t layer, std::span<const expert_id> ids,
+             bool few) noexcept {
+    const auto counts = counts_of(row, layer);
+    const auto dots = dots_of(row, layer).first(stored_.size());
+    if (decay_ != 1) {
+      for (auto& n : counts) n *= decay_;
+      for (auto& dot : dots) dot *= double{decay_};
+    }
+    for (const auto id : ids) {
+      if (!is_expert(id)) continue;
+      counts[static_cast<std::size_t>(id)] += 1;
+      if (!few) continue;
+      const auto* const units = stored_.units_of(layer, static_cast<std::size_t>(id)).data();
+      for (std::size_t m = 0; m < dots.size(); ++m) dots[m] += double{units[m]};
+    }
+  }
+  /// A layer's cosines leave the totals before its counts change.
+  void take_out(std::size_t row, std::size_t layer) noexcept {
+    const auto inverse = inverse_of(row, layer);
+    if (inverse == 0) return;
+    --requests_[row].layers;
+    const auto totals = totals_of(row);
+    const auto dots = dots_of(row, layer);
+    for (std::size_t m = 0; m < stored_.size(); ++m) totals[m] -= dots[m] * inverse;
+  }
+  void put_in(std::size_t row, std::size_t layer, bool has_dots) noexcept {
+    double square = 0;
+    for (const auto n : counts_of(row, layer)) square += double{n} * double{n};
+    const auto inverse = inverse_of(row, layer) = square > 0 ? 1 / std::sqrt(square) : 0.0;
+    if (inverse == 0) return;
+    ++requests_[row].layers;
+    if (!has_dots) multiply(row, layer);
+    const auto totals = totals_of(row);
+    const auto dots = dots_of(row, layer);
+    for (std::size_t m = 0; m < stored_.size(); ++m) totals[m] += dots[m] * inverse;
+  }
+  /// A layer's products with all stored rows.
+  void multiply(std::size_t row, std::size_t layer) noexcept {
+    const auto dots = dots_of(row, layer).first(stored_.size());
+    std::ranges::fill(dots, 0.0);
+    const auto counts = counts_of(row, layer);
+    for (std::size_t e = 0; e < experts_; ++e) {
+      if (counts[e] == 0) continue;
+      const auto* const units = stored_.units_of(layer, e).data();
+      const double n{counts[e]};
+      for (std::size_t m = 0; m < dots.size(); ++m) dots[m] += n * double{units[m]};
+    }
+  }
+  /// The products with the matrices that have changed since the request was last looked at.
+  void refresh(std::size_t row) noexcept {
+    auto& of = requests_[row];
+    if (of.version == stored_.version()) return;
+    const auto totals = totals_of(row);
+    for (std::size_t m = 0; m < stored_.size(); ++m) {
+      if (stored_.changed_at(m) <= of.version) continue;
+      totals[m] = 0;
+      for (std::size_t l = 0; l < layers_; ++l) {
+        if (inverse_of(row, l) == 0) continue;
+        const auto* const shares = stored_.shares(m).data() + l * experts_;
+        const auto counts = counts_of(row, l);
+        double dot = 0;
+        for (std::size_t e = 0; e < experts_; ++e) dot += double{counts[e]} * double{shares[e]};
+        dots_of(row, l)[m] = dot * double{stored_.inverse_length(m, l)};
+        totals[m] += dots_of(row, l)[m] * inverse_of(row, l);
+      }
+    }
+    of.version = stored_.version();
+  }
+
+  /// Ties to the lower place.
+  void find_match(std::size_t row, layer_id layer) noexcept {
+    auto& of = requests_[row];
+    of.match = no_match;
+    of.confidence = 0;
+    auto compared = rows_ == matrix_rows::all ? layers_ : of.layers;
+    std::span<const double> totals = totals_of(row);
+    if (rows_ == matrix_rows::future) {
+      compared = add_up_from(row, static_cast<std::size_t>(layer + 1));
+      totals = ahead_;
+    }
+    if (compared == 0 || stored_.size() == 0) return;
+    const auto scores = totals.first(stored_.size());
+    const auto best = std::ranges::max_element(scores);
+    of.match = static_cast<std::size_t>(best - scores.begin());
+    of.confidence = static_cast<float>(std::clamp(*best / static_cast<double>(compared), 0.0, 1.0));
+  }
+  /// Sums of the cosines over the layers from this one on, in ahead_; returns how many those are.
+  std::size_t add_up_from(std::size_t row, std::size_t first) noexcept {
+    std::ranges::fill(ahead_, 0.0);
+    std::size_t compared = 0;
+    for (auto l = first; l < layers_; ++l) {
+      const auto inverse = inverse_of(row, l);
+      if (inverse == 0) continue;
+      ++compared;
+      const auto dots = dots_of(row, l);
+      for (std::size_t m = 0; m < stored_.size(); ++m) ahead_[m] += dots[m] * inverse;
+    }
+    return compared;
+  }
+
+  void write(std::size_t token, layer_id layer) noexcept {
+    const auto row = row_of_token_[token];
+    confidence_[token] = row == live_sequences::none ? 0.0F : requests_[row].confidence;
+    for (std::size_t ahead = 1; ahead <= depth_; ++ahead) {
+      const auto out =
+          std::span(scores_).subspan((token * depth_ + ahead - 1) * experts_, experts_);
+      const auto target = static_cast<std::size_t>(layer + static_cast<layer_id>(ahead));
+      if (target >= layers_)
+        std::ranges::fill(out, 0.0F);
+      else
+        write_row(row, target, priority(ahead), out);
+    }
+  }
+  [[nodiscard]] float priority(std::size_t ahead) const noexcept {
+    return 1.0F - static_cast<float>(ahead) / static_cast<float>(layers_ + 1);
+  }
+  void write_row(std::size_t row, std::size_t target, float factor, std::span<float> out) noexcept {
+    if (row != live_sequences::none && stored_.size() == 0) {
+      const auto counts = counts_of(row, target);
+      double sum = 0;
+      for (const auto n : counts) sum += double{n};
+      if (sum > 0) factor /= static_cast<float>(sum);
+      return scale(counts, factor, out);
+    }
+    const bool matched = row != live_sequences::none && requests_[row].match != no_match;
+    const auto from = matched ? stored_.shares(requests_[row].match) : stored_.mean();
+    scale(from.subspan(target * experts_, experts_), factor, out);
+  }
+  static void scale(std::span<const float> from, float factor, std::span<float> out) noexcept {
+    for (std::size_t e = 0; e < out.size(); ++e) out[e] = factor * from[e];
+  }
+
+  /// A request's counts go to the collection, and its row is as new.
+  void close(std::size_t row) noexcept {
+    stored_.add(std::span(counts_).subspan(row * layers_ * experts_, layers_ * experts_));
+    std::fill_n(&counts_[row * layers_ * experts_], layers_ * experts_, 0.0F);
+    std::fill_n(&dots_[row * layers_ * stored_.places()], layers_ * stored_.places(), 0.0);
+    std::fill_n(&inverse_[row * layers_], layers_, 0.0);
+    std::ranges::fill(totals_of(row), 0.0);
+    requests_[row] = {};
+  }
+
+  view_tokens shape_;
+  std::size_t layers_;
+  std::size_t experts_;
+  std::size_t depth_;
+  matrix_rows rows_;
+  float decay_;
+  activation_collection stored_;
+  live_sequences live_;
+  std::uint64_t visit_ = 0;
+  std::vector<request> requests_;
+  std::vector<float> counts_;    ///< [requests, layers, experts]
+  std::vector<double> dots_;     ///< [requests, layers, places]
+  std::vector<double> inverse_;  ///< [requests, layers]: 1 / the length of a row of counts
+  std::vector<double> totals_;   ///< [requests, places]
+  std::vector<double> ahead_;    ///< [places]
+  std::vector<std::size_t> row_of_token_;  ///< [tokens]
+  std::vector<std::uint32_t> touched_;     ///< requests of the running visit, touched_count_
+  std::size_t touched_count_ = 0;
+  std::vector<float> confidence_;  ///< [tokens]
+  std::vector<float> scores_;      ///< [tokens, depth, experts]
+};
+
+static_assert(predictor<activation_matrix>);
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// A vector whose first element lies at a multiple of 64 bytes, as the widest loads want it.
+
+#include <cstddef>
+#include <new>
+#include <vector>
+
+namespace hotset::inline v0 {
+
+template <class T>
+struct aligned_allocator {
+  using value_type = T;
+  static constexpr std::align_val_t alignment{64};
+
+  aligned_allocator() = default;
+  template <class Other>
+  aligned_allocator(const aligned_allocator<Other>&) noexcept {
+  }  // NOLINT(google-explicit-constructor)
+
+  /// Pre: `count` elements fit into the address space, as a vector sees to.
+  [[nodiscard]] T* allocate(std::size_t count) {
+    return static_cast<T*>(::operator new(count * sizeof(T), alignment));
+  }
+  void deallocate(T* at, std::size_t /*count*/) noexcept { ::operator delete(at, alignment); }
+  friend bool operator==(const aligned_allocator&, const aligned_allocator&) = default;
+};
+
+template <class T>
+using aligned_vector = std::vector<T, aligned_allocator<T>>;
+
+}  // namespace hotset::inline v0

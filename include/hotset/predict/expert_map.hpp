@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Which experts later layers will fire, by the past token whose router probabilities were most alike.
+///
+/// Rule: before a step's first layer, rows of layers 0..d-1 are those of a stored map of the same token id (`first`: the
+///       oldest; `mean`: the mean of all), or else of the token whose embedding is nearest. After layer l, rows of layers
+///       l+1..l+d are those of the map with the best cosine over layers 0..l. Confidence is that cosine, within 0..1; nothing
+///       known: zeros. After the last layer a token's own map is stored. In prefill maps are stored and nothing is forecast.
+/// Source: fMoE, expert map store and matcher.
+/// Deviations: an embedding is looked up by its token id. `mean` is ours.
+/// Exact: yes (never changes what is computed).
+/// Cost: expect O(tokens C E), see expert_map_matcher; the last layer, and embeddings, see expert_map_store.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "hotset/concepts/predictor.hpp"
+#include "hotset/core/error.hpp"
+#include "hotset/core/forecast.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/ids.hpp"
+#include "hotset/core/routing_view.hpp"
+#include "hotset/core/status.hpp"
+#include "hotset/predict/expert_map_matcher.hpp"
+#include "hotset/predict/expert_map_store.hpp"
+#include "hotset/predict/probability_row.hpp"
+
+namespace hotset::inline v0 {
+
+/// What stands for all stored maps of a token id.
+enum class semantic_rows : std::uint8_t { first, mean };
+/// Which maps of a prefill visit are stored: all, or of each run of tokens of one sequence the last one's, or the mean with
+/// the last one's token id.
+enum class prefill_maps : std::uint8_t { per_token, last, mean };
+
+/// Learns while it is used, or goes by a store that was loaded. Steps come layer by layer, all with the same tokens; what does
+/// not go on with the running step ends it, and nothing of it is stored. A layer that was seen is answered again, and
+/// counts once. Threads: compatible. Nothing allocates in expect.
+class expert_map {
+ public:
+  struct config {
+    std::uint32_t capacity = 1000;  ///< maps
+    map_storage storage = map_storage::fp32;
+    map_replacement replace = map_replacement::fifo;
+    std::int32_t depth = 3;  ///< layers ahead: the prefetch distance d
+    semantic_rows semantic = semantic_rows::first;
+    prefill_maps prefill = prefill_maps::per_token;
+    bool learn = true;
+    /// [vocabulary, embedding_width], the engine's input rows, or empty; the caller keeps them alive.
+    std::span<const float> embeddings{};
+    std::int32_t embedding_width = 0;
+
+    /// Parameters by name, as in `expert-map:capacity=50000:storage=int8:semantic=mean`.
+    template <class From>
+    static config read(From& from) {
+      config out;
+      out.capacity = from.number("capacity", out.capacity);
+      out.storage = static_cast<map_storage>(from.choice("storage", {"fp32", "fp16", "int8"}, 0));
+      out.replace = static_cast<map_replacement>(from.choice("replace", {"fifo", "redundancy"}, 0));
+      out.semantic = static_cast<semantic_rows>(from.choice("semantic", {"first", "mean"}, 0));
+      out.prefill =
+          static_cast<prefill_maps>(from.choice("prefill", {"per_token", "last", "mean"}, 0));
+      out.learn = from.choice("learn", {"yes", "no"}, 0) == 0;
+      return out;
+    }
+    [[nodiscard]] validation validate() const {
+      if (depth < 1)
+        return error{"expert_map depth = " + std::to_string(depth) + ", accepted: 1 or more"};
+      if (semantic > semantic_rows::mean)
+        return error{"expert_map semantic = " + std::to_string(static_cast<int>(semantic)) +
+                     ", accepted: 0 (first), 1 (mean)"};
+      if (prefill > prefill_maps::mean)
+        return error{"expert_map prefill = " + std::to_string(static_cast<int>(prefill)) +
+                     ", accepted: 0 (per_token), 1 (last), 2 (mean)"};
+      return of_store().validate();
+    }
+    [[nodiscard]] expert_map_store::config of_store() const {
+      return {.capacity = capacity,
+              .storage = storage,
+              .replace = replace,
+              .distance = depth,
+              .mean_layers = semantic == semantic_rows::mean ? depth : 0,
+              .embeddings = embeddings,
+              .embedding_width = embedding_width};
+    }
+  };
+  static constexpr std::string_view name = "expert-map";
+  static constexpr predictor_traits traits{.needs_scores = true, .opens_steps = true};
+  /// Bytes of what visits need, beside the store's and the matcher's own.
+  static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 34U;
+
+#if HOTSET_EXCEPTIONS
+  /// Errors: throws invalid_config.
+  expert_map(const geometry& shape, const config& options)
+      : expert_map(create(shape, options).value()) {}
+#endif
+  /// Errors: as expert_map_store and expert_map_matcher; a depth of more than L; more bytes than there may be.
+  static result<expert_map> create(const geometry& shape, const config& options) {
+    if (auto bad = shape.validate()) return *std::move(bad);
+    if (auto bad = options.validate()) return *std::move(bad);
+    if (options.depth > shape.layers)
+      return error{"expert_map depth = " + std::to_string(options.depth) + ", accepted: 1.." +
+                   std::to_string(shape.layers) + " (layers)"};
+    if (const auto bytes = bytes_for(shape, options); bytes > most_bytes)
+      return error{"expert_map needs " + std::to_string(bytes) + " bytes for visits of " +
+                   std::to_string(shape.max_tokens_per_visit) + " tokens, accepted: at most " +
+                   std::to_string(most_bytes)};
+    auto store = expert_map_store::create(shape, options.of_store());
+    if (!store) return store.reason();
+    auto matcher =
+        expert_map_matcher::create(*store, static_cast<std::size_t>(shape.max_tokens_per_visit));
+    if (!matcher) return matcher.reason();
+    return unless_out_of_memory(
+        [&]() -> result<expert_map> {
+          return expert_map(shape, options, *std::move(store), *std::move(matcher));
+        },
+        result<expert_map>(no_host_memory()));
+  }
+
+  /// Shape: [tokens, depth, E]; rows of layers past the last are zeros. Good until the next call.
+  /// Returns: an empty forecast in prefill; for a view without scores, or of more tokens than max_tokens_per_visit, or that
+  /// does not go on with the running step: those end it.
+  [[nodiscard]] forecast expect(const routing_view& view, std::span<const float> /*recorded*/ = {},
+                                std::int32_t /*ahead*/ = 0) noexcept {
+    if (view.layer == before_layers) return open(view);
+    if (!continues(view)) {
+      end_step();
+      return {};
+    }
+    const auto layer = static_cast<std::size_t>(view.layer);
+    const bool is_new = layer == next_layer_;
+    if (is_new) take_in(view, layer);
+    const auto out = view.kind == request_class::prefill ? forecast{} : by_trajectory(layer);
+    if (is_new && next_layer_ == layers_ && learn_) learn(view);
+    return out;
+  }
+
+  /// To be saved.
+  [[nodiscard]] const expert_map_store& store() const noexcept { return store_; }
+  /// To be loaded or merged: a running step goes on without the maps that have changed.
+  [[nodiscard]] expert_map_store& store() noexcept { return store_; }
+  /// What was taken at construction, all in all; the embedding table is the engine's, and not in it.
+  [[nodiscard]] std::uint64_t bytes() const noexcept {
+    return store_.bytes() + matcher_.bytes() + bytes_;
+  }
+  [[nodiscard]] std::uint64_t embedding_bytes() const noexcept { return store_.embedding_bytes(); }
+
+ private:
+  expert_map(const geometry& shape, const config& options, expert_map_store store,
+             expert_map_matcher matcher)
+      : semantic_(options.semantic),
+        prefill_(options.prefill),
+        learn_(options.learn),
+        layers_(static_cast<std::size_t>(shape.layers)),
+        experts_(static_cast<std::size_t>(shape.experts)),
+        depth_(static_cast<std::size_t>(options.depth)),
+        most_tokens_(static_cast<std::size_t>(shape.max_tokens_per_visit)),
+        bytes_(bytes_for(shape, options)),
+        store_(std::move(store)),
+        matcher_(std::move(matcher)),
+        ids_(most_tokens_),
+        whole_(most_tokens_),
+        rows_(most_tokens_ * experts_),
+        maps_(learn_ ? most_tokens_ * layers_ * experts_ : 0),
+        expected_(most_tokens_ * depth_ * experts_),
+        confidence_(most_tokens_) {}
+
+  static std::uint64_t bytes_for(const geometry& shape, const config& options) noexcept {
+    // Tokens are at most 2^24, and layers x experts 2^28.
+    const auto tokens = static_cast<std::uint64_t>(shape.max_tokens_per_visit);
+    const auto experts = static_cast<std::uint64_t>(shape.experts);
+    const auto maps = options.learn ? static_cast<std::uint64_t>(shape.layers) * experts : 0;
+    return tokens *
+           (4 * (experts + maps + static_cast<std::uint64_t>(options.depth) * experts) + 9);
+  }
+
+  // Steps.
+
+  void end_step() noexcept { running_ = false; }
+  void begin_step(const routing_view& view, std::size_t tokens) noexcept {
+    running_ = true;
+    step_ = view.step;
+    tokens_ = tokens;
+    next_layer_ = 0;
+    std::fill_n(whole_.begin(), tokens, std::uint8_t{1});
+    if (view.token_ids.size() == tokens)
+      std::ranges::copy(view.token_ids, ids_.begin());
+    else
+      std::fill_n(ids_.begin(), tokens, expert_map_store::no_token);
+  }
+  /// Whether this is a layer of the running step that was seen, or its next. A first layer begins a step.
+  bool continues(const routing_view& view) noexcept {
+    const auto scores = view.probabilities.empty() ? view.logits : view.probabilities;
+    const auto tokens = scores.size() / experts_;
+    if (view.layer < 0 || static_cast<std::size_t>(view.layer) >= layers_ || tokens == 0 ||
+        tokens > most_tokens_ || tokens * experts_ != scores.size())
+      return false;
+    const bool same = running_ && view.step == step_ && tokens == tokens_;
+    if (same && static_cast<std::size_t>(view.layer) <= next_layer_) return true;
+    if (view.layer != 0) return false;
+    begin_step(view, tokens);
+    return true;
+  }
+  forecast open(const routing_view& view) noexcept {
+    const auto tokens = view.token_ids.size();
+    if (tokens == 0 || tokens > most_tokens_) {
+      end_step();
+      return {};
+    }
+    if (!running_ || view.step != step_ || tokens != tokens_) begin_step(view, tokens);
+    if (view.kind == request_class::prefill) return {};
+    return by_token_id(view.token_ids);
+  }
+  void take_in(const routing_view& view, std::size_t layer) noexcept {
+    const bool matches = view.kind != request_class::prefill;
+    if (layer == 0) {
+      if (view.token_ids.size() == tokens_) std::ranges::copy(view.token_ids, ids_.begin());
+      matching_ = matches && matcher_.begin(store_, tokens_) == status::ok;
+    }
+    for (std::size_t t = 0; t < tokens_; ++t) take_row(view, t, layer);
+    matching_ =
+        matching_ && matches &&
+        matcher_.advance(store_, layer, std::span(rows_).first(tokens_ * experts_)) == status::ok;
+    ++next_layer_;
+  }
+  void take_row(const routing_view& view, std::size_t t, std::size_t layer) noexcept {
+    const auto row = std::span(rows_).subspan(t * experts_, experts_);
+    const bool good =
+        view.probabilities.empty()
+            ? probability_row::softmax(view.logits.subspan(t * experts_, experts_), row)
+            : probability_row::normalise(view.probabilities.subspan(t * experts_, experts_), row);
+    if (!good) whole_[t] = 0;
+    if (learn_) std::ranges::copy(row, map(t).subspan(layer * experts_, experts_).begin());
+  }
+
+  // Learning.
+
+  [[nodiscard]] std::span<float> map(std::size_t token) noexcept {
+    return std::span(maps_).subspan(token * layers_ * experts_, layers_ * experts_);
+  }
+  /// Stores the maps that are whole, and of a prefill visit those that are asked for.
+  void learn(const routing_view& view) noexcept {
+    const bool each = view.kind != request_class::prefill || prefill_ == prefill_maps::per_token;
+    std::size_t kept = 0;
+    for (std::size_t first = 0; first < tokens_;) {
+      const auto last = each ? first : end_of_run(view, first) - 1;
+      if (prefill_ == prefill_maps::mean && !each) average(first, last);
+      if (whole_[last] != 0) keep(last, kept++);
+      first = last + 1;
+    }
+    // Rows were divided by their sums: none is refused.
+    static_cast<void>(store_.insert(std::span<const float>(maps_).first(kept * layers_ * experts_),
+                                    std::span<const std::int32_t>(ids_).first(kept)));
+  }
+  [[nodiscard]] std::size_t end_of_run(const routing_view& view, std::size_t first) const noexcept {
+    if (view.sequences.size() != tokens_) return tokens_;
+    auto end = first + 1;
+    while (end < tokens_ && view.sequences[end] == view.sequences[first]) ++end;
+    return end;
+  }
+  void keep(std::size_t token, std::size_t place) noexcept {
+    if (token == place) return;
+    std::ranges::copy(map(token), map(place).begin());
+    ids_[place] = ids_[token];
+  }
+  /// The mean of the whole maps of first..last, in the place of the last one.
+  void average(std::size_t first, std::size_t last) noexcept {
+    const auto into = map(last);
+    const bool has_own = whole_[last] != 0;
+    float count = has_own ? 1.0F : 0.0F;
+    if (!has_own) std::ranges::fill(into, 0.0F);
+    for (auto t = first; t < last; ++t) {
+      if (whole_[t] == 0) continue;
+      ++count;
+      const auto from = map(t);
+      for (std::size_t i = 0; i < into.size(); ++i) into[i] += from[i];
+    }
+    if (count == 0.0F) return;
+    for (auto& p : into) p /= count;
+    whole_[last] = 1;
+  }
+
+  // Forecasts.
+
+  [[nodiscard]] std::span<float> expected(std::size_t token, std::size_t ahead) noexcept {
+    return std::span(expected_).subspan((token * depth_ + ahead) * experts_, experts_);
+  }
+  [[nodiscard]] forecast made(std::size_t tokens) const noexcept {
+    forecast out;
+    out.probabilities = std::span(expected_).first(tokens * depth_ * experts_);
+    out.depth = static_cast<std::int32_t>(depth_);
+    out.confidence = std::span(confidence_).first(tokens);
+    return out;
+  }
+  forecast by_token_id(std::span<const std::int32_t> ids) noexcept {
+    std::fill_n(expected_.begin(), ids.size() * depth_ * experts_, 0.0F);
+    for (std::size_t t = 0; t < ids.size(); ++t) {
+      const auto found = store_.semantic_match(ids[t]);
+      confidence_[t] = std::clamp(found.score, 0.0F, 1.0F);
+      if (found.place == expert_map_store::none) continue;
+      for (std::size_t d = 0; d < depth_; ++d)
+        if (semantic_ == semantic_rows::mean)
+          store_.read_mean(found.place, d, expected(t, d));
+        else
+          store_.read_row(found.place, d, expected(t, d));
+    }
+    return made(ids.size());
+  }
+  forecast by_trajectory(std::size_t layer) noexcept {
+    std::fill_n(expected_.begin(), tokens_ * depth_ * experts_, 0.0F);
+    for (std::size_t t = 0; t < tokens_; ++t) {
+      const auto found = matching_ ? matcher_.best(store_, t) : expert_map_matcher::match{};
+      confidence_[t] = std::clamp(found.score, 0.0F, 1.0F);
+      if (found.place == expert_map_store::none) continue;
+      for (std::size_t d = 0; d < depth_ && layer + 1 + d < layers_; ++d)
+        store_.read_row(found.place, layer + 1 + d, expected(t, d));
+    }
+    return made(tokens_);
+  }
+
+  semantic_rows semantic_;
+  prefill_maps prefill_;
+  bool learn_;
+  std::size_t layers_;
+  std::size_t experts_;
+  std::size_t depth_;
+  std::size_t most_tokens_;
+  std::uint64_t bytes_;
+  expert_map_store store_;
+  expert_map_matcher matcher_;
+  // The running step.
+  bool running_ = false;
+  bool matching_ = false;
+  step_id step_ = 0;
+  std::size_t tokens_ = 0;
+  std::size_t next_layer_ = 0;
+  std::vector<std::int32_t> ids_;    ///< [tokens]
+  std::vector<std::uint8_t> whole_;  ///< [tokens] no row was refused
+  std::vector<float> rows_;          ///< [tokens, experts] of the running layer
+  std::vector<float> maps_;          ///< [tokens, layers, experts]
+  // The forecast.
+  std::vector<float> expected_;    ///< [tokens, depth, experts]
+  std::vector<float> confidence_;  ///< [tokens]
+};
+
+static_assert(predictor<expert_map>);
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// A mix of other predictors that learns, while it is used, how much each is worth at each distance.
+///
+/// Rule: for each distance d, p(e) = logistic(b_d + sum over the parts j of w_dj x_j(e)), x = sqrt of the part's score, from
+///       0 to 1. When a layer that was forecast is routed, b_d and w_d take a step against the log loss's gradient
+///       there (AdaGrad), token by token. An expert's score is p, divided by the row's sum.
+/// Source: ours; logistic mixing is that of context-mixing compressors, AdaGrad that of Duchi, Hazan and Singer.
+/// Deviations: none. The gradient is taken where the forecast was made; its weights may have moved since.
+/// Exact: yes (never changes what is computed).
+/// Cost: the parts' and O(tokens depth parts E) a visit.
+///       Memory: 4 bytes x learned x depth^2 x (parts + 1) x E.
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "hotset/concepts/predictor.hpp"
+#include "hotset/core/error.hpp"
+#include "hotset/core/forecast.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/routing_view.hpp"
+#include "hotset/core/status.hpp"
+#include "hotset/predict/any_predictor.hpp"
+#include "hotset/predict/view_tokens.hpp"
+
+namespace hotset::inline v0 {
+
+/// Move-only. Threads: compatible. expect and on_sequence_end allocate nothing where the parts do not.
+/// Before it has learned, it is the sum of its parts' x.
+class mixed {
+ public:
+  struct config {
+    /// What is mixed; each looks as many layers ahead as the mix. Routers are given to the parts themselves.
+    std::vector<any_predictor::config> parts{};
+    std::int32_t depth = 1;     ///< layers ahead
+    std::int32_t learned = 16;  ///< tokens of a visit that it learns from, at most; the first ones
+    double rate = 1.0;          ///< of learning: how far a weight's first step goes
+
+    /// Parameters by name, but for the parts, as in `mixed:rate=0.5`.
+    template <class From>
+    static config read(From& from) {
+      config out;
+      out.learned = from.number("learned", out.learned);
+      out.rate = from.real("rate", out.rate);
+      return out;
+    }
+    [[nodiscard]] validation validate() const {
+      if (parts.empty() || parts.size() > most_parts)
+        return error{"mixed has " + std::to_string(parts.size()) + " parts, accepted: 1.." +
+                     std::to_string(most_parts)};
+      if (depth < 1 || depth > most_depth)
+        return error{"mixed depth = " + std::to_string(depth) + ", accepted: 1.." +
+                     std::to_string(most_depth)};
+      if (learned < 1 || learned > most_learned)
+        return error{"mixed learned = " + std::to_string(learned) + ", accepted: 1.." +
+                     std::to_string(most_learned)};
+      if (!(rate > 0 && rate <= 10))
+        return error{"mixed rate = " + std::to_string(rate) +
+                     ", accepted: more than 0, at most 10"};
+      for (const auto& part : parts)
+        if (auto bad = with_depth(part, depth).validate()) return *std::move(bad);
+      return std::nullopt;
+    }
+    /// What the parts need: each of their traits that one of them has.
+    [[nodiscard]] predictor_traits needs() const noexcept {
+      predictor_traits out;
+      for (const auto& part : parts) {
+        out.needs_recorded |= part.traits.needs_recorded;
+        out.needs_scores |= part.traits.needs_scores;
+        out.needs_routers |= part.traits.needs_routers;
+        out.opens_steps |= part.traits.opens_steps;
+        out.hears_sequence_ends |= part.traits.hears_sequence_ends;
+      }
+      return out;
+    }
+  };
+  static constexpr std::string_view name = "mixed";
+  static constexpr predictor_traits traits{.opens_steps = true, .hears_sequence_ends = true};
+  static constexpr std::size_t most_parts = 16;
+  static constexpr std::int32_t most_depth = 64;
+  static constexpr std::int32_t most_learned = 4096;
+  /// Bytes of the forecasts that are kept, and of those that are made, each at most.
+  static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 34U;
+
+#if HOTSET_EXCEPTIONS
+  /// Errors: throws invalid_config.
+  mixed(const geometry& shape, const config& options) : mixed(create(shape, options).value()) {}
+#endif
+  /// Errors: also what a part's own says.
+  static result<mixed> create(const geometry& shape, const config& options) {
+    if (auto bad = shape.validate()) return *std::move(bad);
+    if (auto bad = options.validate()) return *std::move(bad);
+    if (options.depth > shape.layers)
+      return error{"mixed depth = " + std::to_string(options.depth) + ", accepted: 1.." +
+                   std::to_string(shape.layers) + " (layers)"};
+    if (const auto bytes = bytes_of(shape, options); bytes > most_bytes)
+      return error{"mixed needs " + std::to_string(bytes) + " bytes, accepted: at most " +
+                   std::to_string(most_bytes)};
+    std::vector<any_predictor> parts;
+    for (const auto& part : options.parts) {
+      auto made = any_predictor::create(shape, with_depth(part, options.depth));
+      if (!made) return made.reason();
+      parts.push_back(*std::move(made));
+    }
+    return mixed(shape, options, std::move(parts));
+  }
+
+  /// Shape: [tokens, depth, experts]; rows sum to 1, those of layers past the last are zeros. Good until the next call.
+  /// Returns: an empty forecast where no part has an answer, and for a view whose arrays do not belong together.
+  [[nodiscard]] forecast expect(const routing_view& view, std::span<const float> recorded,
+                                std::int32_t ahead) noexcept {
+    if (shape_.check(view) != status::ok) return {};
+    if (view.layer != before_layers) learn(view);
+    auto& place = kept_[place_of(view.layer)];
+    place = {};
+    const auto tokens = shape_.tokens(view);
+    if (tokens == 0 || !ask(view, recorded, ahead, tokens)) return {};
+    place = {.step = view.step, .layer = view.layer, .tokens = tokens};
+    for (std::size_t t = 0; t < tokens; ++t)
+      for (std::size_t d = 0; d < depth_; ++d) write(view.layer, t, d);
+    forecast out;
+    out.probabilities = std::span<const float>(scores_).first(tokens * depth_ * experts_);
+    out.depth = static_cast<std::int32_t>(depth_);
+    return out;
+  }
+  void on_sequence_end(sequence_id sequence) noexcept {
+    for (auto& part : parts_) part.on_sequence_end(sequence);
+  }
+
+  /// What has been learned for a distance, 1..depth: a weight for each part, then the bias. Forecasts that open a step,
+  /// where not every part answers, have their own. Good until the next call.
+  [[nodiscard]] std::span<const double> weights(std::size_t distance,
+                                                bool opening = false) const noexcept {
+    return std::span(weights_).subspan((opening ? depth_ + distance - 1 : distance - 1) * inputs(),
+                                       inputs());
+  }
+
+ private:
+  /// Forecasts that were made at a layer and are to be learned from.
+  struct kept {
+    step_id step = 0;
+    layer_id layer = before_layers;
+    std::size_t tokens = 0;  ///< 0: none
+  };
+
+  mixed(const geometry& shape, const config& options, std::vector<any_predictor> parts)
+      : shape_(shape),
+        layers_(static_cast<std::size_t>(shape.layers)),
+        experts_(static_cast<std::size_t>(shape.experts)),
+        depth_(static_cast<std::size_t>(options.depth)),
+        learned_(static_cast<std::size_t>(std::min(options.learned, shape.max_tokens_per_visit))),
+        rate_(options.rate),
+        parts_(std::move(parts)),
+        answers_(parts_.size()),
+        weights_(2 * depth_ * inputs(), 1.0),
+        squares_(2 * depth_ * inputs(), 0.0),
+        kept_(depth_),
+        inputs_((depth_ * learned_ * depth_ + 1) * parts_.size() * experts_),
+        chances_((depth_ * learned_ * depth_ + 1) * experts_),
+        scores_(static_cast<std::size_t>(shape.max_tokens_per_visit) * depth_ * experts_) {
+    // Where nothing is known, K of the E experts are used.
+    const auto share = static_cast<double>(shape.top_k) / static_cast<double>(shape.experts);
+    for (std::size_t set = 0; set < 2 * depth_; ++set)
+      weights_[set * inputs() + parts_.size()] = std::log(std::max(share, 1e-6));
+  }
+
+  /// Pre: depth <= layers. No product wraps: keys are at most 2^28, tokens 2^24, parts 2^4, depth 2^6, learned 2^12.
+  static std::uint64_t bytes_of(const geometry& shape, const config& options) noexcept {
+    const auto depth = static_cast<std::uint64_t>(options.depth);
+    const auto experts = static_cast<std::uint64_t>(shape.experts);
+    const auto tokens = static_cast<std::uint64_t>(shape.max_tokens_per_visit);
+    const auto learned = std::min(static_cast<std::uint64_t>(options.learned), tokens);
+    const auto rows = depth * learned * depth + 1;
+    return std::max(4 * rows * (options.parts.size() + 1) * experts, 4 * tokens * depth * experts);
+  }
+  /// Weights of a distance: the parts', and the bias.
+  [[nodiscard]] std::size_t inputs() const noexcept { return parts_.size() + 1; }
+  /// Where forecasts made at a layer are kept: the place is free again after `depth` layers.
+  [[nodiscard]] std::size_t place_of(layer_id layer) const noexcept {
+    return static_cast<std::size_t>(layer + 1) % depth_;
+  }
+  [[nodiscard]] std::size_t row_at(std::size_t place, std::size_t token,
+                                   std::size_t d) const noexcept {
+    return token < learned_ ? (place * learned_ + token) * depth_ + d : depth_ * learned_ * depth_;
+  }
+  [[nodiscard]] std::size_t set_of(layer_id made_at, std::size_t d) const noexcept {
+    return made_at == before_layers ? depth_ + d : d;
+  }
+
+  /// Returns whether a part has an answer; one of another shape is none.
+  [[nodiscard]] bool ask(const routing_view& view, std::span<const float> recorded,
+                         std::int32_t ahead, std::size_t tokens) noexcept {
+    bool known = false;
+    for (std::size_t j = 0; j < parts_.size(); ++j) {
+      answers_[j] = {};
+      if (view.layer == before_layers && !parts_[j].facts().opens_steps) continue;
+      const auto answer = parts_[j].expect(view, recorded, ahead);
+      if (answer.depth != static_cast<std::int32_t>(depth_) ||
+          answer.probabilities.size() != tokens * depth_ * experts_)
+        continue;
+      answers_[j] = answer.probabilities;
+      known = true;
+    }
+    return known;
+  }
+  void write(layer_id layer, std::size_t token, std::size_t d) noexcept {
+    const auto at = token * depth_ + d;
+    const auto out = std::span(scores_).subspan(at * experts_, experts_);
+    if (static_cast<std::size_t>(layer + 1) + d >= layers_) {
+      std::ranges::fill(out, 0.0F);
+      return;
+    }
+    const auto row = row_at(place_of(layer), token, d);
+    const auto* const w = &weights_[set_of(layer, d) * inputs()];
+    float* const p = &chances_[row * experts_];
+    std::fill_n(p, experts_, static_cast<float>(w[parts_.size()]));
+    for (std::size_t j = 0; j < parts_.size(); ++j) {
+      float* const x = &inputs_[(row * parts_.size() + j) * experts_];
+      if (answers_[j].empty()) {
+        std::fill_n(x, experts_, 0.0F);
+        continue;
+      }
+      const auto weight = static_cast<float>(w[j]);
+      const float* const from = &answers_[j][at * experts_];
+      for (std::size_t e = 0; e < experts_; ++e) {
+        x[e] = stretched(from[e]);
+        p[e] += weight * x[e];
+      }
+    }
+    for (std::size_t e = 0; e < experts_; ++e) p[e] = logistic(p[e]);
+    const auto total = sum(p, experts_);
+    for (std::size_t e = 0; e < experts_; ++e) out[e] = p[e] / total;
+  }
+
+  /// From each layer before this one in its step, as far as it was looked ahead.
+  void learn(const routing_view& view) noexcept {
+    const auto tokens = shape_.tokens(view);
+    for (std::size_t d = 0; d < depth_ && view.layer - static_cast<layer_id>(d) >= 0; ++d) {
+      const auto made_at = view.layer - 1 - static_cast<layer_id>(d);
+      const auto& from = kept_[place_of(made_at)];
+      if (from.tokens != tokens || from.step != view.step || from.layer != made_at) continue;
+      for (std::size_t t = 0; t < std::min(tokens, learned_); ++t)
+        step(set_of(made_at, d), row_at(place_of(made_at), t, d), shape_.ids_of(view, t));
+    }
+  }
+  void step(std::size_t set, std::size_t row, std::span<const expert_id> ids) noexcept {
+    float* const p = &chances_[row * experts_];
+    for (const auto id : ids)
+      if (id >= 0 && static_cast<std::size_t>(id) < experts_ && p[id] > 0) p[id] -= 1;
+    for (std::size_t j = 0; j < parts_.size(); ++j)
+      move(set * inputs() + j, dot(p, &inputs_[(row * parts_.size() + j) * experts_], experts_));
+    move(set * inputs() + parts_.size(), sum(p, experts_));
+  }
+  void move(std::size_t weight, float gradient) noexcept {
+    const double g{gradient};
+    if (g == 0) return;
+    squares_[weight] += g * g;
+    weights_[weight] -= rate_ * g / std::sqrt(squares_[weight]);
+  }
+
+  /// A square root sees the small scores, of which there are many, better than the score itself does, and is 0 where a part
+  /// says nothing.
+  static float stretched(float score) noexcept {
+    return score > 0 ? std::sqrt(std::min(score, 1.0F)) : 0.0F;
+  }
+  /// 1 / (1 + e^-z) for z from -30 to 30, by the same arithmetic on every machine; above 0 and below 1 but for rounding.
+  static float logistic(float z) noexcept {
+    const auto below = z < 30.0F ? z : 30.0F;
+    const auto t = (below > -30.0F ? below : -30.0F) * -1.44269504F;
+    // To the nearest whole number without a branch: the sum of t and 127 + 1/2 is positive.
+    const auto whole = static_cast<std::int32_t>(t + 127.5F);
+    const auto f = t - static_cast<float>(whole - 127);
+    // 2^f for f from -1/2 to 1/2.
+    const auto power =
+        1.0F +
+        f * (0.693147181F +
+             f * (0.240226507F + f * (0.0555041087F + f * (0.00961812911F + f * 0.00133335581F))));
+    return 1.0F / (1.0F + power * std::bit_cast<float>(whole << 23));
+  }
+  /// Eight sums side by side, added up in a fixed order, so that compilers may use vectors.
+  static float dot(const float* a, const float* b, std::size_t n) noexcept {
+    std::array<float, 8> sums{};
+    std::size_t i = 0;
+    for (; i + sums.size() <= n; i += sums.size())
+      for (std::size_t lane = 0; lane < sums.size(); ++lane)
+        sums[lane] += a[i + lane] * b[i + lane];
+    for (std::size_t lane = 0; i < n; ++i, ++lane) sums[lane] += a[i] * b[i];
+    return added(sums);
+  }
+  static float sum(const float* a, std::size_t n) noexcept {
+    std::array<float, 8> sums{};
+    std::size_t i = 0;
+    for (; i + sums.size() <= n; i += sums.size())
+      for (std::size_t lane = 0; lane < sums.size(); ++lane) sums[lane] += a[i + lane];
+    for (std::size_t lane = 0; i < n; ++i, ++lane) sums[lane] += a[i];
+    return added(sums);
+  }
+  static float added(const std::array<float, 8>& sums) noexcept {
+    return ((sums[0] + sums[4]) + (sums[1] + sums[5])) +
+           ((sums[2] + sums[6]) + (sums[3] + sums[7]));
+  }
+
+  view_tokens shape_;
+  std::size_t layers_;
+  std::size_t experts_;
+  std::size_t depth_;
+  std::size_t learned_;
+  double rate_;
+  std::vector<any_predictor> parts_;
+  std::vector<std::span<const float>> answers_;  ///< [parts] to the running visit
+  std::vector<double> weights_;                  ///< [2, depth, inputs]: within a step, opening one
+  std::vector<double> squares_;                  ///< [2, depth, inputs]: of the gradients so far
+  std::vector<kept> kept_;                       ///< [depth]
+  std::vector<float>
+      inputs_;  ///< [depth, learned, depth, parts, experts], and a row for the tokens past `learned`
+  std::vector<float> chances_;  ///< [depth, learned, depth, experts], and a row as before
+  std::vector<float> scores_;   ///< [tokens, depth, experts]
+};
+
+static_assert(predictor<mixed>);
+
+}  // namespace hotset::inline v0

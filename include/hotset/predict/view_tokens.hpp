@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// How many tokens a view is about, whose they are, and whether its arrays belong together.
+
+#include <cstddef>
+#include <span>
+
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/ids.hpp"
+#include "hotset/core/routing_view.hpp"
+#include "hotset/core/status.hpp"
+
+namespace hotset::inline v0 {
+
+/// For predictors that follow requests through steps, openings of steps included.
+class view_tokens {
+ public:
+  /// Pre: shape.validate() has no reason to refuse.
+  explicit view_tokens(const geometry& shape) noexcept
+      : layers_(shape.layers),
+        top_k_(static_cast<std::size_t>(shape.top_k)),
+        most_tokens_(static_cast<std::size_t>(shape.max_tokens_per_visit)) {}
+
+  /// Tokens of a view. One that opens a step and names neither ids nor sequences is about one token.
+  [[nodiscard]] std::size_t tokens(const routing_view& view) const noexcept {
+    if (view.layer != before_layers) return view.experts.size() / top_k_;
+    if (!view.sequences.empty()) return view.sequences.size();
+    return view.token_ids.empty() ? 1 : view.token_ids.size();
+  }
+  /// Errors: invalid_visit (no such layer, ids that are no whole number of tokens, not one sequence or id a token),
+  /// visit_too_large.
+  [[nodiscard]] status check(const routing_view& view) const noexcept {
+    if (view.layer < before_layers || view.layer >= layers_) return status::invalid_visit;
+    if (view.layer != before_layers && view.experts.size() % top_k_ != 0)
+      return status::invalid_visit;
+    const auto count = tokens(view);
+    if (count > most_tokens_) return status::visit_too_large;
+    const auto fits = [count](std::size_t size) { return size == 0 || size == count; };
+    return fits(view.sequences.size()) && fits(view.token_ids.size()) ? status::ok
+                                                                      : status::invalid_visit;
+  }
+  /// What the router chose for one token. Pre: check(view) is ok, the view opens no step, token < tokens(view).
+  [[nodiscard]] std::span<const expert_id> ids_of(const routing_view& view,
+                                                  std::size_t token) const noexcept {
+    return view.chosen().subspan(token * top_k_, top_k_);
+  }
+
+ private:
+  layer_id layers_;
+  std::size_t top_k_;
+  std::size_t most_tokens_;
+};
+
+/// Whose a token is. A view that does not say so is about the request 0.
+[[nodiscard]] inline sequence_id sequence_of(const routing_view& view, std::size_t token) noexcept {
+  return view.sequences.empty() ? 0 : view.sequences[token];
+}
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/predict/activation_matrix.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "random_source.hpp"
+
+namespace hotset {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::FloatEq;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Pointwise;
+
+// One layer ahead of two: the priority is 1 - 1 / 3.
+const geometry shape{.layers = 2, .experts = 4, .top_k = 2, .max_tokens_per_visit = 4};
+constexpr float ahead = 2.0F / 3;
+
+routing_view view_of(layer_id layer, step_id step, const std::vector<expert_id>& ids,
+                     const std::vector<sequence_id>& sequences = {}) {
+  routing_view view;
+  view.layer = layer;
+  view.step = step;
+  view.experts = ids;
+  view.sequences = sequences;
+  return view;
+}
+/// What it says, and how sure it is of the first token.
+struct answer {
+  std::vector<float> rows;
+  float confidence = -1;
+};
+answer said(activation_matrix& predictor, const routing_view& view) {
+  const auto found = predictor.expect(view, {}, 0);
+  return {{found.probabilities.begin(), found.probabilities.end()},
+          found.confidence.empty() ? -1 : found.confidence[0]};
+}
+auto is_row(const std::vector<float>& shares) {
+  std::vector<float> wanted;
+  for (const auto share : shares) wanted.push_back(ahead * share);
+  return Pointwise(FloatEq(), wanted);
+}
+/// Runs a request of one token to its end.
+void run(activation_matrix& predictor, sequence_id sequence, step_id step,
+         const std::vector<expert_id>& first, const std::vector<expert_id>& second) {
+  said(predictor, view_of(0, step, first, {sequence}));
+  said(predictor, view_of(1, step, second, {sequence}));
+  predictor.on_sequence_end(sequence);
+}
+
+TEST(activation_matrix, while_nothing_is_stored_a_request_goes_by_its_own_counts) {
+  activation_matrix predictor(shape, {});
+  EXPECT_THAT(said(predictor, view_of(0, 0, {0, 1})).rows, Each(0));
+  EXPECT_THAT(said(predictor, view_of(1, 0, {1, 2})).rows, Each(0)) << "no layer ahead";
+  const auto second = said(predictor, view_of(0, 1, {0, 1}));
+  EXPECT_THAT(second.rows, is_row({0, 0.5F, 0.5F, 0}));
+  EXPECT_EQ(second.confidence, 0);
+  said(predictor, view_of(1, 1, {1, 3}));
+  EXPECT_THAT(said(predictor, view_of(0, 2, {0, 1})).rows, is_row({0, 0.5F, 0.25F, 0.25F}));
+}
+
+TEST(activation_matrix, the_stored_request_that_is_most_alike_is_expected_to_come_again) {
+  activation_matrix predictor(shape, {});
+  run(predictor, 1, 0, {0, 1}, {0, 3});
+  run(predictor, 2, 1, {2, 3}, {1, 2});
+  // {0, 1} twice, {0, 2} once: counts 3, 2, 1, 0.
+  auto found = said(predictor, view_of(0, 2, {0, 1}, {3}));
+  EXPECT_THAT(found.rows, is_row({0.5F, 0, 0, 0.5F}));
+  EXPECT_FLOAT_EQ(found.confidence, 1);
+  said(predictor, view_of(0, 3, {0, 1}, {3}));
+  found = said(predictor, view_of(0, 4, {0, 2}, {3}));
+  EXPECT_THAT(found.rows, is_row({0.5F, 0, 0, 0.5F}));
+  EXPECT_FLOAT_EQ(found.confidence, (3 + 2) / (std::sqrt(14.0F) * std::sqrt(2.0F)));
+  // One expert of each: the first of two that are alike. Then the other's.
+  EXPECT_THAT(said(predictor, view_of(0, 5, {0, 2}, {4})).rows, is_row({0.5F, 0, 0, 0.5F}));
+  found = said(predictor, view_of(0, 6, {2, 3}, {4}));
+  EXPECT_THAT(found.rows, is_row({0, 0.5F, 0.5F, 0}));
+  EXPECT_FLOAT_EQ(found.confidence, 3 / std::sqrt(6.0F * 2.0F));
+  // Both layers have been seen now, and layer 1 speaks for the first.
+  said(predictor, view_of(1, 6, {0, 3}, {4}));
+  found = said(predictor, view_of(before_layers, 7, {}, {4}));
+  EXPECT_FLOAT_EQ(found.confidence, (1 / std::sqrt(12.0F) + 1) / 2);
+}
+
+TEST(activation_matrix, counts_fade_from_token_to_token) {
+  activation_matrix lasting(shape, {});
+  activation_matrix fading(shape, {.decay = 0.5});
+  for (auto* const predictor : {&lasting, &fading}) {
+    run(*predictor, 1, 0, {0, 1}, {0, 1});
+    run(*predictor, 2, 1, {2, 3}, {2, 3});
+    said(*predictor, view_of(0, 2, {0, 1}, {3}));
+  }
+  auto found = said(lasting, view_of(0, 3, {2, 3}, {3}));
+  EXPECT_THAT(found.rows, is_row({0.5F, 0.5F, 0, 0})) << "alike, so the first";
+  EXPECT_FLOAT_EQ(found.confidence, std::sqrt(0.5F));
+  found = said(fading, view_of(0, 3, {2, 3}, {3}));  // counts 1/2, 1/2, 1, 1
+  EXPECT_THAT(found.rows, is_row({0, 0, 0.5F, 0.5F}));
+  EXPECT_FLOAT_EQ(found.confidence, 2 / std::sqrt(2.0F * 2.5F));
+  // Two tokens of a visit are two tokens: counts 5/4, 5/4, 1/2, 1/2, then 13/8, 13/8, 1/4, 1/4.
+  found = said(fading, view_of(0, 4, {0, 1, 0, 1}, {3, 3}));
+  EXPECT_FLOAT_EQ(found.confidence,
+                  2 * 1.625F / std::sqrt(2 * 2 * (1.625F * 1.625F + 0.25F * 0.25F)));
+}
+
+TEST(activation_matrix, rows_say_what_is_compared) {
+  const auto made = [](matrix_rows rows) {
+    activation_matrix predictor(shape, {.rows = rows});
+    run(predictor, 1, 0, {0, 1}, {0, 1});
+    run(predictor, 2, 1, {2, 3}, {2, 3});
+    return predictor;
+  };
+  auto seen = made(matrix_rows::seen);
+  auto all = made(matrix_rows::all);
+  auto future = made(matrix_rows::future);
+  const std::vector<expert_id> low{0, 1};
+  const std::vector<expert_id> high{2, 3};
+  const std::vector<sequence_id> third{3};
+  EXPECT_FLOAT_EQ(said(seen, view_of(0, 2, high, third)).confidence, 1);
+  EXPECT_FLOAT_EQ(said(all, view_of(0, 2, high, third)).confidence, 0.5F);
+  auto found = said(future, view_of(0, 2, high, third));
+  EXPECT_EQ(found.confidence, 0);
+  EXPECT_THAT(found.rows, is_row({0.25F, 0.25F, 0.25F, 0.25F})) << "nothing to compare: the mean";
+  for (auto* const predictor : {&seen, &all, &future}) said(*predictor, view_of(1, 2, low, third));
+  // Layer 0 has been like the second, twice now; layer 1 like the first.
+  EXPECT_FLOAT_EQ(said(seen, view_of(0, 3, high, third)).confidence, 0.5F);
+  EXPECT_FLOAT_EQ(said(all, view_of(0, 3, high, third)).confidence, 0.5F);
+  found = said(future, view_of(0, 3, high, third));
+  EXPECT_FLOAT_EQ(found.confidence, 1);
+  EXPECT_THAT(found.rows, is_row({0.5F, 0.5F, 0, 0}));
+}
+
+TEST(activation_matrix, a_new_request_is_expected_to_be_as_all_were) {
+  activation_matrix predictor(shape, {.depth = 2});
+  EXPECT_THAT(said(predictor, view_of(before_layers, 0, {})).rows, Each(0)) << "nothing is known";
+  run(predictor, 1, 0, {0, 1}, {0, 3});
+  run(predictor, 2, 1, {2, 1}, {1, 2});
+  const auto found = said(predictor, view_of(before_layers, 2, {}, {3}));
+  EXPECT_THAT(found.rows, Pointwise(FloatEq(), {ahead * 0.25F, ahead * 0.5F, ahead * 0.25F, 0.0F,
+                                                0.25F / 3, 0.25F / 3, 0.25F / 3, 0.25F / 3}));
+  EXPECT_EQ(found.confidence, 0);
+  EXPECT_THAT(predictor.hottest(2), ElementsAre(expert_key{0, 1}, expert_key{0, 0}));
+  // A running one goes by its own match.
+  said(predictor, view_of(0, 2, {0, 1}, {3}));
+  EXPECT_FLOAT_EQ(said(predictor, view_of(before_layers, 3, {}, {3})).rows[0], ahead * 0.5F);
+}
+
+TEST(activation_matrix, each_request_of_a_batch_has_a_matrix_of_its_own) {
+  activation_matrix predictor(shape, {});
+  run(predictor, 1, 0, {0, 1}, {0, 3});
+  run(predictor, 2, 1, {2, 3}, {1, 2});
+  const std::vector<sequence_id> owners{5, 6, 5};
+  const std::vector<expert_id> ids{2, 3, 0, 1, 2, 0};
+  const auto found = predictor.expect(view_of(0, 2, ids, owners), {}, 0);
+  const std::vector<float> rows(found.probabilities.begin(), found.probabilities.end());
+  const auto row = [&](std::size_t t) {
+    return std::vector<float>(rows.begin() + static_cast<std::ptrdiff_t>(4 * t),
+                              rows.begin() + static_cast<std::ptrdiff_t>(4 * t + 4));
+  };
+  EXPECT_THAT(row(0), is_row({0, 0.5F, 0.5F, 0}));
+  EXPECT_THAT(row(1), is_row({0.5F, 0, 0, 0.5F}));
+  EXPECT_THAT(row(2), row(0));
+  EXPECT_FLOAT_EQ(found.confidence[0], 3 / std::sqrt(6.0F * 2.0F));
+  EXPECT_FLOAT_EQ(found.confidence[1], 1);
+  // One leaves; the other goes on, and what has left may be its match.
+  said(predictor, view_of(1, 2, {0, 0, 1, 1, 0, 0}, owners));
+  predictor.on_sequence_end(5);
+  EXPECT_EQ(predictor.collection().size(), 3U);
+  EXPECT_THAT(predictor.collection().shares(2), ElementsAre(0.25F, 0, 0.5F, 0.25F, 1, 0, 0, 0));
+  // Request 6 was in layer 0 as request 1, but in layer 1 half as request 2: cosines 1 and 0, or 0 and 1 / sqrt 2.
+  const auto then = said(predictor, view_of(0, 3, {0, 1}, {6}));
+  EXPECT_FLOAT_EQ(then.confidence, 0.5F);
+  EXPECT_THAT(then.rows, is_row({0.5F, 0, 0, 0.5F}));
+}
+
+TEST(activation_matrix, the_end_of_a_request_is_heard_once) {
+  activation_matrix predictor(shape, {});
+  said(predictor, view_of(0, 0, {0, 1}));
+  predictor.on_sequence_end(9);
+  EXPECT_EQ(predictor.collection().size(), 0U);
+  predictor.on_sequence_end(0);
+  predictor.on_sequence_end(0);
+  EXPECT_EQ(predictor.collection().size(), 1U);
+  said(predictor, view_of(0, 1, {-1, -1}, {4}));
+  predictor.on_sequence_end(4);
+  EXPECT_EQ(predictor.collection().size(), 1U) << "it activated nothing";
+  // What comes under the same number is another request.
+  EXPECT_THAT(said(predictor, view_of(before_layers, 2, {}, {4})).confidence, 0);
+}
+
+TEST(activation_matrix, the_least_recently_used_request_is_closed_when_more_come) {
+  activation_matrix predictor(shape, {.requests = 2});
+  said(predictor, view_of(0, 0, {0, 1}, {1}));
+  said(predictor, view_of(0, 1, {2, 3}, {2}));
+  said(predictor, view_of(0, 2, {0, 1}, {1}));
+  EXPECT_EQ(predictor.collection().size(), 0U);
+  said(predictor, view_of(0, 3, {0, 3}, {3}));
+  ASSERT_EQ(predictor.collection().size(), 1U);
+  EXPECT_THAT(predictor.collection().shares(0), ElementsAre(0, 0, 0.5F, 0.5F, 0, 0, 0, 0));
+  // Of more at once than there is room for, the last ones are not followed; they are as all were.
+  const auto found = said(predictor, view_of(0, 4, {0, 1, 0, 3, 2, 2}, {1, 3, 4}));
+  EXPECT_EQ(predictor.collection().size(), 1U);
+  EXPECT_EQ(found.rows.size(), 12U);
+  EXPECT_THAT(found.rows, Each(0)) << "nobody has been in layer 1";
+}
+
+/// The rule for the match, in doubles and with everything computed anew, on what the predictor has stored.
+struct naive {
+  std::map<sequence_id, std::vector<double>> counts;  // [layers, experts]
+  double decay = 1;
+
+  struct match {
+    std::size_t best = 0;
+    double confidence = 0;
+    bool found = false;
+    bool clear = true;  // no other is as good
+  };
+  void count(sequence_id sequence, std::size_t layer, std::span<const expert_id> ids) {
+    auto& of = counts[sequence];
+    of.resize(3 * 6, 0.0);
+    for (std::size_t e = 0; e < 6; ++e) of[layer * 6 + e] *= decay;
+    for (const auto id : ids)
+      if (id >= 0) of[layer * 6 + static_cast<std::size_t>(id)] += 1;
+  }
+  match find(sequence_id sequence, int layer, const activation_collection& stored,
+             matrix_rows rows) {
+    match out;
+    const auto& of = counts[sequence];
+    double second = -1;
+    for (std::size_t m = 0; m < stored.size() && !of.empty(); ++m) {
+      double total = 0;
+      int compared = 0;
+      for (int l = rows == matrix_rows::future ? layer + 1 : 0; l < 3; ++l) {
+        double ab = 0;
+        double aa = 0;
+        double bb = 0;
+        for (std::size_t e = 0; e < 6; ++e) {
+          const auto k = static_cast<std::size_t>(l) * 6 + e;
+          const double a = of[k];
+          const double b{stored.shares(m)[k]};
+          ab += a * b, aa += a * a, bb += b * b;
+        }
+        if (aa == 0) continue;
+        ++compared;
+        if (bb > 0) total += ab / std::sqrt(aa * bb);
+      }
+      if (compared == 0) continue;
+      total /= rows == matrix_rows::all ? 3 : compared;
+      if (!out.found || total > out.confidence) {
+        second = out.found ? out.confidence : -1;
+        out.best = m;
+        out.confidence = total;
+        out.found = true;
+      } else {
+        second = std::max(second, total);
+      }
+    }
+    out.clear = out.confidence - second > 1e-5;
+    return out;
+  }
+};
+
+TEST(activation_matrix, the_match_agrees_with_the_rule_written_out) {
+  const geometry three{.layers = 3, .experts = 6, .top_k = 2, .max_tokens_per_visit = 8};
+  for (const auto rows : {matrix_rows::seen, matrix_rows::all, matrix_rows::future})
+    for (const double decay : {1.0, 0.9})
+      for (const auto merge : {collection_merge::nearest, collection_merge::k_means}) {
+        support::random_source random(23);
+        activation_matrix predictor(three, {.depth = 2,
+                                            .capacity = 9,
+                                            .requests = 6,
+                                            .merge = merge,
+                                            .rows = rows,
+                                            .decay = decay});
+        naive model;
+        model.decay = decay;
+        int clear = 0;
+        for (step_id step = 0; step < 400; ++step) {
+          // Up to 8 tokens of up to 5 requests: ids are counted one by one, or rows are multiplied anew.
+          std::vector<sequence_id> owners;
+          for (auto n = random.one_in(3) ? 8 : 1 + random.below(3); n > 0; --n)
+            owners.push_back(static_cast<sequence_id>(random.below(5)));
+          for (int layer = -1; layer < 3; ++layer) {
+            std::vector<expert_id> ids;
+            for (std::size_t i = 0; layer >= 0 && i < 2 * owners.size(); ++i)
+              ids.push_back(random.one_in(20) ? no_expert : random.id_below(6));
+            for (std::size_t t = 0; layer >= 0 && t < owners.size(); ++t)
+              model.count(owners[t], static_cast<std::size_t>(layer),
+                          std::span(ids).subspan(2 * t, 2));
+            const auto found = predictor.expect(view_of(layer, step, ids, owners), {}, 0);
+            ASSERT_EQ(found.probabilities.size(), owners.size() * 2 * 6);
+            const auto& stored = predictor.collection();
+            for (std::size_t t = 0; t < owners.size() && stored.size() > 0; ++t) {
+              const auto wanted = model.find(owners[t], layer, stored, rows);
+              ASSERT_NEAR(found.confidence[t], wanted.confidence, 1e-5) << step;
+              if (wanted.found && !wanted.clear) continue;
+              ++clear;
+              for (int d = 1; d <= 2 && layer + d < 3; ++d)
+                for (std::size_t e = 0; e < 6; ++e) {
+                  const auto k = static_cast<std::size_t>(layer + d) * 6 + e;
+                  const auto share =
+                      wanted.found ? stored.shares(wanted.best)[k] : stored.mean()[k];
+                  ASSERT_NEAR(
+                      found.probabilities[(t * 2 + static_cast<std::size_t>(d) - 1) * 6 + e],
+                      share * (1 - static_cast<float>(d) / 4), 1e-6)
+                      << "step " << step << " layer " << layer << " token " << t;
+                }
+            }
+          }
+          if (random.one_in(4)) {
+            const auto ended = static_cast<sequence_id>(random.below(5));
+            predictor.on_sequence_end(ended);
+            model.counts.erase(ended);
+          }
+        }
+        EXPECT_GT(clear, 1000);
+      }
+}
+
+TEST(activation_matrix, is_saved_loaded_and_merged_while_requests_run) {
+  activation_matrix one(shape, {});
+  activation_matrix two(shape, {});
+  run(one, 1, 0, {0, 1}, {0, 3});
+  run(two, 1, 0, {2, 3}, {1, 2});
+  said(two, view_of(0, 1, {0, 1}, {7}));
+  ASSERT_FALSE(two.merge(one));
+  EXPECT_EQ(two.collection().size(), 2U);
+  EXPECT_THAT(said(two, view_of(0, 2, {0, 1}, {7})).rows, is_row({0.5F, 0, 0, 0.5F}));
+  ASSERT_FALSE(one.load(two.save()));
+  EXPECT_EQ(one.save(), two.save());
+  const auto found = activation_matrix::shape_of(one.save());
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->matrices, 2);
+  EXPECT_THAT(said(one, view_of(0, 3, {2, 3}, {7})).rows, is_row({0, 0.5F, 0.5F, 0}));
+  EXPECT_THAT(one.load(std::span<const std::byte>{})->message, HasSubstr("accepted: a saved one"));
+  activation_matrix other({.layers = 3, .experts = 4, .top_k = 2}, {});
+  EXPECT_THAT(one.merge(other)->message, HasSubstr("3 layers x 4 experts"));
+}
+
+TEST(activation_matrix, what_does_not_belong_together_is_refused_and_changes_nothing) {
+  activation_matrix predictor(shape, {});
+  run(predictor, 1, 0, {0, 1}, {0, 3});
+  said(predictor, view_of(0, 1, {0, 1}, {2}));
+  const auto before = said(predictor, view_of(before_layers, 2, {}, {2}));
+  const std::vector<expert_id> ids{2, 3};
+  const std::vector<sequence_id> owners{2, 2};
+  EXPECT_THAT(said(predictor, view_of(0, 2, ids, owners)).rows, IsEmpty());
+  EXPECT_THAT(said(predictor, view_of(2, 2, ids)).rows, IsEmpty());
+  EXPECT_THAT(said(predictor, view_of(-2, 2, ids)).rows, IsEmpty());
+  EXPECT_THAT(said(predictor, view_of(0, 2, {2, 3, 1}, {2})).rows, IsEmpty());
+  EXPECT_THAT(said(predictor, view_of(0, 2, {0, 1, 0, 1, 0, 1, 0, 1, 0, 1}, {})).rows, IsEmpty());
+  const auto after = said(predictor, view_of(before_layers, 2, {}, {2}));
+  EXPECT_EQ(after.rows, before.rows);
+  EXPECT_EQ(after.confidence, before.confidence);
+  EXPECT_THAT(said(predictor, view_of(0, 2, {})).rows, IsEmpty()) << "no token";
+}
+
+TEST(activation_matrix, a_wrong_configuration_is_refused) {
+  const auto why = [](const geometry& model, const activation_matrix::config& options) {
+    const auto made = activation_matrix::create(model, options);
+    return made ? "accepted" : made.reason().message;
+  };
+  EXPECT_EQ(why(shape, {.depth = 0}), "activation_matrix depth = 0, accepted: 1 or more");
+  EXPECT_EQ(why(shape, {.depth = 3}), "activation_matrix depth = 3, accepted: 1..2 (layers)");
+  EXPECT_EQ(why(shape, {.capacity = 0}), "activation_matrix capacity = 0, accepted: 1..65535");
+  EXPECT_EQ(why(shape, {.requests = 0}), "activation_matrix requests = 0, accepted: 1..4096");
+  EXPECT_EQ(why(shape, {.rows = static_cast<matrix_rows>(3)}),
+            "activation_matrix rows = 3, accepted: 0 (seen), 1 (all), 2 (future)");
+  EXPECT_THAT(why(shape, {.decay = 0}), HasSubstr("decay = 0.000000, accepted: more than 0"));
+  EXPECT_THAT(why(shape, {.decay = std::nan("")}), HasSubstr("decay = "));
+  const geometry huge{.layers = 1 << 14, .experts = 1 << 14, .top_k = 2};
+  EXPECT_THAT(why(huge, {}), HasSubstr("accepted: at most 17179869184"));
+  EXPECT_THAT(why({.layers = 1 << 20, .experts = 8, .top_k = 2}, {.requests = 4096}),
+              HasSubstr("accepted: at most 17179869184"));
+  EXPECT_THAT(why({.layers = 64, .experts = 4096, .top_k = 2, .max_tokens_per_visit = 1 << 24},
+                  {.depth = 64}),
+              HasSubstr("accepted: at most 17179869184"));
+  EXPECT_THROW(activation_matrix(shape, {.depth = 0}), invalid_config);
+}
+
+}  // namespace
+}  // namespace hotset

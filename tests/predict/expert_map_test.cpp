@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/predict/expert_map.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "allocation.hpp"
+#include "hotset/core/parameters.hpp"
+#include "hotset/predict/any_predictor.hpp"
+#include "map_samples.hpp"
+
+namespace hotset {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::FloatEq;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using floats = std::vector<float>;
+using ids = std::vector<std::int32_t>;
+
+/// Three layers of two experts.
+const geometry shape{.layers = 3, .experts = 2, .top_k = 1, .max_tokens_per_visit = 3};
+
+routing_view view_of(layer_id layer, step_id step, const floats& probabilities) {
+  routing_view view;
+  view.layer = layer;
+  view.step = step;
+  view.probabilities = probabilities;
+  return view;
+}
+routing_view opening(step_id step, const ids& tokens) {
+  routing_view view;
+  view.layer = before_layers;
+  view.step = step;
+  view.token_ids = tokens;
+  return view;
+}
+floats rows_of(const forecast& f) { return {f.probabilities.begin(), f.probabilities.end()}; }
+floats confidence_of(const forecast& f) { return {f.confidence.begin(), f.confidence.end()}; }
+
+/// Runs one step of tokens [tokens, layers, experts] and returns the forecasts' confidence after each layer.
+std::vector<floats> run(expert_map& map, step_id step, const floats& maps, const ids& tokens,
+                        request_class kind = request_class::decode,
+                        const std::vector<sequence_id>& sequences = {}) {
+  const auto experts = map.store().experts();
+  const auto layers = map.store().layers();
+  std::vector<floats> out;
+  auto open = opening(step, tokens);
+  open.kind = kind;
+  open.sequences = sequences;
+  out.push_back(confidence_of(map.expect(open)));
+  for (std::size_t l = 0; l < layers; ++l) {
+    floats rows;
+    for (std::size_t t = 0; t < tokens.size(); ++t)
+      for (std::size_t e = 0; e < experts; ++e)
+        rows.push_back(maps[(t * layers + l) * experts + e]);
+    auto view = view_of(static_cast<layer_id>(l), step, rows);
+    view.kind = kind;
+    view.token_ids = tokens;
+    view.sequences = sequences;
+    out.push_back(confidence_of(map.expect(view)));
+  }
+  return out;
+}
+floats stored(const expert_map& map, std::size_t place) {
+  floats out;
+  floats row(map.store().experts());
+  for (std::size_t l = 0; l < map.store().layers(); ++l) {
+    map.store().read_row(place, l, row);
+    out.insert(out.end(), row.begin(), row.end());
+  }
+  return out;
+}
+
+TEST(expert_map, knows_nothing_at_first) {
+  expert_map map(shape, {.depth = 2});
+  const ids tokens{7, 8};
+  auto f = map.expect(opening(0, tokens));
+  EXPECT_EQ(f.depth, 2);
+  EXPECT_EQ(f.probabilities.size(), 2 * 2 * 2U);
+  EXPECT_THAT(rows_of(f), Each(0.0F));
+  EXPECT_THAT(confidence_of(f), ElementsAre(0.0F, 0.0F));
+  f = map.expect(view_of(0, 0, {1, 0, 0.5F, 0.5F}));
+  EXPECT_THAT(rows_of(f), Each(0.0F));
+  EXPECT_THAT(confidence_of(f), ElementsAre(0.0F, 0.0F));
+}
+
+TEST(expert_map, forecasts_by_the_token_and_then_by_the_way_it_goes) {
+  expert_map map(shape, {.depth = 2});
+  run(map, 0, {1, 0, 0.75F, 0.25F, 0, 1}, {7});
+  run(map, 1, {0, 1, 0.25F, 0.75F, 0.5F, 0.5F}, {8});
+  ASSERT_EQ(map.store().size(), 2U);
+  EXPECT_EQ(map.store().token(1), 8);
+  const ids tokens{8, 7, 9};
+  auto f = map.expect(opening(2, tokens));
+  // Layers 0 and 1 of the token's map; nothing is known of token 9.
+  EXPECT_THAT(rows_of(f), ElementsAre(0, 1, 0.25F, 0.75F, 1, 0, 0.75F, 0.25F, 0, 0, 0, 0));
+  EXPECT_THAT(confidence_of(f), ElementsAre(1, 1, 0));
+  // All tokens go the first map's way now, the last one not quite.
+  f = map.expect(view_of(0, 2, {1, 0, 1, 0, 0.75F, 0.25F}));
+  EXPECT_THAT(rows_of(f), ElementsAre(0.75F, 0.25F, 0, 1, 0.75F, 0.25F, 0, 1, 0.75F, 0.25F, 0, 1));
+  EXPECT_THAT(confidence_of(f),
+              ElementsAre(FloatEq(1), FloatEq(1), FloatEq(0.75F / std::sqrt(0.625F))));
+  // Past the last layer there is nothing.
+  f = map.expect(view_of(1, 2, {0.75F, 0.25F, 0.75F, 0.25F, 0.75F, 0.25F}));
+  EXPECT_THAT(rows_of(f), ElementsAre(0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0));
+  f = map.expect(view_of(2, 2, {0, 1, 0, 1, 1, 0}));
+  EXPECT_THAT(rows_of(f), Each(0.0F));
+  EXPECT_EQ(map.store().size(), 5U);
+  EXPECT_EQ(map.store().token(4), 9);
+  EXPECT_THAT(stored(map, 4), ElementsAre(0.75F, 0.25F, 0.75F, 0.25F, 1, 0));
+}
+
+TEST(expert_map, the_first_or_the_mean_of_a_tokens_maps) {
+  for (const auto semantic : {semantic_rows::first, semantic_rows::mean}) {
+    expert_map map(shape, {.depth = 1, .semantic = semantic});
+    run(map, 0, {1, 0, 1, 0, 1, 0}, {7});
+    run(map, 1, {0, 1, 1, 0, 1, 0}, {7});
+    const ids tokens{7};
+    const auto f = map.expect(opening(2, tokens));
+    if (semantic == semantic_rows::first)
+      EXPECT_THAT(rows_of(f), ElementsAre(1, 0));
+    else
+      EXPECT_THAT(rows_of(f), ElementsAre(0.5F, 0.5F));
+    EXPECT_THAT(confidence_of(f), ElementsAre(1));
+  }
+}
+
+TEST(expert_map, a_new_token_goes_by_the_nearest_embedding) {
+  const floats table{1, 0, 0, 1, 0.6F, 0.8F, -1, 0};
+  expert_map map(shape, {.depth = 1, .embeddings = table, .embedding_width = 2});
+  run(map, 0, {1, 0, 1, 0, 1, 0}, {0});
+  run(map, 1, {0, 1, 1, 0, 1, 0}, {1});
+  const ids tokens{2, 3, 50};
+  const auto f = map.expect(opening(2, tokens));
+  EXPECT_THAT(rows_of(f), ElementsAre(0, 1, 0, 1, 0, 0));
+  EXPECT_THAT(confidence_of(f), ElementsAre(FloatEq(0.8F), 0, 0));
+  EXPECT_EQ(map.embedding_bytes(), 32U);
+}
+
+TEST(expert_map, logits_are_probabilities_after_a_softmax) {
+  expert_map one(shape, {.depth = 1});
+  expert_map two(shape, {.depth = 1});
+  support::random_source random(1);
+  for (step_id step = 0; step < 5; ++step)
+    for (layer_id l = 0; l < 3; ++l) {
+      const floats logits{static_cast<float>(support::signed_uniform(random)), 0.25F};
+      const auto first = std::exp(logits[0]) / (std::exp(logits[0]) + std::exp(logits[1]));
+      auto by_logits = view_of(l, step, {});
+      by_logits.logits = logits;
+      const floats probabilities{first, 1 - first};
+      const auto a = one.expect(by_logits);
+      const auto b = two.expect(view_of(l, step, probabilities));
+      ASSERT_THAT(rows_of(a), testing::Pointwise(testing::FloatNear(1e-6F), rows_of(b)));
+      ASSERT_THAT(confidence_of(a),
+                  testing::Pointwise(testing::FloatNear(1e-6F), confidence_of(b)));
+    }
+}
+
+TEST(expert_map, a_step_that_was_left_half_way_stores_nothing) {
+  expert_map map(shape, {.depth = 1});
+  const floats row{1, 0};
+  const auto go = [&](layer_id layer, step_id step) {
+    return map.expect(view_of(layer, step, row));
+  };
+  go(0, 0);
+  go(1, 0);
+  go(0, 1);  // another step
+  go(1, 1);
+  EXPECT_THAT(confidence_of(go(2, 0)), IsEmpty()) << "of a step that has ended";
+  EXPECT_THAT(confidence_of(go(2, 1)), IsEmpty()) << "which ends this one, too";
+  EXPECT_EQ(map.store().size(), 0U);
+  go(0, 2);
+  EXPECT_THAT(confidence_of(go(2, 2)), IsEmpty()) << "layer 1 is missing";
+  go(0, 3);
+  EXPECT_THAT(confidence_of(map.expect(view_of(1, 3, {1, 0, 1, 0}))), IsEmpty()) << "more tokens";
+  go(2, 3);
+  EXPECT_EQ(map.store().size(), 0U);
+  for (layer_id l = 0; l < 3; ++l) go(l, 4);
+  EXPECT_EQ(map.store().size(), 1U);
+}
+
+TEST(expert_map, what_is_seen_twice_counts_once) {
+  expert_map once(shape, {.depth = 2});
+  expert_map twice(shape, {.depth = 2});
+  support::random_source random(4);
+  for (step_id step = 0; step < 20; ++step) {
+    const auto maps = support::repeating_maps(random, 2, 3, 2, 2, 0.5);
+    const ids tokens{random.id_below(4), random.id_below(4)};
+    const auto open = opening(step, tokens);
+    const auto first = rows_of(once.expect(open));
+    for (int n = 0; n < 2; ++n) ASSERT_EQ(rows_of(twice.expect(open)), first);
+    for (std::size_t l = 0; l < 3; ++l) {
+      const floats rows{maps[l * 2], maps[l * 2 + 1], maps[6 + l * 2], maps[6 + l * 2 + 1]};
+      const auto view = view_of(static_cast<layer_id>(l), step, rows);
+      const auto wanted = rows_of(once.expect(view));
+      for (int n = 0; n < 3; ++n) ASSERT_EQ(rows_of(twice.expect(view)), wanted);
+    }
+    ASSERT_EQ(once.store().save(), twice.store().save());
+    ASSERT_EQ(once.store().size(), 2 * (step + 1));
+  }
+}
+
+TEST(expert_map, a_token_with_a_wrong_row_is_neither_matched_nor_stored) {
+  expert_map map(shape, {.depth = 1});
+  run(map, 0, {1, 0, 1, 0, 1, 0}, {1});
+  const auto confidence = run(map, 1,
+                              {1, 0, 1, 0, 1, 0,        //
+                               1, 0, 0.7F, 0.7F, 1, 0,  // layer 1 is no row
+                               0, 1, 0, 1, 0, 1},
+                              {2, 3, 4});
+  EXPECT_THAT(confidence[1], ElementsAre(FloatEq(1), FloatEq(1), 0));
+  EXPECT_THAT(confidence[2], ElementsAre(FloatEq(1), 0, 0));
+  ASSERT_EQ(map.store().size(), 3U);
+  EXPECT_EQ(map.store().token(1), 2);
+  EXPECT_EQ(map.store().token(2), 4);
+  EXPECT_THAT(stored(map, 2), ElementsAre(0, 1, 0, 1, 0, 1));
+}
+
+TEST(expert_map, prefill_is_stored_as_asked_and_not_forecast) {
+  const floats maps{1, 0, 1, 0, 1, 0, 0, 1, 0, 1, 0, 1, 0.5F, 0.5F, 1, 0, 0, 1};
+  const auto prefilled = [&](prefill_maps prefill, const std::vector<sequence_id>& sequences) {
+    expert_map map(shape, {.depth = 1, .prefill = prefill});
+    const auto confidence = run(map, 0, maps, {5, 6, 7}, request_class::prefill, sequences);
+    for (const auto& of_layer : confidence) EXPECT_THAT(of_layer, IsEmpty());
+    ids tokens;
+    for (std::size_t p = 0; p < map.store().size(); ++p) tokens.push_back(map.store().token(p));
+    return std::pair(tokens, stored(map, 0));
+  };
+  EXPECT_THAT(prefilled(prefill_maps::per_token, {}).first, ElementsAre(5, 6, 7));
+  EXPECT_THAT(prefilled(prefill_maps::last, {}).first, ElementsAre(7));
+  EXPECT_THAT(prefilled(prefill_maps::last, {1, 1, 2}).first, ElementsAre(6, 7));
+  EXPECT_THAT(prefilled(prefill_maps::last, {1, 1, 2}).second, ElementsAre(0, 1, 0, 1, 0, 1));
+  EXPECT_THAT(prefilled(prefill_maps::mean, {}).first, ElementsAre(7));
+  EXPECT_THAT(prefilled(prefill_maps::mean, {}).second,
+              testing::Pointwise(testing::FloatNear(1e-6F),
+                                 floats{0.5F, 0.5F, 2.0F / 3, 1.0F / 3, 1.0F / 3, 2.0F / 3}));
+  EXPECT_THAT(prefilled(prefill_maps::mean, {1, 1, 2}).first, ElementsAre(6, 7));
+  EXPECT_THAT(prefilled(prefill_maps::mean, {1, 1, 2}).second, Each(0.5F));
+  // Of decoding nothing is left out.
+  expert_map decoding(shape, {.depth = 1, .prefill = prefill_maps::last});
+  run(decoding, 0, maps, {5, 6, 7});
+  EXPECT_EQ(decoding.store().size(), 3U);
+}
+
+TEST(expert_map, a_mean_leaves_out_tokens_with_wrong_rows) {
+  expert_map map(shape, {.depth = 1, .prefill = prefill_maps::mean});
+  run(map, 0, {1, 0, 1, 0, 1, 0, 0, 1, 0, 1, 0, 1, 2, 0, 1, 0, 1, 0}, {5, 6, 7},
+      request_class::prefill);
+  ASSERT_EQ(map.store().size(), 1U);
+  EXPECT_THAT(stored(map, 0), Each(0.5F));
+  run(map, 1, {2, 0, 1, 0, 1, 0}, {8}, request_class::prefill);
+  EXPECT_EQ(map.store().size(), 1U) << "none is left";
+}
+
+TEST(expert_map, a_fixed_store_is_used_and_not_changed) {
+  expert_map learning(shape, {.depth = 1});
+  run(learning, 0, {1, 0, 0.75F, 0.25F, 0, 1}, {7});
+  expert_map fixed(shape, {.depth = 1, .learn = false});
+  ASSERT_FALSE(fixed.store().load(learning.store().save()));
+  const auto before = fixed.store().save();
+  const auto confidence = run(fixed, 0, {1, 0, 0.75F, 0.25F, 0, 1}, {7});
+  EXPECT_THAT(confidence[0], ElementsAre(1));
+  EXPECT_THAT(confidence[2], ElementsAre(FloatEq(1)));
+  EXPECT_EQ(fixed.store().save(), before);
+  EXPECT_LT(fixed.bytes(), learning.bytes());
+}
+
+TEST(expert_map, views_without_what_is_needed_end_the_step) {
+  expert_map map(shape, {.depth = 1});
+  const floats row{1, 0};
+  const auto ends = [&](const routing_view& view) {
+    static_cast<void>(map.expect(view_of(0, 1, row)));
+    const auto f = map.expect(view);
+    EXPECT_THAT(rows_of(f), IsEmpty());
+    EXPECT_THAT(rows_of(map.expect(view_of(1, 1, row))), IsEmpty());
+  };
+  ends(view_of(1, 1, {}));
+  ends(view_of(1, 1, {1, 0, 1}));
+  ends(view_of(3, 1, row));
+  ends(view_of(-2, 1, row));
+  ends(view_of(1, 1, {1, 0, 1, 0, 1, 0, 1, 0}));
+  ends(opening(2, {}));
+  ends(opening(2, {1, 2, 3, 4}));
+}
+
+/// The next layers of the token whose map is nearest, from scratch.
+TEST(expert_map, agrees_with_the_rule_written_out) {
+  const geometry model{.layers = 6, .experts = 9, .top_k = 2, .max_tokens_per_visit = 4};
+  for (const auto storage : {map_storage::fp32, map_storage::int8}) {
+    expert_map map(model, {.capacity = 50, .storage = storage, .depth = 2});
+    support::random_source random(12);
+    std::vector<floats> kept;  // by place
+    std::size_t next = 0;
+    for (step_id step = 0; step < 60; ++step) {
+      const auto count = 1 + random.below(4);
+      const auto maps = support::repeating_maps(random, count, 6, 9, 4, 0.7);
+      for (std::size_t l = 0; l < 6; ++l) {
+        floats rows;
+        for (std::size_t t = 0; t < count; ++t)
+          rows.insert(rows.end(), maps.begin() + static_cast<std::ptrdiff_t>((t * 6 + l) * 9),
+                      maps.begin() + static_cast<std::ptrdiff_t>((t * 6 + l) * 9 + 9));
+        const auto f = map.expect(view_of(static_cast<layer_id>(l), step, rows));
+        ASSERT_EQ(f.confidence.size(), count);
+        for (std::size_t t = 0; t < count; ++t) {
+          double most = 0;
+          const floats* best = nullptr;
+          for (const auto& old : kept) {
+            double dot = 0;
+            double one = 0;
+            double two = 0;
+            for (std::size_t i = 0; i < (l + 1) * 9; ++i) {
+              const double a = maps[t * 54 + i];
+              dot += a * old[i];
+              one += a * a;
+              two += double{old[i]} * old[i];
+            }
+            if (dot / std::sqrt(one * two) > most + 1e-6) {
+              most = dot / std::sqrt(one * two);
+              best = &old;
+            }
+          }
+          ASSERT_NEAR(f.confidence[t], most, 1e-5);
+          for (std::size_t d = 0; d < 2; ++d)
+            for (std::size_t e = 0; e < 9; ++e)
+              ASSERT_NEAR(f.probabilities[(t * 2 + d) * 9 + e],
+                          best == nullptr || l + 1 + d >= 6 ? 0.0F : (*best)[(l + 1 + d) * 9 + e],
+                          1e-5);
+        }
+      }
+      for (std::size_t t = 0; t < count; ++t, next = (next + 1) % 50) {
+        if (kept.size() < 50) kept.emplace_back();
+        kept[next].assign(maps.begin() + static_cast<std::ptrdiff_t>(t * 54),
+                          maps.begin() + static_cast<std::ptrdiff_t>(t * 54 + 54));
+      }
+    }
+  }
+}
+
+TEST(expert_map, nothing_allocates_while_it_is_used) {
+  const geometry model{.layers = 4, .experts = 8, .top_k = 2, .max_tokens_per_visit = 3};
+  support::random_source random(2);
+  floats table(20 * 4);
+  for (auto& x : table) x = static_cast<float>(support::signed_uniform(random));
+  for (const auto storage : {map_storage::fp32, map_storage::fp16, map_storage::int8})
+    for (const auto replace : {map_replacement::fifo, map_replacement::redundancy})
+      for (const auto kind : {request_class::decode, request_class::prefill}) {
+        expert_map map(model, {.capacity = 20,
+                               .storage = storage,
+                               .replace = replace,
+                               .depth = 2,
+                               .semantic = semantic_rows::mean,
+                               .prefill = prefill_maps::mean,
+                               .embeddings = table,
+                               .embedding_width = 4});
+        const std::vector<sequence_id> sequences{1, 1, 2};
+        for (step_id step = 0; step < 30; ++step) {
+          const auto maps = support::repeating_maps(random, 12, 1, 8, 12, 1.0);
+          const ids tokens{random.id_below(25), random.id_below(25), random.id_below(25)};
+          const auto allocations = support::allocations_of([&] {
+            auto view = opening(step, tokens);
+            view.kind = kind;
+            view.sequences = sequences;
+            static_cast<void>(map.expect(view));
+            for (layer_id l = 0; l < 4; ++l) {
+              view.layer = l;
+              view.probabilities = std::span(maps).subspan(static_cast<std::size_t>(l) * 24, 24);
+              static_cast<void>(map.expect(view));
+            }
+          });
+          ASSERT_EQ(allocations, 0U);
+        }
+        EXPECT_EQ(map.store().size(), 20U);
+      }
+}
+
+TEST(expert_map, is_a_predictor_by_name) {
+  const auto spec = parse_policy(
+      "expert-map:capacity=40:storage=int8:replace=redundancy:semantic=mean:prefill=last:learn=no");
+  ASSERT_TRUE(spec);
+  parameters from(*spec);
+  const auto options = expert_map::config::read(from);
+  ASSERT_FALSE(from.finish());
+  EXPECT_EQ(options.capacity, 40U);
+  EXPECT_EQ(options.storage, map_storage::int8);
+  EXPECT_EQ(options.replace, map_replacement::redundancy);
+  EXPECT_EQ(options.semantic, semantic_rows::mean);
+  EXPECT_EQ(options.prefill, prefill_maps::last);
+  EXPECT_FALSE(options.learn);
+  EXPECT_TRUE(expert_map::config{}.learn);
+  auto any = any_predictor::create(shape, with_depth(any_predictor::holding<expert_map>(), 2));
+  ASSERT_TRUE(any);
+  EXPECT_TRUE(any->facts().opens_steps);
+  EXPECT_TRUE(any->facts().needs_scores);
+  EXPECT_EQ(any->expect(view_of(0, 0, {1, 0})).depth, 2);
+}
+
+TEST(expert_map, a_wrong_configuration_is_refused) {
+  const auto why = [](const geometry& model, const expert_map::config& options) {
+    const auto made = expert_map::create(model, options);
+    return made ? std::string("accepted") : made.reason().message;
+  };
+  EXPECT_EQ(why(shape, {.capacity = 0}), "expert_map capacity = 0, accepted: 1..16777216");
+  EXPECT_EQ(why(shape, {.depth = 0}), "expert_map depth = 0, accepted: 1 or more");
+  EXPECT_EQ(why(shape, {.depth = 4}), "expert_map depth = 4, accepted: 1..3 (layers)");
+  EXPECT_EQ(why(shape, {.semantic = static_cast<semantic_rows>(2)}),
+            "expert_map semantic = 2, accepted: 0 (first), 1 (mean)");
+  EXPECT_EQ(why(shape, {.prefill = static_cast<prefill_maps>(3)}),
+            "expert_map prefill = 3, accepted: 0 (per_token), 1 (last), 2 (mean)");
+  EXPECT_THAT(why({.layers = 0, .experts = 1, .top_k = 1}, {}), HasSubstr("layers = 0"));
+  EXPECT_THAT(why({.layers = 64, .experts = 512, .top_k = 1, .max_tokens_per_visit = 1 << 20}, {}),
+              HasSubstr("for visits of 1048576 tokens, accepted: at most 17179869184"));
+  EXPECT_THAT(why({.layers = 64, .experts = 512, .top_k = 1, .max_tokens_per_visit = 1 << 20},
+                  {.capacity = 1U << 20U, .learn = false}),
+              HasSubstr("expert maps of 64 layers x 512 experts need"));
+  EXPECT_THAT(why({.layers = 4, .experts = 4, .top_k = 1, .max_tokens_per_visit = 1 << 20},
+                  {.capacity = 1U << 16U, .learn = false}),
+              HasSubstr("expert map matcher of 1048576 tokens"));
+  EXPECT_THROW(expert_map(shape, {.depth = 9}), invalid_config);
+}
+
+}  // namespace
+}  // namespace hotset

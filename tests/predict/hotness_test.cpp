@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/predict/hotness.hpp"
+
+#include <cmath>
+#include <deque>
+#include <set>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "random_source.hpp"
+
+namespace hotset {
+namespace {
+
+using testing::ElementsAre;
+using ids = std::vector<expert_id>;
+
+const geometry shape{.layers = 2, .experts = 4, .top_k = 2, .max_tokens_per_visit = 8};
+
+TEST(hotness, the_last_use_is_worth_one_and_older_ones_less) {
+  hotness heat(shape, {.gamma = 0.5, .window = 3});
+  EXPECT_THAT(heat.of(1), ElementsAre(0, 0, 0, 0));
+  heat.observe(1, ids{0, 1});
+  heat.observe(1, ids{1, 2});
+  EXPECT_THAT(heat.of(1), ElementsAre(0.5, 1.5, 1, 0));
+  heat.observe(1, ids{1, 3});
+  EXPECT_THAT(heat.of(1), ElementsAre(0.25, 1.75, 0.5, 1));
+  heat.observe(1, ids{2, 3});  // the first token is forgotten
+  EXPECT_THAT(heat.of(1), ElementsAre(0, 0.75, 1.25, 1.5));
+  EXPECT_THAT(heat.of(0), ElementsAre(0, 0, 0, 0));
+}
+
+TEST(hotness, tokens_of_one_visit_follow_each_other) {
+  hotness apart(shape, {.gamma = 0.7});
+  hotness together(shape, {.gamma = 0.7});
+  apart.observe(0, ids{0, 1});
+  apart.observe(0, ids{2, 1});
+  together.observe(0, ids{0, 1, 2, 1});
+  EXPECT_EQ(ids(4, 0).size(), together.of(0).size());
+  for (std::size_t e = 0; e < 4; ++e) EXPECT_EQ(together.of(0)[e], apart.of(0)[e]);
+}
+
+TEST(hotness, what_names_no_expert_and_what_is_named_twice_counts_once_at_most) {
+  hotness heat(shape, {});
+  heat.observe(0, ids{-1, 9});
+  heat.observe(0, ids{3, 3});
+  EXPECT_THAT(heat.of(0), ElementsAre(0, 0, 0, 1));
+  heat.observe(0, ids{2});  // no whole token
+  EXPECT_THAT(heat.of(0), ElementsAre(0, 0, 0, 1));
+}
+
+TEST(hotness, without_memory_only_the_last_token_counts) {
+  hotness heat(shape, {.gamma = 0.0});
+  heat.observe(0, ids{0, 1});
+  heat.observe(0, ids{1, 2});
+  EXPECT_THAT(heat.of(0), ElementsAre(0, 1, 1, 0));
+}
+
+TEST(hotness, equals_the_definition) {
+  const geometry wide{.layers = 1, .experts = 12, .top_k = 3, .max_tokens_per_visit = 6};
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    support::random_source random(seed);
+    const auto window = 1 + random.below(20);
+    const double gamma = static_cast<double>(random.below(101)) / 100.0;
+    hotness heat(wide, {.gamma = gamma, .window = static_cast<std::int32_t>(window)});
+    std::deque<std::set<expert_id>> tokens;
+    for (int visit = 0; visit < 60; ++visit) {
+      ids routed;
+      for (std::uint64_t t = 0, n = 1 + random.below(6); t < n; ++t) {
+        std::set<expert_id> token;
+        for (int k = 0; k < 3; ++k) {
+          routed.push_back(random.id_below(13) - 1);
+          if (routed.back() >= 0) token.insert(routed.back());
+        }
+        tokens.push_front(token);
+      }
+      heat.observe(0, routed);
+      if (random.one_in(3)) continue;
+      for (expert_id e = 0; e < 12; ++e) {
+        double wanted = 0;
+        double worth = 1;
+        for (std::size_t age = 0; age < std::min<std::size_t>(window, tokens.size()); ++age) {
+          wanted += tokens[age].contains(e) ? worth : 0;
+          worth *= gamma;
+        }
+        ASSERT_EQ(heat.of(0)[static_cast<std::size_t>(e)], wanted) << seed;
+      }
+    }
+  }
+}
+
+TEST(hotness, refuses_what_cannot_work) {
+  EXPECT_FALSE(hotness::config{}.validate());
+  EXPECT_EQ(hotness::config{.gamma = 1.5}.validate()->message,
+            "hotness gamma = 1.500000, accepted: 0..1");
+  EXPECT_TRUE(hotness::config{.gamma = std::nan("")}.validate());
+  EXPECT_EQ(hotness::config{.window = 0}.validate()->message,
+            "hotness window = 0, accepted: 1..65536");
+  EXPECT_TRUE(hotness::config{.window = 65537}.validate());
+}
+
+}  // namespace
+}  // namespace hotset

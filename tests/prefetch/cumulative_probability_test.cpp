@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/prefetch/cumulative_probability.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "random_source.hpp"
+
+namespace hotset {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using floats = std::vector<float>;
+using keys = std::vector<expert_key>;
+
+routing_view in_layer(layer_id layer, step_id step = 7) {
+  routing_view view;
+  view.layer = layer;
+  view.step = step;
+  return view;
+}
+forecast of(const floats& probabilities, const floats& confidence, std::int32_t depth = 1) {
+  forecast out;
+  out.probabilities = probabilities;
+  out.confidence = confidence;
+  out.depth = depth;
+  return out;
+}
+std::vector<prefetch_request> requests_of(cumulative_probability& p, const routing_view& view,
+                                          const forecast& expected, std::size_t room = 100) {
+  std::vector<prefetch_request> out(room);
+  out.resize(p.propose(view, expected, out));
+  return out;
+}
+std::vector<expert_id> experts_of(const std::vector<prefetch_request>& requests) {
+  std::vector<expert_id> out;
+  for (const auto& r : requests) out.push_back(r.key.expert);
+  return out;
+}
+keys keys_of(const std::vector<prefetch_request>& requests) {
+  keys out;
+  for (const auto& r : requests) out.push_back(r.key);
+  return out;
+}
+
+const geometry one_ahead{.layers = 3, .experts = 5, .top_k = 1, .max_tokens_per_visit = 4};
+const floats row{0.125F, 0.25F, 0.0F, 0.5F, 0.125F};
+
+TEST(cumulative_probability, confident_forecasts_are_taken_at_their_word) {
+  cumulative_probability p(one_ahead, {.distance = 1});
+  // Confidence .9: .5 is more than .1.
+  const auto got = requests_of(p, in_layer(0), of(row, {0.9F}));
+  ASSERT_THAT(keys_of(got), ElementsAre(expert_key{1, 3}));
+  EXPECT_EQ(got[0].for_step, 7U);
+  EXPECT_EQ(got[0].probability, 0.5F);
+}
+
+TEST(cumulative_probability, doubt_asks_for_more) {
+  cumulative_probability p(one_ahead, {.distance = 1});
+  EXPECT_THAT(experts_of(requests_of(p, in_layer(0), of(row, {0.5F}))), ElementsAre(3))
+      << ".5 reaches .5";
+  EXPECT_THAT(experts_of(requests_of(p, in_layer(0), of(row, {0.375F}))), ElementsAre(3, 1));
+  EXPECT_THAT(experts_of(requests_of(p, in_layer(0), of(row, {0.25F}))), ElementsAre(3, 1))
+      << ".75 reaches .75";
+  EXPECT_THAT(experts_of(requests_of(p, in_layer(0), of(row, {0.1875F}))), ElementsAre(3, 1, 0))
+      << "the lower of two equal ones";
+}
+
+TEST(cumulative_probability, without_any_confidence_all_that_may_fire_is_asked_for) {
+  cumulative_probability p(one_ahead, {.distance = 1});
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const float none : {0.0F, -1.0F, nan})
+    EXPECT_THAT(experts_of(requests_of(p, in_layer(0), of(row, {none}))), ElementsAre(3, 1, 0, 4))
+        << "but not what never does";
+}
+
+TEST(cumulative_probability, at_least_k_experts_are_asked_for) {
+  const geometry shape{.layers = 3, .experts = 5, .top_k = 3};
+  cumulative_probability p(shape, {.distance = 1});
+  EXPECT_THAT(experts_of(requests_of(p, in_layer(0), of(row, {1.0F}))), ElementsAre(3, 1, 0));
+  EXPECT_THAT(experts_of(requests_of(p, in_layer(0), of(row, {7.0F}))), ElementsAre(3, 1, 0));
+  EXPECT_THAT(experts_of(requests_of(p, in_layer(0), of({0, 0, 1, 0, 0}, {1.0F}))), ElementsAre(2));
+  // The forecast says nothing of its confidence: 1.
+  EXPECT_THAT(experts_of(requests_of(p, in_layer(0), of(row, {}))), ElementsAre(3, 1, 0));
+}
+
+TEST(cumulative_probability, a_batch_asks_for_all_sets_with_the_highest_probability) {
+  cumulative_probability p(one_ahead, {.distance = 1});
+  // Token 0 is sure of expert 3; token 1 needs .75: 1 and 3; token 2 knows nothing.
+  const floats rows{0.125F, 0.25F, 0.0F, 0.5F,   0.125F,  //
+                    0.125F, 0.5F,  0.0F, 0.375F, 0.0F,    //
+                    0,      0,     0,    0,      0};
+  const auto got = requests_of(p, in_layer(0), of(rows, {1.0F, 0.25F, 0.0F}));
+  EXPECT_THAT(experts_of(got), ElementsAre(1, 3));
+  EXPECT_EQ(got[0].probability, 0.5F);
+  EXPECT_EQ(got[1].probability, 0.5F);
+  EXPECT_THAT(requests_of(p, in_layer(0), of({0, 0, 0, 0, 0}, {0.0F})), IsEmpty());
+}
+
+TEST(cumulative_probability, asks_for_the_layer_at_its_distance_alone) {
+  const geometry shape{.layers = 4, .experts = 2, .top_k = 1};
+  cumulative_probability p(shape, {.distance = 2});
+  EXPECT_EQ(p.depth(), 2);
+  EXPECT_EQ(p.most_requests(), 4U);
+  const floats rows{1, 0, 0, 1};
+  const floats confidence{1.0F};
+  const auto expected = of(rows, confidence, 2);
+  EXPECT_THAT(keys_of(requests_of(p, in_layer(0), expected)), ElementsAre(expert_key{2, 1}));
+  EXPECT_THAT(keys_of(requests_of(p, in_layer(1), expected)), ElementsAre(expert_key{3, 1}));
+  EXPECT_THAT(requests_of(p, in_layer(2), expected), IsEmpty());
+  EXPECT_THAT(requests_of(p, in_layer(3), expected), IsEmpty());
+  EXPECT_THAT(requests_of(p, in_layer(0), of({1, 0}, {1.0F}, 1)), IsEmpty())
+      << "it looks no further";
+}
+
+TEST(cumulative_probability, before_the_first_layer_it_asks_for_all_that_no_visit_will) {
+  const geometry shape{.layers = 4, .experts = 3, .top_k = 2};
+  cumulative_probability p(shape, {.distance = 2});
+  // p / (l + 1): layer 0 .5, .25; layer 1 .375, .125.
+  const floats rows{0.25F, 0.5F, 0.25F, 0.75F, 0.25F, 0.0F};
+  const floats confidence{1.0F};
+  const auto expected = of(rows, confidence, 2);
+  const auto got = requests_of(p, in_layer(before_layers), expected);
+  EXPECT_THAT(keys_of(got),
+              ElementsAre(expert_key{0, 1}, expert_key{1, 0}, expert_key{0, 0}, expert_key{1, 1}));
+  EXPECT_EQ(got[1].probability, 0.75F);
+  for (std::size_t room = 0; room < 4; ++room) {
+    const auto few = requests_of(p, in_layer(before_layers), expected, room);
+    ASSERT_EQ(few.size(), room);
+    for (std::size_t i = 0; i < room; ++i) EXPECT_EQ(few[i].key, got[i].key);
+  }
+}
+
+TEST(cumulative_probability, ties_go_to_the_nearer_layer_and_then_the_lower_expert) {
+  const geometry shape{.layers = 4, .experts = 3, .top_k = 3};
+  cumulative_probability p(shape, {.distance = 2});
+  const floats rows{0.25F, 0.5F, 0.25F, 0.0F, 0.5F, 0.5F};
+  const floats confidence{1.0F};
+  const auto expected = of(rows, confidence, 2);
+  EXPECT_THAT(keys_of(requests_of(p, in_layer(before_layers), expected)),
+              ElementsAre(expert_key{0, 1}, expert_key{0, 0}, expert_key{0, 2}, expert_key{1, 1},
+                          expert_key{1, 2}));
+}
+
+TEST(cumulative_probability, a_forecast_that_is_none_asks_for_nothing) {
+  cumulative_probability p(one_ahead, {.distance = 1});
+  EXPECT_EQ(p.needs(), forecast_need::probabilities);
+  EXPECT_THAT(requests_of(p, in_layer(0), {}), IsEmpty());
+  EXPECT_THAT(requests_of(p, in_layer(0), of({0.5F, 0.5F}, {1.0F})), IsEmpty());
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_THAT(experts_of(requests_of(p, in_layer(0), of({nan, infinity, -1, 0.5F, 0.25F}, {0.5F}))),
+              ElementsAre(3))
+      << "what is no probability counts 0";
+}
+
+TEST(cumulative_probability, agrees_with_the_rule_written_out) {
+  support::random_source random(3);
+  const geometry shape{.layers = 9, .experts = 12, .top_k = 3, .max_tokens_per_visit = 5};
+  cumulative_probability p(shape, {.distance = 4});
+  for (int n = 0; n < 3000; ++n) {
+    const auto tokens = 1 + random.below(5);
+    floats rows(tokens * 4 * 12);
+    for (auto& x : rows) x = static_cast<float>(random.below(20)) / 128;
+    floats confidence(tokens);
+    for (auto& c : confidence) c = static_cast<float>(random.below(65)) / 64;
+    const layer_id layer = random.id_below(10) - 1;
+    std::vector<std::tuple<float, int, int, float>> wanted;  // -priority, row, expert, p
+    for (int ahead = layer < 0 ? 0 : 3; ahead < 4 && layer + 1 + ahead < 9; ++ahead) {
+      std::map<int, float> highest;
+      for (std::size_t t = 0; t < tokens; ++t) {
+        std::vector<std::pair<float, int>> ranked;
+        for (int e = 0; e < 12; ++e)
+          ranked.emplace_back(
+              -rows[(t * 4 + static_cast<std::size_t>(ahead)) * 12 + static_cast<std::size_t>(e)],
+              e);
+        std::sort(ranked.begin(), ranked.end());
+        float sum = 0;
+        for (std::size_t i = 0; i < 12 && (i < 3 || sum < 1 - confidence[t]); ++i) {
+          sum -= ranked[i].first;
+          if (ranked[i].first < 0)
+            highest[ranked[i].second] = std::max(highest[ranked[i].second], -ranked[i].first);
+        }
+      }
+      for (const auto& [e, probability] : highest)
+        wanted.emplace_back(-probability / static_cast<float>(ahead + 1), ahead, e, probability);
+    }
+    std::sort(wanted.begin(), wanted.end());
+    const auto got = requests_of(p, in_layer(layer), of(rows, confidence, 4));
+    ASSERT_LE(got.size(), p.most_requests());
+    ASSERT_EQ(got.size(), wanted.size());
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      const auto& [priority, ahead, e, probability] = wanted[i];
+      ASSERT_EQ(got[i].key, (expert_key{layer + 1 + ahead, e}));
+      ASSERT_EQ(got[i].probability, probability);
+    }
+  }
+}
+
+TEST(cumulative_probability, looks_no_further_than_there_are_layers) {
+  cumulative_probability p({.layers = 2, .experts = 3, .top_k = 1}, {.distance = 9});
+  EXPECT_EQ(p.depth(), 1);
+  EXPECT_EQ(p.most_requests(), 3U);
+  EXPECT_EQ(cumulative_probability({.layers = 8, .experts = 3, .top_k = 1}).depth(), 3);
+  EXPECT_EQ((cumulative_probability::config{.distance = 0}).validate()->message,
+            "cumulative_probability distance = 0, accepted: 1 or more");
+}
+
+}  // namespace
+}  // namespace hotset

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Made-up expert maps: rows of a softmax, of which some repeat earlier ones with noise.
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "random_source.hpp"
+
+namespace hotset::support {
+
+/// Uniform in -1..1.
+inline double signed_uniform(random_source& random) {
+  return static_cast<double>(random.next() >> 11U) * 0x1p-52 - 1.0;
+}
+
+/// One map of `layers` softmax rows, behind those in `out`.
+inline void add_map(random_source& random, std::size_t layers, std::size_t experts,
+                    const std::vector<double>& logits, double noise, std::vector<float>& out) {
+  std::vector<double> row(experts);
+  for (std::size_t l = 0; l < layers; ++l) {
+    double sum = 0;
+    for (std::size_t e = 0; e < experts; ++e) {
+      row[e] = std::exp(logits[l * experts + e] + noise * signed_uniform(random));
+      sum += row[e];
+    }
+    for (const auto p : row) out.push_back(static_cast<float>(p / sum));
+  }
+}
+
+/// Shape: [count, layers, experts]; each map is one of `kinds`, as a recorded run's near-duplicates are.
+inline std::vector<float> repeating_maps(random_source& random, std::size_t count,
+                                         std::size_t layers, std::size_t experts, std::size_t kinds,
+                                         double noise) {
+  std::vector<std::vector<double>> logits(kinds);
+  for (auto& of_kind : logits)
+    for (std::size_t i = 0; i < layers * experts; ++i)
+      of_kind.push_back(3.0 * signed_uniform(random));
+  std::vector<float> out;
+  out.reserve(count * layers * experts);
+  for (std::size_t i = 0; i < count; ++i)
+    add_map(random, layers, experts, logits[random.below(kinds)], noise, out);
+  return out;
+}
+
+}  // namespace hotset::support
