@@ -8,8 +8,10 @@ set(hotset_policies
     eviction/lfru
     eviction/lhu
     eviction/fifo
+    eviction/expert_map_priority
     eviction/furthest_layer
     eviction/gate_score
+    eviction/importance
     eviction/least_stale
     eviction/popularity
     eviction/belady
@@ -19,6 +21,7 @@ set(hotset_policies
     prefetch/no_prefetch
     prefetch/next_layer_top_k
     prefetch/score_threshold
+    prefetch/cumulative_probability
     prefetch/previous_step
     prefetch/popular
     prefetch/noisy_oracle
@@ -30,11 +33,15 @@ set(hotset_policies
     miss/substitute
     miss/compute_on_host
     routing/router_order
+    routing/budget_top_k
     routing/cache_aware
     predict/gate_predictors:recorded_scores
     predict/gate_predictors:current_gate
     predict/gate_predictors:next_router
-    predict/co_activation)
+    predict/activation_matrix
+    predict/co_activation
+    predict/expert_map
+    predict/last_routed)
 set(hotset_decorators eviction/protect_hot eviction/protect_decode)
 
 set(includes "")

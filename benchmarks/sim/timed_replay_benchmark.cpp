@@ -53,7 +53,7 @@ void BM_TimedReplay(benchmark::State& state, const std::string& eviction,
   pager_stats stats;
   for (auto _ : state) {
     state.PauseTiming();
-    auto engine = sim::make_engine(wanted, {}, link, {.per_visit = 200'000});
+    auto engine = sim::make_engine(wanted, {}, {.link = link}, {.per_visit = 200'000});
     state.ResumeTiming();
     (void)sim::replay_timed(trace, visits, {}, *engine, front);
     state.PauseTiming();

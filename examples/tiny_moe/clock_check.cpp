@@ -132,7 +132,7 @@ clock_comparison compare_with_clock(const model& weights, const paging_choice& c
   if (!sim::fetches_everything(choice.policies.miss))
     wanted.miss = sim::make_miss(choice.policies.miss);
   const auto replayed =
-      sim::make_engine(wanted, {}, hotset::link_model(*link_of(choice)),
+      sim::make_engine(wanted, {}, {.link = hotset::link_model(*link_of(choice))},
                        {.per_visit = nanoseconds(out.visit), .per_token = nanoseconds(out.token)});
   const auto outcome = sim::replay_timed(trace, visits, {}, *replayed, front_of(choice));
   out.clock_blocked = static_cast<double>(outcome.times.blocked) * 1e-9;

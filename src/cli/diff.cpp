@@ -47,17 +47,19 @@ struct row {
 /// Members of a result that are no counters.
 constexpr std::array real_names{"ttft_s",          "tpot_s",  "blocking_io_s",
                                 "total_io_s",      "total_s", "prefetch_precision",
-                                "prefetch_recall", "quality", "quality_full_precision"};
+                                "prefetch_recall", "quality", "quality_full_precision",
+                                "lost_gate_mass"};
 /// Members that name a result besides those that it always has; null or missing: the plain choice.
 struct dimension {
   const char* name;
   std::string_view plain;
 };
-constexpr std::array<dimension, 7> dimensions{{{"preset", ""},
+constexpr std::array<dimension, 8> dimensions{{{"preset", ""},
                                                {"prefetch", "no_prefetch"},
                                                {"prefetch_guard", "named"},
                                                {"miss", "fetch"},
                                                {"routing", "router_order"},
+                                               {"pre_eviction", "none"},
                                                {"precision", ""},
                                                {"link", ""}}};
 

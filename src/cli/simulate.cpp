@@ -41,6 +41,9 @@ struct simulate_options {
   std::string gate = "0";
   std::string host_expert = "0";
   std::string predictor = "recorded";
+  std::string write_back = "none";
+  std::string back_link;
+  std::size_t spares = 0;
   std::vector<std::string> scopes{"shared"};
   std::vector<std::string> replays{"event-atomic"};
   std::vector<std::string> slots;
@@ -79,11 +82,14 @@ visit_split split_of(const std::string& text) {
 
 /// The same lists, their elements split at commas.
 sim::policy_lists policies_of(const sim::policy_lists& given) {
-  return {
-      split_lists("--preset", given.presets),        split_lists("--eviction", given.evictions),
-      split_lists("--admission", given.admissions),  split_lists("--prefetch", given.prefetches),
-      split_lists("--prefetch-guard", given.guards), split_lists("--miss", given.misses),
-      split_lists("--routing", given.routings)};
+  return {split_lists("--preset", given.presets),
+          split_lists("--eviction", given.evictions),
+          split_lists("--admission", given.admissions),
+          split_lists("--prefetch", given.prefetches),
+          split_lists("--prefetch-guard", given.guards),
+          split_lists("--miss", given.misses),
+          split_lists("--routing", given.routings),
+          split_lists("--pre-eviction", given.pre_evictions)};
 }
 
 ticks duration_of(std::string_view option, std::string_view text) {
@@ -103,6 +109,30 @@ void read_compute(const std::string& text, sim::visit_costs& costs) {
   costs.per_token = *token;
 }
 
+write_back_way write_back_of(const std::string& text) {
+  if (text == "none") return write_back_way::none;
+  if (text == "serial") return write_back_way::serial;
+  if (text == "duplex") return write_back_way::duplex;
+  sim::refuse_name("--writeback:", text, {"none", "serial", "duplex"});
+}
+/// The way back has the link's latency and chunks.
+void read_way_back(const simulate_options& options, sim::link_request& link) {
+  link.write_back = write_back_of(options.write_back);
+  link.spares = options.spares;
+  if (link.write_back == write_back_way::none) {
+    if (!options.back_link.empty() || options.spares != 0)
+      refuse_option("--writeback", options.write_back,
+                    "serial or duplex, where its link or spares are named");
+    return;
+  }
+  if (options.back_link.empty()) return;
+  link.back = link.link;
+  link.back.bytes_per_second =
+      for_option("--writeback-link", [&] { return sim::read_rate(options.back_link); });
+  if (const auto bad = link.back.validate())
+    refuse_option("--writeback-link", options.back_link, bad->message);
+}
+
 std::vector<sim::link_request> links_of(const simulate_options& options) {
   std::vector<sim::link_request> links;
   const auto chunk =
@@ -111,6 +141,7 @@ std::vector<sim::link_request> links_of(const simulate_options& options) {
     const auto rate = for_option("--link", [&] { return sim::read_rate(text); });
     sim::link_request link{{rate, duration_of("--latency", options.latency), chunk}, text};
     if (const auto bad = link.link.validate()) refuse_option("--link", text, bad->message);
+    read_way_back(options, link);
     links.push_back(std::move(link));
   }
   return links;
@@ -267,9 +298,9 @@ void add_dimensions(CLI::App& app, simulate_options& options) {
            "that was asked for), predicted (nor what is likelier to be used sooner)")
       ->default_str("named");
   app.add_option("--predictor", options.predictor,
-                 "what prefetchers by score go by: recorded (predictions of the trace), "
-                 "current-gate (the running layer's scores), co-activation (a table of what fired "
-                 "together, learnt on the way); with parameters: co-activation:reach=4:decay=0.8")
+                 fmt::format("what is expected of the layers ahead: {}; with parameters: "
+                             "co-activation:reach=4:decay=0.8",
+                             fmt::join(sim::predictor_names(false, true), ", ")))
       ->type_name("NAME")
       ->capture_default_str();
   add_list(app, "--miss", options.policies.misses,
@@ -280,6 +311,10 @@ void add_dimensions(CLI::App& app, simulate_options& options) {
            fmt::format("routing policies: {}; with parameters: cache_aware:lambda=0.3",
                        fmt::join(sim::routing_names(), ", ")))
       ->default_str("router_order");
+  add_list(app, "--pre-eviction", options.policies.pre_evictions,
+           "slots are freed before the next layer is routed: none, active_evict; with parameters: "
+           "active_evict:tau=0.002:r_max=2:release=gate")
+      ->default_str("none");
   add_list(
       app, "--precision", options.precisions,
       "precisions of the experts in bits, highest first, such as 8:4:2; the first is what the "
@@ -307,6 +342,17 @@ void add_clock(CLI::App& app, simulate_options& options) {
   text("--host-expert", options.host_expert,
        "of an expert that the host computes, beside the device")
       ->type_name("TIME")
+      ->needs(link);
+  text("--writeback", options.write_back,
+       "victims are copied back before their slots are filled: none, serial (on the same link), "
+       "duplex (beside it)")
+      ->type_name("NAME")
+      ->needs(link);
+  text("--writeback-link", options.back_link, "how fast, where not as --link")
+      ->type_name("RATE")
+      ->needs(link);
+  add_number(app, "--writeback-spares", options.spares, std::size_t{0}, std::size_t{1024},
+             "slots beside the cache's that a fill takes while its victim is copied back")
       ->needs(link);
   app.add_option("--timeline", options.timeline,
                  "write what happened when, for Perfetto (one trace and one run)")

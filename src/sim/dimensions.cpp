@@ -79,6 +79,23 @@ bool is_exact_miss(std::string_view miss) {
 bool needs_weights(std::string_view miss) {
   return row_of(known_policies().miss, miss)->traits.needs_weights;
 }
+std::optional<active_evict::config> make_pre_eviction(std::string_view text) {
+  if (text == "none") return std::nullopt;
+  const auto asked_for = asked(parse_policy(text));
+  if (asked_for.name != active_evict::name)
+    refuse_name("pre-eviction", asked_for.name, {"none", std::string(active_evict::name)});
+  parameters read(asked_for);
+  const auto config = active_evict::config::read(read);
+  if (const auto bad = read.finish()) throw usage_error(bad->message);
+  if (const auto bad = config.validate()) throw usage_error(bad->message);
+  return config;
+}
+eviction_traits heard_by(std::string_view eviction) {
+  return asked(known_policies().eviction_of(eviction))->traits;
+}
+bool needs_free_slots(std::string_view routing) {
+  return row_of(known_policies().routing, routing)->traits.needs_free_slots;
+}
 bool bends_routing(std::string_view routing) {
   return !row_of(known_policies().routing, routing)->traits.is_exact;
 }

@@ -73,6 +73,7 @@ std::vector<policy_set> combine_policies(const policy_lists& lists, const policy
     }
     sets = std::move(varied);
   };
+  vary(&policy_set::pre_eviction, lists.pre_evictions);
   vary(&policy_set::routing, lists.routings);
   vary(&policy_set::miss, lists.misses);
   vary(&policy_set::guard, lists.guards);

@@ -89,22 +89,24 @@ std::unique_ptr<any_pager> make_pager(const pager_request& request,
 
 std::unique_ptr<simulated_engine> make_engine(const pager_request& request,
                                               const policy_knowledge& knowledge,
-                                              const link_model& link, const visit_costs& costs) {
+                                              const clock_backend::config& clock,
+                                              const visit_costs& costs) {
   return engine_of(request, knowledge,
                    [&]<class Pager>(Pager made) -> std::unique_ptr<simulated_engine> {
-                     return std::make_unique<engine_model<Pager>>(std::move(made), link, costs);
+                     return std::make_unique<engine_model<Pager>>(std::move(made), clock, costs);
                    });
 }
 
 std::unique_ptr<simulated_engine> make_expert_engine(const pager_request& request,
                                                      const policy_knowledge& knowledge,
-                                                     const geometry& shape, const link_model& link,
+                                                     const geometry& shape,
+                                                     const clock_backend::config& clock,
                                                      const visit_costs& costs) {
   if (request.miss)
     throw usage_error("expert-by-expert replay fetches every miss, accepted: --miss fetch");
   return engine_of(
       request, knowledge, [&]<class Pager>(Pager made) -> std::unique_ptr<simulated_engine> {
-        return std::make_unique<expert_engine<Pager>>(shape, std::move(made), link, costs);
+        return std::make_unique<expert_engine<Pager>>(shape, std::move(made), clock, costs);
       });
 }
 

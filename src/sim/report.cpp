@@ -72,7 +72,7 @@ run_times times_of(const run_result& run) {
     out.first_token = *seconds(t.first_token) / static_cast<double>(t.sequences);
   if (t.decoded != 0) out.per_token = *seconds(t.decoding) / static_cast<double>(t.decoded);
   out.blocking = seconds(t.blocked);
-  out.total_io = seconds(t.link_busy);
+  out.total_io = seconds(t.link_busy + t.back_busy);
   out.total = seconds(t.total);
   return out;
 }
@@ -87,6 +87,12 @@ std::optional<double> prefetch_precision(const run_result& run) {
 std::optional<double> prefetch_recall(const run_result& run) {
   const auto p = predictions_of(run);
   return p.predicted == 0 ? std::nullopt : ratio(p.predicted_and_routed, p.routed);
+}
+
+/// The share of the routers' gate weight that nothing was computed with.
+std::optional<double> lost_mass(const run_result& run) {
+  if (!run.outcome || run.outcome->mass.routed <= 0) return std::nullopt;
+  return run.outcome->mass.lost / run.outcome->mass.routed;
 }
 
 json or_null(const std::optional<double>& value) { return value ? json(*value) : json(nullptr); }
@@ -126,6 +132,10 @@ void add_dimensions(json& out, const run_result& run) {
   out["substituted_misses"] = s.substituted_misses;
   out["quality"] = or_null(run.bits_per_byte);
   out["quality_full_precision"] = or_null(run.full_bits_per_byte);
+  out["pre_eviction"] = run.policies.pre_eviction;
+  out["pre_evictions"] = s.pre_evictions;
+  out["bytes_written_back"] = run.outcome ? run.outcome->bytes_back : 0;
+  out["lost_gate_mass"] = or_null(lost_mass(run));
 }
 
 json run_to_json(const run_result& run) {
@@ -289,6 +299,7 @@ void add_dimension_columns(report_table& out) {
   out.words("guard", 3, "named", [](const run_result& r) { return r.policies.guard; });
   out.words("miss", 2, "fetch", [](const run_result& r) { return r.policies.miss; });
   out.words("routing", 2, "router_order", [](const run_result& r) { return r.policies.routing; });
+  out.words("pre-eviction", 2, "none", [](const run_result& r) { return r.policies.pre_eviction; });
   out.words("precision", 2, "", [](const run_result& r) { return r.precision; });
   out.words("link", 2, "", [](const run_result& r) { return r.link; });
   out.words("scope", 1, "", [](const run_result& r) { return r.scope; });
@@ -344,6 +355,14 @@ void add_time_columns(report_table& out) {
   milliseconds("tpot", "TPOT ms", 1, &run_times::per_token);
   milliseconds("blocking", "blocking ms", 2, &run_times::blocking);
   milliseconds("io", "I/O ms", 4, &run_times::total_io);
+  out.bytes("written-back", "written back", 4,
+            out.any([](const run_result& r) { return r.outcome && r.outcome->bytes_back != 0; }),
+            [](const run_result& r) {
+              return r.outcome ? std::optional(r.outcome->bytes_back) : std::nullopt;
+            });
+  out.number("lost-mass", "lost mass %", 2,
+             out.any([](const run_result& r) { return lost_mass(r).value_or(0) > 0; }),
+             [](const run_result& r) { return or_dash(lost_mass(r), 100, 2); });
 }
 
 report_table make_table(const sweep_result& sweep) {

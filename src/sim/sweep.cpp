@@ -51,11 +51,17 @@ std::vector<run_plan> combinations(const sweep_request& request) {
   return runs;
 }
 
+/// Whether a policy hears of more than a pager alone knows: whose tokens are routed, and what is expected.
+bool looks_ahead(std::string_view eviction) {
+  const auto traits = heard_by(eviction);
+  return traits.hears_routes || traits.hears_forecasts;
+}
 /// True if an engine is simulated: there is more to it than a pager.
 bool needs_engine(const run_plan& plan) {
   return plan.link || plan.mode == replay_mode::expert_by_expert ||
          prefetches(plan.policies.prefetch) || bends_routing(plan.policies.routing) ||
-         wants_scores(plan.policies.miss);
+         wants_scores(plan.policies.miss) || plan.policies.pre_eviction != "none" ||
+         (plan.mode == replay_mode::event_atomic && looks_ahead(plan.policies.eviction));
 }
 
 /// The two forms of the trace, built when first asked for.
@@ -138,6 +144,11 @@ void check_set(const policy_set& policies) {
   (void)parse_guard(policies.guard);
   (void)make_miss(policies.miss);
   (void)make_routing(policies.routing);
+  if (!make_pre_eviction(policies.pre_eviction) && needs_free_slots(policies.routing))
+    throw usage_error(fmt::format(
+        "routing policy {} does nothing without slots that were freed ahead, accepted: with "
+        "--pre-eviction active_evict, or another routing policy",
+        policies.routing));
 }
 
 /// Of no pager's policy: it never splits a visit.
@@ -160,6 +171,10 @@ void check_engine(const run_plan& plan, const sweep_request& request, const rout
         fmt::format("link {}: the trace does not say how large an expert is, accepted: traces with "
                     "expert bytes",
                     plan.link->text));
+  if (plan.mode == replay_mode::expert_by_expert && plan.policies.pre_eviction != "none")
+    throw usage_error("expert-by-expert replay frees no slots ahead, accepted: event-atomic");
+  if (request.decisions != nullptr && plan.policies.pre_eviction != "none")
+    throw usage_error("decisions ahead of visits cannot be logged, accepted: --pre-eviction none");
   if (request.decisions != nullptr && prefetches(plan.policies.prefetch))
     throw usage_error("decisions of prefetches cannot be logged, accepted: --prefetch no_prefetch");
 }
@@ -201,6 +216,8 @@ replay_front front_of(const run_plan& plan, const sweep_request& request, prepar
   front.predictor = request.predictor;
   front.needs_scores = wants_scores(plan.policies.miss);
   if (bends_routing(plan.policies.routing)) front.routing = make_routing(plan.policies.routing);
+  front.pre_eviction = make_pre_eviction(plan.policies.pre_eviction);
+  front.tells_forecasts = heard_by(plan.policies.eviction).hears_forecasts;
   if (!prefetches(plan.policies.prefetch)) return front;
   usage_profile profile;
   if (const auto wanted = requested_prefetch_profile(plan.policies.prefetch)) {
@@ -236,6 +253,17 @@ pager_request pager_of(const run_plan& plan, const sweep_request& request,
   return out;
 }
 
+/// The shape is the engine's.
+clock_backend::config clock_of(const link_request& asked_for) {
+  clock_backend::config clock;
+  clock.link = link_model(asked_for.link);
+  clock.write_back = asked_for.write_back;
+  if (clock.write_back == write_back_way::none) return clock;
+  clock.back = link_model(asked_for.back.bytes_per_second == 0 ? asked_for.link : asked_for.back);
+  clock.spares = asked_for.spares;
+  return clock;
+}
+
 prepared_run prepare(const run_plan& plan, const sweep_request& request, prepared_trace& trace) {
   prepared_run run;
   run.plan = plan;
@@ -263,10 +291,13 @@ prepared_run prepare(const run_plan& plan, const sweep_request& request, prepare
   check_engine(plan, request, trace.trace());
   run.front = front_of(plan, request, trace, run);
   if (const auto bad = check_front(trace.trace(), run.front)) throw usage_error(bad->message);
-  const auto link = plan.link ? link_model(plan.link->link) : link_model::instant();
+  if (run.front.tells_forecasts && !tells_of_forecasts(trace.trace(), run.front))
+    run.notes.push_back(fmt::format(
+        "{} goes by the past alone: the trace has no predictions for it", policies.eviction));
+  const auto clock = plan.link ? clock_of(*plan.link) : clock_backend::config{};
   const auto costs = plan.link ? request.costs : visit_costs{};
-  run.engine = one_expert ? make_expert_engine(wanted, knowledge, shape, link, costs)
-                          : make_engine(wanted, knowledge, link, costs);
+  run.engine = one_expert ? make_expert_engine(wanted, knowledge, shape, clock, costs)
+                          : make_engine(wanted, knowledge, clock, costs);
   return run;
 }
 

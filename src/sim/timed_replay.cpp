@@ -65,6 +65,23 @@ class request_clock {
   ticks decoding_ = 0;
 };
 
+/// The deepest forecast that anyone goes by, 0 where nobody does.
+std::int32_t depth_wanted(const any_prefetch_policy* prefetcher, const replay_front& front) {
+  std::int32_t depth = front.pre_eviction || front.tells_forecasts ? 1 : 0;
+  if (prefetcher != nullptr && prefetcher->needs() == forecast_need::probabilities)
+    depth = std::max(depth, prefetcher->depth());
+  return depth;
+}
+bool has_scores(const routing_trace& trace) {
+  return !trace.logits.empty() || !trace.probabilities.empty();
+}
+/// Whether the trace has what the predictor goes by.
+bool can_predict(const routing_trace& trace, const any_predictor::config& chosen,
+                 std::int32_t depth) {
+  if (chosen.traits.needs_scores && !has_scores(trace)) return false;
+  return !chosen.traits.needs_recorded || trace.prediction_depth >= depth;
+}
+
 class front_of_trace {
  public:
   front_of_trace(const routing_trace& trace, const visit_sequence& visits,
@@ -87,19 +104,46 @@ class front_of_trace {
     if (front.prefetch) {
       prefetcher_.emplace(shape, *front.prefetch);
       requests_.resize(prefetcher_->most_requests());
-      if (prefetcher_->needs() == forecast_need::probabilities) predict_by(shape, front.predictor);
       if (prefetcher_->needs() == forecast_need::truth)
         truth_.resize(static_cast<std::size_t>(shape.experts));
     }
+    if (front.pre_eviction) pre_evictor_.emplace(shape, *front.pre_eviction);
+    predict_by(front);
     scores_ =
         front.needs_scores || front.routing || (predictor_ && front.predictor.traits.needs_scores);
   }
 
-  [[nodiscard]] any_prefetch_policy* prefetcher() { return prefetcher_ ? &*prefetcher_ : nullptr; }
-  [[nodiscard]] std::span<prefetch_request> requests() { return requests_; }
+  /// What the engine may use at the visit; forecasts are of `view`.
+  [[nodiscard]] look_ahead ahead(const routing_view& view, const forecast& expected) {
+    look_ahead out;
+    out.prefetcher = prefetcher_ ? &*prefetcher_ : nullptr;
+    out.pre_evictor = pre_evictor_ ? &*pre_evictor_ : nullptr;
+    out.expected = expected;
+    out.requests = requests_;
+    if (!view.router_choice.empty()) out.router_weights = router_weights_;
+    return out;
+  }
   [[nodiscard]] const prediction_score::counts& predictions() const { return score_.so_far(); }
+  /// Whether someone wants to hear of a step before its first visit.
+  [[nodiscard]] bool opens_steps() const { return opens_steps_; }
+  void ended(sequence_id sequence) {
+    if (predictor_) predictor_->on_sequence_end(sequence);
+  }
 
-  routing_view view(std::size_t i) { return scores_ ? gather_[i] : visits_[i]; }
+  routing_view view(std::size_t i) {
+    auto view = scores_ ? gather_[i] : visits_[i];
+    view.sequences = gather_.sequences(i);
+    return view;
+  }
+  /// The step of visit i before its first layer.
+  routing_view opening(std::size_t i) {
+    routing_view view;
+    view.layer = before_layers;
+    view.step = visits_.at(i).step;
+    view.kind = visits_.at(i).kind;
+    view.sequences = gather_.sequences(i);
+    return view;
+  }
   /// Bends the selection as the routing policy wants it.
   status route(routing_view& view, const residency_view& residents) {
     if (!routing_) return status::ok;
@@ -107,6 +151,8 @@ class front_of_trace {
     const auto weights = std::span(weights_).first(view.experts.size());
     if (const auto bad = routing_->route(view, residents, selected, weights); bad != status::ok)
       return bad;
+    view.router_choice = view.experts;
+    router_weights_ = view.weights;
     view.experts = selected;
     view.weights = weights;
     return status::ok;
@@ -114,7 +160,7 @@ class front_of_trace {
   forecast expect(std::size_t i, const routing_view& view) {
     if (!truth_.empty()) return truth_after(i);
     if (!predictor_) return {};
-    if (!recorded_) return predictor_->expect(view);
+    if (!recorded_ || view.layer == before_layers) return predictor_->expect(view);
     return predictor_->expect(view, gather_.predictions(i), trace_.prediction_depth);
   }
   void routed(const routing_view& view) {
@@ -128,11 +174,13 @@ class front_of_trace {
 
  private:
   /// A model of one layer has none ahead.
-  void predict_by(const geometry& shape, const any_predictor::config& chosen) {
-    const auto depth = prefetcher_->depth();
-    if (depth < 1 || shape.layers == 1) return;
-    predictor_.emplace(any_predictor::create(shape, with_depth(chosen, depth)).value());
-    recorded_ = chosen.traits.needs_recorded;
+  void predict_by(const replay_front& front) {
+    const auto depth = depth_wanted(prefetcher_ ? &*prefetcher_ : nullptr, front);
+    const auto& shape = visits_.shape();
+    if (depth < 1 || shape.layers == 1 || !can_predict(trace_, front.predictor, depth)) return;
+    predictor_.emplace(any_predictor::create(shape, with_depth(front.predictor, depth)).value());
+    recorded_ = front.predictor.traits.needs_recorded;
+    opens_steps_ = front.predictor.traits.opens_steps;
   }
   forecast truth_after(std::size_t i) {
     forecast out;
@@ -151,12 +199,32 @@ class front_of_trace {
   unique_ids unique_;
   std::optional<any_routing_policy> routing_;
   std::optional<any_prefetch_policy> prefetcher_;
+  std::optional<active_evict> pre_evictor_;
   std::optional<any_predictor> predictor_;
   bool recorded_ = false;
   bool scores_ = false;
+  bool opens_steps_ = false;
   std::vector<expert_id> selected_, truth_;
   std::vector<float> weights_;
+  std::span<const float> router_weights_;
   std::vector<prefetch_request> requests_;
+};
+
+/// Tells of sequences whose last token has been routed.
+class sequence_ends {
+ public:
+  explicit sequence_ends(const routing_trace& trace) : trace_(trace) {
+    for (std::size_t row = 0; row < trace.tokens(); ++row) last_row_[trace.sequence[row]] = row;
+  }
+  template <class Ended>
+  void step(std::size_t first_row, std::size_t rows, Ended ended) const {
+    for (auto row = first_row; row < first_row + rows; ++row)
+      if (last_row_.at(trace_.sequence[row]) == row) ended(trace_.sequence[row]);
+  }
+
+ private:
+  const routing_trace& trace_;
+  std::unordered_map<std::uint32_t, std::size_t> last_row_;
 };
 
 /// The steps of the trace as the visits name them.
@@ -164,14 +232,17 @@ class step_clock {
  public:
   step_clock(const visit_sequence& visits, const routing_trace& trace)
       : visits_(visits), requests_(trace) {}
-  void before(std::size_t i, ticks now) {
+  /// True if visit i is its step's first.
+  [[nodiscard]] bool begins(std::size_t i) const {
+    return !running_ || visits_.at(i).step != step_;
+  }
+  void begin(std::size_t i, ticks now) {
     const auto& v = visits_.at(i);
-    if (running_ && v.step == step_) return;
-    end(now);
     running_ = true;
     step_ = v.step;
     span_ = {now, now, v.first_row, v.count / static_cast<std::uint32_t>(visits_.shape().top_k)};
   }
+  [[nodiscard]] const step_span* running() const { return running_ ? &span_ : nullptr; }
   void end(ticks now) {
     if (!running_) return;
     span_.end = now;
@@ -190,9 +261,16 @@ class step_clock {
 
 }  // namespace
 
+bool tells_of_forecasts(const routing_trace& trace, const replay_front& front) {
+  std::optional<any_prefetch_policy> prefetcher;
+  if (front.prefetch) prefetcher.emplace(trace.shape(), *front.prefetch);
+  const auto depth = depth_wanted(prefetcher ? &*prefetcher : nullptr, front);
+  return depth > 0 && trace.layers > 1 && can_predict(trace, front.predictor, depth);
+}
+
 validation check_front(const routing_trace& trace, const replay_front& front) {
   const auto shape = trace.shape();
-  const bool scored = !trace.logits.empty() || !trace.probabilities.empty();
+  const bool scored = has_scores(trace);
   if (front.routing) {
     const any_routing_policy routing(shape, *front.routing);
     if (routing.facts().needs_logits && trace.logits.empty())
@@ -205,57 +283,75 @@ validation check_front(const routing_trace& trace, const replay_front& front) {
     return error{
         "the miss policy needs the router's logits, and the trace has none; accepted: a trace that "
         "recorded logits or probabilities, or another miss policy"};
-  if (!front.prefetch) return std::nullopt;
-  const any_prefetch_policy prefetcher(shape, *front.prefetch);
-  if (prefetcher.needs() != forecast_need::probabilities) return std::nullopt;
-  if (front.predictor.traits.needs_scores && !scored)
+  std::optional<any_prefetch_policy> prefetcher;
+  if (front.prefetch) prefetcher.emplace(shape, *front.prefetch);
+  const bool by_scores = prefetcher && prefetcher->needs() == forecast_need::probabilities;
+  if (!by_scores && !front.pre_eviction) return std::nullopt;
+  const auto who =
+      by_scores ? fmt::format("prefetch policy {}", prefetcher->held_name()) : "pre-eviction";
+  const auto depth = std::max(1, depth_wanted(prefetcher ? &*prefetcher : nullptr, front));
+  if (front.predictor.traits.needs_scores && !has_scores(trace))
     return error{fmt::format(
-        "prefetch policy {} by {} needs the router's scores, and the trace has none; "
-        "accepted: a trace that recorded logits or probabilities, --predictor co-activation, or "
-        "noisy_oracle",
-        prefetcher.held_name(), front.predictor.name)};
-  if (front.predictor.traits.needs_recorded && trace.prediction_depth < prefetcher.depth())
-    return error{fmt::format(
-        "prefetch policy {} needs predictions {} layer(s) ahead, and the trace has {}; accepted: a "
-        "trace that recorded them, --predictor current-gate or co-activation, or noisy_oracle",
-        prefetcher.held_name(), prefetcher.depth(), trace.prediction_depth)};
-  if (shape.layers > 1 && prefetcher.depth() > shape.layers - 1)
-    return error{fmt::format("prefetch depth {} of {} layers, accepted: 1..{}", prefetcher.depth(),
-                             shape.layers, shape.layers - 1)};
-  return with_depth(front.predictor, std::max(1, prefetcher.depth())).validate();
+        "{} by {} needs the router's scores, and the trace has none; "
+        "accepted: a trace that recorded logits or probabilities, --predictor co-activation{}",
+        who, front.predictor.name, by_scores ? ", or noisy_oracle" : "")};
+  if (front.predictor.traits.needs_recorded && trace.prediction_depth < depth)
+    return error{
+        fmt::format("{} needs predictions {} layer(s) ahead, and the trace has {}; accepted: a "
+                    "trace that recorded them, --predictor current-gate or co-activation{}",
+                    who, depth, trace.prediction_depth, by_scores ? ", or noisy_oracle" : "")};
+  if (shape.layers > 1 && depth > shape.layers - 1)
+    return error{fmt::format("prefetch depth {} of {} layers, accepted: 1..{}", depth, shape.layers,
+                             shape.layers - 1)};
+  return with_depth(front.predictor, depth).validate();
 }
 
 replay_outcome replay_timed(const routing_trace& trace, const visit_sequence& visits,
                             const event_order& events, simulated_engine& engine,
                             const replay_front& front) {
   if (const auto bad = check_front(trace, front)) throw usage_error(bad->message);
-  front_of_trace ahead(trace, visits, front);
+  front_of_trace front_end(trace, visits, front);
   step_clock steps(visits, trace);
+  const sequence_ends ends(trace);
+  const auto end_step = [&] {
+    if (const auto* span = steps.running())
+      ends.step(span->first_row, span->rows, [&](sequence_id s) { front_end.ended(s); });
+    steps.end(engine.now());
+  };
   const bool renumbered = !events.first.empty();
   progress told(visits.size());
   for (std::size_t i = 0; i < visits.size(); ++i) {
     told.at(i);
-    steps.before(i, engine.now());
-    auto view = ahead.view(i);
+    if (steps.begins(i)) {
+      end_step();
+      steps.begin(i, engine.now());
+      const auto view = front_end.opening(i);
+      auto ahead =
+          front_end.ahead(view, front_end.opens_steps() ? front_end.expect(i, view) : forecast{});
+      engine.open_step(view, ahead);
+      front_end.requested(ahead.proposed);
+    }
+    auto view = front_end.view(i);
     if (renumbered) view.ordinal = events.first[i];
-    auto done = ahead.route(view, engine.residents(view.layer));
-    ahead.routed(view);
-    std::size_t proposed = 0;
-    if (done == status::ok)
-      done =
-          engine.visit(view, ahead.prefetcher(), ahead.expect(i, view), ahead.requests(), proposed);
-    ahead.requested(proposed);
+    auto done = front_end.route(view, engine.residents(view.layer));
+    front_end.routed(view);
+    auto ahead = front_end.ahead(view, front_end.expect(i, view));
+    if (done == status::ok) done = engine.visit(view, ahead);
+    front_end.requested(ahead.proposed);
     if (done != status::ok)
       throw infeasible_error(fmt::format("visit {} (step {}, layer {}): {}", i, view.step,
                                          view.layer, describe(done)));
   }
-  steps.end(engine.now());
+  end_step();
   replay_outcome out;
   out.times.total = engine.now();
   out.times.blocked = engine.blocked();
   out.times.link_busy = engine.link_busy();
+  out.times.back_busy = engine.back_busy();
+  out.bytes_back = engine.bytes_back();
+  out.mass = engine.mass();
   steps.requests().add_to(out.times);
-  out.predictions = ahead.predictions();
+  out.predictions = front_end.predictions();
   out.queue = engine.queue();
   return out;
 }

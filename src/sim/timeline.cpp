@@ -12,10 +12,13 @@ namespace hotset::inline v0::sim {
 
 namespace {
 
-enum track : int { arithmetic = 1, demand = 2, speculative = 3 };
+enum track : int { arithmetic = 1, demand = 2, speculative = 3, back = 4 };
 
-constexpr std::array<std::pair<track, std::string_view>, 3> tracks{
-    {{arithmetic, "compute stream"}, {demand, "link: demand"}, {speculative, "link: prefetch"}}};
+constexpr std::array<std::pair<track, std::string_view>, 4> tracks{
+    {{arithmetic, "compute stream"},
+     {demand, "link: demand"},
+     {speculative, "link: prefetch"},
+     {back, "link: victims copied back"}}};
 
 /// Exact: nanoseconds as microseconds with three decimals.
 std::string microseconds(ticks time) { return fmt::format("{}.{:03}", time / 1000, time % 1000); }
@@ -46,6 +49,12 @@ void timeline::on_copy(ticks begin, ticks end, const fill& what, urgency when,
        fmt::format("layer {} expert {}", what.key.layer, what.key.expert), begin, end,
        fmt::format(",\"args\":{{\"slot\":{},\"precision\":{},\"bytes\":{},\"late\":{}}}", what.slot,
                    what.precision, bytes, what.speculative && when == urgency::now));
+}
+
+void timeline::on_write_back(ticks begin, ticks end, expert_key what,
+                             std::uint64_t bytes) noexcept {
+  span(out_, back, fmt::format("layer {} expert {}", what.layer, what.expert), begin, end,
+       fmt::format(",\"args\":{{\"bytes\":{}}}", bytes));
 }
 
 void timeline::on_wait(ticks begin, ticks end) noexcept {

@@ -8,12 +8,15 @@
 
 namespace hotset::inline v0::sim {
 
-/// Tracks: the arithmetic (visits, and waits for copies), demand copies, prefetches. Times in microseconds.
+/// Tracks: the arithmetic (visits, and waits for copies), demand copies, prefetches, victims
+/// that are copied back. Times in microseconds.
 class timeline final : public link_observer, public compute_observer {
  public:
   explicit timeline(std::ostream& out);
   void on_copy(ticks begin, ticks end, const fill& what, urgency when,
                std::uint64_t bytes) noexcept override;
+  void on_write_back(ticks begin, ticks end, expert_key what,
+                     std::uint64_t bytes) noexcept override;
   void on_wait(ticks begin, ticks end) noexcept override;
   void on_compute(ticks begin, ticks end, const visit_context& visit, std::size_t tokens) override;
   /// Ends the document; nothing may be told afterwards.

@@ -210,8 +210,8 @@ inline breaches opening_breaches(const header& h) {
 
 /// A policy's header also says its rule, its source, its deviations, its exactness and its cost.
 inline breaches policy_breaches(const header& h) {
-  static const std::set<std::string> policy_folders = {"eviction", "admission", "prefetch", "miss",
-                                                       "routing"};
+  static const std::set<std::string> policy_folders = {"eviction", "admission", "prefetch",
+                                                       "miss",     "routing",   "pre_eviction"};
   if (!policy_folders.contains(folder_of(h.path))) return {};
   if (h.path.find("/detail/") != std::string::npos) return {};
   breaches found;

@@ -19,9 +19,11 @@
 #include "hotset/cuda/map_rows.hpp"
 #include "hotset/eviction/any_eviction_policy.hpp"
 #include "hotset/eviction/belady.hpp"
+#include "hotset/eviction/expert_map_priority.hpp"
 #include "hotset/eviction/fifo.hpp"
 #include "hotset/eviction/furthest_layer.hpp"
 #include "hotset/eviction/gate_score.hpp"
+#include "hotset/eviction/importance.hpp"
 #include "hotset/eviction/least_stale.hpp"
 #include "hotset/eviction/lfru.hpp"
 #include "hotset/eviction/lfu.hpp"
@@ -187,6 +189,8 @@ TEST(no_allocation, lfu) {
   EXPECT_EQ(allocations_of<lfu>(), 0U);
   EXPECT_EQ(allocations_of<lfu>({.history = lfu_history::resident, .ageing_period = 17}), 0U);
 }
+TEST(no_allocation, importance) { EXPECT_EQ(allocations_of<importance>(), 0U); }
+TEST(no_allocation, expert_map_priority) { EXPECT_EQ(allocations_of<expert_map_priority>(), 0U); }
 TEST(no_allocation, lfru) { EXPECT_EQ(allocations_of<lfru>(), 0U); }
 TEST(no_allocation, gate_score) { EXPECT_EQ(allocations_of<gate_score>(), 0U); }
 TEST(no_allocation, furthest_layer) { EXPECT_EQ(allocations_of<furthest_layer>(), 0U); }

@@ -77,6 +77,7 @@ const std::map<std::string, names>& may_name() {
   // What an option stands at when nobody has chosen is named where the option is: these have any number of namers.
   static const std::map<std::string, names> allowed = {
       {"eviction/belady", {"include/hotset/control/regret.hpp", "src/sim/report.cpp"}},  // regret
+      {"eviction/fifo", {"include/hotset/predict/expert_map.hpp"}},  // an order of maps
       {"eviction/gate_score", {presets}},
       {"eviction/least_stale",
        {presets, "src/cli/completion.cpp",
@@ -89,7 +90,6 @@ const std::map<std::string, names>& may_name() {
       {"eviction/protect_hot", {"include/hotset/eviction/protect_decode.hpp"}},  // names decorators
       {"admission/after_n_uses", {"examples/tiny_moe/verification.cpp"}},
       {"admission/budgeted", {"examples/tiny_moe/verification.cpp"}},
-      {"prefetch/noisy_oracle", {"src/sim/timed_replay.cpp"}},  // what a refusal recommends
       {"prefetch/next_layer_top_k", {presets, "examples/tiny_moe/verification.cpp"}},
       {"prefetch/popular",
        {"src/sim/co_activation_study.cpp", "examples/tiny_moe/verification.cpp"}},

@@ -81,11 +81,16 @@ TEST_F(completion, every_offered_policy_is_accepted) {
   accepted("--prefetch-guard", "--prefetch previous_step ");
   for (const auto& name : offered("hotset simulate t --admission ''"))
     EXPECT_EQ(run("simulate t.trace --slots 50% --admission " + name).code, 0) << name;
+  // Some need more than a trace: forecasts of several layers, slots that are freed ahead.
+  const auto besides_of = [](const std::string& option) -> std::string {
+    if (option == "--prefetch") return "--predictor co-activation ";
+    return option == "--routing" ? "--pre-eviction active_evict " : "";
+  };
   for (const auto* option : {"--prefetch", "--predictor", "--miss", "--routing", "--preset"}) {
     const auto names = offered(std::string("hotset simulate t ") + option + " ''");
     EXPECT_GE(names.size(), 2U) << option;
     for (const auto& name : names) {
-      const auto what = std::string(option) + " " + name;
+      const auto what = besides_of(option) + option + " " + name;
       const auto one = run("simulate s.trace --slots 50% " + what);
       const auto several = run("simulate s.trace --slots 50% --precision 8:4 " + what);
       EXPECT_TRUE(one.code == 0 || several.code == 0) << what << ": " << one.err << several.err;

@@ -101,6 +101,24 @@ struct bypass_that_nobody_calls : archetype {
   void on_bypass(const access&) noexcept {}
   void on_bypass(int) noexcept {}
 };
+struct route_that_nobody_calls : archetype {
+  using archetype::archetype;
+  void on_routed(const routing_view&) noexcept {}
+};
+struct route_by_context : archetype {
+  using archetype::archetype;
+  static constexpr eviction_traits traits{.hears_routes = true};
+  void on_routed(const visit_context&) noexcept {}
+};
+struct forecast_that_nobody_calls : archetype {
+  using archetype::archetype;
+  void on_forecast(const visit_context&, const forecast&) noexcept {}
+};
+struct forecast_without_its_visit : archetype {
+  using archetype::archetype;
+  static constexpr eviction_traits traits{.hears_forecasts = true};
+  void on_forecast(const forecast&) noexcept {}
+};
 struct throwing_step : archetype {
   using archetype::archetype;
   static constexpr eviction_traits traits{.hears_steps = true};
@@ -113,12 +131,18 @@ struct bypass_that_answers : archetype {
 };
 struct hears_all : archetype {
   using archetype::archetype;
-  static constexpr eviction_traits traits{
-      .hears_steps = true, .hears_bypasses = true, .hears_requests = true, .hears_visits = true};
+  static constexpr eviction_traits traits{.hears_steps = true,
+                                          .hears_bypasses = true,
+                                          .hears_requests = true,
+                                          .hears_visits = true,
+                                          .hears_routes = true,
+                                          .hears_forecasts = true};
   void on_step(step_id, layer_id) noexcept { ++heard; }
   void on_bypass(const access&) noexcept { ++heard; }
   void on_request(const access&) noexcept { ++heard; }
   void on_visit(const visit_context&, std::span<const slot_id>) noexcept { ++heard; }
+  void on_routed(const routing_view&) noexcept { ++heard; }
+  void on_forecast(const visit_context&, const forecast&) noexcept { ++heard; }
   int heard = 0;
 };
 struct sealed final {
@@ -156,6 +180,10 @@ static_assert(!eviction_policy<request_that_nobody_calls>);
 static_assert(!eviction_policy<visit_that_nobody_calls>);
 static_assert(!eviction_policy<step_that_nobody_calls>);
 static_assert(!eviction_policy<bypass_that_nobody_calls>);
+static_assert(!eviction_policy<route_that_nobody_calls>);
+static_assert(!eviction_policy<route_by_context>);
+static_assert(!eviction_policy<forecast_that_nobody_calls>);
+static_assert(!eviction_policy<forecast_without_its_visit>);
 static_assert(!eviction_policy<throwing_step>);
 static_assert(!eviction_policy<bypass_that_answers>);
 
@@ -165,11 +193,15 @@ TEST(eviction_policy, who_takes_any_policy_tells_it_what_it_hears) {
   tell_step(all, 1, 0);
   tell_bypass(all, {});
   tell_request(all, {});
-  EXPECT_EQ(all.heard, 3);
+  tell_routed(all, {});
+  tell_forecast(all, {}, {});
+  EXPECT_EQ(all.heard, 5);
   archetype none(layout, {});
   tell_step(none, 1, 0);
   tell_bypass(none, {});
   tell_request(none, {});
+  tell_routed(none, {});
+  tell_forecast(none, {}, {});
 }
 
 }  // namespace

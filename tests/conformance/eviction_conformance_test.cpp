@@ -8,9 +8,11 @@
 
 #include "hotset/eviction/any_eviction_policy.hpp"
 #include "hotset/eviction/belady.hpp"
+#include "hotset/eviction/expert_map_priority.hpp"
 #include "hotset/eviction/fifo.hpp"
 #include "hotset/eviction/furthest_layer.hpp"
 #include "hotset/eviction/gate_score.hpp"
+#include "hotset/eviction/importance.hpp"
 #include "hotset/eviction/least_stale.hpp"
 #include "hotset/eviction/lfru.hpp"
 #include "hotset/eviction/lfu.hpp"
@@ -127,6 +129,30 @@ struct belady_entry : plain<belady> {
   }
   static ranking rule() { return reference::by_next_use(); }
 };
+struct importance_entry : plain<importance> {
+  static ranking rule() { return reference::by_importance(0.6, 0.98, 256); }
+};
+struct importance_short_entry : plain<importance> {
+  static importance::config options(const geometry&, const script&) {
+    return {.alpha = 0.25, .gamma = 0.5, .window = 3};
+  }
+  static ranking rule() { return reference::by_importance(0.25, 0.5, 3); }
+};
+struct importance_last_token_entry : plain<importance> {
+  static importance::config options(const geometry&, const script&) {
+    return {.alpha = 1.0, .gamma = 0.0};
+  }
+  static ranking rule() { return reference::by_importance(1.0, 0.0, 256); }
+};
+struct expert_map_priority_entry : plain<expert_map_priority> {
+  static ranking rule() { return reference::by_expected_uses(false); }
+};
+struct expert_map_priority_resident_entry : plain<expert_map_priority> {
+  static expert_map_priority::config options(const geometry&, const script&) {
+    return {.freq = use_history::resident};
+  }
+  static ranking rule() { return reference::by_expected_uses(true); }
+};
 
 // Decorators, and one inside the other.
 template <class Inner>
@@ -158,7 +184,10 @@ using entries = testing::Types<
     lru_entry, fifo_entry, lfu_entry, lhu_entry, lfu_resident_entry, lfu_ageing_entry,
     lfu_resident_ageing_entry, lfru_entry, lfru_fast_entry, gate_score_entry, gate_score_ema_entry,
     popularity_entry, furthest_layer_entry, least_stale_entry, least_stale_layer_entry,
-    least_stale_access_entry, belady_entry, hot_entry<lru_entry>, hot_entry<lfu_entry>,
+    least_stale_access_entry, belady_entry, importance_entry, importance_short_entry,
+    importance_last_token_entry, expert_map_priority_entry, expert_map_priority_resident_entry,
+    hot_entry<importance_entry>, decode_entry<expert_map_priority_entry>,
+    any_entry<hot_entry<importance_entry>>, hot_entry<lru_entry>, hot_entry<lfu_entry>,
     decode_entry<lru_entry>, decode_entry<least_stale_entry>, hot_entry<decode_entry<lru_entry>>,
     decode_entry<hot_entry<gate_score_entry>>, any_entry<lru_entry>, any_entry<least_stale_entry>,
     any_entry<belady_entry>, any_entry<hot_entry<decode_entry<lfru_entry>>>>;

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "hotset/routing/any_routing_policy.hpp"
+#include "hotset/routing/budget_top_k.hpp"
 #include "hotset/routing/cache_aware.hpp"
 #include "hotset/routing/router_order.hpp"
 #include "random_source.hpp"
@@ -38,6 +39,10 @@ struct cache_aware_zero_entry : plain<cache_aware> {
   static cache_aware::config options() { return {.lambda = 0.0}; }
   static constexpr bool exact = true;
 };
+/// The suite's visits are freed no slots for.
+struct budget_top_k_entry : plain<budget_top_k> {
+  static constexpr bool exact = true;
+};
 // The eraser around any of them.
 template <class Inner>
 struct any_entry : Inner {
@@ -50,7 +55,8 @@ struct any_entry : Inner {
 template <class Entry>
 class routing_conformance : public testing::Test {};
 using entries = testing::Types<router_order_entry, cache_aware_entry, cache_aware_value_entry,
-                               cache_aware_zero_entry, any_entry<router_order_entry>,
+                               cache_aware_zero_entry, budget_top_k_entry,
+                               any_entry<budget_top_k_entry>, any_entry<router_order_entry>,
                                any_entry<cache_aware_entry>, any_entry<cache_aware_zero_entry>>;
 TYPED_TEST_SUITE(routing_conformance, entries);
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/miss/drop.hpp"
 
+#include <cmath>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "hotset/core/parameters.hpp"
 #include "hotset/core/validate_for.hpp"
 
 namespace hotset {
@@ -45,6 +47,61 @@ TEST(drop, uses_what_is_held_whatever_its_rank) {
   EXPECT_EQ(
       ask(drop(shape), {{.expert = 3, .rank = 0, .held = 1}, {.expert = 4, .rank = 3, .held = 1}}),
       actions(2, miss_action::keep));
+}
+
+actions ask(const drop& policy, const std::vector<miss>& misses,
+            const std::vector<expert_id>& experts, const std::vector<float>& weights) {
+  routing_view view;
+  view.experts = experts;
+  view.weights = weights;
+  std::vector<miss_decision> out(misses.size());
+  policy.decide(misses, view, {}, {}, out);
+  actions taken;
+  for (const auto& d : out) taken.push_back(d.action);
+  return taken;
+}
+
+TEST(drop, a_threshold_spares_what_weighs_enough_to_any_token) {
+  // Of the first token's weight 3 has a tenth, of the second's 5 has a quarter; neither sums to 1.
+  const std::vector<expert_id> experts{0, 1, 2, 3, 4, 5, 3, 6};
+  const std::vector<float> weights{0.2F, 0.1F, 0.06F, 0.04F, 1.0F, 0.5F, 0.4F, 0.1F};
+  const std::vector<miss> misses{{.expert = 0, .rank = 0},
+                                 {.expert = 5, .rank = 1},
+                                 {.expert = 3, .rank = 2},
+                                 {.expert = 6, .rank = 3}};
+  const auto with = [&](double threshold) {
+    return ask(drop(shape, {.keep = 1, .threshold = threshold}), misses, experts, weights);
+  };
+  constexpr auto yes = miss_action::fetch;
+  constexpr auto no = miss_action::drop;
+  EXPECT_EQ(with(0.04), (actions{yes, yes, yes, yes}));
+  EXPECT_EQ(with(0.1), (actions{yes, yes, yes, no}));
+  EXPECT_EQ(with(0.21), (actions{yes, yes, no, no}));
+  EXPECT_EQ(with(0.3), (actions{yes, no, no, no}));  // the best rank of a token is never dropped
+  EXPECT_EQ(with(9.0), (actions{yes, no, no, no}));
+}
+
+TEST(drop, without_weights_nothing_is_below_a_threshold) {
+  EXPECT_EQ(ask(drop(shape, {.keep = 1, .threshold = 0.5}), ranked, {3, 5, 1, 0}, {}),
+            actions(4, miss_action::fetch));
+}
+
+TEST(drop, refuses_a_threshold_that_drops_nothing) {
+  EXPECT_EQ(drop::config{.threshold = 0}.validate()->message,
+            "drop threshold = 0.000000, accepted: more than 0 (a share of a token's gate weight)");
+  EXPECT_TRUE(drop::config{.threshold = std::nan("")}.validate());
+}
+
+TEST(drop, by_name_a_threshold_keeps_one_rank) {
+  const auto read = [](const char* text) {
+    const auto spec_from = parse_policy(text).value();
+    parameters from(spec_from);
+    return drop::config::read(from);
+  };
+  EXPECT_EQ(read("drop").keep, 2U);
+  EXPECT_EQ(read("drop:threshold=0.05").keep, 1U);
+  EXPECT_EQ(read("drop:threshold=0.05").threshold, 0.05);
+  EXPECT_EQ(read("drop:threshold=0.05:keep=3").keep, 3U);
 }
 
 TEST(drop, keeps_at_least_one_rank) {

@@ -197,6 +197,83 @@ TEST(pager_trim, never_touches_what_is_protected_or_pinned) {
   EXPECT_EQ(w.decisions.resident_bytes(0), 0U);
 }
 
+/// What pre_evict released, in order.
+std::vector<expert_key> pre_evicted(pager_walk<>& w, const visit_context& context,
+                                    std::size_t slots, std::span<const slot_id> spared = {}) {
+  std::vector<expert_key> out;
+  const auto count =
+      w.decisions.pre_evict(context, slots, spared, [&](slot_id slot, expert_key key) {
+        EXPECT_EQ(w.decisions.slot(slot).state, slot_state::free);
+        EXPECT_EQ(w.decisions.locate(key), no_slot);
+        out.push_back(key);
+      });
+  EXPECT_EQ(count, out.size());
+  support::expect_consistent(w.decisions);
+  return out;
+}
+
+TEST(pager_pre_evict, counts_what_is_free_already) {
+  pager_walk w({.layout = shared(6)});
+  w.visit(0, 0, {0, 1});
+  w.visit(0, 1, {2, 3});
+  EXPECT_EQ(w.decisions.free_slots(0), 2U);
+  EXPECT_THAT(pre_evicted(w, {.layer = 1, .step = 1}, 2), IsEmpty());
+  EXPECT_THAT(pre_evicted(w, {.layer = 1, .step = 1}, 3), ElementsAre(expert_key{0, 0}));
+  EXPECT_EQ(w.decisions.free_slots(0), 3U);
+  EXPECT_EQ(w.stats().pre_evictions, 1U);
+  EXPECT_EQ(w.stats().evictions, 1U);
+}
+
+TEST(pager_pre_evict, what_was_released_first_is_filled_first_after_the_rest) {
+  pager_walk w({.layout = shared(5)});
+  w.visit(0, 0, {0, 1});
+  w.visit(0, 1, {2, 3});
+  const auto first = w.decisions.locate({0, 0});
+  const auto second = w.decisions.locate({0, 1});
+  EXPECT_THAT(pre_evicted(w, {.layer = 0, .step = 1}, 3),
+              ElementsAre(expert_key{0, 0}, expert_key{0, 1}));
+  w.visit(1, 0, {4, 5, 6, 4});
+  EXPECT_EQ(w.decisions.locate({0, 4}), 4) << "was free before";
+  EXPECT_EQ(w.decisions.locate({0, 5}), first);
+  EXPECT_EQ(w.decisions.locate({0, 6}), second);
+}
+
+TEST(pager_pre_evict, never_touches_what_is_spared_or_read) {
+  pager_walk w({.layout = shared(4)});
+  w.visit(0, 0, {0, 1, 2, 3});
+  const std::array spared{w.decisions.locate({0, 0})};
+  const auto pin = w.decisions.pin(w.decisions.locate({0, 1}));
+  EXPECT_THAT(pre_evicted(w, {.layer = 0, .step = 1}, 9, spared),
+              ElementsAre(expert_key{0, 2}, expert_key{0, 3}));
+  w.decisions.unpin(pin);
+}
+
+TEST(pager_pre_evict, a_use_in_the_step_that_it_was_released_for_is_a_collision) {
+  pager_walk w({.layout = shared(4)});
+  w.visit(0, 0, {0, 1});
+  w.visit(0, 1, {0, 1});
+  (void)pre_evicted(w, {.layer = 1, .step = 1},
+                    2);  // ahead of layer 1, before layer 0 was committed
+  w.visit(1, 0, {0, 1});
+  EXPECT_EQ(w.stats().collision_misses, 2U);
+  EXPECT_EQ(w.stats().bytes_refetched, 20U);
+  (void)pre_evicted(w, {.layer = 1, .step = 2}, 2);
+  w.visit(3, 1, {0, 1});  // in a later step it is none
+  EXPECT_EQ(w.stats().collision_misses, 2U);
+}
+
+TEST(pager_pre_evict, does_nothing_while_a_plan_is_open) {
+  pager_walk w({.layout = shared(4)});
+  w.visit(0, 0, {0, 1});
+  auto plan = w.decisions.make_plan();
+  routing_view view;
+  const std::vector<expert_id> ids{2, 3};
+  view.experts = ids;
+  ASSERT_EQ(w.decisions.plan(view, plan), status::ok);
+  EXPECT_THAT(pre_evicted(w, {.layer = 0, .step = 1}, 4), IsEmpty());
+  ASSERT_EQ(w.decisions.abort(plan), status::ok);
+}
+
 TEST(pager_trim, more_slots_than_one_question_asks_for) {
   const geometry wide{.layers = 1, .experts = 64, .top_k = 2, .max_tokens_per_visit = 32};
   pager_walk w({.layout = pool_layout::shared(wide, 64).value()});

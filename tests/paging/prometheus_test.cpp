@@ -201,6 +201,7 @@ TEST(prometheus, names_stand_for_the_fields_they_say) {
       {"cancelled_prefetches", s.cancelled_prefetches},
       {"refused_prefetches", s.refused_prefetches},
       {"evictions", s.evictions},
+      {"pre_evictions", s.pre_evictions},
       {"filled_bytes", s.bytes_filled},
       {"demand_bytes", s.bytes_demand},
       {"refetched_bytes", s.bytes_refetched},

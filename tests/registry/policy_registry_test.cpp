@@ -104,10 +104,10 @@ TEST(policy_registry, has_everything_that_the_library_offers) {
     EXPECT_TRUE(row.make_pager) << row.name << " has no pager";
   EXPECT_GE(all.eviction.rows().size(), 10U);
   EXPECT_EQ(all.admission.rows().size(), 3U);
-  EXPECT_EQ(all.prefetch.rows().size(), 6U);
+  EXPECT_EQ(all.prefetch.rows().size(), 7U);
   EXPECT_EQ(all.miss.rows().size(), 7U);
-  EXPECT_EQ(all.routing.rows().size(), 2U);
-  EXPECT_EQ(all.predictors.rows().size(), 4U);
+  EXPECT_EQ(all.routing.rows().size(), 3U);
+  EXPECT_EQ(all.predictors.rows().size(), 7U);
 }
 
 TEST(policy_registry, who_has_other_precisions_is_refused_by_its_traits) {

@@ -48,7 +48,9 @@ TEST(dimensions, every_name_makes_the_policy_of_that_name) {
 }
 
 TEST(dimensions, predictors_are_made_by_name) {
-  const std::vector<std::string> all{"recorded", "current-gate", "next-router", "co-activation"};
+  const std::vector<std::string> all{"recorded",          "current-gate",  "next-router",
+                                     "activation-matrix", "co-activation", "expert-map",
+                                     "last-routed"};
   for (const auto& name : all) EXPECT_EQ(sim::make_predictor(name, all).name, name);
   EXPECT_TRUE(sim::make_predictor("recorded", all).traits.needs_recorded);
   EXPECT_TRUE(sim::make_predictor("current-gate", all).traits.needs_scores);
@@ -57,9 +59,11 @@ TEST(dimensions, predictors_are_made_by_name) {
   EXPECT_FALSE(with_depth(table, 5).validate());
   EXPECT_TRUE(with_depth(table, 6).validate());
   EXPECT_THAT(sim::predictor_names(false, true),
-              testing::ElementsAre("recorded", "current-gate", "co-activation"));
+              testing::ElementsAre("recorded", "current-gate", "activation-matrix", "co-activation",
+                                   "expert-map", "last-routed"));
   EXPECT_THAT(sim::predictor_names(true, false),
-              testing::ElementsAre("current-gate", "next-router", "co-activation"));
+              testing::ElementsAre("current-gate", "next-router", "activation-matrix",
+                                   "co-activation", "expert-map", "last-routed"));
   const auto why = [&](const char* text, const std::vector<std::string>& accepted) {
     return refusal<sim::usage_error>([&] { (void)sim::make_predictor(text, accepted); });
   };

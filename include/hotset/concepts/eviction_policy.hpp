@@ -21,6 +21,8 @@
 /// | `on_step(step, layer)` | a visit is being committed; called once per visit, before its accesses |
 /// | `on_bypass(a)` | `a.key` is used without a slot |
 /// | `on_request(a)` | a prefetcher asked for a key that is resident already, for step `a.step` |
+/// | `on_routed(view)` | what a visit routed, before its victims are chosen, or what is about to be, where the view opens a step. A visit that is planned again is told again: only `on_step` says that it takes place |
+/// | `on_forecast(context, expected)` | what is expected of the layers after the context's |
 /// | `on_visit(context, slots)` | in place of `on_hit` for each hit, after `on_fill` of each fill, with the distinct slots of both in the order of use; for policies whose order after a visit depends on these slots alone |
 ///
 /// A policy that is chosen at run time has `facts()`: the traits of what it holds; its own are then the most that these may be.
@@ -38,8 +40,10 @@
 #include "hotset/concepts/policy_facts.hpp"
 #include "hotset/core/access.hpp"
 #include "hotset/core/error.hpp"
+#include "hotset/core/forecast.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/pool_layout.hpp"
+#include "hotset/core/routing_view.hpp"
 #include "hotset/core/slot_mask.hpp"
 
 namespace hotset::inline v0 {
@@ -50,6 +54,8 @@ struct eviction_traits {
   bool hears_bypasses = false;   ///< has `on_bypass`
   bool hears_requests = false;   ///< has `on_request`
   bool hears_visits = false;     ///< has `on_visit`
+  bool hears_routes = false;     ///< has `on_routed`
+  bool hears_forecasts = false;  ///< has `on_forecast`
   bool needs_weights = false;    ///< reads `access::weight` and `access::rank`
   bool needs_future = false;     ///< its config takes the uses to come: offline
   bool moves_by_itself = false;  ///< its order may change from visit to visit though it is told nothing
@@ -73,6 +79,12 @@ struct on_request_probe {
 struct on_visit_probe {
   void on_visit();
 };
+struct on_routed_probe {
+  void on_routed();
+};
+struct on_forecast_probe {
+  void on_forecast();
+};
 template <class P, class Probe>
 struct probed : P, Probe {};
 template <class P>
@@ -89,6 +101,12 @@ concept declares_on_request =
 template <class P>
 concept declares_on_visit =
     may_be_probed<P> && !requires { &probed<P, on_visit_probe>::on_visit; };
+template <class P>
+concept declares_on_routed =
+    may_be_probed<P> && !requires { &probed<P, on_routed_probe>::on_routed; };
+template <class P>
+concept declares_on_forecast =
+    may_be_probed<P> && !requires { &probed<P, on_forecast_probe>::on_forecast; };
 
 template <class P>
 concept hears_steps = requires(P& policy, step_id step, layer_id layer) {
@@ -106,6 +124,15 @@ template <class P>
 concept hears_visits =
     requires(P& policy, const visit_context& context, std::span<const slot_id> slots) {
       { policy.on_visit(context, slots) } noexcept -> std::same_as<void>;
+    };
+template <class P>
+concept hears_routes = requires(P& policy, const routing_view& view) {
+  { policy.on_routed(view) } noexcept -> std::same_as<void>;
+};
+template <class P>
+concept hears_forecasts =
+    requires(P& policy, const visit_context& context, const forecast& expected) {
+      { policy.on_forecast(context, expected) } noexcept -> std::same_as<void>;
     };
 
 template <class P>
@@ -142,7 +169,9 @@ concept says_what_it_hears =
     (P::traits.hears_steps ? hears_steps<P> : !declares_on_step<P>) &&
     (P::traits.hears_bypasses ? hears_bypasses<P> : !declares_on_bypass<P>) &&
     (P::traits.hears_requests ? hears_requests<P> : !declares_on_request<P>) &&
-    (P::traits.hears_visits ? hears_visits<P> : !declares_on_visit<P>);
+    (P::traits.hears_visits ? hears_visits<P> : !declares_on_visit<P>) &&
+    (P::traits.hears_routes ? hears_routes<P> : !declares_on_routed<P>) &&
+    (P::traits.hears_forecasts ? hears_forecasts<P> : !declares_on_forecast<P>);
 
 }  // namespace detail
 
@@ -192,6 +221,15 @@ consteval bool is_eviction_policy() {
                   "std::span<const slot_id>) noexcept");
     static_assert(traits.hears_visits || !detail::declares_on_visit<P>,
                   "it has an on_visit that nobody calls: say .hears_visits = true in its traits");
+    static_assert(!traits.hears_routes || detail::hears_routes<P>,
+                  "its traits say hears_routes, and it has no void on_routed(const routing_view&) noexcept");
+    static_assert(traits.hears_routes || !detail::declares_on_routed<P>,
+                  "it has an on_routed that nobody calls: say .hears_routes = true in its traits");
+    static_assert(!traits.hears_forecasts || detail::hears_forecasts<P>,
+                  "its traits say hears_forecasts, and it has no void on_forecast(const visit_context&, "
+                  "const forecast&) noexcept");
+    static_assert(traits.hears_forecasts || !detail::declares_on_forecast<P>,
+                  "it has an on_forecast that nobody calls: say .hears_forecasts = true in its traits");
   }
   return eviction_policy<P>;
 }
@@ -211,4 +249,14 @@ template <class P>
 void tell_request([[maybe_unused]] P& policy, [[maybe_unused]] const access& a) noexcept {
   if constexpr (P::traits.hears_requests) policy.on_request(a);
 }
+template <class P>
+void tell_routed([[maybe_unused]] P& policy, [[maybe_unused]] const routing_view& view) noexcept {
+  if constexpr (P::traits.hears_routes) policy.on_routed(view);
+}
+template <class P>
+void tell_forecast([[maybe_unused]] P& policy, [[maybe_unused]] const visit_context& context,
+                   [[maybe_unused]] const forecast& expected) noexcept {
+  if constexpr (P::traits.hears_forecasts) policy.on_forecast(context, expected);
+}
+
 }  // namespace hotset::inline v0

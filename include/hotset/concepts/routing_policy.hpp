@@ -30,6 +30,7 @@ namespace hotset::inline v0 {
 struct routing_traits {
   bool is_exact = false;      ///< it never changes the selection
   bool needs_logits = false;  ///< it cannot work without the router's logits
+  bool needs_free_slots = false;  ///< it does nothing where nobody frees slots ahead of visits
 };
 
 template <class R>

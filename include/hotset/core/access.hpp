@@ -25,7 +25,7 @@ struct access {
 
 /// What a policy knows when it is asked to choose.
 struct visit_context {
-  layer_id layer = 0;
+  layer_id layer = 0;  ///< the running one; before_layers while a step has not reached its first
   pool_id pool = 0;
   step_id step = 0;
   std::uint64_t ordinal = 0;

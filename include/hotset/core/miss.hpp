@@ -38,6 +38,8 @@ struct miss_decision {
 /// What is resident of the visit's layer, as it was before the visit.
 struct residency_view {
   std::span<const slot_id> row{};  ///< [experts]; no_slot for what is absent
+  /// Slots that were freed for the visit ahead of it, or are free anyway; -1: nobody frees any ahead of it.
+  std::int32_t free_slots = -1;
 };
 
 }  // namespace hotset::inline v0

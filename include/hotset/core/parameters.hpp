@@ -81,6 +81,7 @@ class parameters {
  public:
   explicit parameters(const policy_spec& spec)
       : spec_(spec), used_(spec.parameters.size(), false) {}
+  explicit parameters(const policy_spec&&) = delete;  ///< it must outlive the reading
 
   /// A whole number that fits into T.
   template <std::integral T>

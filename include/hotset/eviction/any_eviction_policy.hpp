@@ -32,6 +32,8 @@ struct held_eviction : held_policy {
   virtual void on_bypass(const access& a) noexcept = 0;
   virtual void on_request(const access& a) noexcept = 0;
   virtual void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept = 0;
+  virtual void on_routed(const routing_view& view) noexcept = 0;
+  virtual void on_forecast(const visit_context& context, const forecast& expected) noexcept = 0;
   virtual void on_evict(slot_id slot, expert_key key) noexcept = 0;
   virtual void on_move(slot_id from, slot_id to) noexcept = 0;
   virtual std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
@@ -51,6 +53,8 @@ class any_eviction_policy
                                           .hears_bypasses = true,
                                           .hears_requests = true,
                                           .hears_visits = true,
+                                          .hears_routes = true,
+                                          .hears_forecasts = true,
                                           .needs_weights = true,
                                           .moves_by_itself = true};
 
@@ -70,6 +74,10 @@ class any_eviction_policy
   void on_request(const access& a) noexcept { held().on_request(a); }
   void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept {
     held().on_visit(context, slots);
+  }
+  void on_routed(const routing_view& view) noexcept { held().on_routed(view); }
+  void on_forecast(const visit_context& context, const forecast& expected) noexcept {
+    held().on_forecast(context, expected);
   }
   void on_evict(slot_id slot, expert_key key) noexcept { held().on_evict(slot, key); }
   void on_move(slot_id from, slot_id to) noexcept { held().on_move(from, to); }
@@ -93,6 +101,10 @@ class any_eviction_policy
     void on_visit([[maybe_unused]] const visit_context& context,
                   [[maybe_unused]] std::span<const slot_id> slots) noexcept override {
       if constexpr (P::traits.hears_visits) policy.on_visit(context, slots);
+    }
+    void on_routed(const routing_view& view) noexcept override { tell_routed(policy, view); }
+    void on_forecast(const visit_context& context, const forecast& expected) noexcept override {
+      tell_forecast(policy, context, expected);
     }
     void on_evict(slot_id slot, expert_key key) noexcept override { policy.on_evict(slot, key); }
     void on_move(slot_id from, slot_id to) noexcept override { policy.on_move(from, to); }

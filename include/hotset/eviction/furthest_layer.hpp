@@ -57,8 +57,9 @@ class furthest_layer {
                                            std::span<slot_id> out) noexcept {
     // Descending distance is descending layer from the running one, then from the last one down.
     const auto* const used = used_.data() + static_cast<std::size_t>(context.pool) * words_;
-    const auto here = at(context.layer) / 64;
-    const auto upto = ~std::uint64_t{0} >> (63 - at(context.layer) % 64);
+    const auto running = context.layer == before_layers ? words_ * 64 - 1 : at(context.layer);
+    const auto here = running / 64;
+    const auto upto = ~std::uint64_t{0} >> (63 - running % 64);
     std::size_t count = 0;
     const auto take = [&](std::size_t w, std::uint64_t layers) {
       while (layers != 0 && count < out.size()) {

@@ -51,7 +51,7 @@ class protect_decode {
   };
   static constexpr std::string_view name = full_name.view();
   static constexpr std::string_view decorator = "protect_decode";  ///< without what it decorates
-  static constexpr eviction_traits traits = asked_by_kind(detail::decorated(P::traits));
+  static constexpr eviction_traits traits = asked_by_kind(detail::decorator_of(P::traits));
 
   explicit protect_decode(const pool_layout& layout) : protect_decode(layout, config{}) {}
   protect_decode(const pool_layout& layout, const config& options)
@@ -76,6 +76,10 @@ class protect_decode {
   }
   void on_bypass(const access& a) noexcept { tell_bypass(inner_, a); }
   void on_request(const access& a) noexcept { tell_request(inner_, a); }
+  void on_routed(const routing_view& view) noexcept { tell_routed(inner_, view); }
+  void on_forecast(const visit_context& context, const forecast& expected) noexcept {
+    tell_forecast(inner_, context, expected);
+  }
   void on_evict(slot_id slot, expert_key key) noexcept {
     forget(slot);
     inner_.on_evict(slot, key);

@@ -38,11 +38,16 @@ struct decorated_name {
   }
   [[nodiscard]] constexpr std::string_view view() const { return {text.data(), text.size()}; }
 };
-/// The traits of a decorator that hears everything but whole visits and passes it on.
+/// What is true of a decorator that hears of uses, and passes on the rest.
 [[nodiscard]] constexpr eviction_traits decorated(eviction_traits inner) noexcept {
   inner.hears_steps = inner.hears_bypasses = inner.hears_requests = true;
   inner.hears_visits = false;
   return inner;
+}
+/// The traits of its class: it can pass on everything.
+[[nodiscard]] constexpr eviction_traits decorator_of(eviction_traits inner) noexcept {
+  inner.hears_routes = inner.hears_forecasts = true;
+  return decorated(inner);
 }
 }  // namespace detail
 
@@ -71,7 +76,7 @@ class protect_hot {
   };
   static constexpr std::string_view name = full_name.view();
   static constexpr std::string_view decorator = "protect_hot";  ///< without what it decorates
-  static constexpr eviction_traits traits = detail::decorated(P::traits);
+  static constexpr eviction_traits traits = detail::decorator_of(P::traits);
 
   explicit protect_hot(const pool_layout& layout) : protect_hot(layout, config{}) {}
   protect_hot(const pool_layout& layout, const config& options)
@@ -92,6 +97,10 @@ class protect_hot {
   }
   void on_bypass(const access& a) noexcept { tell_bypass(inner_, a); }
   void on_request(const access& a) noexcept { tell_request(inner_, a); }
+  void on_routed(const routing_view& view) noexcept { tell_routed(inner_, view); }
+  void on_forecast(const visit_context& context, const forecast& expected) noexcept {
+    tell_forecast(inner_, context, expected);
+  }
   void on_evict(slot_id slot, expert_key key) noexcept {
     uses_[static_cast<std::size_t>(slot)] = 0;
     hot_.reset(slot);

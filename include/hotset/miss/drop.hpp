@@ -2,15 +2,17 @@
 #pragma once
 /// Does without the misses that no token ranks high.
 ///
-/// Rule: an absent expert whose best rank in the visit is among the first `keep` is fetched at precision 0;
-///       any other absent one is dropped, and the engine renormalises what is left of each token.
-/// Source: SpecMD 3.1.2 (Drop: "resilient beyond rank 2"), after Skliar et al.
+/// Rule: an absent expert whose best rank in the visit is among the first `keep` is fetched at precision 0, and so is
+///       one that any token gives at least `threshold` of its gate weight; any other absent one is dropped, and the engine
+///       renormalises what is left of each token.
+/// Source: SpecMD 3.1.2 (Drop: "resilient beyond rank 2"), after Skliar et al.; the threshold is hotset's own.
 /// Deviations: none. A resident copy of a lower precision is no miss to this rule: it is used.
 /// Exact: no.
-/// Cost: O(1) per miss.
+/// Cost: O(1) per miss; with a threshold O(misses tokens K).
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,35 +35,68 @@ namespace detail {
 class drop {
  public:
   struct config {
+    static constexpr double any_weight = std::numeric_limits<double>::infinity();
+
     std::uint32_t keep = 2;  ///< ranks that are never dropped, from the best
-    /// Parameters by name, as in `drop:keep=2`.
+    /// Share of a token's gate weight from which on nothing is dropped. Without weights, nothing is below it.
+    double threshold = any_weight;
+    /// Parameters by name, as in `drop:keep=2`. With a threshold, as in `drop:threshold=0.05`, one rank is kept unless
+    /// `keep` says otherwise.
     template <class From>
     static config read(From& from) {
       config out;
-      out.keep = from.number("keep", out.keep);
+      out.threshold = from.real("threshold", any_weight);
+      out.keep = from.number("keep", out.threshold == any_weight ? out.keep : 1U);
       return out;
     }
-    [[nodiscard]] validation validate() const { return detail::validate_keep(name, keep); }
+    [[nodiscard]] validation validate() const {
+      if (!(threshold > 0.0))
+        return error{"drop threshold = " + std::to_string(threshold) +
+                     ", accepted: more than 0 (a share of a token's gate weight)"};
+      return detail::validate_keep(name, keep);
+    }
   };
   static constexpr std::string_view name = "drop";
   static constexpr miss_traits traits{};
 
   explicit drop(const geometry& shape) : drop(shape, config{}) {}
-  drop(const geometry&, const config& options) : keep_(options.keep) {}
+  drop(const geometry& shape, const config& options)
+      : keep_(options.keep),
+        threshold_(options.threshold),
+        top_k_(static_cast<std::size_t>(shape.top_k)) {}
 
-  void decide(std::span<const miss> misses, const routing_view&, const residency_view&,
+  void decide(std::span<const miss> misses, const routing_view& view, const residency_view&,
               std::span<expert_id>, std::span<miss_decision> out) const noexcept {
     for (std::size_t n = 0; n < misses.size(); ++n) {
       out[n] = {miss_action::fetch, 0};
       if (misses[n].held != miss::absent) out[n].action = miss_action::keep;
-      if (detail::is_dropped(misses[n], keep_)) out[n].action = miss_action::drop;
+      if (detail::is_dropped(misses[n], keep_) && !weighs_enough(misses[n].expert, view))
+        out[n].action = miss_action::drop;
     }
   }
   void observe(std::span<const float>) noexcept {}
   [[nodiscard]] precision_id prefetch_precision() const noexcept { return 0; }
 
  private:
+  /// To any token of the visit.
+  [[nodiscard]] bool weighs_enough(expert_id expert, const routing_view& view) const noexcept {
+    if (threshold_ == config::any_weight) return false;
+    if (view.weights.size() != view.experts.size() || view.weights.empty()) return true;
+    for (std::size_t first = 0; first + top_k_ <= view.experts.size(); first += top_k_) {
+      double own = 0.0;
+      double all = 0.0;
+      for (std::size_t k = first; k < first + top_k_; ++k) {
+        all += double{view.weights[k]};
+        if (view.experts[k] == expert) own += double{view.weights[k]};
+      }
+      if (own > 0.0 && own >= threshold_ * all) return true;
+    }
+    return false;
+  }
+
   std::uint32_t keep_;
+  double threshold_;
+  std::size_t top_k_;
 };
 
 static_assert(miss_policy<drop>);

@@ -90,6 +90,12 @@ struct hot_set {
     held.give_back(slot);
   }
 
+  /// As release; the slot is taken after those that are free already.
+  void release_early(slot_id slot) noexcept {
+    forget(slot);
+    held.give_back_last(slot);
+  }
+
   /// A reserved copy was not started: the victim is where it was, unless its own copy has failed meanwhile.
   void return_slot(const fill& f) noexcept {
     if (f.victim != no_key && held[f.slot].state == slot_state::free)

@@ -93,6 +93,7 @@ class pager {
     if (is_open()) return status::plan_open;
     if (next_group_ != 0) return status::visit_unfinished;
     if (const auto bad = visit_.check(view, plan); bad != status::ok) return bad;
+    if (hears_routes_) tell_routed(hot_.eviction, view);
     visit_.begin(view, hot_.held, plan);
     const auto& left = decisions_.decide(hot_, visit_, view, plan);
     if (!visit_.misses().empty())
@@ -198,11 +199,14 @@ class pager {
   void keep_first(step_plan& plan, std::size_t count) noexcept {
     if (is_open(plan) && plan.speculative()) speculation::keep_first(hot_, plan, count);
   }
-  /// What the engine's router is expected to choose after this visit, for the `predicted` guard.
-  /// Shape: [tokens * depth * experts] of the next layers. Complexity: O(tokens * depth * experts).
+  /// What the engine's router is expected to choose after this visit, for the `predicted` guard and for policies that hear
+  /// of it. Shape: [tokens * depth * experts] of the next layers. Complexity: O(tokens * depth * experts).
   void expect(const visit_context& context, const forecast& expected) noexcept {
+    tell_forecast(hot_.eviction, context, expected);
     speculation_.expect(context, expected);
   }
+  /// A step begins: policies that go by requests hear of its tokens. Pre: view.layer == before_layers.
+  void open_step(const routing_view& view) noexcept { tell_routed(hot_.eviction, view); }
 
   /// Plans fills of `keys` into free slots only, in this order (the last one is the most recent).
   /// Returns how many keys were dealt with; call again with the rest while that is not zero.
@@ -247,18 +251,29 @@ class pager {
   /// Returns the number evicted; stops early when nothing more may be evicted.
   std::size_t trim(const visit_context& context, std::uint64_t bytes,
                    std::span<const slot_id> protected_slots) noexcept {
-    if (is_open()) return 0;
     const auto& pool = hot_.held.pool(context.pool);
-    if (pool.resident_bytes <= bytes) return 0;
-    const residents::mask spared(hot_.held, protected_slots);
-    std::size_t evicted = 0;
-    while (pool.resident_bytes > bytes) {
-      const auto victims = hot_.choose(context, std::min(hot_.chunk, hot_.victims.size()));
-      for (std::size_t i = 0; i < victims.size() && pool.resident_bytes > bytes; ++i, ++evicted)
-        hot_.release(victims[i]);
-      if (victims.empty()) break;
-    }
-    return evicted;
+    return evict_while(
+        context, protected_slots, [&] { return pool.resident_bytes > bytes; },
+        [&](slot_id slot) { hot_.release(slot); });
+  }
+  /// Evicts in policy order, ahead of a visit of the context's layer, until so many slots of the context's pool are free,
+  /// those that are free already included; never touches `spared`. Calls released(slot, key) when a slot is free.
+  /// Copies take the slots that were released first before the others. Returns the number evicted; stops early when
+  /// nothing more may be evicted.
+  template <class Released>
+  std::size_t pre_evict(const visit_context& context, std::size_t slots,
+                        std::span<const slot_id> spared, Released released) noexcept {
+    return evict_while(
+        context, spared, [&] { return free_slots(context.pool) < slots; },
+        [&](slot_id slot) {
+          const auto key = hot_.held[slot].key;
+          hot_.release_early(slot);
+          hot_.ledger.pre_evicted(key, context.step);
+          released(slot, key);
+        });
+  }
+  [[nodiscard]] std::size_t free_slots(pool_id pool) const noexcept {
+    return hot_.held.free_count(pool);
   }
 
   /// Forgets a key, because its host bytes change or go away.
@@ -392,7 +407,8 @@ class pager {
         decisions_(setup.layout, setup.miss, visit_),
         speculation_(setup.layout.shape(), setup.guard, visit_.capacity()),
         quotas_(setup.layout.slots()),
-        takes_visits_(facts_of(hot_.eviction).hears_visits && layout().precisions() == 1) {}
+        takes_visits_(facts_of(hot_.eviction).hears_visits && layout().precisions() == 1),
+        hears_routes_(facts_of(hot_.eviction).hears_routes) {}
 
   // Odd while a plan is open: then its number.
   [[nodiscard]] bool is_open() const noexcept { return serial_ % 2 != 0; }
@@ -401,6 +417,20 @@ class pager {
   }
   void open(step_plan& plan) noexcept { plan.draft().serial = ++serial_; }
   void close() noexcept { ++serial_; }
+
+  template <class More, class Evict>
+  std::size_t evict_while(const visit_context& context, std::span<const slot_id> protected_slots,
+                          More more, Evict evict) noexcept {
+    if (is_open() || !more()) return 0;
+    const residents::mask spared(hot_.held, protected_slots);
+    std::size_t evicted = 0;
+    while (more()) {
+      const auto victims = hot_.choose(context, std::min(hot_.chunk, hot_.victims.size()));
+      for (std::size_t i = 0; i < victims.size() && more(); ++i, ++evicted) evict(victims[i]);
+      if (victims.empty()) break;
+    }
+    return evicted;
+  }
 
   /// Out of line, as is all that a visit of hits does not need: its way then has registers enough.
   [[gnu::noinline]] HOTSET_FLATTEN status serve_misses(const routing_view& view,
@@ -436,6 +466,7 @@ class pager {
   speculation speculation_;
   quotas quotas_;
   bool takes_visits_;  ///< the policy hears of whole visits
+  bool hears_routes_;
 
   std::uint64_t serial_ = 0;  ///< rises when a plan is opened, and when it is committed or aborted
   std::size_t next_group_ = 0;      ///< 0: no split visit is under way

@@ -40,6 +40,7 @@ struct pager_stats {
   std::uint64_t cancelled_prefetches = 0;  ///< taken back before a byte of them moved
   std::uint64_t refused_prefetches = 0;    ///< requests for which the guard left no slot
   std::uint64_t evictions = 0;
+  std::uint64_t pre_evictions = 0;  ///< of them, ahead of a visit
   std::uint64_t bytes_filled =
       0;  ///< demand, prefetched and warm, less what was taken back before it moved
   std::uint64_t bytes_demand = 0;

@@ -85,6 +85,7 @@ inline constexpr auto pager_counters = std::to_array<prometheus_counter<pager_st
     {"hotset_refused_prefetches_total", "Prefetches for which there was no slot to take.",
      &pager_stats::refused_prefetches},
     {"hotset_evictions_total", "Experts that lost their slot.", &pager_stats::evictions},
+    {"hotset_pre_evictions_total", "Of them, ahead of a visit.", &pager_stats::pre_evictions},
     {"hotset_filled_bytes_total", "Bytes copied: on demand, prefetched and warm.",
      &pager_stats::bytes_filled},
     {"hotset_demand_bytes_total", "Bytes copied on demand.", &pager_stats::bytes_demand},

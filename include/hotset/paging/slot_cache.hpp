@@ -18,6 +18,7 @@
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/paging/cache_visit.hpp"
+#include "hotset/paging/copies_underway.hpp"
 #include "hotset/paging/pager.hpp"
 #include "hotset/transfer/fill_queue.hpp"
 
@@ -78,8 +79,8 @@ class slot_cache {
         log_(setup.log),
         prefetch_plan_(pager_.make_plan()),
         started_(prefetch_plan_.capacity()),
-        fill_ticket_(pager_.layout().slots(), no_ticket) {
-    underway_.reserve(pager_.layout().slots() * 2 + prefetch_plan_.capacity() + 1);
+        fill_ticket_(pager_.layout().slots(), no_ticket),
+        underway_(pager_.layout().slots() * 2 + prefetch_plan_.capacity() + 1) {
     if (const auto warning = pager_.warning()) log_(log_level::warning, *warning);
   }
   slot_cache(const slot_cache&) = delete;
@@ -163,6 +164,21 @@ class slot_cache {
     issue_waiting(context, stream);
     return status::ok;
   }
+  /// A step begins: policies that go by requests hear of its tokens. Pre: view.layer == before_layers.
+  void open_step(const routing_view& view) noexcept { pager_.open_step(view); }
+  /// Ahead of the visit of `context`, evicts until so many slots of its layer's pool are free, as pager::pre_evict. A
+  /// backend that copies victims back begins with it, and what comes into their slots waits for that.
+  std::size_t pre_evict(visit_context context, std::size_t slots, std::span<const slot_id> spared,
+                        stream_type& stream) noexcept {
+    context.pool = pager_.layout().pool_of_layer(context.layer);
+    return pager_.pre_evict(context, slots, spared, [&](slot_id slot, expert_key key) {
+      if constexpr (requires { backend_.write_back(key, precision_id{}, ticket{}, stream); }) {
+        const auto back = backend_.write_back(key, pager_.precision_of(slot),
+                                              pager_.slot(slot).last_reader, stream);
+        if (back != no_ticket) pager_.wait_before_fill(slot, back);
+      }
+    });
+  }
   /// Fills free slots with `keys`, least wanted first, and waits for them. A copy that fails leaves its slot free.
   /// Errors: visit_unfinished; fill_failed, the backend did not take a copy or, as `settle`, an
   /// earlier one is lost: call again.
@@ -218,7 +234,7 @@ class slot_cache {
   /// Takes in the copies that have arrived or failed since the last call; every other call does it too.
   /// Errors, told once, by the first call that can: fill_failed, a copy failed that a visit may have read: redo the step.
   status settle() noexcept {
-    if (!underway_.empty()) take_in_settled();
+    if (underway_.size() != 0) take_in_settled();
     return tell_of_loss();
   }
 
@@ -260,14 +276,6 @@ class slot_cache {
   static void end_visit(void* cache, void* stream, cache_visit& visit) noexcept {
     static_cast<slot_cache*>(cache)->abandon(visit, *static_cast<stream_type*>(stream));
   }
-
-  struct copy_underway {
-    ticket batch = no_ticket;
-    slot_id slot = no_slot;  ///< no_slot: given up; only its end is waited for
-    std::uint32_t generation = 0;
-    bool speculative = false;
-    step_id for_step = 0;
-  };
 
   template <class Plan>
   status plan_and_carry_out(stream_type& stream, cache_visit& visit, Plan plan) noexcept {
@@ -341,12 +349,12 @@ class slot_cache {
     for (const auto slot : plan.slots())
       if (slot != no_slot) visit.pins_[visit.pin_count_++] = pager_.pin(slot);
     visit.open_ = true;
-    if (!plan.more() && !queue_.empty() && speculative_under_way_ < most_under_way_)
+    if (!plan.more() && !queue_.empty() && underway_.speculative() < most_under_way_)
       issue_waiting(plan.context(), stream);
     return status::ok;
   }
   [[nodiscard]] bool speculating() const noexcept {
-    return speculative_under_way_ != 0 || !queue_.empty();
+    return underway_.speculative() != 0 || !queue_.empty();
   }
   /// What was prefetched for the visit and is not of it is too late. Taken back before the visit's own copies are
   /// waited for: a thread that moves bytes would begin it as soon as they are done.
@@ -372,7 +380,8 @@ class slot_cache {
       if (i < sent.accepted) pager_.wait_before_fill(plan.fills()[i].slot, sent.id);
     }
     (void)pager_.abort(plan, std::span(started_).first(plan.fills().size()));
-    if (backend_.poll(sent.id) == transfer_state::pending) watch({sent.id, no_slot, 0, false, 0});
+    if (backend_.poll(sent.id) == transfer_state::pending)
+      underway_.watch({sent.id, no_slot, 0, false, 0});
     return status::fill_failed;
   }
 
@@ -397,7 +406,7 @@ class slot_cache {
     for (std::size_t first = 0; first < queue_.size();) {
       const auto batch = next_batch(first);
       make_room();
-      const auto room = most_under_way_ - std::min(most_under_way_, speculative_under_way_);
+      const auto room = most_under_way_ - std::min(most_under_way_, underway_.speculative());
       if (pager_.plan_prefetch(context, batch, plan, room) != status::ok) return;
       const auto started = submit_each(plan, stream);
       const bool refused = started != plan.fills().size();
@@ -421,8 +430,8 @@ class slot_cache {
     return plan.fills().size();
   }
   void watch_speculative(const fill& f, step_id for_step) noexcept {
-    watch({fill_ticket_[static_cast<std::size_t>(f.slot)], f.slot, f.generation, true, for_step});
-    ++speculative_under_way_;
+    underway_.watch(
+        {fill_ticket_[static_cast<std::size_t>(f.slot)], f.slot, f.generation, true, for_step});
   }
 
   status start_warm(stream_type& stream) noexcept {
@@ -439,57 +448,35 @@ class slot_cache {
   }
 
   void remember(const step_plan& plan, ticket batch) noexcept {
-    for (const auto& f : plan.fills()) watch({batch, f.slot, f.generation, false, 0});
-  }
-  void watch(const copy_underway& copy) noexcept {
-    HOTSET_ASSERT(underway_.size() < underway_.capacity());
-    underway_.push_back(copy);
+    for (const auto& f : plan.fills()) underway_.watch({batch, f.slot, f.generation, false, 0});
   }
   /// Before anything is planned, for a copy that ends badly takes its slot out of the map.
   void make_room() noexcept {
     while (underway_.size() > pager_.layout().slots() * 2) {
-      (void)backend_.wait(underway_.front().batch);
+      underway_.wait_for_first(backend_);
       take_in_settled();
     }
   }
   void take_in_settled() noexcept {
-    std::erase_if(underway_, [&](const copy_underway& copy) {
-      const auto state = backend_.poll(copy.batch);
-      if (state == transfer_state::pending) return false;
-      speculative_under_way_ -= copy.speculative ? 1U : 0U;
-      if (copy.slot == no_slot) return true;
-      if (state == transfer_state::arrived) {
-        pager_.arrived(copy.slot, copy.generation);
-      } else {
-        // A slot that is filling still has had no reader; one that is free by now has lost its key since.
-        const bool was_read = pager_.slot(copy.slot).state != slot_state::filling ||
-                              pager_.slot(copy.slot).generation != copy.generation;
-        pager_.failed(copy.slot, copy.generation);
-        if (was_read) lost_ = status::fill_failed;
-      }
-      return true;
-    });
+    if (!underway_.take_in_settled(backend_, pager_)) lost_ = status::fill_failed;
   }
   status tell_of_loss() noexcept {
     if (lost_ != status::ok)
       log_(log_level::error, "a copy failed after a visit may have read it: the step is lost");
     return std::exchange(lost_, status::ok);
   }
-  void wait_for_copies() noexcept {
-    for (const auto& copy : underway_) (void)backend_.wait(copy.batch);
-  }
+  void wait_for_copies() noexcept { underway_.wait_for_all(backend_); }
 
   Pager pager_;
   Backend& backend_;
   fill_queue queue_;
   std::size_t most_under_way_;
   std::int32_t attempts_;
-  std::size_t speculative_under_way_ = 0;
   log_sink log_;
   step_plan prefetch_plan_;
   std::vector<std::uint8_t> started_;
-  std::vector<ticket> fill_ticket_;      ///< by slot: batch of its speculative copy
-  std::vector<copy_underway> underway_;  ///< copies whose end nobody has waited for
+  std::vector<ticket> fill_ticket_;  ///< by slot: batch of its speculative copy
+  copies_underway underway_;
   status lost_ = status::ok;
 };
 

@@ -97,6 +97,12 @@ class visit_ledger {
     step = std::max(mark_of(last_step_), meant_for);
     ++totals.evictions;
   }
+  /// The key lost its slot for a visit of that step: a use in it would be a collision.
+  void pre_evicted(expert_key key, step_id step) noexcept {
+    auto& last = evicted_in_[index(key)];
+    last = std::max(last, mark_of(step));
+    ++totals.pre_evictions;
+  }
   /// The key was evicted in this step, or before the use in it that it was prefetched for.
   [[nodiscard]] bool was_evicted(expert_key key, step_id step) const noexcept {
     return evicted_in_[index(key)] == mark_of(step);

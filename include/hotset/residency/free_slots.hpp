@@ -2,6 +2,7 @@
 #pragma once
 /// Free slots of each pool, lowest id first as far as the pool was never shuffled.
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -36,6 +37,12 @@ class free_slots {
     auto& slots = stacks_[static_cast<std::size_t>(pool)];
     HOTSET_ASSERT(slots.size() < slots.capacity());
     slots.push_back(slot);
+  }
+  /// As give_back, but the slot is taken after those that are there. Complexity: O(count(pool)).
+  void give_back_last(pool_id pool, slot_id slot) noexcept {
+    give_back(pool, slot);
+    auto& slots = stacks_[static_cast<std::size_t>(pool)];
+    std::rotate(slots.begin(), slots.end() - 1, slots.end());
   }
   /// Every free slot s with target[s] != no_slot becomes target[s].
   void renumber(std::span<const slot_id> target) noexcept {

@@ -231,6 +231,8 @@ class residents {
     mix(slot, no_key);
   }
   void give_back(slot_id slot) noexcept { free_.give_back(table_[slot].pool, slot); }
+  /// To be taken after all that are free.
+  void give_back_last(slot_id slot) noexcept { free_.give_back_last(table_[slot].pool, slot); }
   /// The copy that a reserved slot's victim came with has failed: nobody gets it back.
   void lose_victim(slot_id slot) noexcept {
     auto& entry = table_[slot];

@@ -42,6 +42,11 @@ namespace hotset::inline v0::sim {
 [[nodiscard]] bool sees_future(std::string_view prefetch);
 [[nodiscard]] bool fetches_everything(std::string_view miss);
 [[nodiscard]] bool bends_routing(std::string_view routing);
+/// "none", or active_evict with its parameters. Errors: usage_error.
+[[nodiscard]] std::optional<active_evict::config> make_pre_eviction(std::string_view text);
+/// What an eviction chain hears, and what a routing policy does nothing without. Errors: usage_error.
+[[nodiscard]] eviction_traits heard_by(std::string_view eviction);
+[[nodiscard]] bool needs_free_slots(std::string_view routing);
 /// What a miss policy goes by, and whether it leaves what is computed alone. Errors: as make_miss.
 [[nodiscard]] bool wants_scores(std::string_view miss);
 [[nodiscard]] bool needs_weights(std::string_view miss);

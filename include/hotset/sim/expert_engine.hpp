@@ -31,35 +31,33 @@ template <class Pager>
 class expert_engine final : public engine_over<Pager> {
   using base = engine_over<Pager>;
   using base::arithmetic_, base::backend_, base::cache_, base::costs_, base::decisions_,
-      base::stream_, base::visit_;
+      base::mass_, base::stream_, base::visit_;
 
  public:
   /// `shape`: of the views.
-  expert_engine(const geometry& shape, Pager decisions, const link_model& link,
+  expert_engine(const geometry& shape, Pager decisions, const clock_backend::config& clock,
                 const visit_costs& costs)
-      : base(std::move(decisions), link, costs, {.most_under_way = 1}),
+      : base(std::move(decisions), clock, costs, {.most_under_way = 1}),
         top_k_(static_cast<std::size_t>(shape.top_k)),
         unique_(static_cast<std::size_t>(shape.experts),
                 static_cast<std::size_t>(shape.max_tokens_per_visit) * top_k_),
         experts_(static_cast<std::size_t>(shape.experts)),
         weights_(static_cast<std::size_t>(shape.experts), 0) {}
 
-  status visit(const routing_view& view, any_prefetch_policy* prefetcher, const forecast& expected,
-               std::span<prefetch_request> requests, std::size_t& proposed) override {
+  status visit(const routing_view& view, look_ahead& ahead) override {
     base::run_gate();
     const auto count = unique_.collect(view.experts, experts_.data());
     const auto tokens = view.experts.size() / top_k_;
     const auto arithmetic = costs_.per_visit + costs_.per_token * tokens;
     sum_weights(view);
+    for (std::size_t token = 0; token < tokens; ++token)
+      mass_.take(view, ahead.weights_of(view), view.experts, token, top_k_);
     ticks spent = 0;
     for (std::size_t n = 0; n < count; ++n) {
       place_waiting(stream_.host());
       if (const auto failed = resolve(view, n); failed != status::ok) return failed;
       context_ = visit_.plan().context();
-      if (n + 1 == count && prefetcher != nullptr) {
-        proposed = prefetcher->propose(view, expected, requests);
-        (void)cache_.prefetch(context_, requests.first(proposed), stream_, expected);
-      }
+      if (n + 1 == count) base::prefetch(view, context_, ahead);
       const auto until = arithmetic * (n + 1) / count;
       compute(until - std::exchange(spent, until), tokens);
     }

@@ -20,11 +20,12 @@ namespace hotset::inline v0::sim {
 /// What was asked for of each kind. An empty list: what the preset says.
 struct policy_lists {
   std::vector<std::string> presets{};
-  std::vector<std::string> evictions{}, admissions{}, prefetches{}, guards{}, misses{}, routings{};
+  std::vector<std::string> evictions{}, admissions{}, prefetches{}, guards{}, misses{}, routings{},
+      pre_evictions{};
 };
 
 /// Every combination of the lists on top of each preset, or of `plain` where none was named, in this order
-/// of nesting: preset, routing, miss, guard, prefetch, admission, eviction.
+/// of nesting: preset, pre-eviction, routing, miss, guard, prefetch, admission, eviction.
 /// Errors: those of make_preset. Other names are not looked at.
 [[nodiscard]] std::vector<policy_set> combine_policies(const policy_lists& lists,
                                                        const policy_set& plain = {});

@@ -46,11 +46,11 @@ void check_policies(std::string_view eviction, std::string_view admission);
 /// The same pager under a slot cache on a virtual clock.
 [[nodiscard]] std::unique_ptr<simulated_engine> make_engine(const pager_request& request,
                                                             const policy_knowledge& knowledge,
-                                                            const link_model& link,
+                                                            const clock_backend::config& clock,
                                                             const visit_costs& costs);
 /// As make_engine, an expert_engine. Pre: the pools of `request` are of one_by_one(shape).
 [[nodiscard]] std::unique_ptr<simulated_engine> make_expert_engine(
     const pager_request& request, const policy_knowledge& knowledge, const geometry& shape,
-    const link_model& link, const visit_costs& costs);
+    const clock_backend::config& clock, const visit_costs& costs);
 
 }  // namespace hotset::inline v0::sim

@@ -2,6 +2,8 @@
 #pragma once
 /// An engine on a virtual clock: the library's own slot cache over a link that takes time, and arithmetic that does.
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -15,6 +17,7 @@
 #include "hotset/core/routing_view.hpp"
 #include "hotset/paging/pager.hpp"
 #include "hotset/paging/slot_cache.hpp"
+#include "hotset/pre_eviction/active_evict.hpp"
 #include "hotset/prefetch/any_prefetch_policy.hpp"
 #include "hotset/registry/any_pager.hpp"
 #include "hotset/transfer/clock_backend.hpp"
@@ -29,6 +32,40 @@ struct visit_costs {
   ticks per_visit = 0;        ///< of each group of tokens
   ticks per_token = 0;        ///< of each token of a group
   ticks per_host_expert = 0;  ///< of each expert that the host computes, beside the device
+};
+
+/// What an engine looks ahead with, visit by visit.
+struct look_ahead {
+  any_prefetch_policy* prefetcher = nullptr;
+  active_evict* pre_evictor = nullptr;
+  forecast expected{};                     ///< of the layers after the view's
+  std::span<prefetch_request> requests{};  ///< scratch for what the prefetcher proposes
+  std::size_t proposed = 0;                ///< written: so many of them
+  /// The gate weights of view.chosen() where a routing policy has changed the view's. Empty: the view's.
+  std::span<const float> router_weights{};
+
+  [[nodiscard]] std::span<const float> weights_of(const routing_view& view) const noexcept {
+    return router_weights.empty() ? view.weights : router_weights;
+  }
+};
+
+/// The gate weight that the routers gave, and what of it was computed with nothing. Sums over tokens and layers.
+struct gate_mass {
+  double routed = 0;
+  double lost = 0;
+
+  /// One token of a visit. `computed`: the ids that a kernel was given for the visit's places.
+  void take(const routing_view& view, std::span<const float> weights,
+            std::span<const expert_id> computed, std::size_t token, std::size_t top_k) noexcept {
+    const auto chosen = view.chosen();
+    if (weights.size() != chosen.size() || computed.size() != chosen.size()) return;
+    const auto first = token * top_k;
+    const auto used = computed.subspan(first, top_k);
+    for (auto k = first; k < first + top_k; ++k) {
+      routed += double{weights[k]};
+      if (std::ranges::find(used, chosen[k]) == used.end()) lost += double{weights[k]};
+    }
+  }
 };
 
 /// Is told of the arithmetic of each group of a visit, in order.
@@ -48,10 +85,10 @@ class simulated_engine {
   simulated_engine& operator=(const simulated_engine&) = delete;
   virtual ~simulated_engine() = default;
 
-  /// `requests` is scratch for what the prefetcher proposes.
-  virtual status visit(const routing_view& view, any_prefetch_policy* prefetcher,
-                       const forecast& expected, std::span<prefetch_request> requests,
-                       std::size_t& proposed) = 0;
+  /// Before a step's first gate: what is expected of its first layers. Pre: view.layer == before_layers.
+  virtual void open_step(const routing_view& view, look_ahead& ahead) = 0;
+  virtual status visit(const routing_view& view, look_ahead& ahead) = 0;
+  /// With the free slots, where the engine has freed some for the layer's next visit.
   [[nodiscard]] virtual residency_view residents(layer_id layer) const = 0;
   [[nodiscard]] virtual pager_stats stats() const = 0;
   [[nodiscard]] virtual fill_queue_stats queue() const = 0;
@@ -61,6 +98,10 @@ class simulated_engine {
   [[nodiscard]] virtual ticks blocked() const = 0;
   /// Time that the link carried something; all of what was submitted is let arrive first.
   [[nodiscard]] virtual ticks link_busy() = 0;
+  /// The same of the way back, and its bytes, where victims are copied back.
+  [[nodiscard]] virtual ticks back_busy() = 0;
+  [[nodiscard]] virtual std::uint64_t bytes_back() = 0;
+  [[nodiscard]] virtual const gate_mass& mass() const = 0;
   virtual void watch(decision_sink* decisions, link_observer* link, compute_observer* compute) = 0;
 };
 
@@ -69,7 +110,12 @@ template <class Pager>
 class engine_over : public simulated_engine {
  public:
   [[nodiscard]] residency_view residents(layer_id layer) const override {
-    return {cache_.decisions().located(layer)};
+    const auto& pages = cache_.decisions();
+    residency_view out{pages.located(layer)};
+    if (layer == freed_for_)
+      out.free_slots =
+          static_cast<std::int32_t>(pages.free_slots(pages.layout().pool_of_layer(layer)));
+    return out;
   }
   [[nodiscard]] pager_stats stats() const override { return cache_.stats(); }
   [[nodiscard]] fill_queue_stats queue() const override { return cache_.waiting().stats(); }
@@ -79,8 +125,24 @@ class engine_over : public simulated_engine {
   [[nodiscard]] ticks now() const override { return stream_.now(); }
   [[nodiscard]] ticks blocked() const override { return stream_.blocked(); }
   [[nodiscard]] ticks link_busy() override {
-    (void)cache_.drain();
+    finish();
     return backend_.busy();
+  }
+  [[nodiscard]] ticks back_busy() override {
+    finish();
+    return backend_.busy_back();
+  }
+  [[nodiscard]] std::uint64_t bytes_back() override {
+    finish();
+    return backend_.bytes_moved_back();
+  }
+  [[nodiscard]] const gate_mass& mass() const override { return mass_; }
+  void open_step(const routing_view& view, look_ahead& ahead) override {
+    stream_.synchronise();
+    backend_.advance(stream_.host());
+    cache_.open_step(view);
+    if (ahead.expected.depth == 0) return;
+    prefetch(view, {.layer = view.layer, .step = view.step, .kind = view.kind}, ahead);
   }
   void watch(decision_sink* decisions, link_observer* link, compute_observer* compute) override {
     decisions_ = decisions;
@@ -89,13 +151,41 @@ class engine_over : public simulated_engine {
   }
 
  protected:
-  engine_over(Pager decisions, const link_model& link, const visit_costs& costs,
+  engine_over(Pager decisions, const clock_backend::config& clock, const visit_costs& costs,
               const slot_cache_config& setup)
-      : backend_({.link = link, .shape = decisions.shape()}),
+      : backend_(with_shape(clock, decisions.shape())),
         costs_(costs),
         cache_(std::move(decisions), backend_, setup),
         visit_(cache_.make_visit()) {}
 
+  void finish() noexcept {
+    (void)cache_.drain();
+    backend_.finish();
+  }
+  static clock_backend::config with_shape(clock_backend::config clock, const geometry& shape) {
+    clock.shape = shape;
+    return clock;
+  }
+  /// Policies hear of the forecast even where nothing is prefetched.
+  void prefetch(const routing_view& view, const visit_context& context, look_ahead& ahead) {
+    if (ahead.prefetcher != nullptr)
+      ahead.proposed = ahead.prefetcher->propose(view, ahead.expected, ahead.requests);
+    else if (ahead.expected.depth == 0)
+      return;
+    (void)cache_.prefetch(context, ahead.requests.first(ahead.proposed), stream_, ahead.expected);
+  }
+  /// Slots for the layer after the view's.
+  void pre_evict(const routing_view& view, look_ahead& ahead) {
+    const auto& pages = cache_.decisions();
+    const auto next = view.layer + 1;
+    if (next == pages.shape().layers || ahead.expected.depth == 0) return;
+    const visit_context running{.layer = view.layer, .step = view.step, .kind = view.kind};
+    cache_.decisions().expect(running, ahead.expected);
+    const auto wanted = ahead.pre_evictor->decide(ahead.expected, {pages.located(next)});
+    (void)cache_.pre_evict({.layer = next, .step = view.step, .kind = view.kind}, wanted.free,
+                           wanted.spared, stream_);
+    freed_for_ = next;
+  }
   /// The gate of a visit: then its experts are known.
   void run_gate() noexcept {
     stream_.synchronise();
@@ -113,6 +203,9 @@ class engine_over : public simulated_engine {
   cache_visit visit_;
   decision_sink* decisions_ = nullptr;
   compute_observer* arithmetic_ = nullptr;
+  gate_mass mass_;
+  layer_id freed_for_ =
+      before_layers;  ///< the layer whose next visit finds slots that were freed for it
   // NOLINTEND(readability-identifier-naming)
 };
 
@@ -121,32 +214,37 @@ template <class Pager>
 class engine_model final : public engine_over<Pager> {
   using base = engine_over<Pager>;
   using base::arithmetic_, base::backend_, base::cache_, base::costs_, base::decisions_,
-      base::stream_, base::visit_;
+      base::freed_for_, base::mass_, base::stream_, base::visit_;
 
  public:
-  engine_model(Pager decisions, const link_model& link, const visit_costs& costs,
+  engine_model(Pager decisions, const clock_backend::config& clock, const visit_costs& costs,
                const slot_cache_config& setup = {})
-      : base(std::move(decisions), link, costs, setup) {}
+      : base(std::move(decisions), clock, costs, setup) {}
 
-  status visit(const routing_view& view, any_prefetch_policy* prefetcher, const forecast& expected,
-               std::span<prefetch_request> requests, std::size_t& proposed) override {
+  status visit(const routing_view& view, look_ahead& ahead) override {
     base::run_gate();
     backend_.advance(stream_.host());
+    freed_for_ = before_layers;
     const auto begin = stream_.now();
-    return cache_.serve(view, stream_, visit_, [&](const visit_group& group) {
+    if (releases(ahead, release_point::gate)) base::pre_evict(view, ahead);
+    const auto done = cache_.serve(view, stream_, visit_, [&](const visit_group& group) {
       if (decisions_ != nullptr) decisions_->on_plan(group.plan());
-      if (group.is_last() && prefetcher != nullptr)
-        proposed = prefetch(view, *prefetcher, expected, requests);
+      if (group.is_last()) base::prefetch(view, group.context(), ahead);
+      for (const auto token : group.tokens())
+        mass_.take(view, ahead.weights_of(view), group.routed(), token,
+                   index(cache_.decisions().shape().top_k));
       compute(group.plan(), begin);
     });
+    if (!releases(ahead, release_point::end)) return done;
+    stream_.synchronise();
+    base::pre_evict(view, ahead);
+    return done;
   }
 
  private:
-  std::size_t prefetch(const routing_view& view, any_prefetch_policy& prefetcher,
-                       const forecast& expected, std::span<prefetch_request> requests) {
-    const auto count = prefetcher.propose(view, expected, requests);
-    (void)cache_.prefetch(visit_.plan().context(), requests.first(count), stream_, expected);
-    return count;
+  static std::size_t index(std::int32_t n) noexcept { return static_cast<std::size_t>(n); }
+  static bool releases(const look_ahead& ahead, release_point when) noexcept {
+    return ahead.pre_evictor != nullptr && ahead.pre_evictor->options().release == when;
   }
   void compute(const step_plan& plan, ticks begin) {
     const auto tokens = plan.tokens().size();

@@ -30,6 +30,7 @@ struct policy_set {
   std::string guard = "named";
   std::string miss = "fetch";
   std::string routing = "router_order";
+  std::string pre_eviction = "none";
   std::string preset{};  ///< the name that it was asked for by, or empty
 };
 
@@ -37,6 +38,9 @@ struct policy_set {
 struct link_request {
   link_model::config link{};
   std::string text{};  ///< its rate
+  write_back_way write_back = write_back_way::none;
+  link_model::config back{};  ///< of the way back; of a link without one, as the link
+  std::size_t spares = 0;     ///< slots beside the cache's
 };
 
 /// Lists give every combination, in this order of nesting: replay, scope, size, precision, link, policies.

@@ -25,6 +25,10 @@ struct replay_front {
   /// Of prefetchers that go by probabilities; as deep as they look.
   any_predictor::config predictor = any_predictor::holding<recorded_scores>();
   bool needs_scores = false;  ///< the cache's miss policy needs the router's scores
+  /// Slots are freed before the next layer's visit; a predictor must work on the trace.
+  std::optional<active_evict::config> pre_eviction{};
+  bool tells_forecasts =
+      false;  ///< the eviction policy hears of them; it does without where the trace has none
 };
 
 /// Units: nanoseconds on the simulated clock.
@@ -32,6 +36,7 @@ struct replay_times {
   ticks total = 0;
   ticks blocked = 0;    ///< the arithmetic waited for copies
   ticks link_busy = 0;  ///< the link carried something
+  ticks back_busy = 0;  ///< victims were on their way back
   std::uint64_t sequences = 0;
   ticks first_token =
       0;  ///< summed over sequences: from their first step's begin to the end of their last prefill
@@ -42,6 +47,8 @@ struct replay_times {
 
 struct replay_outcome {
   replay_times times{};
+  std::uint64_t bytes_back = 0;  ///< of victims
+  gate_mass mass{};              ///< of decode and prefill alike; 0 without gate weights
   prediction_score::counts predictions{};
   fill_queue_stats queue{};
 };
@@ -51,6 +58,9 @@ struct replay_outcome {
 [[nodiscard]] replay_outcome replay_timed(const routing_trace& trace, const visit_sequence& visits,
                                           const event_order& events, simulated_engine& engine,
                                           const replay_front& front);
+
+/// Whether anyone is told what is expected: somebody wants to hear it, and the trace has what the predictor goes by.
+[[nodiscard]] bool tells_of_forecasts(const routing_trace& trace, const replay_front& front);
 
 /// Why a trace cannot be replayed with this front, or nothing.
 [[nodiscard]] validation check_front(const routing_trace& trace, const replay_front& front);

@@ -31,7 +31,9 @@
 #include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/concepts/policy_facts.hpp"
 #include "hotset/core/access.hpp"
+#include "hotset/core/forecast.hpp"
 #include "hotset/core/pool_layout.hpp"
+#include "hotset/core/routing_view.hpp"
 #include "hotset/core/slot_mask.hpp"
 #include "hotset/testing/naive_eviction.hpp"
 #include "hotset/testing/random_source.hpp"
@@ -43,6 +45,7 @@ struct visit {
   layer_id layer = 0;
   step_id step = 0;
   request_class kind = request_class::decode;
+  sequence_id sequence = 0;
   std::vector<expert_id> experts;
 };
 using script = std::vector<visit>;
@@ -51,8 +54,10 @@ inline script write_script(const geometry& shape, std::size_t visits, random_sou
   script out;
   step_id step = 3;
   layer_id layer = 0;
+  sequence_id sequence = 0;
   while (out.size() < visits) {
     visit v;
+    v.sequence = sequence;
     v.layer = layer;
     v.step = step;
     v.kind = static_cast<request_class>(random.one_in(4) ? random.below(3) : 0);
@@ -71,6 +76,7 @@ inline script write_script(const geometry& shape, std::size_t visits, random_sou
     if (layer >= shape.layers) {
       layer = 0;
       step += random.one_in(6) ? 1 + random.below(30) : 1;
+      sequence += random.one_in(5) ? 1U : 0U;
     }
   }
   return out;
@@ -205,7 +211,45 @@ class eviction_walk {
     return prefix(n);
   }
 
+  /// As a pager does when it plans: an aborted plan of the same visit comes first at times.
+  void tell_of_routing(const visit& v) {
+    std::vector<expert_id> ids(v.experts);
+    ids.resize(static_cast<std::size_t>(layout_.shape().top_k), no_expert);
+    const auto told = [&] {
+      const routing_view view{.layer = v.layer,
+                              .step = v.step,
+                              .kind = v.kind,
+                              .experts = ids,
+                              .sequences = std::span(&v.sequence, 1)};
+      tell_routed(policy_, view);
+      reference_.on_routed(view);
+    };
+    if (random_.one_in(10)) {
+      std::swap(ids.front(), ids.back());
+      ids.front() = static_cast<expert_id>(
+          random_.below(static_cast<std::uint64_t>(layout_.shape().experts)));
+      told();
+      ids.assign(v.experts.begin(), v.experts.end());
+      ids.resize(static_cast<std::size_t>(layout_.shape().top_k), no_expert);
+    }
+    told();
+  }
+  /// Of one or two tokens, one or two layers ahead.
+  void tell_of_forecast(const visit& v) {
+    const auto depth = 1 + random_.below(2);
+    const auto tokens = 1 + random_.below(2);
+    std::vector<float> rows(tokens * depth * static_cast<std::size_t>(layout_.shape().experts));
+    for (auto& p : rows) p = static_cast<float>(random_.below(9)) / 16.0F;
+    forecast expected;
+    expected.probabilities = rows;
+    expected.depth = static_cast<std::int32_t>(depth);
+    const visit_context context{v.layer, 0, v.step, ordinal_, v.kind};
+    tell_forecast(policy_, context, expected);
+    reference_.on_forecast(context, expected);
+  }
+
   void visit_once(const visit& v) {
+    tell_of_routing(v);
     const auto pool = layout_.pool_of_layer(v.layer);
     eligible_.clear();
     for (const auto& [slot, key] : keys_) {
@@ -307,8 +351,9 @@ class eviction_walk {
     failed_ = failed_ || here != there;
   }
 
-  /// Prefetches, requests, invalidations, moves and quota changes.
+  /// Forecasts, prefetches, requests, invalidations, moves and quota changes.
   void between(const visit& v) {
+    if (random_.one_in(3)) tell_of_forecast(v);
     if (random_.one_in(3)) {
       const auto layer =
           static_cast<layer_id>(random_.below(static_cast<std::uint64_t>(layout_.shape().layers)));
@@ -328,7 +373,8 @@ class eviction_walk {
         if (slot == no_slot) {
           eligible_.clear();
           for (const auto& [s, k] : keys_) eligible_.set(s);
-          const auto victims = ask({v.layer, pool, v.step, ordinal_ + 1, v.kind}, 1);
+          const auto running = random_.one_in(6) ? before_layers : v.layer;
+          const auto victims = ask({running, pool, v.step, ordinal_ + 1, v.kind}, 1);
           ASSERT_FALSE(failed_);
           if (!victims.empty()) {
             evict(victims.front());

@@ -6,6 +6,7 @@
 /// the library's policies are here; a policy of your own has its own, or is made of these, one after the other.
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -16,7 +17,9 @@
 #include <vector>
 
 #include "hotset/core/access.hpp"
+#include "hotset/core/forecast.hpp"
 #include "hotset/core/pool_layout.hpp"
+#include "hotset/core/routing_view.hpp"
 #include "hotset/core/slot_mask.hpp"
 
 namespace hotset::reference {
@@ -27,9 +30,17 @@ struct resident {
   pool_id pool = 0;
   double position = 0;  // recency
   double arrival = 0;
-  double uses = 0;  // visits since the fill
+  double uses = 0;        // visits since the fill
+  double since_fill = 1;  // the fill counts, whatever it was for
   step_id epoch = 0;
   std::optional<step_id> decoded;  // last decode use
+};
+
+/// What was expected of a layer.
+struct expectation {
+  step_id step = 0;
+  std::vector<double> mean;  // over tokens
+  std::vector<double> most;
 };
 
 struct state {
@@ -39,7 +50,14 @@ struct state {
   std::uint64_t visits = 0;
   std::map<expert_key, double> counts;  // lfu, whole
   std::map<expert_key, double> gates;
-  std::map<expert_key, std::pair<double, step_id>> heat;  // lfru: f, last
+  std::map<expert_key, std::pair<double, step_id>> heat;           // lfru: f, last
+  std::map<layer_id, std::vector<std::vector<expert_id>>> routed;  // tokens, first the oldest
+  std::map<layer_id, expectation> expected;
+  std::map<layer_id, expectation> expected_of_request;  // forgotten when another one starts
+  std::set<sequence_id> running;
+  step_id running_step = ~step_id{0};
+  /// Of so many tokens of a layer: what was added up last.
+  mutable std::map<layer_id, std::pair<std::size_t, std::vector<double>>> recent_uses;
   // parameters
   std::uint64_t ageing_period = 0;
   double ema = -1;  // decay, negative: sum
@@ -157,6 +175,54 @@ inline ranking by_next_use() {
     out.push_back(r.position);
   };
 }
+/// The uses of each expert of a layer by its last tokens, each worth less the older it is.
+inline const std::vector<double>& recent_uses(const state& s, layer_id layer, double gamma,
+                                              std::size_t window) {
+  const auto found = s.routed.find(layer);
+  const auto count = found == s.routed.end() ? 0 : found->second.size();
+  auto& [of_tokens, uses] = s.recent_uses[layer];
+  if (of_tokens == count && !uses.empty()) return uses;
+  of_tokens = count;
+  uses.assign(static_cast<std::size_t>(s.shape.experts), 0);
+  double worth = 1;
+  for (std::size_t age = 0; age < std::min(window, count); ++age, worth *= gamma) {
+    const auto& token = found->second[count - 1 - age];
+    for (const auto e : std::set<expert_id>(token.begin(), token.end()))
+      if (e >= 0) uses[static_cast<std::size_t>(e)] += worth;
+  }
+  return uses;
+}
+/// ActiveEvict's, equations 8 to 13.
+inline ranking by_importance(double alpha, double gamma, std::size_t window) {
+  return [=](const state& s, const resident& r, const visit_context& c, std::vector<double>& out) {
+    const auto& uses = recent_uses(s, r.key.layer, gamma, window);
+    std::set<expert_id> there;
+    for (const auto& [slot, other] : s.residents)
+      if (other.key.layer == r.key.layer) there.insert(other.key.expert);
+    double all = 0;
+    for (const auto e : there) all += uses[static_cast<std::size_t>(e)];
+    const double own = uses[static_cast<std::size_t>(r.key.expert)];
+    const double h = all > 0 ? own / all : 0;
+    const auto told = s.expected.find(r.key.layer);
+    const bool known = told != s.expected.end() && told->second.step == c.step;
+    out.push_back(known ? alpha * h + (1 - alpha) *
+                                          told->second.mean[static_cast<std::size_t>(r.key.expert)]
+                        : h);
+    out.push_back(r.position);
+  };
+}
+/// fMoE's: expected probability times uses.
+inline ranking by_expected_uses(bool since_fill) {
+  return [=](const state& s, const resident& r, const visit_context&, std::vector<double>& out) {
+    const auto told = s.expected_of_request.find(r.key.layer);
+    const double p = told == s.expected_of_request.end()
+                         ? double{1.0F / static_cast<float>(s.shape.experts)}
+                         : told->second.most[static_cast<std::size_t>(r.key.expert)];
+    const auto uses = s.counts.find(r.key);
+    out.push_back(p * (since_fill ? r.since_fill : uses == s.counts.end() ? 0 : uses->second));
+    out.push_back(r.position);
+  };
+}
 inline ranking sparing_hot(double uses, ranking inner) {
   return [=](const state& s, const resident& r, const visit_context& c, std::vector<double>& out) {
     out.push_back(r.uses >= uses ? 1.0 : 0.0);
@@ -179,7 +245,44 @@ class policy {
 
   state& parameters() { return state_; }
 
-  void on_step(step_id, layer_id) {
+  /// What was routed counts when the visit takes place.
+  void on_routed(const routing_view& view) {
+    planned_.clear();
+    const auto k = static_cast<std::size_t>(state_.shape.top_k);
+    for (std::size_t t = 0; t + k <= view.chosen().size(); t += k)
+      planned_.emplace_back(view.chosen().begin() + static_cast<std::ptrdiff_t>(t),
+                            view.chosen().begin() + static_cast<std::ptrdiff_t>(t + k));
+    if (view.step == state_.running_step) return;
+    state_.running_step = view.step;
+    const std::set<sequence_id> named(view.sequences.begin(), view.sequences.end());
+    bool goes_on = false;
+    for (const auto s : named) goes_on = goes_on || state_.running.contains(s);
+    if (!goes_on) state_.expected_of_request.clear();
+    state_.running = named;
+  }
+  void on_forecast(const visit_context& context, const forecast& expected) {
+    const auto width = static_cast<std::size_t>(state_.shape.experts);
+    const auto depth = static_cast<std::size_t>(expected.depth);
+    const auto tokens = expected.probabilities.size() / width / depth;
+    for (std::size_t d = 0; d < depth; ++d) {
+      const auto layer = context.layer + 1 + static_cast<layer_id>(d);
+      if (layer >= state_.shape.layers) break;
+      expectation one{context.step, std::vector<double>(width, 0), std::vector<double>(width, 0)};
+      for (std::size_t e = 0; e < width; ++e) {
+        for (std::size_t t = 0; t < tokens; ++t) {
+          const double p = expected.probabilities[(t * depth + d) * width + e];
+          one.mean[e] += p;
+          one.most[e] = std::max(one.most[e], p);
+        }
+        one.mean[e] /= static_cast<double>(tokens);
+      }
+      state_.expected[layer] = one;
+      state_.expected_of_request[layer] = one;
+    }
+  }
+  void on_step(step_id, layer_id layer) {
+    for (auto& token : planned_) state_.routed[layer].push_back(std::move(token));
+    planned_.clear();
     if (state_.ageing_period == 0) return;
     if (state_.visits == state_.ageing_period) {
       for (auto& [key, count] : state_.counts) count = halved(count);
@@ -192,6 +295,7 @@ class policy {
     auto& r = state_.residents.at(a.slot);
     r.position = ++state_.clock;
     if (!a.repeated) ++r.uses;
+    if (!a.repeated) ++r.since_fill;
     r.epoch = std::max(r.epoch, a.step);
     if (a.kind != request_class::prefill) r.decoded = a.step;
     use(a);
@@ -253,6 +357,7 @@ class policy {
 
   state state_;
   ranking rank_;
+  std::vector<std::vector<expert_id>> planned_;
 };
 
 }  // namespace hotset::reference

@@ -33,6 +33,7 @@ class visit_gather {
   [[nodiscard]] routing_view operator[](std::size_t i) noexcept {
     auto view = (*sequence_)[i];
     const auto& v = sequence_->at(i);
+    view.sequences = sequences(i);
     view.logits = collect(v, logits_, [this](std::size_t first, std::span<float> out) {
       for (std::size_t n = 0; n < out.size(); ++n) out[n] = trace_->logits[first + n];
     });
@@ -44,6 +45,12 @@ class visit_gather {
       trace_->hidden.convert(first, out);
     });
     return view;
+  }
+  /// Whose the tokens of visit i are.
+  [[nodiscard]] std::span<const sequence_id> sequences(std::size_t i) const noexcept {
+    const auto& v = sequence_->at(i);
+    const auto rows = v.count / static_cast<std::size_t>(sequence_->shape().top_k);
+    return std::span(trace_->sequence).subspan(v.first_row, rows);
   }
   /// Recorded scores of the layers after visit i's: [tokens, D, E], empty if there are none.
   [[nodiscard]] std::span<const float> predictions(std::size_t i) noexcept {

@@ -82,7 +82,10 @@ class visit_sequence {
             .logits = {},
             .probabilities = {},
             .hidden = {},
-            .ordinal = i};
+            .ordinal = i,
+            .router_choice = {},
+            .token_ids = {},
+            .sequences = {}};
   }
   /// All routed ids of all visits, in replay order; -1 where a rank is absent.
   [[nodiscard]] std::span<const expert_id> ids() const noexcept { return ids_; }

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/eviction/expert_map_priority.hpp"
+
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hotset/core/parameters.hpp"
+
+namespace hotset {
+namespace {
+
+using testing::ElementsAre;
+
+const geometry shape{.layers = 2, .experts = 4, .top_k = 2, .max_tokens_per_visit = 2};
+
+/// Experts 0, 1 and 2 of layer 0 in slots 0, 1 and 2, used once each.
+class map_priority : public testing::Test {
+ protected:
+  explicit map_priority(const expert_map_priority::config& options = {}) : policy(layout, options) {
+    for (slot_id s = 0; s < 3; ++s) {
+      policy.on_fill(about(s));
+      eligible.set(s);
+    }
+  }
+  static access about(slot_id slot) {
+    access a;
+    a.key = {0, slot};
+    a.slot = slot;
+    return a;
+  }
+  const pool_layout layout = pool_layout::shared(shape, 4).value();
+  expert_map_priority policy;
+  slot_mask eligible{layout.slots()};
+
+  void open(step_id step, sequence_id sequence) {
+    routing_view view;
+    view.layer = before_layers;
+    view.step = step;
+    view.sequences = std::span(&sequence, 1);
+    policy.on_routed(view);
+  }
+  void expect(const std::vector<float>& rows) {
+    forecast expected;
+    expected.probabilities = rows;
+    expected.depth = 1;
+    policy.on_forecast({.layer = before_layers}, expected);
+  }
+  std::vector<slot_id> order() {
+    std::vector<slot_id> out(4);
+    out.resize(policy.select_victims({}, eligible, out));
+    return out;
+  }
+};
+class map_priority_since_fill : public map_priority {
+ protected:
+  map_priority_since_fill() : map_priority({.freq = use_history::resident}) {}
+};
+
+TEST_F(map_priority, multiplies_what_is_expected_by_what_was_used) {
+  EXPECT_THAT(order(), ElementsAre(0, 1, 2)) << "all are alike: recency";
+  policy.on_hit(about(0));
+  policy.on_hit(about(0));
+  EXPECT_THAT(order(), ElementsAre(1, 2, 0));
+  expect({0.1F, 0.4F, 0.2F, 0.3F});  // 3 x .1, 1 x .4, 1 x .2
+  EXPECT_THAT(order(), ElementsAre(2, 0, 1));
+}
+
+TEST_F(map_priority, of_several_tokens_the_greatest_expectation_counts) {
+  expect({0.1F, 0.4F, 0.2F, 0.3F, 0.9F, 0.0F, 0.3F, 0.0F});
+  EXPECT_THAT(order(), ElementsAre(2, 1, 0));
+}
+
+TEST_F(map_priority, a_request_begins_without_expectations) {
+  open(0, 7);
+  expect({0.9F, 0.1F, 0.5F, 0.0F});
+  EXPECT_THAT(order(), ElementsAre(1, 2, 0));
+  open(1, 7);
+  EXPECT_THAT(order(), ElementsAre(1, 2, 0));
+  open(2, 8);
+  EXPECT_THAT(order(), ElementsAre(0, 1, 2));
+}
+
+TEST_F(map_priority, uses_are_kept_when_a_key_leaves) {
+  policy.on_hit(about(1));
+  policy.on_evict(1, {0, 1});
+  policy.on_hit(about(2));
+  policy.on_hit(about(2));
+  policy.on_fill(about(1));  // the third use
+  EXPECT_THAT(order(), ElementsAre(0, 2, 1));
+}
+
+TEST_F(map_priority, a_prefetch_is_no_use) {
+  policy.on_evict(1, {0, 1});
+  auto prefetched = about(3);
+  prefetched.speculative = true;
+  prefetched.slot = 1;
+  policy.on_fill(prefetched);
+  EXPECT_THAT(order(), ElementsAre(1, 0, 2));
+}
+
+TEST_F(map_priority_since_fill, every_fill_is_one_use) {
+  policy.on_hit(about(1));
+  policy.on_evict(1, {0, 1});
+  auto prefetched = about(1);
+  prefetched.speculative = true;
+  policy.on_fill(prefetched);
+  EXPECT_THAT(order(), ElementsAre(0, 2, 1)) << "all were used once";
+}
+
+TEST(expert_map_priority, is_read_by_name) {
+  const auto spec_from = parse_policy("expert_map_priority:freq=resident").value();
+  parameters from(spec_from);
+  EXPECT_EQ(expert_map_priority::config::read(from).freq, use_history::resident);
+  EXPECT_FALSE(from.finish());
+  EXPECT_FALSE(expert_map_priority::config{}.validate());
+  EXPECT_TRUE(expert_map_priority::config{static_cast<use_history>(7)}.validate());
+}
+
+}  // namespace
+}  // namespace hotset

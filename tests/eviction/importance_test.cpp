@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/eviction/importance.hpp"
+
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hotset/core/parameters.hpp"
+#include "hotset/paging/pager.hpp"
+
+namespace hotset {
+namespace {
+
+using testing::ElementsAre;
+
+const geometry shape{.layers = 2, .experts = 6, .top_k = 2, .max_tokens_per_visit = 2};
+
+/// Layer 1 holds experts 0, 1 and 2 in slots 3, 4 and 5.
+class importance_of_a_layer : public testing::Test {
+ protected:
+  explicit importance_of_a_layer(const importance::config& options = {.alpha = 0.5, .gamma = 0.5})
+      : policy(layout, options) {
+    for (slot_id s = 3; s < 6; ++s) {
+      access a;
+      a.key = {1, s - 3};
+      a.slot = s;
+      a.pool = 1;
+      policy.on_fill(a);
+      eligible.set(s);
+    }
+  }
+  const pool_layout layout = pool_layout::per_layer(shape, 3).value();
+  importance policy;
+  slot_mask eligible{layout.slots()};
+
+  void route(step_id step, const std::vector<expert_id>& ids,
+             const std::vector<expert_id>& choice = {}) {
+    routing_view view;
+    view.layer = 1;
+    view.step = step;
+    view.experts = ids;
+    view.router_choice = choice;
+    policy.on_routed(view);
+  }
+  void expect(step_id step, layer_id after, const std::vector<float>& rows, std::int32_t depth) {
+    forecast expected;
+    expected.probabilities = rows;
+    expected.depth = depth;
+    policy.on_forecast({.layer = after, .step = step}, expected);
+  }
+  std::vector<slot_id> order(step_id step) {
+    std::vector<slot_id> out(3);
+    out.resize(policy.select_victims({.layer = 0, .pool = 1, .step = step}, eligible, out));
+    return out;
+  }
+};
+
+TEST_F(importance_of_a_layer, without_a_forecast_the_past_decides) {
+  EXPECT_THAT(order(0), ElementsAre(3, 4, 5)) << "nothing was used: recency";
+  route(0, {0, 1});
+  policy.on_step(0, 1);
+  route(1, {0, 5});
+  policy.on_step(1, 1);
+  // u: 1.5, 0.5, 0.
+  EXPECT_THAT(order(2), ElementsAre(5, 4, 3));
+}
+
+TEST_F(importance_of_a_layer, the_forecast_of_this_step_weighs_in) {
+  route(0, {0, 1});
+  policy.on_step(0, 1);
+  // h of 0 and 1: a half each. Scores: 0: .25 + .05, 1: .25 + .1, 2: 0 + .4.
+  expect(1, 0, {0.1F, 0.2F, 0.8F, 0, 0, 0}, 1);
+  EXPECT_THAT(order(1), ElementsAre(3, 4, 5));
+  EXPECT_THAT(order(2), ElementsAre(5, 3, 4)) << "it was of another step";
+}
+
+TEST_F(importance_of_a_layer, a_forecast_is_the_mean_of_its_tokens_and_of_its_layer) {
+  // Before the first layer, two layers ahead, two tokens: the second rows are layer 1's.
+  expect(1, before_layers,
+         {9, 9, 9, 9, 9, 9, 0.6F, 0.0F, 0.2F, 0, 0, 0, 9, 9, 9, 9, 9, 9, 0.0F, 0.5F, 0.3F, 0, 0, 0},
+         2);
+  EXPECT_THAT(order(1), ElementsAre(4, 5, 3));  // .25, .25 and less recent, .3
+}
+
+TEST_F(importance_of_a_layer, a_visit_that_does_not_take_place_leaves_no_trace) {
+  route(0, {2, 3});
+  route(0, {0, 1});  // planned again
+  EXPECT_THAT(order(0), ElementsAre(3, 4, 5)) << "victims are chosen by what was before";
+  policy.on_step(0, 1);
+  policy.on_step(0, 1);  // a later group
+  EXPECT_THAT(order(1), ElementsAre(5, 3, 4));
+}
+
+TEST_F(importance_of_a_layer, what_the_router_chose_counts_where_a_policy_shortened_it) {
+  route(0, {0, -1}, {0, 2});
+  policy.on_step(0, 1);
+  EXPECT_THAT(order(1), ElementsAre(4, 3, 5));
+}
+
+TEST_F(importance_of_a_layer, only_residents_share_the_heat) {
+  route(0, {0, 5});  // 5 is not resident: its heat is nobody's share
+  policy.on_step(0, 1);
+  expect(1, 0, {0, 0.9F, 1.0F, 0, 0, 0}, 1);
+  // h of 0 is 1: .5; 1: .45; 2: .5, more recent than 0.
+  EXPECT_THAT(order(1), ElementsAre(4, 3, 5));
+}
+
+TEST(importance, works_in_a_pager_of_one_pool_for_all_layers) {
+  auto made = pager<importance>::create({.layout = pool_layout::shared(shape, 4).value()});
+  ASSERT_TRUE(made);
+  auto plan = made->make_plan();
+  const auto visit = [&](step_id step, layer_id layer, std::vector<expert_id> ids) {
+    routing_view view;
+    view.step = step;
+    view.layer = layer;
+    view.experts = ids;
+    EXPECT_EQ(made->serve(view, plan, [](const visit_group&) {}), status::ok);
+  };
+  visit(0, 0, {0, 1});
+  visit(0, 1, {0, 1});
+  visit(1, 0, {0, 2});  // of layer 0's two, 1 is the colder; of layer 1's each has a half
+  EXPECT_EQ(made->locate({0, 1}), no_slot);
+}
+
+TEST(importance, refuses_what_cannot_work) {
+  EXPECT_FALSE(importance::config{}.validate());
+  EXPECT_EQ(importance::config{.alpha = 2}.validate()->message,
+            "importance alpha = 2.000000, accepted: 0..1");
+  EXPECT_TRUE(importance::config{.gamma = -1}.validate());
+  EXPECT_TRUE(importance::config{.window = 0}.validate());
+}
+
+TEST(importance, is_read_by_name) {
+  const auto spec_from = parse_policy("importance:alpha=0.3:gamma=0.9:window=64").value();
+  parameters from(spec_from);
+  const auto read = importance::config::read(from);
+  EXPECT_FALSE(from.finish());
+  EXPECT_EQ(read.alpha, 0.3);
+  EXPECT_EQ(read.gamma, 0.9);
+  EXPECT_EQ(read.window, 64);
+}
+
+}  // namespace
+}  // namespace hotset
