@@ -3,7 +3,6 @@
 /// A bounded collection of what finished requests activated, one matrix [layers, experts] each: MoE-Infinity's EAMC.
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -19,6 +18,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/predict/dot_product.hpp"
 
 namespace hotset::inline v0 {
 
@@ -240,26 +240,16 @@ class activation_collection {
     constexpr auto most = std::numeric_limits<std::uint32_t>::max();
     return b > most - a ? most : a + b;
   }
-  /// Eight sums side by side, added up in a fixed order, so that compilers may use vectors.
-  static float dot(const float* a, const float* b, std::size_t n) noexcept {
-    std::array<float, 8> sums{};
-    std::size_t i = 0;
-    for (; i + sums.size() <= n; i += sums.size())
-      for (std::size_t lane = 0; lane < sums.size(); ++lane)
-        sums[lane] += a[i + lane] * b[i + lane];
-    for (std::size_t lane = 0; i < n; ++i, ++lane) sums[lane] += a[i] * b[i];
-    return ((sums[0] + sums[4]) + (sums[1] + sums[5])) +
-           ((sums[2] + sums[6]) + (sums[3] + sums[7]));
-  }
   [[nodiscard]] float similarity(const float* a, const float* a_inverse, const float* b,
                                  const float* b_inverse) const noexcept {
     float total = 0;
     for (std::size_t l = 0; l < layers_; ++l)
-      total += a_inverse[l] * b_inverse[l] * dot(a + l * experts_, b + l * experts_, experts_);
+      total +=
+          a_inverse[l] * b_inverse[l] * detail::dot(a + l * experts_, b + l * experts_, experts_);
     return total / static_cast<float>(layers_);
   }
   static float inverse_length(std::span<const float> row) noexcept {
-    const auto square = dot(row.data(), row.data(), row.size());
+    const auto square = detail::dot(row.data(), row.data(), row.size());
     return square > 0 ? 1.0F / std::sqrt(square) : 0.0F;
   }
   /// Returns the sum of the counts.

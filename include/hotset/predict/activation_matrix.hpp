@@ -328,7 +328,7 @@ class activation_matrix {
     auto compared = rows_ == matrix_rows::all ? layers_ : of.layers;
     std::span<const double> totals = totals_of(row);
     if (rows_ == matrix_rows::future) {
-      compared = add_up_from(row, static_cast<std::size_t>(layer + 1));
+      compared = add_up_from(row, static_cast<std::size_t>(layer) + 1);
       totals = ahead_;
     }
     if (compared == 0 || stored_.size() == 0) return;
@@ -357,7 +357,7 @@ class activation_matrix {
     for (std::size_t ahead = 1; ahead <= depth_; ++ahead) {
       const auto out =
           std::span(scores_).subspan((token * depth_ + ahead - 1) * experts_, experts_);
-      const auto target = static_cast<std::size_t>(layer + static_cast<layer_id>(ahead));
+      const auto target = static_cast<std::size_t>(layer) + ahead;
       if (target >= layers_)
         std::ranges::fill(out, 0.0F);
       else

@@ -12,7 +12,6 @@
 ///       Memory: 4 bytes x learned x depth^2 x (parts + 1) x E.
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -31,6 +30,7 @@
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/predict/any_predictor.hpp"
+#include "hotset/predict/dot_product.hpp"
 #include "hotset/predict/view_tokens.hpp"
 
 namespace hotset::inline v0 {
@@ -187,7 +187,7 @@ class mixed {
   [[nodiscard]] std::size_t inputs() const noexcept { return parts_.size() + 1; }
   /// Where forecasts made at a layer are kept: the place is free again after `depth` layers.
   [[nodiscard]] std::size_t place_of(layer_id layer) const noexcept {
-    return static_cast<std::size_t>(layer + 1) % depth_;
+    return (static_cast<std::size_t>(layer) + 1) % depth_;
   }
   [[nodiscard]] std::size_t row_at(std::size_t place, std::size_t token,
                                    std::size_t d) const noexcept {
@@ -216,7 +216,7 @@ class mixed {
   void write(layer_id layer, std::size_t token, std::size_t d) noexcept {
     const auto at = token * depth_ + d;
     const auto out = std::span(scores_).subspan(at * experts_, experts_);
-    if (static_cast<std::size_t>(layer + 1) + d >= layers_) {
+    if (static_cast<std::size_t>(layer) + 1 + d >= layers_) {
       std::ranges::fill(out, 0.0F);
       return;
     }
@@ -238,7 +238,7 @@ class mixed {
       }
     }
     for (std::size_t e = 0; e < experts_; ++e) p[e] = logistic(p[e]);
-    const auto total = sum(p, experts_);
+    const auto total = detail::sum(p, experts_);
     for (std::size_t e = 0; e < experts_; ++e) out[e] = p[e] / total;
   }
 
@@ -258,8 +258,9 @@ class mixed {
     for (const auto id : ids)
       if (id >= 0 && static_cast<std::size_t>(id) < experts_ && p[id] > 0) p[id] -= 1;
     for (std::size_t j = 0; j < parts_.size(); ++j)
-      move(set * inputs() + j, dot(p, &inputs_[(row * parts_.size() + j) * experts_], experts_));
-    move(set * inputs() + parts_.size(), sum(p, experts_));
+      move(set * inputs() + j,
+           detail::dot(p, &inputs_[(row * parts_.size() + j) * experts_], experts_));
+    move(set * inputs() + parts_.size(), detail::sum(p, experts_));
   }
   void move(std::size_t weight, float gradient) noexcept {
     const double g{gradient};
@@ -286,28 +287,6 @@ class mixed {
         f * (0.693147181F +
              f * (0.240226507F + f * (0.0555041087F + f * (0.00961812911F + f * 0.00133335581F))));
     return 1.0F / (1.0F + power * std::bit_cast<float>(whole << 23));
-  }
-  /// Eight sums side by side, added up in a fixed order, so that compilers may use vectors.
-  static float dot(const float* a, const float* b, std::size_t n) noexcept {
-    std::array<float, 8> sums{};
-    std::size_t i = 0;
-    for (; i + sums.size() <= n; i += sums.size())
-      for (std::size_t lane = 0; lane < sums.size(); ++lane)
-        sums[lane] += a[i + lane] * b[i + lane];
-    for (std::size_t lane = 0; i < n; ++i, ++lane) sums[lane] += a[i] * b[i];
-    return added(sums);
-  }
-  static float sum(const float* a, std::size_t n) noexcept {
-    std::array<float, 8> sums{};
-    std::size_t i = 0;
-    for (; i + sums.size() <= n; i += sums.size())
-      for (std::size_t lane = 0; lane < sums.size(); ++lane) sums[lane] += a[i + lane];
-    for (std::size_t lane = 0; i < n; ++i, ++lane) sums[lane] += a[i];
-    return added(sums);
-  }
-  static float added(const std::array<float, 8>& sums) noexcept {
-    return ((sums[0] + sums[4]) + (sums[1] + sums[5])) +
-           ((sums[2] + sums[6]) + (sums[3] + sums[7]));
   }
 
   view_tokens shape_;

@@ -12,7 +12,6 @@
 ///       Memory: 4 bytes x max_tokens_per_visit x depth x experts.
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -27,6 +26,7 @@
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/routing_view.hpp"
+#include "hotset/predict/dot_product.hpp"
 
 namespace hotset::inline v0 {
 
@@ -153,7 +153,7 @@ class next_layer_gate {
       const auto router = options_.routers[static_cast<std::size_t>(view.layer) + 1 + d];
       for (std::size_t e = 0; e < experts_; ++e)
         for (std::size_t t = 0; t < tokens; ++t)
-          row(t, d)[e] = dot(&router[e * width], &view.hidden[t * width], width);
+          row(t, d)[e] = detail::dot(&router[e * width], &view.hidden[t * width], width);
       for (std::size_t t = 0; t < tokens; ++t) softmax(row(t, d), row(t, d));
     }
     return finished(view, tokens);
@@ -175,17 +175,6 @@ class next_layer_gate {
     return finished(view, tokens);
   }
 
-  /// Eight sums side by side, added up in a fixed order, so that compilers may use vectors.
-  static float dot(const float* a, const float* b, std::size_t n) noexcept {
-    std::array<float, 8> sums{};
-    std::size_t i = 0;
-    for (; i + sums.size() <= n; i += sums.size())
-      for (std::size_t lane = 0; lane < sums.size(); ++lane)
-        sums[lane] += a[i + lane] * b[i + lane];
-    for (std::size_t lane = 0; i < n; ++i, ++lane) sums[lane] += a[i] * b[i];
-    return ((sums[0] + sums[4]) + (sums[1] + sums[5])) +
-           ((sums[2] + sums[6]) + (sums[3] + sums[7]));
-  }
   /// `scores` and `out` may be the same. Zeros where no score is above minus infinity.
   static void softmax(std::span<const float> scores, std::span<float> out) noexcept {
     float highest = -std::numeric_limits<float>::infinity();

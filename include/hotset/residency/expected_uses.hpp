@@ -28,7 +28,7 @@ class expected_uses {
   /// Keeps the largest probability that a token gives each expert of the layers ahead. What a forecast says of
   /// the layers of the next step is left out.
   void take(const visit_context& context, const forecast& expected) noexcept {
-    const auto next = static_cast<std::size_t>(context.layer + 1);
+    const auto next = static_cast<std::size_t>(context.layer) + 1;  // 0 before the layers
     if (next >= layers_ || expected.depth < 1) return;
     const auto depth = static_cast<std::size_t>(expected.depth);
     const auto tokens = expected.probabilities.size() / (depth * experts_);
