@@ -285,6 +285,9 @@ prepared_run prepare(const run_plan& plan, const sweep_request& request, prepare
   for (auto& note : policy_notes(policies)) run.notes.push_back(std::move(note));
   const auto wanted = pager_of(plan, request, run.size.layout, trace.trace());
   if (!needs_engine(plan)) {
+    if (heard_by(policies.eviction).hears_forecasts)
+      run.notes.push_back(fmt::format("{} goes by the past alone: {} replay knows no forecasts",
+                                      policies.eviction, name_of(plan.mode)));
     run.pager = make_pager(wanted, knowledge);
     return run;
   }

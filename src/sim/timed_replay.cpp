@@ -126,9 +126,11 @@ class front_of_trace {
   [[nodiscard]] const prediction_score::counts& predictions() const { return score_.so_far(); }
   /// Whether someone wants to hear of a step before its first visit.
   [[nodiscard]] bool opens_steps() const { return opens_steps_; }
-  void ended(sequence_id sequence) {
-    if (predictor_) predictor_->on_sequence_end(sequence);
+  /// Whether someone wants to hear of sequences that have ended.
+  [[nodiscard]] bool hears_ends() const {
+    return predictor_ && predictor_->facts().hears_sequence_ends;
   }
+  void ended(sequence_id sequence) { predictor_->on_sequence_end(sequence); }
 
   routing_view view(std::size_t i) {
     auto view = scores_ ? gather_[i] : visits_[i];
@@ -158,10 +160,9 @@ class front_of_trace {
     return status::ok;
   }
   forecast expect(std::size_t i, const routing_view& view) {
-    if (!truth_.empty()) return truth_after(i);
-    if (!predictor_) return {};
-    if (!recorded_ || view.layer == before_layers) return predictor_->expect(view);
-    return predictor_->expect(view, gather_.predictions(i), trace_.prediction_depth);
+    auto out = predicted(i, view);
+    if (!truth_.empty()) tell_truth(i, out);
+    return out;
   }
   void routed(const routing_view& view) {
     if (!prefetcher_) return;
@@ -182,14 +183,17 @@ class front_of_trace {
     recorded_ = front.predictor.traits.needs_recorded;
     opens_steps_ = front.predictor.traits.opens_steps;
   }
-  forecast truth_after(std::size_t i) {
-    forecast out;
-    if (i + 1 == visits_.size()) return out;
+  forecast predicted(std::size_t i, const routing_view& view) {
+    if (!predictor_) return {};
+    if (!recorded_ || view.layer == before_layers) return predictor_->expect(view);
+    return predictor_->expect(view, gather_.predictions(i), trace_.prediction_depth);
+  }
+  void tell_truth(std::size_t i, forecast& out) {
+    if (i + 1 == visits_.size()) return;
     const auto count = unique_.collect(visits_[i + 1].experts, truth_.data());
     out.truth = std::span(truth_).first(count);
     out.truth_layer = visits_.at(i + 1).layer;
     out.truth_step = visits_.at(i + 1).step;
-    return out;
   }
 
   const routing_trace& trace_;
@@ -312,10 +316,11 @@ replay_outcome replay_timed(const routing_trace& trace, const visit_sequence& vi
   if (const auto bad = check_front(trace, front)) throw usage_error(bad->message);
   front_of_trace front_end(trace, visits, front);
   step_clock steps(visits, trace);
-  const sequence_ends ends(trace);
+  std::optional<sequence_ends> ends;
+  if (front_end.hears_ends()) ends.emplace(trace);
   const auto end_step = [&] {
-    if (const auto* span = steps.running())
-      ends.step(span->first_row, span->rows, [&](sequence_id s) { front_end.ended(s); });
+    if (const auto* span = steps.running(); ends && span != nullptr)
+      ends->step(span->first_row, span->rows, [&](sequence_id s) { front_end.ended(s); });
     steps.end(engine.now());
   };
   const bool renumbered = !events.first.empty();

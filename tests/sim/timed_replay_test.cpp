@@ -146,6 +146,12 @@ TEST(timed_replay, every_victim_is_copied_back_once_whoever_chose_it) {
       }
 }
 
+TEST(timed_replay, a_prefetcher_that_knows_the_truth_hides_no_forecast_from_others) {
+  policy_set policies{.eviction = "importance", .prefetch = "noisy_oracle:precision=0.5"};
+  policies.pre_eviction = "active_evict";
+  EXPECT_GT(run(scored(15), policies, "30%").stats.pre_evictions, 0U);
+}
+
 TEST(timed_replay, slots_that_are_freed_ahead_take_the_way_back_out_of_the_wait) {
   const auto trace = scored(12, 0.0);
   policy_set policies{.eviction = "importance"};

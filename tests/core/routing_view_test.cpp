@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/core/routing_view.hpp"
+
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace hotset {
+namespace {
+
+using testing::ElementsAre;
+
+TEST(routing_view, what_the_router_chose_is_what_is_routed_unless_a_policy_changed_it) {
+  const std::vector<expert_id> routed{4, -1};
+  const std::vector<expert_id> choice{4, 7};
+  routing_view view;
+  view.experts = routed;
+  EXPECT_THAT(view.chosen(), ElementsAre(4, -1));
+  view.router_choice = choice;
+  EXPECT_THAT(view.chosen(), ElementsAre(4, 7));
+}
+
+}  // namespace
+}  // namespace hotset
