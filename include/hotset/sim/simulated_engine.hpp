@@ -61,9 +61,10 @@ struct gate_mass {
     if (weights.size() != chosen.size() || computed.size() != chosen.size()) return;
     const auto first = token * top_k;
     const auto used = computed.subspan(first, top_k);
+    const bool whole = computed.data() == chosen.data();  // nothing stands between: no id is missed
     for (auto k = first; k < first + top_k; ++k) {
       routed += double{weights[k]};
-      if (std::ranges::find(used, chosen[k]) == used.end()) lost += double{weights[k]};
+      if (!whole && std::ranges::find(used, chosen[k]) == used.end()) lost += double{weights[k]};
     }
   }
 };
