@@ -45,19 +45,50 @@ std::uint64_t fingerprint_of_scores(const routing_trace& trace) {
 
 /// Very different routers; each with scores.
 std::vector<synthetic_config> scored_configs() {
-  return {{.tokens = 100, .stickiness = 0.3, .scores = true},
-          {.layers = 2, .experts = 64, .top_k = 8, .tokens = 100, .zipf = 0, .scores = true},
-          {.experts = 128, .top_k = 1, .tokens = 50, .zipf = 8, .scores = true},
-          {.sequences = 2,
-           .prefill = 30,
-           .tokens = 20,
-           .phase_length = 25,
-           .weights = false,
-           .scores = true,
-           .routed_mass = 0},
-          {.experts = 8, .top_k = 7, .tokens = 300, .scores = true, .routed_mass = 0.99},
-          {.experts = 4, .top_k = 4, .tokens = 20, .scores = true},
-          {.layers = 1, .experts = 1, .top_k = 1, .tokens = 20, .scores = true}};
+  return {
+      {.tokens = 100, .stickiness = 0.3, .scores = true},
+      {.layers = 2, .experts = 64, .top_k = 8, .tokens = 100, .zipf = 0, .scores = true},
+      {.experts = 128, .top_k = 1, .tokens = 50, .zipf = 8, .scores = true},
+      {.sequences = 2,
+       .prefill = 30,
+       .tokens = 20,
+       .phase_length = 25,
+       .weights = false,
+       .scores = true,
+       .routed_mass = 0},
+      {.experts = 8, .top_k = 7, .tokens = 300, .scores = true, .routed_mass = 0.99},
+      {.experts = 4, .top_k = 4, .tokens = 20, .scores = true},
+      {.layers = 1, .experts = 1, .top_k = 1, .tokens = 20, .scores = true},
+      {.tokens = 100, .autoregression = 0.9, .scores = true},
+      {.layers = 2,
+       .experts = 64,
+       .top_k = 8,
+       .sequences = 3,
+       .prefill = 10,
+       .tokens = 30,
+       .autoregression = 0,
+       .logit_spread = 2,
+       .phase_length = 25,
+       .scores = true},
+      // So steep and so wide that logits end at the limit.
+      {.experts = 512,
+       .top_k = 500,
+       .tokens = 20,
+       .zipf = 8,
+       .autoregression = 0.5,
+       .logit_spread = 8,
+       .scores = true},
+      // Nothing but ties.
+      {.layers = 3,
+       .experts = 8,
+       .top_k = 7,
+       .tokens = 20,
+       .zipf = 0,
+       .autoregression = 0.99,
+       .logit_spread = 1e-9,
+       .weights = false,
+       .scores = true},
+      {.layers = 1, .experts = 1, .top_k = 1, .tokens = 20, .autoregression = 0.1, .scores = true}};
 }
 
 /// Scores of one token in one layer.
@@ -101,12 +132,6 @@ double accuracy(const routing_trace& trace) {
       all += real.size();
     }
   return static_cast<double>(right) / static_cast<double>(all);
-}
-
-TEST(synthetic, splitmix64_is_the_published_generator) {
-  splitmix64 random(1234567);
-  EXPECT_EQ(random.next(), 6457827717110365317ULL);
-  EXPECT_EQ(random.next(), 3203168211198807973ULL);
 }
 
 TEST(synthetic, the_same_seed_gives_the_same_trace_on_every_machine) {
@@ -266,18 +291,6 @@ TEST(synthetic, all_experts_can_be_routed_at_once_however_steep) {
   EXPECT_FALSE(trace.validate());
 }
 
-TEST(synthetic, logarithms_are_right_to_their_last_step) {
-  EXPECT_EQ(detail::ln_q18(1), 0);
-  EXPECT_EQ(detail::ln_q18(2), 181704);  // 0.693147 x 2^18, cut
-  splitmix64 random(5);
-  for (int i = 0; i < 2000; ++i) {
-    const auto n = (random.next() >> (2 + random.below(60))) | 1U;
-    EXPECT_NEAR(static_cast<double>(detail::ln_q18(n)) * 0x1p-18, std::log(static_cast<double>(n)),
-                0x1p-17)
-        << n;
-  }
-}
-
 TEST(synthetic, scores_leave_everything_else_as_it_is) {
   for (auto config : scored_configs()) {
     const auto with = synthetic_trace(config).value();
@@ -318,7 +331,9 @@ TEST(synthetic, a_trace_with_scores_is_valid_and_says_what_they_are) {
     EXPECT_EQ(trace.probabilities.size(), places);
     EXPECT_EQ(trace.predictions.size(), places);
     EXPECT_EQ(trace.prediction_depth, 1);
-    EXPECT_EQ(trace.fact("logits"), "logarithms of the probabilities");
+    if (!config.autoregression) {
+      EXPECT_EQ(trace.fact("logits"), "logarithms of the probabilities");
+    }
   }
   const auto noisy = synthetic_trace({.tokens = 1, .scores = true, .predictor_noise = 0.2}).value();
   EXPECT_EQ(noisy.fact("predictions"),
@@ -401,7 +416,9 @@ TEST(synthetic, probabilities_are_the_softmax_of_the_logits) {
         const auto p = row_of(trace.probabilities, trace, t, l);
         double total = 0;
         for (const auto one : z) total += std::exp(double{one});
-        EXPECT_NEAR(total, 1.0, 1e-3);
+        if (!config.autoregression) {
+          EXPECT_NEAR(total, 1.0, 1e-3) << "logarithms of them";
+        }
         for (std::size_t e = 0; e < z.size(); ++e) {
           const double wanted = std::exp(double{z[e]}) / total;
           ASSERT_NEAR(double{p[e]}, wanted, wanted * 0x1p-9 + 0x1p-23) << t << ' ' << l << ' ' << e;
@@ -552,6 +569,214 @@ TEST(synthetic, noise_moves_probabilities_but_changes_none) {
               static_cast<double>(all) / 20);
 }
 
+/// Share of experts that the token before used, too.
+double repeated(const routing_trace& trace, std::size_t from, std::size_t to) {
+  std::size_t same = 0;
+  std::size_t all = 0;
+  for (std::size_t t = from; t < to; ++t)
+    for (layer_id l = 0; l < trace.layers; ++l)
+      for (const auto id : trace.ids_of(t, l)) {
+        const auto before = trace.ids_of(t - 1, l);
+        same += std::ranges::count(before, id) != 0 ? 1U : 0U;
+        ++all;
+      }
+  return static_cast<double>(same) / static_cast<double>(all);
+}
+
+TEST(synthetic, autoregressive_logits_decide_the_routing) {
+  const synthetic_config config{.layers = 3,
+                                .experts = 40,
+                                .top_k = 5,
+                                .sequences = 2,
+                                .prefill = 6,
+                                .tokens = 20,
+                                .autoregression = 0.8,
+                                .logit_spread = 1.5,
+                                .phase_length = 17,
+                                .scores = true,
+                                .seed = 5};
+  const auto trace = synthetic_trace(config).value();
+  EXPECT_EQ(trace.step[5], 0U);
+  EXPECT_EQ(trace.step[6], 1U);
+  EXPECT_EQ(trace.kind[5], request_class::prefill);
+  EXPECT_EQ(trace.kind[6], request_class::decode);
+  // The same process, walked beside the trace; who is popular is read from a steep one without spread.
+  auto biased = config;
+  biased.logit_spread = 1e-9;
+  const auto order = synthetic_trace(biased).value();
+  detail::autoregressive_logits process(config);
+  for (std::size_t t = 0; t < trace.tokens(); ++t)
+    for (layer_id l = 0; l < trace.layers; ++l) {
+      const auto popular = best(row_of(order.logits, order, t, l), 40);
+      std::vector<float> z;
+      for (const auto step : process.next(static_cast<std::size_t>(l), popular, t != 0 && t != 26))
+        z.push_back(static_cast<float>(step) * 0x1p-18F);
+      const auto ids = trace.ids_of(t, l);
+      ASSERT_EQ(best(z, 5), std::vector<expert_id>(ids.begin(), ids.end())) << t << ' ' << l;
+      ASSERT_EQ(row_of(trace.logits, trace, t, l), z) << t << ' ' << l;
+    }
+  EXPECT_EQ(trace.fact("logits"), "autoregressive; correlation 0.8, spread 1.5");
+}
+
+TEST(synthetic, tied_logits_go_to_the_lower_id) {
+  const auto trace = synthetic_trace({.experts = 9,
+                                      .top_k = 4,
+                                      .tokens = 3,
+                                      .zipf = 0,
+                                      .autoregression = 0.5,
+                                      .logit_spread = 1e-9})
+                         .value();
+  for (std::size_t t = 0; t < 3; ++t) {
+    const auto ids = trace.ids_of(t, 1);
+    EXPECT_EQ(std::vector<expert_id>(ids.begin(), ids.end()), (std::vector<expert_id>{0, 1, 2, 3}));
+    for (const float weight : trace.weights_of(t, 1)) EXPECT_EQ(weight, 0.25F);
+  }
+}
+
+TEST(synthetic, autoregressive_routing_does_not_ask_what_is_recorded) {
+  synthetic_config config{.tokens = 60, .autoregression = 0.7, .scores = true};
+  const auto all = synthetic_trace(config).value();
+  config.weights = false;
+  EXPECT_EQ(synthetic_trace(config).value().ids, all.ids);
+  EXPECT_EQ(synthetic_trace(config).value().logits, all.logits);
+  config.scores = false;
+  EXPECT_EQ(synthetic_trace(config).value().ids, all.ids);
+  config.weights = true;
+  EXPECT_EQ(synthetic_trace(config).value().weights, all.weights);
+}
+
+TEST(synthetic, autoregressive_traces_are_the_same_on_every_machine) {
+  synthetic_config config{.sequences = 2,
+                          .prefill = 8,
+                          .tokens = 64,
+                          .zipf = 1.2,
+                          .autoregression = 0.85,
+                          .logit_spread = 1.25,
+                          .phase_length = 50,
+                          .scores = true,
+                          .predictor_noise = 0.5,
+                          .predictor_noise_kind = noise_kind::gaussian,
+                          .seed = 7};
+  const auto trace = synthetic_trace(config).value();
+  EXPECT_EQ(fingerprint(trace), 17539468756823932684ULL);
+  EXPECT_EQ(fingerprint_of_scores(trace), 14400169659214725414ULL);
+  config.seed = 8;
+  EXPECT_NE(fingerprint(synthetic_trace(config).value()), fingerprint(trace));
+}
+
+TEST(synthetic, the_more_logits_remember_the_more_experts_come_again) {
+  double before = 0;
+  for (const double correlation : {0.0, 0.5, 0.9, 0.99}) {
+    const auto trace =
+        synthetic_trace(
+            {.experts = 64, .top_k = 6, .tokens = 1500, .zipf = 0, .autoregression = correlation})
+            .value();
+    const double now = repeated(trace, 1, trace.tokens());
+    if (correlation == 0) {
+      EXPECT_NEAR(now, 6.0 / 64, 0.01);
+    }
+    EXPECT_GT(now, before + 0.05) << correlation;
+    before = now;
+  }
+  EXPECT_GT(before, 0.8);
+}
+
+TEST(synthetic, a_sequence_remembers_no_other) {
+  const auto trace = synthetic_trace({.layers = 40,
+                                      .experts = 64,
+                                      .top_k = 6,
+                                      .sequences = 2,
+                                      .prefill = 4,
+                                      .tokens = 4,
+                                      .zipf = 0,
+                                      .autoregression = 0.999})
+                         .value();
+  EXPECT_GT(repeated(trace, 1, 8), 0.9) << "the prompt is remembered";
+  EXPECT_LT(repeated(trace, 8, 9), 0.2);
+  EXPECT_GT(repeated(trace, 9, 16), 0.9);
+}
+
+TEST(synthetic, popularity_biases_logits_until_the_phase_ends) {
+  const auto trace = synthetic_trace({.layers = 1,
+                                      .top_k = 1,
+                                      .tokens = 4000,
+                                      .zipf = 2,
+                                      .autoregression = 0.5,
+                                      .phase_length = 2000})
+                         .value();
+  const auto first = counts(trace, 0, 0, 2000);
+  const auto second = counts(trace, 0, 2000, 4000);
+  const auto most = std::ranges::max_element(first);
+  EXPECT_GT(*most, 800U);
+  EXPECT_LT(second[static_cast<std::size_t>(most - first.begin())], 400U);
+  EXPECT_GT(*std::ranges::max_element(second), 800U);
+}
+
+TEST(synthetic, gaussian_noise_of_nothing_is_no_noise) {
+  for (auto config : scored_configs()) {
+    const auto exchanged = synthetic_trace(config).value();
+    config.predictor_noise_kind = noise_kind::gaussian;
+    const auto noisy = synthetic_trace(config).value();
+    EXPECT_EQ(fingerprint_of_scores(noisy), fingerprint_of_scores(exchanged));
+    EXPECT_EQ(fingerprint(noisy), fingerprint(exchanged));
+  }
+}
+
+TEST(synthetic, gaussian_noise_makes_predictions_worse_step_by_step) {
+  for (const bool by_logits : {false, true}) {
+    synthetic_config config{.experts = 64, .top_k = 6, .tokens = 300, .scores = true};
+    if (by_logits) config.autoregression = 0.9;
+    const auto clean = synthetic_trace(config).value();
+    config.predictor_noise_kind = noise_kind::gaussian;
+    double before = accuracy(clean);
+    EXPECT_EQ(before, 1.0);
+    for (const double sigma : {0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 16.0}) {
+      config.predictor_noise = sigma;
+      const auto noisy = synthetic_trace(config).value();
+      EXPECT_EQ(fingerprint(noisy), fingerprint(clean)) << "of predictions only";
+      EXPECT_EQ(noisy.logits, clean.logits);
+      const double now = accuracy(noisy);
+      EXPECT_LT(now, before) << by_logits << ' ' << sigma;
+      before = now;
+    }
+    EXPECT_NEAR(before, 6.0 / 64, 0.06) << "as good as chance";
+  }
+}
+
+/// How far the experts that are predicted in vain lie behind the last one that is routed, on average.
+double gap_of_errors(const routing_trace& trace) {
+  std::vector<float> predictions(trace.predictions.size());
+  trace.predictions.convert(0, predictions);
+  double sum = 0;
+  std::size_t n = 0;
+  for (std::size_t t = 0; t < trace.tokens(); ++t)
+    for (layer_id l = 0; l + 1 < trace.layers; ++l) {
+      const auto real = trace.ids_of(t, l + 1);
+      const auto z = row_of(trace.logits, trace, t, l + 1);
+      for (const auto id : best(row_of(predictions, trace, t, l), trace.top_k)) {
+        if (std::ranges::count(real, id) != 0) continue;
+        sum += double{z[static_cast<std::size_t>(real.back())] - z[static_cast<std::size_t>(id)]};
+        ++n;
+      }
+    }
+  return sum / static_cast<double>(n);
+}
+
+TEST(synthetic, gaussian_noise_confuses_what_is_nearly_alike) {
+  synthetic_config config{.experts = 64,
+                          .top_k = 6,
+                          .tokens = 300,
+                          .autoregression = 0.9,
+                          .scores = true,
+                          .predictor_noise = 0.15};
+  const auto exchanged = synthetic_trace(config).value();
+  config.predictor_noise_kind = noise_kind::gaussian;
+  config.predictor_noise = 0.3;
+  const auto gaussian = synthetic_trace(config).value();
+  ASSERT_NEAR(accuracy(gaussian), accuracy(exchanged), 0.06) << "as many errors";
+  EXPECT_LT(gap_of_errors(gaussian), gap_of_errors(exchanged) / 4);
+}
+
 TEST(synthetic, policies_find_what_they_need_in_it) {
   const auto trace = synthetic_trace({.tokens = 30, .scores = true}).value();
   const auto shape = trace.shape();
@@ -649,6 +874,29 @@ TEST(synthetic, refuses_a_configuration_with_the_accepted_range) {
     EXPECT_EQ(refusal({.routed_mass = bad}), text("routed_mass", bad, "0..0.99"));
   EXPECT_EQ(refusal({.routed_mass = 0, .predictor_noise = 1}), "");
   EXPECT_EQ(refusal({.routed_mass = 0.99, .predictor_noise = 0}), "");
+}
+
+TEST(synthetic, refuses_what_does_not_go_with_the_way_of_routing) {
+  const auto nan = std::nan("");
+  const auto text = [](const char* name, double value, const char* accepted) {
+    return name + (" = " + std::to_string(value)) + ", accepted: " + accepted;
+  };
+  for (const double bad : {-0.1, 1.0, nan})
+    EXPECT_EQ(refusal({.autoregression = bad}), text("autoregression", bad, "0 or more, below 1"));
+  for (const double bad : {-1.0, 0.0, 8.5, nan})
+    EXPECT_EQ(refusal({.autoregression = 0.5, .logit_spread = bad}),
+              text("logit_spread", bad, "more than 0, at most 8"));
+  EXPECT_EQ(refusal({.logit_spread = 2}), text("logit_spread", 2, "1 without autoregression"));
+  EXPECT_EQ(refusal({.stickiness = 0.5, .autoregression = 0.5}),
+            text("stickiness", 0.5, "0 with autoregression"));
+  EXPECT_EQ(refusal({.position_stickiness = 0.5, .autoregression = 0.5}),
+            text("position_stickiness", 0.5, "0 with autoregression"));
+  EXPECT_EQ(refusal({.autoregression = 0.5, .routed_mass = 0.9}),
+            text("routed_mass", 0.9, "0.5 (the default) with autoregression"));
+  for (const double bad : {-0.1, 16.1, nan})
+    EXPECT_EQ(refusal({.predictor_noise = bad, .predictor_noise_kind = noise_kind::gaussian}),
+              text("predictor_noise", bad, "0..16 (gaussian)"));
+  EXPECT_EQ(refusal({.autoregression = 0, .logit_spread = 8}), "");
 }
 
 TEST(synthetic, refuses_more_rows_than_it_can_number) {

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Random 64-bit words that are the same on every machine.
+
+#include <bit>
+#include <cstdint>
+
+namespace hotset::inline v0 {
+
+/// Steele, Lea and Flood's splitmix64: 64 bits of state, passes through every one once.
+class splitmix64 {
+ public:
+  explicit constexpr splitmix64(std::uint64_t seed) noexcept : state_(seed) {}
+  constexpr std::uint64_t next() noexcept {
+    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15ULL);
+    z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9ULL;
+    z = (z ^ (z >> 27U)) * 0x94d049bb133111ebULL;
+    return z ^ (z >> 31U);
+  }
+  /// Uniform in [0, bound), without bias. Pre: bound > 0.
+  constexpr std::uint64_t below(std::uint64_t bound) noexcept {
+    const std::uint64_t mask = ~std::uint64_t{0} >> std::countl_zero(bound | 1U);
+    std::uint64_t draw = next() & mask;
+    while (draw >= bound) draw = next() & mask;
+    return draw;
+  }
+  /// Uniform in [0, 1), a multiple of 2^-53.
+  constexpr double uniform() noexcept { return static_cast<double>(next() >> 11U) * 0x1p-53; }
+
+ private:
+  std::uint64_t state_;
+};
+
+}  // namespace hotset::inline v0
