@@ -8,6 +8,7 @@ set(hotset_policies
     eviction/lfru
     eviction/lhu
     eviction/fifo
+    eviction/activation_ratio
     eviction/expert_map_priority
     eviction/furthest_layer
     eviction/gate_score
@@ -41,8 +42,10 @@ set(hotset_policies
     predict/activation_matrix
     predict/co_activation
     predict/expert_map
-    predict/last_routed)
-set(hotset_decorators eviction/protect_hot eviction/protect_decode)
+    predict/last_routed
+    predict/learned_gate
+    predict/mixed)
+set(hotset_decorators eviction/protect_hot eviction/protect_decode eviction/reserve_prefetch)
 
 set(includes "")
 set(rows "")

@@ -24,8 +24,9 @@ class timed_visits final : public expert_provider {
  public:
   explicit timed_visits(paged_provider& inner) : inner_(inner) {}
 
-  void on_step(std::uint64_t step, request_kind kind, std::size_t tokens) override {
-    inner_.on_step(step, kind, tokens);
+  void on_step(const step_inputs& step) override { inner_.on_step(step); }
+  void on_sequence_end(std::uint32_t sequence) noexcept override {
+    inner_.on_sequence_end(sequence);
   }
   void run(const visit_inputs& visit, visit_compute& compute) override {
     begins_.push_back({clock::now(), inner_.blocked(), static_cast<double>(visit.tokens)});
@@ -70,12 +71,25 @@ hotset::ticks nanoseconds(double seconds) {
   return static_cast<hotset::ticks>(std::llround(seconds * 1e9));
 }
 
+/// Those that know from a trace what they knew in the engine: it has no embeddings.
+std::vector<std::string> replayed_predictors() {
+  std::vector<std::string> names{"next-router"};
+  for (const auto& row : sim::known_policies().predictors.rows()) {
+    const auto& traits = row.traits;
+    if (!traits.needs_routers && !traits.needs_recorded && !traits.takes_embeddings)
+      names.push_back(row.name);
+  }
+  return names;
+}
+
 sim::replay_front front_of(const paging_choice& choice) {
   sim::replay_front front;
   const auto& policies = choice.policies;
   // What the engine computed with the next routers is what the trace recorded.
-  if (choice.predictor != "next-router")
-    front.predictor = sim::make_predictor(choice.predictor, {"current-gate", "co-activation"});
+  if (choice.policies.predictor != "next-router" && choice.policies.predictor != "recorded")
+    front.predictor = sim::make_predictor(choice.policies.predictor, replayed_predictors());
+  front.pre_eviction = sim::make_pre_eviction(policies.pre_eviction);
+  front.tells_forecasts = sim::heard_by(policies.eviction).hears_forecasts;
   front.needs_scores = sim::wants_scores(policies.miss);
   if (sim::bends_routing(policies.routing)) front.routing = sim::make_routing(policies.routing);
   if (sim::prefetches(policies.prefetch)) front.prefetch = sim::make_prefetch(policies.prefetch);
@@ -94,9 +108,13 @@ clock_comparison compare_with_clock(const model& weights, const paging_choice& c
   }
   const routing_profile profile(weights, words);
   const auto paging = make_paging(weights, choice, profile);
+  const auto front = front_of(choice);
   timed_visits timed(*paging.experts);
   tracing_experts tracing(weights, timed,
-                          {.capacity = tokens, .logits = true, .predictions = true});
+                          {.capacity = tokens,
+                           .logits = true,
+                           .hidden = front.predictor.traits.needs_hidden,
+                           .predictions = true});
   engine decoder(weights, tracing, {.max_tokens = choice.max_tokens});
   for (std::size_t i = 0; i < texts.size(); ++i) {
     tracing.begin_sequence(static_cast<std::uint32_t>(i));
@@ -134,7 +152,7 @@ clock_comparison compare_with_clock(const model& weights, const paging_choice& c
   const auto replayed =
       sim::make_engine(wanted, {}, {.link = hotset::link_model(*link_of(choice))},
                        {.per_visit = nanoseconds(out.visit), .per_token = nanoseconds(out.token)});
-  const auto outcome = sim::replay_timed(trace, visits, {}, *replayed, front_of(choice));
+  const auto outcome = sim::replay_timed(trace, visits, {}, *replayed, front);
   out.clock_blocked = static_cast<double>(outcome.times.blocked) * 1e-9;
   out.clock_io = static_cast<double>(outcome.times.link_busy) * 1e-9;
   out.clock_misses = replayed->stats().misses;

@@ -83,7 +83,6 @@ std::vector<paging_choice> choices_of(const options& chosen, const std::string& 
       one.precision = chosen.precision;
       one.link = chosen.link;
       one.latency = chosen.latency;
-      one.predictor = chosen.predictor;
       one.stream = chosen.stream;
       one.max_tokens = chosen.max_tokens;
       out.push_back(std::move(one));
@@ -114,6 +113,9 @@ void print_paging(const paged_provider& experts, const paging_choice& choice) {
                stats.speculative_fills, choice.policies.prefetch, stats.prefetch_hits,
                stats.late_prefetches, stats.wasted_prefetches, stats.cancelled_prefetches);
   }
+  if (stats.pre_evictions != 0)
+    fmt::print(stderr, "freed {} slots ahead by {}\n", stats.pre_evictions,
+               choice.policies.pre_eviction);
   if (!choice.link.empty()) {
     fmt::print(stderr, "over {}: waited {:.1f} ms, the link carried for {:.1f} ms\n", choice.link,
                static_cast<double>(experts.blocked()) * 1e-6,
@@ -128,7 +130,7 @@ void print_hit_table(std::span<const verification_case> cases,
                      std::span<const verification_outcome> outcomes) {
   const auto is_plain = [](const verification_case& one) {
     return one.admission == "always" && one.max_tokens == 0 && one.prefetch == "no_prefetch" &&
-           one.stream == hotset::host_stream::mode::caller;
+           one.pre_eviction == "none" && one.stream == hotset::host_stream::mode::caller;
   };
   fmt::print(
       "hit rate of distinct experts, by policy and cache (slots, or share of the experts)\n");

@@ -59,7 +59,6 @@ struct options {
   std::string precision{};
   std::string link{};
   std::string latency = "0";
-  std::string predictor = "next-router";
   std::string stream = "caller";
 
   std::size_t window = 256;  ///< of `evaluate`: bytes of a window, and of its prefilled part

@@ -262,6 +262,8 @@ batch_engine::batch_engine(const model& weights, expert_provider& experts, kv_po
       sines_[p * half + i] = static_cast<float>(std::sin(angle));
     }
   }
+  token_ids_.reserve(max_tokens_);
+  sequences_.reserve(max_tokens_);
   members_.reserve(max_tokens_);
   places_.reserve(max_tokens_);
   blocks_.reserve(pool.capacity());
@@ -299,7 +301,9 @@ std::span<const float> batch_engine::forward(std::span<const token_row> rows, re
                 stream_.data() + t * hidden);
   }
   const std::uint64_t step = step_++;
-  provider_->on_step(step, kind, count);
+  name_rows(rows);
+  provider_->on_step(
+      {.step = step, .kind = kind, .token_ids = token_ids_, .sequences = sequences_});
   for (std::size_t l = 0; l < model_->config().layers; ++l) {
     attention(l, count);
     experts(l, count, step, kind);
@@ -312,6 +316,20 @@ std::span<const float> batch_engine::forward(std::span<const token_row> rows, re
           logits_.data());
   for (const token_row& row : rows) pool_->append(row.sequence, {&row.token, 1});
   return {logits_.data(), count * model_config::vocabulary};
+}
+
+void batch_engine::close(sequence_id sequence) noexcept {
+  provider_->on_sequence_end(pool_->number(sequence));
+  pool_->close(sequence);
+}
+
+void batch_engine::name_rows(std::span<const token_row> rows) {
+  token_ids_.clear();
+  sequences_.clear();
+  for (const token_row& row : rows) {
+    token_ids_.push_back(row.token);
+    sequences_.push_back(pool_->number(row.sequence));
+  }
 }
 
 // Rows of a sequence mostly stand together: the last member is asked first.
@@ -434,6 +452,8 @@ void batch_engine::experts(std::size_t layer, std::size_t tokens, std::uint64_t 
       .logits = std::span(router_logits_).first(tokens * shape.experts),
       .probabilities = std::span(probabilities_).first(tokens * shape.experts),
       .hidden = std::span(normed_).first(tokens * hidden),
+      .token_ids = token_ids_,
+      .sequences = sequences_,
   };
   compute_of_visit compute(*this, layer, tokens);
   provider_->run(visit, compute);
@@ -448,6 +468,12 @@ engine::engine(const model& weights, expert_provider& experts, const engine_conf
       batch_(weights, experts, pool_, limits_of(weights.config(), config)),
       sequence_(pool_.open(batch_.max_positions())) {
   rows_.reserve(batch_.max_tokens());
+}
+
+void engine::reset() noexcept {
+  if (position() == 0) return;
+  batch_.close(sequence_);
+  sequence_ = pool_.open(batch_.max_positions());  // its tables have their memory
 }
 
 void engine::rewind(std::size_t position) noexcept {

@@ -41,6 +41,9 @@ class batch_engine {
   /// the provider breaks its contract; all sequences are then as they were before the pass.
   std::span<const float> forward(std::span<const token_row> rows, request_kind kind);
 
+  /// Closes a sequence of the pool, and tells the provider.
+  void close(sequence_id sequence) noexcept;
+
   [[nodiscard]] kv_pool& pool() const noexcept { return *pool_; }
   /// Forward passes begun; the number of the next one.
   [[nodiscard]] std::uint64_t steps() const noexcept { return step_; }
@@ -62,6 +65,7 @@ class batch_engine {
     std::size_t position = 0;
   };
 
+  void name_rows(std::span<const token_row> rows);
   std::size_t member_of(sequence_id sequence);
   void take_places(std::span<const token_row> rows);
   [[nodiscard]] float* row_of(const row_place& place, std::size_t first_row) const noexcept;
@@ -79,6 +83,8 @@ class batch_engine {
   std::vector<float> sines_;
 
   // of one pass
+  std::vector<std::int32_t> token_ids_;   // of the rows
+  std::vector<std::uint32_t> sequences_;  // of the rows, by number
   std::vector<member> members_;
   std::vector<row_place> places_;  // of the rows
   std::vector<float*> blocks_;     // the members' tables, one behind the other
@@ -113,6 +119,9 @@ class engine {
   /// Errors: std::invalid_argument if max_positions exceeds the model's, or max_tokens exceeds
   /// max_positions.
   engine(const model& weights, expert_provider& experts, const engine_config& config = {});
+  engine(const engine&) = delete;
+  engine& operator=(const engine&) = delete;
+  ~engine() { batch_.close(sequence_); }
 
   /// One forward pass: appends `tokens` to the sequence. Every layer is one visit of all of them.
   /// Without a kind: decode for one token after others, else prefill.
@@ -131,8 +140,8 @@ class engine {
 
   /// Forgets the tokens from `position` on. Steps keep counting. Pre: position <= position().
   void rewind(std::size_t position) noexcept;
-  /// Forgets the sequence.
-  void reset() noexcept { rewind(0); }
+  /// Ends the sequence, and begins another one.
+  void reset() noexcept;
 
  private:
   kv_pool pool_;

@@ -5,8 +5,9 @@
 
 namespace tiny_moe {
 
-void expert_provider::on_step(std::uint64_t /*step*/, request_kind /*kind*/,
-                              std::size_t /*tokens*/) {}
+void expert_provider::on_step(const step_inputs& /*step*/) {}
+
+void expert_provider::on_sequence_end(std::uint32_t /*sequence*/) noexcept {}
 
 void resident_experts::run(const visit_inputs& visit, visit_compute& compute) {
   compute.all([&](std::int32_t expert) {

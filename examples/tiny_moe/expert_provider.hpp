@@ -22,6 +22,14 @@ class provider_error : public std::logic_error {
 /// What a forward pass is for.
 enum class request_kind : std::uint8_t { decode = 0, prefill = 1, verify = 2 };
 
+/// A forward pass, of one row for each token. The spans are valid during `expert_provider::on_step` only.
+struct step_inputs {
+  std::uint64_t step = 0;
+  request_kind kind = request_kind::decode;
+  std::span<const std::int32_t> token_ids{};   ///< [tokens]
+  std::span<const std::uint32_t> sequences{};  ///< [tokens], whose each is: kv_pool::number
+};
+
 /// What one layer routed in one step. The spans are valid during `expert_provider::run` only.
 struct visit_inputs {
   std::int32_t layer = 0;
@@ -33,10 +41,12 @@ struct visit_inputs {
   std::size_t hidden_size = 0;
   std::span<std::int32_t>
       ids;  ///< [tokens * top_k], rank order; a provider may edit them first, -1 drops a rank
-  std::span<float> weights;              ///< [tokens * top_k]; may be edited likewise
-  std::span<const float> logits;         ///< [tokens * experts]
-  std::span<const float> probabilities;  ///< [tokens * experts]
-  std::span<const float> hidden;         ///< [tokens * hidden_size]
+  std::span<float> weights;                    ///< [tokens * top_k]; may be edited likewise
+  std::span<const float> logits;               ///< [tokens * experts]
+  std::span<const float> probabilities;        ///< [tokens * experts]
+  std::span<const float> hidden;               ///< [tokens * hidden_size]
+  std::span<const std::int32_t> token_ids{};   ///< [tokens], as those of the step
+  std::span<const std::uint32_t> sequences{};  ///< [tokens], likewise
 };
 
 /// A reference to a callable `expert_tensors(std::int32_t expert)`; it is asked once per distinct
@@ -106,11 +116,13 @@ class visit_compute {
 class expert_provider {
  public:
   virtual ~expert_provider() = default;
-  /// A forward pass begins. `tokens` is the number of rows that each of its visits will have.
-  virtual void on_step(std::uint64_t step, request_kind kind, std::size_t tokens);
+  /// A forward pass begins: each of its visits will be of these tokens.
+  virtual void on_step(const step_inputs& step);
   /// One layer of the pass. When it returns, every routed (token, rank) whose id is not -1 has been
   /// computed.
   virtual void run(const visit_inputs& visit, visit_compute& compute) = 0;
+  /// No pass will have tokens of this sequence again.
+  virtual void on_sequence_end(std::uint32_t sequence) noexcept;
 
  protected:
   expert_provider() = default;

@@ -79,6 +79,7 @@ sequence_id kv_pool::open(std::size_t tokens) {
   sequence_state& s = sequences_[closed_.back()];
   s.table.reserve(blocks_for(tokens));
   s.tokens.reserve(tokens);
+  s.number = opened_++;
   const sequence_id sequence = closed_.back();
   closed_.pop_back();
   return sequence;

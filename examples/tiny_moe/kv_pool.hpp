@@ -114,6 +114,10 @@ class kv_pool {
   /// Forgets the sequence. Its last blocks become the oldest of those that it leaves in the cache: a beginning
   /// is worth more than what follows it.
   void close(sequence_id sequence) noexcept;
+  /// Of all sequences that the pool ever opened this one's place, from 0: unlike its id it serves no other.
+  [[nodiscard]] std::uint32_t number(sequence_id sequence) const noexcept {
+    return at(sequence).number;
+  }
   /// Tokens whose keys and values are there.
   [[nodiscard]] std::size_t length(sequence_id sequence) const noexcept;
 
@@ -187,6 +191,7 @@ class kv_pool {
   struct sequence_state {
     std::vector<block_index> table;
     std::vector<std::uint8_t> tokens;
+    std::uint32_t number = 0;
   };
   struct known_content {
     content_id previous = no_content;
@@ -221,6 +226,7 @@ class kv_pool {
   hotset::recency_list cached_{0, 1};  // no references, with content; oldest release first
   std::vector<sequence_state> sequences_;
   std::vector<sequence_id> closed_;
+  std::uint32_t opened_ = 0;
   std::vector<known_content> contents_;
   std::unordered_multimap<std::uint64_t, content_id> by_hash_;
   std::size_t in_use_ = 0;

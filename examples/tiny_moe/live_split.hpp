@@ -101,8 +101,9 @@ class live_split {
 class observed_experts final : public expert_provider {
  public:
   observed_experts(expert_provider& inner, live_split& split) : inner_(inner), split_(split) {}
-  void on_step(std::uint64_t step, request_kind kind, std::size_t tokens) override {
-    inner_.on_step(step, kind, tokens);
+  void on_step(const step_inputs& step) override { inner_.on_step(step); }
+  void on_sequence_end(std::uint32_t sequence) noexcept override {
+    inner_.on_sequence_end(sequence);
   }
   void run(const visit_inputs& visit, visit_compute& compute) override {
     split_.on_visit(visit);

@@ -114,17 +114,26 @@ void add_paging(CLI::App& command, options& chosen) {
   list("--eviction", chosen.policies.evictions, "policies, such as protect_hot:uses=4+lru");
   list("--admission", chosen.policies.admissions, "policies, such as budgeted:fills_per_visit=2");
   list("--prefetch", chosen.policies.prefetches,
-       "policies, such as next_layer_top_k:overfetch=1.5");
+       "policies, such as next_layer_top_k:overfetch=1.5:depth=2 "
+       "or cumulative_probability:distance=3");
   list("--prefetch-guard", chosen.policies.guards,
        "what a prefetch may evict: none, named, predicted");
   list("--miss", chosen.policies.misses, "policies, such as drop:keep=2");
-  list("--routing", chosen.policies.routings, "policies, such as cache_aware:lambda=0.3");
-  command
-      .add_option(
-          "--predictor", chosen.predictor,
-          "what prefetchers by score go by: next-router, current-gate, co-activation (learnt from "
-          "what is routed; co-activation:reach=4:decay=0.8)")
-      ->capture_default_str();
+  list("--routing", chosen.policies.routings,
+       "policies, such as cache_aware:lambda=0.3, or with --pre-eviction budget_top_k");
+  list("--pre-eviction", chosen.policies.pre_evictions,
+       "slots freed before the next layer is routed: none, or active_evict:r_max=2:release=end");
+  list(
+      "--predictor", chosen.policies.predictors,
+      "what prefetchers by score, pre-eviction and the evictions importance and "
+      "expert_map_priority go by: next-router (default), current-gate; learnt from what is routed: "
+      "co-activation (co-activation:reach=4:decay=0.8), activation-matrix, expert-map, "
+      "last-routed; learned-gate:weights=FILE (of hotset train-gate); of several: "
+      "mixed+next-router+co-activation");
+  list("--prefetch-order", chosen.policies.prefetch_orders,
+       "which waiting copy goes first: nearest, likeliest");
+  command.add_option("--gate-weights", chosen.policies.gate_weights,
+                     "of the preset promoe (of hotset train-gate)");
   command.add_option("--precision", chosen.precision,
                      "precisions of the experts in bits, such as 16:8:4 or 8:4@75:25 (shares of "
                      "the room in percent)");

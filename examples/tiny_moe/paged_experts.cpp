@@ -29,6 +29,10 @@ class counting_experts final : public expert_provider {
  public:
   counting_experts(expert_provider& inner, std::vector<double>& counts)
       : inner_(inner), counts_(counts) {}
+  void on_step(const step_inputs& step) override { inner_.on_step(step); }
+  void on_sequence_end(std::uint32_t sequence) noexcept override {
+    inner_.on_sequence_end(sequence);
+  }
   void run(const visit_inputs& visit, visit_compute& compute) override {
     const std::size_t first = static_cast<std::size_t>(visit.layer) * visit.experts;
     for (const std::int32_t id : visit.ids) counts_[first + static_cast<std::size_t>(id)] += 1.0;

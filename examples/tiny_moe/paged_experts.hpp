@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "hotset/concepts/policy_facts.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/memory_budget.hpp"
 #include "hotset/core/pool_layout.hpp"
@@ -128,7 +129,6 @@ class paged_experts final : public paged_provider {
         bank_(bank_of(weights, config)),
         backend_(source_, bank_, backend_config(config)),
         stream_(config.stream),
-        gate_(weights, config.layout.shape(), config.gate),
         cache_(Pager({.layout = config.layout,
                       .eviction = std::move(eviction),
                       .admission = std::move(admission),
@@ -136,8 +136,28 @@ class paged_experts final : public paged_provider {
                       .split = config.split,
                       .guard = config.guard}),
                backend_, config.cache),
+        gate_(weights, config.layout.shape(), config.gate,
+              hotset::facts_of(cache_.decisions().eviction()).hears_forecasts),
         slots_(cache_, bank_),
         visit_(cache_.make_visit()) {}
+
+  /// Errors: std::runtime_error if a copy failed after an earlier pass had read it.
+  void on_step(const step_inputs& step) override {
+    const hotset::routing_view view{
+        .layer = hotset::before_layers,
+        .step = step.step,
+        .kind = static_cast<hotset::request_class>(step.kind),
+        .token_ids = step.token_ids,
+        .sequences = step.sequences,
+    };
+    cache_.open_step(view);
+    gate_.look_ahead(view);
+    if (gate_.expected().depth == 0) return;
+    lost_ = false;
+    prefetch(view, context_of(view));
+    if (lost_) throw std::runtime_error("a copy failed after an earlier pass had read it");
+  }
+  void on_sequence_end(std::uint32_t sequence) noexcept override { gate_.ended(sequence); }
 
   /// Errors: provider_error for a visit that the cache refuses; std::runtime_error if a copy failed
   /// after a worker had read it: the pass is then worth nothing and may be run again.
@@ -152,16 +172,22 @@ class paged_experts final : public paged_provider {
         .probabilities = visit.probabilities,
         .hidden = visit.hidden,
         .ordinal = ordinal_++,
+        .token_ids = visit.token_ids,
+        .sequences = visit.sequences,
     };
-    gate_.route(visit, view, {cache_.decisions().located(visit.layer)});
+    gate_.route(visit, view, residents(visit.layer));
+    freed_for_ = hotset::before_layers;
     keep_inputs(view);
+    gate_.look_ahead(view);
+    if (gate_.frees_slots(hotset::release_point::gate)) free_ahead(view);
     used_ = 0;
     lost_ = false;
     const auto state = cache_.serve(view, stream_, visit_, [&](const hotset::visit_group& group) {
       if (group.number() == 0) take_edits(visit, group);
-      if (group.is_last()) prefetch(view);
+      if (group.is_last()) prefetch(view, group.context());
       enqueue_group(visit, group.plan(), compute);
     });
+    if (gate_.frees_slots(hotset::release_point::end)) free_ahead(view);
     stream_.drain();
     finish(visit, compute, state);
   }
@@ -241,13 +267,35 @@ class paged_experts final : public paged_provider {
     std::ranges::copy(group.routed(), visit.ids.begin());
     renormalise(visit.ids, visit.weights, visit.top_k);
   }
+  static hotset::visit_context context_of(const hotset::routing_view& view) noexcept {
+    return {.layer = view.layer, .step = view.step, .kind = view.kind};
+  }
+  /// With the free slots, where some were freed for this visit.
+  [[nodiscard]] hotset::residency_view residents(hotset::layer_id layer) const noexcept {
+    const auto& pages = cache_.decisions();
+    hotset::residency_view out{pages.located(layer)};
+    if (layer == freed_for_)
+      out.free_slots =
+          static_cast<std::int32_t>(pages.free_slots(pages.layout().pool_of_layer(layer)));
+    return out;
+  }
+  /// Policies hear of the forecast even where nothing is prefetched.
   /// A prefetch that fails is no reason to stop. It may be the first to hear that an earlier group has read a copy that
   /// failed, and nobody is told of that again: `finish` tells it.
-  void prefetch(const hotset::routing_view& view) {
+  void prefetch(const hotset::routing_view& view, const hotset::visit_context& context) {
     const auto wanted = gate_.propose(view);
-    if (!wanted.empty())
-      lost_ = cache_.prefetch(visit_.plan().context(), wanted, stream_, gate_.expected()) !=
-              hotset::status::ok;
+    if (!gate_.prefetches() && gate_.expected().depth == 0) return;
+    lost_ = cache_.prefetch(context, wanted, stream_, gate_.expected()) != hotset::status::ok;
+  }
+  /// For the layer after the view's, before it is routed.
+  void free_ahead(const hotset::routing_view& view) {
+    auto& pages = cache_.decisions();
+    auto next = context_of(view);
+    if (++next.layer == pages.shape().layers) return;
+    pages.expect(context_of(view), gate_.expected());
+    const auto wanted = gate_.slots_to_free({pages.located(next.layer)});
+    (void)cache_.pre_evict(next, wanted.free, wanted.spared, stream_);
+    freed_for_ = next.layer;
   }
 
   void enqueue_group(const visit_inputs& visit, const hotset::step_plan& plan,
@@ -345,10 +393,11 @@ class paged_experts final : public paged_provider {
   hotset::host_slot_bank bank_;
   Backend backend_;
   hotset::host_stream stream_;
-  gate_hook gate_;
   std::vector<hotset::expert_id> ids_;  ///< of the running visit, for a miss policy
   std::vector<float> weights_;
   hotset::slot_cache<Pager, Backend> cache_;
+  gate_hook gate_;
+  hotset::layer_id freed_for_ = hotset::before_layers;  ///< whose next visit finds freed slots
   expert_pool_of<hotset::slot_cache<Pager, Backend>> slots_;
   hotset::cache_visit visit_;
   std::deque<group_work> work_;  ///< reused; addresses stay

@@ -31,9 +31,11 @@ hotset::usage_profile profile_of(const std::string& eviction, const routing_prof
 
 gate_config gate_of(const paging_choice& choice) {
   gate_config out;
-  out.predictor = sim::make_predictor(choice.predictor, sim::predictor_names(true, false));
   const auto& policies = choice.policies;
+  if (policies.predictor != sim::policy_set{}.predictor)
+    out.predictor = sim::make_predictor(policies.predictor, sim::predictor_names(true, false));
   if (sim::bends_routing(policies.routing)) out.routing = sim::make_routing(policies.routing);
+  out.pre_eviction = sim::make_pre_eviction(policies.pre_eviction);
   if (!sim::prefetches(policies.prefetch)) return out;
   if (sim::requested_prefetch_profile(policies.prefetch))
     throw sim::usage_error(fmt::format(
@@ -72,6 +74,7 @@ chosen_paging make_paging(const model& weights, const paging_choice& choice,
   config.library = out.library.get();
   config.gate = gate_of(choice);
   config.guard = sim::parse_guard(choice.policies.guard);
+  config.cache.queue.order = sim::parse_fill_order(choice.policies.prefetch_order);
   if (!sim::fetches_everything(choice.policies.miss))
     config.miss = sim::make_miss(choice.policies.miss);
   config.link = link_of(choice);

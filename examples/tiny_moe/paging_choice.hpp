@@ -16,15 +16,15 @@ namespace tiny_moe {
 
 /// Texts as the command line takes them.
 struct paging_choice {
+  /// Its predictor "recorded" is next-router here: what the engine records is what the next layers' routers say.
   hotset::sim::policy_set policies{};
   std::string scope = "shared";
   std::string budget = "25%";
-  std::string precision{};    ///< a ladder such as "8:4@75:25"; empty: the file's halves
-  std::string link{};         ///< a rate such as "100MB/s"; empty: as fast as the memory
-  std::string latency = "0";  ///< of each copy over the link
-  std::string predictor = "next-router";  ///< or "current-gate", or "co-activation:reach=4"
-  std::string stream = "caller";          ///< or "worker"
-  std::size_t max_tokens = 0;             ///< of one pass; 0: whole prompts
+  std::string precision{};        ///< a ladder such as "8:4@75:25"; empty: the file's halves
+  std::string link{};             ///< a rate such as "100MB/s"; empty: as fast as the memory
+  std::string latency = "0";      ///< of each copy over the link
+  std::string stream = "caller";  ///< or "worker"
+  std::size_t max_tokens = 0;     ///< of one pass; 0: whole prompts
   hotset::visit_split split = hotset::visit_split::by_token;
 };
 

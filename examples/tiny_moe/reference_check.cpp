@@ -26,11 +26,14 @@ class recording_experts final : public expert_provider {
  public:
   explicit recording_experts(expert_provider& inner) : inner_(inner) {}
 
-  void on_step(std::uint64_t step, request_kind kind, std::size_t tokens) override {
+  void on_step(const step_inputs& step) override {
     ids.clear();
     weights.clear();
     probabilities.clear();
-    inner_.on_step(step, kind, tokens);
+    inner_.on_step(step);
+  }
+  void on_sequence_end(std::uint32_t sequence) noexcept override {
+    inner_.on_sequence_end(sequence);
   }
   void run(const visit_inputs& visit, visit_compute& compute) override {
     ids.insert(ids.end(), visit.ids.begin(), visit.ids.end());

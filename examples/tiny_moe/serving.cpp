@@ -51,7 +51,7 @@ class server {
   server(const server&) = delete;
   server& operator=(const server&) = delete;
   ~server() {
-    for (const session& s : running_) pool_.close(*s.sequence);
+    for (const session& s : running_) decoder_.close(*s.sequence);
   }
 
   serving_report run() {
@@ -263,7 +263,7 @@ class server {
     }
   }
   void close(session& s) noexcept {
-    pool_.close(*s.sequence);
+    decoder_.close(*s.sequence);
     s.sequence.reset();
   }
 

@@ -21,6 +21,7 @@ hotset::trace_recorder_config recorder_config(const model& weights, const tracin
       .capacity = config.capacity,
       .logits = config.logits,
       .probabilities = config.probabilities,
+      .token_ids = true,
       .hidden_width = config.hidden ? static_cast<std::int32_t>(weights.config().hidden_size) : 0,
       .name = config.name,
       .model = "tiny-moe",
@@ -36,16 +37,17 @@ tracing_experts::tracing_experts(const model& weights, expert_provider& inner,
   if (config.predictions) predictions_.resize(config.capacity * shape.layers * shape.experts);
 }
 
-void tracing_experts::on_step(std::uint64_t step, request_kind kind, std::size_t tokens) {
+void tracing_experts::on_step(const step_inputs& step) {
+  const auto tokens = step.token_ids.size();
   sequences_.assign(tokens, sequence_);
-  const auto state =
-      recorder_.begin_step(step, static_cast<hotset::request_class>(kind), tokens, sequences_);
+  const auto state = recorder_.begin_step(step.step, static_cast<hotset::request_class>(step.kind),
+                                          tokens, sequences_);
   if (state != hotset::status::ok) {
     throw std::length_error(fmt::format("trace: a pass of {} tokens after {} of {}: {}", tokens,
                                         recorder_.tokens(), recorder_.capacity(),
                                         hotset::describe(state)));
   }
-  inner_.on_step(step, kind, tokens);
+  inner_.on_step(step);
 }
 
 void tracing_experts::run(const visit_inputs& visit, visit_compute& compute) {
@@ -58,6 +60,7 @@ void tracing_experts::run(const visit_inputs& visit, visit_compute& compute) {
       .logits = visit.logits,
       .probabilities = visit.probabilities,
       .hidden = visit.hidden,
+      .token_ids = visit.token_ids,
   });
   if (state != hotset::status::ok) throw provider_error("trace: a visit does not fit the model");
   const bool last = static_cast<std::size_t>(visit.layer) + 1 == model_.config().layers;

@@ -34,7 +34,10 @@ class tracing_experts final : public expert_provider {
   void begin_sequence(std::uint32_t sequence) noexcept { sequence_ = sequence; }
 
   /// Errors: std::length_error if the pass does not fit.
-  void on_step(std::uint64_t step, request_kind kind, std::size_t tokens) override;
+  void on_step(const step_inputs& step) override;
+  void on_sequence_end(std::uint32_t sequence) noexcept override {
+    inner_.on_sequence_end(sequence);
+  }
   void run(const visit_inputs& visit, visit_compute& compute) override;
 
   /// Hands over what has been recorded and begins anew.

@@ -86,6 +86,8 @@ std::string verification_case::text() const {
   if (split == hotset::visit_split::by_expert) words += ", split by expert";
   if (stream == hotset::host_stream::mode::worker) words += ", worker stream";
   if (prefetch != "no_prefetch") words += fmt::format(", prefetch {}, guard {}", prefetch, guard);
+  if (pre_eviction != "none") words += fmt::format(", pre-eviction {}", pre_eviction);
+  if (predictor != "next-router") words += fmt::format(", predictor {}", predictor);
   if (miss != "fetch") words += fmt::format(", misses {}", miss);
   if (!link.empty()) words += fmt::format(", link {}", link);
   return words;
@@ -101,6 +103,44 @@ std::vector<std::string> live_evictions() {
   }
   for (const auto& decorator : known.decorators.names()) names.push_back(decorator + "+lru");
   return names;
+}
+
+/// Every predictor that an engine can ask by its name alone.
+std::vector<std::string> live_predictors() {
+  const auto& known = hotset::sim::known_policies().predictors;
+  std::vector<std::string> names;
+  for (const auto& row : known.rows())
+    if (!row.traits.needs_recorded && known.make(row.name)) names.push_back(row.name);
+  return names;
+}
+
+std::vector<std::string> evictions_by_forecast() {
+  std::vector<std::string> names;
+  for (const auto& row : hotset::sim::known_policies().eviction.rows())
+    if (row.traits.hears_forecasts) names.push_back(row.name);
+  return names;
+}
+
+/// Prefetches one to three layers ahead, slots freed at both points of a visit, evictions by forecast, and visits that are
+/// split beside them.
+void add_looking_ahead(std::vector<verification_case>& cases, const std::string& predictor) {
+  constexpr const char* at_gate = "active_evict";
+  constexpr const char* at_end = "active_evict:release=end";
+  const auto add = [&](verification_case next) {
+    next.predictor = predictor;
+    cases.push_back(std::move(next));
+  };
+  add({.budget = "12.5%", .prefetch = "cumulative_probability:distance=1", .pre_eviction = at_end});
+  add({.budget = "8", .prefetch = "next_layer_top_k:depth=2", .pre_eviction = at_gate});
+  add({.scope = cache_scope::per_layer,
+       .prefetch = "cumulative_probability:distance=3",
+       .guard = "none",
+       .pre_eviction = at_gate});
+  for (const auto& eviction : evictions_by_forecast())
+    add({.eviction = eviction,
+         .prefetch = "next_layer_top_k:depth=3",
+         .guard = "predicted",
+         .pre_eviction = at_end});
 }
 }  // namespace
 
@@ -136,6 +176,7 @@ std::vector<verification_case> exact_cases() {
   cases.push_back({.prefetch = next, .link = "400MB/s"});
   cases.push_back(
       {.eviction = "least_stale", .prefetch = next, .guard = "none", .link = "100MB/s"});
+  for (const auto& predictor : live_predictors()) add_looking_ahead(cases, predictor);
   return cases;
 }
 
@@ -188,8 +229,13 @@ verification_outcome verification::compare(expert_provider& experts, std::size_t
 
 verification_outcome verification::compare(const verification_case& one) const {
   paging_choice choice;
-  choice.policies = {
-      one.eviction, one.admission, one.prefetch, one.guard, one.miss, "router_order", {}};
+  choice.policies = {.eviction = one.eviction,
+                     .admission = one.admission,
+                     .prefetch = one.prefetch,
+                     .guard = one.guard,
+                     .miss = one.miss,
+                     .pre_eviction = one.pre_eviction};
+  choice.policies.predictor = one.predictor;
   choice.scope = hotset::sim::name_of(one.scope);
   choice.budget = one.budget;
   choice.link = one.link;

@@ -44,6 +44,8 @@ struct verification_case {
   hotset::host_stream::mode stream = hotset::host_stream::mode::caller;
   std::string prefetch = "no_prefetch";
   std::string guard = "named";
+  std::string pre_eviction = "none";
+  std::string predictor = "next-router";
   std::string miss = "fetch";
   std::string link{};  ///< the pace of the copies; empty: as fast as the memory
 
@@ -53,7 +55,8 @@ struct verification_case {
 
 /// Every eviction policy that an engine can use, in every scope, from the smallest cache that works
 /// up; then admission policies, chunked prompts and a worker stream; then every prefetcher that an engine can run,
-/// under each guard, and over a link so slow that most of its copies are late or taken back.
+/// under each guard, and over a link so slow that most of its copies are late or taken back; then every predictor
+/// that needs no file, with prefetches one to three layers ahead and slots freed at both points of a visit.
 [[nodiscard]] std::vector<verification_case> exact_cases();
 
 struct verification_outcome {

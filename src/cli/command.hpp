@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -34,6 +35,7 @@ command add_simulate(CLI::App& root);
 command add_curve(CLI::App& root);
 command add_plan(CLI::App& root);
 command add_coactivation(CLI::App& root);
+command add_train_gate(CLI::App& root);
 command add_simulate_split(CLI::App& root);
 command add_import(CLI::App& root);
 command add_export(CLI::App& root);
@@ -60,15 +62,22 @@ struct option_values {
 
 using sim::for_option;
 
-/// A number in [least, most] and nothing else. Errors: usage_error.
+/// A number in [least, most] and nothing else, if the text is one.
 template <class T>
-[[nodiscard]] T parse_number(std::string_view option, std::string_view text, T least, T most) {
+[[nodiscard]] std::optional<T> read_number(std::string_view text, T least, T most) {
   T value{};
   const char* const end = text.data() + text.size();
   const auto [rest, code] = std::from_chars(text.data(), end, value);
-  if (code != std::errc{} || rest != end || !(value >= least && value <= most))
-    refuse_option(option, text, fmt::format("{}..{}", least, most));
+  if (code != std::errc{} || rest != end || !(value >= least && value <= most)) return std::nullopt;
   return value;
+}
+
+/// The same. Errors: usage_error.
+template <class T>
+[[nodiscard]] T parse_number(std::string_view option, std::string_view text, T least, T most) {
+  const auto value = read_number<T>(text, least, most);
+  if (!value) refuse_option(option, text, fmt::format("{}..{}", least, most));
+  return *value;
 }
 
 /// An option that holds a number in [least, most].

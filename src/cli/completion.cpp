@@ -299,9 +299,12 @@ std::vector<option_values> known_values() {
           {"--preset", preset_values(), true},
           {"--prefetch", sim::prefetch_names(), true},
           {"--prefetch-guard", sim::guard_names(), true},
-          {"--predictor", sim::predictor_names(false, true), false},
+          {"--prefetch-order", sim::fill_order_names(), true},
+          {"--predictor", sim::predictor_names(false, true), true},
+          {"--compare", {"systems"}, false},
           {"--study", {"personal-vs-population"}, false},
           {"--users", {"traces", "sequences"}, false},
+          {"--target", {"routed", "probabilities"}, false},
           {"--miss", sim::miss_names(), true},
           {"--routing", sim::routing_names(), true},
           {"--scope", {"shared", "per-layer"}, true},
@@ -313,6 +316,7 @@ std::vector<option_values> known_values() {
           {"--format", format_values(), false},
           {"--as", {"decode", "prefill", "prefill:512"}, false},
           {"--to", {"native", "esft", "oracle-general"}, false},
+          {"--predictor-noise", {"exchange:0.2", "gaussian:0.5"}, false},
           {"SHELL", {"bash", "zsh", "fish"}, false}};
 }
 

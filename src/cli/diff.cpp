@@ -54,14 +54,16 @@ struct dimension {
   const char* name;
   std::string_view plain;
 };
-constexpr std::array<dimension, 8> dimensions{{{"preset", ""},
-                                               {"prefetch", "no_prefetch"},
-                                               {"prefetch_guard", "named"},
-                                               {"miss", "fetch"},
-                                               {"routing", "router_order"},
-                                               {"pre_eviction", "none"},
-                                               {"precision", ""},
-                                               {"link", ""}}};
+constexpr std::array<dimension, 10> dimensions{{{"preset", ""},
+                                                {"prefetch", "no_prefetch"},
+                                                {"prefetch_guard", "named"},
+                                                {"miss", "fetch"},
+                                                {"routing", "router_order"},
+                                                {"pre_eviction", "none"},
+                                                {"predictor", "recorded"},
+                                                {"prefetch_order", "nearest"},
+                                                {"precision", ""},
+                                                {"link", ""}}};
 
 /// Reads one result file; everything that is refused names the file and the place.
 class result_reader {

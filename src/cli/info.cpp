@@ -141,6 +141,7 @@ std::vector<std::string> arrays_of(const routing_trace& trace) {
   add("hidden", !trace.hidden.empty());
   add("predictions", !trace.predictions.empty());
   add("adapter", !trace.adapter.empty());
+  add("token ids", !trace.token_ids.empty());
   return present;
 }
 

@@ -40,7 +40,9 @@ struct simulate_options {
   std::string compute = "0";
   std::string gate = "0";
   std::string host_expert = "0";
-  std::string predictor = "recorded";
+  std::string compare;
+  std::filesystem::path lessons;
+  bool warm_start = false;
   std::string write_back = "none";
   std::string back_link;
   std::size_t spares = 0;
@@ -89,7 +91,10 @@ sim::policy_lists policies_of(const sim::policy_lists& given) {
           split_lists("--prefetch-guard", given.guards),
           split_lists("--miss", given.misses),
           split_lists("--routing", given.routings),
-          split_lists("--pre-eviction", given.pre_evictions)};
+          split_lists("--pre-eviction", given.pre_evictions),
+          split_lists("--predictor", given.predictors),
+          split_lists("--prefetch-order", given.prefetch_orders),
+          given.gate_weights};
 }
 
 ticks duration_of(std::string_view option, std::string_view text) {
@@ -155,10 +160,28 @@ void check_names(const sim::sweep_request& request) {
     for_option("--replay", [&] { return sim::parse_replay_mode(name); });
 }
 
+std::vector<sim::policy_set> compared(const simulate_options& options) {
+  const auto policies = policies_of(options.policies);
+  for (const auto& name : policies.predictors)
+    for_option("--predictor",
+               [&] { return sim::make_predictor(name, sim::predictor_names(false, true)); });
+  if (options.compare.empty())
+    return for_option("--preset", [&] { return sim::combine_policies(policies); });
+  if (options.compare != "systems") sim::refuse_name("--compare:", options.compare, {"systems"});
+  for (const auto* chosen :
+       {&policies.presets, &policies.evictions, &policies.admissions, &policies.prefetches,
+        &policies.guards, &policies.prefetch_orders, &policies.predictors, &policies.misses,
+        &policies.routings, &policies.pre_evictions})
+    if (!chosen->empty())
+      refuse_option("--compare", options.compare,
+                    fmt::format("the systems as they are, without '{}'", chosen->front()));
+  return sim::all_systems(policies.gate_weights);
+}
+
 sim::sweep_request request_of(const simulate_options& options) {
   sim::sweep_request request;
-  const auto policies = policies_of(options.policies);
-  request.policies = for_option("--preset", [&] { return sim::combine_policies(policies); });
+  request.leaves_out = !options.compare.empty();
+  request.policies = compared(options);
   request.precisions = split_lists("--precision", options.precisions);
   for (const auto& text : request.precisions)
     for_option("--precision", [&] { return sim::precision_ladder::parse(text); });
@@ -166,9 +189,6 @@ sim::sweep_request request_of(const simulate_options& options) {
   read_compute(options.compute, request.costs);
   request.costs.gate = duration_of("--gate", options.gate);
   request.costs.per_host_expert = duration_of("--host-expert", options.host_expert);
-  request.predictor = for_option("--predictor", [&] {
-    return sim::make_predictor(options.predictor, sim::predictor_names(false, true));
-  });
   request.scopes = split_lists("--scope", options.scopes);
   request.replays = split_lists("--replay", options.replays);
   request.sizes = sizes_of(options);
@@ -205,6 +225,10 @@ std::vector<sim::sweep_result> sweep_all(const simulate_options& options,
                                          sim::sweep_request request) {
   const auto reading = checked(options.reading);
   std::vector<sim::sweep_result> sweeps;
+  std::optional<opened_trace> lessons;
+  if (!options.lessons.empty()) lessons = open_input(options.lessons, reading);
+  if (lessons) request.lessons = &lessons->trace;
+  request.warm_start = options.warm_start;
   for (const auto& path : options.traces) {
     const auto opened = open_input(path, reading);
     progress_line progress(printable(opened.trace.name, 40));
@@ -226,6 +250,8 @@ void report_notes(const std::vector<sim::sweep_result>& sweeps) {
         report_error(line);
       }
     }
+    for (const auto& line : sweep.not_replayed)
+      report_error(fmt::format("{}: not replayed: {}", sweep.name, line));
   }
 }
 
@@ -240,7 +266,9 @@ std::string text_of(const std::vector<sim::sweep_result>& sweeps, const simulate
 
 int simulate(const simulate_options& options) {
   auto request = request_of(options);
-  const auto view = checked(options.table, sim::report_columns(), !options.out.empty());
+  auto view = checked(options.table, sim::report_columns(), !options.out.empty());
+  if (!options.compare.empty() && view.columns.empty())
+    view.columns = sim::compared_columns(request);
   if (!options.decisions.empty() && options.traces.size() != 1)
     refuse_option("--decisions", options.decisions.string(), "one trace, not several");
   std::optional<sim::output_buffer> decisions;
@@ -284,6 +312,15 @@ void add_what(CLI::App& app, simulate_options& options) {
       ->default_str("event-atomic");
 }
 
+/// The whole field at once.
+void add_compare(CLI::App& app, simulate_options& options) {
+  app.add_option("--compare", options.compare,
+                 fmt::format("replay the systems of the field and Belady's bound: {}; what the "
+                             "trace has too little for is left out and told",
+                             fmt::join(sim::system_names(), ", ")))
+      ->type_name("systems");
+}
+
 void add_dimensions(CLI::App& app, simulate_options& options) {
   add_list(app, "--preset", options.policies.presets,
            fmt::format("named sets of policies: {}; each also with +least_stale; the options below "
@@ -297,12 +334,27 @@ void add_dimensions(CLI::App& app, simulate_options& options) {
            "what a prefetch may evict: none (whatever the eviction policy picks), named (nothing "
            "that was asked for), predicted (nor what is likelier to be used sooner)")
       ->default_str("named");
-  app.add_option("--predictor", options.predictor,
-                 fmt::format("what is expected of the layers ahead: {}; with parameters: "
-                             "co-activation:reach=4:decay=0.8",
-                             fmt::join(sim::predictor_names(false, true), ", ")))
-      ->type_name("NAME")
-      ->capture_default_str();
+  add_list(app, "--prefetch-order", options.policies.prefetch_orders,
+           "which copy goes first: nearest (of the visit that comes first), likeliest (greatest "
+           "probability per visit until it is needed)")
+      ->default_str("nearest");
+  add_list(app, "--predictor", options.policies.predictors,
+           fmt::format("what is expected of the layers ahead: {}; with parameters: "
+                       "co-activation:reach=4:decay=0.8, learned-gate:weights=FILE (of "
+                       "train-gate), current-gate:scores=sigmoid; of several: "
+                       "mixed+co-activation+last-routed",
+                       fmt::join(sim::predictor_names(false, true), ", ")))
+      ->default_str("recorded");
+  auto* const lessons =
+      app.add_option("--learn-from", options.lessons,
+                     "a trace that predictors see before each replay, such as yesterday's")
+          ->type_name("FILE");
+  app.add_flag("--warm-start", options.warm_start,
+               "caches begin with what that trace used most; the time for it is not counted")
+      ->needs(lessons);
+  app.add_option("--gate-weights", options.policies.gate_weights,
+                 "of the preset promoe, where --predictor names none (of train-gate)")
+      ->type_name("FILE");
   add_list(app, "--miss", options.policies.misses,
            fmt::format("miss policies: {}; with parameters: drop:keep=2",
                        fmt::join(sim::miss_names(), ", ")))
@@ -402,6 +454,7 @@ command add_simulate(CLI::App& root) {
       ->type_name("FILE");
   add_what(*app, *options);
   add_dimensions(*app, *options);
+  add_compare(*app, *options);
   add_sizes(*app, *options);
   add_clock(*app, *options);
   add_output(*app, *options);
@@ -413,7 +466,8 @@ Examples:
   hotset simulate routes.trace --scope shared,per-layer --budget 1500MiB,3GiB --json --out run.json
   hotset simulate routes.trace --eviction least_stale --slots 25% --decisions decisions.jsonl
   hotset simulate routes.trace --prefetch next_layer_top_k:overfetch=1.5 --link 25GB/s --compute 200us
-  hotset simulate routes.trace --preset specmd-1,specmd-1+least_stale --slots 5% --link 5GB/s)");
+  hotset simulate routes.trace --preset specmd-1,specmd-1+least_stale --slots 5% --link 5GB/s
+  hotset simulate scored.trace --compare systems --slots 25% --link 10GB/s --compute 200us)");
   return {app, [options] { return simulate(*options); }};
 }
 

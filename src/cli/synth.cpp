@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -25,15 +26,39 @@ struct synth_options {
   bool no_weights = false;
 };
 
+/// Errors: usage_error.
+void read_noise(const std::string& text, synthetic_config& config) {
+  constexpr std::string_view exchange = "exchange:";
+  constexpr std::string_view gaussian = "gaussian:";
+  std::string_view number = text;
+  double most = 1;
+  config.predictor_noise_kind = noise_kind::exchange;
+  if (number.starts_with(gaussian)) {
+    config.predictor_noise_kind = noise_kind::gaussian;
+    number.remove_prefix(gaussian.size());
+    most = synthetic_config::most_gaussian_noise;
+  } else if (number.starts_with(exchange)) {
+    number.remove_prefix(exchange.size());
+  }
+  const auto noise = read_number<double>(number, 0.0, most);
+  if (!noise) refuse_option("--predictor-noise", text, "0..1, exchange:0..1 or gaussian:0..16");
+  config.predictor_noise = *noise;
+}
+
 /// What only a trace with scores has.
 void add_scores(CLI::App& app, synthetic_config& config) {
   auto* const scores = app.add_flag("--scores", config.scores,
                                     "record router logits, probabilities and predictions, too");
   add_number(app, "--routed-mass", config.routed_mass, 0.0, 0.99,
              "least share of the probability that the routed experts hold")
-      ->needs(scores);
-  add_number(app, "--predictor-noise", config.predictor_noise, 0.0, 1.0,
-             "chance that the prediction of an expert is another one's")
+      ->needs(scores)
+      ->excludes(app.get_option("--autoregression"));
+  app.add_option_function<std::string>(
+         "--predictor-noise", [&config](const std::string& text) { read_noise(text, config); },
+         "how wrong predictions are: exchange, chance that an expert's is another one's; gaussian, "
+         "standard deviation of what is added to the logits")
+      ->type_name("[KIND:]N")
+      ->default_str("exchange:0")
       ->needs(scores);
 }
 
@@ -87,12 +112,41 @@ void add_diffusion(CLI::App& app, synthetic_config& config) {
       ->needs(positions);
 }
 
+/// Logits that decide the routing; the other way to make it.
+void add_logits(CLI::App& app, synthetic_config& config) {
+  auto* const correlation =
+      app.add_option_function<std::string>(
+             "--autoregression",
+             [&config](const std::string& text) {
+               config.autoregression = read_number<double>(text, 0.0, 1.0);
+               if (!config.autoregression || *config.autoregression == 1)
+                 refuse_option("--autoregression", text, "0 or more, below 1");
+             },
+             "correlation of router logits from token to token; they then decide the routing")
+          ->type_name("N")
+          ->excludes(app.get_option("--stickiness"))
+          ->excludes(app.get_option("--position-stickiness"));
+  app.add_option_function<std::string>(
+         "--logit-spread",
+         [&config](const std::string& text) {
+           const auto spread = read_number<double>(text, 0.0, synthetic_config::most_logit_spread);
+           if (!spread || *spread == 0)
+             refuse_option("--logit-spread", text, "more than 0, at most 8");
+           config.logit_spread = *spread;
+         },
+         "standard deviation of those logits")
+      ->type_name("N")
+      ->default_str(fmt::format("{}", config.logit_spread))
+      ->needs(correlation);
+}
+
 void add_behaviour(CLI::App& app, synthetic_config& config) {
   constexpr auto many = std::numeric_limits<std::uint32_t>::max();
   add_number(app, "--zipf", config.zipf, 0.0, 8.0,
              "the r-th most popular expert has popularity 1 / r^N; 0 is uniform");
   add_number(app, "--stickiness", config.stickiness, 0.0, 1.0,
              "chance that a rank repeats the previous token's expert");
+  add_logits(app, config);
   add_number(app, "--phase-every", config.phase_length, 0U, many,
              "tokens after which other experts become popular; 0: never");
   add_number(app, "--seed", config.seed, std::uint64_t{0},
@@ -121,7 +175,8 @@ command add_synth(CLI::App& root) {
   hotset synth demo.trace --layers 16 --experts 64 --top-k 6 --tokens 2000
   hotset synth drift.trace --zipf 1.2 --stickiness 0.3 --phase-every 500 --prefill 256 --seed 7
   hotset synth denoised.trace --positions 64 --steps 48 --position-stickiness 0.3
-  hotset synth scored.trace --stickiness 0.4 --scores --predictor-noise 0.2)");
+  hotset synth scored.trace --stickiness 0.4 --scores --predictor-noise 0.2
+  hotset synth logits.trace --autoregression 0.9 --scores --predictor-noise gaussian:0.5)");
   return {app, [options] { return synthesise(*options); }};
 }
 

@@ -73,6 +73,29 @@ result<any_eviction_policy::config> policy_registry::make_eviction(
   return config;
 }
 
+result<any_predictor::config> policy_registry::make_predictor(std::string_view text) const {
+  const auto plus = text.find('+');
+  const auto outer = parse_policy(text.substr(0, plus));
+  if (!outer) return outer.reason();
+  const auto row = predictors.named(outer->name);
+  if (!row) return row.reason();
+  if (!(*row)->mix) return predictors.make(text);
+  if (plus == std::string_view::npos)
+    return error{(*row)->name + " has no parts, accepted: " + (*row)->name +
+                 "+co-activation+last-routed or the like"};
+  std::vector<any_predictor::config> parts;
+  for (const auto part : detail::split_at(text.substr(plus + 1), '+')) {
+    auto made = make_predictor(part);
+    if (!made) return made.reason();
+    parts.push_back(*std::move(made));
+  }
+  parameters read(*outer);
+  auto config = (*row)->mix(read, std::move(parts));
+  if (auto bad = read.finish()) return *std::move(bad);
+  if (auto bad = config.validate()) return *std::move(bad);
+  return config;
+}
+
 validation policy_registry::check_precisions(std::string_view chain, std::size_t precisions) const {
   const auto row = eviction_of(chain);
   if (!row) return row.reason();

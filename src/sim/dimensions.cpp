@@ -9,6 +9,7 @@ namespace hotset::inline v0::sim {
 namespace {
 
 constexpr std::array<std::string_view, 3> guards{"none", "named", "predicted"};
+constexpr std::array<std::string_view, 2> fill_orders{"nearest", "likeliest"};
 
 /// The row that a text with parameters names.
 template <class List>
@@ -47,6 +48,13 @@ prefetch_guard parse_guard(std::string_view name) {
   return static_cast<prefetch_guard>(found - guards.begin());
 }
 
+std::vector<std::string> fill_order_names() { return {fill_orders.begin(), fill_orders.end()}; }
+fill_order parse_fill_order(std::string_view name) {
+  const auto found = std::ranges::find(fill_orders, name);
+  if (found == fill_orders.end()) refuse_name("prefetch order", name, fill_order_names());
+  return static_cast<fill_order>(found - fill_orders.begin());
+}
+
 std::vector<std::string> predictor_names(bool has_routers, bool has_recorded) {
   std::vector<std::string> out;
   for (const auto& row : known_policies().predictors.rows())
@@ -56,9 +64,10 @@ std::vector<std::string> predictor_names(bool has_routers, bool has_recorded) {
 }
 any_predictor::config make_predictor(std::string_view text,
                                      const std::vector<std::string>& accepted) {
-  const auto name = asked(parse_policy(text)).name;
-  if (std::ranges::find(accepted, name) == accepted.end()) refuse_name("predictor", name, accepted);
-  return asked(known_policies().predictors.make(text));
+  for (const auto& part : asked(parse_policy_chain(text)))
+    if (std::ranges::find(accepted, part.name) == accepted.end())
+      refuse_name("predictor", part.name, accepted);
+  return asked(known_policies().make_predictor(text));
 }
 
 bool prefetches(std::string_view prefetch) {

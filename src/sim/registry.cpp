@@ -90,11 +90,12 @@ std::unique_ptr<any_pager> make_pager(const pager_request& request,
 std::unique_ptr<simulated_engine> make_engine(const pager_request& request,
                                               const policy_knowledge& knowledge,
                                               const clock_backend::config& clock,
-                                              const visit_costs& costs) {
-  return engine_of(request, knowledge,
-                   [&]<class Pager>(Pager made) -> std::unique_ptr<simulated_engine> {
-                     return std::make_unique<engine_model<Pager>>(std::move(made), clock, costs);
-                   });
+                                              const visit_costs& costs,
+                                              const slot_cache_config& setup) {
+  return engine_of(
+      request, knowledge, [&]<class Pager>(Pager made) -> std::unique_ptr<simulated_engine> {
+        return std::make_unique<engine_model<Pager>>(std::move(made), clock, costs, setup);
+      });
 }
 
 std::unique_ptr<simulated_engine> make_expert_engine(const pager_request& request,

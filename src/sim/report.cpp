@@ -136,6 +136,8 @@ void add_dimensions(json& out, const run_result& run) {
   out["pre_evictions"] = s.pre_evictions;
   out["bytes_written_back"] = run.outcome ? run.outcome->bytes_back : 0;
   out["lost_gate_mass"] = or_null(lost_mass(run));
+  out["predictor"] = run.policies.predictor;
+  out["prefetch_order"] = run.policies.prefetch_order;
 }
 
 json run_to_json(const run_result& run) {
@@ -174,7 +176,9 @@ std::string one_line(const json& value) {
 
 std::string sweep_text(const sweep_result& sweep) {
   std::string out = "{\"schema\":" + one_line(simulate_schema) +
-                    ",\"trace\":" + one_line(trace_to_json(sweep)) + ",\"results\":[";
+                    ",\"trace\":" + one_line(trace_to_json(sweep)) + ",";
+  if (!sweep.not_replayed.empty()) out += "\"not_replayed\":" + one_line(sweep.not_replayed) + ",";
+  out += "\"results\":[";
   for (std::size_t i = 0; i < sweep.results.size(); ++i)
     out += (i == 0 ? "\n" : ",\n") + one_line(run_to_json(sweep.results[i]));
   return out + "\n]}";
@@ -214,20 +218,35 @@ bool is_belady(const run_result& run) {
 }
 
 bool same_cache(const run_result& a, const run_result& b) {
-  const auto& p = a.policies;
-  const auto& q = b.policies;
-  return p.admission == q.admission && p.prefetch == q.prefetch && p.guard == q.guard &&
-         p.miss == q.miss && p.routing == q.routing && a.scope == b.scope && a.replay == b.replay &&
-         a.slots == b.slots && a.budget_bytes == b.budget_bytes && a.link == b.link;
+  return a.scope == b.scope && a.replay == b.replay && a.slots == b.slots &&
+         a.budget_bytes == b.budget_bytes && a.link == b.link && a.precision == b.precision;
+}
+/// But for the eviction, and what other policies go by.
+bool same_policies(const policy_set& a, const policy_set& b) {
+  return a.admission == b.admission && a.prefetch == b.prefetch && a.guard == b.guard &&
+         a.prefetch_order == b.prefetch_order && a.miss == b.miss && a.routing == b.routing &&
+         a.pre_eviction == b.pre_eviction;
+}
+std::string percent_over(std::uint64_t count, std::uint64_t least) {
+  if (least == 0) return count == 0 ? "0.00" : "-";
+  return fmt::format("{:.2f}", 100 * (static_cast<double>(count) / static_cast<double>(least) - 1));
 }
 
 std::string regret(const sweep_result& sweep, const run_result& run) {
-  for (const auto& best : sweep.results) {
-    if (!is_belady(best) || !same_cache(best, run)) continue;
-    if (best.stats.fills == 0) return run.stats.fills == 0 ? "0.00" : "-";
-    const auto ratio = static_cast<double>(run.stats.fills) / static_cast<double>(best.stats.fills);
-    return fmt::format("{:.2f}", 100 * (ratio - 1));
-  }
+  for (const auto& best : sweep.results)
+    if (is_belady(best) && same_cache(best, run) && same_policies(best.policies, run.policies))
+      return percent_over(run.stats.fills, best.stats.fills);
+  return "-";
+}
+
+std::uint64_t bytes_copied(const run_result& run) {
+  return run.stats.bytes_filled - run.stats.bytes_warm;
+}
+/// Of a system, whatever it is made of, by the run of nothing but Belady's choice.
+std::string over_bound(const sweep_result& sweep, const run_result& run) {
+  for (const auto& best : sweep.results)
+    if (is_belady(best) && best.policies.prefetch == "no_prefetch" && same_cache(best, run))
+      return percent_over(bytes_copied(run), bytes_copied(best));
   return "-";
 }
 
@@ -297,9 +316,11 @@ void add_dimension_columns(report_table& out) {
   out.words("admission", 2, "always", [](const run_result& r) { return r.policies.admission; });
   out.words("prefetch", 1, "no_prefetch", [](const run_result& r) { return r.policies.prefetch; });
   out.words("guard", 3, "named", [](const run_result& r) { return r.policies.guard; });
+  out.words("order", 3, "nearest", [](const run_result& r) { return r.policies.prefetch_order; });
   out.words("miss", 2, "fetch", [](const run_result& r) { return r.policies.miss; });
   out.words("routing", 2, "router_order", [](const run_result& r) { return r.policies.routing; });
   out.words("pre-eviction", 2, "none", [](const run_result& r) { return r.policies.pre_eviction; });
+  out.words("predictor", 2, "recorded", [](const run_result& r) { return r.policies.predictor; });
   out.words("precision", 2, "", [](const run_result& r) { return r.precision; });
   out.words("link", 2, "", [](const run_result& r) { return r.link; });
   out.words("scope", 1, "", [](const run_result& r) { return r.scope; });
@@ -340,8 +361,16 @@ void add_prefetch_columns(report_table& out) {
             [](const run_result& r) { return r.stats.prefetch_hits; });
   out.count("late", "late", 5, predicts,
             [](const run_result& r) { return r.stats.late_prefetches; });
-  out.bytes("wasted", "wasted", 4, predicts,
-            [](const run_result& r) { return std::optional(r.stats.bytes_prefetch_wasted); });
+  const auto bytes = [&](const char* name, const char* title, bool telling,
+                         std::uint64_t pager_stats::*count) {
+    out.bytes(name, title, 4, telling,
+              [count](const run_result& r) { return std::optional(r.stats.*count); });
+  };
+  bytes("wasted", "wasted", predicts, &pager_stats::bytes_prefetch_wasted);
+  // Where they are named.
+  bytes("demand", "on demand", false, &pager_stats::bytes_demand);
+  bytes("prefetch-used", "used", false, &pager_stats::bytes_prefetch_used);
+  bytes("refetched", "refetched", false, &pager_stats::bytes_refetched);
 }
 
 void add_time_columns(report_table& out) {
@@ -373,6 +402,8 @@ report_table make_table(const sweep_result& sweep) {
   add_time_columns(out);
   out.number("regret", "regret %", 1, out.any(is_belady),
              [&](const run_result& r) { return regret(sweep, r); });
+  out.number("over-bound", "over bound %", 4, false,
+             [&](const run_result& r) { return over_bound(sweep, r); });
   return out;
 }
 
@@ -386,6 +417,7 @@ std::string notes_of(const sweep_result& sweep) {
       out += "note: " + printable(note, 400) + '\n';
     }
   }
+  for (const auto& line : sweep.not_replayed) out += "not replayed: " + printable(line, 400) + '\n';
   return out;
 }
 
@@ -394,9 +426,10 @@ std::string notes_of(const sweep_result& sweep) {
 json to_json(const sweep_result& sweep) {
   json results = json::array();
   for (const auto& run : sweep.results) results.push_back(run_to_json(run));
-  return {{"schema", simulate_schema},
-          {"trace", trace_to_json(sweep)},
-          {"results", std::move(results)}};
+  json out{{"schema", simulate_schema}, {"trace", trace_to_json(sweep)}};
+  if (!sweep.not_replayed.empty()) out["not_replayed"] = sweep.not_replayed;
+  out["results"] = std::move(results);
+  return out;
 }
 
 std::string to_json_text(std::span<const sweep_result> sweeps) {
@@ -429,6 +462,13 @@ std::string to_table(const sweep_result& sweep, const table_view& view) {
          folded(notes_of(sweep), view.width);
 }
 
+std::vector<std::string> compared_columns(const sweep_request& request) {
+  std::vector<std::string> out{"preset", "slots", "hit", "collision"};
+  if (!request.links.empty()) out.insert(out.end(), {"blocking", "io"});
+  out.insert(out.end(), {"demand", "prefetch-used", "wasted", "refetched", "prefetch-precision",
+                         "prefetch-recall", "over-bound"});
+  return out;
+}
 std::vector<std::string> report_columns() { return make_table({}).names(); }
 
 }  // namespace hotset::inline v0::sim

@@ -13,6 +13,7 @@
 
 #include "decision_log.hpp"
 #include "hotset/paging/cliff_guard.hpp"
+#include "hotset/residency/warm_start.hpp"
 #include "hotset/sim/dimensions.hpp"
 #include "hotset/sim/expert_engine.hpp"
 #include "hotset/sim/io/open_trace.hpp"
@@ -33,7 +34,8 @@ struct run_plan {
   std::optional<link_request> link{};
 };
 
-std::vector<run_plan> combinations(const sweep_request& request) {
+std::vector<run_plan> combinations(const sweep_request& request,
+                                   const std::vector<policy_set>& sets) {
   std::vector<run_plan> runs;
   std::vector<precision_ladder> ladders;
   for (const auto& text : request.precisions) ladders.push_back(precision_ladder::parse(text));
@@ -45,7 +47,7 @@ std::vector<run_plan> combinations(const sweep_request& request) {
       for (const auto& size : request.sizes)
         for (const auto& ladder : ladders)
           for (const auto& link : links)
-            for (const auto& policies : request.policies)
+            for (const auto& policies : sets)
               runs.push_back(
                   {policies, parse_scope(scope), parse_replay_mode(replay), size, ladder, link});
   return runs;
@@ -57,8 +59,8 @@ bool looks_ahead(std::string_view eviction) {
   return traits.hears_routes || traits.hears_forecasts;
 }
 /// True if an engine is simulated: there is more to it than a pager.
-bool needs_engine(const run_plan& plan) {
-  return plan.link || plan.mode == replay_mode::expert_by_expert ||
+bool needs_engine(const run_plan& plan, const sweep_request& request) {
+  return plan.link || request.warm_start || plan.mode == replay_mode::expert_by_expert ||
          prefetches(plan.policies.prefetch) || bends_routing(plan.policies.routing) ||
          wants_scores(plan.policies.miss) || plan.policies.pre_eviction != "none" ||
          (plan.mode == replay_mode::event_atomic && looks_ahead(plan.policies.eviction));
@@ -137,13 +139,19 @@ bool may_split(const visit_sequence& visits, const pool_layout& layout) {
 constexpr const char* split_note =
     "visits are split by expert: sums change their order (not exact)";
 
+any_predictor::config predictor_of(const policy_set& policies) {
+  return make_predictor(policies.predictor, predictor_names(false, true));
+}
+
 /// Names and parameters, before anything is replayed.
 void check_set(const policy_set& policies) {
   check_policies(policies.eviction, policies.admission);
   (void)make_prefetch(policies.prefetch);
   (void)parse_guard(policies.guard);
+  (void)parse_fill_order(policies.prefetch_order);
   (void)make_miss(policies.miss);
   (void)make_routing(policies.routing);
+  (void)predictor_of(policies);
   if (!make_pre_eviction(policies.pre_eviction) && needs_free_slots(policies.routing))
     throw usage_error(fmt::format(
         "routing policy {} does nothing without slots that were freed ahead, accepted: with "
@@ -171,6 +179,8 @@ void check_engine(const run_plan& plan, const sweep_request& request, const rout
         fmt::format("link {}: the trace does not say how large an expert is, accepted: traces with "
                     "expert bytes",
                     plan.link->text));
+  if (plan.mode == replay_mode::expert_by_expert && plan.policies.prefetch_order != "nearest")
+    throw usage_error("expert-by-expert replay prefetches nearest first, accepted: event-atomic");
   if (plan.mode == replay_mode::expert_by_expert && plan.policies.pre_eviction != "none")
     throw usage_error("expert-by-expert replay frees no slots ahead, accepted: event-atomic");
   if (request.decisions != nullptr && plan.policies.pre_eviction != "none")
@@ -213,7 +223,10 @@ policy_knowledge know(const run_plan& plan, const sweep_request& request, prepar
 replay_front front_of(const run_plan& plan, const sweep_request& request, prepared_trace& trace,
                       prepared_run& run) {
   replay_front front;
-  front.predictor = request.predictor;
+  front.predictor = predictor_of(plan.policies);
+  front.lessons = request.lessons;
+  if (request.warm_start)
+    front.start = popular_warm_keys(count_uses(*request.lessons, 0), run.size.layout);
   front.needs_scores = wants_scores(plan.policies.miss);
   if (bends_routing(plan.policies.routing)) front.routing = make_routing(plan.policies.routing);
   front.pre_eviction = make_pre_eviction(plan.policies.pre_eviction);
@@ -284,7 +297,7 @@ prepared_run prepare(const run_plan& plan, const sweep_request& request, prepare
   const auto knowledge = know(plan, request, trace, run);
   for (auto& note : policy_notes(policies)) run.notes.push_back(std::move(note));
   const auto wanted = pager_of(plan, request, run.size.layout, trace.trace());
-  if (!needs_engine(plan)) {
+  if (!needs_engine(plan, request)) {
     if (heard_by(policies.eviction).hears_forecasts)
       run.notes.push_back(fmt::format("{} goes by the past alone: {} replay knows no forecasts",
                                       policies.eviction, name_of(plan.mode)));
@@ -299,9 +312,49 @@ prepared_run prepare(const run_plan& plan, const sweep_request& request, prepare
         "{} goes by the past alone: the trace has no predictions for it", policies.eviction));
   const auto clock = plan.link ? clock_of(*plan.link) : clock_backend::config{};
   const auto costs = plan.link ? request.costs : visit_costs{};
-  run.engine = one_expert ? make_expert_engine(wanted, knowledge, shape, clock, costs)
-                          : make_engine(wanted, knowledge, clock, costs);
+  run.engine = one_expert
+                   ? make_expert_engine(wanted, knowledge, shape, clock, costs)
+                   : make_engine(wanted, knowledge, clock, costs,
+                                 {.queue = {.order = parse_fill_order(policies.prefetch_order)}});
   return run;
+}
+
+/// Told once, however many sizes it is left out of.
+void leave_out(const policy_set& policies, const usage_error& why,
+               std::vector<std::string>& not_replayed) {
+  const auto& name = policies.preset.empty() ? policies.eviction : policies.preset;
+  auto line = fmt::format("{}: {}", name, why.what());
+  if (std::ranges::find(not_replayed, line) == not_replayed.end())
+    not_replayed.push_back(std::move(line));
+}
+
+/// Those of the request's that the names in them allow.
+std::vector<policy_set> sets_that_work(const sweep_request& request,
+                                       std::vector<std::string>& not_replayed) {
+  std::vector<policy_set> out;
+  for (const auto& policies : request.policies) {
+    try {
+      check_set(policies);
+      out.push_back(policies);
+    } catch (const usage_error& why) {
+      if (!request.leaves_out) throw;
+      leave_out(policies, why, not_replayed);
+    }
+  }
+  return out;
+}
+
+std::optional<prepared_run> prepare_unless_left_out(const run_plan& plan,
+                                                    const sweep_request& request,
+                                                    prepared_trace& trace,
+                                                    std::vector<std::string>& not_replayed) {
+  try {
+    return prepare(plan, request, trace);
+  } catch (const usage_error& why) {
+    if (!request.leaves_out) throw;
+    leave_out(plan.policies, why, not_replayed);
+    return std::nullopt;
+  }
 }
 
 std::uint64_t slots_of(const prepared_run& run) {
@@ -403,32 +456,39 @@ std::vector<double> count_uses(const routing_trace& trace, std::uint64_t tokens)
 sweep_result run_sweep(const routing_trace& trace, const sweep_request& request) {
   if (request.sizes.empty())
     throw usage_error("no size, accepted: --slots 5%,64 or --budget 1500MiB");
-  for (const auto& policies : request.policies) check_set(policies);
-  const auto plans = combinations(request);
+  if (request.warm_start && request.lessons == nullptr)
+    throw usage_error("a warm start from nothing, accepted: --warm-start with --learn-from TRACE");
+  sweep_result out{trace.name, trace.layers, trace.experts, trace.top_k, trace.tokens(), 0, {}, {}};
+  const auto policies = sets_that_work(request, out.not_replayed);
+  const auto plans = combinations(request, policies);
   if (request.timeline != nullptr && (plans.size() != 1 || !plans.front().link))
     throw usage_error(fmt::format(
         "a timeline of {}, accepted: one run with a link",
         plans.size() == 1 ? "a run without a link" : fmt::format("{} runs", plans.size())));
   prepared_trace prepared(trace, request.max_tokens);
-  sweep_result out{trace.name, trace.layers, trace.experts, trace.top_k, trace.tokens(), 0, {}};
   out.visits = prepared.visits(replay_mode::event_atomic).size();
-  out.results.resize(plans.size());
+  std::vector<std::optional<run_result>> results(plans.size());
   std::uint64_t visits = 0;
   for (const auto& plan : plans) visits += prepared.visits(plan.mode).size();
   sweep_progress progress(request.progress, visits);
   std::mutex mutex;
   const auto run_one = [&](std::size_t i) {
     std::unique_lock lock(mutex);
-    auto run = prepare(plans[i], request, prepared);
+    auto run = prepare_unless_left_out(plans[i], request, prepared, out.not_replayed);
     lock.unlock();
-    progress.during(run.visits->size(), [&] { out.results[i] = execute(run, trace, request, i); });
+    progress.during(prepared.visits(plans[i].mode).size(), [&] {
+      if (run) results[i] = execute(*run, trace, request, i);
+    });
   };
   if (request.decisions != nullptr || request.jobs <= 1) {
     for (std::size_t i = 0; i < plans.size(); ++i) run_one(i);
-    return out;
+  } else {
+    tbb::task_arena arena(static_cast<int>(request.jobs));
+    arena.execute([&] { tbb::parallel_for(std::size_t{0}, plans.size(), run_one); });
   }
-  tbb::task_arena arena(static_cast<int>(request.jobs));
-  arena.execute([&] { tbb::parallel_for(std::size_t{0}, plans.size(), run_one); });
+  for (auto& result : results)
+    if (result) out.results.push_back(*std::move(result));
+  std::ranges::sort(out.not_replayed);
   return out;
 }
 

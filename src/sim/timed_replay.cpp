@@ -75,11 +75,47 @@ std::int32_t depth_wanted(const any_prefetch_policy* prefetcher, const replay_fr
 bool has_scores(const routing_trace& trace) {
   return !trace.logits.empty() || !trace.probabilities.empty();
 }
+/// A predictor's config for this trace and so many layers ahead.
+any_predictor::config asked_of(const routing_trace& trace, const any_predictor::config& chosen,
+                               std::int32_t depth) {
+  auto out = with_depth(chosen, depth);
+  if (out.traits.needs_hidden) out.d_model = trace.hidden_width;
+  return out;
+}
 /// Whether the trace has what the predictor goes by.
 bool can_predict(const routing_trace& trace, const any_predictor::config& chosen,
                  std::int32_t depth) {
   if (chosen.traits.needs_scores && !has_scores(trace)) return false;
+  if (chosen.traits.needs_hidden && trace.hidden.empty()) return false;
   return !chosen.traits.needs_recorded || trace.prediction_depth >= depth;
+}
+
+/// Tells of sequences whose last token has been routed.
+class sequence_ends {
+ public:
+  explicit sequence_ends(const routing_trace& trace) : trace_(trace) {
+    for (std::size_t row = 0; row < trace.tokens(); ++row) last_row_[trace.sequence[row]] = row;
+  }
+  template <class Ended>
+  void step(std::size_t first_row, std::size_t rows, Ended ended) const {
+    for (auto row = first_row; row < first_row + rows; ++row)
+      if (last_row_.at(trace_.sequence[row]) == row) ended(trace_.sequence[row]);
+  }
+
+ private:
+  const routing_trace& trace_;
+  std::unordered_map<std::uint32_t, std::size_t> last_row_;
+};
+
+/// The step of visit i before its first layer.
+routing_view opening_of(const visit_gather& gather, const visit_sequence& visits, std::size_t i) {
+  routing_view view;
+  view.layer = before_layers;
+  view.step = visits.at(i).step;
+  view.kind = visits.at(i).kind;
+  view.sequences = visits[i].sequences;
+  view.token_ids = gather.token_ids(i);
+  return view;
 }
 
 class front_of_trace {
@@ -109,8 +145,9 @@ class front_of_trace {
     }
     if (front.pre_eviction) pre_evictor_.emplace(shape, *front.pre_eviction);
     predict_by(front);
-    scores_ =
-        front.needs_scores || front.routing || (predictor_ && front.predictor.traits.needs_scores);
+    gathers_ = front.needs_scores || front.routing ||
+               (predictor_ &&
+                (front.predictor.traits.needs_scores || front.predictor.traits.needs_hidden));
   }
 
   /// What the engine may use at the visit; forecasts are of `view`.
@@ -133,18 +170,13 @@ class front_of_trace {
   void ended(sequence_id sequence) { predictor_->on_sequence_end(sequence); }
 
   routing_view view(std::size_t i) {
-    auto view = scores_ ? gather_[i] : visits_[i];
-    view.sequences = gather_.sequences(i);
+    auto view = gathers_ ? gather_[i] : visits_[i];
+    view.token_ids = gather_.token_ids(i);
     return view;
   }
   /// The step of visit i before its first layer.
-  routing_view opening(std::size_t i) {
-    routing_view view;
-    view.layer = before_layers;
-    view.step = visits_.at(i).step;
-    view.kind = visits_.at(i).kind;
-    view.sequences = gather_.sequences(i);
-    return view;
+  [[nodiscard]] routing_view opening(std::size_t i) const {
+    return opening_of(gather_, visits_, i);
   }
   /// Bends the selection as the routing policy wants it.
   status route(routing_view& view, const residency_view& residents) {
@@ -179,14 +211,44 @@ class front_of_trace {
     const auto depth = depth_wanted(prefetcher_ ? &*prefetcher_ : nullptr, front);
     const auto& shape = visits_.shape();
     if (depth < 1 || shape.layers == 1 || !can_predict(trace_, front.predictor, depth)) return;
-    predictor_.emplace(any_predictor::create(shape, with_depth(front.predictor, depth)).value());
+    std::optional<visit_sequence> lessons;
+    auto widest = shape;
+    if (front.lessons != nullptr) {
+      lessons = visit_sequence::create(*front.lessons, {}).value();
+      widest.max_tokens_per_visit =
+          std::max(shape.max_tokens_per_visit, lessons->shape().max_tokens_per_visit);
+    }
+    predictor_.emplace(
+        any_predictor::create(widest, asked_of(trace_, front.predictor, depth)).value());
     recorded_ = front.predictor.traits.needs_recorded;
     opens_steps_ = front.predictor.traits.opens_steps;
+    if (lessons) learn(*front.lessons, *lessons);
   }
   forecast predicted(std::size_t i, const routing_view& view) {
     if (!predictor_) return {};
     if (!recorded_ || view.layer == before_layers) return predictor_->expect(view);
     return predictor_->expect(view, gather_.predictions(i), trace_.prediction_depth);
+  }
+  /// Its steps are none of the replay's.
+  static routing_view in_lessons(routing_view view) noexcept {
+    view.step += step_id{1} << 32U;
+    return view;
+  }
+  /// Steps are told as the replay tells them, and nobody goes by the answers.
+  void learn(const routing_trace& from, const visit_sequence& visits) {
+    visit_gather gather(from, visits);
+    const sequence_ends ends(from);
+    for (std::size_t i = 0; i < visits.size(); ++i) {
+      const auto& v = visits.at(i);
+      const bool first = i == 0 || visits.at(i - 1).step != v.step;
+      if (first && opens_steps_)
+        (void)predictor_->expect(in_lessons(opening_of(gather, visits, i)));
+      (void)predictor_->expect(in_lessons(gather[i]), gather.predictions(i), from.prediction_depth);
+      const bool last = i + 1 == visits.size() || visits.at(i + 1).step != v.step;
+      if (!last || !predictor_->facts().hears_sequence_ends) continue;
+      ends.step(v.first_row, v.count / static_cast<std::uint32_t>(visits.shape().top_k),
+                [&](sequence_id s) { predictor_->on_sequence_end(s); });
+    }
   }
   void tell_truth(std::size_t i, forecast& out) {
     if (i + 1 == visits_.size()) return;
@@ -206,29 +268,12 @@ class front_of_trace {
   std::optional<active_evict> pre_evictor_;
   std::optional<any_predictor> predictor_;
   bool recorded_ = false;
-  bool scores_ = false;
+  bool gathers_ = false;
   bool opens_steps_ = false;
   std::vector<expert_id> selected_, truth_;
   std::vector<float> weights_;
   std::span<const float> router_weights_;
   std::vector<prefetch_request> requests_;
-};
-
-/// Tells of sequences whose last token has been routed.
-class sequence_ends {
- public:
-  explicit sequence_ends(const routing_trace& trace) : trace_(trace) {
-    for (std::size_t row = 0; row < trace.tokens(); ++row) last_row_[trace.sequence[row]] = row;
-  }
-  template <class Ended>
-  void step(std::size_t first_row, std::size_t rows, Ended ended) const {
-    for (auto row = first_row; row < first_row + rows; ++row)
-      if (last_row_.at(trace_.sequence[row]) == row) ended(trace_.sequence[row]);
-  }
-
- private:
-  const routing_trace& trace_;
-  std::unordered_map<std::uint32_t, std::size_t> last_row_;
 };
 
 /// The steps of the trace as the visits name them.
@@ -263,6 +308,34 @@ class step_clock {
   bool running_ = false;
 };
 
+validation check_lessons(const routing_trace& trace, const replay_front& front) {
+  if (front.lessons == nullptr) return std::nullopt;
+  const auto& from = *front.lessons;
+  if (from.layers != trace.layers || from.experts != trace.experts || from.top_k != trace.top_k)
+    return error{fmt::format("{} has {} layers of {} experts, top-{}, accepted: {} of {}, top-{}",
+                             from.name, from.layers, from.experts, from.top_k, trace.layers,
+                             trace.experts, trace.top_k)};
+  if (front.predictor.traits.needs_scores && !has_scores(from))
+    return error{
+        fmt::format("{} has no scores for predictor {} to learn from, accepted: a trace "
+                    "that recorded logits or probabilities",
+                    from.name, front.predictor.name)};
+  return std::nullopt;
+}
+
+/// Whether a predictor that goes by hidden states fits those of the trace.
+validation check_hidden(const routing_trace& trace, const any_predictor::config& predictor,
+                        std::int32_t depth, std::string_view who) {
+  if (trace.hidden.empty())
+    return error{
+        fmt::format("{} by {} needs hidden states, and the trace has none; accepted: a trace "
+                    "that recorded them, or --predictor co-activation",
+                    who, predictor.name)};
+  if (trace.layers == 1) return std::nullopt;
+  const auto made = any_predictor::create(trace.shape(), asked_of(trace, predictor, depth));
+  return made ? validation() : made.reason();
+}
+
 }  // namespace
 
 bool tells_of_forecasts(const routing_trace& trace, const replay_front& front) {
@@ -275,6 +348,7 @@ bool tells_of_forecasts(const routing_trace& trace, const replay_front& front) {
 validation check_front(const routing_trace& trace, const replay_front& front) {
   const auto shape = trace.shape();
   const bool scored = has_scores(trace);
+  if (auto bad = check_lessons(trace, front)) return bad;
   if (front.routing) {
     const any_routing_policy routing(shape, *front.routing);
     if (routing.facts().needs_logits && trace.logits.empty())
@@ -307,14 +381,32 @@ validation check_front(const routing_trace& trace, const replay_front& front) {
   if (shape.layers > 1 && depth > shape.layers - 1)
     return error{fmt::format("prefetch depth {} of {} layers, accepted: 1..{}", depth, shape.layers,
                              shape.layers - 1)};
-  return with_depth(front.predictor, depth).validate();
+  if (auto bad = with_depth(front.predictor, depth).validate()) return bad;
+  if (!front.predictor.traits.needs_hidden) return std::nullopt;
+  return check_hidden(trace, front.predictor, depth, who);
 }
+
+namespace {
+
+/// What a warm start took.
+replay_times warmed(simulated_engine& engine, std::span<const expert_key> keys) {
+  replay_times out;
+  if (keys.empty()) return out;
+  if (const auto done = engine.warm(keys); done != status::ok)
+    throw infeasible_error(fmt::format("warm start: {}", describe(done)));
+  out.total = engine.now();
+  out.link_busy = engine.link_busy();
+  return out;
+}
+
+}  // namespace
 
 replay_outcome replay_timed(const routing_trace& trace, const visit_sequence& visits,
                             const event_order& events, simulated_engine& engine,
                             const replay_front& front) {
   if (const auto bad = check_front(trace, front)) throw usage_error(bad->message);
   front_of_trace front_end(trace, visits, front);
+  const auto before = warmed(engine, front.start);
   step_clock steps(visits, trace);
   std::optional<sequence_ends> ends;
   if (front_end.hears_ends()) ends.emplace(trace);
@@ -349,9 +441,9 @@ replay_outcome replay_timed(const routing_trace& trace, const visit_sequence& vi
   }
   end_step();
   replay_outcome out;
-  out.times.total = engine.now();
+  out.times.total = engine.now() - before.total;
   out.times.blocked = engine.blocked();
-  out.times.link_busy = engine.link_busy();
+  out.times.link_busy = engine.link_busy() - before.link_busy;
   out.times.back_busy = engine.back_busy();
   out.bytes_back = engine.bytes_back();
   out.mass = engine.mass();

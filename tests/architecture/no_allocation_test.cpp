@@ -17,6 +17,7 @@
 #include "hotset/admission/budgeted.hpp"
 #include "hotset/cuda/cuda_backend.hpp"
 #include "hotset/cuda/map_rows.hpp"
+#include "hotset/eviction/activation_ratio.hpp"
 #include "hotset/eviction/any_eviction_policy.hpp"
 #include "hotset/eviction/belady.hpp"
 #include "hotset/eviction/expert_map_priority.hpp"
@@ -31,6 +32,7 @@
 #include "hotset/eviction/popularity.hpp"
 #include "hotset/eviction/protect_decode.hpp"
 #include "hotset/eviction/protect_hot.hpp"
+#include "hotset/eviction/reserve_prefetch.hpp"
 #include "hotset/miss/any_miss_policy.hpp"
 #include "hotset/miss/compute_on_host.hpp"
 #include "hotset/miss/drop.hpp"
@@ -42,6 +44,7 @@
 #include "hotset/predict/any_predictor.hpp"
 #include "hotset/predict/co_activation.hpp"
 #include "hotset/predict/gate_predictors.hpp"
+#include "hotset/predict/learned_gate.hpp"
 #include "hotset/predict/prediction_score.hpp"
 #include "hotset/prefetch/any_prefetch_policy.hpp"
 #include "hotset/prefetch/next_layer_top_k.hpp"
@@ -191,12 +194,19 @@ TEST(no_allocation, lfu) {
 }
 TEST(no_allocation, importance) { EXPECT_EQ(allocations_of<importance>(), 0U); }
 TEST(no_allocation, expert_map_priority) { EXPECT_EQ(allocations_of<expert_map_priority>(), 0U); }
+TEST(no_allocation, activation_ratio) {
+  EXPECT_EQ(allocations_of<activation_ratio>(), 0U);
+  EXPECT_EQ(allocations_of<activation_ratio>({.requests = 1}), 0U);
+}
 TEST(no_allocation, lfru) { EXPECT_EQ(allocations_of<lfru>(), 0U); }
 TEST(no_allocation, gate_score) { EXPECT_EQ(allocations_of<gate_score>(), 0U); }
 TEST(no_allocation, furthest_layer) { EXPECT_EQ(allocations_of<furthest_layer>(), 0U); }
 TEST(no_allocation, least_stale) { EXPECT_EQ(allocations_of<least_stale>(), 0U); }
 TEST(no_allocation, protect_hot) { EXPECT_EQ(allocations_of<protect_hot<lru>>(), 0U); }
 TEST(no_allocation, protect_decode) { EXPECT_EQ(allocations_of<protect_decode<lfu>>(), 0U); }
+TEST(no_allocation, reserve_prefetch) {
+  EXPECT_EQ(allocations_of<reserve_prefetch<lru>>({.share = 0.3}), 0U);
+}
 TEST(no_allocation, popularity) {
   popularity::config options;
   options.profile.assign(shape.keys(), 1.0);
@@ -282,6 +292,8 @@ TEST(no_allocation, resolve_and_release_with_a_cuda_backend) {
   }
 }
 
+constexpr std::size_t hidden_width = 5;
+
 /// Everything that SpecMD's four dimensions do at a gate, over a link that takes time.
 template <class Miss>
 std::size_t allocations_of_a_gate(
@@ -293,6 +305,7 @@ std::size_t allocations_of_a_gate(
   support::random_source random(6);
   std::vector<expert_id> ids(24);
   std::vector<float> weights(24), logits(6 * experts), probabilities(6 * experts);
+  const std::vector<float> hidden(6 * hidden_width, 0.5F);
   any_routing_policy router(model, routing);
   any_prefetch_policy prefetcher(model, prefetch);
   std::vector<prefetch_request> requests(prefetcher.most_requests());
@@ -323,6 +336,7 @@ std::size_t allocations_of_a_gate(
     view.weights = std::span(weights).first(tokens * 4);
     view.logits = std::span(logits).first(tokens * experts);
     view.probabilities = std::span(probabilities).first(tokens * experts);
+    view.hidden = std::span(hidden).first(tokens * hidden_width);
     (void)router.route(view, {cache.decisions().located(view.layer)},
                        std::span(ids).first(tokens * 4), std::span(weights).first(tokens * 4));
     score.routed(view);
@@ -372,6 +386,29 @@ TEST(no_allocation, every_prefetcher) {
   EXPECT_EQ(allocations_of_a_gate<fetch>(
                 layout, {}, any_prefetch_policy::holding<next_layer_top_k>({.depth = 2}), router,
                 any_predictor::holding<co_activation>({.depth = 2})),
+            0U);
+}
+
+TEST(no_allocation, every_predictor_by_hidden_states) {
+  const auto layout = pool_layout::shared(shape, 12).value();
+  const auto with = [&](const any_predictor::config& predictor) {
+    return allocations_of_a_gate<fetch>(layout, {},
+                                        any_prefetch_policy::holding<next_layer_top_k>(),
+                                        any_routing_policy::holding<router_order>(), predictor);
+  };
+  const std::vector<float> router(static_cast<std::size_t>(shape.experts) * hidden_width, 0.25F);
+  const std::vector<float> bias(static_cast<std::size_t>(shape.experts), 0.125F);
+  auto routers = any_predictor::holding<next_router>(
+      {.scores = {.function = score_function::sigmoid, .groups = 4, .top_groups = 2}});
+  routers.d_model = static_cast<std::int32_t>(hidden_width);
+  routers.routers.assign(static_cast<std::size_t>(shape.layers), router);
+  routers.biases.assign(static_cast<std::size_t>(shape.layers), bias);
+  EXPECT_EQ(with(routers), 0U);
+  const learned_gate::dimensions size{shape.layers, shape.experts,
+                                      static_cast<std::int32_t>(hidden_width), 1, 7};
+  EXPECT_EQ(with(any_predictor::holding<learned_gate>(
+                {.trained = std::make_shared<const learned_gate::weights>(
+                     *learned_gate::weights::create(size))})),
             0U);
 }
 

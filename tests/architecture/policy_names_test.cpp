@@ -76,9 +76,14 @@ const std::string presets = "src/sim/preset.cpp";
 const std::map<std::string, names>& may_name() {
   // What an option stands at when nobody has chosen is named where the option is: these have any number of namers.
   static const std::map<std::string, names> allowed = {
-      {"eviction/belady", {"include/hotset/control/regret.hpp", "src/sim/report.cpp"}},  // regret
+      {"eviction/activation_ratio", {presets}},
+      {"eviction/belady",
+       {presets, "include/hotset/control/regret.hpp", "src/sim/report.cpp"}},  // regret, a bound
+      {"eviction/expert_map_priority", {presets}},
       {"eviction/fifo", {"include/hotset/predict/expert_map.hpp"}},  // an order of maps
       {"eviction/gate_score", {presets}},
+      {"eviction/importance", {presets}},
+      {"eviction/reserve_prefetch", {presets}},
       {"eviction/least_stale",
        {presets, "src/cli/completion.cpp",
         "examples/tiny_moe/verification.cpp"}},  // presets "+least_stale"; cases beyond the plain ones
@@ -87,13 +92,16 @@ const std::map<std::string, names>& may_name() {
         "examples/find_package/main.cpp", "examples/tiny_moe/commands.cpp"}},  // what examples show
       {"eviction/lfu", {"include/hotset/eviction/lhu.hpp"}},                   // is lhu's order
       {"eviction/lhu", {presets}},
-      {"eviction/protect_hot", {"include/hotset/eviction/protect_decode.hpp"}},  // names decorators
+      {"eviction/protect_hot",
+       {"include/hotset/eviction/protect_decode.hpp",
+        "include/hotset/eviction/reserve_prefetch.hpp"}},  // names decorators
       {"admission/after_n_uses", {"examples/tiny_moe/verification.cpp"}},
       {"admission/budgeted", {"examples/tiny_moe/verification.cpp"}},
+      {"prefetch/cumulative_probability", {presets, "examples/tiny_moe/verification.cpp"}},
       {"prefetch/next_layer_top_k", {presets, "examples/tiny_moe/verification.cpp"}},
       {"prefetch/popular",
-       {"src/sim/co_activation_study.cpp", "examples/tiny_moe/verification.cpp"}},
-      {"prefetch/previous_step", {"examples/tiny_moe/verification.cpp"}},
+       {presets, "src/sim/co_activation_study.cpp", "examples/tiny_moe/verification.cpp"}},
+      {"prefetch/previous_step", {presets, "examples/tiny_moe/verification.cpp"}},
       {"prefetch/score_threshold", {presets, "examples/tiny_moe/verification.cpp"}},
       {"miss/compute_on_host", {"examples/tiny_moe/verification.cpp"}},
       {"miss/drop", {"include/hotset/miss/drop_cascade.hpp"}},
@@ -103,10 +111,11 @@ const std::map<std::string, names>& may_name() {
       {"routing/cache_aware", {presets}},
       {"predict/co_activation",
        {"include/hotset/sim/co_activation_study.hpp", "src/cli/coactivation.cpp",
-        "examples/tiny_moe/live_split.hpp"}},  // its own study
+        "examples/tiny_moe/live_split.hpp"}},                           // its own study
+      {"predict/learned_gate", {"include/hotset/sim/train_gate.hpp"}},  // what it trains
       {"predict/gate_predictors",
-       {"include/hotset/sim/timed_replay.hpp", "include/hotset/sim/sweep.hpp",
-        "examples/tiny_moe/gate_hook.hpp"}},  // defaults
+       {"include/hotset/sim/timed_replay.hpp", "examples/tiny_moe/gate_hook.hpp"}},  // defaults
+      {"predict/mixed", {"src/cli/simulate.cpp", "examples/tiny_moe/main.cpp"}},  // what help shows
   };
   return allowed;
 }

@@ -10,8 +10,8 @@ using hotset_test::outcome;
 using testing::HasSubstr;
 class program : public hotset_test::command_line {};
 constexpr const char* subcommands[] = {
-    "info",   "simulate", "curve",          "plan", "simulate-split", "coactivation", "import",
-    "export", "synth",    "synth-requests", "diff", "completion",     "help"};
+    "info",   "simulate", "curve", "plan",           "simulate-split", "coactivation", "train-gate",
+    "import", "export",   "synth", "synth-requests", "diff",           "completion",   "help"};
 
 TEST_F(program, help_and_version_succeed) {
   const auto version = run("--version");

@@ -55,7 +55,8 @@ TEST_F(simulate, json_has_the_promised_names) {
                   "prefetch_recall", "late_prefetches", "wasted_prefetches", "reuse_hits",
                   "prefetch_hits", "precision_misses", "bypasses", "dropped_misses",
                   "substituted_misses", "quality", "quality_full_precision", "pre_eviction",
-                  "pre_evictions", "bytes_written_back", "lost_gate_mass"));
+                  "pre_evictions", "bytes_written_back", "lost_gate_mass", "predictor",
+                  "prefetch_order"));
   for (const auto* unknown : {"preset", "precision", "link", "ttft_s", "tpot_s", "blocking_io_s",
                               "total_io_s", "total_s", "prefetch_precision", "prefetch_recall",
                               "quality", "quality_full_precision", "lost_gate_mass"})
@@ -216,6 +217,26 @@ TEST_F(simulate, the_table_fits_the_terminal_and_has_the_columns_that_were_named
   refused(what + "--columns hit --json", 2, {"excludes"});
   refused("curve t.trace --columns slot", 2, {"--columns: 'slot' (did you mean slots?)"});
   EXPECT_EQ(run("curve t.trace --columns slots,hits").code, 0);
+}
+
+TEST_F(simulate, systems_are_compared_as_far_as_the_trace_allows) {
+  make_trace("s.trace", "--scores");
+  const auto told = run("simulate s.trace --compare systems --slots 50% --link 1GB/s");
+  EXPECT_EQ(told.code, 0) << told.err;
+  for (const auto* what :
+       {"on-demand", "moe-infinity", "fmoe", "active-evict", "belady", "over bound %",
+        "blocking ms", "recall %", "not replayed: promoe: learned_gate weights = none"})
+    EXPECT_THAT(told.out, HasSubstr(what));
+  const auto few = run("simulate t.trace --compare systems --slots 50% --json");
+  EXPECT_EQ(few.code, 0) << few.err;
+  const auto root = json::parse(few.out);
+  EXPECT_EQ(root["not_replayed"].size(), 4U) << root["not_replayed"];
+  EXPECT_EQ(root["results"].size(), 5U);
+  EXPECT_THAT(few.err, HasSubstr("not replayed: fmoe: "));
+  refused("simulate t.trace --compare policies", 2, {"--compare: 'policies'; accepted: systems"});
+  refused("simulate t.trace --compare systems --eviction lru", 2,
+          {"--compare: 'systems'; accepted: the systems as they are, without 'lru'"});
+  refused("simulate t.trace --compare systems --slots 1", 3, {});
 }
 
 TEST_F(simulate, out_writes_the_same_text_to_a_file) {

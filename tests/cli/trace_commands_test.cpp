@@ -200,6 +200,37 @@ TEST_F(trace_commands, synth_records_scores_where_asked) {
   EXPECT_THAT(replayed("plain.trace"), HasSubstr("belady"));
 }
 
+TEST_F(trace_commands, synth_routes_by_autoregressive_logits_where_asked) {
+  make_trace("plain.trace", "--scores");
+  make_trace("ids.trace", "--autoregression 0.9 --no-weights");
+  make_trace("logits.trace", "--autoregression 0.9 --scores");
+  make_trace("again.trace",
+             "--autoregression=0.9 --logit-spread 1 --scores --predictor-noise gaussian:0");
+  make_trace("wide.trace", "--autoregression 0.9 --logit-spread 3 --scores");
+  EXPECT_EQ(json_of("info ids.trace --json")["arrays"], json::array());
+  EXPECT_EQ(json_of("info logits.trace --json")["arrays"],
+            json({"weights", "logits", "probabilities", "predictions"}));
+  EXPECT_EQ(json_of("info logits.trace --json")["steps_by_kind"]["prefill"], 1);
+  EXPECT_NE(read_text(path("logits.trace")), read_text(path("plain.trace")));
+  EXPECT_NE(read_text(path("logits.trace")), read_text(path("wide.trace")));
+  const auto replayed = [this](const char* name) {
+    return run(std::string("simulate ") + name + " --eviction lru,belady --slots 4").out;
+  };
+  EXPECT_EQ(replayed("ids.trace"), replayed("logits.trace"));
+  EXPECT_EQ(replayed("again.trace"), replayed("logits.trace"));
+  EXPECT_THAT(replayed("logits.trace"), HasSubstr("belady"));
+}
+
+TEST_F(trace_commands, synth_makes_predictions_worse_in_two_ways) {
+  make_trace("number.trace", "--scores --predictor-noise 0.4");
+  make_trace("exchange.trace", "--scores --predictor-noise exchange:0.4");
+  make_trace("gaussian.trace", "--scores --predictor-noise gaussian:0.4");
+  make_trace("more.trace", "--scores --predictor-noise gaussian:12");
+  EXPECT_EQ(read_text(path("number.trace")), read_text(path("exchange.trace")));
+  EXPECT_NE(read_text(path("number.trace")), read_text(path("gaussian.trace")));
+  EXPECT_NE(read_text(path("more.trace")), read_text(path("gaussian.trace")));
+}
+
 TEST_F(trace_commands, synth_routes_all_positions_in_every_step) {
   const std::string shape =
       " --layers 2 --experts 16 --top-k 4 --positions 32 --steps 12 --prefill 5 ";
@@ -241,6 +272,22 @@ TEST_F(trace_commands, synth_refuses_what_makes_no_trace) {
           {"--predictor-noise: '1.5'; accepted: 0..1"});
   refused("synth t --scores --predictor-noise nan", 2,
           {"--predictor-noise: 'nan'; accepted: 0..1"});
+  for (const std::string bad : {"gauss:1", "gaussian", "gaussian:", "gaussian:-1", "gaussian:17",
+                                "gaussian:nan", "gaussian:1x", "exchange:1.5", "exchange", ":0.5"})
+    refused("synth t --scores --predictor-noise " + bad, 2,
+            {"--predictor-noise: '" + bad + "'; accepted: 0..1, exchange:0..1 or gaussian:0..16"});
+  for (const std::string bad : {"1", "-0.1", "nan", "x"})
+    refused("synth t --autoregression=" + bad, 2,
+            {"--autoregression: '" + bad + "'; accepted: 0 or more, below 1"});
+  for (const std::string bad : {"0", "8.5", "nan"})
+    refused("synth t --autoregression 0.5 --logit-spread " + bad, 2,
+            {"--logit-spread: '" + bad + "'; accepted: more than 0, at most 8"});
+  refused("synth t --logit-spread 2", 2, {"--logit-spread requires --autoregression"});
+  refused("synth t --autoregression 0.5 --stickiness 0.5", 2, {"--stickiness", "--autoregression"});
+  refused("synth t --autoregression 0.5 --positions 2 --position-stickiness 0.5", 2,
+          {"--position-stickiness", "--autoregression"});
+  refused("synth t --autoregression 0.5 --scores --routed-mass 0.5", 2,
+          {"--routed-mass", "--autoregression"});
   refused("synth t --scores --routed-mass 1", 2, {"--routed-mass: '1'; accepted: 0..0.99"});
   refused("synth t --predictor-noise 0.5", 2, {"--predictor-noise requires --scores"});
   refused("synth t --routed-mass 0.5", 2, {"--routed-mass requires --scores"});

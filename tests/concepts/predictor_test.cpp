@@ -42,6 +42,12 @@ struct takes_no_routers : archetype {
     return takes_no_routers{};
   }
 };
+struct is_told_no_width : archetype {
+  static constexpr predictor_traits traits{.needs_hidden = true};
+  static result<is_told_no_width> create(const geometry&, const config&) {
+    return is_told_no_width{};
+  }
+};
 
 static_assert(predictor<archetype>);
 static_assert(predictor<co_activation>);
@@ -50,6 +56,7 @@ static_assert(!predictor<throwing>);
 static_assert(!predictor<makes_another>);
 static_assert(!predictor<has_no_traits>);
 static_assert(!predictor<takes_no_routers>);
+static_assert(!predictor<is_told_no_width>);
 
 TEST(predictor, is_checked_when_this_file_is_compiled) { SUCCEED(); }
 

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "hotset/eviction/activation_ratio.hpp"
 #include "hotset/eviction/any_eviction_policy.hpp"
 #include "hotset/eviction/belady.hpp"
 #include "hotset/eviction/expert_map_priority.hpp"
@@ -21,6 +22,7 @@
 #include "hotset/eviction/popularity.hpp"
 #include "hotset/eviction/protect_decode.hpp"
 #include "hotset/eviction/protect_hot.hpp"
+#include "hotset/eviction/reserve_prefetch.hpp"
 #include "hotset/testing/eviction_suite.hpp"
 
 namespace hotset::suites {
@@ -144,6 +146,15 @@ struct importance_last_token_entry : plain<importance> {
   }
   static ranking rule() { return reference::by_importance(1.0, 0.0, 256); }
 };
+struct activation_ratio_entry : plain<activation_ratio> {
+  static ranking rule() { return reference::by_activation_ratio(); }
+};
+/// Sequences of a script do not come back: one row is enough for them.
+struct activation_ratio_one_entry : activation_ratio_entry {
+  static activation_ratio::config options(const geometry&, const script&) {
+    return {.requests = 1};
+  }
+};
 struct expert_map_priority_entry : plain<expert_map_priority> {
   static ranking rule() { return reference::by_expected_uses(false); }
 };
@@ -171,6 +182,14 @@ struct decode_entry : Inner {
   }
   static ranking rule() { return reference::sparing_decode(2, Inner::rule()); }
 };
+template <class Inner>
+struct reserve_entry : Inner {
+  using policy = reserve_prefetch<typename Inner::policy>;
+  static typename policy::config options(const geometry& shape, const script& visits) {
+    return {.share = 0.1, .inner = Inner::options(shape, visits)};
+  }
+  static ranking rule() { return reference::reserving(0.1, Inner::rule()); }
+};
 // The eraser around any of them.
 template <class Inner>
 struct any_entry : Inner {
@@ -190,7 +209,11 @@ using entries = testing::Types<
     any_entry<hot_entry<importance_entry>>, hot_entry<lru_entry>, hot_entry<lfu_entry>,
     decode_entry<lru_entry>, decode_entry<least_stale_entry>, hot_entry<decode_entry<lru_entry>>,
     decode_entry<hot_entry<gate_score_entry>>, any_entry<lru_entry>, any_entry<least_stale_entry>,
-    any_entry<belady_entry>, any_entry<hot_entry<decode_entry<lfru_entry>>>>;
+    any_entry<belady_entry>, any_entry<hot_entry<decode_entry<lfru_entry>>>, activation_ratio_entry,
+    activation_ratio_one_entry, hot_entry<activation_ratio_entry>,
+    any_entry<activation_ratio_entry>, reserve_entry<lru_entry>, reserve_entry<least_stale_entry>,
+    reserve_entry<hot_entry<gate_score_entry>>, decode_entry<reserve_entry<lfu_entry>>,
+    any_entry<reserve_entry<activation_ratio_entry>>>;
 
 }  // namespace
 }  // namespace hotset::suites

@@ -11,7 +11,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "hotset/core/parameters.hpp"
 #include "random_source.hpp"
+#include "trace_samples.hpp"
 
 namespace hotset {
 namespace {
@@ -345,6 +347,64 @@ TEST(activation_matrix, is_saved_loaded_and_merged_while_requests_run) {
   EXPECT_THAT(one.load(std::span<const std::byte>{})->message, HasSubstr("accepted: a saved one"));
   activation_matrix other({.layers = 3, .experts = 4, .top_k = 2}, {});
   EXPECT_THAT(one.merge(other)->message, HasSubstr("3 layers x 4 experts"));
+}
+
+TEST(activation_matrix, starts_with_the_matrices_of_a_file_that_its_parameters_name) {
+  activation_matrix yesterday(shape, {});
+  run(yesterday, 1, 0, {0, 1}, {0, 3});
+  run(yesterday, 2, 1, {2, 3}, {1, 2});
+  const auto bytes = yesterday.save();
+  const trace_samples::temporary_folder folder;
+  const auto write = [&](const char* name, const std::vector<std::byte>& of) {
+    return folder
+        .write(name, {reinterpret_cast<const char*>(of.data()), of.size()})  // bytes as characters
+        .string();
+  };
+  const auto read = [](const std::string& text) {
+    const auto spec = *parse_policy("activation-matrix" + text);
+    parameters from(spec);
+    auto out = activation_matrix::config::read(from);
+    EXPECT_FALSE(from.finish());
+    return out;
+  };
+  const auto good = write("good.matrices", bytes);
+  auto options = read(":capacity=7:from=" + good);
+  EXPECT_FALSE(options.validate());
+  auto today = activation_matrix::create(shape, options);
+  ASSERT_TRUE(today) << today.reason().message;
+  EXPECT_EQ(today->save(), bytes);
+  EXPECT_EQ(today->collection().capacity(), 7U);
+  EXPECT_EQ(today->hottest(8), yesterday.hottest(8));
+  // The first request of the day is known by its first layer.
+  EXPECT_THAT(said(*today, view_of(0, 0, {0, 1}, {1})).rows, is_row({0.5F, 0, 0, 0.5F}));
+  EXPECT_EQ(read("").saved, nullptr);
+
+  const auto why = [&](const std::string& text) {
+    const auto found = read(text).validate();
+    return found ? found->message : std::string("fine");
+  };
+  EXPECT_EQ(why(":from=/no/such.matrices"), "/no/such.matrices: cannot be read, accepted: a file");
+  auto cut = bytes;
+  cut.pop_back();
+  const auto bad = write("bad.matrices", cut);
+  EXPECT_THAT(why(":from=" + bad), testing::StartsWith(bad + ": 91 bytes, accepted: 92 for 2 "));
+  const auto other = write("other.matrices", std::vector<std::byte>(40, std::byte{1}));
+  EXPECT_EQ(why(":from=" + other),
+            other + ": no activation_matrix collection, accepted: a saved one");
+  // It must fit: the model, the room, and what a share is.
+  const auto refused = [&](const geometry& model, const activation_matrix::config& with) {
+    const auto made = activation_matrix::create(model, with);
+    return made ? std::string("accepted") : made.reason().message;
+  };
+  EXPECT_EQ(refused({.layers = 3, .experts = 4, .top_k = 2}, options),
+            "activation_matrix from: a collection of 2 layers x 4 experts, 2 matrices, "
+            "accepted: 3 layers x 4 experts, at most 7 matrices");
+  options.capacity = 1;
+  EXPECT_THAT(refused(shape, options), HasSubstr("2 matrices, accepted: 2 layers"));
+  auto wrong = bytes;
+  for (std::size_t b = 24; b < 28; ++b) wrong[b] = std::byte{0x41};  // a share of 12
+  EXPECT_THAT(refused(shape, read(":from=" + write("wrong.matrices", wrong))),
+              HasSubstr("activation_matrix from: matrix 0 holds other than shares"));
 }
 
 TEST(activation_matrix, what_does_not_belong_together_is_refused_and_changes_nothing) {

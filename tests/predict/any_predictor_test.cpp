@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "hotset/predict/co_activation.hpp"
+#include "hotset/predict/expert_map.hpp"
 #include "hotset/predict/gate_predictors.hpp"
 #include "random_source.hpp"
 
@@ -70,6 +71,42 @@ TEST(any_predictor, a_table_learns_each_visit_before_it_predicts) {
     }
   const std::array<expert_id, 2> ids{0, 1};
   EXPECT_GT(any->expect(view_of(0, 99, ids)).probabilities[0], 0.0F);
+}
+
+TEST(any_predictor, an_engines_embeddings_reach_whoever_takes_them) {
+  const std::array<float, 6> table{1, 0, 0.9F, 0.1F, 0, 1};  // tokens 0 and 1 are alike
+  const std::array<float, 4> to_last{0, 0, 0, 1}, to_first{1, 0, 0, 0};
+  const std::array<expert_id, 2> ids{0, 1};
+  auto chosen = any_predictor::holding<expert_map>({.depth = 1});
+  EXPECT_TRUE(chosen.traits.takes_embeddings);
+  EXPECT_FALSE(any_predictor::holding<current_gate>().traits.takes_embeddings);
+  for (const bool has_table : {false, true}) {
+    chosen.d_model = 2;
+    if (has_table) chosen.embeddings = table;
+    auto any = any_predictor::create(shape, chosen);
+    ASSERT_TRUE(any);
+    const auto step = [&](step_id at, std::int32_t token, std::span<const float> scores) {
+      for (layer_id layer = 0; layer < shape.layers; ++layer) {
+        auto view = view_of(layer, at, ids, scores);
+        view.token_ids = std::span(&token, 1);
+        (void)any->expect(view);
+      }
+    };
+    step(0, 0, to_last);
+    step(1, 2, to_first);
+    const std::int32_t unseen = 1;
+    routing_view opening;
+    opening.layer = before_layers;
+    opening.step = 2;
+    opening.token_ids = std::span(&unseen, 1);
+    const auto found = any->expect(opening).probabilities;
+    if (has_table)
+      EXPECT_THAT(found, ElementsAreArray(to_last));
+    else
+      EXPECT_THAT(found, testing::Each(0.0F));
+  }
+  chosen.d_model = 4;  // no whole number of tokens
+  EXPECT_FALSE(any_predictor::create(shape, chosen));
 }
 
 TEST(any_predictor, looks_as_far_ahead_as_it_is_told) {

@@ -168,6 +168,59 @@ TEST(expert_map, logits_are_probabilities_after_a_softmax) {
     }
 }
 
+// Rows of what was routed alone: 3/4 and 1/4 by weights, a half each by ids.
+TEST(expert_map, rows_are_made_of_weights_or_ids_where_that_is_asked_for) {
+  const geometry wide{.layers = 2, .experts = 4, .top_k = 2, .max_tokens_per_visit = 2};
+  const std::vector<expert_id> first{2, 0, -1, 1};
+  const std::vector<expert_id> second{3, 1, 0, 2};
+  const floats weights{1.5F, 0.5F, 0.25F, 0.25F};
+  const ids tokens{5, 6};
+  const auto step = [&](expert_map& map, step_id at) {
+    (void)map.expect(opening(at, tokens));
+    forecast out;
+    for (layer_id l = 0; l < 2; ++l) {
+      routing_view view;
+      view.layer = l;
+      view.step = at;
+      view.experts = l == 0 ? first : second;
+      view.weights = weights;
+      const auto f = map.expect(view);
+      if (l == 0) out = f;
+    }
+    return out;
+  };
+  expert_map by_weights(wide, {.depth = 1, .source = map_source::weights});
+  (void)step(by_weights, 0);
+  EXPECT_THAT(stored(by_weights, 0), ElementsAre(0.25F, 0, 0.75F, 0, 0, 0.25F, 0, 0.75F));
+  EXPECT_THAT(stored(by_weights, 1), ElementsAre(0, 1, 0, 0, 0.5F, 0, 0.5F, 0))
+      << "an id that is none counts nothing";
+  expert_map by_ids(wide, {.depth = 1, .source = map_source::ids});
+  (void)step(by_ids, 0);
+  EXPECT_THAT(stored(by_ids, 0), ElementsAre(0.5F, 0, 0.5F, 0, 0, 0.5F, 0, 0.5F));
+  (void)by_ids.expect(opening(1, tokens));
+  routing_view again;
+  again.layer = 0;
+  again.step = 1;
+  again.experts = first;
+  const auto f = by_ids.expect(again);
+  EXPECT_THAT(rows_of(f), ElementsAre(0, 0.5F, 0, 0.5F, 0.5F, 0, 0.5F, 0));
+  EXPECT_THAT(confidence_of(f), Each(FloatEq(1.0F)));
+  // Nothing routed: no map. Weights that are missing: no view of it.
+  const std::vector<expert_id> none{-1, -1, 7, -1};
+  again.step = 2;
+  again.experts = none;
+  (void)by_ids.expect(again);
+  again.layer = 1;
+  again.experts = second;
+  (void)by_ids.expect(again);
+  EXPECT_EQ(by_ids.store().size(), 2U);
+  again.step = 3;
+  again.layer = 0;
+  EXPECT_EQ(by_weights.expect(again).depth, 0);
+  EXPECT_FALSE(any_predictor::holding<expert_map>({.source = map_source::ids}).traits.needs_scores);
+  EXPECT_TRUE(any_predictor::holding<expert_map>({}).traits.needs_scores);
+}
+
 TEST(expert_map, a_step_that_was_left_half_way_stores_nothing) {
   expert_map map(shape, {.depth = 1});
   const floats row{1, 0};

@@ -7,6 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "hotset/predict/any_predictor.hpp"
+
 namespace hotset {
 namespace {
 
@@ -45,6 +47,25 @@ TEST(gate_predictors, routers_are_asked_of_the_hidden_state) {
   EXPECT_GT(found[2], found[0]);
   EXPECT_GT(found[0], found[1]);
   EXPECT_FALSE(next_router::create(shape, {}));
+}
+
+TEST(gate_predictors, scores_and_biases_reach_the_gate) {
+  const std::vector<float> router{0, 0, 0, 0};  // d_model 1: all scores are a half
+  const std::vector<float> bias{0, 0.25F, 0, 0.5F};
+  auto config = any_predictor::holding<next_router>(
+      {.scores = {.function = score_function::sigmoid, .groups = 2, .top_groups = 2}});
+  config.d_model = 1;
+  config.routers = {router, router, router};
+  config.biases = {{}, bias, {}};
+  auto any = any_predictor::create(shape, config);
+  ASSERT_TRUE(any) << any.reason().message;
+  const std::array<float, 1> hidden{1};
+  auto seen = view();
+  seen.hidden = hidden;
+  const auto found = any->expect(seen).probabilities;
+  EXPECT_THAT(found, testing::ElementsAre(0.0F, testing::FloatNear(1.0F / 3, 1e-6F), 0.0F,
+                                          testing::FloatNear(2.0F / 3, 1e-6F)));
+  EXPECT_TRUE(current_gate::config{.scores = {.groups = 2}}.validate());
 }
 
 TEST(gate_predictors, say_what_they_need) {

@@ -222,6 +222,43 @@ TEST(next_layer_gate, a_shorter_visit_sees_nothing_of_a_longer_one) {
   EXPECT_THAT(gate.expect(view).probabilities, ElementsAreArray(before));
 }
 
+TEST(next_layer_gate, a_sigmoid_routers_rows_stand_in_the_order_of_its_choice) {
+  const auto logit = [](float p) { return std::log(p / (1 - p)); };
+  const floats router{logit(0.9F), logit(0.1F), logit(0.6F), logit(0.5F)};
+  const floats bias{0, 0, 0, 0.25F};
+  const std::span<const float> none;
+  const floats hidden{1.0F};
+  auto view = in_layer(0);
+  view.hidden = hidden;
+  const auto rows = [&](const router_scores::config& scores,
+                        std::vector<std::span<const float>> biases) {
+    next_layer_gate gate(shape_of(2, 4), {.source = gate_source::next_router,
+                                          .d_model = 1,
+                                          .routers = {none, router},
+                                          .scores = scores,
+                                          .biases = std::move(biases)});
+    return copy_of(gate.expect(view));
+  };
+  const auto near = [](float p) { return FloatNear(p, 1e-5F); };
+  router_scores::config scores{.function = score_function::sigmoid};
+  EXPECT_THAT(rows(scores, {}),
+              ElementsAre(near(.9F / 2.1F), near(.1F / 2.1F), near(.6F / 2.1F), near(.5F / 2.1F)));
+  scores.groups = 2;  // sums 1.0 and 1.1
+  EXPECT_THAT(rows(scores, {none, none}), ElementsAre(0, 0, near(.6F / 1.1F), near(.5F / 1.1F)));
+  scores.groups = 1;  // ranks .9, .1, .6, .75, above the lowest of them
+  EXPECT_THAT(rows(scores, {none, bias}),
+              ElementsAre(near(.8F / 1.95F), 0, near(.5F / 1.95F), near(.65F / 1.95F)));
+}
+
+TEST(next_layer_gate, a_sigmoid_gates_logits_are_made_shares) {
+  next_layer_gate gate(shape_of(2, 2), {.scores = {.function = score_function::sigmoid}});
+  const floats logits{std::log(3.0F), 0.0F};
+  auto view = in_layer(0);
+  view.logits = logits;
+  EXPECT_THAT(gate.expect(view).probabilities,
+              ElementsAre(FloatNear(0.6F, 1e-6F), FloatNear(0.4F, 1e-6F)));
+}
+
 TEST(next_layer_gate, says_what_it_accepts) {
   using config = next_layer_gate::config;
   const auto why = [](const config& c, const geometry& shape) {
@@ -255,6 +292,18 @@ TEST(next_layer_gate, says_what_it_accepts) {
   options.routers = {router, none, router};
   EXPECT_EQ(why(options, shape),
             "next_layer_gate routers[1] has 0 values, accepted: experts x d_model (8)");
+
+  options.routers = {router, router, router};
+  options.biases = {none, none};
+  EXPECT_EQ(why(options, shape),
+            "next_layer_gate has 2 biases, accepted: none, or one per layer (3)");
+  options.biases = {none, none, wrong};
+  EXPECT_EQ(why(options, shape),
+            "next_layer_gate biases[2] has 9 values, accepted: none, or experts (4)");
+  EXPECT_EQ(why({.scores = {.function = score_function::sigmoid, .groups = 3}}, shape),
+            "router_scores groups = 3, accepted: divisors of 4 (experts)");
+  EXPECT_EQ(why({.scores = {.groups = 2}}, shape),
+            "router_scores groups = 2, accepted: 1 for softmax, 1 or more for sigmoid");
 }
 
 }  // namespace

@@ -73,6 +73,24 @@ TEST(next_layer_top_k, ranks_by_the_mean_over_the_tokens) {
   EXPECT_EQ(got[1].probability, 0.375F);
 }
 
+TEST(next_layer_top_k, from_a_distance_on_nearer_layers_are_left_to_earlier_visits) {
+  const geometry shape{.layers = 5, .experts = 2, .top_k = 1};
+  next_layer_top_k p(shape, {.depth = 3, .from = 2});
+  EXPECT_EQ(p.depth(), 3);
+  EXPECT_EQ(p.most_requests(), 2U);
+  const floats three{1, 0, 0, 1, 1, 0};
+  EXPECT_THAT(keys_of(requests_of(p, in_layer(0), of(three, 3))),
+              ElementsAre(expert_key{2, 1}, expert_key{3, 0}));
+  EXPECT_THAT(keys_of(requests_of(p, in_layer(2), of(three, 3))), ElementsAre(expert_key{4, 1}));
+  EXPECT_THAT(keys_of(requests_of(p, in_layer(3), of(three, 3))), IsEmpty());
+  next_layer_top_k clipped({.layers = 2, .experts = 2, .top_k = 1}, {.depth = 3, .from = 3});
+  EXPECT_EQ(clipped.most_requests(), 1U);
+  EXPECT_EQ((next_layer_top_k::config{.depth = 2, .from = 3}.validate()->message),
+            "next_layer_top_k from = 3, accepted: 1..2 (depth)");
+  EXPECT_EQ((next_layer_top_k::config{.from = 0}.validate()->message),
+            "next_layer_top_k from = 0, accepted: 1..1 (depth)");
+}
+
 TEST(next_layer_top_k, the_nearest_layer_comes_first) {
   next_layer_top_k p({.layers = 5, .experts = 2, .top_k = 1, .max_tokens_per_visit = 2},
                      {.depth = 3});

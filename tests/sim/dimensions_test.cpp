@@ -50,8 +50,11 @@ TEST(dimensions, every_name_makes_the_policy_of_that_name) {
 TEST(dimensions, predictors_are_made_by_name) {
   const std::vector<std::string> all{"recorded",          "current-gate",  "next-router",
                                      "activation-matrix", "co-activation", "expert-map",
-                                     "last-routed"};
-  for (const auto& name : all) EXPECT_EQ(sim::make_predictor(name, all).name, name);
+                                     "last-routed",       "mixed"};
+  for (const auto& name : all)
+    if (name != "mixed") {
+      EXPECT_EQ(sim::make_predictor(name, all).name, name);
+    }
   EXPECT_TRUE(sim::make_predictor("recorded", all).traits.needs_recorded);
   EXPECT_TRUE(sim::make_predictor("current-gate", all).traits.needs_scores);
   EXPECT_TRUE(sim::make_predictor("next-router", all).traits.needs_routers);
@@ -60,18 +63,40 @@ TEST(dimensions, predictors_are_made_by_name) {
   EXPECT_TRUE(with_depth(table, 6).validate());
   EXPECT_THAT(sim::predictor_names(false, true),
               testing::ElementsAre("recorded", "current-gate", "activation-matrix", "co-activation",
-                                   "expert-map", "last-routed"));
-  EXPECT_THAT(sim::predictor_names(true, false),
-              testing::ElementsAre("current-gate", "next-router", "activation-matrix",
-                                   "co-activation", "expert-map", "last-routed"));
+                                   "expert-map", "last-routed", "learned-gate", "mixed"));
+  EXPECT_THAT(
+      sim::predictor_names(true, false),
+      testing::ElementsAre("current-gate", "next-router", "activation-matrix", "co-activation",
+                           "expert-map", "last-routed", "learned-gate", "mixed"));
   const auto why = [&](const char* text, const std::vector<std::string>& accepted) {
     return refusal<sim::usage_error>([&] { (void)sim::make_predictor(text, accepted); });
   };
+  const auto mix = sim::make_predictor("mixed:rate=0.5+recorded+co-activation:reach=5", all);
+  EXPECT_EQ(mix.name, "mixed");
+  EXPECT_TRUE(mix.traits.needs_recorded && !mix.traits.needs_scores);
+  EXPECT_FALSE(with_depth(mix, 5).validate());
+  EXPECT_TRUE(with_depth(mix, 6).validate()) << "a part looks no further";
+  EXPECT_THAT(why("mixed", all), HasSubstr("mixed has no parts, accepted: mixed+"));
+  EXPECT_THAT(why("mixed+recorded+next-router", {"mixed", "recorded"}),
+              HasSubstr("predictor 'next-router'; accepted: mixed, recorded"));
+  EXPECT_THAT(why("mixed:rate=0+recorded", all), HasSubstr("mixed rate = 0"));
+  EXPECT_THAT(why("mixed:of=2+recorded", all), HasSubstr("unknown parameter 'of'"));
+  EXPECT_THAT(why("mixed+recorded:reach=2", all), HasSubstr("unknown parameter 'reach'"));
+  EXPECT_THAT(why("recorded+last-routed", all), HasSubstr("unknown predictor 'recorded+last-"));
   EXPECT_EQ(why("next-router", {"recorded", "co-activation"}),
             "predictor 'next-router'; accepted: recorded, co-activation");
   EXPECT_THAT(why("co-activation:reach=0", all), HasSubstr("reach = 0, accepted: 1 or more"));
   EXPECT_THAT(why("co-activation:depth=2", all), HasSubstr("unknown parameter 'depth'"));
   EXPECT_THAT(why("recorded:reach=2", all), HasSubstr("unknown parameter 'reach'"));
+  EXPECT_THAT(why("recorded:scores=sigmoid", all), HasSubstr("unknown parameter 'scores'"));
+  EXPECT_THAT(why("current-gate:groups=2", all), HasSubstr("groups = 2, accepted: 1 for softmax"));
+  EXPECT_EQ(sim::make_predictor("current-gate:scores=sigmoid:groups=2", all).name, "current-gate");
+  EXPECT_THAT(why("activation-matrix:from=absent.matrices", all),
+              HasSubstr("absent.matrices: cannot be read"));
+  const std::vector<std::string> gates{"learned-gate"};
+  EXPECT_THAT(why("learned-gate", gates), HasSubstr("weights = none, accepted: weights=FILE"));
+  EXPECT_THAT(why("learned-gate:weights=absent.gate", gates),
+              HasSubstr("absent.gate: cannot be read"));
 }
 
 TEST(dimensions, parameters_arrive) {

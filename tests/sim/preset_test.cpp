@@ -11,6 +11,7 @@
 
 #include "hotset/sim/dimensions.hpp"
 #include "hotset/sim/errors.hpp"
+#include "hotset/sim/report.hpp"
 #include "hotset/sim/sweep.hpp"
 #include "hotset/trace/synthetic.hpp"
 #include "sim_samples.hpp"
@@ -67,7 +68,89 @@ TEST(preset, every_name_is_made_of_policies_that_exist) {
     EXPECT_NO_THROW((void)sim::make_prefetch(set.prefetch)) << name;
     EXPECT_NO_THROW((void)sim::make_miss(set.miss)) << name;
     EXPECT_NO_THROW((void)sim::make_routing(set.routing)) << name;
+    EXPECT_NO_THROW((void)sim::make_pre_eviction(set.pre_eviction)) << name;
+    EXPECT_NO_THROW((void)sim::parse_guard(set.guard)) << name;
+    if (set.predictor == "learned-gate") continue;  // it is made with its weights
+    EXPECT_NO_THROW((void)sim::make_predictor(set.predictor, sim::predictor_names(false, true)))
+        << name;
   }
+}
+
+// fMoE's and ActiveEvict's fields.
+TEST(preset, the_systems_that_are_compared) {
+  EXPECT_THAT(sim::system_names(),
+              testing::ElementsAre("on-demand", "deepspeed", "brainstorm", "mixtral-offloading",
+                                   "promoe", "moe-infinity", "fmoe", "active-evict"));
+  for (const auto& name : sim::system_names()) {
+    const auto set = sim::make_preset(name);
+    EXPECT_EQ(set.miss, "fetch") << name;
+    EXPECT_EQ(set.routing, "router_order") << name;
+    EXPECT_EQ(set.preset, name);
+  }
+  EXPECT_EQ(sim::make_preset("fmoe").predictor, "expert-map");
+  EXPECT_EQ(sim::make_preset("fmoe").eviction, "expert_map_priority");
+  EXPECT_EQ(sim::make_preset("active-evict").pre_eviction, "active_evict");
+  EXPECT_EQ(sim::make_preset("moe-infinity").predictor, "activation-matrix");
+  EXPECT_EQ(sim::make_preset("mixtral-offloading").prefetch,
+            sim::make_preset("eliseev-23").prefetch);
+  const auto all = sim::all_systems("a.gate");
+  ASSERT_EQ(all.size(), 9U);
+  EXPECT_EQ(all.back().eviction, "belady");
+  EXPECT_EQ(all.back().prefetch, "no_prefetch");
+  EXPECT_EQ(all[4].predictor, "learned-gate:weights=a.gate");
+  EXPECT_EQ(sim::all_systems()[4].predictor, "learned-gate");
+}
+
+// What a trace has too little for is told, and the others are replayed as if they were alone.
+TEST(preset, a_field_is_compared_as_far_as_the_trace_allows) {
+  auto trace = synthetic_trace({.layers = 6,
+                                .experts = 16,
+                                .top_k = 2,
+                                .sequences = 3,
+                                .prefill = 4,
+                                .tokens = 40,
+                                .zipf = 0.8,
+                                .stickiness = 0.3,
+                                .scores = true,
+                                .predictor_noise = 0.1,
+                                .expert_bytes = 1'000'000,
+                                .seed = 4})
+                   .value();
+  sim::sweep_request request;
+  request.policies = sim::all_systems();
+  request.sizes = {sim::size_request::parse_slots("25%"), sim::size_request::parse_slots("50%")};
+  request.links = {{{5'000'000'000, 10'000, 1U << 20U}, "5GB/s"}};
+  EXPECT_THROW((void)sim::run_sweep(trace, request), sim::usage_error) << "promoe has no weights";
+  request.leaves_out = true;
+  const auto all = sim::run_sweep(trace, request);
+  ASSERT_EQ(all.results.size(), 2U * 8);
+  EXPECT_THAT(all.not_replayed,
+              testing::ElementsAre(HasSubstr("promoe: learned_gate weights = none")));
+  for (const auto& run : all.results) {
+    auto alone = request;
+    alone.leaves_out = false;
+    alone.sizes = {sim::size_request::parse_slots(std::to_string(run.slots))};
+    alone.policies = {run.policies};
+    const auto again = sim::run_sweep(trace, alone).results.front();
+    EXPECT_EQ(again.decision_hash, run.decision_hash) << run.policies.preset;
+    EXPECT_EQ(again.outcome->times.total, run.outcome->times.total) << run.policies.preset;
+    EXPECT_EQ(again.stats.accesses, run.stats.accesses);
+  }
+  trace.predictions = {};
+  trace.prediction_depth = 0;
+  trace.probabilities = {};
+  trace.logits = {};
+  const auto few = sim::run_sweep(trace, request);
+  EXPECT_THAT(few.not_replayed,
+              testing::ElementsAre(HasSubstr("active-evict: pre-eviction needs predictions"),
+                                   HasSubstr("fmoe: prefetch policy cumulative_probability by"),
+                                   HasSubstr("mixtral-offloading: prefetch policy next_layer"),
+                                   HasSubstr("promoe: ")));
+  EXPECT_EQ(few.results.size(), 2U * 5);
+  const auto table = sim::to_table(few);
+  EXPECT_THAT(table, HasSubstr("not replayed: fmoe: "));
+  EXPECT_EQ(sim::to_json(few)["not_replayed"].size(), 4U);
+  EXPECT_FALSE(sim::to_json(all)["results"].empty());
 }
 
 TEST(preset, an_unknown_name_lists_the_known_ones) {
@@ -145,8 +228,12 @@ TEST(preset, lists_are_combined_on_top_of_each_preset) {
 }
 
 TEST(preset, lists_nest_from_routing_to_eviction) {
-  const sim::policy_lists all{{},           {"e1", "e2"}, {"a1", "a2"}, {"p1", "p2"},
-                              {"g1", "g2"}, {"m1", "m2"}, {"r1", "r2"}};
+  const sim::policy_lists all{.evictions = {"e1", "e2"},
+                              .admissions = {"a1", "a2"},
+                              .prefetches = {"p1", "p2"},
+                              .guards = {"g1", "g2"},
+                              .misses = {"m1", "m2"},
+                              .routings = {"r1", "r2"}};
   const auto words = words_of(sim::combine_policies(all));
   ASSERT_EQ(words.size(), 64U);
   EXPECT_TRUE(std::is_sorted(words.begin(), words.end()));

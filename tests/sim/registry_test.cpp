@@ -108,8 +108,9 @@ TEST(registry, unknown_names_list_what_is_accepted) {
 }
 
 TEST(registry, what_decorates_nothing_is_refused_as_a_decorator) {
-  EXPECT_THAT(refused("lfu+lru"),
-              AllOf(HasSubstr("'lfu'"), HasSubstr("protect_hot, protect_decode")));
+  EXPECT_THAT(
+      refused("lfu+lru"),
+      AllOf(HasSubstr("'lfu'"), HasSubstr("protect_hot, protect_decode, reserve_prefetch")));
   EXPECT_THAT(refused("protect_hot"), HasSubstr("unknown eviction policy 'protect_hot'"));
 }
 
@@ -222,7 +223,8 @@ TEST(registry, make_eviction_validates_before_anything_is_built) {
 
 TEST(registry, names_are_those_of_the_documentation) {
   EXPECT_THAT(sim::admission_names(), ElementsAre("always", "after_n_uses", "budgeted"));
-  EXPECT_THAT(sim::eviction_decorator_names(), ElementsAre("protect_hot", "protect_decode"));
+  EXPECT_THAT(sim::eviction_decorator_names(),
+              ElementsAre("protect_hot", "protect_decode", "reserve_prefetch"));
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "hotset/predict/co_activation.hpp"
 #include "hotset/sim/dimensions.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/trace/synthetic.hpp"
@@ -345,11 +344,10 @@ routing_trace chained(std::size_t steps) {
   return trace;
 }
 run_result run_by_table(const routing_trace& trace, const char* prefetch,
-                        co_activation::config table = {}) {
+                        const char* table = "co-activation") {
   sweep_request request;
-  request.policies = {policy_set{.prefetch = prefetch}};
+  request.policies = {policy_set{.prefetch = prefetch, .predictor = table}};
   request.sizes = {sim::size_request::parse_slots("12")};
-  request.predictor = any_predictor::holding<co_activation>(table);
   return sim::run_sweep(trace, request).results.front();
 }
 
@@ -362,17 +360,81 @@ TEST(timed_replay, a_table_learns_on_the_way_what_fires_together) {
   EXPECT_TRUE(chained(1).logits.empty()) << "it needs no scores";
 }
 
+TEST(timed_replay, a_predictor_has_learnt_from_another_trace_before) {
+  const auto lessons = chained(2);
+  const auto trace = chained(10);
+  sim::sweep_request request;
+  request.policies = {
+      policy_set{.prefetch = "next_layer_top_k", .predictor = "co-activation"},
+      policy_set{.prefetch = "next_layer_top_k", .predictor = "last-routed"},
+      policy_set{.prefetch = "next_layer_top_k", .predictor = "mixed+co-activation+last-routed"},
+      policy_set{.prefetch = "next_layer_top_k:depth=2", .predictor = "activation-matrix"}};
+  request.sizes = {sim::size_request::parse_slots("12")};
+  const auto anew = sim::run_sweep(trace, request);
+  request.lessons = &lessons;
+  const auto taught = sim::run_sweep(trace, request);
+  const auto& table = taught.results.front().outcome->predictions;
+  EXPECT_EQ(table.predicted, 10U * 2) << "both chains are known from the beginning";
+  EXPECT_EQ(table.predicted_and_routed, 10U * 2);
+  for (std::size_t i = 0; i < request.policies.size(); ++i) {
+    SCOPED_TRACE(request.policies[i].predictor);
+    EXPECT_GE(taught.results[i].outcome->predictions.predicted_and_routed,
+              anew.results[i].outcome->predictions.predicted_and_routed);
+    EXPECT_EQ(taught.results[i].stats.accesses, anew.results[i].stats.accesses)
+        << "what was learnt from is not counted";
+  }
+  auto wider = lessons;
+  wider.experts = 5;
+  request.lessons = &wider;
+  EXPECT_EQ(refusal<sim::usage_error>([&] { (void)sim::run_sweep(trace, request); }),
+            wider.name + " has 3 layers of 5 experts, top-1, accepted: 3 of 4, top-1");
+  request.policies = {policy_set{.prefetch = "next_layer_top_k", .predictor = "current-gate"}};
+  auto scored_trace = trace;
+  scored_trace.logits.assign(scored_trace.ids.size() * 4, 0.5F);
+  request.lessons = &lessons;
+  EXPECT_THAT(refusal<sim::usage_error>([&] { (void)sim::run_sweep(scored_trace, request); }),
+              HasSubstr("has no scores for predictor current-gate to learn from, accepted: "));
+}
+
+// Of 12 slots all that the lessons used are resident: nothing is missed, and the clock does not show what came before.
+TEST(timed_replay, a_cache_may_begin_with_what_the_lessons_used_most) {
+  const auto lessons = chained(2);
+  const auto trace = chained(10);
+  sim::sweep_request request;
+  request.policies = {policy_set{}};
+  request.sizes = {sim::size_request::parse_slots("12"), sim::size_request::parse_slots("2")};
+  request.links = {slow_link()};
+  request.costs = {.per_visit = 500};
+  const auto cold = sim::run_sweep(trace, request);
+  EXPECT_EQ(cold.results[0].stats.fills, 6U);
+  request.lessons = &lessons;
+  request.warm_start = true;
+  const auto warm = sim::run_sweep(trace, request);
+  EXPECT_EQ(warm.results[0].stats.fills, 0U);
+  EXPECT_EQ(warm.results[0].stats.bytes_warm, 6U * 1000);
+  EXPECT_EQ(warm.results[0].stats.compulsory_misses, 0U);
+  EXPECT_EQ(warm.results[0].outcome->times.total, 10U * 3 * 500);
+  EXPECT_EQ(warm.results[0].outcome->times.blocked, 0U);
+  EXPECT_EQ(warm.results[0].outcome->times.link_busy, 0U);
+  EXPECT_EQ(cold.results[0].outcome->times.total, 10U * 3 * 500 + 6U * 1000);
+  EXPECT_EQ(warm.results[1].stats.bytes_warm, 2U * 1000) << "as many as there are slots";
+  request.lessons = nullptr;
+  EXPECT_THAT(refusal<sim::usage_error>([&] { (void)sim::run_sweep(trace, request); }),
+              HasSubstr("accepted: --warm-start with --learn-from TRACE"));
+}
+
 TEST(timed_replay, a_table_looks_as_far_ahead_as_it_reaches) {
   // Layer 1 routes nothing: layer 2 can only be asked for at layer 0.
   auto gap = chained(10);
   for (std::size_t i = 1; i < gap.ids.size(); i += 3) gap.ids[i] = no_expert;
-  const auto deep = run_by_table(gap, "next_layer_top_k:depth=2", {.reach = 2});
+  const auto deep = run_by_table(gap, "next_layer_top_k:depth=2", "co-activation:reach=2");
   EXPECT_EQ(deep.outcome->predictions.predicted, 8U);
   EXPECT_EQ(deep.outcome->predictions.predicted_and_routed, 8U);
-  const auto near = run_by_table(gap, "next_layer_top_k", {.reach = 2});
+  const auto near = run_by_table(gap, "next_layer_top_k", "co-activation:reach=2");
   EXPECT_EQ(near.outcome->predictions.predicted, 0U);
-  EXPECT_EQ(refusal<sim::usage_error>(
-                [] { (void)run_by_table(chained(2), "next_layer_top_k:depth=2", {.reach = 1}); }),
+  EXPECT_EQ(refusal<sim::usage_error>([] {
+              (void)run_by_table(chained(2), "next_layer_top_k:depth=2", "co-activation:reach=1");
+            }),
             "co_activation depth = 2, accepted: 1..1 (reach)");
 }
 

@@ -135,6 +135,7 @@ inline hotset::routing_trace full_trace() {
   t.prediction_depth = 1;
   t.predictions = hotset::half_array(std::vector<std::uint16_t>(3 * 2 * 1 * 4, 0x3800));  // 0.5
   t.adapter = {-1, -1, 3};
+  t.token_ids = {7, 0, 31999};
   return t;
 }
 

@@ -29,7 +29,8 @@ TEST(native_trace_writer, the_header_is_padded_and_the_bytes_depend_on_the_trace
         R"("ids":{"dtype":"U16","shape":[3,2,2])", R"("step":{"dtype":"U32","shape":[3])",
         R"("kind":{"dtype":"U8")", R"("probabilities":{"dtype":"F16","shape":[3,2,4])",
         R"("predictions":{"dtype":"F16","shape":[3,2,1,4])", R"("adapter":{"dtype":"I16")",
-        R"("expert_bytes":{"dtype":"U64","shape":[2])", R"(toy \"quoted\" é)"})
+        R"("token_ids":{"dtype":"I32","shape":[3])", R"("expert_bytes":{"dtype":"U64","shape":[2])",
+        R"(toy \"quoted\" é)"})
     EXPECT_NE(header.find(part), std::string::npos) << part << " in " << header;
   EXPECT_EQ(folder.files(), 2U) << "no temporary file is left";
 }

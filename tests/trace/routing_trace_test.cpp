@@ -41,6 +41,7 @@ TEST(routing_trace, refuses_what_cannot_be_replayed_and_says_what_is_accepted) {
       {[](auto& t) { t.weights.pop_back(); }, "weights has 11 entries, accepted: 12 or none"},
       {[](auto& t) { t.sequence.clear(); }, "sequence has 0 entries, accepted: 3"},
       {[](auto& t) { t.adapter.pop_back(); }, "adapter has 2 entries"},
+      {[](auto& t) { t.token_ids.pop_back(); }, "token_ids has 2 entries, accepted: 3 or none"},
       {[](auto& t) { t.hidden_width = 2; }, "hidden has 18 entries, accepted: 12 or none"},
       {[](auto& t) { t.prediction_depth = 0; }, "prediction_depth = 0"},
       {[](auto& t) {

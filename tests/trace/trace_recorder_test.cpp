@@ -18,6 +18,7 @@ trace_recorder_config config_of(const routing_trace& t, std::size_t capacity) {
   c.logits = true;
   c.probabilities = true;
   c.hidden_width = t.hidden_width;
+  c.token_ids = true;
   return c;
 }
 
@@ -41,6 +42,7 @@ TEST(trace_recorder, records_what_it_is_told) {
   EXPECT_EQ(taken.step, trace.step);
   EXPECT_EQ(taken.sequence, trace.sequence);
   EXPECT_EQ(taken.kind, trace.kind);
+  EXPECT_EQ(taken.token_ids, trace.token_ids);
   EXPECT_EQ(taken.probabilities[5], 0.25F);
   EXPECT_EQ(taken.hidden[5], 2.0F);
   EXPECT_EQ(recorder.tokens(), 0U) << "begins anew";
@@ -59,6 +61,9 @@ TEST(trace_recorder, refuses_calls_out_of_order_and_lengths_that_do_not_belong) 
   EXPECT_EQ(recorder.record({.layer = 2, .experts = ids}), status::invalid_visit);
   EXPECT_EQ(recorder.record({.layer = -1, .experts = ids}), status::invalid_visit);
   EXPECT_EQ(recorder.record({.layer = 0, .experts = std::span(ids).first(1)}),
+            status::invalid_visit);
+  const std::vector<std::int32_t> two_tokens = {4, 5};
+  EXPECT_EQ(recorder.record({.layer = 0, .experts = ids, .token_ids = two_tokens}),
             status::invalid_visit);
   EXPECT_EQ(recorder.end_step(), status::ok);
   EXPECT_EQ(recorder.begin_step(5, request_class::decode, 1), status::invalid_argument);

@@ -17,6 +17,7 @@ TEST(visit_gather, collects_the_rows_of_a_visit) {
   visit_gather gather(trace, visits);
   const auto view = gather[1];  // step 0, layer 1, tokens 0 and 1
   EXPECT_THAT(view.experts, ElementsAre(2, 3, 3, -1));
+  EXPECT_THAT(view.token_ids, ElementsAre(7, 0));
   EXPECT_THAT(view.logits, ElementsAre(4, 5, 6, 7, 12, 13, 14, 15));
   EXPECT_EQ(view.probabilities.size(), 8U);
   EXPECT_EQ(view.probabilities[7], 0.25F);

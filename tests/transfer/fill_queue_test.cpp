@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -51,6 +53,70 @@ TEST(fill_queue, a_key_waits_once_for_the_nearest_visit_that_was_asked_for) {
   EXPECT_THAT(waiting(queue), ElementsAre("4/1/4", "5/1/3"));
   EXPECT_EQ(queue.waiting()[0].probability, .125F);
   EXPECT_EQ(queue.stats(), (fill_queue_stats{.added = 2, .repeated = 3}));
+}
+
+// p / visits: at layer 0 of step 5, of 4 layers.
+TEST(fill_queue, the_likeliest_per_visit_goes_first_and_that_changes_with_every_visit) {
+  fill_queue queue({.order = fill_order::likeliest}, 4);
+  queue.advance(5, 0);
+  queue.add({{1, 0}, 5, .25F});  // .25
+  queue.add({{2, 1}, 5, .60F});  // .30
+  queue.add({{3, 2}, 5, .80F});  // .266
+  queue.add({{0, 3}, 6, 1.0F});  // .25, a later visit
+  queue.add({{1, 1}, 5, .25F});  // .25, a higher id
+  EXPECT_THAT(waiting(queue), ElementsAre("5/2/1", "5/3/2", "5/1/0", "5/1/1", "6/0/3"));
+  queue.expire(5, 1);  // .60, .40, .333
+  EXPECT_THAT(waiting(queue), ElementsAre("5/2/1", "5/3/2", "6/0/3"));
+  queue.add({{2, 1}, 5, .30F});  // the newer forecast: .30
+  EXPECT_THAT(waiting(queue), ElementsAre("5/3/2", "6/0/3", "5/2/1"));
+  queue.add({{2, 1}, 6, 1.0F});  // for a later visit: the nearer one stands
+  EXPECT_THAT(waiting(queue), ElementsAre("5/3/2", "6/0/3", "5/2/1"));
+  queue.add({{3, 3}, 5, std::numeric_limits<float>::quiet_NaN()});
+  EXPECT_THAT(waiting(queue), ElementsAre("5/3/2", "6/0/3", "5/2/1", "5/3/3"));
+  queue.advance(6, before_layers);  // what was for step 5 is as near as can be
+  EXPECT_THAT(waiting(queue), ElementsAre("6/0/3", "5/3/2", "5/2/1", "5/3/3"));
+  EXPECT_EQ(queue.stats(), (fill_queue_stats{.added = 6, .repeated = 2, .expired = 2}));
+}
+
+TEST(fill_queue, the_likeliest_are_in_order_after_whatever_happened) {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    support::random_source random(seed);
+    fill_queue queue({.most_waiting = 8, .order = fill_order::likeliest}, 4);
+    step_id step = 0;
+    layer_id layer = before_layers;
+    for (int n = 0; n < 300; ++n) {
+      if (random.one_in(5)) {
+        layer = layer == 3 ? before_layers : layer + 1;
+        step += layer == before_layers ? 1U : 0U;
+        if (layer == before_layers)
+          queue.advance(step, layer);
+        else
+          queue.expire(step, layer);
+      } else {
+        queue.add({{random.id_below(4), random.id_below(3)},
+                   step + random.below(3),
+                   static_cast<float>(random.below(5)) / 4});
+      }
+      const auto worth = [&](const prefetch_request& r) {
+        const auto visits = 4 * static_cast<std::int64_t>(r.for_step) + r.key.layer -
+                            4 * static_cast<std::int64_t>(step) - layer;
+        return double{r.probability} / static_cast<double>(std::max<std::int64_t>(visits, 1));
+      };
+      ASSERT_TRUE(std::ranges::is_sorted(queue.waiting(), std::greater<>(), worth)) << n;
+      const auto& s = queue.stats();
+      ASSERT_EQ(s.added, s.issued + s.expired + s.displaced + queue.size());
+    }
+  }
+}
+
+TEST(fill_queue, a_full_queue_of_the_likeliest_loses_the_least_likely) {
+  fill_queue queue({.most_waiting = 2, .order = fill_order::likeliest}, 8);
+  queue.add({{1, 1}, 0, .2F});  // two visits ahead: .1
+  queue.add({{0, 2}, 0, .3F});
+  queue.add({{7, 3}, 0, .9F});  // eight ahead: .11
+  EXPECT_THAT(waiting(queue), ElementsAre("0/0/2", "0/7/3"));
+  EXPECT_EQ(queue.stats().displaced, 1U);
 }
 
 TEST(fill_queue, a_full_queue_loses_the_furthest_request) {
@@ -112,6 +178,8 @@ TEST(fill_queue, a_length_that_cannot_work_is_refused_by_name) {
   EXPECT_EQ(objection(1), "");
   EXPECT_EQ(objection(1U << 20U), "");
   EXPECT_EQ(objection(fill_queue::config{}.most_waiting), "");
+  EXPECT_EQ((fill_queue::config{.order = static_cast<fill_order>(2)}.validate()->message),
+            "queue order = 2, accepted: 0 (nearest), 1 (likeliest)");
 }
 
 TEST(fill_queue, does_not_allocate_after_construction) {

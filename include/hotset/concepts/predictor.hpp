@@ -32,6 +32,9 @@ struct predictor_traits {
   bool needs_recorded = false;  ///< predictions that a trace recorded
   bool needs_scores = false;    ///< the running gate's scores: logits or probabilities
   bool needs_routers = false;   ///< the engine's routers (`config::routers`, `config::d_model`) and hidden states
+  bool needs_hidden = false;  ///< hidden states, of the width `config::d_model` where that is told
+  /// Goes by the engine's input embeddings where there are some (`config::embeddings`, `config::embedding_width`).
+  bool takes_embeddings = false;
   /// It is asked before a step's first layer too, with a view of the layer before_layers.
   bool opens_steps = false;
   bool hears_sequence_ends = false;  ///< has `on_sequence_end`, noexcept
@@ -52,6 +55,11 @@ concept predictor =
     (!P::traits.needs_routers || requires(typename P::config& config) {
       config.routers;
       config.d_model;
+    }) &&
+    (!P::traits.needs_hidden || requires(typename P::config& config) { config.d_model; }) &&
+    (!P::traits.takes_embeddings || requires(typename P::config& config) {
+      config.embeddings;
+      config.embedding_width;
     }) &&
     (P::traits.hears_sequence_ends
          ? requires(P& policy, sequence_id sequence) {

@@ -30,6 +30,7 @@ struct visit_context {
   step_id step = 0;
   std::uint64_t ordinal = 0;
   request_class kind = request_class::decode;
+  bool speculative = false;  ///< asked for the victim of a prefetch
 };
 
 }  // namespace hotset::inline v0

@@ -73,7 +73,7 @@ class slot_cache {
   slot_cache(checked, Pager&& decisions, Backend& backend, const slot_cache_config& setup)
       : pager_(std::move(decisions)),
         backend_(backend),
-        queue_(setup.queue),
+        queue_(setup.queue, pager_.shape().layers),
         most_under_way_(setup.most_under_way),
         attempts_(setup.attempts),
         log_(setup.log),
@@ -157,9 +157,10 @@ class slot_cache {
     if (const auto lost = settle(); lost != status::ok) return lost;
     pager_.expect(context, expected);
     const auto displaced = queue_.stats().displaced;
+    queue_.advance(context.step, context.layer);
     for (const auto& request : requests) queue_.add(request);
     if (displaced == 0 && queue_.stats().displaced != 0)
-      log_(log_level::warning, "the queue of prefetches is full: the furthest ones are not made");
+      log_(log_level::warning, "the queue of prefetches is full: the last ones in it are not made");
     tell_of_residents(context);
     issue_waiting(context, stream);
     return status::ok;

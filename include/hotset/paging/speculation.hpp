@@ -222,6 +222,7 @@ class speculation {
   slot_id choose_victim(HotSet& hot, visit_context context, pool_id pool,
                         const prefetch_request& request) noexcept {
     context.pool = pool;
+    context.speculative = true;
     residents::mask spared(hot.held);  // what this request may not evict, another one may
     if (guard_ != prefetch_guard::none)
       for (const auto slot : hot.requests.slots()) spared.add(slot);

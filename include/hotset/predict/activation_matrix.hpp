@@ -19,13 +19,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "hotset/concepts/predictor.hpp"
 #include "hotset/core/error.hpp"
+#include "hotset/core/file_bytes.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/routing_view.hpp"
@@ -55,8 +58,12 @@ class activation_matrix {
     matrix_rows rows = matrix_rows::seen;
     double decay = 1.0;      ///< of a running request's counts, for each of its tokens
     std::uint64_t seed = 1;  ///< of merge: k_means
+    std::shared_ptr<const std::vector<std::byte>>
+        saved{};            ///< matrices to start with, as save() gives them
+    std::string trouble{};  ///< why a file that was named gave none
 
-    /// Parameters by name, as in `activation-matrix:capacity=500:merge=k_means`.
+    /// Parameters by name, as in `activation-matrix:capacity=500:merge=k_means` or `activation-matrix:from=FILE`. The file,
+    /// what save() gave, is read here, once.
     template <class From>
     static config read(From& from) {
       config out;
@@ -68,10 +75,24 @@ class activation_matrix {
           from.choice("rows", {"seen", "all", "future"}, static_cast<std::size_t>(out.rows)));
       out.decay = from.real("decay", out.decay);
       out.seed = from.number("seed", out.seed);
+      if (const auto file = from.text("from", ""); !file.empty()) out.start_with(file);
       return out;
+    }
+    /// What is wrong with the file is told by validate().
+    void start_with(const std::string& file) {
+      // Beside the matrices a saved collection has less than a MiB.
+      auto bytes = file_bytes(file, activation_collection::most_bytes + (std::uint64_t{1} << 20U));
+      if (!bytes) {
+        trouble = bytes.reason().message;
+      } else if (const auto found = shape_of(*bytes); !found) {
+        trouble = printable(file, 4096) + ": " + found.reason().message;
+      } else {
+        saved = std::make_shared<const std::vector<std::byte>>(*std::move(bytes));
+      }
     }
     [[nodiscard]] activation_collection::config stored() const { return {capacity, merge, seed}; }
     [[nodiscard]] validation validate() const {
+      if (!trouble.empty()) return error{trouble};
       if (depth < 1)
         return error{"activation_matrix depth = " + std::to_string(depth) +
                      ", accepted: 1 or more"};
@@ -107,7 +128,11 @@ class activation_matrix {
       return error{"activation_matrix of " + std::to_string(shape.layers) + " layers x " +
                    std::to_string(shape.experts) + " experts needs " + std::to_string(bytes) +
                    " bytes, accepted: at most " + std::to_string(most_bytes)};
-    return activation_matrix(shape, options, checked{});
+    activation_matrix made(shape, options, checked{});
+    if (options.saved)
+      if (auto bad = made.load(*options.saved))
+        return error{"activation_matrix from: " + bad->message};
+    return made;
   }
 
   /// Takes in what a layer routed, then says what the next ones will.

@@ -29,9 +29,13 @@ class any_predictor {
     std::string name{};
     predictor_traits traits{};  ///< of the predictor that will be held
     std::int32_t depth = 1;     ///< layers ahead
-    // What an engine supplies where the traits say needs_routers.
+    // What an engine supplies where the traits say needs_routers, and the first of it where they say needs_hidden. What is
+    // not supplied stays as the predictor's own config has it.
     std::int32_t d_model = 0;
     std::vector<std::span<const float>> routers{};
+    std::vector<std::span<const float>> biases{};  ///< of those that take them; may stay empty
+    /// [vocabulary, d_model], the input embeddings, where the traits say takes_embeddings; may stay empty.
+    std::span<const float> embeddings{};
 
     /// Without a geometry.
     [[nodiscard]] validation validate() const {
@@ -46,6 +50,7 @@ class any_predictor {
     config out;
     out.name = P::name;
     out.traits = P::traits;
+    if constexpr (requires { options.needs(); }) out.traits = options.needs();
     out.depth = options.depth;
     out.inner_validation = [options](std::int32_t depth) {
       auto asked = options;
@@ -56,9 +61,17 @@ class any_predictor {
                                                  const config& chosen) -> result<any_predictor> {
       auto asked = options;
       asked.depth = chosen.depth;
-      if constexpr (P::traits.needs_routers) {
-        asked.d_model = chosen.d_model;
-        asked.routers = chosen.routers;
+      if constexpr (requires { asked.d_model; })
+        if (chosen.d_model != 0) asked.d_model = chosen.d_model;
+      if constexpr (requires { asked.routers; })
+        if (!chosen.routers.empty()) asked.routers = chosen.routers;
+      if constexpr (requires { asked.biases; })
+        if (!chosen.biases.empty()) asked.biases = chosen.biases;
+      if constexpr (requires { asked.embeddings, asked.embedding_width; }) {
+        if (!chosen.embeddings.empty()) {
+          asked.embeddings = chosen.embeddings;
+          asked.embedding_width = chosen.d_model;
+        }
       }
       auto made = P::create(shape, asked);
       if (!made) return made.reason();

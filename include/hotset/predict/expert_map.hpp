@@ -7,11 +7,13 @@
 ///       l+1..l+d are those of the map with the best cosine over layers 0..l. Confidence is that cosine, within 0..1; nothing
 ///       known: zeros. After the last layer a token's own map is stored. In prefill maps are stored and nothing is forecast.
 /// Source: fMoE, expert map store and matcher.
-/// Deviations: an embedding is looked up by its token id. `mean` is ours.
+/// Deviations: an embedding is looked up by its token id. `mean` is ours, and so are rows made of gate weights or of ids, for
+///       traces and engines without all probabilities: most of their entries are 0.
 /// Exact: yes (never changes what is computed).
 /// Cost: expect O(tokens C E), see expert_map_matcher; the last layer, and embeddings, see expert_map_store.
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -39,6 +41,8 @@ enum class semantic_rows : std::uint8_t { first, mean };
 /// Which maps of a prefill visit are stored: all, or of each run of tokens of one sequence the last one's, or the mean with
 /// the last one's token id.
 enum class prefill_maps : std::uint8_t { per_token, last, mean };
+/// What a row is made of: the router's scores, or of the routed experts alone their gate weights, or 1 / K each.
+enum class map_source : std::uint8_t { scores, weights, ids };
 
 /// Learns while it is used, or goes by a store that was loaded. Steps come layer by layer, all with the same tokens; what does
 /// not go on with the running step ends it, and nothing of it is stored. A layer that was seen is answered again, and
@@ -52,6 +56,7 @@ class expert_map {
     std::int32_t depth = 3;  ///< layers ahead: the prefetch distance d
     semantic_rows semantic = semantic_rows::first;
     prefill_maps prefill = prefill_maps::per_token;
+    map_source source = map_source::scores;
     bool learn = true;
     /// [vocabulary, embedding_width], the engine's input rows, or empty; the caller keeps them alive.
     std::span<const float> embeddings{};
@@ -67,7 +72,14 @@ class expert_map {
       out.semantic = static_cast<semantic_rows>(from.choice("semantic", {"first", "mean"}, 0));
       out.prefill =
           static_cast<prefill_maps>(from.choice("prefill", {"per_token", "last", "mean"}, 0));
+      out.source = static_cast<map_source>(from.choice("source", {"scores", "weights", "ids"}, 0));
       out.learn = from.choice("learn", {"yes", "no"}, 0) == 0;
+      return out;
+    }
+    /// What it needs with these options.
+    [[nodiscard]] predictor_traits needs() const noexcept {
+      auto out = traits;
+      out.needs_scores = source == map_source::scores;
       return out;
     }
     [[nodiscard]] validation validate() const {
@@ -79,6 +91,9 @@ class expert_map {
       if (prefill > prefill_maps::mean)
         return error{"expert_map prefill = " + std::to_string(static_cast<int>(prefill)) +
                      ", accepted: 0 (per_token), 1 (last), 2 (mean)"};
+      if (source > map_source::ids)
+        return error{"expert_map source = " + std::to_string(static_cast<int>(source)) +
+                     ", accepted: 0 (scores), 1 (weights), 2 (ids)"};
       return of_store().validate();
     }
     [[nodiscard]] expert_map_store::config of_store() const {
@@ -92,7 +107,8 @@ class expert_map {
     }
   };
   static constexpr std::string_view name = "expert-map";
-  static constexpr predictor_traits traits{.needs_scores = true, .opens_steps = true};
+  static constexpr predictor_traits traits{
+      .needs_scores = true, .takes_embeddings = true, .opens_steps = true};
   /// Bytes of what visits need, beside the store's and the matcher's own.
   static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 34U;
 
@@ -125,7 +141,7 @@ class expert_map {
   }
 
   /// Shape: [tokens, depth, E]; rows of layers past the last are zeros. Good until the next call.
-  /// Returns: an empty forecast in prefill; for a view without scores, or of more tokens than max_tokens_per_visit, or that
+  /// Returns: an empty forecast in prefill; for a view without what rows are made of, or of more tokens than max_tokens_per_visit, or that
   /// does not go on with the running step: those end it.
   [[nodiscard]] forecast expect(const routing_view& view, std::span<const float> /*recorded*/ = {},
                                 std::int32_t /*ahead*/ = 0) noexcept {
@@ -157,6 +173,8 @@ class expert_map {
              expert_map_matcher matcher)
       : semantic_(options.semantic),
         prefill_(options.prefill),
+        source_(options.source),
+        top_k_(static_cast<std::size_t>(shape.top_k)),
         learn_(options.learn),
         layers_(static_cast<std::size_t>(shape.layers)),
         experts_(static_cast<std::size_t>(shape.experts)),
@@ -195,12 +213,22 @@ class expert_map {
     else
       std::fill_n(ids_.begin(), tokens, expert_map_store::no_token);
   }
+  /// 0 where the view has not what rows are made of, or not for whole tokens.
+  [[nodiscard]] std::size_t tokens_in(const routing_view& view) const noexcept {
+    const auto whole = [](std::size_t size, std::size_t width) {
+      return size % width == 0 ? size / width : 0;
+    };
+    if (source_ == map_source::scores)
+      return whole(view.probabilities.empty() ? view.logits.size() : view.probabilities.size(),
+                   experts_);
+    if (source_ == map_source::weights && view.weights.size() != view.experts.size()) return 0;
+    return whole(view.experts.size(), top_k_);
+  }
   /// Whether this is a layer of the running step that was seen, or its next. A first layer begins a step.
   bool continues(const routing_view& view) noexcept {
-    const auto scores = view.probabilities.empty() ? view.logits : view.probabilities;
-    const auto tokens = scores.size() / experts_;
+    const auto tokens = tokens_in(view);
     if (view.layer < 0 || static_cast<std::size_t>(view.layer) >= layers_ || tokens == 0 ||
-        tokens > most_tokens_ || tokens * experts_ != scores.size())
+        tokens > most_tokens_)
       return false;
     const bool same = running_ && view.step == step_ && tokens == tokens_;
     if (same && static_cast<std::size_t>(view.layer) <= next_layer_) return true;
@@ -232,12 +260,38 @@ class expert_map {
   }
   void take_row(const routing_view& view, std::size_t t, std::size_t layer) noexcept {
     const auto row = std::span(rows_).subspan(t * experts_, experts_);
-    const bool good =
-        view.probabilities.empty()
-            ? probability_row::softmax(view.logits.subspan(t * experts_, experts_), row)
-            : probability_row::normalise(view.probabilities.subspan(t * experts_, experts_), row);
-    if (!good) whole_[t] = 0;
+    if (!write_row(view, t, row)) whole_[t] = 0;
     if (learn_) std::ranges::copy(row, map(t).subspan(layer * experts_, experts_).begin());
+  }
+
+  /// Returns false for a row that cannot be: zeros then.
+  [[nodiscard]] bool write_row(const routing_view& view, std::size_t t,
+                               std::span<float> row) const noexcept {
+    if (source_ != map_source::scores) return write_routed(view, t, row);
+    const auto first = t * experts_;
+    return view.probabilities.empty()
+               ? probability_row::softmax(view.logits.subspan(first, experts_), row)
+               : probability_row::normalise(view.probabilities.subspan(first, experts_), row);
+  }
+  /// Of routed experts alone. Ids that are none, and weights that are none, count nothing.
+  [[nodiscard]] bool write_routed(const routing_view& view, std::size_t t,
+                                  std::span<float> row) const noexcept {
+    const bool weighed = source_ == map_source::weights;
+    const auto ids = weighed ? view.experts : view.chosen();
+    std::ranges::fill(row, 0.0F);
+    double sum = 0;
+    for (auto k = t * top_k_; k < (t + 1) * top_k_; ++k) {
+      const auto share = weighed ? view.weights[k] : 1.0F;
+      if (ids[k] < 0 || static_cast<std::size_t>(ids[k]) >= experts_ || !(share > 0.0F)) continue;
+      row[static_cast<std::size_t>(ids[k])] += share;
+      sum += double{share};
+    }
+    if (!(sum > 0) || !std::isfinite(sum)) {
+      std::ranges::fill(row, 0.0F);
+      return false;
+    }
+    for (auto& p : row) p = static_cast<float>(double{p} / sum);
+    return true;
   }
 
   // Learning.
@@ -327,6 +381,8 @@ class expert_map {
 
   semantic_rows semantic_;
   prefill_maps prefill_;
+  map_source source_;
+  std::size_t top_k_;
   bool learn_;
   std::size_t layers_;
   std::size_t experts_;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "hotset/concepts/predictor.hpp"
+#include "hotset/core/router_scores.hpp"
 #include "hotset/predict/next_layer_gate.hpp"
 
 namespace hotset::inline v0 {
@@ -28,10 +29,21 @@ class gate_predictor {
     std::int32_t depth = 1;                         ///< layers ahead
     std::int32_t d_model = 0;                       ///< of next_router: width of the hidden state
     std::vector<std::span<const float>> routers{};  ///< of next_router: as next_layer_gate's
+    router_scores::config scores{};                 ///< not of recorded: as next_layer_gate's
+    std::vector<std::span<const float>> biases{};   ///< of next_router: as next_layer_gate's
 
+    /// Parameters by name, as in `current-gate:scores=sigmoid`; `recorded` has none.
+    template <class From>
+    static config read([[maybe_unused]] From& from) {
+      config out;
+      if constexpr (Source != gate_source::recorded) out.scores = router_scores::config::read(from);
+      return out;
+    }
     /// Routers are an engine's, and come later.
     [[nodiscard]] validation validate() const {
-      return next_layer_gate::config{.source = gate_source::recorded, .depth = depth}.validate();
+      return next_layer_gate::config{
+          .source = gate_source::recorded, .depth = depth, .scores = scores}
+          .validate();
     }
   };
   static constexpr std::string_view name = by_routers                        ? "next-router"
@@ -42,7 +54,8 @@ class gate_predictor {
                                            .needs_routers = by_routers};
 
   static result<gate_predictor> create(const geometry& shape, const config& options) {
-    next_layer_gate::config gate{Source, options.depth, options.d_model, options.routers};
+    next_layer_gate::config gate{Source,          options.depth,  options.d_model,
+                                 options.routers, options.scores, options.biases};
     if (auto bad = gate.validate(shape)) return *std::move(bad);
     return gate_predictor(next_layer_gate(shape, std::move(gate)));
   }

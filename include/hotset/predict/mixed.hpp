@@ -40,13 +40,19 @@ namespace hotset::inline v0 {
 class mixed {
  public:
   struct config {
-    /// What is mixed; each looks as many layers ahead as the mix. Routers are given to the parts themselves.
+    /// What is mixed; each looks as many layers ahead as the mix.
     std::vector<any_predictor::config> parts{};
     std::int32_t depth = 1;     ///< layers ahead
     std::int32_t learned = 16;  ///< tokens of a visit that it learns from, at most; the first ones
     double rate = 1.0;          ///< of learning: how far a weight's first step goes
+    // What an engine supplies for the parts; one that has its own keeps it.
+    std::int32_t d_model = 0;
+    std::vector<std::span<const float>> routers{};
+    std::vector<std::span<const float>> biases{};
+    std::span<const float> embeddings{};
+    std::int32_t embedding_width = 0;
 
-    /// Parameters by name, but for the parts, as in `mixed:rate=0.5`.
+    /// Parameters by name, as in `mixed:rate=0.5+co-activation+last-routed`; the parts come from the registry.
     template <class From>
     static config read(From& from) {
       config out;
@@ -78,6 +84,8 @@ class mixed {
         out.needs_recorded |= part.traits.needs_recorded;
         out.needs_scores |= part.traits.needs_scores;
         out.needs_routers |= part.traits.needs_routers;
+        out.needs_hidden |= part.traits.needs_hidden;
+        out.takes_embeddings |= part.traits.takes_embeddings;
         out.opens_steps |= part.traits.opens_steps;
         out.hears_sequence_ends |= part.traits.hears_sequence_ends;
       }
@@ -108,7 +116,7 @@ class mixed {
                    std::to_string(most_bytes)};
     std::vector<any_predictor> parts;
     for (const auto& part : options.parts) {
-      auto made = any_predictor::create(shape, with_depth(part, options.depth));
+      auto made = any_predictor::create(shape, supplied(part, options));
       if (!made) return made.reason();
       parts.push_back(*std::move(made));
     }
@@ -174,6 +182,14 @@ class mixed {
       weights_[set * inputs() + parts_.size()] = std::log(std::max(share, 1e-6));
   }
 
+  static any_predictor::config supplied(const any_predictor::config& part, const config& options) {
+    auto out = with_depth(part, options.depth);
+    if (out.d_model == 0) out.d_model = options.d_model;
+    if (out.routers.empty()) out.routers = options.routers;
+    if (out.biases.empty()) out.biases = options.biases;
+    if (out.embeddings.empty()) out.embeddings = options.embeddings;
+    return out;
+  }
   /// Pre: depth <= layers. No product wraps: keys are at most 2^28, tokens 2^24, parts 2^4, depth 2^6, learned 2^12.
   static std::uint64_t bytes_of(const geometry& shape, const config& options) noexcept {
     const auto depth = static_cast<std::uint64_t>(options.depth);

@@ -2,9 +2,10 @@
 #pragma once
 /// Predicts the next layers' routing from what the running visit shows, as a forecast.
 ///
-/// Rule: `next_router`: softmax of layer l+d's router applied to the hidden state that enters layer l's router.
-///       `current_gate`: the probabilities of layer l itself (softmax of the logits if the engine gives none),
-///       for each layer ahead. `recorded`: what was predicted when a trace was taken. All for d = 1..depth.
+/// Rule: `next_router`: scores (softmax, unless the model says otherwise) of layer l+d's router applied to the hidden state
+///       that enters layer l's router. `current_gate`: the probabilities of layer l itself (shares of the logits' scores if
+///       the engine gives none), for each layer ahead. `recorded`: what was predicted when a trace was taken. All for
+///       d = 1..depth.
 /// Source: Eliseev and Mazur (next_router); SpecMD A.3 (both).
 /// Deviations: none. Rows of layers past the last are zeros, but for recorded ones, which stay as they are.
 /// Exact: yes (never changes what is computed).
@@ -12,10 +13,8 @@
 ///       Memory: 4 bytes x max_tokens_per_visit x depth x experts.
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <string>
 #include <utility>
@@ -25,6 +24,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/router_scores.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/predict/dot_product.hpp"
 
@@ -43,6 +43,9 @@ class next_layer_gate {
     std::int32_t d_model = 0;  ///< of next_router: width of the hidden state
     /// Of next_router: [layers] of [experts, d_model], row-major; the caller keeps them alive. Layer 0's may be empty.
     std::vector<std::span<const float>> routers{};
+    router_scores::config scores{};  ///< how the model's routers make scores of logits
+    /// Of next_router: [layers] of [experts], what routers add to scores before they choose. Empty: nothing; so may each be.
+    std::vector<std::span<const float>> biases{};
 
     [[nodiscard]] validation validate() const {
       if (source != gate_source::next_router && source != gate_source::current_gate &&
@@ -54,7 +57,7 @@ class next_layer_gate {
       if (source == gate_source::next_router && d_model < 1)
         return error{"next_layer_gate d_model = " + std::to_string(d_model) +
                      ", accepted: 1 or more"};
-      return std::nullopt;
+      return scores.validate();
     }
     /// As validate(), and it must belong to this shape.
     [[nodiscard]] validation validate(const geometry& shape) const {
@@ -62,7 +65,9 @@ class next_layer_gate {
       if (depth > shape.layers - 1)
         return error{"next_layer_gate depth = " + std::to_string(depth) + ", accepted: 1.." +
                      std::to_string(shape.layers - 1) + " (layers - 1)"};
-      if (source != gate_source::next_router) return std::nullopt;
+      if (source == gate_source::recorded) return std::nullopt;
+      if (auto bad = scores.validate(shape)) return bad;
+      if (source == gate_source::current_gate) return std::nullopt;
       if (routers.size() != static_cast<std::size_t>(shape.layers))
         return error{"next_layer_gate has " + std::to_string(routers.size()) +
                      " routers, accepted: one per layer (" + std::to_string(shape.layers) + ")"};
@@ -73,6 +78,20 @@ class next_layer_gate {
           return error{"next_layer_gate routers[" + std::to_string(l) + "] has " +
                        std::to_string(routers[l].size()) +
                        " values, accepted: experts x d_model (" + std::to_string(values) + ")"};
+      return validate_biases(shape);
+    }
+
+   private:
+    [[nodiscard]] validation validate_biases(const geometry& shape) const {
+      if (!biases.empty() && biases.size() != static_cast<std::size_t>(shape.layers))
+        return error{"next_layer_gate has " + std::to_string(biases.size()) +
+                     " biases, accepted: none, or one per layer (" + std::to_string(shape.layers) +
+                     ")"};
+      for (std::size_t l = 0; l < biases.size(); ++l)
+        if (!biases[l].empty() && biases[l].size() != static_cast<std::size_t>(shape.experts))
+          return error{"next_layer_gate biases[" + std::to_string(l) + "] has " +
+                       std::to_string(biases[l].size()) + " values, accepted: none, or experts (" +
+                       std::to_string(shape.experts) + ")"};
       return std::nullopt;
     }
   };
@@ -84,6 +103,8 @@ class next_layer_gate {
         experts_(static_cast<std::size_t>(shape.experts)),
         depth_(static_cast<std::size_t>(options_.depth)),
         most_tokens_(static_cast<std::size_t>(shape.max_tokens_per_visit)),
+        scores_(shape, options_.source == gate_source::recorded ? router_scores::config{}
+                                                                : options_.scores),
         rows_(most_tokens_ * depth_ * experts_) {
     HOTSET_ASSERT(!options_.validate(shape));
   }
@@ -150,11 +171,13 @@ class next_layer_gate {
     if (tokens == 0 || is_last(view)) return {};
     for (std::size_t d = 0; d < reach(view); ++d) {
       // One layer's router for all tokens: it is read from memory once.
-      const auto router = options_.routers[static_cast<std::size_t>(view.layer) + 1 + d];
+      const auto of = static_cast<std::size_t>(view.layer) + 1 + d;
+      const auto router = options_.routers[of];
+      const auto bias = options_.biases.empty() ? std::span<const float>() : options_.biases[of];
       for (std::size_t e = 0; e < experts_; ++e)
         for (std::size_t t = 0; t < tokens; ++t)
           row(t, d)[e] = detail::dot(&router[e * width], &view.hidden[t * width], width);
-      for (std::size_t t = 0; t < tokens; ++t) softmax(row(t, d), row(t, d));
+      for (std::size_t t = 0; t < tokens; ++t) scores_.likely(row(t, d), bias, row(t, d));
     }
     return finished(view, tokens);
   }
@@ -169,26 +192,10 @@ class next_layer_gate {
       if (known)
         std::ranges::copy(of_token, row(t, 0).begin());
       else
-        softmax(of_token, row(t, 0));
+        scores_.shares(of_token, row(t, 0));
       for (std::size_t d = 1; d < reach(view); ++d) std::ranges::copy(row(t, 0), row(t, d).begin());
     }
     return finished(view, tokens);
-  }
-
-  /// `scores` and `out` may be the same. Zeros where no score is above minus infinity.
-  static void softmax(std::span<const float> scores, std::span<float> out) noexcept {
-    float highest = -std::numeric_limits<float>::infinity();
-    for (const auto s : scores) highest = s > highest ? s : highest;
-    if (highest == -std::numeric_limits<float>::infinity()) {
-      std::ranges::fill(out, 0.0F);
-      return;
-    }
-    double sum = 0.0;
-    for (std::size_t e = 0; e < scores.size(); ++e) {
-      out[e] = std::exp(scores[e] - highest);
-      sum += static_cast<double>(out[e]);
-    }
-    for (auto& p : out) p = static_cast<float>(static_cast<double>(p) / sum);
   }
 
   config options_;
@@ -196,6 +203,7 @@ class next_layer_gate {
   std::size_t experts_;
   std::size_t depth_;
   std::size_t most_tokens_;
+  router_scores scores_;
   std::vector<float> rows_;  // [tokens, depth, experts]
 };
 

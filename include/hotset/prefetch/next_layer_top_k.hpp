@@ -4,7 +4,7 @@
 ///
 /// Rule: the score of an expert is the mean of its predicted probabilities over the visit's tokens. Nearest layer
 ///       first, in each the K x overfetch best (rounded half up, at most all): higher score first, then the
-///       lower expert id. None for layers past the last.
+///       lower expert id. None for layers past the last, nor for those nearer than `from`.
 /// Source: Eliseev and Mazur; SpecMD 3.1.4 (overfetch) and A.3; HOBBIT and MoE-APEX look further than one layer.
 /// Deviations: an expert with a score of 0 is not asked for; a mean that is no finite number counts 0.
 /// Exact: yes (never changes what is computed).
@@ -32,12 +32,14 @@ class next_layer_top_k {
   struct config {
     double overfetch = 1.0;  ///< experts asked for, in multiples of K
     std::int32_t depth = 1;  ///< layers ahead; no more than there are
+    std::int32_t from = 1;   ///< the nearest of them; as `depth`: a stride
     /// Parameters by name, as in `next_layer_top_k:overfetch=1.5:depth=2`.
     template <class From>
     static config read(From& from) {
       config out;
       out.overfetch = from.real("overfetch", out.overfetch);
       out.depth = from.number("depth", out.depth);
+      out.from = from.number("from", out.from);
       return out;
     }
     [[nodiscard]] validation validate() const {
@@ -46,6 +48,9 @@ class next_layer_top_k {
                      ", accepted: finite, 1 or more"};
       if (depth < 1)
         return error{"next_layer_top_k depth = " + std::to_string(depth) + ", accepted: 1 or more"};
+      if (from < 1 || from > depth)
+        return error{"next_layer_top_k from = " + std::to_string(from) + ", accepted: 1.." +
+                     std::to_string(depth) + " (depth)"};
       return std::nullopt;
     }
   };
@@ -56,6 +61,7 @@ class next_layer_top_k {
   next_layer_top_k(const geometry& shape, const config& options)
       : layers_(shape.layers),
         depth_(std::min(options.depth, shape.layers - 1)),
+        from_(std::min(options.from, std::max(depth_, 1))),
         count_(static_cast<std::size_t>(
             std::lround(std::min<double>(shape.top_k * options.overfetch, shape.experts)))),
         scores_(static_cast<std::size_t>(shape.experts)) {}
@@ -63,14 +69,14 @@ class next_layer_top_k {
   [[nodiscard]] forecast_need needs() const noexcept { return forecast_need::probabilities; }
   [[nodiscard]] std::int32_t depth() const noexcept { return depth_; }
   [[nodiscard]] std::size_t most_requests() const noexcept {
-    return count_ * static_cast<std::size_t>(depth_);
+    return count_ * static_cast<std::size_t>(depth_ - from_ + 1);
   }
   void observe(const routing_view&) noexcept {}
   [[nodiscard]] std::size_t propose(const routing_view& view, const forecast& expected,
                                     std::span<prefetch_request> out) noexcept {
     const auto reach = std::min({depth_, scores_.depth(expected), layers_ - 1 - view.layer});
     std::size_t written = 0;
-    for (std::int32_t ahead = 0; ahead < reach && written < out.size(); ++ahead) {
+    for (std::int32_t ahead = from_ - 1; ahead < reach && written < out.size(); ++ahead) {
       const auto scored = scores_.take(expected, ahead);
       const auto best = scored.first(std::min(count_, out.size() - written));
       std::partial_sort(scored.begin(), scored.begin() + std::ssize(best), scored.end(),
@@ -87,6 +93,7 @@ class next_layer_top_k {
  private:
   std::int32_t layers_;
   std::int32_t depth_;
+  std::int32_t from_;
   std::size_t count_;
   detail::layer_scores scores_;
 };

@@ -58,7 +58,10 @@ using admission_row = policy_row<any_admission_policy, admission_traits>;
 using prefetch_row = policy_row<any_prefetch_policy, prefetch_traits>;
 using miss_row = policy_row<any_miss_policy, miss_traits>;
 using routing_row = policy_row<any_routing_policy, routing_traits>;
-using predictor_row = policy_row<any_predictor, predictor_traits>;
+struct predictor_row : policy_row<any_predictor, predictor_traits> {
+  /// Of a predictor that is made of others; it is not made without them.
+  std::function<any_predictor::config(parameters&, std::vector<any_predictor::config> parts)> mix{};
+};
 
 namespace detail {
 template <class P>
@@ -117,7 +120,14 @@ class policy_registry {
   }
   template <predictor P>
   [[nodiscard]] validation add() {
-    return predictors.add(row_of<any_predictor, P>());
+    predictor_row row{row_of<any_predictor, P>()};
+    if constexpr (requires(typename P::config options) { options.parts; })
+      row.mix = [](parameters& from, std::vector<any_predictor::config> parts) {
+        auto options = read_config<P>(from, {});
+        options.parts = std::move(parts);
+        return any_predictor::holding<P>(std::move(options));
+      };
+    return predictors.add(std::move(row));
   }
   template <class P>
     requires(!detail::some_policy<P>)
@@ -148,6 +158,10 @@ class policy_registry {
   /// A chain, to be built for any layout. Errors: unknown names, wrong parameters, a policy that stands alone.
   [[nodiscard]] result<any_eviction_policy::config> make_eviction(
       std::string_view chain, const policy_knowledge& known = {}) const;
+
+  /// A predictor with its parameters, `co-activation:reach=5`, or a mix and its parts, `mixed+co-activation+last-routed`.
+  /// Errors: as policy_list::make; a mix without parts.
+  [[nodiscard]] result<any_predictor::config> make_predictor(std::string_view text) const;
 
   /// Why a chain cannot work over so many precisions, or nothing. Errors: as eviction_of.
   [[nodiscard]] validation check_precisions(std::string_view chain, std::size_t precisions) const;

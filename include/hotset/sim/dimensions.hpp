@@ -13,6 +13,7 @@
 #include "hotset/prefetch/any_prefetch_policy.hpp"
 #include "hotset/routing/any_routing_policy.hpp"
 #include "hotset/sim/registry.hpp"
+#include "hotset/transfer/fill_queue.hpp"
 
 namespace hotset::inline v0::sim {
 
@@ -30,9 +31,12 @@ namespace hotset::inline v0::sim {
 [[nodiscard]] any_miss_policy::config make_miss(std::string_view text);
 [[nodiscard]] any_routing_policy::config make_routing(std::string_view text);
 [[nodiscard]] prefetch_guard parse_guard(std::string_view name);
+[[nodiscard]] std::vector<std::string> fill_order_names();
+[[nodiscard]] fill_order parse_fill_order(std::string_view name);
 /// Names of what prefetchers by score may go by, where there are routers, or predictions that a trace recorded.
 [[nodiscard]] std::vector<std::string> predictor_names(bool has_routers, bool has_recorded);
-/// One of the `accepted` ones, such as `current-gate` or `co-activation:reach=4:decay=0.8`.
+/// One of the `accepted` ones, such as `current-gate` or `co-activation:reach=4:decay=0.8`, or a mix of some,
+/// `mixed+co-activation+last-routed`.
 [[nodiscard]] any_predictor::config make_predictor(std::string_view text,
                                                    const std::vector<std::string>& accepted);
 

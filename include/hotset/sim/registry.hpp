@@ -47,7 +47,8 @@ void check_policies(std::string_view eviction, std::string_view admission);
 [[nodiscard]] std::unique_ptr<simulated_engine> make_engine(const pager_request& request,
                                                             const policy_knowledge& knowledge,
                                                             const clock_backend::config& clock,
-                                                            const visit_costs& costs);
+                                                            const visit_costs& costs,
+                                                            const slot_cache_config& setup = {});
 /// As make_engine, an expert_engine. Pre: the pools of `request` are of one_by_one(shape).
 [[nodiscard]] std::unique_ptr<simulated_engine> make_expert_engine(
     const pager_request& request, const policy_knowledge& knowledge, const geometry& shape,

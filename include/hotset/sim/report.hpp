@@ -28,9 +28,12 @@ inline constexpr std::string_view simulate_schema = "hotset.simulate/1";
 [[nodiscard]] std::string to_csv(std::span<const sweep_result> sweeps);
 
 /// The trace in a line, in another what all rows have in common, a row for each replay, then the notes. Regret is
-/// fills / fills of belady - 1, against the belady row of the same admission, scope, replay and size; "-" where there is none.
+/// fills / fills of belady - 1, against the belady row of the same policies, scope, replay and size; over bound is the same of
+/// all bytes that were copied, against a belady row without prefetch. "-" where there is none.
 /// Errors: usage_error for a column that is none of report_columns().
 [[nodiscard]] std::string to_table(const sweep_result& sweep, const table_view& view = {});
+/// The columns by which whole systems are compared.
+[[nodiscard]] std::vector<std::string> compared_columns(const sweep_request& request);
 /// What table_view::columns may hold, besides "all".
 [[nodiscard]] std::vector<std::string> report_columns();
 

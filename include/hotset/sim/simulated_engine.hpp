@@ -86,6 +86,8 @@ class simulated_engine {
   simulated_engine& operator=(const simulated_engine&) = delete;
   virtual ~simulated_engine() = default;
 
+  /// Before the first step: fills free slots with `keys`, least wanted first, and lets the time for it pass.
+  virtual status warm(std::span<const expert_key> keys) = 0;
   /// Before a step's first gate: what is expected of its first layers. Pre: view.layer == before_layers.
   virtual void open_step(const routing_view& view, look_ahead& ahead) = 0;
   virtual status visit(const routing_view& view, look_ahead& ahead) = 0;
@@ -138,6 +140,12 @@ class engine_over : public simulated_engine {
     return backend_.bytes_moved_back();
   }
   [[nodiscard]] const gate_mass& mass() const override { return mass_; }
+  status warm(std::span<const expert_key> keys) override {
+    const auto done = cache_.warm(keys, stream_);
+    stream_.issue_at(backend_.now());
+    stream_.synchronise();
+    return done;
+  }
   void open_step(const routing_view& view, look_ahead& ahead) override {
     stream_.synchronise();
     backend_.advance(stream_.host());
@@ -169,7 +177,9 @@ class engine_over : public simulated_engine {
   }
   /// Policies hear of the forecast even where nothing is prefetched.
   void prefetch(const routing_view& view, const visit_context& context, look_ahead& ahead) {
-    if (ahead.prefetcher != nullptr)
+    // Before a step's first layer only forecasts have an answer.
+    if (ahead.prefetcher != nullptr &&
+        (view.layer >= 0 || ahead.prefetcher->needs() == forecast_need::probabilities))
       ahead.proposed = ahead.prefetcher->propose(view, ahead.expected, ahead.requests);
     else if (ahead.expected.depth == 0)
       return;

@@ -10,8 +10,6 @@
 #include <vector>
 
 #include "hotset/paging/pager.hpp"
-#include "hotset/predict/any_predictor.hpp"
-#include "hotset/predict/gate_predictors.hpp"
 #include "hotset/sim/cache_size.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/progress.hpp"
@@ -31,6 +29,8 @@ struct policy_set {
   std::string miss = "fetch";
   std::string routing = "router_order";
   std::string pre_eviction = "none";
+  std::string predictor = "recorded";  ///< what prefetch, pre-eviction and eviction go by
+  std::string prefetch_order = "nearest";
   std::string preset{};  ///< the name that it was asked for by, or empty
 };
 
@@ -49,16 +49,19 @@ struct sweep_request {
   std::vector<std::string> scopes{"shared"};
   std::vector<std::string> replays{"event-atomic"};
   std::vector<size_request> sizes{};
-  std::vector<std::string> precisions{};  ///< ladders such as "8:4"; none: one precision
-  std::vector<link_request> links{};      ///< none: copies take no time, and nothing is timed
-  visit_costs costs{};                    ///< of a timed replay
-  any_predictor::config predictor = any_predictor::holding<recorded_scores>();
-  bool size_classes = false;  ///< shared scope: a pool for each size of expert
+  std::vector<std::string> precisions{};   ///< ladders such as "8:4"; none: one precision
+  std::vector<link_request> links{};       ///< none: copies take no time, and nothing is timed
+  visit_costs costs{};                     ///< of a timed replay
+  const routing_trace* lessons = nullptr;  ///< that predictors see before each replay; or none
+  bool warm_start = false;                 ///< caches begin with what the lessons used most
+  bool size_classes = false;               ///< shared scope: a pool for each size of expert
   visit_split split = visit_split::by_token;
   unsigned jobs = 1;                  ///< replays at one time
   std::uint32_t max_tokens = 0;       ///< longer steps are cut; 0: no limit
   std::ostream* decisions = nullptr;  ///< a JSON line for each decision; runs one by one then
   std::ostream* timeline = nullptr;   ///< of the only run: Chrome trace events
+  /// What a trace cannot be replayed with is left out and told, not refused.
+  bool leaves_out = false;
   progress_report progress{};  ///< in visits of all replays; called from one thread at a time
 };
 
@@ -84,6 +87,7 @@ struct sweep_result {
   std::int32_t layers = 0, experts = 0, top_k = 0;
   std::uint64_t tokens = 0, visits = 0;  ///< visits of the event-atomic form
   std::vector<run_result> results{};
+  std::vector<std::string> not_replayed{};  ///< runs that the trace has too little for, and why
 };
 
 /// Errors: usage_error, infeasible_error, trace_error. Threads: runs up to `jobs` replays at a time.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "hotset/predict/any_predictor.hpp"
 #include "hotset/predict/gate_predictors.hpp"
@@ -24,6 +25,10 @@ struct replay_front {
   std::optional<any_prefetch_policy::config> prefetch{};  ///< none: no prefetch
   /// Of prefetchers that go by probabilities; as deep as they look.
   any_predictor::config predictor = any_predictor::holding<recorded_scores>();
+  /// Its visits are seen by the predictor before the replay begins, or none; it has the replayed trace's shape.
+  const routing_trace* lessons = nullptr;
+  /// What the cache holds when the replay begins, least wanted first; the time that it takes is not counted.
+  std::vector<expert_key> start{};
   bool needs_scores = false;  ///< the cache's miss policy needs the router's scores
   /// Slots are freed before the next layer's visit; a predictor must work on the trace.
   std::optional<active_evict::config> pre_eviction{};

@@ -337,7 +337,7 @@ class eviction_walk {
     where_[key] = to;
     free_.push_back({from, pool});
   }
-  /// Nothing has been told: an order that does not move by itself is what it was, whichever visit asks.
+  /// Nothing has been told: an order that does not move by itself is what it was, whichever visit asks, and for whatever.
   void ask_elsewhere(const visit& v) {
     if (facts_of(policy_).moves_by_itself) return;
     eligible_.clear();
@@ -346,7 +346,8 @@ class eviction_walk {
     const auto here = order_told({v.layer, pool, v.step, ordinal_ + 1, v.kind});
     const auto layers = layout_.at(pool).layers;
     const auto other = layers[random_.below(layers.size())];
-    const auto there = order_told({other, pool, v.step + 1, ordinal_ + 2, request_class::prefill});
+    const auto there =
+        order_told({other, pool, v.step + 1, ordinal_ + 2, request_class::prefill, true});
     EXPECT_EQ(here, there) << "the traits do not say moves_by_itself";
     failed_ = failed_ || here != there;
   }
@@ -374,7 +375,7 @@ class eviction_walk {
           eligible_.clear();
           for (const auto& [s, k] : keys_) eligible_.set(s);
           const auto running = random_.one_in(6) ? before_layers : v.layer;
-          const auto victims = ask({running, pool, v.step, ordinal_ + 1, v.kind}, 1);
+          const auto victims = ask({running, pool, v.step, ordinal_ + 1, v.kind, true}, 1);
           ASSERT_FALSE(failed_);
           if (!victims.empty()) {
             evict(victims.front());

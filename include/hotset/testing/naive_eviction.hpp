@@ -6,6 +6,7 @@
 /// the library's policies are here; a policy of your own has its own, or is made of these, one after the other.
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -33,6 +34,7 @@ struct resident {
   double uses = 0;        // visits since the fill
   double since_fill = 1;  // the fill counts, whatever it was for
   step_id epoch = 0;
+  bool unused = false;             // prefetched, and not used yet
   std::optional<step_id> decoded;  // last decode use
 };
 
@@ -54,6 +56,10 @@ struct state {
   std::map<layer_id, std::vector<std::vector<expert_id>>> routed;  // tokens, first the oldest
   std::map<layer_id, expectation> expected;
   std::map<layer_id, expectation> expected_of_request;  // forgotten when another one starts
+  /// What each request was routed to, layer by layer.
+  std::map<std::pair<sequence_id, layer_id>, std::vector<expert_id>> activated;
+  std::vector<sequence_id>
+      asking;  // the requests of the last view, once each, by their first token
   std::set<sequence_id> running;
   step_id running_step = ~step_id{0};
   /// Of so many tokens of a layer: what was added up last.
@@ -223,6 +229,22 @@ inline ranking by_expected_uses(bool since_fill) {
     out.push_back(r.position);
   };
 }
+/// MoE-Infinity's: of what the running requests were routed to in the layer, the share that the key has.
+inline ranking by_activation_ratio() {
+  return [](const state& s, const resident& r, const visit_context&, std::vector<double>& out) {
+    double mean = 0;
+    for (const auto request : s.asking) {
+      const auto found = s.activated.find({request, r.key.layer});
+      if (found == s.activated.end()) continue;
+      const auto& ids = found->second;
+      const auto all = std::ranges::count_if(ids, [](expert_id e) { return e >= 0; });
+      const auto own = std::ranges::count(ids, r.key.expert);
+      if (all > 0) mean += static_cast<double>(own) / static_cast<double>(all);
+    }
+    out.push_back(s.asking.empty() ? 0.0 : mean / static_cast<double>(s.asking.size()));
+    out.push_back(r.position);
+  };
+}
 inline ranking sparing_hot(double uses, ranking inner) {
   return [=](const state& s, const resident& r, const visit_context& c, std::vector<double>& out) {
     out.push_back(r.uses >= uses ? 1.0 : 0.0);
@@ -235,6 +257,34 @@ inline ranking sparing_decode(step_id window, ranking inner) {
         c.kind == request_class::prefill && r.decoded && c.step - *r.decoded <= window;
     out.push_back(spared ? 1.0 : 0.0);
     inner(s, r, c, out);
+  };
+}
+
+/// A share of what a pool holds is for prefetched experts that were not used yet.
+inline ranking reserving(double share, ranking inner) {
+  return [=](const state& s, const resident& r, const visit_context& c, std::vector<double>& out) {
+    const auto key_of = [&](const resident& one) {
+      std::vector<double> key;
+      inner(s, one, c, key);
+      return key;
+    };
+    const auto own = key_of(r);
+    double held = 0;
+    double unused = 0;
+    double sooner = 0;  // unused ones that the inner rule would give up before this one
+    for (const auto& [slot, other] : s.residents) {
+      if (other.pool != r.pool) continue;
+      ++held;
+      if (!other.unused) continue;
+      ++unused;
+      if (r.unused && key_of(other) < own) ++sooner;
+    }
+    const auto reserved = std::min(std::max(std::floor(share * held + 0.5), 1.0), held - 1);
+    if (c.speculative)
+      out.push_back(r.unused == (unused >= reserved) ? 0.0 : 1.0);
+    else
+      out.push_back(!r.unused ? 1.0 : sooner < unused - reserved ? 0.0 : 2.0);
+    out.insert(out.end(), own.begin(), own.end());
   };
 }
 
@@ -252,6 +302,11 @@ class policy {
     for (std::size_t t = 0; t + k <= view.chosen().size(); t += k)
       planned_.emplace_back(view.chosen().begin() + static_cast<std::ptrdiff_t>(t),
                             view.chosen().begin() + static_cast<std::ptrdiff_t>(t + k));
+    planned_of_.assign(view.sequences.begin(), view.sequences.end());
+    if (planned_of_.empty()) planned_of_.assign(std::max<std::size_t>(1, planned_.size()), 0);
+    state_.asking.clear();
+    for (const auto s : planned_of_)
+      if (std::ranges::find(state_.asking, s) == state_.asking.end()) state_.asking.push_back(s);
     if (view.step == state_.running_step) return;
     state_.running_step = view.step;
     const std::set<sequence_id> named(view.sequences.begin(), view.sequences.end());
@@ -281,6 +336,10 @@ class policy {
     }
   }
   void on_step(step_id, layer_id layer) {
+    for (std::size_t t = 0; t < planned_.size(); ++t) {
+      auto& ids = state_.activated[{planned_of_[t], layer}];
+      ids.insert(ids.end(), planned_[t].begin(), planned_[t].end());
+    }
     for (auto& token : planned_) state_.routed[layer].push_back(std::move(token));
     planned_.clear();
     if (state_.ageing_period == 0) return;
@@ -297,6 +356,7 @@ class policy {
     if (!a.repeated) ++r.uses;
     if (!a.repeated) ++r.since_fill;
     r.epoch = std::max(r.epoch, a.step);
+    r.unused = false;
     if (a.kind != request_class::prefill) r.decoded = a.step;
     use(a);
   }
@@ -308,6 +368,7 @@ class policy {
     r.arrival = state_.clock;
     r.uses = a.speculative ? 0 : 1;
     r.epoch = a.step;
+    r.unused = a.speculative;
     if (!a.speculative && a.kind != request_class::prefill) r.decoded = a.step;
     state_.residents[a.slot] = r;
     if (!a.speculative) use(a);
@@ -358,6 +419,7 @@ class policy {
   state state_;
   ranking rank_;
   std::vector<std::vector<expert_id>> planned_;
+  std::vector<sequence_id> planned_of_;  // its tokens' requests
 };
 
 }  // namespace hotset::reference

@@ -78,6 +78,7 @@ class native_layout {
     if (!trace.expert_bytes.empty()) add("expert_bytes", "U64", {l}, 8);
     add("step", "U32", {t}, 4);
     add("sequence", "U32", {t}, 4);
+    if (!trace.token_ids.empty()) add("token_ids", "I32", {t}, 4);
     if (!trace.weights.empty()) add("weights", "F32", {t, l, k}, 4);
     if (!trace.logits.empty()) add("logits", "F32", {t, l, e}, 4);
     add("ids", "U16", {t, l, k}, 2);
@@ -114,6 +115,7 @@ class native_layout {
     file.write(std::span<const std::uint64_t>(bytes));
     file.write(std::span<const std::uint32_t>(trace_.step));
     file.write(std::span<const std::uint32_t>(trace_.sequence));
+    file.write(std::span<const std::int32_t>(trace_.token_ids));
     file.write(std::span<const float>(trace_.weights));
     file.write(std::span<const float>(trace_.logits));
     write_ids(file);

@@ -57,12 +57,13 @@ struct routing_trace {
   std::vector<request_class> kind;      ///< [T]
   std::vector<expert_id> ids;           ///< [T, L, K] in rank order; -1 absent
 
-  std::vector<float> weights;         ///< [T, L, K] or empty; 0 where the id is absent
-  std::vector<float> logits;          ///< [T, L, E] or empty
-  half_array probabilities;           ///< [T, L, E] or empty
-  half_array hidden;                  ///< [T, L, d] or empty
-  half_array predictions;             ///< [T, L, D, E] or empty: scores of the next D layers
-  std::vector<std::int16_t> adapter;  ///< [T] or empty; -1 none
+  std::vector<float> weights;           ///< [T, L, K] or empty; 0 where the id is absent
+  std::vector<float> logits;            ///< [T, L, E] or empty
+  half_array probabilities;             ///< [T, L, E] or empty
+  half_array hidden;                    ///< [T, L, d] or empty
+  half_array predictions;               ///< [T, L, D, E] or empty: scores of the next D layers
+  std::vector<std::int16_t> adapter;    ///< [T] or empty; -1 none
+  std::vector<std::int32_t> token_ids;  ///< [T] or empty: in the model's vocabulary
   std::int32_t hidden_width = 0;
   std::int32_t prediction_depth = 0;
 
@@ -140,7 +141,8 @@ struct routing_trace {
     if (auto bad =
             check("predictions", predictions.size(), detail::product({t, l, ahead, e}), true))
       return bad;
-    return check("adapter", adapter.size(), t, true);
+    if (auto bad = check("adapter", adapter.size(), t, true)) return bad;
+    return check("token_ids", token_ids.size(), t, true);
   }
 
   [[nodiscard]] validation validate_rows() const {

@@ -26,7 +26,8 @@ struct trace_recorder_config {
   std::size_t capacity = 0;  ///< tokens
   bool weights = true;
   bool logits = false;
-  bool probabilities = false;     ///< kept in half precision
+  bool probabilities = false;  ///< kept in half precision
+  bool token_ids = false;
   std::int32_t hidden_width = 0;  ///< 0: hidden states are not recorded; kept in half precision
   std::string name{};
   std::string model{};
@@ -77,6 +78,7 @@ class trace_recorder {
       trace_.step[rows_ + t] = static_cast<std::uint32_t>(step);
       trace_.sequence[rows_ + t] = sequences.empty() ? 0 : sequences[t];
       trace_.kind[rows_ + t] = kind;
+      if (config_.token_ids) trace_.token_ids[rows_ + t] = 0;
     }
     clear_rows(tokens);
     open_ = true;
@@ -90,6 +92,9 @@ class trace_recorder {
   status record(const routing_view& view) noexcept {
     if (!open_) return status::invalid_argument;
     if (!lengths_agree(view)) return status::invalid_visit;
+    if (config_.token_ids && !view.token_ids.empty())
+      std::copy(view.token_ids.begin(), view.token_ids.end(),
+                trace_.token_ids.begin() + static_cast<std::ptrdiff_t>(rows_));
     for (std::size_t t = 0; t < step_tokens_; ++t) {
       store_ids(view, t);
       store(view.weights, trace_.weights, width(trace_.top_k), view.layer, t);
@@ -149,6 +154,7 @@ class trace_recorder {
     trace_.step.resize(capacity());
     trace_.sequence.resize(capacity());
     trace_.kind.resize(capacity());
+    trace_.token_ids.resize(config_.token_ids ? capacity() : 0);
     const auto rows = layer_rows(capacity());
     trace_.ids.resize(rows * width(shape.top_k));
     trace_.weights.resize(config_.weights ? rows * width(shape.top_k) : 0);
@@ -168,6 +174,7 @@ class trace_recorder {
     shrink(trace_.step, rows_);
     shrink(trace_.sequence, rows_);
     shrink(trace_.kind, rows_);
+    shrink(trace_.token_ids, rows_);
     shrink(trace_.ids, rows * width(trace_.top_k));
     shrink(trace_.weights, rows * width(trace_.top_k));
     shrink(trace_.logits, rows * width(trace_.experts));
@@ -199,6 +206,7 @@ class trace_recorder {
            fits(view.weights.size(), trace_.top_k, true) &&
            fits(view.logits.size(), trace_.experts, true) &&
            fits(view.probabilities.size(), trace_.experts, true) &&
+           fits(view.token_ids.size(), 1, true) &&
            (config_.hidden_width == 0 || fits(view.hidden.size(), trace_.hidden_width, true));
   }
 

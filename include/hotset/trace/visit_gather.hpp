@@ -33,7 +33,7 @@ class visit_gather {
   [[nodiscard]] routing_view operator[](std::size_t i) noexcept {
     auto view = (*sequence_)[i];
     const auto& v = sequence_->at(i);
-    view.sequences = sequences(i);
+    view.token_ids = token_ids(i);
     view.logits = collect(v, logits_, [this](std::size_t first, std::span<float> out) {
       for (std::size_t n = 0; n < out.size(); ++n) out[n] = trace_->logits[first + n];
     });
@@ -46,11 +46,11 @@ class visit_gather {
     });
     return view;
   }
-  /// Whose the tokens of visit i are.
-  [[nodiscard]] std::span<const sequence_id> sequences(std::size_t i) const noexcept {
+  /// In the model's vocabulary; empty if they were not recorded.
+  [[nodiscard]] std::span<const std::int32_t> token_ids(std::size_t i) const noexcept {
+    if (trace_->token_ids.empty()) return {};
     const auto& v = sequence_->at(i);
-    const auto rows = v.count / static_cast<std::size_t>(sequence_->shape().top_k);
-    return std::span(trace_->sequence).subspan(v.first_row, rows);
+    return std::span(trace_->token_ids).subspan(v.first_row, v.rows);
   }
   /// Recorded scores of the layers after visit i's: [tokens, D, E], empty if there are none.
   [[nodiscard]] std::span<const float> predictions(std::size_t i) noexcept {

@@ -26,6 +26,7 @@ struct visit {
   std::uint32_t count = 0;      ///< tokens * top_k, absent ids included
   std::uint32_t first_row = 0;  ///< of the trace; the visit's tokens are the rows from here on
   request_class kind = request_class::decode;
+  std::uint32_t rows = 0;  ///< the visit's tokens
 };
 
 /// How a trace is cut into visits.
@@ -85,7 +86,7 @@ class visit_sequence {
             .ordinal = i,
             .router_choice = {},
             .token_ids = {},
-            .sequences = {}};
+            .sequences = {sequences_.data() + v.first_row, v.rows}};
   }
   /// All routed ids of all visits, in replay order; -1 where a rank is absent.
   [[nodiscard]] std::span<const expert_id> ids() const noexcept { return ids_; }
@@ -108,6 +109,7 @@ class visit_sequence {
   void build(const routing_trace& trace, const visit_options& options) {
     per_access_ = options.per_access;
     tokens_ = trace.tokens();
+    sequences_.assign(trace.sequence.begin(), trace.sequence.end());
     shape_ = trace.shape();
     if (per_access_) shape_.top_k = 1;
     last_visit_.assign(static_cast<std::size_t>(trace.experts), 0);
@@ -194,6 +196,7 @@ class visit_sequence {
 
   void push(visit v, std::int32_t rows) {
     v.count = static_cast<std::uint32_t>(ids_.size() - v.offset);
+    v.rows = static_cast<std::uint32_t>(rows);
     shape_.max_tokens_per_visit = std::max(shape_.max_tokens_per_visit, rows);
     visits_.push_back(v);
   }
@@ -201,6 +204,7 @@ class visit_sequence {
   std::vector<visit> visits_;
   std::vector<expert_id> ids_;
   std::vector<float> weights_;
+  std::vector<sequence_id> sequences_;  // [tokens]
   geometry shape_{};
   bool per_access_ = false;
   std::uint32_t steps_ = 0;

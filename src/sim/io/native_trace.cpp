@@ -94,6 +94,8 @@ class native_reader {
     trace_.kind = copy_elements<request_class>(take("kind", "U8", {tokens_}, false)->bytes);
     if (const auto* const t = take("adapter", "I16", {tokens_}, true))
       trace_.adapter = copy_elements<std::int16_t>(t->bytes);
+    if (const auto* const t = take("token_ids", "I32", {tokens_}, true))
+      trace_.token_ids = copy_elements<std::int32_t>(t->bytes);
     if (const auto* const t = take("expert_bytes", "U64", {ids.shape[1]}, true))
       trace_.expert_bytes = copy_elements<std::uint64_t>(t->bytes);
     trace_.ids.resize(ids.bytes.size() / 2);

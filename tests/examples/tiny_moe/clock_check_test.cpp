@@ -50,11 +50,35 @@ TEST(tiny_moe_clock_check, prefetches_are_replayed_from_what_the_engine_predicte
 TEST(tiny_moe_clock_check, a_table_that_learns_on_the_way_learns_in_the_replay_too) {
   const std::vector<named_text> texts{{"sum", "Q: what is 12 + 30? A:"}};
   auto choice = over_a_link("next_layer_top_k");
-  choice.predictor = "co-activation";
+  choice.policies.predictor = "co-activation";
   const auto found = compare_with_clock(weights(), choice, texts, 4);
   expect_same_requests(found);
   const auto by_router = compare_with_clock(weights(), over_a_link("next_layer_top_k"), texts, 4);
   EXPECT_NE(found.clock_predictions, by_router.clock_predictions);
+}
+
+// Nothing is prefetched: which experts are there does not depend on when copies arrive.
+TEST(tiny_moe_clock_check, slots_that_are_freed_ahead_are_freed_in_the_replay_too) {
+  const std::vector<named_text> texts{{"sum", "Q: what is 12 + 30? A:"},
+                                      {"ledger", "The ledger of the house was kept"}};
+  for (const char* pre_eviction : {"active_evict", "active_evict:release=end"})
+    for (const char* predictor : {"last-routed", "activation-matrix"}) {
+      auto choice = over_a_link("no_prefetch");
+      choice.link = "4GB/s";
+      choice.policies.eviction = "importance";
+      choice.policies.pre_eviction = pre_eviction;
+      choice.policies.predictor = predictor;
+      const auto found = compare_with_clock(weights(), choice, texts, 4);
+      EXPECT_GT(found.engine_misses, 0U);
+      EXPECT_EQ(found.engine_misses, found.clock_misses) << pre_eviction << ", " << predictor;
+    }
+}
+
+TEST(tiny_moe_clock_check, a_predictor_that_a_trace_cannot_feed_is_refused) {
+  auto choice = over_a_link("next_layer_top_k");
+  choice.policies.predictor = "expert-map";
+  const std::vector<named_text> texts{{"sum", "Q: what is 12 + 30? A:"}};
+  EXPECT_THROW((void)compare_with_clock(weights(), choice, texts, 4), hotset::sim::usage_error);
 }
 
 TEST(tiny_moe_clock_check, refuses_what_the_engine_refuses) {

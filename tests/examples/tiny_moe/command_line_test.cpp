@@ -138,13 +138,29 @@ TEST(tiny_moe_command_line, a_budget_for_experts_changes_the_speed_and_not_the_t
         "--expert-budget 25% --admission budgeted:fills_per_visit=1",
         "--expert-budget 25% --prefetch next_layer_top_k --predictor co-activation",
         "--expert-budget 25% --stream worker --max-tokens 5 --prefetch next_layer_top_k:depth=2 "
-        "--predictor co-activation:reach=2:decay=1"}) {
+        "--predictor co-activation:reach=2:decay=1",
+        "--expert-budget 25% --prefetch cumulative_probability:distance=3 --predictor expert-map",
+        "--expert-budget 25% --eviction importance --pre-eviction active_evict:release=end "
+        "--predictor activation-matrix",
+        "--expert-budget 12.5% --eviction expert_map_priority --pre-eviction active_evict "
+        "--prefetch next_layer_top_k:depth=2 --predictor last-routed"}) {
     const outcome result = run(plain + paging + " 2>/dev/null");
     EXPECT_EQ(result.code, 0) << paging;
     EXPECT_EQ(result.text, wanted) << paging;
   }
   EXPECT_THAT(run(plain + "--expert-budget 25% 2>&1 >/dev/null").text,
               AllOf(HasSubstr("experts 96 of 384"), HasSubstr("% hits"), HasSubstr("MB moved")));
+  EXPECT_THAT(
+      run(plain + "--expert-budget 25% --pre-eviction active_evict 2>&1 >/dev/null").text,
+      AllOf(HasSubstr("slots ahead by active_evict"), testing::Not(HasSubstr("not exact"))));
+}
+
+TEST(tiny_moe_command_line, a_routing_within_freed_slots_says_that_it_is_not_exact) {
+  const outcome result = run(
+      "generate --prompt 'def add(a, b):' --tokens 24 --expert-budget 25% --routing budget_top_k "
+      "--pre-eviction active_evict 2>&1 >/dev/null");
+  EXPECT_EQ(result.code, 0) << result.text;
+  EXPECT_THAT(result.text, HasSubstr("not exact: fetch, budget_top_k"));
 }
 
 TEST(tiny_moe_command_line, verify_ends_with_what_it_verified) {
@@ -152,7 +168,7 @@ TEST(tiny_moe_command_line, verify_ends_with_what_it_verified) {
   const outcome result = run("verify --tokens 2" + prompts);
   EXPECT_EQ(result.code, 0) << result.text;
   EXPECT_THAT(result.text,
-              AllOf(HasSubstr("not exact, as it says"), HasSubstr("verified: 126 runs"),
+              AllOf(HasSubstr("not exact, as it says"), HasSubstr("verified: 170 runs"),
                     HasSubstr("all byte-identical to full residency")));
 }
 
@@ -174,11 +190,18 @@ TEST(tiny_moe_command_line, what_cannot_be_is_one_line_and_its_own_exit_code) {
   EXPECT_THAT(refused(start + "25% --scope global", 2), HasSubstr("per-layer"));
   refused(start + "25% --admission never", 2);
   refused(start + "25% --stream device", 2);
-  EXPECT_THAT(refused(start + "25% --predictor recorded", 2), HasSubstr("co-activation"));
+  EXPECT_THAT(refused(start + "25% --predictor crystal", 2), HasSubstr("co-activation"));
   EXPECT_THAT(refused(start + "25% --prefetch next_layer_top_k:depth=3 --predictor "
                               "co-activation:reach=2",
                       2),
               HasSubstr("depth = 3, accepted: 1..2 (reach)"));
+  EXPECT_THAT(refused(start + "25% --pre-eviction passive", 2), HasSubstr("active_evict"));
+  EXPECT_THAT(refused(start + "25% --routing budget_top_k", 2),
+              HasSubstr("accepted: with --pre-eviction active_evict"));
+  EXPECT_THAT(refused(start + "25% --pre-eviction active_evict --predictor "
+                              "learned-gate:weights=/nowhere",
+                      2),
+              HasSubstr("/nowhere: cannot be read"));
   refused("trace", 2);
   refused("trace out --with everything", 2);
   refused("trace /nowhere/out --tokens 1", 1);

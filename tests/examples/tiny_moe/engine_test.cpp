@@ -494,10 +494,11 @@ class counting_experts final : public expert_provider {
  public:
   counting_experts(std::vector<std::size_t>& steps, std::size_t& visits)
       : steps_(steps), visits_(visits) {}
-  void on_step(std::uint64_t step, request_kind kind, std::size_t tokens) override {
-    EXPECT_EQ(step, steps_.size());
-    EXPECT_EQ(kind, steps_.empty() ? request_kind::prefill : request_kind::decode);
-    steps_.push_back(tokens);
+  void on_step(const step_inputs& step) override {
+    EXPECT_EQ(step.step, steps_.size());
+    EXPECT_EQ(step.kind, steps_.empty() ? request_kind::prefill : request_kind::decode);
+    EXPECT_EQ(step.sequences.size(), step.token_ids.size());
+    steps_.push_back(step.token_ids.size());
   }
   void run(const visit_inputs& visit, visit_compute& compute) override {
     EXPECT_EQ(visit.tokens, steps_.back());
@@ -578,6 +579,65 @@ TEST(tiny_moe_batch_engine, a_pass_that_fails_leaves_every_sequence_as_it_was) {
                          std::span<const float>(resident_logits("abcde")).last(512)));
   EXPECT_TRUE(same_bytes(std::span(logits).last(512),
                          std::span<const float>(resident_logits("xyz")).last(512)));
+}
+
+// Takes down whose tokens it is told of, and which sequences end.
+class listening_experts final : public expert_provider {
+ public:
+  void on_step(const step_inputs& step) override {
+    token_ids.assign(step.token_ids.begin(), step.token_ids.end());
+    sequences.assign(step.sequences.begin(), step.sequences.end());
+  }
+  void run(const visit_inputs& visit, visit_compute& compute) override {
+    EXPECT_TRUE(std::ranges::equal(visit.token_ids, token_ids));
+    EXPECT_TRUE(std::ranges::equal(visit.sequences, sequences));
+    compute.all(lookup_in(visit));
+  }
+  void on_sequence_end(std::uint32_t sequence) noexcept override { ended.push_back(sequence); }
+
+  std::vector<std::int32_t> token_ids;  // of the last pass
+  std::vector<std::uint32_t> sequences;
+  std::vector<std::uint32_t> ended;
+};
+
+TEST(tiny_moe_batch_engine, a_provider_hears_whose_tokens_come_and_which_sequences_end) {
+  listening_experts experts;
+  kv_pool pool(weights().config(), {.block_tokens = 4, .blocks = 8});
+  batch_engine decoder(weights(), experts, pool);
+  const auto first = pool.open();
+  const auto second = pool.open();
+  const std::vector<token_row> rows{{first, 'a'}, {second, 'x'}, {first, 'b'}, {second, 0xFF}};
+  decoder.forward(rows, request_kind::prefill);
+  EXPECT_THAT(experts.token_ids, testing::ElementsAre('a', 'x', 'b', 255));
+  EXPECT_THAT(experts.sequences, testing::ElementsAre(0, 1, 0, 1));
+  decoder.close(first);
+  EXPECT_THAT(experts.ended, testing::ElementsAre(0));
+  const auto third = pool.open();  // the first one's place, not its number
+  EXPECT_EQ(third, first);
+  decoder.forward(std::vector<token_row>{{third, 'q'}}, request_kind::prefill);
+  EXPECT_THAT(experts.sequences, testing::ElementsAre(2));
+  decoder.close(third);
+  decoder.close(second);
+  EXPECT_THAT(experts.ended, testing::ElementsAre(0, 2, 1));
+}
+
+TEST(tiny_moe_engine, a_reset_ends_the_sequence_and_so_does_the_engines_end) {
+  listening_experts experts;
+  {
+    engine decoder(weights(), experts);
+    decoder.reset();  // nothing was fed: nothing ends
+    EXPECT_THAT(experts.ended, testing::IsEmpty());
+    decoder.forward(bytes_of("ab"));
+    EXPECT_THAT(experts.sequences, testing::ElementsAre(0, 0));
+    decoder.rewind(1);
+    decoder.forward(bytes_of("c"));
+    EXPECT_THAT(experts.sequences, testing::ElementsAre(0));
+    decoder.reset();
+    EXPECT_THAT(experts.ended, testing::ElementsAre(0));
+    decoder.forward(bytes_of("d"));
+    EXPECT_THAT(experts.sequences, testing::ElementsAre(1));
+  }
+  EXPECT_THAT(experts.ended, testing::ElementsAre(0, 1));
 }
 
 TEST(tiny_moe_batch_engine, sequences_go_on_to_the_bit_after_the_pool_has_shrunk_and_grown) {

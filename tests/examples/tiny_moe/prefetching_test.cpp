@@ -216,9 +216,9 @@ TEST(tiny_moe_prefetching, a_table_asks_for_the_same_in_the_engine_and_in_a_repl
     (void)decoder.forward({&bytes[t], 1}, request_kind::decode);
 
   hotset::sim::sweep_request request;
-  request.policies = {{.eviction = "least_stale", .prefetch = prefetch}};
+  request.policies = {
+      {.eviction = "least_stale", .prefetch = prefetch, .predictor = "co-activation"}};
   request.sizes = {hotset::sim::size_request::parse_slots("50%")};
-  request.predictor = hotset::any_predictor::holding<hotset::co_activation>();
   const auto replayed = hotset::sim::run_sweep(tracing.take(), request);
   EXPECT_GT(experts.predictions().predicted_and_routed, 0U);
   EXPECT_EQ(experts.predictions(), replayed.results.front().outcome->predictions);
@@ -332,14 +332,31 @@ TEST(tiny_moe_paging_choice, what_cannot_be_is_refused_in_words) {
   EXPECT_THAT(reason([](auto& c) { c.link = "1GB/s", c.latency = "soon"; }),
               HasSubstr("--latency: 'soon'"));
   EXPECT_THAT(reason([](auto& c) { c.precision = "8:3"; }), HasSubstr("8:3"));
-  EXPECT_THAT(reason([](auto& c) { c.predictor = "crystal"; }), HasSubstr("next-router"));
-  EXPECT_THAT(reason([](auto& c) { c.predictor = "co-activation:reach=0"; }),
+  EXPECT_THAT(reason([](auto& c) { c.policies.predictor = "crystal"; }), HasSubstr("next-router"));
+  EXPECT_THAT(reason([](auto& c) { c.policies.predictor = "co-activation:reach=0"; }),
               HasSubstr("reach = 0, accepted: 1 or more"));
-  EXPECT_EQ(reason([](auto& c) { c.predictor = "co-activation:reach=4:decay=1"; }), "accepted");
+  EXPECT_EQ(reason([](auto& c) { c.policies.predictor = "co-activation:reach=4:decay=1"; }),
+            "accepted");
   EXPECT_THAT(reason([](auto& c) { c.policies.prefetch = "noisy_oracle"; }),
               HasSubstr("needs the future"));
   EXPECT_THAT(reason([](auto& c) { c.policies.prefetch = "next_layer_top_k:depth=12"; }),
               HasSubstr("accepted"));
+  EXPECT_THAT(reason([](auto& c) { c.policies.pre_eviction = "passive"; }),
+              HasSubstr("none, active_evict"));
+  EXPECT_THAT(reason([](auto& c) { c.policies.pre_eviction = "active_evict:r_max=-1"; }),
+              HasSubstr("r_max"));
+  EXPECT_THAT(reason([](auto& c) { c.policies.routing = "budget_top_k"; }),
+              HasSubstr("accepted: with --pre-eviction active_evict"));
+  EXPECT_EQ(reason([](auto& c) {
+              c.policies.routing = "budget_top_k";
+              c.policies.pre_eviction = "active_evict:release=end";
+            }),
+            "accepted");
+  EXPECT_THAT(reason([](auto& c) {
+                c.policies.predictor = "learned-gate";
+                c.policies.pre_eviction = "active_evict";
+              }),
+              HasSubstr("weights=FILE"));
 }
 
 }  // namespace

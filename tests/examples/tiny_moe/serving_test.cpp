@@ -167,6 +167,42 @@ TEST(serving, the_session_admitted_last_makes_room_and_computes_again_what_is_lo
             once + report.stats.recomputed_tokens);
 }
 
+// Counts how often each sequence had tokens in a pass, and how often it ended.
+class sequence_counts final : public expert_provider {
+ public:
+  void on_step(const step_inputs& step) override {
+    for (const auto sequence : step.sequences) ++tokens[sequence];
+  }
+  void run(const visit_inputs& visit, visit_compute& compute) override {
+    resident_.run(visit, compute);
+  }
+  void on_sequence_end(std::uint32_t sequence) noexcept override { ++ends[sequence]; }
+
+  std::map<std::uint32_t, std::size_t> tokens;
+  std::map<std::uint32_t, std::size_t> ends;
+
+ private:
+  resident_experts resident_{weights()};
+};
+
+TEST(serving, who_ends_or_is_preempted_ends_its_sequence_once) {
+  sequence_counts experts;
+  kv_pool pool(weights().config(), {.block_tokens = 4, .blocks = 10});
+  batch_engine decoder(weights(), experts, pool);
+  const std::vector requests{request("The first one", 20), request("And a second", 20),
+                             request("a third that ends early", 2)};
+  const auto report = serve(decoder, requests);
+  expect_complete(report, requests);
+  ASSERT_GT(report.stats.preemptions, 0U);
+  EXPECT_EQ(experts.tokens.size(), requests.size() + report.stats.preemptions);
+  std::size_t tokens = 0;
+  for (const auto& [sequence, count] : experts.tokens) {
+    tokens += count;
+    EXPECT_EQ(experts.ends[sequence], 1U) << "sequence " << sequence;
+  }
+  EXPECT_EQ(tokens, report.stats.prefilled_tokens + report.stats.decoded_tokens);
+}
+
 TEST(serving, a_preempted_session_comes_before_those_that_wait) {
   server_parts parts({.block_tokens = 4, .blocks = 10});
   const std::vector requests{request("The first one", 20), request("And a second", 20),

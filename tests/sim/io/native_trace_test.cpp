@@ -31,6 +31,7 @@ void expect_equal(const routing_trace& a, const routing_trace& b) {
   EXPECT_EQ(a.weights, b.weights);
   EXPECT_EQ(a.logits, b.logits);
   EXPECT_EQ(a.adapter, b.adapter);
+  EXPECT_EQ(a.token_ids, b.token_ids);
   EXPECT_EQ(a.hidden_width, b.hidden_width);
   EXPECT_EQ(a.prediction_depth, b.prediction_depth);
   expect_equal(a.probabilities, b.probabilities);

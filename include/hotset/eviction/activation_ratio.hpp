@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Evicts the expert that the running request has activated least, as a share of its layer.
+///
+/// Rule: order by ratio(e), then recency position: of the ids that a request was routed to in e's layer, the share that
+///       were e; the mean over the requests whose tokens the visit has. A request's counts begin at 0, and 0 of 0 is 0:
+///       where nothing is known recency decides. A visit counts from its commit on.
+/// Source: MoE-Infinity, the system as fMoE describes it; its public code evicts by LFU.
+/// Deviations: of more requests than `requests` the least recently used one is forgotten and begins anew. A policy hears of
+///       no request's end: one that comes back under its number goes on. The mean is over requests, not over tokens.
+/// Exact: yes (never changes what is computed).
+/// Cost: O(ids) per visit, O(keys) where a request takes another's place; a choice scans the pool, O(S requests of the
+///       visit). Memory: 8 bytes x requests x keys.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/predict/live_sequences.hpp"
+#include "hotset/predict/view_tokens.hpp"
+#include "hotset/residency/scanned_slots.hpp"
+
+namespace hotset::inline v0 {
+
+/// A visit of no sequence is one of request 0.
+class activation_ratio {
+ public:
+  struct config {
+    std::int32_t requests = 32;  ///< whose counts are kept
+
+    /// Parameters by name, as in `activation_ratio:requests=64`.
+    template <class From>
+    static config read(From& from) {
+      config out;
+      out.requests = from.number("requests", out.requests);
+      return out;
+    }
+    [[nodiscard]] validation validate() const {
+      if (requests < 1 || requests > static_cast<std::int32_t>(live_sequences::most_rows))
+        return error{"activation_ratio requests = " + std::to_string(requests) + ", accepted: 1.." +
+                     std::to_string(live_sequences::most_rows)};
+      return std::nullopt;
+    }
+    /// As validate(), and there must be room for the counts of this shape.
+    [[nodiscard]] validation validate(const geometry& shape) const {
+      if (auto bad = validate()) return bad;
+      // No product wraps: keys are at most 2^28, layers no more than that, requests 2^12.
+      const auto of_request =
+          8 * (static_cast<std::uint64_t>(shape.keys()) + static_cast<std::uint64_t>(shape.layers));
+      const auto bytes = static_cast<std::uint64_t>(requests) * of_request;
+      if (bytes > most_bytes)
+        return error{"activation_ratio requests = " + std::to_string(requests) + " of " +
+                     std::to_string(shape.layers) + " layers x " + std::to_string(shape.experts) +
+                     " experts needs " + std::to_string(bytes) + " bytes, accepted: at most " +
+                     std::to_string(most_bytes)};
+      return std::nullopt;
+    }
+  };
+  static constexpr std::string_view name = "activation_ratio";
+  static constexpr eviction_traits traits{.hears_steps = true, .hears_routes = true};
+  /// Bytes of the counts of all requests, at most.
+  static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 34U;
+
+  explicit activation_ratio(const pool_layout& layout) : activation_ratio(layout, config{}) {}
+  /// Pre: options.validate(layout.shape()) has no reason to refuse.
+  activation_ratio(const pool_layout& layout, const config& options)
+      : tokens_(layout.shape()),
+        layers_(static_cast<std::size_t>(layout.shape().layers)),
+        experts_(static_cast<std::size_t>(layout.shape().experts)),
+        top_k_(static_cast<std::size_t>(layout.shape().top_k)),
+        live_(static_cast<std::size_t>(options.requests)),
+        counts_(live_.rows() * layers_ * experts_, 0),
+        totals_(live_.rows() * layers_, 0),
+        asked_in_(live_.rows(), 0),
+        slots_(layout) {
+    const auto most_tokens = static_cast<std::size_t>(layout.shape().max_tokens_per_visit);
+    asking_.reserve(live_.rows());
+    planned_ids_.reserve(most_tokens * top_k_);
+    planned_of_.reserve(most_tokens);
+  }
+
+  /// Kept until the visit takes place: its victims are chosen by what was before it. Whose it is counts at once.
+  void on_routed(const routing_view& view) noexcept {
+    planned_ids_.clear();
+    planned_of_.clear();
+    forget_asking();
+    if (tokens_.check(view) != status::ok || view.chosen().size() != view.experts.size()) return;
+    for (std::size_t t = 0; t < tokens_.tokens(view); ++t)
+      ask_for(live_.find(sequence_of(view, t)));
+    if (view.layer == before_layers) return;
+    planned_ids_.assign(view.chosen().begin(), view.chosen().end());
+    for (std::size_t t = 0; t < tokens_.tokens(view); ++t)
+      planned_of_.push_back(sequence_of(view, t));
+  }
+  void on_step(step_id step, layer_id layer) noexcept {
+    if (planned_of_.empty()) return;
+    forget_asking();
+    for (std::size_t t = 0; t < planned_of_.size(); ++t) {
+      const auto row = live_.enter(
+          planned_of_[t], step, [this](std::size_t old) { forget(old); }, [](std::size_t) {});
+      if (row == live_sequences::none) continue;
+      ask_for(row);
+      count(row, layer, std::span(planned_ids_).subspan(t * top_k_, top_k_));
+    }
+    planned_ids_.clear();
+    planned_of_.clear();  // a later group of the visit brings nothing new
+  }
+  void on_hit(const access& a) noexcept { slots_.use(a.slot); }
+  void on_fill(const access& a) noexcept { slots_.fill(a.pool, a.slot, a.key); }
+  void on_evict(slot_id slot, expert_key) noexcept { slots_.vacate(slot); }
+  void on_move(slot_id from, slot_id to) noexcept { slots_.move(from, to); }
+
+  [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
+                                           std::span<slot_id> out) noexcept {
+    return slots_.select(context.pool, eligible, out,
+                         [this](expert_key key) { return sum_of_ratios(key); });
+  }
+
+ private:
+  [[nodiscard]] std::size_t place(std::size_t row, layer_id layer) const noexcept {
+    return row * layers_ + static_cast<std::size_t>(layer);
+  }
+  void forget_asking() noexcept {
+    asking_.clear();
+    ++visit_;
+  }
+  /// A request without a row has activated nothing.
+  void ask_for(std::size_t row) noexcept {
+    if (row == live_sequences::none || asked_in_[row] == visit_) return;
+    asked_in_[row] = visit_;
+    asking_.push_back(row);
+  }
+  void count(std::size_t row, layer_id layer, std::span<const expert_id> ids) noexcept {
+    const auto at = place(row, layer);
+    for (const auto id : ids) {
+      if (id < 0 || static_cast<std::size_t>(id) >= experts_) continue;
+      ++counts_[at * experts_ + static_cast<std::size_t>(id)];
+      ++totals_[at];
+    }
+  }
+  void forget(std::size_t row) noexcept {
+    std::fill_n(&counts_[row * layers_ * experts_], layers_ * experts_, 0U);
+    std::fill_n(&totals_[row * layers_], layers_, 0U);
+  }
+  /// Orders as the mean does, for the number of requests is the same for all.
+  [[nodiscard]] double sum_of_ratios(expert_key key) const noexcept {
+    double sum = 0;
+    for (const auto row : asking_) {
+      const auto at = place(row, key.layer);
+      const auto own = counts_[at * experts_ + static_cast<std::size_t>(key.expert)];
+      if (own != 0) sum += static_cast<double>(own) / static_cast<double>(totals_[at]);
+    }
+    return sum;
+  }
+
+  view_tokens tokens_;
+  std::size_t layers_;
+  std::size_t experts_;
+  std::size_t top_k_;
+  live_sequences live_;
+  std::vector<std::uint64_t> counts_;    // [requests, layers, experts]
+  std::vector<std::uint64_t> totals_;    // [requests, layers] sums of them
+  std::vector<std::size_t> asking_;      // rows of the last visit's requests, by their first token
+  std::vector<std::uint64_t> asked_in_;  // [requests] the visit that put the row there
+  std::uint64_t visit_ = 0;
+  std::vector<expert_id> planned_ids_;   // of the visit that is planned: [tokens, top_k]
+  std::vector<sequence_id> planned_of_;  // [tokens]
+  scanned_slots slots_;
+};
+
+static_assert(is_eviction_policy<activation_ratio>());
+
+}  // namespace hotset::inline v0

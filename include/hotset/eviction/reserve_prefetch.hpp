@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Decorator: a share of each pool is for experts that were prefetched and not used yet, the rest is for the others.
+///
+/// Rule: of the n keys that a pool holds u are prefetched and unused; r = share * n, half up, within 1..n-1. A prefetch
+///       takes the unused ones first while u >= r, else the others first. Everyone else takes the u - r unused ones that
+///       the inner policy would give up first, then the others, then the unused ones that are left. Within each of
+///       these the inner policy's order. A prefetched expert that is used is one of the others from then on.
+/// Source: none; caches that keep prefetched and fetched blocks apart are common practice.
+/// Deviations: n is what is held: a free slot is nobody's. A plan's prefetches are all judged by what was held before it.
+///       The keys of a warm start count as prefetched. Under the guard `named` a prefetch takes others where every unused
+///       one is still waited for: then u may exceed r until a miss takes it back.
+/// Exact: yes (never changes what is computed).
+/// Cost: the inner policy's, O(1) more per hit and fill; nothing more per choice while u = 0, else up to three choices of
+///       the inner policy's in place of one, and O(S / 64).
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/validate_for.hpp"
+#include "hotset/eviction/protect_hot.hpp"
+
+namespace hotset::inline v0 {
+
+template <eviction_policy P>
+class reserve_prefetch {
+  static constexpr detail::decorated_name<17, P> full_name{"reserve_prefetch"};
+  static constexpr eviction_traits asked_by_cause(eviction_traits all) noexcept {
+    all.moves_by_itself = true;
+    return all;
+  }
+
+ public:
+  struct config {
+    double share = 0.2;  ///< of what a pool holds
+    typename P::config inner{};
+    /// Parameters by name, as in `reserve_prefetch:share=0.2`.
+    template <class From>
+    static config read(From& from) {
+      config out;
+      out.share = from.real("share", out.share);
+      return out;
+    }
+    [[nodiscard]] validation validate() const {
+      if (!(share > 0 && share < 1))
+        return error{"reserve_prefetch share = " + std::to_string(share) +
+                     ", accepted: more than 0, less than 1"};
+      return inner.validate();
+    }
+    [[nodiscard]] validation validate(const geometry& shape) const {
+      return validate_for(inner, shape);
+    }
+  };
+  static constexpr std::string_view name = full_name.view();
+  static constexpr std::string_view decorator = "reserve_prefetch";  ///< without what it decorates
+  static constexpr eviction_traits traits = asked_by_cause(detail::decorator_of(P::traits));
+
+  explicit reserve_prefetch(const pool_layout& layout) : reserve_prefetch(layout, config{}) {}
+  reserve_prefetch(const pool_layout& layout, const config& options)
+      : share_(options.share),
+        pools_(layout.pools()),
+        pool_of_(layout.slots(), 0),
+        unused_(layout.slots()),
+        offered_(layout.slots()),
+        kept_(layout.slots()),
+        surplus_(layout.slots(), no_slot),
+        inner_(layout, options.inner) {}
+
+  void on_step(step_id step, layer_id layer) noexcept { tell_step(inner_, step, layer); }
+  void on_hit(const access& a) noexcept {
+    settle(a.slot);
+    inner_.on_hit(a);
+  }
+  void on_fill(const access& a) noexcept {
+    pool_of_[at(a.slot)] = a.pool;
+    auto& pool = pool_of(a.slot);
+    ++pool.held;
+    if (a.speculative) {
+      unused_.set(a.slot);
+      ++pool.unused;
+    }
+    inner_.on_fill(a);
+  }
+  void on_bypass(const access& a) noexcept { tell_bypass(inner_, a); }
+  void on_request(const access& a) noexcept { tell_request(inner_, a); }
+  void on_routed(const routing_view& view) noexcept { tell_routed(inner_, view); }
+  void on_forecast(const visit_context& context, const forecast& expected) noexcept {
+    tell_forecast(inner_, context, expected);
+  }
+  void on_evict(slot_id slot, expert_key key) noexcept {
+    settle(slot);
+    --pool_of(slot).held;
+    inner_.on_evict(slot, key);
+  }
+  void on_move(slot_id from, slot_id to) noexcept {
+    pool_of_[at(to)] = pool_of_[at(from)];
+    unused_.assign(to, unused_.test(from));
+    unused_.reset(from);
+    inner_.on_move(from, to);
+  }
+
+  [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
+                                           std::span<slot_id> out) noexcept {
+    const auto& pool = pools_[static_cast<std::size_t>(context.pool)];
+    if (pool.unused == 0) return inner_.select_victims(context, eligible, out);
+    const auto reserved = reserved_of(pool.held);
+    if (!context.speculative && pool.unused > reserved)
+      return take_back(pool.unused - reserved, context, eligible, out);
+    const bool unused_first = context.speculative && pool.unused >= reserved;
+    const auto count = take(unused_first, context, eligible, out);
+    return count + take(!unused_first, context, eligible, out.subspan(count));
+  }
+
+  [[nodiscard]] const P& inner() const noexcept { return inner_; }
+  [[nodiscard]] eviction_traits facts() const noexcept {
+    return asked_by_cause(detail::decorated(facts_of(inner_)));
+  }
+
+ private:
+  /// Of one pool.
+  struct counts {
+    std::size_t held = 0;
+    std::size_t unused = 0;  ///< of these, prefetched and not used yet
+  };
+  static std::size_t at(slot_id slot) noexcept { return static_cast<std::size_t>(slot); }
+  [[nodiscard]] counts& pool_of(slot_id slot) noexcept {
+    return pools_[static_cast<std::size_t>(pool_of_[at(slot)])];
+  }
+  /// Pre: held >= 1.
+  [[nodiscard]] std::size_t reserved_of(std::size_t held) const noexcept {
+    const auto share = static_cast<std::size_t>(share_ * static_cast<double>(held) + 0.5);
+    return std::min(std::max(share, std::size_t{1}), held - 1);
+  }
+  void settle(slot_id slot) noexcept {
+    if (!unused_.test(slot)) return;
+    unused_.reset(slot);
+    --pool_of(slot).unused;
+  }
+
+  /// Eligible slots of the unused ones, or of the others.
+  std::size_t take(bool unused, const visit_context& context, const slot_mask& eligible,
+                   std::span<slot_id> out) noexcept {
+    if (out.empty()) return 0;
+    unused ? offered_.assign_intersection(eligible, unused_)
+           : offered_.assign_difference(eligible, unused_);
+    return inner_.select_victims(context, offered_, out);
+  }
+  /// First the unused ones that are too many. Which those are does not depend on what is eligible: no order does.
+  std::size_t take_back(std::size_t too_many, const visit_context& context,
+                        const slot_mask& eligible, std::span<slot_id> out) noexcept {
+    const auto surplus = std::span(surplus_).first(too_many);
+    const auto found = surplus.first(inner_.select_victims(context, unused_, surplus));
+    kept_.assign_intersection(unused_, unused_);
+    std::size_t count = 0;
+    for (const auto slot : found) {
+      kept_.reset(slot);
+      if (count < out.size() && eligible.test(slot)) out[count++] = slot;
+    }
+    count += take(false, context, eligible, out.subspan(count));
+    if (count == out.size()) return count;
+    offered_.assign_intersection(eligible, kept_);
+    return count + inner_.select_victims(context, offered_, out.subspan(count));
+  }
+
+  double share_;
+  std::vector<counts> pools_;
+  std::vector<pool_id> pool_of_;  // [slot] of what it holds
+  slot_mask unused_;              // prefetched and not used yet, of all pools
+  slot_mask offered_;
+  slot_mask kept_;                // the unused ones that are not too many
+  std::vector<slot_id> surplus_;  // those that are
+  P inner_;
+};
+
+}  // namespace hotset::inline v0

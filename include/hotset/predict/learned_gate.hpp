@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Predicts the routing of layers ahead from the hidden state, by small networks that were trained on recorded routing.
+///
+/// Rule: for each layer l and distance d = 1..depth a network of its own: softmax(B relu(A x + a) + b), x the hidden state that
+///       enters layer l's router, gives the scores of layer l+d; with width 0 softmax(B x + b).
+/// Source: ProMoE (stride prefetching with a neuron predictor), as fMoE describes it. Training: sim/train_gate.
+/// Deviations: one network for each distance; the papers name one stride.
+/// Exact: yes (never changes what is computed).
+/// Cost: O(tokens depth (d_model width + width experts)); with width 0 O(tokens depth d_model experts).
+///       Memory: 4 bytes x max_tokens_per_visit x (depth x experts + width), and the weights, which may be shared.
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "hotset/concepts/predictor.hpp"
+#include "hotset/core/assert.hpp"
+#include "hotset/core/error.hpp"
+#include "hotset/core/forecast.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/names.hpp"
+#include "hotset/core/router_scores.hpp"
+#include "hotset/core/routing_view.hpp"
+#include "hotset/predict/dot_product.hpp"
+
+namespace hotset::inline v0 {
+
+/// Rows of layers past the last are zeros. A forecast is good until the next call. Sums of products and exponentials are
+/// those of the build: their last bits may differ between machines. Threads: compatible.
+class learned_gate {
+ public:
+  /// What the networks are made for.
+  struct dimensions {
+    std::int32_t layers = 0;
+    std::int32_t experts = 0;
+    std::int32_t d_model = 0;
+    std::int32_t depth = 0;  ///< distances, 1 to this
+    std::int32_t width = 0;  ///< hidden units of a network; 0: none, the network is linear
+
+    friend bool operator==(const dimensions&, const dimensions&) = default;
+    [[nodiscard]] validation validate() const;
+    /// Networks of all layers and distances. Pre: validate() has no reason to refuse; so for all below.
+    [[nodiscard]] std::uint64_t networks() const noexcept { return before(layers - 1); }
+    /// Numbers of one network.
+    [[nodiscard]] std::uint64_t values() const noexcept {
+      const auto [e, d, w] = std::array{wide(experts), wide(d_model), wide(width)};
+      return w == 0 ? e * (d + 1) : w * (d + 1) + e * (w + 1);
+    }
+    /// Networks of the layers before `layer`: each has one for every distance that stays within the model.
+    [[nodiscard]] std::uint64_t before(std::int32_t layer) const noexcept {
+      const auto cut = wide(std::max(0, layer - (layers - depth)));
+      return wide(layer) * wide(depth) - cut * (cut + 1) / 2;
+    }
+
+   private:
+    static std::uint64_t wide(std::int32_t n) noexcept { return static_cast<std::uint64_t>(n); }
+  };
+
+  /// The parts of one network, row-major.
+  template <class T>
+  struct network {
+    std::span<T> hidden{};       ///< [width, d_model]; empty for width 0
+    std::span<T> hidden_bias{};  ///< [width]
+    std::span<T> scores{};       ///< [experts, width], or [experts, d_model] for width 0
+    std::span<T> scores_bias{};  ///< [experts]
+  };
+
+  /// The networks of a model. Threads: const use is safe.
+  class weights {
+   public:
+    /// Bytes of the networks at most.
+    static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 34U;
+
+    /// All zeros. Errors: those of the dimensions; no memory.
+    static result<weights> create(const dimensions& size) {
+      if (auto bad = size.validate()) return *std::move(bad);
+      return unless_out_of_memory([&]() -> result<weights> { return weights(size); },
+                                  result<weights>(no_host_memory()));
+    }
+    [[nodiscard]] const dimensions& size() const noexcept { return size_; }
+
+    /// Pre: 0 <= layer, 1 <= distance <= depth, layer + distance < layers.
+    [[nodiscard]] network<float> of(std::int32_t layer, std::int32_t distance) noexcept {
+      return cut(all_of(layer, distance));
+    }
+    [[nodiscard]] network<const float> of(std::int32_t layer,
+                                          std::int32_t distance) const noexcept {
+      return cut(std::span(values_).subspan(first_of(layer, distance), count()));
+    }
+    /// All numbers of a network, its parts one after the other. Pre: as of().
+    [[nodiscard]] std::span<float> all_of(std::int32_t layer, std::int32_t distance) noexcept {
+      return std::span(values_).subspan(first_of(layer, distance), count());
+    }
+    /// One network's numbers in parts. Pre: as many as dimensions::values().
+    template <class T>
+    [[nodiscard]] network<T> cut(std::span<T> values) const noexcept {
+      const auto experts = static_cast<std::size_t>(size_.experts);
+      const auto d_model = static_cast<std::size_t>(size_.d_model);
+      const auto width = static_cast<std::size_t>(size_.width);
+      const auto inputs = width == 0 ? d_model : width;
+      network<T> out;
+      out.hidden = values.first(width * d_model);
+      out.hidden_bias = values.subspan(out.hidden.size(), width);
+      out.scores = values.subspan(out.hidden.size() + width, experts * inputs);
+      out.scores_bias = values.last(experts);
+      return out;
+    }
+
+    /// The weights, in an order of bytes that every machine reads alike.
+    [[nodiscard]] std::vector<std::byte> save() const {
+      std::vector<std::byte> out;
+      out.reserve(header_bytes + 4 * values_.size());
+      for (const char c : magic) out.push_back(static_cast<std::byte>(c));
+      put(version, out);
+      for (const auto n : {size_.layers, size_.experts, size_.d_model, size_.depth, size_.width})
+        put(static_cast<std::uint32_t>(n), out);
+      for (const auto v : values_) put(std::bit_cast<std::uint32_t>(v), out);
+      return out;
+    }
+    /// What saved weights are made for. Errors: bytes that are no weights, of another version, or not as many as they should
+    /// be.
+    static result<dimensions> size_of(std::span<const std::byte> bytes) {
+      if (bytes.size() < header_bytes || std::memcmp(bytes.data(), magic, sizeof magic) != 0)
+        return error{"no learned_gate weights, accepted: those that hotset train-gate writes"};
+      if (number_of(bytes, 0) != version)
+        return error{"learned_gate weights of version " + std::to_string(number_of(bytes, 0)) +
+                     ", accepted: " + std::to_string(version)};
+      const auto number = [&](std::size_t i) {
+        return static_cast<std::int32_t>(std::min(number_of(bytes, i), 0x7fffffffU));
+      };
+      const dimensions size{number(1), number(2), number(3), number(4), number(5)};
+      if (auto bad = size.validate()) return *std::move(bad);
+      const auto wanted = header_bytes + 4 * size.networks() * size.values();
+      if (bytes.size() != wanted)
+        return error{std::to_string(bytes.size()) + " bytes, accepted: " + std::to_string(wanted) +
+                     " for these learned_gate weights"};
+      return size;
+    }
+    /// Errors: as size_of; a number that is not finite; no memory.
+    static result<weights> load(std::span<const std::byte> bytes) {
+      const auto size = size_of(bytes);
+      if (!size) return size.reason();
+      auto out = create(*size);
+      if (!out) return out;
+      for (std::size_t i = 0; i < out->values_.size(); ++i) {
+        const auto value = std::bit_cast<float>(number_of(bytes, header_numbers + i));
+        if (!std::isfinite(value))
+          return error{"learned_gate weight " + std::to_string(i) +
+                       " is not finite, accepted: finite numbers"};
+        out->values_[i] = value;
+      }
+      return out;
+    }
+    /// Errors: as load, behind the file's name; a file that cannot be read.
+    static result<weights> read_file(const std::string& path) {
+      const auto told = [&](const error& why) {
+        return error{printable(path, 4096) + ": " + why.message};
+      };
+      const auto bytes = unless_out_of_memory([&] { return bytes_of(path); },
+                                              result<std::vector<std::byte>>(no_host_memory()));
+      if (!bytes) return told(bytes.reason());
+      auto out = load(*bytes);
+      if (!out) return told(out.reason());
+      return out;
+    }
+
+   private:
+    static constexpr char magic[8] = {'h', 's', 'l', 'e', 'a', 'r', 'n', 'g'};
+    static constexpr std::uint32_t version = 1;
+    static constexpr std::size_t header_numbers = 6;
+    static constexpr std::size_t header_bytes = sizeof magic + 4 * header_numbers;
+
+    /// Pre: size.validate() has no reason to refuse.
+    explicit weights(const dimensions& size)
+        : size_(size), values_(static_cast<std::size_t>(size.networks() * size.values())) {}
+
+    [[nodiscard]] std::size_t first_of(std::int32_t layer, std::int32_t distance) const noexcept {
+      HOTSET_ASSERT(layer >= 0 && distance >= 1 && distance <= size_.depth &&
+                    layer + distance < size_.layers);
+      const auto place = size_.before(layer) + static_cast<std::uint64_t>(distance) - 1;
+      return static_cast<std::size_t>(place * size_.values());
+    }
+    [[nodiscard]] std::size_t count() const noexcept {
+      return static_cast<std::size_t>(size_.values());
+    }
+    /// A whole file, piece by piece: how long it is, its end says.
+    static result<std::vector<std::byte>> bytes_of(const std::string& path) {
+      constexpr std::size_t piece = std::size_t{1} << 20U;
+      std::ifstream file(path, std::ios::binary);
+      if (!file) return error{"cannot be read, accepted: a file of learned_gate weights"};
+      std::vector<std::byte> out;
+      while (file && out.size() <= header_bytes + most_bytes) {
+        const auto before = out.size();
+        out.resize(before + piece);
+        // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): bytes are read as characters
+        file.read(reinterpret_cast<char*>(out.data() + before), std::streamsize{piece});
+        out.resize(before + static_cast<std::size_t>(file.gcount()));
+      }
+      if (file.bad()) return error{"cannot be read, accepted: a file of learned_gate weights"};
+      return out;
+    }
+    /// The number at place i after the magic.
+    static std::uint32_t number_of(std::span<const std::byte> bytes, std::size_t i) noexcept {
+      const auto at = sizeof magic + 4 * i;
+      std::uint32_t n = 0;
+      for (unsigned b = 0; b < 4; ++b) n |= static_cast<std::uint32_t>(bytes[at + b]) << (8 * b);
+      return n;
+    }
+    static void put(std::uint32_t n, std::vector<std::byte>& out) {
+      for (unsigned shift = 0; shift < 32; shift += 8)
+        out.push_back(static_cast<std::byte>((n >> shift) & 0xffU));
+    }
+
+    dimensions size_;
+    std::vector<float> values_;  ///< networks by layer, then by distance
+  };
+
+  struct config {
+    std::int32_t depth = 1;    ///< layers ahead, at most as many as the weights have
+    std::int32_t d_model = 0;  ///< width of the engine's hidden state; 0: not told
+    std::shared_ptr<const weights> trained{};  ///< may be shared by many
+    std::string trouble{};                     ///< why a file that was named gave no weights
+
+    /// Parameters by name, as in `learned-gate:weights=FILE`. The file is read here, once.
+    template <class From>
+    static config read(From& from) {
+      config out;
+      const auto file = from.text("weights", "");
+      if (file.empty()) return out;
+      auto made = weights::read_file(file);
+      if (made)
+        out.trained = std::make_shared<const weights>(*std::move(made));
+      else
+        out.trouble = made.reason().message;
+      return out;
+    }
+    [[nodiscard]] validation validate() const {
+      if (!trouble.empty()) return error{trouble};
+      if (!trained)
+        return error{
+            "learned_gate weights = none, accepted: weights=FILE, a file that hotset train-gate "
+            "wrote"};
+      const auto& size = trained->size();
+      if (depth < 1 || depth > size.depth)
+        return error{"learned_gate depth = " + std::to_string(depth) + ", accepted: 1.." +
+                     std::to_string(size.depth) + " (depth of the weights)"};
+      if (d_model != 0 && d_model != size.d_model)
+        return error{"learned_gate weights for hidden states of " + std::to_string(size.d_model) +
+                     ", accepted: of " + std::to_string(d_model)};
+      return std::nullopt;
+    }
+    /// As validate(), and they must belong to this shape.
+    [[nodiscard]] validation validate(const geometry& shape) const {
+      if (auto bad = validate()) return bad;
+      const auto& size = trained->size();
+      if (size.layers != shape.layers || size.experts != shape.experts)
+        return error{"learned_gate weights for " + text_of(size.layers, size.experts) +
+                     ", accepted: " + text_of(shape.layers, shape.experts)};
+      return std::nullopt;
+    }
+  };
+  static constexpr std::string_view name = "learned-gate";
+  static constexpr predictor_traits traits{.needs_hidden = true};
+
+  /// Errors: those of the shape and of the configuration for it; visits that need more than weights::most_bytes.
+  static result<learned_gate> create(const geometry& shape, const config& options) {
+    if (auto bad = shape.validate()) return *std::move(bad);
+    if (auto bad = options.validate(shape)) return *std::move(bad);
+    const auto row =
+        static_cast<std::uint64_t>(options.depth) * static_cast<std::uint64_t>(shape.experts) +
+        static_cast<std::uint64_t>(options.trained->size().width);
+    const auto bytes = 4 * row * static_cast<std::uint64_t>(shape.max_tokens_per_visit);
+    if (bytes > weights::most_bytes)
+      return error{"learned_gate needs " + std::to_string(bytes) + " bytes for visits of " +
+                   std::to_string(shape.max_tokens_per_visit) + " tokens, accepted: at most " +
+                   std::to_string(weights::most_bytes)};
+    return unless_out_of_memory(
+        [&]() -> result<learned_gate> { return learned_gate(shape, options); },
+        result<learned_gate>(no_host_memory()));
+  }
+
+  [[nodiscard]] const dimensions& trained_for() const noexcept { return trained_->size(); }
+
+  /// Shape: [tokens, depth, experts].
+  /// Returns: an empty forecast in the last layer, where the view has no hidden states or not one of each token, and for more
+  /// tokens than max_tokens_per_visit.
+  [[nodiscard]] forecast expect(const routing_view& view, std::span<const float> /*recorded*/,
+                                std::int32_t /*ahead*/) noexcept {
+    const auto tokens = tokens_in(view);
+    if (tokens == 0 || view.layer < 0 || view.layer + 1 >= layers_) return {};
+    for (std::int32_t d = 1; d <= depth_; ++d) {
+      const bool inside = view.layer + d < layers_;
+      if (inside) apply(trained_->of(view.layer, d), view.hidden, tokens, d);
+      for (std::size_t t = 0; t < tokens; ++t) {
+        if (inside)
+          softmax(row(t, d), row(t, d));
+        else
+          std::ranges::fill(row(t, d), 0.0F);
+      }
+    }
+    forecast out;
+    out.probabilities =
+        std::span<const float>(rows_).first(tokens * static_cast<std::size_t>(depth_) * experts_);
+    out.depth = depth_;
+    return out;
+  }
+
+ private:
+  learned_gate(const geometry& shape, const config& options)
+      : trained_(options.trained),
+        layers_(shape.layers),
+        depth_(options.depth),
+        experts_(static_cast<std::size_t>(shape.experts)),
+        top_k_(static_cast<std::size_t>(shape.top_k)),
+        most_tokens_(static_cast<std::size_t>(shape.max_tokens_per_visit)),
+        rows_(most_tokens_ * static_cast<std::size_t>(depth_) * experts_),
+        units_(most_tokens_ * static_cast<std::size_t>(trained_->size().width)) {}
+
+  static std::string text_of(std::int32_t layers, std::int32_t experts) {
+    return std::to_string(layers) + " layers x " + std::to_string(experts) + " experts";
+  }
+  /// 0 where hidden states are missing, or are not those of the visit's tokens.
+  [[nodiscard]] std::size_t tokens_in(const routing_view& view) const noexcept {
+    const auto width = static_cast<std::size_t>(trained_->size().d_model);
+    const auto tokens = view.hidden.size() / width;
+    const bool whole = tokens * width == view.hidden.size() && tokens <= most_tokens_;
+    return whole && view.experts.size() == tokens * top_k_ ? tokens : 0;
+  }
+  [[nodiscard]] std::span<float> row(std::size_t token, std::int32_t distance) noexcept {
+    const auto at = token * static_cast<std::size_t>(depth_) + static_cast<std::size_t>(distance);
+    return std::span(rows_).subspan((at - 1) * experts_, experts_);
+  }
+  void apply(const network<const float>& net, std::span<const float> hidden, std::size_t tokens,
+             std::int32_t distance) noexcept {
+    const auto d_model = static_cast<std::size_t>(trained_->size().d_model);
+    const auto width = net.hidden_bias.size();
+    // One row of a matrix for all tokens: it is read from memory once.
+    for (std::size_t u = 0; u < width; ++u)
+      for (std::size_t t = 0; t < tokens; ++t)
+        units_[t * width + u] =
+            std::max(0.0F, net.hidden_bias[u] + detail::dot(&net.hidden[u * d_model],
+                                                            &hidden[t * d_model], d_model));
+    const auto inputs = width == 0 ? d_model : width;
+    const float* const from = width == 0 ? hidden.data() : units_.data();
+    for (std::size_t e = 0; e < experts_; ++e)
+      for (std::size_t t = 0; t < tokens; ++t)
+        row(t, distance)[e] =
+            net.scores_bias[e] + detail::dot(&net.scores[e * inputs], from + t * inputs, inputs);
+  }
+
+  std::shared_ptr<const weights> trained_;
+  std::int32_t layers_;
+  std::int32_t depth_;
+  std::size_t experts_;
+  std::size_t top_k_;
+  std::size_t most_tokens_;
+  std::vector<float> rows_;   ///< [tokens, depth, experts]
+  std::vector<float> units_;  ///< [tokens, width]
+};
+
+inline validation learned_gate::dimensions::validate() const {
+  const auto check = [](const char* what, std::int32_t n, std::int32_t least, std::int32_t most) {
+    return n >= least && n <= most
+               ? validation()
+               : error{std::string("learned_gate ") + what + " = " + std::to_string(n) +
+                       ", accepted: " + std::to_string(least) + ".." + std::to_string(most)};
+  };
+  constexpr std::int32_t many = 1 << 20;
+  if (auto bad = check("layers", layers, 2, 65536)) return bad;
+  if (auto bad = check("experts", experts, 1, 65536)) return bad;
+  if (auto bad = check("d_model", d_model, 1, many)) return bad;
+  if (auto bad = check("depth", depth, 1, layers - 1)) return bad;
+  if (auto bad = check("width", width, 0, many)) return bad;
+  // No product wraps: at most 2^32 networks of fewer than 2^42 numbers, each counted by itself.
+  if (values() <= weights::most_bytes / 4 / networks()) return std::nullopt;
+  return error{"learned_gate weights of " + std::to_string(networks()) + " networks x " +
+               std::to_string(values()) + " numbers, accepted: at most " +
+               std::to_string(weights::most_bytes) + " bytes"};
+}
+
+static_assert(predictor<learned_gate>);
+
+}  // namespace hotset::inline v0

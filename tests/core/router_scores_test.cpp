@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/core/router_scores.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hotset/core/parameters.hpp"
+#include "random_source.hpp"
+
+namespace hotset {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::FloatEq;
+using testing::FloatNear;
+using floats = std::vector<float>;
+using ids = std::vector<expert_id>;
+
+constexpr auto never = -std::numeric_limits<float>::infinity();
+
+geometry shape_of(std::int32_t experts, std::int32_t top_k) {
+  return {.layers = 1, .experts = experts, .top_k = top_k};
+}
+/// The logit whose sigmoid is p.
+float logit(double p) { return static_cast<float>(std::log(p / (1 - p))); }
+floats logits(const std::vector<double>& scores) {
+  floats out;
+  for (const auto p : scores) out.push_back(logit(p));
+  return out;
+}
+
+struct chosen {
+  ids experts;
+  floats weights;
+};
+chosen select(router_scores& router, const floats& of_logits, const floats& bias) {
+  floats scores(of_logits.size());
+  router.score(of_logits, scores);
+  const auto k = static_cast<std::size_t>(router.top_k());
+  chosen out{ids(k), floats(k)};
+  router.select(scores, bias, out.experts, out.weights);
+  return out;
+}
+
+TEST(router_scores, softmax_is_of_all_experts) {
+  floats out(3);
+  softmax(floats{std::log(6.0F), std::log(3.0F), 0.0F}, out);
+  EXPECT_THAT(out,
+              ElementsAre(FloatNear(0.6F, 1e-6F), FloatNear(0.3F, 1e-6F), FloatNear(0.1F, 1e-6F)));
+  softmax(floats{never, never, never}, out);
+  EXPECT_THAT(out, Each(0.0F));
+}
+
+TEST(router_scores, sigmoid_is_of_each_expert_by_itself) {
+  floats out(5);
+  sigmoid(floats{0.0F, std::log(3.0F), never, 500.0F, -500.0F}, out);
+  EXPECT_THAT(out, ElementsAre(0.5F, FloatNear(0.75F, 1e-6F), 0.0F, 1.0F, 0.0F));
+}
+
+TEST(router_scores, shares_sum_to_one) {
+  auto router = *router_scores::create(shape_of(3, 1), {.function = score_function::sigmoid});
+  floats out(3);
+  router.shares(logits({0.8, 0.2, 0.6}), out);
+  EXPECT_THAT(
+      out, ElementsAre(FloatNear(0.5F, 1e-6F), FloatNear(0.125F, 1e-6F), FloatNear(0.375F, 1e-6F)));
+  router.shares(floats{never, never, never}, out);
+  EXPECT_THAT(out, Each(0.0F)) << "nothing is likelier than anything";
+  auto plain = *router_scores::create(shape_of(2, 1), {});
+  floats two(2);
+  plain.shares(floats{std::log(3.0F), 0.0F}, two);
+  EXPECT_THAT(two, ElementsAre(FloatNear(0.75F, 1e-6F), FloatNear(0.25F, 1e-6F)));
+}
+
+TEST(router_scores, a_softmax_router_takes_the_best_and_shares_among_them) {
+  auto router = *router_scores::create(shape_of(4, 2), {});
+  const floats in{std::log(1.0F), std::log(5.0F), std::log(3.0F), std::log(1.0F)};
+  const auto got = select(router, in, {});
+  EXPECT_THAT(got.experts, ElementsAre(1, 2));
+  EXPECT_THAT(got.weights, ElementsAre(FloatNear(0.625F, 1e-6F), FloatNear(0.375F, 1e-6F)));
+  auto as_it_is = *router_scores::create(shape_of(4, 2), {.renormalise = false, .scale = 2});
+  EXPECT_THAT(select(as_it_is, in, {}).weights,
+              ElementsAre(FloatNear(1.0F, 1e-6F), FloatNear(0.6F, 1e-6F)));
+}
+
+// DeepSeek-V3 in small: 8 experts in 4 groups of which 2 stay, top-2.
+const router_scores::config small{.function = score_function::sigmoid,
+                                  .groups = 4,
+                                  .top_groups = 2,
+                                  .renormalise = true,
+                                  .scale = 2.5F};
+//                                group:  0         1         2         3
+const std::vector<double> small_scores{.90, .05, .60, .50, .40, .55, .30, .20};
+
+TEST(router_scores, groups_keep_out_the_best_expert_of_all) {
+  auto router = *router_scores::create(shape_of(8, 2), small);
+  // Sums: .95, 1.10, .97, .50: groups 1 and 2 stay.
+  const auto in = logits({.90, .05, .60, .50, .40, .57, .30, .20});
+  const auto got = select(router, in, {});
+  EXPECT_THAT(got.experts, ElementsAre(2, 5)) << "expert 0 has .90, but its group .95 of .97";
+  EXPECT_THAT(got.weights, ElementsAre(FloatNear(2.5F * .60F / 1.17F, 1e-5F),
+                                       FloatNear(2.5F * .57F / 1.17F, 1e-5F)));
+}
+
+TEST(router_scores, a_bias_chooses_groups_and_experts_and_weighs_nothing) {
+  auto router = *router_scores::create(shape_of(8, 2), small);
+  //                 0    1    2    3    4    5    6    7
+  const floats bias{-.5F, 0, 0, 0, 0, 0, 0, .75F};
+  // Ranks: .40 .05 | .60 .50 | .40 .55 | .30 .95. Sums: .45, 1.10, .95, 1.25: groups 3 and 1 stay.
+  const auto got = select(router, logits(small_scores), bias);
+  EXPECT_THAT(got.experts, ElementsAre(7, 2));
+  EXPECT_THAT(got.weights, ElementsAre(FloatNear(2.5F * .20F / .80F, 1e-5F),
+                                       FloatNear(2.5F * .60F / .80F, 1e-5F)));
+}
+
+TEST(router_scores, an_expert_of_a_refused_group_never_stands_above_a_negative_rank) {
+  auto router = *router_scores::create(
+      shape_of(4, 2), {.function = score_function::sigmoid, .groups = 2, .top_groups = 1});
+  const floats bias{-2, -2, -2.5F, -2.5F};
+  EXPECT_THAT(select(router, logits({.5, .6, .9, .9}), bias).experts, ElementsAre(1, 0));
+}
+
+TEST(router_scores, ties_go_to_the_lower_expert_and_the_lower_group) {
+  auto router = *router_scores::create(shape_of(8, 2), small);
+  EXPECT_THAT(select(router, floats(8, 0.25F), {}).experts, ElementsAre(0, 1));
+  const floats bias{-1, -1, 0, 0, 0, 0, 0, 0};
+  EXPECT_THAT(select(router, floats(8, 0.25F), bias).experts, ElementsAre(2, 3));
+  auto plain = *router_scores::create(shape_of(3, 2), {});
+  floats scores{0.0F, -0.0F, 0.0F};
+  ids got(2);
+  plain.select(scores, {}, got, {});
+  EXPECT_THAT(got, ElementsAre(0, 1)) << "a zero is a zero";
+}
+
+TEST(router_scores, a_score_that_is_no_number_comes_last) {
+  auto router = *router_scores::create(shape_of(3, 2), {});
+  ids got(2);
+  router.select(floats{std::nanf(""), 0.1F, 0.2F}, {}, got, {});
+  EXPECT_THAT(got, ElementsAre(2, 1));
+}
+
+TEST(router_scores, what_is_likely_stands_in_the_order_of_the_choice) {
+  auto plain = *router_scores::create(shape_of(2, 1), {});
+  floats two(2);
+  plain.likely(floats{std::log(3.0F), 0.0F}, {}, two);
+  EXPECT_THAT(two, ElementsAre(FloatNear(0.75F, 1e-6F), FloatNear(0.25F, 1e-6F)));
+
+  auto router = *router_scores::create(shape_of(8, 2), small);
+  floats out(8);
+  router.likely(logits({.90, .05, .60, .40, .40, .60, .30, .20}), {}, out);
+  EXPECT_THAT(out, ElementsAre(0, 0, FloatNear(.3F, 1e-5F), FloatNear(.2F, 1e-5F),
+                               FloatNear(.2F, 1e-5F), FloatNear(.3F, 1e-5F), 0, 0));
+  // With biases: ranks .60 .50 of group 1 and .30 .95 of group 3, above the lowest of them: .30 .20 0 .65.
+  const floats bias{-.5F, 0, 0, 0, 0, 0, 0, .75F};
+  router.likely(logits(small_scores), bias, out);
+  EXPECT_THAT(out, ElementsAre(0, 0, FloatNear(.30F / 1.15F, 1e-5F), FloatNear(.20F / 1.15F, 1e-5F),
+                               0, 0, FloatNear(0, 1e-5F), FloatNear(.65F / 1.15F, 1e-5F)));
+}
+
+/// The rule, written out by sorting everything.
+chosen by_the_rule(const router_scores::config& options, std::size_t k, const floats& scores,
+                   const floats& bias) {
+  const auto groups = static_cast<std::size_t>(options.groups);
+  const auto size = scores.size() / groups;
+  const auto best_first = [](const floats& values, std::vector<std::size_t> places) {
+    std::stable_sort(places.begin(), places.end(),
+                     [&](auto a, auto b) { return values[a] > values[b]; });
+    return places;
+  };
+  const auto counted = [](std::size_t first, std::size_t n) {
+    std::vector<std::size_t> out(n);
+    std::iota(out.begin(), out.end(), first);
+    return out;
+  };
+  floats ranks = scores;
+  for (std::size_t e = 0; e < bias.size(); ++e) ranks[e] = scores[e] + bias[e];
+  floats sums(groups);
+  for (std::size_t g = 0; g < groups; ++g) {
+    const auto order = best_first(ranks, counted(g * size, size));
+    sums[g] = ranks[order[0]] + (size > 1 ? ranks[order[1]] : 0.0F);
+  }
+  auto staying = best_first(sums, counted(0, groups));
+  staying.resize(static_cast<std::size_t>(options.top_groups));
+  std::sort(staying.begin(), staying.end());
+  std::vector<std::size_t> eligible;
+  for (const auto g : staying)
+    for (const auto e : counted(g * size, size)) eligible.push_back(e);
+  auto order = best_first(ranks, eligible);
+  order.resize(k);
+  chosen out;
+  double sum = 0;
+  for (const auto e : order) sum += scores[e];
+  for (const auto e : order) {
+    out.experts.push_back(static_cast<expert_id>(e));
+    const double share = options.renormalise ? scores[e] / sum : scores[e];
+    out.weights.push_back(static_cast<float>(share) * options.scale);
+  }
+  return out;
+}
+
+TEST(router_scores, agrees_with_the_rule_written_out) {
+  support::random_source random(3);
+  for (int round = 0; round < 2000; ++round) {
+    const auto groups = 1 + random.id_below(4);
+    const auto size = 1 + random.id_below(6);
+    const auto top_groups = 1 + random.id_below(groups);
+    const auto k = 1 + random.id_below(size * top_groups);
+    const router_scores::config options{.function = groups == 1 && random.one_in(2)
+                                                        ? score_function::softmax
+                                                        : score_function::sigmoid,
+                                        .groups = groups,
+                                        .top_groups = top_groups,
+                                        .renormalise = random.one_in(2),
+                                        .scale = 1.5F};
+    auto router = *router_scores::create(shape_of(groups * size, k), options);
+    // Few different values, so that there are ties.
+    const auto some = [&](std::uint64_t values) {
+      floats out(static_cast<std::size_t>(groups * size));
+      for (auto& v : out) v = static_cast<float>(random.below(values)) / 4.0F - 1.0F;
+      return out;
+    };
+    const auto in = some(9);
+    const auto bias = random.one_in(2) ? floats{} : some(5);
+    floats scores(in.size());
+    router.score(in, scores);
+    const auto want = by_the_rule(options, static_cast<std::size_t>(k), scores, bias);
+    const auto got = select(router, in, bias);
+    ASSERT_EQ(got.experts, want.experts) << round;
+    for (std::size_t i = 0; i < want.weights.size(); ++i)
+      ASSERT_FLOAT_EQ(got.weights[i], want.weights[i]) << round;
+    floats likely(in.size());
+    router.likely(in, bias, likely);
+    ASSERT_NEAR(std::accumulate(likely.begin(), likely.end(), 0.0), 1.0,
+                *std::max_element(likely.begin(), likely.end()) > 0 ? 1e-5 : 1.0);
+    // Whoever is chosen is no less likely than whoever is not.
+    float least = 1;
+    for (const auto e : want.experts) least = std::min(least, likely[static_cast<std::size_t>(e)]);
+    for (std::size_t e = 0; e < likely.size(); ++e) {
+      if (std::find(want.experts.begin(), want.experts.end(), static_cast<expert_id>(e)) ==
+          want.experts.end()) {
+        EXPECT_LE(likely[e], least) << round;
+      }
+    }
+  }
+}
+
+TEST(router_scores, says_what_it_accepts) {
+  const auto why = [](const router_scores::config& c, const geometry& shape) {
+    const auto made = router_scores::create(shape, c);
+    return made ? std::string("fine") : made.reason().message;
+  };
+  constexpr auto by_sigmoid = score_function::sigmoid;
+  const auto shape = shape_of(8, 3);
+  EXPECT_EQ(why({}, shape), "fine");
+  EXPECT_EQ(why({.function = by_sigmoid, .groups = 4, .top_groups = 2}, shape), "fine");
+  EXPECT_EQ(why({.function = static_cast<score_function>(2)}, shape),
+            "router_scores function = 2, accepted: 0 (softmax), 1 (sigmoid)");
+  EXPECT_EQ(why({.groups = 2}, shape),
+            "router_scores groups = 2, accepted: 1 for softmax, 1 or more for sigmoid");
+  EXPECT_EQ(why({.function = by_sigmoid, .groups = 0}, shape),
+            "router_scores groups = 0, accepted: 1 for softmax, 1 or more for sigmoid");
+  EXPECT_EQ(why({.function = by_sigmoid, .groups = 2, .top_groups = 3}, shape),
+            "router_scores top_groups = 3, accepted: 1..2 (groups)");
+  EXPECT_EQ(why({.function = by_sigmoid, .groups = 3}, shape),
+            "router_scores groups = 3, accepted: divisors of 8 (experts)");
+  EXPECT_EQ(why({.function = by_sigmoid, .groups = 4}, shape),
+            "router_scores top_groups = 1 hold 2 experts, accepted: 3 (top_k) or more");
+  for (const float scale : {0.0F, std::nanf(""), std::numeric_limits<float>::infinity()})
+    EXPECT_THAT(why({.scale = scale}, shape), testing::HasSubstr("accepted: more than 0, finite"));
+  EXPECT_THAT(why({}, shape_of(8, 9)), testing::HasSubstr("top_k = 9"));
+}
+
+TEST(router_scores, is_read_from_parameters) {
+  const auto spec = *parse_policy("gate:scores=sigmoid:groups=8:top_groups=4");
+  parameters from(spec);
+  const auto read = router_scores::config::read(from);
+  EXPECT_FALSE(from.finish());
+  EXPECT_EQ(read.function, score_function::sigmoid);
+  EXPECT_EQ(read.groups, 8);
+  EXPECT_EQ(read.top_groups, 4);
+}
+
+}  // namespace
+}  // namespace hotset

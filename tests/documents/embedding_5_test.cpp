@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "cache_steps.hpp"
+#include "hotset/predict/activation_matrix.hpp"
+#include "hotset/residency/warm_start.hpp"
+
+namespace hotset {
+namespace {
+
+struct next_day : support::slot_cache_steps {
+  std::string begin(const std::vector<std::byte>& yesterday) {
+    const auto& shape = support::cache_shape;
+    const auto& layout = cache.decisions().layout();
+    const auto refuse = [](const std::string& reason) { return reason; };
+#include "embedding_5.inc"
+    return std::string(describe(started));
+  }
+};
+
+TEST_F(next_day, begins_with_what_requests_activated_most) {
+  activation_matrix predictor(support::cache_shape, {});
+  const auto route = [&](layer_id layer, step_id step, const std::vector<expert_id>& ids) {
+    (void)predictor.expect({.layer = layer, .step = step, .experts = ids}, {}, 0);
+  };
+  // Layer 0: 3 a half, 5 and 6 a quarter; layer 1: 7 all of it.
+  route(0, 0, {3, 5});
+  route(0, 1, {3, 6});
+  route(1, 1, {7, 7});
+  predictor.on_sequence_end(0);
+  EXPECT_EQ(begin(predictor.save()), describe(status::ok));
+  EXPECT_NE(locate(1, 7), no_slot);
+  EXPECT_NE(locate(0, 3), no_slot);
+  EXPECT_NE(locate(0, 5), no_slot) << "of equals the lower key";
+  EXPECT_EQ(locate(0, 6), no_slot) << "there are three slots";
+  EXPECT_EQ(cache.drain(), status::ok);
+  EXPECT_EQ(begin({}), "no activation_matrix collection, accepted: a saved one");
+}
+
+}  // namespace
+}  // namespace hotset

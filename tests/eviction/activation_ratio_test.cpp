@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/eviction/activation_ratio.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hotset/core/parameters.hpp"
+#include "hotset/paging/pager.hpp"
+#include "random_source.hpp"
+
+namespace hotset {
+namespace {
+
+using testing::ElementsAre;
+using slots = std::vector<slot_id>;
+
+const geometry shape{.layers = 2, .experts = 4, .top_k = 2, .max_tokens_per_visit = 4};
+
+/// Experts 0, 1 and 2 of layer 0 in slots 0, 1 and 2; expert 0 of layer 1 in slot 3. Nothing was routed yet.
+class ratio_of_a_request : public testing::Test {
+ protected:
+  explicit ratio_of_a_request(const activation_ratio::config& options = {})
+      : policy(layout, options) {
+    for (slot_id s = 0; s < 4; ++s) {
+      access a;
+      a.key = s < 3 ? expert_key{0, s} : expert_key{1, 0};
+      a.slot = s;
+      policy.on_fill(a);
+      eligible.set(s);
+    }
+  }
+  const pool_layout layout = pool_layout::shared(shape, 4).value();
+  activation_ratio policy;
+  slot_mask eligible{layout.slots()};
+
+  void plan(step_id step, layer_id layer, const std::vector<expert_id>& ids,
+            const std::vector<sequence_id>& sequences = {},
+            const std::vector<expert_id>& choice = {}) {
+    routing_view view;
+    view.layer = layer;
+    view.step = step;
+    view.experts = ids;
+    view.router_choice = choice;
+    view.sequences = sequences;
+    policy.on_routed(view);
+  }
+  void visit(step_id step, layer_id layer, const std::vector<expert_id>& ids,
+             const std::vector<sequence_id>& sequences = {}) {
+    plan(step, layer, ids, sequences);
+    policy.on_step(step, layer);
+  }
+  void open(step_id step, const std::vector<sequence_id>& sequences) {
+    plan(step, before_layers, {}, sequences);
+  }
+  void use(slot_id slot) {
+    access a;
+    a.key = {0, slot};
+    a.slot = slot;
+    policy.on_hit(a);
+  }
+  slots order() {
+    slots out(4);
+    out.resize(policy.select_victims({}, eligible, out));
+    return out;
+  }
+};
+class ratio_with_room_for_two : public ratio_of_a_request {
+ protected:
+  ratio_with_room_for_two() : ratio_of_a_request({.requests = 2}) {}
+};
+
+TEST_F(ratio_of_a_request, a_share_of_its_layer_decides) {
+  EXPECT_THAT(order(), ElementsAre(0, 1, 2, 3)) << "nothing was routed: recency";
+  visit(0, 0, {0, 1});
+  visit(1, 0, {0, 3});
+  // Layer 0: 2/4, 1/4, 0; layer 1: nothing.
+  EXPECT_THAT(order(), ElementsAre(2, 3, 1, 0));
+  visit(1, 1, {0, 1});
+  visit(2, 1, {2, 3});
+  // Layer 1: 1/4, as expert 1 of layer 0, and more recent.
+  EXPECT_THAT(order(), ElementsAre(2, 1, 3, 0));
+  visit(3, 1, {1, 2});
+  EXPECT_THAT(order(), ElementsAre(2, 3, 1, 0)) << "1/6 now";
+}
+
+TEST_F(ratio_of_a_request, recency_decides_between_equals) {
+  visit(0, 0, {0, 1});
+  use(0);
+  EXPECT_THAT(order(), ElementsAre(2, 3, 1, 0));
+}
+
+TEST_F(ratio_of_a_request, a_new_request_has_activated_nothing) {
+  visit(0, 0, {0, 1}, {7});
+  visit(1, 0, {1, 2}, {7});
+  EXPECT_THAT(order(), ElementsAre(3, 0, 2, 1));
+  open(2, {8});
+  EXPECT_THAT(order(), ElementsAre(0, 1, 2, 3));
+  plan(2, 0, {0, 3}, {8});
+  EXPECT_THAT(order(), ElementsAre(0, 1, 2, 3)) << "victims are chosen by what was before";
+  policy.on_step(2, 0);
+  EXPECT_THAT(order(), ElementsAre(1, 2, 3, 0));
+  open(3, {7});
+  EXPECT_THAT(order(), ElementsAre(3, 0, 2, 1)) << "the first one goes on";
+}
+
+TEST_F(ratio_of_a_request, of_several_requests_the_mean_counts_however_long_they_are) {
+  for (step_id step = 0; step < 6; ++step) visit(step, 0, {0, 1}, {7});
+  visit(6, 0, {2, 2}, {8});
+  // Request 7: 1/2, 1/2, 0; request 8: 0, 0, 1.
+  open(7, {7, 8});
+  EXPECT_THAT(order(), ElementsAre(3, 0, 1, 2));
+  open(7, {7, 7, 7, 8});
+  EXPECT_THAT(order(), ElementsAre(3, 0, 1, 2)) << "over requests, not over tokens";
+  visit(7, 0, {0, 3, 2, 2, 0, 3}, {7, 8, 7});
+  // Request 7: 8/16, 6/16, 0; request 8: 0, 0, 1.
+  EXPECT_THAT(order(), ElementsAre(3, 1, 0, 2));
+}
+
+TEST_F(ratio_of_a_request, a_visit_that_does_not_take_place_leaves_no_trace) {
+  plan(0, 0, {2, 3});
+  plan(0, 0, {0, 1});  // planned again
+  EXPECT_THAT(order(), ElementsAre(0, 1, 2, 3));
+  policy.on_step(0, 0);
+  policy.on_step(0, 0);  // a later group
+  EXPECT_THAT(order(), ElementsAre(2, 3, 0, 1));
+  use(0);
+  use(1);
+  visit(1, 0, {2, 2});
+  EXPECT_THAT(order(), ElementsAre(3, 0, 1, 2)) << "1/4, 1/4, 2/4: counted once";
+}
+
+TEST_F(ratio_of_a_request, what_the_router_chose_counts_where_a_policy_shortened_it) {
+  plan(0, 0, {0, -1}, {}, {1, 2});
+  policy.on_step(0, 0);
+  EXPECT_THAT(order(), ElementsAre(0, 3, 1, 2));
+}
+
+TEST_F(ratio_of_a_request, what_does_not_belong_together_teaches_nothing) {
+  visit(0, 0, {0, 1});
+  const std::vector<expert_id> one{2, 2};
+  for (const auto& wrong :
+       {routing_view{.layer = 0, .experts = std::span(one).first(1)},
+        routing_view{.layer = 2, .experts = one},
+        routing_view{.layer = 0, .experts = one, .router_choice = std::span(one).first(1)}}) {
+    policy.on_routed(wrong);
+    policy.on_step(1, 0);
+  }
+  visit(1, 0, {-1, 9});
+  open(2, {});
+  EXPECT_THAT(order(), ElementsAre(2, 3, 0, 1));
+}
+
+TEST_F(ratio_with_room_for_two, the_least_recently_used_request_is_forgotten) {
+  visit(0, 0, {0, 1}, {1});
+  visit(1, 0, {2, 1}, {2});
+  visit(2, 0, {0, 1}, {1});
+  visit(3, 0, {3, 3}, {3});  // in 2's place
+  open(4, {1});
+  EXPECT_THAT(order(), ElementsAre(2, 3, 0, 1));
+  open(4, {2});
+  EXPECT_THAT(order(), ElementsAre(0, 1, 2, 3));
+  visit(4, 0, {2, 0}, {2});  // in 1's place
+  EXPECT_THAT(order(), ElementsAre(1, 3, 0, 2));
+  // Of three at once the last one has no place.
+  visit(5, 0, {1, 1, 1, 1, 0, 0}, {5, 6, 7});
+  EXPECT_THAT(order(), ElementsAre(0, 2, 3, 1));
+}
+
+/// All that was committed, counted anew for each question.
+struct history {
+  struct token {
+    sequence_id sequence;
+    layer_id layer;
+    std::vector<expert_id> ids;
+  };
+  std::vector<token> tokens;
+
+  [[nodiscard]] double ratio(const std::vector<sequence_id>& asking, expert_key key) const {
+    std::vector<sequence_id> seen;
+    double sum = 0;
+    for (const auto s : asking) {
+      if (std::ranges::find(seen, s) != seen.end()) continue;
+      seen.push_back(s);
+      double own = 0;
+      double all = 0;
+      for (const auto& t : tokens)
+        if (t.sequence == s && t.layer == key.layer)
+          for (const auto id : t.ids)
+            if (id >= 0) own += id == key.expert ? 1 : 0, ++all;
+      if (all > 0) sum += own / all;
+    }
+    return sum;
+  }
+};
+
+TEST(activation_ratio, agrees_with_the_rule_written_out) {
+  const geometry three{.layers = 3, .experts = 5, .top_k = 2, .max_tokens_per_visit = 4};
+  const auto layout = pool_layout::shared(three, 9).value();
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    support::random_source random(seed);
+    activation_ratio policy(layout, {});
+    history model;
+    std::map<slot_id, std::pair<expert_key, std::uint64_t>> held;  // and the recency position
+    std::uint64_t clock = 0;
+    slot_mask eligible(layout.slots());
+    for (slot_id s = 0; s < 9; ++s) {
+      access a;
+      a.key = three.key(static_cast<std::size_t>(s) + 3);
+      a.slot = s;
+      policy.on_fill(a);
+      held[s] = {a.key, ++clock};
+      eligible.set(s);
+    }
+    for (step_id step = 0; step < 60; ++step)
+      for (layer_id layer = 0; layer < 3; ++layer) {
+        std::vector<expert_id> ids;
+        std::vector<sequence_id> sequences;
+        for (auto n = 1 + random.below(4); n > 0; --n) {
+          sequences.push_back(static_cast<sequence_id>(random.below(6)));
+          for (int k = 0; k < 2; ++k)
+            ids.push_back(random.one_in(12) ? no_expert : random.id_below(5));
+        }
+        routing_view view;
+        view.layer = layer;
+        view.step = step;
+        view.experts = ids;
+        view.sequences = sequences;
+        policy.on_routed(view);
+        std::vector<std::pair<std::pair<double, std::uint64_t>, slot_id>> wanted;
+        for (const auto& [slot, of] : held)
+          wanted.push_back({{model.ratio(sequences, of.first), of.second}, slot});
+        std::ranges::sort(wanted);
+        slots out(9);
+        ASSERT_EQ(policy.select_victims({}, eligible, out), 9U);
+        for (std::size_t i = 0; i < 9; ++i)
+          ASSERT_EQ(out[i], wanted[i].second) << "seed " << seed << " step " << step;
+        if (random.one_in(6)) continue;  // it does not take place
+        policy.on_step(step, layer);
+        for (std::size_t t = 0; t < sequences.size(); ++t)
+          model.tokens.push_back({sequences[t], layer, {ids[2 * t], ids[2 * t + 1]}});
+        access a;
+        a.slot = random.id_below(9);
+        a.key = held[a.slot].first;
+        policy.on_hit(a);
+        held[a.slot].second = ++clock;
+      }
+  }
+}
+
+TEST(activation_ratio, works_in_a_pager) {
+  auto made = pager<activation_ratio>::create({.layout = pool_layout::shared(shape, 3).value()});
+  ASSERT_TRUE(made);
+  auto plan = made->make_plan();
+  const auto visit = [&](step_id step, std::vector<expert_id> ids, sequence_id sequence) {
+    routing_view view;
+    view.step = step;
+    view.experts = ids;
+    view.sequences = std::span(&sequence, 1);
+    EXPECT_EQ(made->serve(view, plan, [](const visit_group&) {}), status::ok);
+  };
+  visit(0, {0, 1}, 1);
+  visit(1, {0, 2}, 1);  // the last free slot
+  visit(2, {0, 3}, 1);  // 1 and 2 alike: the less recent one goes
+  EXPECT_EQ(made->locate({0, 1}), no_slot);
+  visit(3, {1, 3}, 2);  // a new request: 2 is the least recent but for 0 and 3 of the last visit
+  EXPECT_EQ(made->locate({0, 2}), no_slot);
+  visit(
+      4, {0, 2},
+      1);  // request 1 has 0, 1, 2, 3 in 3, 1, 1, 1 of 6: of 1 and 3, both used last, 1 came first
+  EXPECT_EQ(made->locate({0, 1}), no_slot);
+  EXPECT_NE(made->locate({0, 3}), no_slot);
+}
+
+TEST(activation_ratio, refuses_what_cannot_work) {
+  EXPECT_FALSE(activation_ratio::config{}.validate());
+  EXPECT_EQ(activation_ratio::config{.requests = 0}.validate()->message,
+            "activation_ratio requests = 0, accepted: 1..4096");
+  EXPECT_TRUE(activation_ratio::config{.requests = 4097}.validate());
+  const geometry vast{.layers = 1 << 14, .experts = 1 << 14, .top_k = 2};
+  EXPECT_FALSE(activation_ratio::config{.requests = 7}.validate(vast));
+  EXPECT_EQ(
+      activation_ratio::config{.requests = 8}.validate(vast)->message,
+      "activation_ratio requests = 8 of 16384 layers x 16384 experts needs 17180917760 bytes, "
+      "accepted: at most 17179869184");
+  EXPECT_TRUE(activation_ratio::config{.requests = 0}.validate(vast));
+}
+
+TEST(activation_ratio, is_read_by_name) {
+  const auto spec_from = parse_policy("activation_ratio:requests=64").value();
+  parameters from(spec_from);
+  EXPECT_EQ(activation_ratio::config::read(from).requests, 64);
+  EXPECT_FALSE(from.finish());
+}
+
+}  // namespace
+}  // namespace hotset

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/eviction/reserve_prefetch.hpp"
+
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hotset/core/parameters.hpp"
+#include "hotset/eviction/any_eviction_policy.hpp"
+#include "hotset/eviction/gate_score.hpp"
+#include "hotset/eviction/lru.hpp"
+#include "hotset/paging/pager.hpp"
+#include "reference_policies.hpp"
+
+namespace hotset {
+namespace {
+
+using reference::hand_walk;
+using reference::shared;
+using testing::ElementsAre;
+using slots = std::vector<slot_id>;
+
+using split_lru = reserve_prefetch<lru>;
+static_assert(eviction_policy<split_lru>);
+static_assert(eviction_policy<protect_hot<reserve_prefetch<gate_score>>>);
+static_assert(protect_hot<split_lru>::name == "protect_hot<reserve_prefetch<lru>>");
+static_assert(split_lru::decorator == "reserve_prefetch");
+static_assert(split_lru::traits.moves_by_itself && !split_lru::traits.hears_visits);
+static_assert(reserve_prefetch<gate_score>::traits.needs_weights);
+
+/// What a prefetch would take, of the pool 0.
+template <class P>
+slots for_prefetch(hand_walk<P>& w) {
+  slots out(w.eligible.slots() + 1, no_slot);
+  const visit_context context{.step = 9, .speculative = true};
+  out.resize(w.policy.select_victims(context, w.eligible, out));
+  return out;
+}
+template <class P>
+slots for_demand(hand_walk<P>& w) {
+  return w.order_of(0, 9, 0);
+}
+
+/// Of five slots two are for prefetched experts. 0 and 1 hold used ones, 2 the first prefetched one, and so on.
+hand_walk<split_lru> with_prefetched(slot_id count) {
+  hand_walk<split_lru> w(shared(1, 5), {.share = 0.4});
+  w.begin(0, 0);
+  w.fill_from(0, 5 - count);
+  for (slot_id s = 5 - count; s < 5; ++s) w.prefetch(s, {0, s}, 1);
+  return w;
+}
+
+TEST(reserve_prefetch, without_prefetches_the_inner_policy_decides) {
+  auto w = with_prefetched(0);
+  EXPECT_THAT(for_demand(w), ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_THAT(for_prefetch(w), ElementsAre(0, 1, 2, 3, 4));
+}
+
+TEST(reserve_prefetch, while_its_share_is_not_full_everyone_takes_the_others) {
+  auto w = with_prefetched(1);
+  w.hit(0);
+  EXPECT_THAT(for_demand(w), ElementsAre(1, 2, 3, 0, 4));
+  EXPECT_THAT(for_prefetch(w), ElementsAre(1, 2, 3, 0, 4));
+}
+
+TEST(reserve_prefetch, once_its_share_is_full_prefetches_replace_each_other) {
+  auto w = with_prefetched(2);
+  EXPECT_THAT(for_demand(w), ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_THAT(for_prefetch(w), ElementsAre(3, 4, 0, 1, 2));
+}
+
+TEST(reserve_prefetch, a_miss_takes_back_what_is_more_than_the_share) {
+  auto w = with_prefetched(4);
+  // Two too many: the two that the inner policy would give up first; then the other one; then the rest.
+  EXPECT_THAT(for_demand(w), ElementsAre(1, 2, 0, 3, 4));
+  EXPECT_THAT(for_prefetch(w), ElementsAre(1, 2, 3, 4, 0));
+  w.evict(1);  // of four slots two are for them, rounded: there are three
+  EXPECT_THAT(for_demand(w), ElementsAre(2, 0, 3, 4));
+  w.fill(1, {0, 6});
+  w.evict(2);
+  w.fill(2, {0, 7});
+  EXPECT_THAT(for_demand(w), ElementsAre(0, 1, 2, 3, 4));
+}
+
+TEST(reserve_prefetch, which_ones_are_too_many_does_not_depend_on_what_is_eligible) {
+  auto w = with_prefetched(3);
+  EXPECT_THAT(for_demand(w), ElementsAre(2, 0, 1, 3, 4));
+  w.eligible.reset(2);
+  EXPECT_THAT(for_demand(w), ElementsAre(0, 1, 3, 4));
+  w.eligible.reset(0);
+  w.eligible.reset(1);
+  EXPECT_THAT(for_demand(w), ElementsAre(3, 4));
+}
+
+TEST(reserve_prefetch, a_prefetched_expert_that_is_used_is_one_of_the_others) {
+  auto w = with_prefetched(3);
+  w.begin(1, 0);
+  w.hit(2);
+  EXPECT_THAT(for_demand(w), ElementsAre(0, 1, 2, 3, 4)) << "two are left, none too many";
+  EXPECT_THAT(for_prefetch(w), ElementsAre(3, 4, 0, 1, 2));
+  w.hit_again(2);
+  w.hit(3);
+  EXPECT_THAT(for_prefetch(w), ElementsAre(0, 1, 2, 3, 4)) << "one is left, the share has room";
+}
+
+TEST(reserve_prefetch, a_request_for_a_used_expert_does_not_make_it_a_prefetched_one) {
+  auto w = with_prefetched(2);
+  w.request(0, 1);
+  EXPECT_THAT(for_prefetch(w), ElementsAre(3, 4, 0, 1, 2));
+}
+
+TEST(reserve_prefetch, a_slot_forgets_with_its_key) {
+  auto w = with_prefetched(2);
+  w.evict(3);
+  w.fill(3, {0, 6});
+  EXPECT_THAT(for_prefetch(w), ElementsAre(0, 1, 2, 3, 4)) << "one is left";
+}
+
+TEST(reserve_prefetch, a_move_changes_nothing) {
+  auto w = with_prefetched(2);
+  w.evict(0);
+  w.policy.on_move(3, 0);
+  w.eligible.set(0);
+  w.eligible.reset(3);
+  // Of four slots two, rounded: 0 and 4 fill them.
+  EXPECT_THAT(for_prefetch(w), ElementsAre(0, 4, 1, 2));
+  EXPECT_THAT(for_demand(w), ElementsAre(1, 2, 0, 4));
+}
+
+TEST(reserve_prefetch, the_share_is_at_least_one_and_less_than_all) {
+  for (const double share : {0.01, 0.99}) {
+    hand_walk<split_lru> w(shared(1, 3), {.share = share});
+    w.begin(0, 0);
+    w.fill(0, {0, 0});
+    w.prefetch(1, {0, 1}, 1);
+    w.prefetch(2, {0, 2}, 1);
+    // One too many of two, or none.
+    EXPECT_THAT(for_demand(w), share < 0.5 ? ElementsAre(1, 0, 2) : ElementsAre(0, 1, 2));
+    EXPECT_THAT(for_prefetch(w), ElementsAre(1, 2, 0));
+    w.hit(1);
+    EXPECT_THAT(for_prefetch(w), share < 0.5 ? ElementsAre(2, 0, 1) : ElementsAre(0, 1, 2));
+  }
+  hand_walk<split_lru> one(pool_layout::shared({.layers = 1, .experts = 4, .top_k = 1}, 1).value(),
+                           {});
+  one.begin(0, 0);
+  one.prefetch(0, {0, 0}, 1);
+  EXPECT_THAT(for_demand(one), ElementsAre(0));
+  EXPECT_THAT(for_prefetch(one), ElementsAre(0));
+}
+
+TEST(reserve_prefetch, each_pool_has_a_share_of_its_own) {
+  const geometry shape{.layers = 2, .experts = 8, .top_k = 2};
+  hand_walk<split_lru> w(pool_layout::per_layer(shape, 3).value(), {.share = 0.34});
+  w.begin(0, 0);
+  w.fill_from(0, 2);
+  w.prefetch(2, {0, 2}, 1);
+  w.begin(0, 1);
+  w.fill(3, {1, 0});
+  w.prefetch(4, {1, 1}, 1);
+  w.prefetch(5, {1, 2}, 1);
+  EXPECT_THAT(w.order_of(0, 1, 0), ElementsAre(0, 1, 2));
+  EXPECT_THAT(w.order_of(1, 1, 1), ElementsAre(4, 3, 5));
+}
+
+/// One layer, one expert a token.
+template <class Eviction>
+struct paged {
+  const geometry shape{.layers = 1, .experts = 12, .top_k = 1};
+  pager<Eviction> pages;
+  step_plan plan = pages.make_plan();
+  step_id step = 0;
+
+  explicit paged(const typename Eviction::config& options)
+      : pages({.layout = pool_layout::shared(shape, 5).value(),
+               .eviction = options,
+               .guard = prefetch_guard::none}) {}
+  void visit(expert_id e) {
+    const std::vector<expert_id> ids{e};
+    const routing_view view{.step = step++, .experts = ids};
+    ASSERT_EQ(pages.serve(view, plan, [](const visit_group&) {}), status::ok);
+  }
+  void prefetch(expert_id e) {
+    const std::vector<prefetch_request> requests{{{0, e}, step + 100, 1.0F}};
+    ASSERT_EQ(pages.plan_prefetch({.step = step}, requests, plan), status::ok);
+    ASSERT_EQ(plan.fills().size(), 1U);
+    ASSERT_EQ(pages.commit(plan), status::ok);
+    const auto& f = plan.fills()[0];
+    pages.arrived(f.slot, f.generation);
+  }
+  [[nodiscard]] std::vector<expert_id> held() const {
+    std::vector<expert_id> out;
+    for (expert_id e = 0; e < 12; ++e)
+      if (pages.locate({0, e}) != no_slot) out.push_back(e);
+    return out;
+  }
+};
+
+TEST(reserve_prefetch, a_pager_says_for_whom_it_asks) {
+  paged<split_lru> with({.share = 0.4});
+  paged<any_eviction_policy> erased(any_eviction_policy::holding<split_lru>({.share = 0.4}));
+  paged<lru> without({});
+  const auto play = [](auto& p) {
+    for (const expert_id e : {0, 1, 2}) p.visit(e);
+    for (const expert_id e : {3, 4}) p.prefetch(e);
+    p.prefetch(5);
+    auto first = p.held();
+    p.visit(6);
+    return std::pair(first, p.held());
+  };
+  // The share is full: the prefetch of 5 takes 3's slot, and the miss on 6 the least recently used one's.
+  const auto [first, second] = play(with);
+  EXPECT_THAT(first, ElementsAre(0, 1, 2, 4, 5));
+  EXPECT_THAT(second, ElementsAre(1, 2, 4, 5, 6));
+  EXPECT_EQ(play(erased), std::pair(first, second));
+  EXPECT_THAT(play(without).first, ElementsAre(1, 2, 3, 4, 5));
+}
+
+TEST(reserve_prefetch, checks_both_configurations) {
+  for (const double wrong : {0.0, 1.0, -0.5, 2.0})
+    EXPECT_TRUE(split_lru::config{.share = wrong}.validate()) << wrong;
+  EXPECT_EQ(split_lru::config{.share = 1}.validate()->message,
+            "reserve_prefetch share = 1.000000, accepted: more than 0, less than 1");
+  EXPECT_TRUE((reserve_prefetch<gate_score>::config{.inner = {.decay = 2.0}}.validate()));
+  EXPECT_FALSE(split_lru::config{}.validate());
+}
+
+TEST(reserve_prefetch, is_read_by_name) {
+  const auto spec_from = parse_policy("reserve_prefetch:share=0.35").value();
+  parameters from(spec_from);
+  EXPECT_EQ(split_lru::config::read(from).share, 0.35);
+  EXPECT_FALSE(from.finish());
+}
+
+}  // namespace
+}  // namespace hotset
