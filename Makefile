@@ -42,11 +42,12 @@ bench: packages-bench
 	$(call build,release,bench_all)
 	cmake/run-benchmarks.sh build/release --benchmark_min_time=0.05
 
-# Cheapest first, and within an hour on two cores: the whole suite once, under AddressSanitizer (the consumer tests
-# are part of it, and benchmarks are built), with fifty times the random operations of `make test`, which is the suite
+# Cheapest first, and within an hour on two cores: the suite once, under AddressSanitizer (benchmarks are built; consumers
+# compile what is installed with options of their own, and are `make test`'s), with fifty times the random operations of `make test`, which is the suite
 # as users build it; ThreadSanitizer on the tests that start threads. UndefinedBehaviorSanitizer does without the checks
-# that tripled the build: null and bounds of objects, which AddressSanitizer sees; pointers that wrap; alignment in tests.
-# The one test of the engine's answers as a whole, a minute of arithmetic, is left out of ThreadSanitizer.
+# that tripled the build: null and bounds of objects, which AddressSanitizer sees; pointers that wrap; alignment in tests; and
+# the inner loops of the example engine.
+# The one test of the engine's answers as a whole, a minute of arithmetic, is left out of both.
 check: export HOTSET_INTERLEAVING_OPERATIONS = 5000000
 check: packages-check
 	cmake/format.sh --check
