@@ -1,0 +1,149 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What fMoE claims, measured here: the tables of docs/reproduction.md.
+#   benchmarks/reproduction/fmoe.sh BUILD_DIR STUDY
+# STUDY: systems capacity distance replacement predictors, or all.
+# Texts are tiny-moe's held-out ones below HOTSET_DATA_DIR; without them, its prompts.
+studies='systems capacity distance replacement predictors'
+# shellcheck source=benchmarks/reproduction/study.sh
+. "$(dirname "$0")/study.sh"
+
+# Windows of 256 bytes, each a request: seven of ten are stored, from the others every fourth is replayed.
+windows() {
+  [ -e replayed.trace ] && return 0
+  mkdir -p stored replayed
+  local n=0 text
+  if [ -n "$data" ] && [ -d "$data/tiny-moe/heldout" ]; then
+    set -- "$data"/tiny-moe/heldout/*.txt
+  else
+    set -- "$HOTSET_TINY_MOE_DIR"/prompts/*.txt
+  fi
+  for text in "$@"; do
+    split -b 256 -a 4 --additional-suffix=.txt "$text" "$(basename "$text" .txt)-"
+    for window in "$(basename "$text" .txt)"-????.txt; do
+      n=$((n + 1))
+      if [ $((n % 10)) -lt 7 ]; then mv "$window" stored/
+      elif [ $((n % 40)) -eq 9 ]; then mv "$window" replayed/
+      fi
+    done
+  done
+  local with='hidden,probabilities,predictions,logits'
+  "$tiny_moe" trace stored.trace --prompts stored/*.txt --tokens 1 --with $with 2>/dev/null
+  "$tiny_moe" trace replayed.trace --prompts replayed/*.txt --tokens 1 --with $with 2>/dev/null
+  "$hotset" train-gate stored.trace --out tiny.gate --depth 4 --epochs 4 >/dev/null
+}
+# A copy takes 0.4 or 2 times as long as a layer's arithmetic.
+link() { # RHO
+  case "$1" in
+    0.4) echo '--link 57.6MB/s --compute 1ms' ;;
+    2) echo '--link 11.52MB/s --compute 1ms' ;;
+  esac
+}
+run() { # OPTIONS...
+  "$hotset" simulate replayed.trace --as decode --learn-from stored.trace --scope shared --csv "$@" 2>/dev/null
+}
+# Lines of CSV under "@NAME" lines: ready hits are those whose copy had ended; a step without a stall takes 12 layer times.
+rows() {
+  awk -F, '
+    /^@/ { name = substr($0, 2); next }
+    /^trace,/ { for (i = 1; i <= NF; ++i) at[$i] = i; next }
+    { a = $at["accesses"]
+      pr = $at["prefetch_precision"] == "" ? "- | -" : sprintf("%.3f | %.3f", $at["prefetch_precision"], $at["prefetch_recall"])
+      printf "| %s | %.3f | %.3f | %s | %.2f | %.2f |\n", name, ($at["hits"] - $at["late_prefetches"]) / a,
+        $at["hits"] / a, pr, 1000 * $at["total_s"] / $at["steps"], $at["bytes_filled"] / 23040 / $at["steps"] }'
+}
+head_of() { # TITLE
+  echo "| $1 | hit, ready | hit, or in flight | precision | recall | layer times a step | copies a step |"
+  echo '|---|---|---|---|---|---|---|'
+}
+arm() { # NAME OPTIONS...
+  echo "@$1"
+  run "${@:2}"
+}
+
+systems() {
+  windows
+  for slots in 25% 50%; do
+    for rho in 0.4 2; do
+      head_of "$slots, rho $rho"
+      local at="--slots $slots $(link $rho)"
+      { arm '`on-demand`' $at --preset on-demand
+        arm '`deepspeed`' $at --preset deepspeed
+        arm '`brainstorm`' $at --preset brainstorm
+        arm '`mixtral-offloading`' $at --preset mixtral-offloading
+        arm '`promoe`' $at --preset promoe --gate-weights tiny.gate
+        arm '`moe-infinity`' $at --preset moe-infinity
+        arm '`moe-infinity` evicting by `lfu:history=resident`' $at --preset moe-infinity --eviction lfu:history=resident
+        arm '`fmoe`' $at --preset fmoe
+        arm '`fmoe`, `freq=resident`' $at --preset fmoe --eviction expert_map_priority:freq=resident
+        arm '`fmoe` evicting by `lru`' $at --preset fmoe --eviction lru
+        arm '`fmoe`, nearest first' $at --preset fmoe --prefetch-order nearest
+        arm 'Belady' $at --eviction belady
+      } | rows
+      echo
+    done
+  done
+}
+capacity() {
+  windows
+  head_of 'maps'
+  for c in 64 256 1000 4000 10000 50000; do
+    arm "$c" --slots 50% $(link 0.4) --preset fmoe --predictor expert-map:capacity=$c
+  done | rows
+}
+distance() {
+  windows
+  for rho in 0.4 2; do
+    head_of "distance, rho $rho"
+    for d in 1 2 3 4 6 8; do
+      arm "$d" --slots 50% $(link $rho) --preset fmoe --prefetch cumulative_probability:distance=$d
+    done | rows
+    echo
+  done
+}
+replacement() {
+  windows
+  head_of 'when the store is full'
+  for replace in fifo redundancy; do
+    for c in 64 256 1000; do
+      arm "\`$replace\`, $c maps" --slots 50% $(link 0.4) --preset fmoe \
+        --predictor expert-map:capacity=$c:replace=$replace
+    done
+  done | rows
+  echo
+  head_of 'storage'
+  for storage in fp32 fp16 int8; do
+    arm "\`$storage\`" --slots 50% $(link 0.4) --preset fmoe --predictor expert-map:storage=$storage
+  done | rows
+}
+
+# Precision at K of the layer that is D ahead, by predictors beside each other. All K best are asked for, resident or not.
+precision() { # TRACE OPTIONS...
+  "$hotset" simulate "$1" --as decode --scope shared --slots 50% --eviction lru --csv "${@:2}" 2>/dev/null |
+    awk -F, 'NR == 1 { for (i = 1; i <= NF; ++i) at[$i] = i; next }
+      { printf "%s,%s,%.3f\n", $at["predictor"], $at["prefetch"], $at["prefetch_precision"] }'
+}
+predictors() {
+  windows
+  local ids=last-routed,co-activation,activation-matrix,mixed+co-activation+last-routed+activation-matrix
+  local maps=expert-map:capacity=1000,expert-map:capacity=10000,expert-map:capacity=50000
+  local gates=current-gate,learned-gate:weights=tiny.gate
+  local mix=mixed+co-activation+last-routed+activation-matrix+expert-map:capacity=10000+learned-gate:weights=tiny.gate
+  for d in 1 2 3 4; do
+    echo "-- tiny-moe, $d ahead: predictor, precision at K"
+    precision replayed.trace --learn-from stored.trace --prefetch "next_layer_top_k:from=$d:depth=$d" \
+      --predictor "$ids,$maps,$gates,$mix"
+  done
+  precision replayed.trace --learn-from stored.trace --prefetch next_layer_top_k --predictor recorded
+  [ -n "$data" ] || return 0
+  local routed=expert-map:capacity=1000:source=weights,expert-map:capacity=10000:source=weights
+  local ids_mix=mixed+co-activation+last-routed+activation-matrix+expert-map:capacity=10000:source=ids
+  for trace in "$data/routing/bigmoe-gemma/gemma.route.csv" "$data/routing/esft-law/esft-law.tar.xz"; do
+    for d in 1 2 3 4; do
+      echo "-- $(basename "$trace"), $d ahead"
+      precision "$trace" --prefetch "next_layer_top_k:from=$d:depth=$d" --predictor "$ids,$routed,$ids_mix"
+    done
+  done
+}
+
+run_studies
