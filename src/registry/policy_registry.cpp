@@ -90,7 +90,7 @@ result<any_predictor::config> policy_registry::make_predictor(std::string_view t
     parts.push_back(*std::move(made));
   }
   parameters read(*outer);
-  auto config = (*row)->mix(read, std::move(parts));
+  auto config = (*row)->mix(read, parts);
   if (auto bad = read.finish()) return *std::move(bad);
   if (auto bad = config.validate()) return *std::move(bad);
   return config;

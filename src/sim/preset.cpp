@@ -104,6 +104,7 @@ std::vector<std::string> preset_names() {
 
 std::vector<std::string> system_names() {
   std::vector<std::string> names;
+  names.reserve(systems.size());
   for (const auto& p : systems) names.emplace_back(p.name);
   return names;
 }

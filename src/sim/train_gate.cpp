@@ -275,7 +275,8 @@ void train_network(const lesson& about, rows_of_trace rows, const gate_training&
                    student& one, splitmix64& random, shared_progress& told) {
   const auto batch = static_cast<std::size_t>(training.batch);
   const auto epochs = static_cast<std::size_t>(training.epochs);
-  const auto steps = static_cast<double>((rows.size() + batch - 1) / batch * epochs);
+  const auto batches = (rows.size() + batch - 1) / batch * epochs;
+  const auto steps = static_cast<double>(batches);
   double step = 0;
   matrix inputs, goals;
   for (std::size_t epoch = 0; epoch < epochs; ++epoch) {

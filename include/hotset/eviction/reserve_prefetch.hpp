@@ -15,6 +15,7 @@
 ///       the inner policy's in place of one, and O(S / 64).
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -134,7 +135,7 @@ class reserve_prefetch {
   }
   /// Pre: held >= 1.
   [[nodiscard]] std::size_t reserved_of(std::size_t held) const noexcept {
-    const auto share = static_cast<std::size_t>(share_ * static_cast<double>(held) + 0.5);
+    const auto share = static_cast<std::size_t>(std::lround(share_ * static_cast<double>(held)));
     return std::min(std::max(share, std::size_t{1}), held - 1);
   }
   void settle(slot_id slot) noexcept {

@@ -60,7 +60,8 @@ using miss_row = policy_row<any_miss_policy, miss_traits>;
 using routing_row = policy_row<any_routing_policy, routing_traits>;
 struct predictor_row : policy_row<any_predictor, predictor_traits> {
   /// Of a predictor that is made of others; it is not made without them.
-  std::function<any_predictor::config(parameters&, std::vector<any_predictor::config> parts)> mix{};
+  std::function<any_predictor::config(parameters&, const std::vector<any_predictor::config>& parts)>
+      mix{};
 };
 
 namespace detail {
@@ -122,9 +123,9 @@ class policy_registry {
   [[nodiscard]] validation add() {
     predictor_row row{row_of<any_predictor, P>()};
     if constexpr (requires(typename P::config options) { options.parts; })
-      row.mix = [](parameters& from, std::vector<any_predictor::config> parts) {
+      row.mix = [](parameters& from, const std::vector<any_predictor::config>& parts) {
         auto options = read_config<P>(from, {});
-        options.parts = std::move(parts);
+        options.parts = parts;
         return any_predictor::holding<P>(std::move(options));
       };
     return predictors.add(std::move(row));
