@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/predict/layer_scores.hpp"
 
+#include <algorithm>
+#include <cstddef>
+#include <functional>
 #include <limits>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include "random_source.hpp"
 
 namespace hotset {
 namespace {
@@ -14,6 +19,22 @@ forecast of(const std::vector<float>& rows, std::int32_t depth) {
   out.probabilities = rows;
   out.depth = depth;
   return out;
+}
+
+TEST(layer_scores, the_best_come_first_in_order_however_many_are_wanted) {
+  support::random_source random(3);
+  for (const std::size_t experts : {1U, 7U, 40U, 128U})
+    for (std::size_t count = 0; count <= experts; ++count) {
+      std::vector<detail::scored_expert> scored;
+      for (std::size_t e = 0; e < experts; ++e)  // many are equal: the lower id is better
+        scored.push_back(detail::make_scored(static_cast<float>(random.below(9)), e));
+      auto sorted = scored;
+      std::sort(sorted.begin(), sorted.end(), std::greater<>());
+      detail::sort_best(scored, count);
+      ASSERT_TRUE(std::equal(scored.begin(), scored.begin() + static_cast<std::ptrdiff_t>(count),
+                             sorted.begin()))
+          << count << " of " << experts;
+    }
 }
 
 TEST(layer_scores, are_means_over_the_tokens_of_one_layer) {

@@ -97,8 +97,7 @@ class active_evict {
     const auto k = tokens == 1 ? top_k_ : distinct(expected, tokens);
     const auto scored = scores_.take(expected, 0);
     const auto sorted = std::min(experts_, k + index(options_.r_max));
-    std::partial_sort(scored.begin(), scored.begin() + static_cast<std::ptrdiff_t>(sorted),
-                      scored.end(), std::greater<>());
+    detail::sort_best(scored, sorted);
     for (const auto s : scored.first(std::min(k, experts_)))
       if (const auto slot = residents.row[index(detail::expert_of(s))]; slot != no_slot)
         spared_.push_back(slot);

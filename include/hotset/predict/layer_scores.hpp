@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <span>
 #include <vector>
@@ -31,6 +32,25 @@ using scored_expert = std::uint64_t;
 }
 [[nodiscard]] inline expert_id expert_of(scored_expert s) noexcept {
   return static_cast<expert_id>(~static_cast<std::uint32_t>(s));
+}
+
+/// The `count` best come first, in order; what is behind them is of no use. Few of many are kept in order as they are found,
+/// which costs less than a heap. Pre: no two are equal, count <= scored.size().
+inline void sort_best(std::span<scored_expert> scored, std::size_t count) noexcept {
+  constexpr std::size_t few = 32;
+  const auto end = scored.begin() + static_cast<std::ptrdiff_t>(count);
+  if (count > few || count == 0) {
+    std::partial_sort(scored.begin(), end, scored.end(), std::greater<>());
+    return;
+  }
+  std::sort(scored.begin(), end, std::greater<>());
+  for (std::size_t i = count; i < scored.size(); ++i) {
+    const auto next = scored[i];
+    if (next < scored[count - 1]) continue;
+    auto at = count - 1;
+    for (; at > 0 && scored[at - 1] < next; --at) scored[at] = scored[at - 1];
+    scored[at] = next;
+  }
 }
 
 /// What a forecast says of one layer's experts: means over the tokens.

@@ -15,7 +15,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <span>
 #include <string>
@@ -79,8 +78,7 @@ class next_layer_top_k {
     for (std::int32_t ahead = from_ - 1; ahead < reach && written < out.size(); ++ahead) {
       const auto scored = scores_.take(expected, ahead);
       const auto best = scored.first(std::min(count_, out.size() - written));
-      std::partial_sort(scored.begin(), scored.begin() + std::ssize(best), scored.end(),
-                        std::greater<>());
+      detail::sort_best(scored, best.size());
       for (const auto s : best) {
         const auto score = detail::score_of(s);
         if (score == 0.0F) break;
