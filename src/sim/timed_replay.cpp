@@ -320,6 +320,10 @@ validation check_lessons(const routing_trace& trace, const replay_front& front) 
         fmt::format("{} has no scores for predictor {} to learn from, accepted: a trace "
                     "that recorded logits or probabilities",
                     from.name, front.predictor.name)};
+  if (front.predictor.traits.needs_hidden && from.hidden_width != trace.hidden_width)
+    return error{
+        fmt::format("{} has hidden states of {} for predictor {} to learn from, accepted: of {}",
+                    from.name, from.hidden_width, front.predictor.name, trace.hidden_width)};
   return std::nullopt;
 }
 

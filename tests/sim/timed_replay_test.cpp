@@ -394,6 +394,15 @@ TEST(timed_replay, a_predictor_has_learnt_from_another_trace_before) {
   request.lessons = &lessons;
   EXPECT_THAT(refusal<sim::usage_error>([&] { (void)sim::run_sweep(scored_trace, request); }),
               HasSubstr("has no scores for predictor current-gate to learn from, accepted: "));
+  auto wide = trace;
+  wide.hidden_width = 6;
+  sim::replay_front front;
+  front.predictor.traits.needs_hidden = true;
+  front.lessons = &lessons;
+  const auto bad = sim::check_front(wide, front);
+  ASSERT_TRUE(bad);
+  EXPECT_THAT(bad->message, HasSubstr("has hidden states of 0 for predictor"));
+  EXPECT_THAT(bad->message, HasSubstr("to learn from, accepted: of 6"));
 }
 
 // Of 12 slots all that the lessons used are resident: nothing is missed, and the clock does not show what came before.

@@ -14,9 +14,10 @@
 
 namespace hotset::inline v0 {
 
-/// Errors, behind the file's name: one that cannot be read, one of more than `most` bytes, no memory.
-[[nodiscard]] inline result<std::vector<std::byte>> file_bytes(const std::string& path,
-                                                               std::uint64_t most) {
+/// `accepted`: what the file should be. Errors, behind the file's name: one that cannot be read, one of more than `most` bytes,
+/// no memory.
+[[nodiscard]] inline result<std::vector<std::byte>> file_bytes(
+    const std::string& path, std::uint64_t most, const std::string& accepted = "a file") {
   using bytes = std::vector<std::byte>;
   const auto told = [&](const std::string& why) {
     return error{printable(path, 4096) + ": " + why};
@@ -35,7 +36,7 @@ namespace hotset::inline v0 {
       if (out.size() > most)
         return told("more than " + std::to_string(most) + " bytes, accepted: at most that");
     }
-    if (file.bad() || !file.eof()) return told("cannot be read, accepted: a file");
+    if (file.bad() || !file.eof()) return told("cannot be read, accepted: " + accepted);
     return out;
   };
   return unless_out_of_memory(read, result<bytes>(told(no_host_memory().message)));

@@ -17,7 +17,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <span>
 #include <string>
@@ -28,6 +27,7 @@
 #include "hotset/concepts/predictor.hpp"
 #include "hotset/core/assert.hpp"
 #include "hotset/core/error.hpp"
+#include "hotset/core/file_bytes.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/names.hpp"
@@ -165,14 +165,11 @@ class learned_gate {
     }
     /// Errors: as load, behind the file's name; a file that cannot be read.
     static result<weights> read_file(const std::string& path) {
-      const auto told = [&](const error& why) {
-        return error{printable(path, 4096) + ": " + why.message};
-      };
-      const auto bytes = unless_out_of_memory([&] { return bytes_of(path); },
-                                              result<std::vector<std::byte>>(no_host_memory()));
-      if (!bytes) return told(bytes.reason());
+      const auto bytes =
+          file_bytes(path, header_bytes + most_bytes, "a file of learned_gate weights");
+      if (!bytes) return bytes.reason();
       auto out = load(*bytes);
-      if (!out) return told(out.reason());
+      if (!out) return error{printable(path, 4096) + ": " + out.reason().message};
       return out;
     }
 
@@ -194,22 +191,6 @@ class learned_gate {
     }
     [[nodiscard]] std::size_t count() const noexcept {
       return static_cast<std::size_t>(size_.values());
-    }
-    /// A whole file, piece by piece: how long it is, its end says.
-    static result<std::vector<std::byte>> bytes_of(const std::string& path) {
-      constexpr std::size_t piece = std::size_t{1} << 20U;
-      std::ifstream file(path, std::ios::binary);
-      if (!file) return error{"cannot be read, accepted: a file of learned_gate weights"};
-      std::vector<std::byte> out;
-      while (file && out.size() <= header_bytes + most_bytes) {
-        const auto before = out.size();
-        out.resize(before + piece);
-        // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): bytes are read as characters
-        file.read(reinterpret_cast<char*>(out.data() + before), std::streamsize{piece});
-        out.resize(before + static_cast<std::size_t>(file.gcount()));
-      }
-      if (file.bad()) return error{"cannot be read, accepted: a file of learned_gate weights"};
-      return out;
     }
     /// The number at place i after the magic.
     static std::uint32_t number_of(std::span<const std::byte> bytes, std::size_t i) noexcept {
