@@ -47,7 +47,8 @@ bench: packages-bench
 # as users build it; ThreadSanitizer on the tests that start threads. UndefinedBehaviorSanitizer does without the checks
 # that tripled the build: null and bounds of objects, which AddressSanitizer sees; pointers that wrap; alignment in tests; and
 # the inner loops of the example engine.
-# The one test of the engine's answers as a whole, a minute of arithmetic, is left out of both.
+# Two tests of minutes of arithmetic are left out of both: the engine's answers as a whole, and the command `verify`, whose cases
+# another test runs.
 check: export HOTSET_INTERLEAVING_OPERATIONS = 5000000
 check: packages-check
 	cmake/format.sh --check
