@@ -43,18 +43,22 @@ run() { # OPTIONS...
   "$hotset" simulate replayed.trace --as decode --learn-from stored.trace --scope shared --csv "$@" 2>/dev/null
 }
 # Lines of CSV under "@NAME" lines: ready hits are those whose copy had ended; a step without a stall takes 12 layer times.
-rows() {
-  awk -F, '
+# Without a clock each copy holds up the arithmetic for as long as it takes.
+rows() { # RHO
+  awk -F, -v rho="$1" '
     /^@/ { name = substr($0, 2); next }
     /^trace,/ { for (i = 1; i <= NF; ++i) at[$i] = i; next }
     { a = $at["accesses"]
       pr = $at["prefetch_precision"] == "" ? "- | -" : sprintf("%.3f | %.3f", $at["prefetch_precision"], $at["prefetch_recall"])
-      printf "| %s | %.3f | %.3f | %s | %.2f | %.2f |\n", name, ($at["hits"] - $at["late_prefetches"]) / a,
-        $at["hits"] / a, pr, 1000 * $at["total_s"] / $at["steps"], $at["bytes_filled"] / 23040 / $at["steps"] }'
+      sure = $at["forecast_confidence"] == "" ? "-" : sprintf("%.3f", $at["forecast_confidence"])
+      copies = $at["bytes_filled"] / 23040 / $at["steps"]
+      time = $at["total_s"] == "" ? 12 + rho * copies : 1000 * $at["total_s"] / $at["steps"]
+      printf "| %s | %.3f | %.3f | %s | %s | %.2f | %.2f |\n", name, ($at["hits"] - $at["late_prefetches"]) / a,
+        $at["hits"] / a, pr, sure, time, copies }'
 }
 head_of() { # TITLE
-  echo "| $1 | hit, ready | hit, or in flight | precision | recall | layer times a step | copies a step |"
-  echo '|---|---|---|---|---|---|---|'
+  echo "| $1 | hit, ready | hit, or in flight | precision | recall | similarity | layer times a step | copies a step |"
+  echo '|---|---|---|---|---|---|---|---|'
 }
 arm() { # NAME OPTIONS...
   echo "@$1"
@@ -71,6 +75,7 @@ systems() {
         arm '`deepspeed`' $at --preset deepspeed
         arm '`brainstorm`' $at --preset brainstorm
         arm '`mixtral-offloading`' $at --preset mixtral-offloading
+        arm '`mixtral-offloading`, copies that block' --slots $slots --preset mixtral-offloading
         arm '`promoe`' $at --preset promoe --gate-weights tiny.gate
         arm '`moe-infinity`' $at --preset moe-infinity
         arm '`moe-infinity` evicting by `lfu:history=resident`' $at --preset moe-infinity --eviction lfu:history=resident
@@ -78,8 +83,9 @@ systems() {
         arm '`fmoe`, `freq=resident`' $at --preset fmoe --eviction expert_map_priority:freq=resident
         arm '`fmoe` evicting by `lru`' $at --preset fmoe --eviction lru
         arm '`fmoe`, nearest first' $at --preset fmoe --prefetch-order nearest
+        arm '`moe-infinity`, copies that block' --slots $slots --preset moe-infinity
         arm 'Belady' $at --eviction belady
-      } | rows
+      } | rows $rho
       echo
     done
   done
@@ -89,7 +95,7 @@ capacity() {
   head_of 'maps'
   for c in 64 256 1000 4000 10000 50000; do
     arm "$c" --slots 50% $(link 0.4) --preset fmoe --predictor expert-map:capacity=$c
-  done | rows
+  done | rows 0.4
 }
 distance() {
   windows
@@ -97,7 +103,7 @@ distance() {
     head_of "distance, rho $rho"
     for d in 1 2 3 4 6 8; do
       arm "$d" --slots 50% $(link $rho) --preset fmoe --prefetch cumulative_probability:distance=$d
-    done | rows
+    done | rows $rho
     echo
   done
 }
@@ -109,12 +115,12 @@ replacement() {
       arm "\`$replace\`, $c maps" --slots 50% $(link 0.4) --preset fmoe \
         --predictor expert-map:capacity=$c:replace=$replace
     done
-  done | rows
+  done | rows 0.4
   echo
   head_of 'storage'
   for storage in fp32 fp16 int8; do
     arm "\`$storage\`" --slots 50% $(link 0.4) --preset fmoe --predictor expert-map:storage=$storage
-  done | rows
+  done | rows 0.4
 }
 
 # Precision at K of the layer that is D ahead, by predictors beside each other. All K best are asked for, resident or not.

@@ -45,10 +45,17 @@ struct row {
 };
 
 /// Members of a result that are no counters.
-constexpr std::array real_names{"ttft_s",          "tpot_s",  "blocking_io_s",
-                                "total_io_s",      "total_s", "prefetch_precision",
-                                "prefetch_recall", "quality", "quality_full_precision",
-                                "lost_gate_mass"};
+constexpr std::array real_names{"ttft_s",
+                                "tpot_s",
+                                "blocking_io_s",
+                                "total_io_s",
+                                "total_s",
+                                "prefetch_precision",
+                                "prefetch_recall",
+                                "quality",
+                                "quality_full_precision",
+                                "lost_gate_mass",
+                                "forecast_confidence"};
 /// Members that name a result besides those that it always has; null or missing: the plain choice.
 struct dimension {
   const char* name;

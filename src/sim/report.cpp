@@ -138,6 +138,7 @@ void add_dimensions(json& out, const run_result& run) {
   out["lost_gate_mass"] = or_null(lost_mass(run));
   out["predictor"] = run.policies.predictor;
   out["prefetch_order"] = run.policies.prefetch_order;
+  out["forecast_confidence"] = or_null(run.outcome ? run.outcome->confidence : std::nullopt);
 }
 
 json run_to_json(const run_result& run) {

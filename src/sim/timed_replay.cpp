@@ -161,6 +161,10 @@ class front_of_trace {
     return out;
   }
   [[nodiscard]] const prediction_score::counts& predictions() const { return score_.so_far(); }
+  [[nodiscard]] std::optional<double> confidence() const {
+    if (confident_ == 0) return std::nullopt;
+    return confidence_ / static_cast<double>(confident_);
+  }
   /// Whether someone wants to hear of a step before its first visit.
   [[nodiscard]] bool opens_steps() const { return opens_steps_; }
   /// Whether someone wants to hear of sequences that have ended.
@@ -193,6 +197,8 @@ class front_of_trace {
   }
   forecast expect(std::size_t i, const routing_view& view) {
     auto out = predicted(i, view);
+    for (const auto sure : out.confidence) confidence_ += static_cast<double>(sure);
+    confident_ += out.confidence.size();
     if (!truth_.empty()) tell_truth(i, out);
     return out;
   }
@@ -270,6 +276,8 @@ class front_of_trace {
   bool recorded_ = false;
   bool gathers_ = false;
   bool opens_steps_ = false;
+  double confidence_ = 0;      // summed over the tokens of the answers
+  std::size_t confident_ = 0;  // those tokens
   std::vector<expert_id> selected_, truth_;
   std::vector<float> weights_;
   std::span<const float> router_weights_;
@@ -453,6 +461,7 @@ replay_outcome replay_timed(const routing_trace& trace, const visit_sequence& vi
   out.mass = engine.mass();
   steps.requests().add_to(out.times);
   out.predictions = front_end.predictions();
+  out.confidence = front_end.confidence();
   out.queue = engine.queue();
   return out;
 }

@@ -405,6 +405,26 @@ TEST(timed_replay, a_predictor_has_learnt_from_another_trace_before) {
   EXPECT_THAT(bad->message, HasSubstr("to learn from, accepted: of 6"));
 }
 
+// A map that has been seen is found again with cosine 1; nothing is stored at first, and the chains share no expert.
+TEST(timed_replay, says_how_sure_the_predictor_was) {
+  const auto lessons = chained(2);
+  const auto trace = chained(10);
+  sim::sweep_request request;
+  request.policies = {
+      policy_set{.prefetch = "next_layer_top_k", .predictor = "expert-map:source=ids"},
+      policy_set{.prefetch = "next_layer_top_k", .predictor = "co-activation"}, policy_set{}};
+  request.sizes = {sim::size_request::parse_slots("12")};
+  const auto anew = sim::run_sweep(trace, request);
+  ASSERT_TRUE(anew.results[0].outcome->confidence);
+  EXPECT_NEAR(*anew.results[0].outcome->confidence, 0.8, 1e-6);
+  EXPECT_FALSE(anew.results[1].outcome->confidence) << "it does not say";
+  EXPECT_FALSE(anew.results[2].outcome) << "nobody asks";
+  request.lessons = &lessons;
+  const auto taught = sim::run_sweep(trace, request);
+  EXPECT_NEAR(taught.results[0].outcome->confidence.value_or(0), 1.0, 1e-6)
+      << "what was asked while it learnt does not count";
+}
+
 // Of 12 slots all that the lessons used are resident: nothing is missed, and the clock does not show what came before.
 TEST(timed_replay, a_cache_may_begin_with_what_the_lessons_used_most) {
   const auto lessons = chained(2);

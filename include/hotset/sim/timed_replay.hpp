@@ -55,6 +55,8 @@ struct replay_outcome {
   std::uint64_t bytes_back = 0;  ///< of victims
   gate_mass mass{};              ///< of decode and prefill alike; 0 without gate weights
   prediction_score::counts predictions{};
+  /// How sure the predictor was: the mean over the tokens of all visits it answered; nothing where it does not say.
+  std::optional<double> confidence{};
   fill_queue_stats queue{};
 };
 
