@@ -10,7 +10,7 @@
 /// Source: fMoE, trajectory similarity.
 /// Deviations: none (the prefix is not computed again; sums differ from it by rounding).
 /// Cost: C E per layer and token; int8 also E per map that is looked at and layer it missed. Memory per token: 4 bytes per
-///       place; int8 16, and 4 L E.
+///       place; int8 16, 4 per piece of 64 KiB of maps, and 4 L E.
 
 #include <algorithm>
 #include <array>
@@ -104,9 +104,7 @@ class expert_map_matcher {
       map_kernels::add_dots(level_, storage_, store.slice(layer, first, count), rows_.first(count_),
                             sums_.data() + at, padded_);
       // Sums that were just written are still near.
-      for (std::size_t t = 0; t < count_; ++t)
-        map_kernels::take_best(level_, sums(t).data() + at, norms.data() + at, at, count,
-                               states_[t].guess);
+      for (std::size_t t = 0; t < count_; ++t) take_piece(t, norms, first, count);
     }
     for (std::size_t t = 0; t < count_; ++t) settle(store, t);
     return status::ok;
@@ -141,23 +139,32 @@ class expert_map_matcher {
         storage_(store.storage()),
         is_bound_(storage_ == map_storage::int8),
         level_(level),
-        chunk_(std::max<std::size_t>(1, chunk_bytes / store.block_bytes())),
+        chunk_(chunk_of(store)),
+        pieces_(pieces_of(store)),
         slack_(1.0F - static_cast<float>(store.layers() + 16) * 0x1p-22F),
         bytes_(bytes_for(store, most_tokens)),
         states_(most_tokens),
         sums_(most_tokens * padded_),
         exact_(is_bound_ ? most_tokens * padded_ : 0),
         exact_layers_(exact_.size()),
+        piece_bounds_(is_bound_ ? most_tokens * pieces_ : 0),
         rows_(most_tokens, experts_, is_bound_),
         past_layers_(store.layers()),
         past_(is_bound_ ? most_tokens * past_layers_ * experts_ : 0) {}
 
+  static std::size_t chunk_of(const expert_map_store& store) noexcept {
+    return std::max<std::size_t>(1, chunk_bytes / store.block_bytes());
+  }
+  static std::size_t pieces_of(const expert_map_store& store) noexcept {
+    return store.padded() / map_kernels::lanes / chunk_of(store) + 1;
+  }
   static std::uint64_t bytes_for(const expert_map_store& store, std::uint64_t tokens) noexcept {
     const bool bound = store.storage() == map_storage::int8;
     const std::uint64_t places = store.padded();
     const std::uint64_t map = std::uint64_t{store.layers()} * store.experts();
     // Places are below 2^25 and a map's values at most 2^28, so that one token's bytes do not wrap.
-    const auto each = sizeof(state) + places * (bound ? 16 : 4) + (bound ? 4 * map : 0) +
+    const auto each = sizeof(state) + places * (bound ? 16 : 4) +
+                      (bound ? 4 * (map + pieces_of(store)) : 0) +
                       map_rows::bytes_for(store.experts(), bound);
     return tokens > most_bytes / each ? most_bytes + 1 : tokens * each;
   }
@@ -201,9 +208,19 @@ class expert_map_matcher {
     const auto norms = store.inverse_norms(layers_ - 1);
     for (std::size_t t = 0; t < count_; ++t) {
       states_[t].guess = {};
-      map_kernels::take_best(level_, sums(t).data(), norms.data(), 0, blocks_, states_[t].guess);
+      for (std::size_t first = 0; first < blocks_; first += chunk_)
+        take_piece(t, norms, first, std::min(chunk_, blocks_ - first));
       settle(store, t);
     }
+  }
+  /// The highest sum of a piece, `count` blocks from `first` on.
+  void take_piece(std::size_t t, std::span<const float> norms, std::size_t first,
+                  std::size_t count) noexcept {
+    const auto at = first * map_kernels::lanes;
+    map_kernels::best_of of_piece;
+    map_kernels::take_best(level_, sums(t).data() + at, norms.data() + at, at, count, of_piece);
+    if (is_bound_) piece_bounds_[t * pieces_ + first / chunk_] = of_piece.score;
+    if (of_piece.score > states_[t].guess.score) states_[t].guess = of_piece;
   }
   /// Makes the best of the highest sum.
   void settle(const expert_map_store& store, std::size_t t) noexcept {
@@ -226,12 +243,19 @@ class expert_map_matcher {
     consider(store, t, of.guess.place);
     if (last != expert_map_store::none) consider(store, t, last);
     const auto norms = store.inverse_norms(layers_ - 1);
+    for (std::size_t first = 0; first < blocks_; first += chunk_)
+      if (piece_bounds_[t * pieces_ + first / chunk_] >= of.best.score * slack_)
+        search_piece(store, t, norms, first, std::min(blocks_, first + chunk_));
+  }
+  void search_piece(const expert_map_store& store, std::size_t t, std::span<const float> norms,
+                    std::size_t first, std::size_t end) noexcept {
+    const auto& best = states_[t].best;
     const float* const bounds = sums(t).data();
-    for (std::size_t b = 0;; ++b) {
-      b = map_kernels::find_block(level_, bounds, norms.data(), b, blocks_, of.best.score * slack_);
-      if (b == blocks_) return;
+    for (std::size_t b = first;; ++b) {
+      b = map_kernels::find_block(level_, bounds, norms.data(), b, end, best.score * slack_);
+      if (b == end) return;
       for (std::size_t i = b * map_kernels::lanes; i < (b + 1) * map_kernels::lanes; ++i)
-        if (bounds[i] * norms[i] >= of.best.score * slack_)
+        if (bounds[i] * norms[i] >= best.score * slack_)
           consider(store, t, static_cast<std::uint32_t>(i));
     }
   }
@@ -270,7 +294,8 @@ class expert_map_matcher {
   bool is_bound_;
   vector_level level_;
   std::size_t chunk_;  ///< blocks
-  float slack_;        ///< below 1 by more than the rounding of a sum of all layers
+  std::size_t pieces_;
+  float slack_;  ///< below 1 by more than the rounding of a sum of all layers
   std::uint64_t bytes_;
   std::size_t layers_ = 0;
   std::size_t blocks_ = 0;
@@ -282,7 +307,9 @@ class expert_map_matcher {
   aligned_vector<float> sums_;               ///< [tokens, padded places]
   std::vector<double> exact_;                ///< of int8: [tokens, padded places]
   std::vector<std::uint32_t> exact_layers_;  ///< of int8: layers that an exact sum holds
-  map_rows rows_;                            ///< one layer's
+  std::vector<float>
+      piece_bounds_;  ///< of int8: [tokens, pieces], nothing in a piece has a higher one
+  map_rows rows_;     ///< one layer's
   std::size_t past_layers_;
   std::vector<float> past_;  ///< of int8: [tokens, layers, experts]
 };
