@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # What ActiveEvict claims, measured here: the tables of docs/reproduction.md.
 #   benchmarks/reproduction/activeevict.sh BUILD_DIR STUDY
-# STUDY: table_3 figure_7 figure_8 figure_9 without better, or all.
+# STUDY: table_3 figure_7 figure_8 quality figure_9 without better, or all.
 # HOTSET_DATA_DIR, if set, adds the recorded traces that are not in the repository.
-studies='table_3 figure_7 figure_8 figure_9 without better'
+studies='table_3 figure_7 figure_8 quality figure_9 without better'
 # shellcheck source=benchmarks/reproduction/study.sh
 . "$(dirname "$0")/study.sh"
 
@@ -108,6 +108,19 @@ figure_8() {
       } | relative "$t, $slots"
       echo
     done
+  done
+}
+# What Figure 8's policies cost in bits per byte of text that the model was not trained on, decoded byte by byte.
+quality() {
+  local texts=("$HOTSET_TINY_MOE_DIR"/prompts/*.txt)
+  [ -z "$data" ] || [ ! -d "$data/tiny-moe/heldout" ] || texts=("$data"/tiny-moe/heldout/*.txt)
+  for slots in 50% 62.5% 75% 87.5%; do
+    local at="--scope per-layer --expert-budget $slots --limit 2048 --prefill 1"
+    "$tiny_moe" evaluate --text "${texts[@]}" $at --preset active-evict \
+      --routing router_order,budget_top_k,budget_top_k:keep_hits=true --columns routing,slots,fills,filled 2>/dev/null
+    "$tiny_moe" evaluate --text "${texts[@]}" $at --preset active-evict \
+      --miss drop:keep=1:threshold=0.05,drop:keep=1:threshold=0.1,drop:keep=1:threshold=0.2 \
+      --columns miss,slots,fills,filled 2>/dev/null
   done
 }
 figure_9() {
