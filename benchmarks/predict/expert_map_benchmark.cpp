@@ -117,7 +117,7 @@ struct scene {
   }
 };
 
-#if HOTSET_MAPS_IN_VECTORS
+#if HOTSET_X86_VECTORS
 __attribute__((target("avx512f"))) std::uint64_t sum_avx512(const std::byte* at,
                                                             std::size_t bytes) {
   __m512i sums[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(),
@@ -135,7 +135,7 @@ __attribute__((target("avx512f"))) std::uint64_t sum_avx512(const std::byte* at,
 }
 #endif
 std::uint64_t sum_of(const std::byte* at, std::size_t bytes) {
-#if HOTSET_MAPS_IN_VECTORS
+#if HOTSET_X86_VECTORS
   if (best_vector_level() == vector_level::avx512) return sum_avx512(at, bytes);
 #endif
   std::uint64_t sum = 0;

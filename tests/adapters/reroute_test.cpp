@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/adapters/reroute.hpp"
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "reroute_samples.hpp"
 
@@ -12,74 +19,212 @@ namespace hotset {
 namespace {
 
 using reroute_samples::batch;
+using testing::Each;
 using testing::ElementsAre;
 
 struct answer {
   std::vector<expert_id> out;
   reroute_result result;
 };
-answer reroute_of(const batch& b) {
+answer reroute_of(const batch& b, vector_level level) {
   answer a{std::vector<expert_id>(b.ids.size(), -77), {}};
-  a.result = reroute(b.rows(), b.ids, b.adapter_of_token, a.out);
+  a.result = reroute(b.rows(), b.ids, b.adapter_of_token, a.out, level);
   return a;
 }
-
-TEST(reroute, is_figure_4) {
-  const auto a = reroute_of(reroute_samples::figure_4());
-  EXPECT_EQ(a.result.code, status::ok);
-  EXPECT_EQ(a.result.refused, 0U);
-  EXPECT_EQ(a.out, reroute_samples::figure_4_rerouted());
+answer reroute_in_place(const batch& b, vector_level level) {
+  answer a{b.ids, {}};
+  a.result = reroute(b.rows(), a.out, b.adapter_of_token, a.out, level);
+  return a;
 }
-
-TEST(reroute, works_in_place) {
-  auto b = reroute_samples::figure_4();
-  EXPECT_EQ(reroute(b.rows(), b.ids, b.adapter_of_token, b.ids).code, status::ok);
-  EXPECT_EQ(b.ids, reroute_samples::figure_4_rerouted());
-}
-
-// Hazard 6: a negative id must not wrap, and one past the base model must not name an adapter's expert.
-TEST(reroute, negative_ids_stay_and_what_is_out_of_range_becomes_no_expert) {
-  auto b = reroute_samples::figure_4();
-  b.tokens = 4;
-  b.top_k = 3;
-  b.adapter_of_token = {0, -1, 2, -5};
-  b.ids = {-1, -9, 64,  //
-           -1, 63, 65,  //
-           -2, 3,  80,  //
-           3,  14, 1000};
-  const auto a = reroute_of(b);
-  EXPECT_THAT(a.out, ElementsAre(-1, -9, -1,  //
-                                 -1, 63, -1,  //
-                                 -2, -1, -1,  //
-                                 3, 14, -1));
-  EXPECT_EQ(a.result.refused, 5U);
-}
-
-TEST(reroute, agrees_with_the_formula_on_random_batches) {
-  support::random_source random(0x5eed);
-  for (int round = 0; round < 3000; ++round) {
-    const auto b = reroute_samples::random_batch(random);
-    const auto a = reroute_of(b);
+void expect_the_rule(const batch& b, vector_level level) {
+  std::uint64_t refused = 0;
+  const auto expected = reroute_samples::rerouted(b, refused);
+  for (const auto& a : {reroute_of(b, level), reroute_in_place(b, level)}) {
     ASSERT_EQ(a.result.code, status::ok);
-    std::uint64_t refused = 0;
-    for (std::size_t i = 0; i < b.ids.size(); ++i) {
-      const auto id = b.ids[i];
-      const auto adapter = b.adapter_of_token[i / static_cast<std::size_t>(b.top_k)];
-      auto expected = id;
-      if (id >= b.experts || (id >= 0 && adapter >= b.adapters)) {
-        expected = -1;
-        ++refused;
-      } else if (id >= 0 && adapter >= 0) {
-        expected = b.map.at(static_cast<std::size_t>(adapter * b.experts + id));
-      }
-      ASSERT_EQ(a.out[i], expected) << "round " << round << ", place " << i;
-    }
-    ASSERT_EQ(a.result.refused, refused) << "round " << round;
+    ASSERT_EQ(a.out, expected);
+    ASSERT_EQ(a.result.refused, refused);
   }
 }
 
-TEST(reroute, an_empty_batch_is_one) {
-  EXPECT_EQ(reroute({nullptr, 0, 4}, {}, {}, {}).code, status::ok);
+class reroute_at : public testing::TestWithParam<vector_level> {};
+INSTANTIATE_TEST_SUITE_P(levels, reroute_at, testing::ValuesIn(reroute_samples::levels()),
+                         [](const auto& level) {
+                           switch (level.param) {
+                             case vector_level::scalar: return "scalar";
+                             case vector_level::avx2: return "avx2";
+                             case vector_level::avx512: return "avx512";
+                           }
+                           return "none";
+                         });
+
+TEST_P(reroute_at, is_figure_4) {
+  const auto b = reroute_samples::figure_4();
+  for (const auto& a : {reroute_of(b, GetParam()), reroute_in_place(b, GetParam())}) {
+    EXPECT_EQ(a.result.code, status::ok);
+    EXPECT_EQ(a.result.refused, 0U);
+    EXPECT_EQ(a.out, reroute_samples::figure_4_rerouted());
+  }
+}
+
+// Hazard 6: a negative id must not wrap, and one past the base model must not name an adapter's expert.
+TEST_P(reroute_at, negative_ids_stay_and_what_is_out_of_range_becomes_no_expert) {
+  auto b = reroute_samples::figure_4();
+  b.tokens = 4;
+  b.top_k = 12;
+  b.adapter_of_token = {0, -1, 2, -5};
+  b.ids = {-1, -9, 64,   -1, -1, -1, -1, -1, -1, -1, -1, -1,  //
+           -1, 63, 65,   -1, -1, -1, -1, -1, -1, -1, -1, -1,  //
+           -2, 3,  80,   -1, -1, -1, -1, -1, -1, -1, -1, -1,  //
+           3,  14, 1000, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+  for (const auto& a : {reroute_of(b, GetParam()), reroute_in_place(b, GetParam())}) {
+    auto expected = b.ids;
+    for (const auto place : {2, 14, 25, 26, 38}) expected[static_cast<std::size_t>(place)] = -1;
+    EXPECT_EQ(a.out, expected);
+    EXPECT_EQ(a.result.refused, 5U);
+  }
+}
+
+TEST_P(reroute_at, agrees_with_the_formula_on_random_batches) {
+  support::random_source random(0x5eed);
+  for (int round = 0; round < 3000; ++round) {
+    SCOPED_TRACE(round);
+    expect_the_rule(reroute_samples::random_batch(random), GetParam());
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Every number of lanes of a token, at every place of a vector, and every length of the last vector.
+TEST_P(reroute_at, agrees_with_the_formula_for_every_top_k_and_number_of_tokens) {
+  support::random_source random(17);
+  auto b = reroute_samples::random_batch(random);
+  while (b.adapters < 3 || b.experts < 20) b = reroute_samples::random_batch(random);
+  for (const std::int32_t top_k :
+       {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 31, 32, 33, 100, 1000})
+    for (std::int32_t tokens = 1; tokens <= (top_k < 18 ? 130 : 35); ++tokens) {
+      SCOPED_TRACE(testing::Message() << "top_k " << top_k << ", tokens " << tokens);
+      b.top_k = top_k;
+      b.tokens = tokens;
+      b.adapter_of_token.resize(static_cast<std::size_t>(tokens));
+      b.ids.resize(static_cast<std::size_t>(tokens * top_k));
+      for (auto& adapter : b.adapter_of_token) adapter = random.id_below(b.adapters + 2) - 1;
+      for (auto& id : b.ids) id = random.id_below(b.experts + 2) - 1;
+      expect_the_rule(b, GetParam());
+      if (HasFatalFailure()) return;
+    }
+}
+
+TEST_P(reroute_at, tokens_of_one_adapter_and_of_the_base_model_are_no_special_case) {
+  support::random_source random(5);
+  auto b = reroute_samples::figure_4();
+  for (const std::int32_t adapter : {-1, 0, 1, 2}) {
+    std::fill(b.adapter_of_token.begin(), b.adapter_of_token.end(), adapter);
+    expect_the_rule(b, GetParam());
+    b.ids[static_cast<std::size_t>(random.below(b.ids.size()))] = 64;
+    expect_the_rule(b, GetParam());
+  }
+}
+
+/// Memory of one page between two that nobody may touch.
+class fenced_page {
+ public:
+  fenced_page()
+      : bytes_(static_cast<std::size_t>(::sysconf(_SC_PAGESIZE))),
+        at_(static_cast<std::byte*>(
+            ::mmap(nullptr, 3 * bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
+    (void)::mprotect(at_ + bytes_, bytes_, PROT_READ | PROT_WRITE);
+  }
+  fenced_page(const fenced_page&) = delete;
+  fenced_page& operator=(const fenced_page&) = delete;
+  ~fenced_page() { (void)::munmap(at_, 3 * bytes_); }
+
+  /// The values at the page's beginning or at its end.
+  std::span<std::int32_t> hold(const std::vector<std::int32_t>& values, bool at_end) const {
+    auto* const page = reinterpret_cast<std::int32_t*>(at_ + bytes_);
+    const auto first = at_end ? bytes_ / sizeof(std::int32_t) - values.size() : 0;
+    std::copy(values.begin(), values.end(), page + first);
+    return {page + first, values.size()};
+  }
+
+ private:
+  std::size_t bytes_;
+  std::byte* at_;
+};
+
+TEST_P(reroute_at, touches_nothing_outside_its_arrays) {
+  support::random_source random(3);
+  const fenced_page rows;
+  const fenced_page ids;
+  const fenced_page adapters;
+  const fenced_page out;
+  for (int round = 0; round < 1500; ++round) {
+    const auto b = reroute_samples::random_batch(random);
+    if (b.map.size() > 1024) continue;
+    for (const bool at_end : {false, true}) {
+      const redirect_rows map{rows.hold(b.map, at_end).data(), b.adapters, b.experts};
+      const auto to = out.hold(std::vector<std::int32_t>(b.ids.size()), at_end);
+      const auto done = reroute(map, ids.hold(b.ids, at_end),
+                                adapters.hold(b.adapter_of_token, at_end), to, GetParam());
+      std::uint64_t refused = 0;
+      ASSERT_EQ(std::vector<expert_id>(to.begin(), to.end()),
+                reroute_samples::rerouted(b, refused));
+      ASSERT_EQ(done.refused, refused);
+    }
+  }
+}
+
+TEST_P(reroute_at, what_lies_beside_the_result_stays) {
+  support::random_source random(8);
+  for (int round = 0; round < 500; ++round) {
+    const auto b = reroute_samples::random_batch(random);
+    std::vector<expert_id> wide(b.ids.size() + 64, -77);
+    const auto out = std::span(wide).subspan(32 - static_cast<std::size_t>(round) % 4);
+    ASSERT_EQ(
+        reroute(b.rows(), b.ids, b.adapter_of_token, out.first(b.ids.size()), GetParam()).code,
+        status::ok);
+    ASSERT_THAT(std::span(wide).first(wide.size() - out.size()), Each(-77));
+    ASSERT_THAT(out.subspan(b.ids.size()), Each(-77));
+  }
+}
+
+// Offsets into so many rows need more than 31 bits.
+TEST_P(reroute_at, rows_may_be_more_than_a_lane_can_address) {
+  constexpr std::int32_t experts = 1 << 30;
+  constexpr std::size_t bytes = 3 * std::size_t{experts} * sizeof(expert_id);
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) GTEST_SKIP() << "12 GiB of addresses cannot be had";
+  auto* const rows = static_cast<expert_id*>(memory);
+  rows[2 * std::size_t{experts} + 5] = 41;
+  rows[3 * std::size_t{experts} - 1] = 42;
+  std::vector<expert_id> ids(64, -3);
+  ids[0] = 5;
+  ids[1] = ids[63] = experts - 1;
+  ids[2] = experts;
+  ids[62] = 7;
+  auto expected = ids;
+  expected[0] = 41;
+  expected[1] = 42;
+  expected[2] = -1;
+  std::vector<expert_id> out(ids.size());
+  const auto done =
+      reroute({rows, 3, experts}, ids, std::vector<std::int32_t>{2, -1}, out, GetParam());
+  EXPECT_EQ(done.refused, 1U);
+  EXPECT_EQ(out, expected);
+  (void)::munmap(memory, bytes);
+}
+
+TEST_P(reroute_at, an_empty_batch_is_one) {
+  EXPECT_EQ(reroute({nullptr, 0, 4}, {}, {}, {}, GetParam()).code, status::ok);
+  const std::vector<std::int32_t> tokens_of_no_ids{0, 1};
+  EXPECT_EQ(reroute({nullptr, 0, 4}, {}, tokens_of_no_ids, {}, GetParam()).code, status::ok);
+}
+
+TEST_P(reroute_at, a_map_of_no_adapter_has_the_base_model_alone) {
+  const std::vector<expert_id> ids{0, 3, 4, -2};
+  std::vector<expert_id> out(4);
+  const redirect_rows none{nullptr, 0, 4};
+  EXPECT_EQ(reroute(none, ids, std::vector<std::int32_t>{-1, 0}, out, GetParam()).refused, 1U);
+  EXPECT_THAT(out, ElementsAre(0, 3, -1, -2));
 }
 
 TEST(reroute, lengths_that_do_not_belong_together_are_refused_and_nothing_is_written) {
@@ -91,7 +236,14 @@ TEST(reroute, lengths_that_do_not_belong_together_are_refused_and_nothing_is_wri
   EXPECT_EQ(reroute(none, ids, {}, out).code, status::invalid_argument);
   EXPECT_EQ(reroute(none, ids, std::span(adapters).first(2), std::span(out).first(3)).code,
             status::invalid_argument);
-  EXPECT_THAT(out, ElementsAre(-77, -77, -77, -77));
+  EXPECT_THAT(out, Each(-77));
+}
+
+TEST(reroute, is_at_the_best_level_unless_told_otherwise) {
+  const auto b = reroute_samples::figure_4();
+  std::vector<expert_id> out(b.ids.size());
+  EXPECT_EQ(reroute(b.rows(), b.ids, b.adapter_of_token, out).code, status::ok);
+  EXPECT_EQ(out, reroute_samples::figure_4_rerouted());
 }
 
 }  // namespace

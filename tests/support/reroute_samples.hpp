@@ -9,6 +9,7 @@
 
 #include "hotset/adapters/expert_redirect.hpp"
 #include "hotset/adapters/reroute.hpp"
+#include "hotset/core/vector_level.hpp"
 #include "random_source.hpp"
 
 namespace hotset::reroute_samples {
@@ -69,18 +70,45 @@ inline std::vector<expert_id> figure_4_rerouted() {
   };
 }
 
+/// The rule as a plain loop.
+inline std::vector<expert_id> rerouted(const batch& b, std::uint64_t& refused) {
+  std::vector<expert_id> out = b.ids;
+  refused = 0;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const auto id = b.ids[i];
+    const auto adapter = b.adapter_of_token[i / static_cast<std::size_t>(b.top_k)];
+    if (id < 0) continue;
+    if (id >= b.experts || adapter >= b.adapters) {
+      out[i] = -1;
+      ++refused;
+    } else if (adapter >= 0) {
+      out[i] = b.map.at(static_cast<std::size_t>(adapter * b.experts + id));
+    }
+  }
+  return out;
+}
+/// Those that this machine has.
+inline std::vector<vector_level> levels() {
+  std::vector<vector_level> out;
+  for (const auto level : {vector_level::scalar, vector_level::avx2, vector_level::avx512})
+    if (level <= best_vector_level()) out.push_back(level);
+  return out;
+}
+
 /// Of every 16 ids and adapters about one is out of range, as far out as can be at times.
 inline batch random_batch(support::random_source& random) {
   const auto upto = [&](std::int32_t n) { return 1 + random.id_below(n); };
   batch b{.tokens = upto(40),
-          .top_k = upto(10),
-          .adapters = random.id_below(5),
+          .top_k = upto(17),
+          .adapters = random.id_below(random.one_in(2) ? 5 : 24),
           .experts = upto(130),
           .map = {},
           .adapter_of_token = {},
           .ids = {}};
-  auto map = *expert_redirect::create(
-      {.experts = b.experts, .adapters = b.adapters, .most_tuned = b.experts});
+  auto map = *expert_redirect::create({.experts = b.experts,
+                                       .adapters = b.adapters,
+                                       .most_tuned = b.experts,
+                                       .stride = b.experts + random.id_below(9)});
   for (std::int32_t a = 0; a < b.adapters; ++a) {
     std::vector<expert_id> tuned;
     for (expert_id e = b.experts; e-- > 0;)

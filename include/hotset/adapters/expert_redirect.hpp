@@ -2,9 +2,10 @@
 #pragma once
 /// The expert map of one layer: where each adapter's experts are in the virtual weight tensor.
 ///
-/// The tensor holds the base model's experts, then `most_tuned` places for each adapter in turn. An expert that an
-/// adapter has tuned is at one of its places, by ascending expert; every other expert is the base model's.
-/// Source: ExpertWeave, section 4.1 (the ESFT expert map).
+/// The tensor holds the base model's experts, then places for those that adapters have tuned. An adapter's are at
+/// places side by side, by ascending expert; every other expert is the base model's.
+/// Strided: adapter i's places begin at experts + i * stride. Dense: anywhere, as an allocator of places says.
+/// Source: ExpertWeave, section 4.1 (the ESFT expert map, with the stride that is its E_max).
 
 #include <algorithm>
 #include <cstddef>
@@ -20,6 +21,8 @@
 
 namespace hotset::inline v0 {
 
+enum class adapter_placement : std::uint8_t { strided, dense };
+
 /// Threads: compatible. Memory: 4 bytes per adapter and expert.
 class expert_redirect {
  public:
@@ -27,45 +30,70 @@ class expert_redirect {
     std::int32_t experts = 0;     ///< of the base model, M
     std::int32_t adapters = 0;    ///< that can be there at once, A
     std::int32_t most_tuned = 0;  ///< experts that one adapter may tune, E_max
+    std::int32_t stride = 0;      ///< of strided: places of an adapter; 0: most_tuned
+    adapter_placement placement = adapter_placement::strided;
+    std::int32_t places = 0;  ///< of dense: those of all adapters; 0: adapters x most_tuned
 
     [[nodiscard]] validation validate() const {
-      const auto refuse = [](const char* name, std::int64_t value, const std::string& accepted) {
-        return validation(
-            error{std::string(name) + " = " + std::to_string(value) + ", accepted: " + accepted});
-      };
       if (experts < 1) return refuse("experts", experts, "1 or more");
       if (adapters < 0) return refuse("adapters", adapters, "0 or more");
       if (most_tuned < 0 || most_tuned > experts)
         return refuse("most_tuned", most_tuned, "0.." + std::to_string(experts));
-      const auto places = experts + std::int64_t{adapters} * experts;
-      if (places > most_places)
-        return refuse("experts x (adapters + 1)", places, "at most " + std::to_string(most_places));
+      const auto entries = experts + std::int64_t{adapters} * experts;
+      if (entries > most_places)
+        return refuse("experts x (adapters + 1)", entries,
+                      "at most " + std::to_string(most_places));
+      const bool is_dense = placement == adapter_placement::dense;
+      if (is_dense && stride != 0) return refuse("stride", stride, "0 where placement is dense");
+      if (stride != 0 && stride < most_tuned)
+        return refuse("stride", stride,
+                      "0, or most_tuned (" + std::to_string(most_tuned) + ") and more");
+      if (!is_dense && places != 0) return refuse("places", places, "0 where placement is strided");
+      if (places < 0) return refuse("places", places, "0 or more");
+      if (experts + all_places() > most_places)
+        return refuse("virtual experts", experts + all_places(),
+                      "at most " + std::to_string(most_places));
       return std::nullopt;
+    }
+    /// Behind the base model's experts, used or not.
+    [[nodiscard]] std::int64_t all_places() const noexcept {
+      if (places != 0) return places;
+      return std::int64_t{adapters} * (stride != 0 ? stride : most_tuned);
+    }
+
+   private:
+    static validation refuse(const char* name, std::int64_t value, const std::string& accepted) {
+      return error{std::string(name) + " = " + std::to_string(value) + ", accepted: " + accepted};
     }
   };
   static constexpr std::int64_t most_places = std::int64_t{1} << 28;
 
   /// Every adapter redirects nothing at first.
   static result<expert_redirect> create(const config& setup) noexcept {
-    if (auto bad = setup.validate()) return *std::move(bad);
-    return expert_redirect(setup);
+    return unless_out_of_memory(
+        [&]() -> result<expert_redirect> {
+          if (auto bad = setup.validate()) return *std::move(bad);
+          return expert_redirect(setup);
+        },
+        result<expert_redirect>(no_host_memory()));
   }
 
-  /// Makes `tuned` the experts of an adapter, in any order. On an error nothing has changed.
-  /// Errors: invalid_argument (an adapter or expert out of range, an expert named twice, more than most_tuned).
+  /// Of a strided placement: makes `tuned` the experts of an adapter, in any order. On an error nothing has changed.
+  /// Errors: invalid_argument (an adapter or expert out of range, an expert named twice, more than most_tuned, a dense
+  /// placement unless `tuned` is empty).
   status assign(std::int32_t adapter, std::span<const expert_id> tuned) noexcept {
-    if (adapter < 0 || adapter >= setup_.adapters || tuned.size() > size(setup_.most_tuned))
+    if (!is_adapter(adapter) || (is_dense() && !tuned.empty())) return status::invalid_argument;
+    return redirect(adapter, tuned, is_dense() ? no_expert : first_place(adapter));
+  }
+  /// Of a dense placement: the same, with places from `first` on. Where `tuned` is empty, `first` does not matter.
+  /// Errors: invalid_argument (as above, a strided placement, places out of range or of another adapter).
+  status assign(std::int32_t adapter, std::span<const expert_id> tuned, expert_id first) noexcept {
+    if (!is_dense() || !is_adapter(adapter)) return status::invalid_argument;
+    if (tuned.empty()) return clear(adapter);
+    if (tuned.size() > size(setup_.most_tuned) ||
+        !may_take(adapter, {first, static_cast<std::int32_t>(tuned.size())}))
       return status::invalid_argument;
-    std::fill(is_tuned_.begin(), is_tuned_.end(), std::uint8_t{0});
-    for (const expert_id e : tuned) {
-      if (e < 0 || e >= setup_.experts || is_tuned_[size(e)] != 0) return status::invalid_argument;
-      is_tuned_[size(e)] = 1;
-    }
-    auto place = first_place(adapter);
-    const auto row = mutable_row(adapter);
-    for (expert_id e = 0; e < setup_.experts; ++e)
-      row[size(e)] = is_tuned_[size(e)] != 0 ? place++ : e;
-    return status::ok;
+    return redirect(adapter, tuned, first);
   }
   /// Makes an adapter redirect nothing.
   status clear(std::int32_t adapter) noexcept { return assign(adapter, {}); }
@@ -76,31 +104,74 @@ class expert_redirect {
   [[nodiscard]] std::span<const expert_id> row(std::int32_t adapter) const noexcept {
     return std::span(rows_).subspan(size(adapter) * size(setup_.experts), size(setup_.experts));
   }
-  /// Where an adapter's places begin in the virtual weight tensor.
+  /// Where an adapter's places begin in the virtual weight tensor; no_expert for an adapter that redirects nothing and
+  /// is placed densely. Pre: 0 <= adapter < adapters.
   [[nodiscard]] expert_id first_place(std::int32_t adapter) const noexcept {
-    return setup_.experts + adapter * setup_.most_tuned;
+    return runs_[size(adapter)].first;
+  }
+  /// Places that an adapter uses. Pre: 0 <= adapter < adapters.
+  [[nodiscard]] std::int32_t tuned_experts(std::int32_t adapter) const noexcept {
+    return runs_[size(adapter)].count;
   }
   /// Experts of the virtual weight tensor, with the places that nobody uses.
   [[nodiscard]] std::int32_t virtual_experts() const noexcept {
-    return first_place(setup_.adapters);
+    return setup_.experts + static_cast<std::int32_t>(setup_.all_places());
   }
   [[nodiscard]] std::int32_t experts() const noexcept { return setup_.experts; }
   [[nodiscard]] std::int32_t adapters() const noexcept { return setup_.adapters; }
 
  private:
+  /// Places side by side.
+  struct run {
+    expert_id first = no_expert;
+    std::int32_t count = 0;
+    [[nodiscard]] std::int64_t end() const noexcept { return std::int64_t{first} + count; }
+  };
   explicit expert_redirect(const config& setup)
       : setup_(setup),
         rows_(size(setup.adapters) * size(setup.experts)),
+        runs_(size(setup.adapters)),
         is_tuned_(size(setup.experts)) {
-    for (std::int32_t a = 0; a < setup.adapters; ++a) (void)clear(a);
+    const auto stride = setup.stride != 0 ? setup.stride : setup.most_tuned;
+    for (std::int32_t a = 0; a < setup.adapters; ++a) {
+      if (!is_dense()) runs_[size(a)].first = setup.experts + a * stride;
+      (void)clear(a);
+    }
   }
   static std::size_t size(std::int32_t n) noexcept { return static_cast<std::size_t>(n); }
-  std::span<expert_id> mutable_row(std::int32_t adapter) noexcept {
-    return std::span(rows_).subspan(size(adapter) * size(setup_.experts), size(setup_.experts));
+  [[nodiscard]] bool is_dense() const noexcept {
+    return setup_.placement == adapter_placement::dense;
+  }
+  [[nodiscard]] bool is_adapter(std::int32_t adapter) const noexcept {
+    return adapter >= 0 && adapter < setup_.adapters;
+  }
+  [[nodiscard]] bool may_take(std::int32_t adapter, run wanted) const noexcept {
+    if (wanted.first < setup_.experts || wanted.end() > virtual_experts()) return false;
+    for (std::int32_t other = 0; other < setup_.adapters; ++other) {
+      const run& there = runs_[size(other)];
+      if (other != adapter && wanted.first < there.end() && there.first < wanted.end())
+        return false;
+    }
+    return true;
+  }
+  status redirect(std::int32_t adapter, std::span<const expert_id> tuned,
+                  expert_id first) noexcept {
+    if (tuned.size() > size(setup_.most_tuned)) return status::invalid_argument;
+    std::fill(is_tuned_.begin(), is_tuned_.end(), std::uint8_t{0});
+    for (const expert_id e : tuned) {
+      if (e < 0 || e >= setup_.experts || is_tuned_[size(e)] != 0) return status::invalid_argument;
+      is_tuned_[size(e)] = 1;
+    }
+    runs_[size(adapter)] = {first, static_cast<std::int32_t>(tuned.size())};
+    auto place = first;
+    expert_id* const row = &rows_[size(adapter) * size(setup_.experts)];
+    for (expert_id e = 0; e < setup_.experts; ++e) row[e] = is_tuned_[size(e)] != 0 ? place++ : e;
+    return status::ok;
   }
 
   config setup_;
   std::vector<expert_id> rows_;
+  std::vector<run> runs_;  ///< [adapters]
   std::vector<std::uint8_t> is_tuned_;
 };
 

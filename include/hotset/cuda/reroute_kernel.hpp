@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "hotset/adapters/reroute.hpp"
+#include "hotset/adapters/redirect_rows.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/cuda/error.hpp"
 #include "hotset/cuda/kernel_arguments.hpp"

@@ -14,32 +14,15 @@
 #include <cstdint>
 #include <limits>
 
-#if defined(__GNUC__) && defined(__x86_64__) && !defined(__CUDACC__)
-#define HOTSET_MAPS_IN_VECTORS 1
+#include "hotset/core/vector_level.hpp"
+#if HOTSET_X86_VECTORS
 #include <immintrin.h>
-#else
-#define HOTSET_MAPS_IN_VECTORS 0
 #endif
 
 namespace hotset::inline v0 {
 
 /// How a store keeps probabilities.
 enum class map_storage : std::uint8_t { fp32, fp16, int8 };
-
-/// What the kernels use of the processor.
-enum class vector_level : std::uint8_t { scalar, avx2, avx512 };
-
-/// Every processor with AVX2 and FMA converts halves, too.
-[[nodiscard]] inline vector_level best_vector_level() noexcept {
-#if HOTSET_MAPS_IN_VECTORS
-  if (__builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
-      __builtin_cpu_supports("avx512vnni") != 0)
-    return vector_level::avx512;
-  if (__builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0)
-    return vector_level::avx2;
-#endif
-  return vector_level::scalar;
-}
 
 namespace map_kernels {
 
@@ -163,7 +146,7 @@ inline void add_codes_scalar(const slice& maps, const rows& of, float* sums,
       }
 }
 
-#if HOTSET_MAPS_IN_VECTORS
+#if HOTSET_X86_VECTORS
 #define HOTSET_AVX2 __attribute__((target("avx2,fma,f16c")))
 #define HOTSET_AVX512 __attribute__((target("avx512f,avx512bw,avx512vnni,avx2,fma,f16c")))
 
@@ -377,7 +360,7 @@ inline void add_codes_in_vectors(vector_level level, const slice& maps, const ro
 /// Shape: sums is [tokens, stride], of which the first 16 x blocks of each token are used.
 inline void add_dots(vector_level level, map_storage storage, const slice& maps, const rows& of,
                      float* sums, std::size_t stride) noexcept {
-#if HOTSET_MAPS_IN_VECTORS
+#if HOTSET_X86_VECTORS
   if (level != vector_level::scalar) {
     if (storage == map_storage::fp32)
       return detail::add_dots_in_vectors<float>(level, maps, of, sums, stride);
@@ -427,7 +410,7 @@ inline void take_best_lane(const std::array<float, lanes>& scores,
   }
   if (found.score > best.score) best = found;
 }
-#if HOTSET_MAPS_IN_VECTORS
+#if HOTSET_X86_VECTORS
 HOTSET_AVX512 inline void take_best_avx512(const float* sums, const float* weights,
                                            std::size_t first, std::size_t blocks,
                                            best_of& best) noexcept {
@@ -507,7 +490,7 @@ inline std::size_t find_block_scalar(const float* sums, const float* weights, st
 /// lowest place. Sums of minus infinity and NaN never are. Pre: as add_dots; `blocks` < 2^28.
 inline void take_best(vector_level level, const float* sums, const float* weights,
                       std::size_t first, std::size_t blocks, best_of& best) noexcept {
-#if HOTSET_MAPS_IN_VECTORS
+#if HOTSET_X86_VECTORS
   if (level == vector_level::avx512)
     return detail::take_best_avx512(sums, weights, first, blocks, best);
   if (level == vector_level::avx2)
@@ -523,7 +506,7 @@ inline void take_best(vector_level level, const float* sums, const float* weight
 [[nodiscard]] inline std::size_t find_block(vector_level level, const float* sums,
                                             const float* weights, std::size_t from,
                                             std::size_t blocks, float least) noexcept {
-#if HOTSET_MAPS_IN_VECTORS
+#if HOTSET_X86_VECTORS
   if (level == vector_level::avx512)
     return detail::find_block_avx512(sums, weights, from, blocks, least);
   if (level == vector_level::avx2)

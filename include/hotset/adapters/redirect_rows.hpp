@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The rule by which one id of a token becomes that of its adapter, as a kernel with a thread for each id applies it.
+
+#include <cstdint>
+
+#include "hotset/core/host_device.hpp"
+#include "hotset/core/ids.hpp"
+
+namespace hotset::inline v0 {
+
+/// The expert map as kernels see it. Shape: rows [adapters * experts], as expert_redirect has them.
+struct redirect_rows {
+  const expert_id* rows = nullptr;
+  std::int32_t adapters = 0;
+  std::int32_t experts = 0;
+};
+
+/// True if an id of a token is out of range: its place in the batch becomes -1 and is counted.
+[[nodiscard]] HOTSET_HOST_DEVICE constexpr bool is_refused(redirect_rows map, expert_id id,
+                                                           std::int32_t adapter) noexcept {
+  return id >= 0 && (id >= map.experts || adapter >= map.adapters);
+}
+/// Pre: !is_refused(map, id, adapter).
+[[nodiscard]] HOTSET_HOST_DEVICE constexpr expert_id redirected(redirect_rows map, expert_id id,
+                                                                std::int32_t adapter) noexcept {
+  if (id < 0 || adapter < 0) return id;
+  return map.rows[static_cast<std::int64_t>(adapter) * map.experts + id];
+}
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The pass over a batch that rerouting is made of, in scalar form and with vectors.
+///
+/// A vector's lanes are the ids of a batch in their order, whichever tokens they belong to: a token's adapter is spread
+/// over its lanes, and one gather reads the rows of all of them.
+/// Promise: every level writes the same and counts the same. Nothing outside the arrays is read.
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+
+#include "hotset/adapters/redirect_rows.hpp"
+#include "hotset/core/ids.hpp"
+#include "hotset/core/vector_level.hpp"
+#if HOTSET_X86_VECTORS
+#include <immintrin.h>
+#endif
+
+namespace hotset::inline v0::reroute_kernels {
+
+/// Tokens with their experts. `out` may be `ids`.
+struct batch {
+  redirect_rows map;
+  const expert_id* ids = nullptr;                  ///< [tokens * top_k]
+  const std::int32_t* adapter_of_token = nullptr;  ///< [tokens], negative: the base model
+  std::size_t tokens = 0;
+  std::size_t top_k = 0;
+  std::int32_t* out = nullptr;  ///< [tokens * top_k]
+};
+
+/// Nothing where the lengths do not belong together.
+[[nodiscard]] inline std::optional<batch> batch_of(redirect_rows map,
+                                                   std::span<const expert_id> ids,
+                                                   std::span<const std::int32_t> adapter_of_token,
+                                                   std::span<std::int32_t> out) noexcept {
+  const auto tokens = adapter_of_token.size();
+  if (out.size() != ids.size()) return std::nullopt;
+  if (ids.empty()) return batch{};
+  if (tokens == 0 || ids.size() % tokens != 0) return std::nullopt;
+  return batch{map, ids.data(), adapter_of_token.data(), tokens, ids.size() / tokens, out.data()};
+}
+
+/// One layer's slots by expert of the virtual weight tensor.
+struct slot_row {
+  const slot_id* slots = nullptr;  ///< [experts]
+  std::int32_t experts = 0;        ///< 0 or more
+
+  [[nodiscard]] slot_id of(expert_id expert) const noexcept {
+    const bool is_there = static_cast<std::uint32_t>(expert) < static_cast<std::uint32_t>(experts);
+    return is_there ? slots[expert] : no_slot;
+  }
+};
+
+namespace detail {
+
+// Scalar: the reference. A token's row is found once.
+
+template <bool ToSlots>
+std::uint64_t reroute_scalar(batch b, slot_row slots) noexcept {
+  std::uint64_t refused = 0;
+  std::size_t i = 0;
+  for (std::size_t t = 0; t < b.tokens; ++t) {
+    const auto adapter = b.adapter_of_token[t];
+    const bool is_known = adapter < b.map.adapters;
+    const std::int32_t experts = is_known ? b.map.experts : 0;
+    const expert_id* const row =
+        is_known && adapter >= 0 ? b.map.rows + std::int64_t{adapter} * b.map.experts : nullptr;
+    for (const auto end = i + b.top_k; i < end; ++i) {
+      auto id = b.ids[i];
+      if (id >= experts && id >= 0) {
+        ++refused;
+        id = no_expert;
+      } else if (id >= 0 && row != nullptr) {
+        id = row[id];
+      }
+      b.out[i] = ToSlots ? slots.of(id) : id;
+    }
+  }
+  return refused;
+}
+
+#if HOTSET_X86_VECTORS
+#define HOTSET_AVX2 __attribute__((target("avx2,popcnt")))
+#define HOTSET_AVX512 __attribute__((target("avx512f,avx2,popcnt")))
+
+/// Of fewer ids the scalar form is done before a vector form has set up its lanes.
+inline constexpr std::size_t least_in_vectors = 48;
+/// Lanes and offsets into the rows are 32 bits wide.
+[[nodiscard]] inline bool suits_vectors(const batch& b) noexcept {
+  return b.tokens * b.top_k >= least_in_vectors &&
+         std::int64_t{b.map.adapters} * b.map.experts <= std::numeric_limits<std::int32_t>::max() &&
+         b.top_k <= std::size_t{1} << 30U;
+}
+/// lane / top_k = (lane * this) >> 16, for up to 16 lanes.
+[[nodiscard]] inline std::int32_t reciprocal(std::uint32_t top_k) noexcept {
+  return static_cast<std::int32_t>(65536 / top_k + 1);
+}
+
+// AVX-512: 16 ids.
+
+/// Which tokens the lanes belong to.
+struct walk_512 {
+  HOTSET_AVX512 explicit walk_512(std::uint32_t top_k) noexcept
+      : period(_mm512_set1_epi32(static_cast<std::int32_t>(top_k))),
+        left_over(_mm512_set1_epi32(static_cast<std::int32_t>(16 % top_k))),
+        whole_tokens(16 / top_k),
+        is_even(16 % top_k == 0) {
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i scaled = _mm512_mullo_epi32(lane, _mm512_set1_epi32(reciprocal(top_k)));
+    token = _mm512_maskz_srli_epi32(0xffff, scaled, 16);
+    place = _mm512_sub_epi32(lane, _mm512_mullo_epi32(token, period));
+  }
+  /// To the next 16 ids.
+  HOTSET_AVX512 void advance() noexcept {
+    first += whole_tokens;
+    if (is_even) return;
+    place = _mm512_add_epi32(place, left_over);
+    const __mmask16 next = _mm512_cmpge_epi32_mask(place, period);
+    place = _mm512_mask_sub_epi32(place, next, place, period);
+    token = _mm512_mask_add_epi32(token, next, token, _mm512_set1_epi32(1));
+    token = _mm512_sub_epi32(token, _mm512_set1_epi32(next & 1));
+    first += next & 1U;
+  }
+  __m512i period;
+  __m512i left_over;
+  std::size_t whole_tokens;
+  bool is_even;           ///< a vector ends with a token
+  __m512i token;          ///< of each lane, counted from `first`
+  __m512i place;          ///< of each lane, among its token's ids
+  std::size_t first = 0;  ///< token of the first lane
+};
+[[nodiscard]] inline __mmask16 first_of_16(std::size_t count) noexcept {
+  return static_cast<__mmask16>(count < 16 ? (1U << count) - 1 : 0xffffU);
+}
+// Unoptimised, g++ has the intrinsic as a macro that gives a mask to a signed parameter.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+/// values[at] where `mask` has a bit, else `otherwise`.
+[[nodiscard]] HOTSET_AVX512 inline __m512i gather_16(__m512i otherwise, __mmask16 mask, __m512i at,
+                                                     const std::int32_t* values) noexcept {
+  return _mm512_mask_i32gather_epi32(otherwise, mask, at, values, 4);
+}
+#pragma GCC diagnostic pop
+template <bool ToSlots>
+HOTSET_AVX512 std::uint64_t reroute_avx512(batch b, slot_row slots) noexcept {
+  const auto count = b.tokens * b.top_k;
+  const __m512i zero = _mm512_setzero_si512();
+  const __m512i none = _mm512_set1_epi32(-1);
+  const __m512i experts = _mm512_set1_epi32(b.map.experts);
+  const __m512i adapters = _mm512_set1_epi32(b.map.adapters);
+  const __m512i slotted = _mm512_set1_epi32(slots.experts);
+  const bool in_place = b.out == b.ids;
+  std::uint64_t refusals = 0;
+  walk_512 walk(static_cast<std::uint32_t>(b.top_k));
+  for (std::size_t i = 0; i < count; i += 16, walk.advance()) {
+    const __mmask16 here = first_of_16(count - i);
+    const __m512i ids = _mm512_maskz_loadu_epi32(here, b.ids + i);
+    const __m512i of_tokens = _mm512_maskz_loadu_epi32(first_of_16(b.tokens - walk.first),
+                                                       b.adapter_of_token + walk.first);
+    const __m512i adapter = _mm512_maskz_permutexvar_epi32(here, walk.token, of_tokens);
+    const __mmask16 routed = _mm512_mask_cmpge_epi32_mask(here, ids, zero);
+    __mmask16 known = _mm512_mask_cmplt_epi32_mask(routed, ids, experts);
+    known = _mm512_mask_cmplt_epi32_mask(known, adapter, adapters);
+    const __mmask16 adapted = _mm512_mask_cmpge_epi32_mask(known, adapter, zero);
+    const auto refused = static_cast<__mmask16>(routed & ~known);
+    refusals += static_cast<std::uint64_t>(std::popcount(static_cast<unsigned>(refused)));
+    __m512i found = _mm512_mask_mov_epi32(ids, refused, none);
+    if (adapted != 0) {
+      const __m512i at = _mm512_add_epi32(_mm512_mullo_epi32(adapter, experts), ids);
+      found = gather_16(found, adapted, at, b.map.rows);
+    }
+    if constexpr (ToSlots) {
+      const __mmask16 has_slot = _mm512_mask_cmplt_epu32_mask(known, found, slotted);
+      found = gather_16(none, has_slot, found, slots.slots);
+    } else if (in_place && (adapted | refused) == 0) {
+      continue;
+    }
+    _mm512_mask_storeu_epi32(b.out + i, here, found);
+  }
+  return refusals;
+}
+
+// AVX2: 8 ids.
+
+/// Which tokens the lanes belong to.
+struct walk_256 {
+  HOTSET_AVX2 explicit walk_256(std::uint32_t top_k) noexcept
+      : period(_mm256_set1_epi32(static_cast<std::int32_t>(top_k))),
+        last(_mm256_set1_epi32(static_cast<std::int32_t>(top_k) - 1)),
+        left_over(_mm256_set1_epi32(static_cast<std::int32_t>(8 % top_k))),
+        whole_tokens(8 / top_k),
+        is_even(8 % top_k == 0) {
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i scaled = _mm256_mullo_epi32(lane, _mm256_set1_epi32(reciprocal(top_k)));
+    token = _mm256_srli_epi32(scaled, 16);
+    place = _mm256_sub_epi32(lane, _mm256_mullo_epi32(token, period));
+  }
+  /// To the next 8 ids.
+  HOTSET_AVX2 void advance() noexcept {
+    first += whole_tokens;
+    if (is_even) return;
+    place = _mm256_add_epi32(place, left_over);
+    const __m256i next = _mm256_cmpgt_epi32(place, last);
+    const __m128i next_of_first = _mm256_castsi256_si128(next);
+    place = _mm256_sub_epi32(place, _mm256_and_si256(next, period));
+    token = _mm256_sub_epi32(token, next);
+    token = _mm256_add_epi32(token, _mm256_broadcastd_epi32(next_of_first));
+    first += static_cast<unsigned>(_mm_cvtsi128_si32(next_of_first)) & 1U;
+  }
+  __m256i period;
+  __m256i last;
+  __m256i left_over;
+  std::size_t whole_tokens;
+  bool is_even;
+  __m256i token;
+  __m256i place;
+  std::size_t first = 0;
+};
+[[nodiscard]] HOTSET_AVX2 inline __m256i first_of_8(std::size_t count) noexcept {
+  const auto lanes = static_cast<std::int32_t>(count < 8 ? count : 8);
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(lanes), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+[[nodiscard]] HOTSET_AVX2 inline unsigned bits_of(__m256i mask) noexcept {
+  return static_cast<unsigned>(_mm256_movemask_ps(_mm256_castsi256_ps(mask)));
+}
+template <bool ToSlots>
+HOTSET_AVX2 std::uint64_t reroute_avx2(batch b, slot_row slots) noexcept {
+  const auto count = b.tokens * b.top_k;
+  const __m256i none = _mm256_set1_epi32(-1);
+  const __m256i experts = _mm256_set1_epi32(b.map.experts);
+  const __m256i adapters = _mm256_set1_epi32(b.map.adapters);
+  const __m256i slotted = _mm256_set1_epi32(slots.experts);
+  const bool in_place = b.out == b.ids;
+  std::uint64_t refusals = 0;
+  walk_256 walk(static_cast<std::uint32_t>(b.top_k));
+  for (std::size_t i = 0; i < count; i += 8, walk.advance()) {
+    const bool is_whole = count - i >= 8;
+    const __m256i here = first_of_8(count - i);
+    const __m256i ids = is_whole ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(b.ids + i))
+                                 : _mm256_maskload_epi32(b.ids + i, here);
+    const __m256i of_tokens =
+        _mm256_maskload_epi32(b.adapter_of_token + walk.first, first_of_8(b.tokens - walk.first));
+    const __m256i adapter = _mm256_permutevar8x32_epi32(of_tokens, walk.token);
+    const __m256i routed = _mm256_and_si256(here, _mm256_cmpgt_epi32(ids, none));
+    __m256i known = _mm256_and_si256(routed, _mm256_cmpgt_epi32(experts, ids));
+    known = _mm256_and_si256(known, _mm256_cmpgt_epi32(adapters, adapter));
+    const __m256i adapted = _mm256_and_si256(known, _mm256_cmpgt_epi32(adapter, none));
+    const __m256i refused = _mm256_andnot_si256(known, routed);
+    const auto any_adapted = bits_of(adapted);
+    const auto any_refused = bits_of(refused);
+    refusals += static_cast<std::uint64_t>(std::popcount(any_refused));
+    __m256i found = _mm256_or_si256(ids, refused);
+    if (any_adapted != 0) {
+      const __m256i at = _mm256_add_epi32(_mm256_mullo_epi32(adapter, experts), ids);
+      found = _mm256_mask_i32gather_epi32(found, b.map.rows, at, adapted, 4);
+    }
+    if constexpr (ToSlots) {
+      __m256i has_slot = _mm256_and_si256(known, _mm256_cmpgt_epi32(found, none));
+      has_slot = _mm256_and_si256(has_slot, _mm256_cmpgt_epi32(slotted, found));
+      found = _mm256_mask_i32gather_epi32(none, slots.slots, found, has_slot, 4);
+    } else if (in_place && (any_adapted | any_refused) == 0) {
+      continue;
+    }
+    if (is_whole)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(b.out + i), found);
+    else
+      _mm256_maskstore_epi32(b.out + i, here, found);
+  }
+  return refusals;
+}
+
+#undef HOTSET_AVX2
+#undef HOTSET_AVX512
+#endif
+
+}  // namespace detail
+
+/// Returns the ids that were refused. Pre: level <= best_vector_level().
+template <bool ToSlots>
+std::uint64_t run(vector_level level, const batch& b, slot_row slots) noexcept {
+#if HOTSET_X86_VECTORS
+  if (detail::suits_vectors(b)) {
+    if (level == vector_level::avx512) return detail::reroute_avx512<ToSlots>(b, slots);
+    if (level == vector_level::avx2) return detail::reroute_avx2<ToSlots>(b, slots);
+  }
+#else
+  static_cast<void>(level);
+#endif
+  return detail::reroute_scalar<ToSlots>(b, slots);
+}
+
+}  // namespace hotset::inline v0::reroute_kernels

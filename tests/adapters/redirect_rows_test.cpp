@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/adapters/redirect_rows.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include <gtest/gtest.h>
+
+#include "reroute_samples.hpp"
+
+namespace hotset {
+namespace {
+
+// Two adapters of three experts.
+constexpr std::array<expert_id, 6> rows{0, 3, 2, 5, 1, 6};
+constexpr redirect_rows map{rows.data(), 2, 3};
+
+static_assert(redirected(map, 1, 0) == 3);
+static_assert(redirected(map, 2, 1) == 6);
+
+TEST(redirect_rows, an_id_of_the_base_model_and_a_negative_one_stay) {
+  EXPECT_EQ(redirected(map, 1, -1), 1);
+  EXPECT_EQ(redirected(map, -4, 1), -4);
+}
+
+TEST(redirect_rows, ids_and_adapters_past_the_map_are_refused_and_negative_ids_never) {
+  EXPECT_FALSE(is_refused(map, 2, 1));
+  EXPECT_TRUE(is_refused(map, 3, 1));
+  EXPECT_TRUE(is_refused(map, 3, -1));
+  EXPECT_TRUE(is_refused(map, 0, 2));
+  EXPECT_FALSE(is_refused(map, -1, 2));
+}
+
+TEST(redirect_rows, the_rule_of_one_id_is_that_of_a_batch) {
+  support::random_source random(0x20e5);
+  for (int round = 0; round < 500; ++round) {
+    const auto b = reroute_samples::random_batch(random);
+    std::uint64_t expected_refused = 0;
+    const auto expected = reroute_samples::rerouted(b, expected_refused);
+    std::uint64_t refused = 0;
+    for (std::size_t i = 0; i < b.ids.size(); ++i) {
+      const auto adapter = b.adapter_of_token[i / static_cast<std::size_t>(b.top_k)];
+      const bool bad = is_refused(b.rows(), b.ids[i], adapter);
+      refused += bad ? 1U : 0U;
+      ASSERT_EQ(bad ? no_expert : redirected(b.rows(), b.ids[i], adapter), expected[i]);
+    }
+    ASSERT_EQ(refused, expected_refused);
+  }
+}
+
+}  // namespace
+}  // namespace hotset
