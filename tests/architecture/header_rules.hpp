@@ -104,7 +104,8 @@ inline std::optional<int> floor_of(std::string_view path) {
 /// Folders that may include a neighbour of their floor: {from, to}. Each pair needs a reason beside it.
 inline const std::set<std::pair<std::string, std::string>>& allowed_neighbours() {
   static const std::set<std::pair<std::string, std::string>> pairs = {
-      {"curve", "residency"},  // reuse_distance dedups visits with the pager's unique_ids
+      {"curve", "residency"},    // reuse_distance dedups visits with the pager's unique_ids
+      {"adapters", "transfer"},  // virtual_weight_tensor maps pages into a virtual_range
   };
   return pairs;
 }

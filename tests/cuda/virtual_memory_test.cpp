@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/cuda/virtual_memory.hpp"
 
+#include <array>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "fake_cuda_driver.hpp"
+#include "hotset/transfer/host_virtual_memory.hpp"
+#include "hotset/transfer/virtual_range.hpp"
 
 namespace hotset {
 namespace {
@@ -17,6 +22,9 @@ using enum memory_status;
 using support::fake_cuda_driver;
 using call = fake_cuda_driver::call;
 using cuda::error_code;
+
+static_assert(maps_ranges<cuda::virtual_memory>);
+static_assert(!maps_ranges<host_virtual_memory>);
 
 constexpr auto unit = std::size_t{2} << 20;
 
@@ -132,6 +140,113 @@ TEST_F(cuda_virtual_memory, a_handle_that_the_driver_gives_out_again_names_anoth
   EXPECT_EQ(memory.physical_bytes(), 2 * unit);
   EXPECT_EQ(memory.unmap(range, 0, unit), ok);
   EXPECT_EQ(memory.physical_bytes(), unit);
+}
+
+/// Blocks of 1, 2 and 1 units and a range that has room for more.
+struct cuda_map_range : testing::Test {
+  fake_cuda_driver driver;
+  cuda::virtual_memory memory = cuda::virtual_memory::create(driver, 1).value();
+  std::span<std::byte> range{};
+  std::array<memory_block, 3> blocks{};
+
+  void SetUp() override {
+    ASSERT_EQ(memory.reserve(8 * unit, range), ok);
+    ASSERT_EQ(memory.create_block(unit, blocks[0]), ok);
+    ASSERT_EQ(memory.create_block(2 * unit, blocks[1]), ok);
+    ASSERT_EQ(memory.create_block(unit, blocks[2]), ok);
+  }
+  void TearDown() override {
+    EXPECT_EQ(destroy_blocks(memory, std::span<memory_block>(blocks)), ok);
+    EXPECT_EQ(memory.release(range), ok);
+    EXPECT_TRUE(driver.leaks().empty()) << driver.leaks().front();
+    EXPECT_TRUE(driver.violations().empty()) << driver.violations().front();
+  }
+  /// Of the range, the blocks and what is mapped.
+  [[nodiscard]] std::size_t held() const { return driver.leaks().size() - 4; }
+};
+
+TEST_F(cuda_map_range, maps_each_block_and_gives_access_once) {
+  ASSERT_EQ(memory.map_range(range, unit, blocks), ok);
+  EXPECT_EQ(driver.calls(call::map), 3U);
+  EXPECT_EQ(driver.calls(call::set_access), 1U);
+  for (std::size_t u = 0; u < 8; ++u)
+    EXPECT_EQ(driver.has_access(range.data() + u * unit), u >= 1 && u < 5) << u;
+  EXPECT_EQ(memory.unmap(range, 4 * unit, unit), ok);
+  EXPECT_EQ(memory.unmap(range, 2 * unit, 2 * unit), ok) << "each is a mapping of its own";
+  EXPECT_EQ(memory.unmap(range, unit, unit), ok);
+  EXPECT_EQ(memory.map_range(range, unit, {}), ok);
+  EXPECT_EQ(driver.calls(call::set_access), 1U) << "of nothing";
+}
+
+TEST_F(cuda_map_range, maps_all_or_none_whichever_call_fails) {
+  for (std::size_t nth = 1; nth <= 4; ++nth) {
+    driver.fail(call::any, nth, error_code::unknown);
+    EXPECT_EQ(memory.map_range(range, 0, blocks), failed) << nth;
+    EXPECT_FALSE(driver.armed());
+    EXPECT_EQ(memory.last_failure().call, nth == 4 ? "cuMemSetAccess" : "cuMemMap");
+    EXPECT_EQ(held(), 0U) << nth;
+    for (std::size_t u = 0; u < 4; ++u)
+      EXPECT_EQ(memory.unmap(range, u * unit, unit), invalid_argument) << "nothing is there";
+  }
+  EXPECT_EQ(memory.map_range(range, 0, blocks), ok) << "no granule was poisoned";
+  for (const auto& [offset, bytes] :
+       {std::pair{0 * unit, unit}, {unit, 2 * unit}, {3 * unit, unit}})
+    EXPECT_EQ(memory.unmap(range, offset, bytes), ok);
+}
+
+TEST_F(cuda_map_range, is_refused_before_the_driver_is_asked) {
+  ASSERT_EQ(memory.map(range, 3 * unit, blocks[0]), ok);
+  const auto before = driver.calls();
+  EXPECT_EQ(memory.map_range(range, 0, blocks), in_use) << "by the third";
+  EXPECT_EQ(memory.map_range(range, 5 * unit, blocks), invalid_argument) << "beyond the end";
+  EXPECT_EQ(memory.map_range(range, 1, blocks), invalid_argument);
+  const std::array stale{blocks[0], memory_block{99, unit}};
+  EXPECT_EQ(memory.map_range(range, 0, stale), invalid_argument);
+  EXPECT_EQ(driver.calls(), before);
+  EXPECT_EQ(memory.unmap(range, 3 * unit, unit), ok);
+}
+
+TEST_F(cuda_map_range, what_cannot_be_undone_is_known_and_can_be_unmapped_later) {
+  for (std::size_t nth = 1; nth <= 3; ++nth) {
+    driver.fail(call::set_access, 1, error_code::not_supported);
+    driver.fail(call::unmap, nth, error_code::unknown);
+    EXPECT_EQ(memory.map_range(range, 0, blocks), failed);
+    EXPECT_EQ(memory.last_failure().call, "cuMemUnmap");
+    EXPECT_EQ(held(), 1U);
+    EXPECT_EQ(memory.release(range), in_use);
+    const auto bytes = nth == 2 ? 2 * unit : unit;
+    EXPECT_EQ(memory.unmap(range, (nth == 1 ? 3 : nth == 2 ? 1 : 0) * unit, bytes), ok);
+  }
+}
+
+TEST(cuda_virtual_range, is_mapped_by_one_call_and_owns_what_the_driver_does_not_let_go) {
+  fake_cuda_driver driver;
+  auto memory = cuda::virtual_memory::create(driver, 0).value();
+  {
+    auto range = virtual_range<cuda::virtual_memory>::reserve(memory, 8 * unit).value();
+    ASSERT_EQ(range.populate(0, unit, 3), ok);
+    EXPECT_EQ(driver.calls(call::map), 3U);
+    EXPECT_EQ(driver.calls(call::set_access), 1U);
+    EXPECT_EQ(range.populate(2 * unit, unit, 2), in_use);
+    EXPECT_EQ(range.mapped_bytes(), 3 * unit);
+    driver.fail(call::set_access, 1, error_code::unknown);
+    driver.fail(call::unmap, 1, error_code::unknown);
+    EXPECT_EQ(range.populate(4 * unit, unit, 2), failed);
+    EXPECT_EQ(range.mapped_bytes(), 3 * unit) << "it asked once more";
+    driver.fail(call::set_access, 1, error_code::unknown);
+    driver.fail(call::unmap, 1, error_code::unknown);
+    driver.fail(call::unmap, 3, error_code::unknown);
+    EXPECT_EQ(range.populate(4 * unit, unit, 2), failed);
+    EXPECT_EQ(range.mapped_bytes(), 4 * unit) << "without access, but its own";
+    EXPECT_EQ(range.unmap(4 * unit, 2 * unit), ok);
+    EXPECT_EQ(range.mapped_bytes(), 3 * unit);
+    driver.fail(call::set_access, 1, error_code::unknown);
+    driver.fail(call::unmap, 1, error_code::unknown);
+    driver.fail(call::unmap, 3, error_code::unknown);
+    EXPECT_EQ(range.populate(4 * unit, unit, 2), failed);
+  }
+  EXPECT_TRUE(driver.leaks().empty()) << driver.leaks().front();
+  EXPECT_TRUE(driver.violations().empty()) << driver.violations().front();
 }
 
 }  // namespace

@@ -167,11 +167,17 @@ class fake_cuda_driver final : public cuda::driver {
   }
   error_code set_access(std::uintptr_t address, std::size_t bytes, int device) noexcept override {
     if (const auto code = begin(call::set_access); code != error_code::success) return code;
-    auto* const m = find_mapping(address, bytes);
-    if (m == nullptr) return refuse("access to what is no mapping");
-    if (m->memory->device != device) return refuse("access of another device");
+    std::vector<mapping*> covered;
+    for (auto at = address; at < address + bytes; at += covered.back()->memory->bytes) {
+      auto* const m = find_mapping_at(at);
+      if (m == nullptr || m->memory->bytes > address + bytes - at)
+        return refuse("access to what is no mapping");
+      if (m->memory->device != device) return refuse("access of another device");
+      covered.push_back(m);
+    }
+    if (covered.empty()) return refuse("access to nothing");
     (void)::mprotect(pointer(address), bytes, PROT_READ | PROT_WRITE);
-    m->access = true;
+    for (auto* const m : covered) m->access = true;
     return error_code::success;
   }
 
@@ -225,11 +231,15 @@ class fake_cuda_driver final : public cuda::driver {
     auto& [first, range] = *std::prev(behind);
     return address + bytes <= first + range.bytes ? &range : nullptr;
   }
-  mapping* find_mapping(std::uintptr_t address, std::size_t bytes) {
-    auto* const range = find(address, bytes);
+  mapping* find_mapping_at(std::uintptr_t address) {
+    auto* const range = find(address, 0);
     if (range == nullptr) return nullptr;
     const auto m = range->mapped.find(address);
-    return m != range->mapped.end() && m->second.memory->bytes == bytes ? &m->second : nullptr;
+    return m != range->mapped.end() ? &m->second : nullptr;
+  }
+  mapping* find_mapping(std::uintptr_t address, std::size_t bytes) {
+    auto* const m = find_mapping_at(address);
+    return m != nullptr && m->memory->bytes == bytes ? m : nullptr;
   }
 
   std::size_t granularity_;

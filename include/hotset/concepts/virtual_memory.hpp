@@ -11,6 +11,7 @@
 /// | `destroy_block(block)` | gives it back; where it is mapped its bytes stay until the last place is unmapped |
 /// | `map(range, offset, block)` | the whole block shows at the offset, where nothing may be mapped; a block may show at several places at once |
 /// | `unmap(range, offset, bytes)` | undoes one `map`; nobody may still read or write there |
+/// | `map_range(range, offset, blocks)` | optional, where it costs less: a `map` of each block, one behind the other, all or none |
 ///
 /// Calls are `noexcept`. One that fails changes nothing, and outputs are written on success only.
 /// What the caller got wrong is refused before the platform is asked: `invalid_argument` or `in_use`.
@@ -65,5 +66,12 @@ concept virtual_memory = requires(V memory, const V& fixed, std::size_t bytes, s
   { memory.map(range, offset, block) } noexcept -> std::same_as<memory_status>;
   { memory.unmap(range, offset, bytes) } noexcept -> std::same_as<memory_status>;
 };
+/// A virtual_memory with `map_range`.
+template <class V>
+concept maps_ranges =
+    virtual_memory<V> && requires(V memory, std::size_t offset, std::span<std::byte> range,
+                                  std::span<const memory_block> blocks) {
+      { memory.map_range(range, offset, blocks) } noexcept -> std::same_as<memory_status>;
+    };
 
 }  // namespace hotset::inline v0

@@ -69,18 +69,35 @@ class virtual_memory {
     if (code == memory_status::ok) ledger_.on_destroy(block);
     return code;
   }
-  /// Two calls of the driver: should the second be refused and the undoing of the first as well, then the place stays
-  /// mapped without access. It counts as mapped, so that `unmap` can be tried again.
   memory_status map(std::span<std::byte> range, std::size_t offset, memory_block block) noexcept {
-    if (const auto code = ledger_.check_map(range, offset, block); code != memory_status::ok)
-      return code;
-    if (const auto code = ledger_.get_ready(); code != memory_status::ok) return code;
-    const auto address = address_of(range, offset);
-    auto code = told(api_->map_memory(address, block.bytes, ledger_.handle(block)), "cuMemMap");
-    if (code != memory_status::ok) return code;
-    code = told(api_->set_access(address, block.bytes, device_), "cuMemSetAccess");
-    if (code == memory_status::ok || !undo_map(address, block.bytes))
-      ledger_.on_map(range, offset, block);
+    return map_range(range, offset, std::span(&block, 1));
+  }
+  /// One call of the driver for each block, and one that gives access to them all. Should one be refused and the undoing
+  /// as well, then the place stays mapped without access. It counts as mapped, so that `unmap` can be tried again.
+  memory_status map_range(std::span<std::byte> range, std::size_t offset,
+                          std::span<const memory_block> blocks) noexcept {
+    auto end = offset;
+    for (const auto& block : blocks) {
+      if (const auto code = ledger_.check_map(range, end, block); code != memory_status::ok)
+        return code;
+      end += block.bytes;
+    }
+    end = offset;
+    auto code = memory_status::ok;
+    std::size_t mapped = 0;
+    for (; mapped < blocks.size(); ++mapped) {
+      code = map_without_access(range, end, blocks[mapped]);
+      if (code != memory_status::ok) break;
+      end += blocks[mapped].bytes;
+    }
+    if (code == memory_status::ok && end != offset)
+      code = told(api_->set_access(address_of(range, offset), end - offset, device_),
+                  "cuMemSetAccess");
+    if (code == memory_status::ok) return code;
+    while (mapped-- > 0) {
+      end -= blocks[mapped].bytes;
+      (void)unmap(range, end, blocks[mapped].bytes);
+    }
     return code;
   }
   /// The driver waits until the device has passed what was enqueued before.
@@ -105,9 +122,14 @@ class virtual_memory {
     return code == error_code::memory_allocation ? memory_status::out_of_memory
                                                  : memory_status::failed;
   }
-  /// Keeps the failure that made it necessary, unless it fails itself.
-  bool undo_map(std::uintptr_t address, std::size_t bytes) noexcept {
-    return told(api_->unmap_memory(address, bytes), "cuMemUnmap") == memory_status::ok;
+  memory_status map_without_access(std::span<std::byte> range, std::size_t offset,
+                                   const memory_block& block) noexcept {
+    if (const auto code = ledger_.get_ready(); code != memory_status::ok) return code;
+    const auto code =
+        told(api_->map_memory(address_of(range, offset), block.bytes, ledger_.handle(block)),
+             "cuMemMap");
+    if (code == memory_status::ok) ledger_.on_map(range, offset, block);
+    return code;
   }
 
   driver* api_;
@@ -116,6 +138,6 @@ class virtual_memory {
   failure last_failure_{};
 };
 
-static_assert(hotset::virtual_memory<virtual_memory>);
+static_assert(maps_ranges<virtual_memory>);
 
 }  // namespace hotset::inline v0::cuda

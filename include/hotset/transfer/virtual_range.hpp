@@ -86,8 +86,8 @@ class virtual_range {
   memory_status map(std::size_t offset, const memory_block& block) noexcept {
     return map(offset, std::span(&block, 1));
   }
-  /// Maps the blocks one behind the other, all or none. Should the memory refuse the undoing too, then what it keeps is
-  /// still owned: `unmap` and the range's end try again.
+  /// Maps the blocks one behind the other, all or none; by one call where the memory has `map_range`. Should the memory
+  /// refuse the undoing too, then what it keeps is still owned: `unmap` and the range's end try again.
   memory_status map(std::size_t offset, std::span<const memory_block> blocks) noexcept {
     const auto ready = unless_out_of_memory(
         [&] {
@@ -96,13 +96,14 @@ class virtual_range {
         },
         memory_status::out_of_memory);
     if (ready != memory_status::ok) return ready;
+    if constexpr (maps_ranges<Memory>) return map_at_once(offset, blocks);
     auto end = offset;
     for (const auto& block : blocks) {
       if (const auto code = memory_->map(range_, end, block); code != memory_status::ok) {
         (void)unmap(offset, end - offset);
         return code;
       }
-      mapped_.insert(mapped_.begin() + index_of(end), {end, block.bytes});
+      own(end, block.bytes);
       end += block.bytes;
     }
     return memory_status::ok;
@@ -159,6 +160,24 @@ class virtual_range {
   virtual_range(Memory& memory, std::span<std::byte> range) noexcept
       : memory_(&memory), range_(range) {}
 
+  /// Pre: there is room for the places in `mapped_`.
+  memory_status map_at_once(std::size_t offset, std::span<const memory_block> blocks) noexcept {
+    const auto code = memory_->map_range(range_, offset, blocks);
+    if (code == memory_status::invalid_argument || code == memory_status::in_use) return code;
+    for (const auto& block : blocks) {
+      if (code == memory_status::ok || !is_gone(offset, block.bytes)) own(offset, block.bytes);
+      offset += block.bytes;
+    }
+    return code;
+  }
+  /// Whether nothing of ours is mapped there, after a call that was to map a block.
+  [[nodiscard]] bool is_gone(std::size_t offset, std::size_t bytes) noexcept {
+    const auto code = memory_->unmap(range_, offset, bytes);
+    return code == memory_status::ok || code == memory_status::invalid_argument;
+  }
+  void own(std::size_t offset, std::size_t bytes) noexcept {
+    mapped_.insert(mapped_.begin() + index_of(offset), {offset, bytes});
+  }
   /// Of the first place that starts at `offset` or behind it.
   [[nodiscard]] std::ptrdiff_t index_of(std::size_t offset) const noexcept {
     return std::ranges::lower_bound(mapped_, offset, {}, &place::offset) - mapped_.begin();

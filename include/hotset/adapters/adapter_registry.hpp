@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The adapters of one base model by name: known, cached on the host, or on the device where requests use them.
+///
+/// Rule: an adapter is loaded when it is first acquired: read (unless the host has it), mapped, copied, fenced, and only
+///   then written into the expert maps. To make room, adapters that nobody has acquired leave, least recently used first,
+///   no more than must: out of the expert maps, wait for the last reader, unmap.
+/// Source: ExpertWeave, sections 4.1 and 4.2; the publication order is ours.
+/// Cost: O(log known) for one that is on the device.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <new>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "hotset/adapters/expert_redirect.hpp"
+#include "hotset/adapters/page_pool.hpp"
+#include "hotset/adapters/uploader.hpp"
+#include "hotset/adapters/virtual_weight_tensor.hpp"
+#include "hotset/core/error.hpp"
+#include "hotset/core/ids.hpp"
+
+namespace hotset::inline v0 {
+
+// clang-format off: version 14 takes an attributed enum for a function
+enum class [[nodiscard]] adapter_status : std::uint8_t{
+    ok = 0,
+    unknown,      ///< no adapter of that name was added
+    pinned,       ///< somebody has acquired it
+    not_pinned,   ///< nobody has acquired it
+    no_room,      ///< places or pages: what is there is pinned, or it would not suffice
+    not_read,     ///< the loader failed, or there is no host memory
+    not_mapped,   ///< the device's memory refused
+    not_copied,   ///< a copy or its fence failed
+    not_drained,  ///< the wait for the readers of an adapter that was to leave failed
+};
+// clang-format on
+
+/// Complexity: O(1). Returns a sentence fragment fit for a message.
+[[nodiscard]] constexpr std::string_view describe(adapter_status s) noexcept {
+  switch (s) {
+    case adapter_status::ok: return "ok";
+    case adapter_status::unknown: return "no adapter of that name";
+    case adapter_status::pinned: return "somebody uses the adapter";
+    case adapter_status::not_pinned: return "nobody uses the adapter";
+    case adapter_status::no_room: return "no room: the adapters on the device are in use";
+    case adapter_status::not_read: return "the adapter could not be read";
+    case adapter_status::not_mapped: return "the device has no memory for the adapter";
+    case adapter_status::not_copied: return "the adapter could not be copied";
+    case adapter_status::not_drained: return "the readers of another adapter did not end";
+  }
+  return "unknown adapter status";
+}
+
+/// One expert of one weight that is to be read.
+struct adapter_part {
+  std::string_view adapter;
+  layer_id layer = 0;
+  std::size_t weight = 0;
+  std::int32_t ordinal = 0;  ///< among the layer's tuned experts, by ascending expert
+  expert_id expert = no_expert;
+};
+/// Fills the bytes of a part. Returns false if it cannot.
+using adapter_loader = std::function<bool(const adapter_part&, std::span<std::byte>)>;
+
+struct adapter_registry_config {
+  std::int32_t layers = 0;
+  std::int32_t experts = 0;                 ///< of the base model's layers, M
+  std::int32_t adapters = 0;                ///< on the device at once, A
+  std::int32_t most_tuned = 0;              ///< experts of a layer that one adapter may tune, E_max
+  std::vector<std::size_t> expert_bytes{};  ///< by weight
+  std::uint64_t host_bytes =
+      0;  ///< of adapters kept on the host; one that is being read comes on top
+  std::uint32_t most_known = 0;  ///< names
+
+  static constexpr std::int32_t layer_limit = 4096;
+  static constexpr std::size_t weight_limit = 64;
+  static constexpr std::uint64_t host_limit = std::uint64_t{1} << 60;
+  static constexpr std::uint32_t name_limit = 1 << 20;
+
+  [[nodiscard]] validation validate() const {
+    const auto refuse = [](const char* name, auto value, const std::string& accepted) {
+      return validation(
+          error{std::string(name) + " = " + std::to_string(value) + ", accepted: " + accepted});
+    };
+    if (layers < 1 || layers > layer_limit)
+      return refuse("layers", layers, "1.." + std::to_string(layer_limit));
+    if (expert_bytes.empty() || expert_bytes.size() > weight_limit)
+      return refuse("weights", expert_bytes.size(), "1.." + std::to_string(weight_limit));
+    if (host_bytes > host_limit)
+      return refuse("host_bytes", host_bytes, "at most " + std::to_string(host_limit));
+    if (most_known > name_limit)
+      return refuse("most_known", most_known, "at most " + std::to_string(name_limit));
+    if (adapters < 1) return refuse("adapters", adapters, "1 or more");
+    return expert_redirect::config{experts, adapters, most_tuned}.validate();
+  }
+};
+
+/// What has happened since the registry was made.
+struct adapter_registry_stats {
+  std::uint64_t hits = 0;     ///< acquired while on the device
+  std::uint64_t loads = 0;    ///< to the device
+  std::uint64_t reads = 0;    ///< from the loader
+  std::uint64_t unloads = 0;  ///< from the device, evictions included
+  std::uint64_t evictions = 0;
+  std::uint64_t host_evictions = 0;
+  std::uint64_t refusals = 0;  ///< acquires that did not succeed
+};
+
+/// Threads: compatible.
+template <virtual_memory Memory, uploader Uploader>
+class adapter_registry {
+ public:
+  using config = adapter_registry_config;
+  using tensor_type = virtual_weight_tensor<Memory>;
+  struct acquired {
+    adapter_status code = adapter_status::ok;
+    std::int32_t index = -1;  ///< what a token's adapter is for the reroute; -1 unless ok
+  };
+
+  /// `pool` and `copies` stay where they are and outlive the registry. Errors: those of the configuration and of the
+  /// tensors.
+  static result<adapter_registry> create(page_pool<Memory>& pool, Uploader& copies,
+                                         const config& setup, adapter_loader loader) noexcept {
+    if (auto bad = setup.validate()) return *std::move(bad);
+    return unless_out_of_memory(
+        [&]() -> result<adapter_registry> {
+          adapter_registry out(pool, copies, setup, std::move(loader));
+          for (std::int32_t l = 0; l < setup.layers; ++l) {
+            auto redirect =
+                expert_redirect::create({setup.experts, setup.adapters, setup.most_tuned});
+            if (!redirect) return redirect.reason();
+            out.maps_.push_back(*std::move(redirect));
+            for (const auto bytes : setup.expert_bytes) {
+              auto tensor = tensor_type::create(
+                  pool, {setup.experts, setup.adapters * setup.most_tuned, bytes});
+              if (!tensor) return tensor.reason();
+              out.tensors_.push_back(*std::move(tensor));
+            }
+          }
+          return out;
+        },
+        no_host_memory());
+  }
+  adapter_registry(adapter_registry&&) noexcept = default;
+  adapter_registry& operator=(adapter_registry&&) = delete;
+  /// Gives all memory back. Nobody may still read or write there.
+  ~adapter_registry() = default;
+
+  /// Makes an adapter known. Shape: tuned [layers], the experts of each in any order.
+  /// Errors: a name that is empty or known, a name too many, another number of layers, more than most_tuned experts of
+  /// a layer, one that is none or named twice, more bytes than the host keeps; then nothing has changed.
+  validation add(const std::string& name, std::vector<std::vector<expert_id>> tuned) {
+    if (name.empty()) return error{"an adapter without a name"};
+    const auto refuse = [&](const std::string& what) {
+      return validation(error{"adapter " + name + ": " + what});
+    };
+    if (known_.contains(name)) return refuse("known already");
+    if (known_.size() >= setup_.most_known)
+      return refuse("known adapters = " + std::to_string(known_.size() + 1) +
+                    ", accepted: at most " + std::to_string(setup_.most_known));
+    if (tuned.size() != maps_.size())
+      return refuse("layers = " + std::to_string(tuned.size()) +
+                    ", accepted: " + std::to_string(maps_.size()));
+    std::uint64_t bytes = 0;
+    for (std::size_t l = 0; l < tuned.size(); ++l) {
+      if (auto bad = check(tuned[l]); !bad.empty())
+        return refuse("layer " + std::to_string(l) + ": " + bad);
+      std::ranges::sort(tuned[l]);
+      for (const auto each : setup_.expert_bytes) {
+        bytes += tuned[l].size() * each;
+        if (bytes > setup_.host_bytes)
+          return refuse("bytes = " + std::to_string(bytes) + " or more, accepted: at most " +
+                        std::to_string(setup_.host_bytes));
+      }
+    }
+    known_.try_emplace(name, adapter{std::move(tuned), bytes});
+    return std::nullopt;
+  }
+
+  /// Pins an adapter while a request uses it, and loads it if it is not on the device.
+  /// On a failure the maps and what is on the device are as they were, but for adapters that nobody used and that had
+  /// already left to make room; none leaves where room cannot be made. What was read stays on the host.
+  acquired acquire(std::string_view name) {
+    const auto found = known_.find(name);
+    if (found == known_.end()) return {adapter_status::unknown, -1};
+    auto& wanted = found->second;
+    if (wanted.index >= 0) {
+      ++stats_.hits;
+    } else if (const auto code = load(found->first, wanted); code != adapter_status::ok) {
+      ++stats_.refusals;
+      return {code, -1};
+    }
+    ++wanted.pins;
+    wanted.used = ++clock_;
+    return {adapter_status::ok, wanted.index};
+  }
+  /// Ends what one `acquire` began.
+  adapter_status release(std::string_view name) noexcept {
+    const auto found = known_.find(name);
+    if (found == known_.end()) return adapter_status::unknown;
+    if (found->second.pins == 0) return adapter_status::not_pinned;
+    --found->second.pins;
+    return adapter_status::ok;
+  }
+  /// Takes an adapter from the device; it stays known. On an error nothing has changed.
+  adapter_status unload(std::string_view name) noexcept {
+    const auto found = known_.find(name);
+    if (found == known_.end()) return adapter_status::unknown;
+    if (found->second.pins != 0) return adapter_status::pinned;
+    return found->second.index < 0 ? adapter_status::ok : leave(found->second);
+  }
+
+  /// -1: it is not on the device.
+  [[nodiscard]] std::int32_t index_of(std::string_view name) const noexcept {
+    const auto found = known_.find(name);
+    return found == known_.end() ? -1 : found->second.index;
+  }
+  [[nodiscard]] bool is_known(std::string_view name) const noexcept {
+    return known_.find(name) != known_.end();
+  }
+  [[nodiscard]] bool is_cached(std::string_view name) const noexcept {
+    const auto found = known_.find(name);
+    return found != known_.end() && found->second.bytes != nullptr;
+  }
+  [[nodiscard]] std::uint64_t host_bytes() const noexcept { return host_bytes_; }
+  [[nodiscard]] const adapter_registry_stats& stats() const noexcept { return stats_; }
+  /// Pre: 0 <= layer < layers.
+  [[nodiscard]] const expert_redirect& map(layer_id layer) const noexcept {
+    return maps_[static_cast<std::size_t>(layer)];
+  }
+  /// Raised with each change of the maps: copies of their rows are of the version at which they were made.
+  [[nodiscard]] std::uint64_t version() const noexcept { return version_; }
+  /// The base model's experts are the caller's to fill. Pre: layer and weight in range.
+  [[nodiscard]] const tensor_type& tensor(layer_id layer, std::size_t weight) const noexcept {
+    return tensors_[static_cast<std::size_t>(layer) * setup_.expert_bytes.size() + weight];
+  }
+
+ private:
+  struct adapter {
+    std::vector<std::vector<expert_id>> tuned{};  ///< [layers], ascending
+    std::uint64_t size = 0;                       ///< bytes of all parts
+    std::unique_ptr<std::byte[]> bytes{};  ///< by layer, weight and ordinal; null: not on the host
+    std::int32_t index = -1;
+    std::uint32_t pins = 0;
+    std::uint64_t used = 0;
+  };
+  /// What is to be done for an adapter to have room.
+  struct room {
+    std::int32_t index = -1;
+    std::size_t leaving = 0;  ///< the first of by_age_
+  };
+
+  adapter_registry(page_pool<Memory>& pool, Uploader& copies, const config& setup,
+                   adapter_loader loader)
+      : pool_(&pool),
+        copies_(&copies),
+        setup_(setup),
+        loader_(std::move(loader)),
+        there_(static_cast<std::size_t>(setup.adapters), nullptr),
+        stays_(static_cast<std::size_t>(setup.adapters), nullptr) {
+    by_age_.reserve(there_.size());
+    maps_.reserve(static_cast<std::size_t>(setup.layers));
+    tensors_.reserve(maps_.capacity() * setup.expert_bytes.size());
+  }
+
+  /// What is wrong with the experts of a layer; empty: nothing.
+  [[nodiscard]] std::string check(std::vector<expert_id> experts) const {
+    if (experts.size() > static_cast<std::size_t>(setup_.most_tuned))
+      return "tuned experts = " + std::to_string(experts.size()) + ", accepted: at most " +
+             std::to_string(setup_.most_tuned);
+    std::ranges::sort(experts);
+    for (const auto e : experts)
+      if (e < 0 || e >= setup_.experts)
+        return "expert = " + std::to_string(e) + ", accepted: 0.." +
+               std::to_string(setup_.experts - 1);
+    const auto twice = std::ranges::adjacent_find(experts);
+    return twice == experts.end() ? "" : "expert " + std::to_string(*twice) + " is named twice";
+  }
+  [[nodiscard]] static std::int32_t tuned(const adapter& a, std::size_t layer) noexcept {
+    return static_cast<std::int32_t>(a.tuned[layer].size());
+  }
+  [[nodiscard]] expert_id first_place(std::int32_t index) const noexcept {
+    return maps_.front().first_place(index);
+  }
+  [[nodiscard]] tensor_type& tensor_at(std::size_t layer, std::size_t weight) noexcept {
+    return tensors_[layer * setup_.expert_bytes.size() + weight];
+  }
+  /// Calls visit(layer, weight) in order while it returns true. Returns whether it always did.
+  template <class Visit>
+  bool for_each_tensor(Visit visit) const {
+    for (std::size_t l = 0; l < maps_.size(); ++l)
+      for (std::size_t w = 0; w < setup_.expert_bytes.size(); ++w)
+        if (!visit(l, w)) return false;
+    return true;
+  }
+
+  adapter_status load(const std::string& name, adapter& wanted) {
+    const auto plan = find_room(wanted);
+    if (plan.index < 0) return adapter_status::no_room;
+    if (!read(name, wanted)) return adapter_status::not_read;
+    for (std::size_t n = 0; n < plan.leaving; ++n) {
+      if (const auto code = leave(*by_age_[n]); code != adapter_status::ok) return code;
+      ++stats_.evictions;
+    }
+    if (!map_places(wanted, plan.index)) return adapter_status::not_mapped;
+    if (!copy(wanted, plan.index)) {
+      unmap_places(wanted, plan.index, tensors_.size());
+      return adapter_status::not_copied;
+    }
+    for (std::size_t l = 0; l < maps_.size(); ++l)
+      (void)maps_[l].assign(plan.index, wanted.tuned[l]);
+    ++version_;
+    wanted.index = plan.index;
+    there_[static_cast<std::size_t>(plan.index)] = &wanted;
+    ++stats_.loads;
+    return adapter_status::ok;
+  }
+  /// On a failure the maps are as they were.
+  adapter_status leave(adapter& gone) noexcept {
+    const auto index = gone.index;
+    for (auto& redirect : maps_) (void)redirect.clear(index);
+    ++version_;
+    if (!copies_->wait_for_readers()) {
+      for (std::size_t l = 0; l < maps_.size(); ++l) (void)maps_[l].assign(index, gone.tuned[l]);
+      ++version_;
+      return adapter_status::not_drained;
+    }
+    unmap_places(gone, index, tensors_.size());
+    there_[static_cast<std::size_t>(index)] = nullptr;
+    gone.index = -1;
+    ++stats_.unloads;
+    return adapter_status::ok;
+  }
+
+  /// Decides before anything is done: the fewest that must leave, least recently used first, so that there is a place and
+  /// there are pages. No index: all that may leave would not do.
+  room find_room(const adapter& wanted) noexcept {
+    std::size_t idle = 0;
+    for (auto& t : tensors_) {
+      (void)t.reclaim();
+      idle += t.idle_pages();
+    }
+    by_age_.clear();
+    for (auto* const a : there_)
+      if (a != nullptr && a->pins == 0) by_age_.push_back(a);
+    std::ranges::sort(by_age_, {}, [](const adapter* a) { return a->used; });
+    stays_.assign(there_.begin(), there_.end());
+    const auto others = pool_->in_use() - pages() - idle;
+    const auto pages_left = pool_->attainable() - std::min(pool_->attainable(), others + idle);
+    for (std::size_t leaving = 0;; ++leaving) {
+      const auto place = std::find(stays_.begin(), stays_.end(), nullptr);
+      if (place != stays_.end()) {
+        *place = &wanted;
+        if (pages() <= pages_left)
+          return {static_cast<std::int32_t>(place - stays_.begin()), leaving};
+        *place = nullptr;
+      }
+      if (leaving == by_age_.size()) return {};
+      *std::find(stays_.begin(), stays_.end(), by_age_[leaving]) = nullptr;
+    }
+  }
+  /// Pages of the pool that the adapters of `stays_` take, those that neighbours share once.
+  [[nodiscard]] std::uint64_t pages() const noexcept {
+    std::uint64_t count = 0;
+    (void)for_each_tensor([&](std::size_t l, std::size_t w) {
+      const auto& t = tensors_[l * setup_.expert_bytes.size() + w];
+      std::size_t end = 0;
+      for (std::size_t i = 0; i < stays_.size(); ++i) {
+        if (stays_[i] == nullptr) continue;
+        const auto touched =
+            t.pages_of(first_place(static_cast<std::int32_t>(i)), tuned(*stays_[i], l));
+        count += touched.to - std::min(touched.to, std::max(touched.from, end));
+        end = std::max(end, touched.to);
+      }
+      return true;
+    });
+    return count;
+  }
+
+  /// Brings an adapter's bytes to the host; others leave when it has been read.
+  bool read(const std::string& name, adapter& wanted) {
+    if (wanted.bytes != nullptr || wanted.size == 0) return true;
+    std::unique_ptr<std::byte[]> bytes(new (std::nothrow) std::byte[wanted.size]);
+    if (bytes == nullptr) return false;
+    std::uint64_t at = 0;
+    const bool done = for_each_tensor([&](std::size_t l, std::size_t w) {
+      for (std::int32_t i = 0; i < tuned(wanted, l); ++i) {
+        const auto each = setup_.expert_bytes[w];
+        const adapter_part part{name, static_cast<layer_id>(l), w, i,
+                                wanted.tuned[l][static_cast<std::size_t>(i)]};
+        if (!loader_(part, {bytes.get() + at, each})) return false;
+        at += each;
+      }
+      return true;
+    });
+    if (!done) return false;
+    ++stats_.reads;
+    make_host_room(wanted.size);
+    wanted.bytes = std::move(bytes);
+    host_bytes_ += wanted.size;
+    return true;
+  }
+  void make_host_room(std::uint64_t bytes) noexcept {
+    while (bytes > setup_.host_bytes - host_bytes_) {
+      adapter* oldest = nullptr;
+      for (auto& [name, a] : known_)
+        if (a.bytes != nullptr && (oldest == nullptr || a.used < oldest->used)) oldest = &a;
+      oldest->bytes.reset();
+      host_bytes_ -= oldest->size;
+      ++stats_.host_evictions;
+    }
+  }
+
+  /// All tensors or none.
+  bool map_places(const adapter& a, std::int32_t index) noexcept {
+    std::size_t done = 0;
+    const bool all = for_each_tensor([&](std::size_t l, std::size_t w) {
+      if (tensor_at(l, w).place(first_place(index), tuned(a, l)) != memory_status::ok) return false;
+      ++done;
+      return true;
+    });
+    if (!all) unmap_places(a, index, done);
+    return all;
+  }
+  /// Of the first `count` tensors.
+  void unmap_places(const adapter& a, std::int32_t index, std::size_t count) noexcept {
+    (void)for_each_tensor([&](std::size_t l, std::size_t w) {
+      if (count == 0) return false;
+      --count;
+      (void)tensor_at(l, w).remove(first_place(index), tuned(a, l));
+      return true;
+    });
+  }
+  /// Returns when nothing is being copied any more, whether it was done or not.
+  bool copy(const adapter& a, std::int32_t index) noexcept {
+    std::uint64_t at = 0;
+    const bool begun = for_each_tensor([&](std::size_t l, std::size_t w) {
+      const auto each = setup_.expert_bytes[w];
+      const auto bytes = a.tuned[l].size() * each;
+      if (bytes == 0) return true;
+      const auto first = static_cast<std::size_t>(first_place(index)) * each;
+      const auto to = tensor_at(l, w).addresses().subspan(first, bytes);
+      const bool done = copies_->copy(to, {a.bytes.get() + at, bytes});
+      at += bytes;
+      return done;
+    });
+    return copies_->fence() && begun;
+  }
+
+  page_pool<Memory>* pool_;
+  Uploader* copies_;
+  config setup_;
+  adapter_loader loader_;
+  std::map<std::string, adapter, std::less<>> known_{};
+  std::vector<expert_redirect> maps_{};  ///< [layers]
+  std::vector<tensor_type> tensors_{};   ///< [layers][weights]
+  std::vector<adapter*> there_;          ///< [adapters]; null: the place is free
+  std::vector<const adapter*> stays_;    ///< [adapters], for `find_room`
+  std::vector<adapter*> by_age_{};       ///< for `find_room`
+  std::uint64_t host_bytes_ = 0;
+  std::uint64_t clock_ = 0;
+  std::uint64_t version_ = 0;
+  adapter_registry_stats stats_{};
+};
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,613 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/adapters/adapter_registry.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "failing_memory.hpp"
+#include "hotset/core/memory_budget.hpp"
+#include "hotset/transfer/host_virtual_memory.hpp"
+#include "random_source.hpp"
+
+namespace hotset {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using enum adapter_status;
+using events = std::vector<std::string>;
+
+/// Notes what is mapped and unmapped, and fails when it is told to.
+class noting_memory {
+ public:
+  explicit noting_memory(events& log) : log_(&log) {}
+
+  void fail(std::size_t nth) { inner_.fail(nth); }
+  [[nodiscard]] bool armed() const { return inner_.armed(); }
+  [[nodiscard]] std::uint64_t physical_bytes() { return inner_.behind().physical_bytes(); }
+
+  [[nodiscard]] std::size_t granularity() const noexcept { return inner_.granularity(); }
+  memory_status reserve(std::size_t bytes, std::span<std::byte>& range) noexcept {
+    return inner_.reserve(bytes, range);
+  }
+  memory_status release(std::span<std::byte> range) noexcept { return inner_.release(range); }
+  memory_status create_block(std::size_t bytes, memory_block& block) noexcept {
+    return inner_.create_block(bytes, block);
+  }
+  memory_status destroy_block(memory_block block) noexcept { return inner_.destroy_block(block); }
+  memory_status map(std::span<std::byte> range, std::size_t offset, memory_block block) noexcept {
+    note("map");
+    return inner_.map(range, offset, block);
+  }
+  memory_status unmap(std::span<std::byte> range, std::size_t offset, std::size_t bytes) noexcept {
+    note("unmap");
+    return inner_.unmap(range, offset, bytes);
+  }
+
+ private:
+  void note(const char* what) {
+    if (log_->empty() || log_->back() != what) log_->emplace_back(what);
+  }
+  support::failing_memory<host_virtual_memory> inner_{host_virtual_memory::create().value()};
+  events* log_;
+};
+
+/// Copies when it is fenced and no sooner; fails when it is told to.
+struct noting_uploader {
+  struct order {
+    std::span<std::byte> to;
+    std::span<const std::byte> from;
+  };
+  events* log;
+  std::function<void()> on_wait{};
+  std::function<void(const char*)> on_event{};
+  std::size_t fail_copy = 0;
+  bool fail_fence = false;
+  bool fail_wait = false;
+  std::vector<order> begun{};
+
+  void note(const char* what) {
+    if (log->empty() || log->back() != what) log->emplace_back(what);
+    if (on_event) on_event(what);
+  }
+  bool copy(std::span<std::byte> to, std::span<const std::byte> from) noexcept {
+    note("copy");
+    EXPECT_EQ(to.size(), from.size());
+    if (fail_copy != 0 && --fail_copy == 0) return false;
+    begun.push_back({to, from});
+    return true;
+  }
+  bool fence() noexcept {
+    note("fence");
+    for (const auto& o : begun) std::ranges::copy(o.from, o.to.begin());
+    begun.clear();
+    return !std::exchange(fail_fence, false);
+  }
+  bool wait_for_readers() noexcept {
+    note("wait");
+    if (std::exchange(fail_wait, false)) return false;
+    if (on_wait) on_wait();
+    return true;
+  }
+};
+using registry_type = adapter_registry<noting_memory, noting_uploader>;
+
+/// Two layers of four experts, two weights; at most three tuned experts of a layer.
+class adapter_registry_steps : public testing::Test {
+ protected:
+  using layers = std::vector<std::vector<expert_id>>;
+
+  events log{};
+  noting_memory memory{log};
+  const std::size_t page = memory.granularity();
+  noting_uploader copies{&log};
+  bool fail_read = false;
+  std::map<std::string, int, std::less<>> numbers{};
+
+  ~adapter_registry_steps() override { EXPECT_EQ(memory.physical_bytes(), 0U); }
+
+  page_pool<noting_memory> pool(std::uint32_t most) {
+    return page_pool<noting_memory>::create(memory,
+                                            {.page_bytes = page, .pages = 0, .most_pages = most})
+        .value();
+  }
+  [[nodiscard]] adapter_registry_config shape(std::int32_t adapters = 2) const {
+    return {.layers = 2,
+            .experts = 4,
+            .adapters = adapters,
+            .most_tuned = 3,
+            .expert_bytes = {page + page / 2, page / 2 + page / 4},
+            .host_bytes = 14 * page,
+            .most_known = 6};
+  }
+  registry_type registry(page_pool<noting_memory>& from, const adapter_registry_config& setup) {
+    return registry_type::create(from, copies, setup,
+                                 [this](const adapter_part& part, std::span<std::byte> bytes) {
+                                   if (fail_read && part.layer == 1) return false;
+                                   std::ranges::fill(bytes, content(part.adapter, part.layer,
+                                                                    part.weight, part.expert));
+                                   return true;
+                                 })
+        .value();
+  }
+  /// What every byte of an expert of an adapter is.
+  std::byte content(std::string_view name, layer_id layer, std::size_t weight, expert_id expert) {
+    const auto number =
+        numbers.try_emplace(std::string(name), static_cast<int>(numbers.size()) + 1).first->second;
+    return static_cast<std::byte>(1 + number * 17 + layer * 8 + static_cast<int>(weight) * 4 +
+                                  expert);
+  }
+  /// Whether a token of the adapter finds the adapter's experts, and the base model's where it has tuned none.
+  bool serves(const registry_type& r, std::string_view name, std::int32_t index,
+              const layers& tuned) {
+    for (layer_id l = 0; l < 2; ++l)
+      for (expert_id e = 0; e < 4; ++e) {
+        const auto& own = tuned[static_cast<std::size_t>(l)];
+        const auto place = r.map(l).row(index)[static_cast<std::size_t>(e)];
+        const bool is_own = std::ranges::find(own, e) != own.end();
+        if (is_own != (place >= 4)) return false;
+        if (!is_own && place != e) return false;
+        for (std::size_t w = 0; is_own && w < 2; ++w) {
+          if (!r.tensor(l, w).is_backed(place)) return false;
+          const auto bytes = r.tensor(l, w).bytes(place);
+          const auto expected = content(name, l, w, e);
+          if (bytes.front() != expected || bytes.back() != expected ||
+              bytes[bytes.size() / 2] != expected)
+            return false;
+        }
+      }
+    return true;
+  }
+  /// Whether an adapter's place redirects nothing and holds nothing.
+  static bool is_empty(const registry_type& r, std::int32_t index) {
+    for (layer_id l = 0; l < 2; ++l) {
+      for (expert_id e = 0; e < 4; ++e)
+        if (r.map(l).row(index)[static_cast<std::size_t>(e)] != e) return false;
+      for (std::size_t w = 0; w < 2; ++w)
+        for (expert_id e = 0; e < 3; ++e)
+          if (r.tensor(l, w).is_backed(4 + index * 3 + e)) return false;
+    }
+    return true;
+  }
+};
+
+TEST_F(adapter_registry_steps, is_mapped_copied_and_fenced_before_the_maps_name_it) {
+  auto p = pool(40);
+  auto r = registry(p, shape());
+  ASSERT_FALSE(r.add("law", {{2, 0}, {1}}));
+  EXPECT_EQ(r.index_of("law"), -1);
+  log.clear();
+  copies.on_event = [&](const char*) { EXPECT_TRUE(r.map(0).row(0)[0] == 0); };
+  const auto got = r.acquire("law");
+  EXPECT_EQ(got.code, ok);
+  EXPECT_EQ(got.index, 0);
+  EXPECT_EQ(r.index_of("law"), 0);
+  EXPECT_THAT(log, ElementsAre("map", "copy", "fence"));
+  EXPECT_THAT(r.map(0).row(0), ElementsAre(4, 1, 5, 3)) << "by ascending expert";
+  EXPECT_THAT(r.map(1).row(0), ElementsAre(0, 4, 2, 3));
+  EXPECT_TRUE(serves(r, "law", 0, {{0, 2}, {1}}));
+  copies.on_event = nullptr;
+}
+
+TEST_F(adapter_registry_steps, leaves_the_maps_then_its_readers_end_and_only_then_is_unmapped) {
+  auto p = pool(40);
+  auto r = registry(p, shape());
+  ASSERT_FALSE(r.add("law", {{2, 0}, {1}}));
+  ASSERT_EQ(r.acquire("law").code, ok);
+  EXPECT_EQ(r.unload("law"), pinned);
+  EXPECT_TRUE(serves(r, "law", 0, {{0, 2}, {1}}));
+  ASSERT_EQ(r.release("law"), ok);
+  EXPECT_EQ(r.release("law"), not_pinned);
+  log.clear();
+  int waits = 0;
+  const auto version = r.version();
+  copies.on_wait = [&] {
+    ++waits;
+    EXPECT_THAT(r.map(0).row(0), ElementsAre(0, 1, 2, 3));
+    EXPECT_GT(r.version(), version);
+    EXPECT_EQ(r.tensor(0, 0).bytes(5).front(), content("law", 0, 0, 2)) << "a reader still reads";
+  };
+  ASSERT_EQ(r.unload("law"), ok);
+  EXPECT_EQ(waits, 1);
+  EXPECT_THAT(log, ElementsAre("wait", "unmap"));
+  EXPECT_TRUE(is_empty(r, 0));
+  EXPECT_EQ(p.in_use(), 0U);
+  EXPECT_EQ(r.unload("law"), ok) << "it is not there";
+  EXPECT_TRUE(r.is_cached("law"));
+}
+
+TEST_F(adapter_registry_steps, readers_that_do_not_end_keep_the_adapter_where_it_is) {
+  auto p = pool(40);
+  auto r = registry(p, shape());
+  ASSERT_FALSE(r.add("law", {{2, 0}, {1}}));
+  ASSERT_EQ(r.acquire("law").code, ok);
+  ASSERT_EQ(r.release("law"), ok);
+  copies.fail_wait = true;
+  EXPECT_EQ(r.unload("law"), not_drained);
+  EXPECT_EQ(r.index_of("law"), 0);
+  EXPECT_TRUE(serves(r, "law", 0, {{0, 2}, {1}}));
+}
+
+TEST_F(adapter_registry_steps, the_least_recently_used_that_nobody_uses_makes_room) {
+  auto p = pool(40);
+  auto r = registry(p, shape());
+  for (const auto* const name : {"a", "b", "c"}) ASSERT_FALSE(r.add(name, {{1}, {2}}));
+  ASSERT_EQ(r.acquire("a").index, 0);
+  ASSERT_EQ(r.acquire("b").index, 1);
+  EXPECT_EQ(r.acquire("c").code, no_room);
+  EXPECT_EQ(r.index_of("a"), 0);
+  ASSERT_EQ(r.release("a"), ok);
+  ASSERT_EQ(r.release("b"), ok);
+  ASSERT_EQ(r.acquire("a").index, 0);
+  ASSERT_EQ(r.release("a"), ok);
+  EXPECT_EQ(r.acquire("c").index, 1) << "b was used before a";
+  EXPECT_EQ(r.index_of("b"), -1);
+  EXPECT_TRUE(serves(r, "a", 0, {{1}, {2}}));
+  EXPECT_TRUE(serves(r, "c", 1, {{1}, {2}}));
+  EXPECT_EQ(r.stats().loads, 3U);
+  EXPECT_EQ(r.stats().hits, 1U);
+  EXPECT_EQ(r.stats().evictions, 1U);
+  EXPECT_EQ(r.stats().unloads, 1U);
+  EXPECT_EQ(r.stats().refusals, 1U);
+}
+
+TEST_F(adapter_registry_steps, nobody_leaves_where_that_would_not_make_room) {
+  auto p = pool(12);  // three experts of a layer take 5 + 3 pages
+  auto r = registry(p, shape());
+  ASSERT_FALSE(r.add("small", {{1}, {}}));
+  ASSERT_FALSE(r.add("large", {{0, 1, 2}, {0, 1, 2}}));
+  ASSERT_EQ(r.acquire("small").code, ok);
+  ASSERT_EQ(r.release("small"), ok);
+  log.clear();
+  EXPECT_EQ(r.acquire("large").code, no_room);
+  EXPECT_THAT(log, ElementsAre());
+  EXPECT_EQ(r.index_of("small"), 0);
+  EXPECT_FALSE(r.is_cached("large")) << "not even read";
+}
+
+TEST_F(adapter_registry_steps, who_leaves_is_decided_by_what_the_budget_has_left_too) {
+  memory_budget budget(8 * page);
+  auto p = page_pool<noting_memory>::create(
+               memory, {.page_bytes = page, .pages = 0, .most_pages = 40}, &budget)
+               .value();
+  auto r = registry(p, shape());
+  ASSERT_FALSE(r.add("a", {{0, 1, 2}, {}}));
+  ASSERT_FALSE(r.add("b", {{}, {0, 1, 2}}));
+  ASSERT_EQ(r.acquire("a").code, ok);
+  EXPECT_EQ(budget.in_use(), budget.limit()) << "five pages and three";
+  EXPECT_EQ(r.acquire("b").code, no_room);
+  ASSERT_EQ(r.release("a"), ok);
+  EXPECT_EQ(r.acquire("b").code, ok);
+  EXPECT_EQ(r.index_of("a"), -1);
+  EXPECT_TRUE(serves(r, "b", 0, {{}, {0, 1, 2}}));
+}
+
+TEST_F(adapter_registry_steps, the_host_keeps_the_most_recently_used) {
+  auto p = pool(60);
+  auto r = registry(p, shape(3));
+  // An expert is 2.25 pages: two of these fit into fourteen.
+  for (const auto* const name : {"a", "b", "c"}) ASSERT_FALSE(r.add(name, {{1, 2}, {3}}));
+  ASSERT_EQ(r.acquire("a").code, ok);
+  ASSERT_EQ(r.acquire("b").code, ok);
+  EXPECT_EQ(r.host_bytes(), 2 * 3 * (2 * page + page / 4));
+  ASSERT_EQ(r.acquire("a").code, ok);
+  ASSERT_EQ(r.acquire("c").code, ok);
+  EXPECT_TRUE(r.is_cached("a"));
+  EXPECT_FALSE(r.is_cached("b"));
+  EXPECT_TRUE(r.is_cached("c"));
+  EXPECT_EQ(r.host_bytes(), 2 * 3 * (2 * page + page / 4));
+  EXPECT_TRUE(serves(r, "b", 1, {{1, 2}, {3}})) << "the device has it";
+  for (const auto* const name : {"a", "a", "b"}) ASSERT_EQ(r.release(name), ok);
+  ASSERT_EQ(r.unload("a"), ok);
+  ASSERT_EQ(r.unload("b"), ok);
+  ASSERT_EQ(r.acquire("a").code, ok);
+  EXPECT_EQ(r.stats().reads, 3U);
+  ASSERT_EQ(r.acquire("b").code, ok);
+  EXPECT_EQ(r.stats().reads, 4U);
+  EXPECT_EQ(r.stats().host_evictions, 2U);
+}
+
+TEST_F(adapter_registry_steps, what_cannot_be_an_adapter_of_the_model_is_refused_by_name) {
+  auto p = pool(40);
+  auto r = registry(p, shape());
+  const auto reason = [&](const std::string& name, layers tuned) {
+    const auto refused = r.add(name, std::move(tuned));
+    return refused ? refused->message : std::string("added");
+  };
+  EXPECT_EQ(reason("a", {{0}, {1}}), "added");
+  EXPECT_THAT(reason("", {{0}, {1}}), HasSubstr("without a name"));
+  EXPECT_THAT(reason("a", {{0}, {1}}), HasSubstr("adapter a: known already"));
+  EXPECT_THAT(reason("b", {{0}}), HasSubstr("layers = 1, accepted: 2"));
+  EXPECT_THAT(reason("b", {{0}, {4}}), HasSubstr("layer 1: expert = 4, accepted: 0..3"));
+  EXPECT_THAT(reason("b", {{-1}, {}}), HasSubstr("layer 0: expert = -1"));
+  EXPECT_THAT(reason("b", {{2, 1, 2}, {}}), HasSubstr("expert 2 is named twice"));
+  EXPECT_THAT(reason("b", {{0, 1, 2, 3}, {}}), HasSubstr("tuned experts = 4, accepted: at most 3"));
+  EXPECT_FALSE(r.is_known("b"));
+  for (const auto* const name : {"b", "c", "d", "e", "f"})
+    EXPECT_EQ(reason(name, {{}, {}}), "added");
+  EXPECT_THAT(reason("g", {{}, {}}), HasSubstr("known adapters = 7, accepted: at most 6"));
+  EXPECT_EQ(r.acquire("g").code, unknown);
+  EXPECT_EQ(r.release("g"), unknown);
+  EXPECT_EQ(r.unload("g"), unknown);
+  EXPECT_EQ(r.acquire("f").code, ok) << "it tunes nothing";
+}
+
+TEST_F(adapter_registry_steps, an_adapter_that_the_host_cannot_keep_is_refused) {
+  auto p = pool(40);
+  auto setup = shape();
+  setup.host_bytes = 2 * page;
+  auto r = registry(p, setup);
+  const auto refused = r.add("a", {{0}, {1}});
+  ASSERT_TRUE(refused);
+  EXPECT_THAT(refused->message, HasSubstr("accepted: at most " + std::to_string(2 * page)));
+}
+
+TEST_F(adapter_registry_steps, a_shape_that_cannot_be_has_a_reason) {
+  auto p = pool(40);
+  const auto reason = [&](auto change) {
+    auto setup = shape();
+    change(setup);
+    const auto made = registry_type::create(p, copies, setup, {});
+    return made ? std::string("accepted") : made.reason().message;
+  };
+  EXPECT_THAT(reason([](auto& s) { s.layers = 0; }), HasSubstr("layers = 0"));
+  EXPECT_THAT(reason([](auto& s) { s.adapters = 0; }), HasSubstr("adapters = 0"));
+  EXPECT_THAT(reason([](auto& s) { s.most_tuned = 5; }), HasSubstr("most_tuned = 5"));
+  EXPECT_THAT(reason([](auto& s) { s.expert_bytes.clear(); }), HasSubstr("weights = 0"));
+  EXPECT_THAT(reason([](auto& s) { s.expert_bytes[1] = 0; }), HasSubstr("expert_bytes = 0"));
+  EXPECT_THAT(reason([](auto& s) { s.host_bytes = ~std::uint64_t{0}; }), HasSubstr("host_bytes"));
+  EXPECT_THAT(reason([](auto& s) { s.most_known = 1U << 21U; }), HasSubstr("most_known"));
+}
+
+TEST_F(adapter_registry_steps, a_load_that_fails_leaves_nothing_whichever_step_it_was) {
+  auto p = pool(40);
+  auto r = registry(p, shape());
+  ASSERT_FALSE(r.add("a", {{1, 3}, {0, 1, 2}}));
+  ASSERT_FALSE(r.add("b", {{0, 1, 2}, {2}}));
+  ASSERT_EQ(r.acquire("a").code, ok);
+  const auto version = r.version();
+  const auto expect_as_before = [&] {
+    EXPECT_EQ(r.index_of("b"), -1);
+    EXPECT_TRUE(is_empty(r, 1));
+    EXPECT_TRUE(serves(r, "a", 0, {{1, 3}, {0, 1, 2}}));
+    EXPECT_EQ(r.version(), version);
+    EXPECT_EQ(r.release("b"), not_pinned);
+  };
+  const auto pages = p.in_use();
+  fail_read = true;
+  EXPECT_EQ(r.acquire("b").code, not_read);
+  fail_read = false;
+  EXPECT_FALSE(r.is_cached("b"));
+  expect_as_before();
+  for (std::size_t nth = 1; nth <= 4; ++nth) {
+    copies.fail_copy = nth;
+    EXPECT_EQ(r.acquire("b").code, not_copied) << nth;
+    EXPECT_TRUE(copies.begun.empty()) << "nothing is copied into memory that is gone";
+    expect_as_before();
+  }
+  copies.fail_fence = true;
+  EXPECT_EQ(r.acquire("b").code, not_copied);
+  expect_as_before();
+  ASSERT_EQ(p.trim(0), memory_status::ok);
+  std::size_t steps = 0;
+  for (;; ++steps) {
+    memory.fail(steps + 1);
+    const auto got = r.acquire("b");
+    memory.fail(0);
+    if (got.code == ok) break;
+    ASSERT_EQ(got.code, not_mapped);
+    expect_as_before();
+    ASSERT_EQ(p.in_use(), pages);
+    ASSERT_EQ(p.trim(0), memory_status::ok);
+  }
+  EXPECT_EQ(steps, 18U) << "nine pages are created and mapped, two are shared";
+  EXPECT_TRUE(serves(r, "b", 1, {{0, 1, 2}, {2}}));
+  EXPECT_TRUE(serves(r, "a", 0, {{1, 3}, {0, 1, 2}}));
+}
+
+/// What a registry should have done, by the definitions.
+class registry_model {
+ public:
+  struct adapter {
+    std::vector<std::vector<expert_id>> tuned{};
+    std::int32_t index = -1;
+    std::uint32_t pins = 0;
+    std::uint64_t used = 0;
+  };
+  std::map<std::string, adapter, std::less<>> known{};
+  std::size_t page = 0;
+  std::uint64_t bound = 0;
+  std::int32_t places = 0;
+
+  /// Those that must leave for an adapter, and its index; nothing if there is no room to be made.
+  std::optional<std::pair<events, std::int32_t>> room_for(const std::string& name) const {
+    std::map<std::int32_t, std::string> there;
+    for (const auto& [n, a] : known)
+      if (a.index >= 0) there[a.index] = n;
+    events leaving;
+    for (;;) {
+      for (std::int32_t i = 0; i < places; ++i) {
+        if (there.contains(i)) continue;
+        auto with = there;
+        with[i] = name;
+        if (pages(with) <= bound) return std::pair{leaving, i};
+        break;
+      }
+      auto oldest = there.end();
+      for (auto t = there.begin(); t != there.end(); ++t)
+        if (known.find(t->second)->second.pins == 0 &&
+            (oldest == there.end() ||
+             known.find(t->second)->second.used < known.find(oldest->second)->second.used))
+          oldest = t;
+      if (oldest == there.end()) return std::nullopt;
+      leaving.push_back(oldest->second);
+      there.erase(oldest);
+    }
+  }
+  [[nodiscard]] std::uint64_t pages_now() const {
+    std::map<std::int32_t, std::string> there;
+    for (const auto& [n, a] : known)
+      if (a.index >= 0) there[a.index] = n;
+    return pages(there);
+  }
+
+ private:
+  [[nodiscard]] std::uint64_t pages(const std::map<std::int32_t, std::string>& there) const {
+    std::uint64_t count = 0;
+    for (std::size_t l = 0; l < 2; ++l)
+      for (const auto bytes : {page + page / 2, page / 2 + page / 4}) {
+        std::set<std::size_t> touched;
+        for (const auto& [index, name] : there)
+          for (std::size_t e = 0; e < known.find(name)->second.tuned[l].size(); ++e) {
+            const auto first = (4 + static_cast<std::size_t>(index) * 3 + e) * bytes;
+            for (auto p = first / page; p <= (first + bytes - 1) / page; ++p) touched.insert(p);
+          }
+        const auto base = (4 * bytes + page - 1) / page;
+        count += static_cast<std::uint64_t>(
+            std::ranges::count_if(touched, [&](auto p) { return p >= base; }));
+      }
+    return count;
+  }
+};
+
+TEST_F(adapter_registry_steps, agrees_with_a_simple_model_after_each_of_100000_operations) {
+  support::random_source random(5);
+  auto p = pool(26);
+  auto setup = shape(3);
+  setup.most_known = 8;
+  auto r = registry(p, setup);
+  registry_model model{{}, page, 26, 3};
+  for (const auto* const name : {"a", "b", "c", "d", "e", "f", "g", "h"}) {
+    std::vector<std::vector<expert_id>> tuned(2);
+    for (auto& layer : tuned)
+      for (expert_id e = 0; e < 4; ++e)
+        if (layer.size() < 3 && random.one_in(2)) layer.push_back(e);
+    ASSERT_FALSE(r.add(name, tuned));
+    model.known[name].tuned = tuned;
+  }
+  /// A kernel that was begun with the maps of then and has not ended.
+  struct reader {
+    std::string name;
+    std::vector<std::vector<expert_id>> rows;
+  };
+  std::vector<reader> readers;
+  std::size_t reads = 0;
+  copies.on_wait = [&] {
+    for (const auto& one : readers)
+      for (std::size_t l = 0; l < 2; ++l)
+        for (expert_id e = 0; e < 4; ++e)
+          for (std::size_t w = 0; w < 2; ++w) {
+            const auto place = one.rows[l][static_cast<std::size_t>(e)];
+            if (place < 4) continue;
+            const auto layer = static_cast<layer_id>(l);
+            EXPECT_EQ(r.tensor(layer, w).bytes(place).front(), content(one.name, layer, w, e));
+            ++reads;
+          }
+    readers.clear();
+  };
+  std::map<adapter_status, std::size_t> outcomes;
+  std::uint64_t clock = 0;
+  std::size_t idle = 0;
+  for (int n = 0; n < 100'000; ++n) {
+    SCOPED_TRACE(n);
+    if (n % 64 == 0) log.clear();
+    const std::string name(1, static_cast<char>('a' + random.below(8)));
+    auto& a = model.known.find(name)->second;
+    const auto what = random.below(8);
+    if (what < 3) {
+      fail_read = random.one_in(16);
+      copies.fail_copy = random.one_in(8) ? 1 + random.below(4) : 0;
+      copies.fail_fence = random.one_in(16);
+      copies.fail_wait = random.one_in(16);
+      memory.fail(random.one_in(8) && idle == 0 ? 1 + random.below(24) : 0);
+      const bool disturbed = fail_read || copies.fail_copy != 0 || copies.fail_fence ||
+                             copies.fail_wait || memory.armed();
+      const auto planned = a.index < 0 ? model.room_for(name) : std::nullopt;
+      const auto got = r.acquire(name);
+      fail_read = copies.fail_fence = copies.fail_wait = false;
+      copies.fail_copy = 0;
+      memory.fail(0);
+      ++outcomes[got.code];
+      if (a.index >= 0) {
+        ASSERT_EQ(got.code, ok);
+        ASSERT_EQ(got.index, a.index);
+      } else {
+        ASSERT_EQ(got.code == no_room, !planned.has_value());
+        ASSERT_TRUE(got.code == ok || !planned || disturbed);
+        // Of those that are to leave the first ones have left, all if the adapter has come.
+        if (planned)
+          for (const auto& gone : planned->first) {
+            if (r.index_of(gone) >= 0) {
+              ASSERT_NE(got.code, ok);
+              break;
+            }
+            model.known.find(gone)->second.index = -1;
+          }
+        if (got.code == ok) {
+          ASSERT_EQ(got.index, planned->second);
+          a.index = got.index;
+        }
+      }
+      if (got.code == ok) {
+        ++a.pins;
+        a.used = ++clock;
+        reader one{name, {}};
+        for (const layer_id l : {0, 1})
+          one.rows.emplace_back(r.map(l).row(got.index).begin(), r.map(l).row(got.index).end());
+        if (readers.size() < 8) readers.push_back(one);
+      }
+    } else if (what < 7) {
+      auto it = model.known.find(name);
+      if (!random.one_in(8))
+        for (std::size_t tried = 0; tried < 8 && it->second.pins == 0; ++tried)
+          if (++it == model.known.end()) it = model.known.begin();
+      ASSERT_EQ(r.release(it->first), it->second.pins == 0 ? not_pinned : ok);
+      if (it->second.pins != 0) --it->second.pins;
+    } else {
+      copies.fail_wait = random.one_in(4);
+      memory.fail(random.one_in(4) ? 1 + random.below(4) : 0);
+      const bool waits = copies.fail_wait && a.index >= 0;
+      const auto code = r.unload(name);
+      copies.fail_wait = false;
+      memory.fail(0);
+      ASSERT_EQ(code, a.pins != 0 ? pinned : waits ? not_drained : ok);
+      if (code == ok) a.index = -1;
+    }
+    idle = 0;
+    for (const layer_id l : {0, 1})
+      for (const std::size_t w : {0U, 1U}) idle += r.tensor(l, w).idle_pages();
+    ASSERT_EQ(p.in_use(), model.pages_now() + idle);
+    ASSERT_LE(r.host_bytes(), setup.host_bytes);
+    std::set<std::int32_t> empty{0, 1, 2};
+    for (const auto& [each, m] : model.known) {
+      ASSERT_EQ(r.index_of(each), m.index);
+      if (m.index < 0) continue;
+      empty.erase(m.index);
+      ASSERT_TRUE(serves(r, each, m.index, m.tuned)) << each;
+    }
+    for (const auto index : empty) ASSERT_TRUE(is_empty(r, index));
+  }
+  for (const auto code : {ok, no_room, not_read, not_mapped, not_copied, not_drained})
+    EXPECT_GT(outcomes[code], 100U) << describe(code);
+  EXPECT_GT(reads, 1000U);
+}
+
+TEST(adapter_status, every_status_has_a_text_of_its_own) {
+  std::set<std::string_view> texts;
+  for (const auto s :
+       {ok, unknown, pinned, not_pinned, no_room, not_read, not_mapped, not_copied, not_drained})
+    EXPECT_TRUE(texts.insert(describe(s)).second) << describe(s);
+}
+
+}  // namespace
+}  // namespace hotset
