@@ -37,6 +37,7 @@ command add_plan(CLI::App& root);
 command add_coactivation(CLI::App& root);
 command add_train_gate(CLI::App& root);
 command add_simulate_split(CLI::App& root);
+command add_adapters(CLI::App& root);
 command add_import(CLI::App& root);
 command add_export(CLI::App& root);
 command add_synth(CLI::App& root);

@@ -114,12 +114,31 @@ std::vector<const CLI::App*> subcommands(const CLI::App& root) {
   return root.get_subcommands([](const CLI::App*) { return true; });
 }
 
+bool is_group(const CLI::App& app) { return !subcommand_names(app).empty(); }
+
+/// Subcommands that run: those of groups, not the groups.
+std::vector<const CLI::App*> running(const CLI::App& root) {
+  std::vector<const CLI::App*> out;
+  for (const auto* app : subcommands(root)) {
+    const auto own = subcommands(*app);
+    if (own.empty()) out.push_back(app);
+    out.insert(out.end(), own.begin(), own.end());
+  }
+  return out;
+}
+
+/// "plan", and "adapters plan" of a group.
+std::string path_of(const CLI::App& app) {
+  const auto* const group = app.get_parent();
+  return group->get_parent() == nullptr ? app.get_name() : group->get_name() + ' ' + app.get_name();
+}
+
 std::string words(const names& list) { return fmt::format("{}", fmt::join(list, " ")); }
 
 /// Every option that has values or names a file, once, whatever the subcommand.
 std::vector<argument> valued_options(const CLI::App& root) {
   std::vector<argument> out;
-  for (const auto* app : subcommands(root)) {
+  for (const auto* app : running(root)) {
     for (auto& argument : arguments_of(*app)) {
       const auto same = [&](const auto& known) { return known.name == argument.name; };
       if (argument.name.empty() || !argument.takes_value ||
@@ -153,7 +172,7 @@ _hotset() {
   fi
   COMPREPLY=()
   for ((i = 1; i < COMP_CWORD; ++i)); do
-    case ${COMP_WORDS[i]} in
+    case $name${COMP_WORDS[i]} in
 )";
 
 std::string bash_values(const argument& argument) {
@@ -167,20 +186,26 @@ std::string bash_options(const CLI::App& app) {
   std::string positional;
   for (const auto& argument : arguments_of(app))
     if (argument.name.empty() && !argument.values.empty()) positional = words(argument.values);
-  auto line = fmt::format("    {}) [[ $word == -* ]] && _hotset_values \"{}\" \"$word\"",
-                          app.get_name(), words(option_names(app)));
+  auto line = fmt::format("    \"{}\") [[ $word == -* ]] && _hotset_values \"{}\" \"$word\"",
+                          path_of(app), words(option_names(app)));
   if (!positional.empty()) line += fmt::format(" || _hotset_values \"{}\" \"$word\"", positional);
   return line + " ;;\n";
 }
 
 std::string bash_script(const CLI::App& root) {
   std::string out(bash_head);
-  out += fmt::format("      {}) name=${{COMP_WORDS[i]}}; break ;;\n",
-                     fmt::join(subcommand_names(root), "|"));
+  for (const auto* app : running(root))
+    out += fmt::format("      \"{}\") name+=${{COMP_WORDS[i]}}; break ;;\n", path_of(*app));
+  for (const auto* app : subcommands(root))
+    if (is_group(*app)) out += fmt::format("      {0}) name=\"{0} \" ;;\n", app->get_name());
   out += "    esac\n  done\n  case $before in\n";
   for (const auto& argument : valued_options(root)) out += bash_values(argument);
   out += "  esac\n  case $name in\n";
-  for (const auto* app : subcommands(root)) out += bash_options(*app);
+  for (const auto* app : running(root)) out += bash_options(*app);
+  for (const auto* app : subcommands(root))
+    if (is_group(*app))
+      out += fmt::format("    \"{} \") _hotset_values \"{} {}\" \"$word\" ;;\n", app->get_name(),
+                         words(subcommand_names(*app)), words(option_names(*app)));
   out += fmt::format("    *) _hotset_values \"{} {}\" \"$word\" ;;\n",
                      words(subcommand_names(root)), words(option_names(root)));
   return out + "  esac\n}\ncomplete -o bashdefault -o default -F _hotset hotset\n";
@@ -216,7 +241,19 @@ std::string zsh_argument(const argument& argument) {
   return fmt::format("'*{}=[{}]:value:{}'", argument.name, text, zsh_action(argument));
 }
 
+std::string zsh_subcommand(const CLI::App& app);
+
+std::string zsh_group(const CLI::App& app) {
+  auto out = fmt::format(
+      "        {})\n          if (( CURRENT == 2 )); then compadd {}; return; fi\n"
+      "          shift words; (( CURRENT-- ))\n          case $words[1] in\n",
+      app.get_name(), words(subcommand_names(app)));
+  for (const auto* one : subcommands(app)) out += zsh_subcommand(*one);
+  return out + "          esac ;;\n";
+}
+
 std::string zsh_subcommand(const CLI::App& app) {
+  if (is_group(app)) return zsh_group(app);
   std::string out = fmt::format("        {}) _arguments", app.get_name());
   bool positional = false;
   for (const auto& argument : arguments_of(app)) {
@@ -263,6 +300,20 @@ std::string fish_argument(const argument& argument, const std::string& condition
                      argument.takes_value ? fish_values(argument) : "");
 }
 
+constexpr std::string_view fish_seen_word = "__fish_seen_subcommand_from";
+
+/// True where a subcommand was named. A group may have one of the same name as the program.
+std::string fish_seen(const CLI::App& root, const CLI::App& app) {
+  const auto* const group = app.get_parent();
+  auto out = fmt::format("{} {}", fish_seen_word, app.get_name());
+  if (group != &root) return fmt::format("{}; and {} {}", out, fish_seen_word, group->get_name());
+  for (const auto* other : subcommands(root))
+    for (const auto& name : subcommand_names(*other))
+      if (name == app.get_name())
+        out += fmt::format("; and not {} {}", fish_seen_word, other->get_name());
+  return out;
+}
+
 std::string fish_script(const CLI::App& root) {
   std::string out =
       "# fish completion for hotset; use it with: hotset completion fish | source\n"
@@ -273,8 +324,13 @@ std::string fish_script(const CLI::App& root) {
     out += fmt::format("complete -c hotset -n __fish_use_subcommand -a {} -d '{}'\n",
                        app->get_name(), quoted(app->get_description(), "\\'"));
   for (const auto* app : subcommands(root))
+    for (const auto* one : subcommands(*app))
+      out += fmt::format("complete -c hotset -n '{}; and not {} {}' -a {} -d '{}'\n",
+                         fish_seen(root, *app), fish_seen_word, words(subcommand_names(*app)),
+                         one->get_name(), quoted(one->get_description(), "\\'"));
+  for (const auto* app : running(root))
     for (const auto& argument : arguments_of(*app))
-      out += fish_argument(argument, "__fish_seen_subcommand_from " + app->get_name());
+      out += fish_argument(argument, fish_seen(root, *app));
   return out;
 }
 
@@ -305,6 +361,8 @@ std::vector<option_values> known_values() {
           {"--study", {"personal-vs-population"}, false},
           {"--users", {"traces", "sequences"}, false},
           {"--target", {"routed", "probabilities"}, false},
+          {"--score", {"token", "gate"}, false},
+          {"--stride", {"aligned"}, false},
           {"--miss", sim::miss_names(), true},
           {"--routing", sim::routing_names(), true},
           {"--scope", {"shared", "per-layer"}, true},

@@ -104,10 +104,32 @@ std::string unknown_option(const CLI::App& app) {
   return {};
 }
 
-/// The subcommand that was named last, or the program.
-const CLI::App& named(const CLI::App& root) {
-  const auto chosen = root.get_subcommands();
-  return chosen.empty() ? root : *chosen.back();
+/// "hotset adapters plan".
+std::string path_of(const CLI::App& app) {
+  const auto* const parent = app.get_parent();
+  return parent == nullptr ? app.get_name() : path_of(*parent) + ' ' + app.get_name();
+}
+/// The same without the program.
+std::string command_of(const CLI::App& app) {
+  const auto path = path_of(app);
+  return path.substr(std::min(path.find(' ') + 1, path.size()));
+}
+
+/// Nothing, or something that is none of its subcommands, stands behind the program or a group of subcommands.
+std::string group_trouble(const CLI::App& app, const CLI::ParseError& error) {
+  const auto option = unknown_option(app);
+  const auto rest = app.remaining();
+  const auto found = rest.empty() ? std::string() : option.empty() ? rest.front() : option;
+  const auto subcommands = subcommand_names(app);
+  auto known = subcommands;
+  const auto options = option_names(app);
+  known.insert(known.end(), options.begin(), options.end());
+  return fmt::format(
+      "{}{}; accepted: {}", app.get_parent() == nullptr ? "" : command_of(app) + ": ",
+      found.empty()
+          ? std::string(error.what())
+          : fmt::format("'{}' is no subcommand or option{}", found, did_you_mean(found, known)),
+      fmt::join(subcommands, ", "));
 }
 
 }  // namespace
@@ -116,11 +138,14 @@ std::shared_ptr<CLI::Formatter> folding_formatter(std::size_t width) {
   return std::make_shared<folding>(width);
 }
 
+const CLI::App& named(const CLI::App& root) {
+  const auto chosen = root.get_subcommands();
+  return chosen.empty() ? root : named(*chosen.back());
+}
+
 std::string help_of(const CLI::App& app) {
   // Not app.help(), which gives that of the subcommand that is running.
-  const auto* const parent = app.get_parent();
-  const auto name = parent == nullptr ? app.get_name() : parent->get_name() + ' ' + app.get_name();
-  return app.get_formatter()->make_help(&app, name, CLI::AppFormatMode::Normal);
+  return app.get_formatter()->make_help(&app, path_of(app), CLI::AppFormatMode::Normal);
 }
 
 std::vector<std::string> subcommand_names(const CLI::App& root) {
@@ -138,32 +163,23 @@ const CLI::App& find_subcommand(const CLI::App& root, const std::string& name) {
 
 std::string parse_trouble(const CLI::App& root, const CLI::ParseError& error) {
   const auto& app = named(root);
+  if (!subcommand_names(app).empty()) return group_trouble(app, error);
   const auto option = unknown_option(app);
-  if (&app == &root) {
-    const auto rest = root.remaining();
-    const auto found = rest.empty() ? std::string() : option.empty() ? rest.front() : option;
-    auto known = subcommand_names(root);
-    const auto options = option_names(root);
-    known.insert(known.end(), options.begin(), options.end());
-    return fmt::format("{}; accepted: {}",
-                       found.empty() ? std::string(error.what())
-                                     : fmt::format("'{}' is no subcommand or option{}", found,
-                                                   did_you_mean(found, known)),
-                       fmt::join(subcommand_names(root), ", "));
-  }
   const auto trouble = option.empty() ? std::string(error.what())
                                       : fmt::format("'{}' is no option of it{}", option,
                                                     did_you_mean(option, option_names(app)));
-  return fmt::format("{0}: {1}; see hotset {0} --help", app.get_name(), trouble);
+  return fmt::format("{0}: {1}; see hotset {0} --help", command_of(app), trouble);
 }
 
 command add_help(CLI::App& root) {
   auto* app = root.add_subcommand("help", "Print the help of the program, or of a subcommand");
-  auto name = std::make_shared<std::string>();
-  app->add_option("COMMAND", *name, "a subcommand")->type_name("NAME");
-  app->footer("Examples:\n  hotset help\n  hotset help simulate");
-  return {app, [&root, name] {
-            print(help_of(name->empty() ? root : find_subcommand(root, *name)));
+  auto path = std::make_shared<std::vector<std::string>>();
+  app->add_option("COMMAND", *path, "a subcommand, and one of its own")->type_name("NAME");
+  app->footer("Examples:\n  hotset help\n  hotset help simulate\n  hotset help adapters plan");
+  return {app, [&root, path] {
+            const CLI::App* of = &root;
+            for (const auto& name : *path) of = &find_subcommand(*of, name);
+            print(help_of(*of));
             return static_cast<int>(ok);
           }};
 }

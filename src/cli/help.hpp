@@ -14,6 +14,9 @@ namespace hotset::cli {
 /// Descriptions and examples are broken at `width` columns.
 [[nodiscard]] std::shared_ptr<CLI::Formatter> folding_formatter(std::size_t width);
 
+/// The subcommand that was named last, or the program.
+[[nodiscard]] const CLI::App& named(const CLI::App& root);
+
 /// The help of the program, or of a subcommand of it.
 [[nodiscard]] std::string help_of(const CLI::App& app);
 

@@ -44,6 +44,12 @@ TEST_F(completion, bash_offers_subcommands_and_options) {
   EXPECT_THAT(offered("hotset coactivation --load ''"), IsEmpty());
   EXPECT_THAT(offered("hotset train-gate t --target ''"), ElementsAre("routed", "probabilities"));
   EXPECT_THAT(offered("hotset train-gate t --out ''"), IsEmpty());
+  EXPECT_THAT(offered("hotset adapters ''"), testing::IsSupersetOf({"select", "plan"}));
+  EXPECT_THAT(offered("hotset adapters pl"), ElementsAre("plan"));
+  EXPECT_THAT(offered("hotset adapters plan --kv"), ElementsAre("--kv-bytes-per-token"));
+  EXPECT_THAT(offered("hotset adapters plan ''"), IsEmpty());
+  EXPECT_THAT(offered("hotset adapters select s --score ''"), ElementsAre("token", "gate"));
+  EXPECT_THAT(offered("hotset plan --first-moe"), IsEmpty());
   EXPECT_THAT(offered("hotset synth t --auto"), ElementsAre("--autoregression"));
   EXPECT_THAT(offered("hotset synth t --logit"), ElementsAre("--logit-spread"));
   EXPECT_THAT(offered("hotset synth t --predictor-noise g"), ElementsAre("gaussian:0.5"));
