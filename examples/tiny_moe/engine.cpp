@@ -41,7 +41,9 @@ std::string accepted_tokens(std::size_t room) {
 // Of an engine with one sequence.
 engine_config limits_of(const model_config& shape, const engine_config& config) {
   const std::size_t most = checked("max_positions", config.max_positions, shape.max_positions);
-  return {.max_positions = most, .max_tokens = checked("max_tokens", config.max_tokens, most)};
+  return {.max_positions = most,
+          .max_tokens = checked("max_tokens", config.max_tokens, most),
+          .virtual_experts = config.virtual_experts};
 }
 
 }  // namespace
@@ -80,7 +82,7 @@ class batch_engine::compute_of_visit final : public visit_compute {
       : engine_(owner),
         layer_(layer),
         tokens_(tokens),
-        experts_(owner.model_->config().experts),
+        experts_(owner.virtual_experts_),
         top_k_(owner.model_->config().top_k),
         hidden_(owner.model_->config().hidden_size) {}
 
@@ -246,8 +248,15 @@ batch_engine::batch_engine(const model& weights, expert_provider& experts, kv_po
       pool_(&pool),
       max_positions_(
           checked("max_positions", config.max_positions, weights.config().max_positions)),
-      max_tokens_(config.max_tokens == 0 ? max_positions_ : config.max_tokens) {
+      max_tokens_(config.max_tokens == 0 ? max_positions_ : config.max_tokens),
+      virtual_experts_(config.virtual_experts == 0 ? weights.config().experts
+                                                   : config.virtual_experts) {
   const model_config& shape = weights.config();
+  if (virtual_experts_ < shape.experts) {
+    throw std::invalid_argument(
+        fmt::format("engine_config: virtual_experts is {}; accepted: {} or more", virtual_experts_,
+                    shape.experts));
+  }
   const std::size_t width = shape.heads * shape.head_size;
   const std::size_t half = shape.head_size / 2;
 
@@ -264,6 +273,7 @@ batch_engine::batch_engine(const model& weights, expert_provider& experts, kv_po
   }
   token_ids_.reserve(max_tokens_);
   sequences_.reserve(max_tokens_);
+  adapters_.reserve(max_tokens_);
   members_.reserve(max_tokens_);
   places_.reserve(max_tokens_);
   blocks_.reserve(pool.capacity());
@@ -283,7 +293,7 @@ batch_engine::batch_engine(const model& weights, expert_provider& experts, kv_po
   std::iota(all_tokens_.begin(), all_tokens_.end(), 0);
 
   const std::size_t rows = chunk_tokens * shape.top_k;
-  first_row_.resize(shape.experts + 1);
+  first_row_.resize(virtual_experts_ + 1);
   rows_.resize(rows);
   expert_out_.resize(rows * shape.hidden_size);
   scratch_.resize(expert_scratch(shape.hidden_size, shape.inner_size, rows));
@@ -302,8 +312,11 @@ std::span<const float> batch_engine::forward(std::span<const token_row> rows, re
   }
   const std::uint64_t step = step_++;
   name_rows(rows);
-  provider_->on_step(
-      {.step = step, .kind = kind, .token_ids = token_ids_, .sequences = sequences_});
+  provider_->on_step({.step = step,
+                      .kind = kind,
+                      .token_ids = token_ids_,
+                      .sequences = sequences_,
+                      .adapters = adapters_});
   for (std::size_t l = 0; l < model_->config().layers; ++l) {
     attention(l, count);
     experts(l, count, step, kind);
@@ -326,9 +339,11 @@ void batch_engine::close(sequence_id sequence) noexcept {
 void batch_engine::name_rows(std::span<const token_row> rows) {
   token_ids_.clear();
   sequences_.clear();
+  adapters_.clear();
   for (const token_row& row : rows) {
     token_ids_.push_back(row.token);
     sequences_.push_back(pool_->number(row.sequence));
+    adapters_.push_back(pool_->adapter(row.sequence));
   }
 }
 
@@ -454,6 +469,7 @@ void batch_engine::experts(std::size_t layer, std::size_t tokens, std::uint64_t 
       .hidden = std::span(normed_).first(tokens * hidden),
       .token_ids = token_ids_,
       .sequences = sequences_,
+      .adapters = adapters_,
   };
   compute_of_visit compute(*this, layer, tokens);
   provider_->run(visit, compute);

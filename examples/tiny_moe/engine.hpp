@@ -17,6 +17,8 @@ namespace tiny_moe {
 struct engine_config {
   std::size_t max_positions = 0;  ///< tokens of a sequence; 0: what the model allows
   std::size_t max_tokens = 0;     ///< tokens of one forward pass; 0: max_positions
+  /// Experts of a layer that a provider may name, the model's and those of adapters behind them; 0: the model's.
+  std::size_t virtual_experts = 0;
 };
 
 /// The next token of a sequence.
@@ -30,7 +32,7 @@ struct token_row {
 class batch_engine {
  public:
   /// Pre: `weights`, `experts` and `pool` outlive the engine; the pool was made for the model's shape.
-  /// Errors: std::invalid_argument if max_positions exceeds the model's.
+  /// Errors: std::invalid_argument if max_positions exceeds the model's, or virtual_experts is less than its experts.
   batch_engine(const model& weights, expert_provider& experts, kv_pool& pool,
                const engine_config& config = {});
 
@@ -77,6 +79,7 @@ class batch_engine {
   kv_pool* pool_;
   std::size_t max_positions_;
   std::size_t max_tokens_;
+  std::size_t virtual_experts_;
   std::uint64_t step_ = 0;
 
   std::vector<float> cosines_;  // [max_positions, head_size / 2]
@@ -85,6 +88,7 @@ class batch_engine {
   // of one pass
   std::vector<std::int32_t> token_ids_;   // of the rows
   std::vector<std::uint32_t> sequences_;  // of the rows, by number
+  std::vector<std::uint32_t> adapters_;   // of the rows
   std::vector<member> members_;
   std::vector<row_place> places_;  // of the rows
   std::vector<float*> blocks_;     // the members' tables, one behind the other
@@ -104,7 +108,7 @@ class batch_engine {
   // of one visit
   std::vector<std::uint8_t> computed_;    // [max_tokens, top_k]
   std::vector<std::int32_t> all_tokens_;  // 0, 1, 2, ...
-  std::vector<std::size_t> first_row_;    // [experts + 1]
+  std::vector<std::size_t> first_row_;    // [virtual experts + 1]
   std::vector<expert_row> rows_;          // of one chunk, grouped by expert
   std::vector<float> expert_out_;         // [chunk * top_k, hidden]
   std::vector<float> scratch_;

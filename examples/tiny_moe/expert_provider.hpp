@@ -28,6 +28,7 @@ struct step_inputs {
   request_kind kind = request_kind::decode;
   std::span<const std::int32_t> token_ids{};   ///< [tokens]
   std::span<const std::uint32_t> sequences{};  ///< [tokens], whose each is: kv_pool::number
+  std::span<const std::uint32_t> adapters{};   ///< [tokens], by which weights: kv_pool::adapter
 };
 
 /// What one layer routed in one step. The spans are valid during `expert_provider::run` only.
@@ -47,6 +48,7 @@ struct visit_inputs {
   std::span<const float> hidden;               ///< [tokens * hidden_size]
   std::span<const std::int32_t> token_ids{};   ///< [tokens], as those of the step
   std::span<const std::uint32_t> sequences{};  ///< [tokens], likewise
+  std::span<const std::uint32_t> adapters{};   ///< [tokens], likewise
 };
 
 /// A reference to a callable `expert_tensors(std::int32_t expert)`; it is asked once per distinct

@@ -70,7 +70,7 @@ kv_pool::~kv_pool() {
   if (config_.budget != nullptr) config_.budget->give_back(capacity() * unit_bytes());
 }
 
-sequence_id kv_pool::open(std::size_t tokens) {
+sequence_id kv_pool::open(std::size_t tokens, adapter_id adapter) {
   if (closed_.empty()) {
     closed_.reserve(sequences_.size() + 1);  // so that `close` takes no memory
     sequences_.emplace_back();
@@ -80,6 +80,7 @@ sequence_id kv_pool::open(std::size_t tokens) {
   s.table.reserve(blocks_for(tokens));
   s.tokens.reserve(tokens);
   s.number = opened_++;
+  s.adapter = adapter;
   const sequence_id sequence = closed_.back();
   closed_.pop_back();
   return sequence;
@@ -113,9 +114,9 @@ std::size_t kv_pool::reuse(sequence_id sequence, std::span<const std::uint8_t> t
   return reused;
 }
 
-std::size_t kv_pool::shared(std::span<const std::uint8_t> tokens) const {
+std::size_t kv_pool::shared(std::span<const std::uint8_t> tokens, adapter_id adapter) const {
   std::size_t in_use = 0;
-  content_id content = no_content;
+  content_id content = root_of(adapter);
   for (std::size_t t = 0; t + block_tokens() <= tokens.size(); t += block_tokens()) {
     content = find(content, tokens.subspan(t, block_tokens()));
     if (content == no_content || contents_[content].block == no_block) break;
@@ -224,7 +225,7 @@ float* kv_pool::floats(block_index block) const noexcept {
 // Of the last full block. Pre: the sequence ends with it.
 content_id kv_pool::content_before(const sequence_state& s) const noexcept {
   const std::size_t full = s.tokens.size() / block_tokens();
-  return full == 0 ? no_content : blocks_[s.table[full - 1]].content;
+  return full == 0 ? root_of(s.adapter) : blocks_[s.table[full - 1]].content;
 }
 
 content_id kv_pool::find(content_id previous, std::span<const std::uint8_t> tokens) const {
@@ -247,7 +248,7 @@ content_id kv_pool::find_or_add(content_id previous, std::span<const std::uint8_
 // Pre: the sequence ends with a full block that has no content yet.
 void kv_pool::identify_last_block(sequence_state& s) {
   const std::size_t place = s.tokens.size() / block_tokens() - 1;
-  const content_id previous = place == 0 ? no_content : blocks_[s.table[place - 1]].content;
+  const content_id previous = place == 0 ? root_of(s.adapter) : blocks_[s.table[place - 1]].content;
   const content_id content =
       find_or_add(previous, std::span(s.tokens).subspan(place * block_tokens()));
   ++stats_.misses;

@@ -22,9 +22,14 @@ namespace tiny_moe {
 
 /// A sequence of a pool, from `open` to `close`; then the number serves another one.
 using sequence_id = std::uint32_t;
-/// What a full block holds: the same tokens behind the same tokens have the same number for the pool's
-/// life, cached or not. Dense, in order of appearance.
+/// What a full block holds: the same tokens behind the same tokens under the same adapter have the same number for the
+/// pool's life, cached or not. Dense, in order of appearance.
 using content_id = std::uint64_t;
+
+/// Which weights keys and values were computed with: those of an adapter differ from those of the base model for the same
+/// tokens. A number that is never given to another adapter, however many come and go.
+using adapter_id = std::uint32_t;
+inline constexpr adapter_id base_model = 0;
 
 inline constexpr content_id no_content = std::numeric_limits<content_id>::max();
 
@@ -109,14 +114,18 @@ class kv_pool {
   kv_pool& operator=(const kv_pool&) = delete;
   ~kv_pool();
 
-  /// Begins an empty sequence; its tables are made for so many tokens, and grow.
-  [[nodiscard]] sequence_id open(std::size_t tokens = 0);
+  /// Begins an empty sequence; its tables are made for so many tokens, and grow. Sequences of different adapters share no
+  /// block.
+  [[nodiscard]] sequence_id open(std::size_t tokens = 0, adapter_id adapter = base_model);
   /// Forgets the sequence. Its last blocks become the oldest of those that it leaves in the cache: a beginning
   /// is worth more than what follows it.
   void close(sequence_id sequence) noexcept;
   /// Of all sequences that the pool ever opened this one's place, from 0: unlike its id it serves no other.
   [[nodiscard]] std::uint32_t number(sequence_id sequence) const noexcept {
     return at(sequence).number;
+  }
+  [[nodiscard]] adapter_id adapter(sequence_id sequence) const noexcept {
+    return at(sequence).adapter;
   }
   /// Tokens whose keys and values are there.
   [[nodiscard]] std::size_t length(sequence_id sequence) const noexcept;
@@ -125,7 +134,8 @@ class kv_pool {
   /// Returns how many tokens; 0 if the sequence does not end with a block. Pre: nothing is reserved.
   std::size_t reuse(sequence_id sequence, std::span<const std::uint8_t> tokens);
   /// How many of the blocks that `reuse` would give a new sequence are in use already: they take no memory.
-  [[nodiscard]] std::size_t shared(std::span<const std::uint8_t> tokens) const;
+  [[nodiscard]] std::size_t shared(std::span<const std::uint8_t> tokens,
+                                   adapter_id adapter = base_model) const;
   /// Blocks that are not in use.
   [[nodiscard]] std::size_t available() const noexcept { return blocks_.size() - in_use_; }
   /// Blocks that `reserve` would take.
@@ -192,6 +202,7 @@ class kv_pool {
     std::vector<block_index> table;
     std::vector<std::uint8_t> tokens;
     std::uint32_t number = 0;
+    adapter_id adapter = base_model;
   };
   struct known_content {
     content_id previous = no_content;
@@ -202,6 +213,10 @@ class kv_pool {
   [[nodiscard]] sequence_state& at(sequence_id sequence) noexcept;
   [[nodiscard]] const sequence_state& at(sequence_id sequence) const noexcept;
   [[nodiscard]] float* floats(block_index block) const noexcept;
+  /// What stands before the first block.
+  [[nodiscard]] static content_id root_of(adapter_id adapter) noexcept {
+    return no_content - adapter;
+  }
   [[nodiscard]] content_id content_before(const sequence_state& s) const noexcept;
   [[nodiscard]] content_id find(content_id previous, std::span<const std::uint8_t> tokens) const;
   [[nodiscard]] content_id find_or_add(content_id previous, std::span<const std::uint8_t> tokens);

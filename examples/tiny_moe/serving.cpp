@@ -125,7 +125,7 @@ class server {
         continue;
       }
       if (blocks_to_begin(next) + blocks_promised() > pool_.available()) return;
-      next.sequence = pool_.open(request_of(next).longest());
+      next.sequence = pool_.open(request_of(next).longest(), request_of(next).adapter);
       reuse(next);
       running_.push_back(std::move(next));
       waiting_.pop_front();
@@ -155,7 +155,7 @@ class server {
     served.steps = now_ - request_of(s).arrival;
   }
   [[nodiscard]] std::size_t blocks_to_begin(const session& s) const {
-    return pool_.blocks_for(next_length(s)) - pool_.shared(reusable(s, 0));
+    return pool_.blocks_for(next_length(s)) - pool_.shared(reusable(s, 0), request_of(s).adapter);
   }
   [[nodiscard]] std::size_t blocks_promised() const noexcept {
     std::size_t blocks = 0;

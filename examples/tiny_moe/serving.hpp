@@ -20,6 +20,7 @@ struct serving_request {
   std::vector<std::uint8_t> prompt;
   std::size_t tokens = 0;  ///< to generate
   std::uint32_t user = 0;  ///< whose it is
+  adapter_id adapter = base_model;
 
   /// Tokens that the KV cache holds in the end: the last one that is generated is not fed.
   [[nodiscard]] std::size_t longest() const noexcept;

@@ -186,6 +186,30 @@ TEST(kv_pool, the_same_tokens_behind_other_tokens_are_another_block) {
   }
 }
 
+TEST(kv_pool, a_beginning_is_shared_only_under_the_same_adapter) {
+  for (const auto hash : {hash_of_block, always_the_same}) {
+    kv_pool pool(shape, {.block_tokens = 4, .blocks = 8, .hash = hash});
+    const auto of_base = begin(pool, "abcdefgh");
+    written first{.id = pool.open(0, 7), .text = {}};
+    EXPECT_EQ(pool.adapter(first.id), 7U);
+    EXPECT_EQ(pool.shared(bytes_of("abcdefgh"), 7), 0U);
+    EXPECT_EQ(reuse(pool, first, "abcdefgh"), 0U);
+    EXPECT_TRUE(write(pool, first, "abcdefgh"));
+    EXPECT_EQ(pool.in_use(), 4U) << "the same tokens, and other keys and values";
+    EXPECT_EQ(pool.contents(), 4U);
+    pool.close(first.id);
+    written second{.id = pool.open(0, 7), .text = {}};
+    EXPECT_EQ(reuse(pool, second, "abcdefgh"), 8U);
+    written other{.id = pool.open(0, 8), .text = {}};
+    EXPECT_EQ(reuse(pool, other, "abcdefgh"), 0U);
+    written again{.id = pool.open(), .text = {}};
+    EXPECT_EQ(pool.adapter(again.id), base_model) << "a place that served an adapter serves others";
+    EXPECT_EQ(reuse(pool, again, "abcdefgh"), 8U);
+    EXPECT_EQ(pool.block(again.id, 0), pool.block(of_base.id, 0));
+    EXPECT_NE(pool.block(again.id, 0), pool.block(second.id, 0));
+  }
+}
+
 TEST(kv_pool, colliding_hashes_give_no_wrong_hit) {
   kv_pool pool(shape, {.block_tokens = 2, .blocks = 64, .hash = always_the_same});
   std::vector<written> all;
