@@ -71,6 +71,9 @@ table_3() {
   for t in $traces; do
     { baselines "$t" $duplex $(clock "$t")
       arm 'ActiveEvict' "$t" $duplex $(clock "$t") --preset active-evict
+      arm 'ActiveEvict, dynamic top-k' "$t" $duplex $(clock "$t") --preset active-evict --routing budget_top_k
+      arm 'ActiveEvict, dynamic top-k, nothing for uncertainty' "$t" $duplex $(clock "$t") --preset active-evict \
+        --pre-eviction active_evict:r_max=0 --routing budget_top_k
       arm 'ActiveEvict, released after the arithmetic' "$t" $duplex $(clock "$t") --preset active-evict \
         --pre-eviction active_evict:release=end
       arm 'ActiveEvict, nothing for uncertainty' "$t" $duplex $(clock "$t") --preset active-evict \
@@ -127,10 +130,12 @@ figure_9() {
   shapes
   for t in $traces; do
     { arm 'on demand, `lru`' "$t" $duplex $(clock "$t") --eviction lru
-      for r_max in 2 0; do
-        for alpha in 0 0.2 0.4 0.6 0.8 1; do
-          arm "$alpha, r_max $r_max" "$t" $duplex $(clock "$t") --eviction importance:alpha=$alpha \
-            --pre-eviction active_evict:r_max=$r_max
+      for routing in router_order budget_top_k; do
+        for r_max in 2 0; do
+          for alpha in 0 0.2 0.4 0.6 0.8 1; do
+            arm "$alpha, r_max $r_max, \`$routing\`" "$t" $duplex $(clock "$t") --eviction importance:alpha=$alpha \
+              --pre-eviction active_evict:r_max=$r_max --routing $routing
+          done
         done
       done
     } | relative "$t, alpha"

@@ -123,11 +123,12 @@ replacement() {
   done | rows 0.4
 }
 
-# Precision at K of the layer that is D ahead, by predictors beside each other. All K best are asked for, resident or not.
+# Precision and recall at K of the layer that is D ahead, by predictors beside each other. All K best are asked for, resident or
+# not. Recall compares: who has no answer at a step's opening asks for nothing in its first layers.
 precision() { # TRACE OPTIONS...
   "$hotset" simulate "$1" --as decode --scope shared --slots 50% --eviction lru --csv "${@:2}" 2>/dev/null |
     awk -F, 'NR == 1 { for (i = 1; i <= NF; ++i) at[$i] = i; next }
-      { printf "%s,%s,%.3f\n", $at["predictor"], $at["prefetch"], $at["prefetch_precision"] }'
+      { printf "%s,%s,%.3f,%.3f\n", $at["predictor"], $at["prefetch"], $at["prefetch_precision"], $at["prefetch_recall"] }'
 }
 predictors() {
   windows
@@ -136,7 +137,7 @@ predictors() {
   local gates=current-gate,learned-gate:weights=tiny.gate
   local mix=mixed+co-activation+last-routed+activation-matrix+expert-map:capacity=10000+learned-gate:weights=tiny.gate
   for d in 1 2 3 4; do
-    echo "-- tiny-moe, $d ahead: predictor, precision at K"
+    echo "-- tiny-moe, $d ahead: predictor, precision and recall at K"
     precision replayed.trace --learn-from stored.trace --prefetch "next_layer_top_k:from=$d:depth=$d" \
       --predictor "$ids,$maps,$gates,$mix"
   done

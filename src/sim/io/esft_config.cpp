@@ -98,7 +98,7 @@ class config_reader {
     return out;
   }
 
-  esft_config placed(named_layers named) const {
+  esft_config placed(named_layers&& named) const {
     const auto wanted = static_cast<std::size_t>(base_.layers);
     if (named.size() > wanted)
       refuse("key 'experts'", fmt::format("has {} layers", named.size()),
