@@ -6,17 +6,12 @@
 #include "hotset/core/names.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/input_error.hpp"
+#include "sim/io/json_object.hpp"
 
 namespace hotset::inline v0::sim {
 namespace {
 
 using json = nlohmann::json;
-
-std::string told(const json& value) {
-  if (value.is_array()) return fmt::format("an array of {}", value.size());
-  if (value.is_object()) return "an object";
-  return printable(value.dump(), 80);
-}
 
 std::optional<std::uint64_t> natural(const json& value, std::uint64_t least, std::uint64_t most) {
   if (!value.is_number_unsigned()) return std::nullopt;

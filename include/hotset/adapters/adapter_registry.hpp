@@ -27,6 +27,7 @@
 #include "hotset/adapters/virtual_weight_tensor.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/refuse_value.hpp"
 
 namespace hotset::inline v0 {
 
@@ -87,19 +88,15 @@ struct adapter_registry_config {
   static constexpr std::uint32_t name_limit = 1 << 20;
 
   [[nodiscard]] validation validate() const {
-    const auto refuse = [](const char* name, auto value, const std::string& accepted) {
-      return validation(
-          error{std::string(name) + " = " + std::to_string(value) + ", accepted: " + accepted});
-    };
     if (layers < 1 || layers > layer_limit)
-      return refuse("layers", layers, "1.." + std::to_string(layer_limit));
+      return refuse_value("layers", layers, "1.." + std::to_string(layer_limit));
     if (expert_bytes.empty() || expert_bytes.size() > weight_limit)
-      return refuse("weights", expert_bytes.size(), "1.." + std::to_string(weight_limit));
+      return refuse_value("weights", expert_bytes.size(), "1.." + std::to_string(weight_limit));
     if (host_bytes > host_limit)
-      return refuse("host_bytes", host_bytes, "at most " + std::to_string(host_limit));
+      return refuse_value("host_bytes", host_bytes, "at most " + std::to_string(host_limit));
     if (most_known > name_limit)
-      return refuse("most_known", most_known, "at most " + std::to_string(name_limit));
-    if (adapters < 1) return refuse("adapters", adapters, "1 or more");
+      return refuse_value("most_known", most_known, "at most " + std::to_string(name_limit));
+    if (adapters < 1) return refuse_value("adapters", adapters, "1 or more");
     return expert_redirect::config{experts, adapters, most_tuned}.validate();
   }
 };

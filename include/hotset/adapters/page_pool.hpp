@@ -21,6 +21,7 @@
 #include "hotset/core/assert.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/memory_budget.hpp"
+#include "hotset/core/refuse_value.hpp"
 #include "hotset/core/status.hpp"
 
 namespace hotset::inline v0 {
@@ -38,16 +39,12 @@ struct page_pool_config {
   static constexpr std::uint64_t byte_limit = std::uint64_t{1} << 36;
 
   [[nodiscard]] validation validate() const {
-    const auto refuse = [](const char* name, std::uint64_t value, const std::string& accepted) {
-      return validation(
-          error{std::string(name) + " = " + std::to_string(value) + ", accepted: " + accepted});
-    };
     if (page_bytes < 1 || page_bytes > byte_limit)
-      return refuse("page_bytes", page_bytes, "1.." + std::to_string(byte_limit));
+      return refuse_value("page_bytes", page_bytes, "1.." + std::to_string(byte_limit));
     if (most_pages > page_limit)
-      return refuse("most_pages", most_pages, "at most " + std::to_string(page_limit));
+      return refuse_value("most_pages", most_pages, "at most " + std::to_string(page_limit));
     if (pages > most_pages)
-      return refuse("pages", pages, "at most most_pages, " + std::to_string(most_pages));
+      return refuse_value("pages", pages, "at most most_pages, " + std::to_string(most_pages));
     return std::nullopt;
   }
 };

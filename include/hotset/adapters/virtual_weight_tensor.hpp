@@ -23,6 +23,7 @@
 #include "hotset/core/assert.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/refuse_value.hpp"
 #include "hotset/transfer/virtual_range.hpp"
 
 namespace hotset::inline v0 {
@@ -39,18 +40,14 @@ struct virtual_weight_tensor_config {
     return std::int64_t{base_experts} + adapter_experts;
   }
   [[nodiscard]] validation validate() const {
-    const auto refuse = [](const char* name, auto value, const std::string& accepted) {
-      return validation(
-          error{std::string(name) + " = " + std::to_string(value) + ", accepted: " + accepted});
-    };
-    if (base_experts < 1) return refuse("base_experts", base_experts, "1 or more");
-    if (adapter_experts < 0) return refuse("adapter_experts", adapter_experts, "0 or more");
+    if (base_experts < 1) return refuse_value("base_experts", base_experts, "1 or more");
+    if (adapter_experts < 0) return refuse_value("adapter_experts", adapter_experts, "0 or more");
     if (experts() > expert_limit)
-      return refuse("base_experts + adapter_experts", experts(),
-                    "at most " + std::to_string(expert_limit));
+      return refuse_value("base_experts + adapter_experts", experts(),
+                          "at most " + std::to_string(expert_limit));
     const auto most = byte_limit / static_cast<std::uint64_t>(experts());
     if (expert_bytes < 1 || expert_bytes > most)
-      return refuse("expert_bytes", expert_bytes, "1.." + std::to_string(most));
+      return refuse_value("expert_bytes", expert_bytes, "1.." + std::to_string(most));
     return std::nullopt;
   }
 };
