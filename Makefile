@@ -42,7 +42,7 @@ bench: packages-bench
 	$(call build,release,bench_all)
 	cmake/run-benchmarks.sh build/release --benchmark_min_time=0.05
 
-# Cheapest first, and within an hour on two cores: the suite once, under AddressSanitizer (benchmarks are built; consumers
+# Cheapest first, and within an hour on two cores: the suite once, under AddressSanitizer by clang++, the second compiler (benchmarks are built; consumers
 # compile what is installed with options of their own, and are `make test`'s), with fifty times the random operations of `make test`, which is the suite
 # as users build it; ThreadSanitizer on the tests that start threads. UndefinedBehaviorSanitizer does without the checks
 # that tripled the build: null and bounds of objects, which AddressSanitizer sees; pointers that wrap; alignment in tests; and

@@ -14,7 +14,7 @@ case $target in
   demo) parts="build sim examples" ;;
   bench) parts="build sim examples benchmarks" ;;
   test) parts="build sim examples tests" ;;
-  check) parts="build sim examples tests benchmarks format lint" ;;
+  check) parts="build sim examples tests benchmarks format lint sanitizers" ;;
   format) parts="format" ;;
   *)
     echo "install-packages.sh: unknown target '$target';" \

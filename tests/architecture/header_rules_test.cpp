@@ -107,17 +107,17 @@ TEST(foreign_include_rule, allows_by_name_what_one_header_needs_and_to_no_other)
 }
 
 TEST(foreign_include_rule, allows_nothing_that_no_header_includes) {
-  for (const auto& [path, name] : hotset_rules::allowed_foreign_includes()) {
+  for (const auto& allowed : hotset_rules::allowed_foreign_includes()) {
     const auto headers = hotset_rules::read_headers(include_folder);
     EXPECT_TRUE(std::any_of(headers.begin(), headers.end(),
                             [&](const header& h) {
                               const auto lines = hotset_rules::includes_of(h.text);
-                              return h.path == path &&
+                              return h.path == allowed.first &&
                                      std::any_of(lines.begin(), lines.end(), [&](const auto& line) {
-                                       return line.name == name;
+                                       return line.name == allowed.second;
                                      });
                             }))
-        << path << " does not include <" << name << ">";
+        << allowed.first << " does not include <" << allowed.second << ">";
   }
 }
 

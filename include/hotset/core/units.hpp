@@ -11,9 +11,9 @@
 namespace hotset::inline v0 {
 
 inline namespace literals {
-consteval std::uint64_t operator""_KiB(unsigned long long n) { return n << 10U; }
-consteval std::uint64_t operator""_MiB(unsigned long long n) { return n << 20U; }
-consteval std::uint64_t operator""_GiB(unsigned long long n) { return n << 30U; }
+constexpr std::uint64_t operator""_KiB(unsigned long long n) { return n << 10U; }
+constexpr std::uint64_t operator""_MiB(unsigned long long n) { return n << 20U; }
+constexpr std::uint64_t operator""_GiB(unsigned long long n) { return n << 30U; }
 }  // namespace literals
 
 namespace detail {
