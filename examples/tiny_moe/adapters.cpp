@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "hotset/adapters/reroute.hpp"
 #include "hotset/core/error.hpp"
 
 namespace tiny_moe {
@@ -53,8 +52,16 @@ adapter_weights::adapter_weights(const model_config& shape, std::string name, tu
 }
 
 expert_tensors adapter_weights::expert(std::size_t layer, std::size_t place) const noexcept {
-  const auto* const first = halves_.data() + (first_[layer] + place) * 3 * tensor_halves_;
+  const auto* const first = first_half(layer, place);
   return {.gate = first, .up = first + tensor_halves_, .down = first + 2 * tensor_halves_};
+}
+
+std::array<std::span<const std::byte>, 3> adapter_weights::expert_bytes(
+    std::size_t layer, std::size_t place) const noexcept {
+  const auto tensor = [&](std::size_t t) {
+    return std::as_bytes(std::span(first_half(layer, place) + t * tensor_halves_, tensor_halves_));
+  };
+  return {tensor(0), tensor(1), tensor(2)};
 }
 
 merged_experts::merged_experts(const model& weights, const adapter_weights& adapter)
@@ -70,52 +77,6 @@ merged_experts::merged_experts(const model& weights, const adapter_weights& adap
 
 void merged_experts::run(const visit_inputs& visit, visit_compute& compute) {
   const auto first = static_cast<std::size_t>(visit.layer) * experts_;
-  compute.all([&](std::int32_t expert) { return all_[first + static_cast<std::size_t>(expert)]; });
-}
-
-resident_adapters::resident_adapters(const model& weights,
-                                     std::span<const adapter_weights* const> adapters)
-    : experts_(weights.config().experts) {
-  std::size_t most = 0;
-  for (const auto* adapter : adapters)
-    for (const auto& tuned : adapter->tuned()) most = std::max(most, tuned.size());
-  for (std::size_t l = 0; l < weights.config().layers; ++l) {
-    auto redirect =
-        hotset::expert_redirect::create({.experts = static_cast<std::int32_t>(experts_),
-                                         .adapters = static_cast<std::int32_t>(adapters.size()),
-                                         .most_tuned = static_cast<std::int32_t>(most)})
-            .value();
-    auto of_layer = experts_of(weights, l);
-    of_layer.resize(static_cast<std::size_t>(redirect.virtual_experts()));
-    for (std::size_t a = 0; a < adapters.size(); ++a) {
-      const auto index = static_cast<std::int32_t>(a);
-      (void)redirect.assign(index, adapters[a]->tuned()[l]);
-      const auto begin = static_cast<std::size_t>(redirect.first_place(index));
-      for (std::size_t i = 0; i < adapters[a]->tuned()[l].size(); ++i)
-        of_layer[begin + i] = adapters[a]->expert(l, i);
-    }
-    redirects_.push_back(std::move(redirect));
-    all_.insert(all_.end(), of_layer.begin(), of_layer.end());
-  }
-}
-
-std::size_t resident_adapters::virtual_experts() const noexcept {
-  return static_cast<std::size_t>(redirects_.front().virtual_experts());
-}
-
-void resident_adapters::run(const visit_inputs& visit, visit_compute& compute) {
-  const auto layer = static_cast<std::size_t>(visit.layer);
-  const auto& redirect = redirects_[layer];
-  adapter_of_row_.clear();
-  for (const auto id : visit.adapters) adapter_of_row_.push_back(static_cast<std::int32_t>(id) - 1);
-  const auto done = hotset::reroute({.rows = redirect.rows().data(),
-                                     .adapters = redirect.adapters(),
-                                     .experts = redirect.experts()},
-                                    visit.ids, adapter_of_row_, visit.ids);
-  if (done.code != hotset::status::ok || done.refused != 0)
-    throw provider_error(
-        fmt::format("layer {}: {} ids of adapters that are not here", layer, done.refused));
-  const auto first = layer * virtual_experts();
   compute.all([&](std::int32_t expert) { return all_[first + static_cast<std::size_t>(expert)]; });
 }
 

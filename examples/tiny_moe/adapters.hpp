@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Fine-tuned experts over one base model: one adapter merged into it, or many served at once.
+/// The fine-tuned experts of one adapter, and the model with them merged into it.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "hotset/adapters/expert_redirect.hpp"
 #include "tiny_moe/expert_provider.hpp"
-#include "tiny_moe/kv_pool.hpp"
 #include "tiny_moe/model.hpp"
 
 namespace tiny_moe {
@@ -30,8 +29,17 @@ class adapter_weights {
   [[nodiscard]] const tuned_experts& tuned() const noexcept { return tuned_; }
   /// The place-th tuned expert of a layer. Pre: there is one.
   [[nodiscard]] expert_tensors expert(std::size_t layer, std::size_t place) const noexcept;
+  /// The bytes of gate, up and down. Pre: as above.
+  [[nodiscard]] std::array<std::span<const std::byte>, 3> expert_bytes(
+      std::size_t layer, std::size_t place) const noexcept;
 
  private:
+  /// Where the weights of a tuned expert begin.
+  [[nodiscard]] const std::uint16_t* first_half(std::size_t layer,
+                                                std::size_t place) const noexcept {
+    return halves_.data() + (first_[layer] + place) * 3 * tensor_halves_;
+  }
+
   std::string name_;
   tuned_experts tuned_;
   std::size_t tensor_halves_;
@@ -49,24 +57,6 @@ class merged_experts final : public expert_provider {
  private:
   std::size_t experts_;
   std::vector<expert_tensors> all_;  ///< [layers, experts]
-};
-
-/// Full residency of the base model and of adapters, of which each row of a pass has its own: ids are rerouted to the
-/// places of a virtual weight tensor, and the pass is one visit of them all.
-class resident_adapters final : public expert_provider {
- public:
-  /// The i-th adapter is that of sequences with id i + 1. Pre: all outlive the provider; the engine has room for
-  /// virtual_experts().
-  resident_adapters(const model& weights, std::span<const adapter_weights* const> adapters);
-  [[nodiscard]] std::size_t virtual_experts() const noexcept;
-  /// Errors: provider_error for a row of an adapter that is none of these.
-  void run(const visit_inputs& visit, visit_compute& compute) override;
-
- private:
-  std::size_t experts_;
-  std::vector<hotset::expert_redirect> redirects_;  ///< [layers]
-  std::vector<expert_tensors> all_;                 ///< [layers, virtual experts]
-  std::vector<std::int32_t> adapter_of_row_;
 };
 
 }  // namespace tiny_moe

@@ -26,7 +26,7 @@ double link_seconds(const model& weights) {
   paging.layout =
       hotset::pool_layout::shared(geometry_of(weights), static_cast<std::int64_t>(experts)).value();
   const auto bank = bank_of(weights, paging);
-  const expert_copies source(weights, nullptr);
+  const expert_copies source(weights, paging);
   hotset::host_backend<expert_copies> backend(source, bank);
   hotset::host_stream stream(hotset::host_stream::mode::caller);
   std::vector<hotset::fill> fills(copies);

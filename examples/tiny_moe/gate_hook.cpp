@@ -28,12 +28,19 @@ std::vector<std::vector<float>> routers_of(const model& weights) {
   return out;
 }
 
+/// What the router says is of its own experts; those of adapters have no scores.
+void check_scores(const model& weights, const hotset::geometry& shape, const std::string& who) {
+  if (static_cast<std::size_t>(shape.experts) == weights.config().experts) return;
+  throw hotset::sim::usage_error(
+      fmt::format("{} goes by the router's scores, accepted with adapters: what goes by ids", who));
+}
+
 }  // namespace
 
 gate_hook::gate_hook(const model& weights, const hotset::geometry& shape, const gate_config& config,
                      bool tells_forecasts)
     : score_(shape) {
-  if (config.routing) take_routing(shape, config);
+  if (config.routing) take_routing(weights, shape, config);
   if (config.prefetch) take_prefetcher(shape, *config.prefetch);
   if (config.pre_eviction) {
     hotset::require_valid(config.pre_eviction->validate());
@@ -44,8 +51,10 @@ gate_hook::gate_hook(const model& weights, const hotset::geometry& shape, const 
   take_predictor(weights, shape, hotset::with_depth(config.predictor, depth));
 }
 
-void gate_hook::take_routing(const hotset::geometry& shape, const gate_config& config) {
+void gate_hook::take_routing(const model& weights, const hotset::geometry& shape,
+                             const gate_config& config) {
   routing_.emplace(shape, *config.routing);
+  check_scores(weights, shape, fmt::format("routing policy {}", routing_->held_name()));
   if (routing_->facts().needs_free_slots && !config.pre_eviction)
     throw hotset::sim::usage_error(
         fmt::format("routing policy {} does nothing without slots that were freed ahead, accepted: "
@@ -75,6 +84,9 @@ std::int32_t gate_hook::depth_wanted(bool tells_forecasts) const noexcept {
 
 void gate_hook::take_predictor(const model& weights, const hotset::geometry& shape,
                                hotset::any_predictor::config chosen) {
+  const auto& needs = chosen.traits;
+  if (needs.needs_scores || needs.needs_routers || needs.needs_hidden)
+    check_scores(weights, shape, fmt::format("predictor {}", chosen.name));
   chosen.d_model = static_cast<std::int32_t>(weights.config().hidden_size);
   if (chosen.traits.takes_embeddings) chosen.embeddings = weights.embedding();
   if (chosen.traits.needs_routers) {

@@ -34,7 +34,7 @@ class gate_hook {
  public:
   /// `tells_forecasts`: the cache's eviction policy hears of them. Pre: `weights` outlives it.
   /// Errors: hotset::invalid_config; hotset::sim::usage_error for policies that need what an engine cannot know, or what
-  /// another policy would give.
+  /// another policy would give, or scores where the shape has other experts than the router.
   gate_hook(const model& weights, const hotset::geometry& shape, const gate_config& config,
             bool tells_forecasts);
 
@@ -69,7 +69,7 @@ class gate_hook {
   [[nodiscard]] bool is_exact() const noexcept { return !routing_ || routing_->facts().is_exact; }
 
  private:
-  void take_routing(const hotset::geometry& shape, const gate_config& config);
+  void take_routing(const model& weights, const hotset::geometry& shape, const gate_config& config);
   void take_prefetcher(const hotset::geometry& shape,
                        const hotset::any_prefetch_policy::config& config);
   [[nodiscard]] std::int32_t depth_wanted(bool tells_forecasts) const noexcept;

@@ -68,15 +68,27 @@ hotset::geometry geometry_of(const model& weights, std::size_t max_tokens) {
           .expert_bytes = {config.expert_bytes()}};
 }
 
+hotset::geometry geometry_of(const model& weights, const adapter_experts& adapters,
+                             std::size_t max_tokens) {
+  auto shape = geometry_of(weights, max_tokens);
+  shape.experts = static_cast<std::int32_t>(adapters.virtual_experts());
+  return shape;
+}
+
 hotset::pool_layout layout_of(const model& weights, hotset::cache_scope scope,
                               std::string_view budget, std::size_t max_tokens,
                               const expert_library* library, std::span<const double> shares) {
+  const auto shape =
+      library != nullptr ? library->shape(max_tokens) : geometry_of(weights, max_tokens);
+  return layout_of(shape, scope, budget, shares);
+}
+
+hotset::pool_layout layout_of(const hotset::geometry& shape, hotset::cache_scope scope,
+                              std::string_view budget, std::span<const double> shares) {
   using hotset::sim::size_request;
   const bool has_unit = budget.find_first_not_of("0123456789.%") != std::string_view::npos;
   const auto size =
       has_unit ? size_request::parse_budget(budget) : size_request::parse_slots(budget);
-  auto shape = geometry_of(weights, max_tokens);
-  if (library != nullptr) shape = library->shape(max_tokens);
   auto whole_shape = shape;
   whole_shape.lower_precisions.clear();
   auto whole = hotset::sim::make_cache_size(whole_shape, scope, size,
@@ -105,6 +117,21 @@ hotset::host_slot_bank bank_of(const model& weights, const paging_config& config
   return (config.memory != nullptr ? bank::create_elastic(config.layout, tensors, *config.memory)
                                    : bank::create(config.layout, tensors))
       .value();
+}
+
+void check_adapters(const paging_config& config) {
+  if (config.adapters == nullptr) return;
+  using hotset::sim::usage_error;
+  const auto& shape = config.layout.shape();
+  if (static_cast<std::size_t>(shape.experts) != config.adapters->virtual_experts())
+    throw usage_error(fmt::format("a layout of {} experts, accepted with adapters: {}",
+                                  shape.experts, config.adapters->virtual_experts()));
+  if (config.library != nullptr)
+    throw usage_error("precisions, accepted with adapters: none but that of the file");
+  if (config.miss && hotset::any_miss_policy(shape, *config.miss).facts().needs_logits)
+    throw usage_error(
+        "a miss policy that goes by the router's scores, accepted with adapters: "
+        "one that does not");
 }
 
 std::unique_ptr<paged_provider> make_paged_experts(const model& weights,

@@ -32,6 +32,7 @@
 #include "hotset/transfer/host_slot_bank.hpp"
 #include "hotset/transfer/host_stream.hpp"
 #include "hotset/transfer/memory_expert_source.hpp"
+#include "tiny_moe/adapter_experts.hpp"
 #include "tiny_moe/expert_library.hpp"
 #include "tiny_moe/expert_pool.hpp"
 #include "tiny_moe/expert_provider.hpp"
@@ -42,11 +43,17 @@ namespace tiny_moe {
 
 /// The model's experts as hotset counts them. max_tokens: of one visit; 0: the model's max_positions.
 [[nodiscard]] hotset::geometry geometry_of(const model& weights, std::size_t max_tokens = 0);
+/// The same with the experts of adapters: a key is a layer and a virtual expert.
+[[nodiscard]] hotset::geometry geometry_of(const model& weights, const adapter_experts& adapters,
+                                           std::size_t max_tokens = 0);
 
 /// The slots that a budget buys: "25%" of the experts in the scope, "96" slots (in per-layer scope:
 /// in every layer), or "1500KiB" for all layers together. max_tokens as above. With a library of several
 /// precisions, so many slots of the highest, divided among them: each share in slots of its own size.
 /// Errors: hotset::sim::usage_error; hotset::sim::infeasible_error if a token could not be served.
+[[nodiscard]] hotset::pool_layout layout_of(const hotset::geometry& shape,
+                                            hotset::cache_scope scope, std::string_view budget,
+                                            std::span<const double> shares = {});
 [[nodiscard]] hotset::pool_layout layout_of(const model& weights, hotset::cache_scope scope,
                                             std::string_view budget, std::size_t max_tokens = 0,
                                             const expert_library* library = nullptr,
@@ -60,6 +67,9 @@ struct paging_config {
   hotset::host_stream::mode stream = hotset::host_stream::mode::caller;
   /// Copies at several precisions, which outlive the provider; none: the halves of the file.
   const expert_library* library = nullptr;
+  /// The model's experts and those of adapters, which outlive the provider; the layout is then of their geometry. Not
+  /// with a library, nor with policies that go by the router's scores.
+  const adapter_experts* adapters = nullptr;
   gate_config gate{};
   hotset::prefetch_guard guard = hotset::prefetch_guard::named;
   std::optional<hotset::any_miss_policy::config> miss{};  ///< none: fetch
@@ -75,19 +85,24 @@ struct paging_config {
 [[nodiscard]] hotset::memory_expert_source source_of(const model& weights);
 [[nodiscard]] hotset::host_slot_bank bank_of(const model& weights, const paging_config& config);
 
-/// The file's experts, or a library's.
+/// Errors: hotset::sim::usage_error for what adapters cannot be paged with.
+void check_adapters(const paging_config& config);
+
+/// The file's experts, a library's, or those of adapters besides.
 class expert_copies {
  public:
-  expert_copies(const model& weights, const expert_library* library)
-      : file_(source_of(weights)), library_(library) {}
+  expert_copies(const model& weights, const paging_config& config)
+      : file_(source_of(weights)), library_(config.library), adapters_(config.adapters) {}
   [[nodiscard]] std::span<const hotset::tensor_bytes> tensors(
       hotset::expert_key key, hotset::precision_id precision) const noexcept {
+    if (adapters_ != nullptr) return adapters_->tensors(key);
     return library_ != nullptr ? library_->tensors(key, precision) : file_.tensors(key, precision);
   }
 
  private:
   hotset::memory_expert_source file_;
   const expert_library* library_;
+  const adapter_experts* adapters_;
 };
 static_assert(hotset::expert_source<expert_copies>);
 
@@ -119,13 +134,15 @@ template <class Pager, class Backend = hotset::host_backend<expert_copies>>
 class paged_experts final : public paged_provider {
  public:
   /// Pre: `weights` outlives the provider; no pass has more tokens than the layout was made for.
-  /// Errors: hotset::invalid_config.
+  /// Errors: hotset::invalid_config; hotset::sim::usage_error for adapters and what does not go with them.
   paged_experts(const model& weights, const paging_config& config,
                 typename Pager::eviction_type::config eviction = {},
                 typename Pager::admission_type::config admission = {})
       : model_(weights),
         library_(config.library),
-        source_(weights, config.library),
+        adapters_(config.adapters),
+        experts_(static_cast<std::size_t>(config.layout.shape().experts)),
+        source_(weights, config),
         bank_(bank_of(weights, config)),
         backend_(source_, bank_, backend_config(config)),
         stream_(config.stream),
@@ -139,7 +156,9 @@ class paged_experts final : public paged_provider {
         gate_(weights, config.layout.shape(), config.gate,
               hotset::facts_of(cache_.decisions().eviction()).hears_forecasts),
         slots_(cache_, bank_),
-        visit_(cache_.make_visit()) {}
+        visit_(cache_.make_visit()) {
+    check_adapters(config);
+  }
 
   /// Errors: std::runtime_error if a copy failed after an earlier pass had read it.
   void on_step(const step_inputs& step) override {
@@ -159,17 +178,19 @@ class paged_experts final : public paged_provider {
   }
   void on_sequence_end(std::uint32_t sequence) noexcept override { gate_.ended(sequence); }
 
-  /// Errors: provider_error for a visit that the cache refuses; std::runtime_error if a copy failed
+  /// Errors: provider_error for a visit that the cache refuses, or a row of an adapter that is not here; std::runtime_error if a copy failed
   /// after a worker had read it: the pass is then worth nothing and may be run again.
   void run(const visit_inputs& visit, visit_compute& compute) override {
+    if (adapters_ != nullptr) adapters_->reroute(visit, adapter_of_row_);
+    const bool has_scores = adapters_ == nullptr;  // of every expert that is named
     hotset::routing_view view{
         .layer = visit.layer,
         .step = visit.step,
         .kind = static_cast<hotset::request_class>(visit.kind),
         .experts = visit.ids,
         .weights = visit.weights,
-        .logits = visit.logits,
-        .probabilities = visit.probabilities,
+        .logits = has_scores ? visit.logits : std::span<const float>{},
+        .probabilities = has_scores ? visit.probabilities : std::span<const float>{},
         .hidden = visit.hidden,
         .ordinal = ordinal_++,
         .token_ids = visit.token_ids,
@@ -311,7 +332,7 @@ class paged_experts final : public paged_provider {
     } else {
       work.members.assign(plan.tokens().begin(), plan.tokens().end());
     }
-    work.tensors.assign(visit.experts, expert_tensors{});
+    work.tensors.assign(experts_, expert_tensors{});
     for (std::size_t i = 0; i < plan.experts().size(); ++i) {
       const auto expert = static_cast<std::size_t>(plan.experts()[i]);
       const auto slot = plan.slots()[i];
@@ -356,14 +377,14 @@ class paged_experts final : public paged_provider {
   /// The host copy goes through the same kernel: it gives the same bytes.
   void compute_rest_on_host(const visit_inputs& visit, visit_compute& compute) {
     ++host_visits_;
-    std::vector<std::uint8_t> done(std::max(visit.tokens, visit.experts), 0);
+    std::vector<std::uint8_t> done(std::max(visit.tokens, experts_), 0);
     bool by_expert = false;
     for (std::size_t i = 0; i < used_; ++i) {
       by_expert = work_[i].by_expert;
       for (const std::int32_t member : work_[i].members) done[static_cast<std::size_t>(member)] = 1;
     }
     std::vector<std::int32_t> rest;
-    for (std::size_t i = 0; i < (by_expert ? visit.experts : visit.tokens); ++i) {
+    for (std::size_t i = 0; i < (by_expert ? experts_ : visit.tokens); ++i) {
       if (done[i] == 0) rest.push_back(static_cast<std::int32_t>(i));
     }
     const auto lookup = [&](std::int32_t expert) {
@@ -374,6 +395,8 @@ class paged_experts final : public paged_provider {
 
   /// At the highest precision that the cache knows.
   [[nodiscard]] expert_tensors host_copy(const visit_inputs& visit, std::size_t expert) const {
+    if (adapters_ != nullptr)
+      return adapters_->expert(static_cast<std::size_t>(visit.layer), expert);
     if (library_ != nullptr)
       return library_->expert({visit.layer, static_cast<hotset::expert_id>(expert)}, 0);
     return model_.expert(static_cast<std::size_t>(visit.layer), expert);
@@ -389,10 +412,13 @@ class paged_experts final : public paged_provider {
 
   const model& model_;
   const expert_library* library_;
+  const adapter_experts* adapters_;
+  std::size_t experts_;  ///< of a layer, those of adapters too
   expert_copies source_;
   hotset::host_slot_bank bank_;
   Backend backend_;
   hotset::host_stream stream_;
+  std::vector<std::int32_t> adapter_of_row_;
   std::vector<hotset::expert_id> ids_;  ///< of the running visit, for a miss policy
   std::vector<float> weights_;
   hotset::slot_cache<Pager, Backend> cache_;

@@ -11,108 +11,28 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "adapter_samples.hpp"
 #include "hotset/core/error.hpp"
-#include "random_source.hpp"
+#include "tiny_moe/adapter_experts.hpp"
 #include "tiny_moe/engine.hpp"
 #include "tiny_moe/serving.hpp"
 
 namespace {
 
-using namespace tiny_moe;
-using hotset::support::random_source;
-
-const model& weights() {
-  static const model loaded(HOTSET_TINY_MOE_DIR);
-  return loaded;
-}
-std::vector<std::uint8_t> bytes_of(std::string_view words) { return {words.begin(), words.end()}; }
-
-/// Each tuned expert is another one's weights: a wrong place is a wrong answer.
-adapter_weights shuffled(const std::string& name, std::uint64_t seed, std::size_t most) {
-  const auto& shape = weights().config();
-  random_source random(seed);
-  tuned_experts tuned(shape.layers);
-  std::vector<std::uint16_t> halves;
-  for (std::size_t l = 0; l < shape.layers; ++l) {
-    for (std::int32_t e = 0; e < static_cast<std::int32_t>(shape.experts); ++e)
-      if (tuned[l].size() < most && random.one_in(3)) tuned[l].push_back(e);
-    for (const auto e : tuned[l]) {
-      const auto other =
-          (static_cast<std::size_t>(e) + 1 + random.below(shape.experts - 1)) % shape.experts;
-      for (const auto& tensor : weights().expert_bytes(l, other)) {
-        const auto at = halves.size();
-        halves.resize(at + tensor.size() / 2);
-        std::memcpy(&halves[at], tensor.data(), tensor.size());
-      }
-    }
-  }
-  return {shape, name, std::move(tuned), std::move(halves)};
-}
-
-struct three_adapters {
-  adapter_weights a = shuffled("a", 1, 8);
-  adapter_weights b = shuffled("b", 2, 8);
-  adapter_weights c = shuffled("c", 3, 3);
-  std::vector<const adapter_weights*> all{&a, &b, &c};
-};
-const three_adapters& adapters() {
-  static const three_adapters made;
-  return made;
-}
-std::unique_ptr<expert_provider> alone(adapter_id adapter) {
-  if (adapter == base_model) return std::make_unique<resident_experts>(weights());
-  return std::make_unique<merged_experts>(weights(), *adapters().all[adapter - 1]);
-}
-
-const std::string_view text = "The ledger was kept in two columns: return a + b; 17 + 25 = 42.";
-
-std::vector<float> logits_alone(adapter_id adapter, std::string_view words) {
-  const auto provider = alone(adapter);
-  engine decoder(weights(), *provider);
-  const auto logits = decoder.forward(bytes_of(words));
-  return {logits.begin(), logits.end()};
-}
+using namespace adapter_samples;
 
 TEST(tiny_moe_adapters, rows_of_a_pass_each_get_the_bytes_of_their_own_merged_model) {
   resident_adapters experts(weights(), adapters().all);
-  kv_pool pool(weights().config(), {.block_tokens = 8, .blocks = 64});
-  batch_engine decoder(weights(), experts, pool, {.virtual_experts = experts.virtual_experts()});
-  std::vector<sequence_id> sequences;
-  for (adapter_id a = 0; a <= 3; ++a) sequences.push_back(pool.open(text.size(), a));
-  std::vector<std::vector<float>> got(4);
-  // Chunks of other lengths for each, so that a pass has rows of all of them in any mix.
-  random_source random(5);
-  while (pool.length(sequences[3]) < text.size()) {
-    std::vector<token_row> rows;
-    std::vector<std::size_t> whose;
-    for (std::size_t s = 0; s < 4; ++s) {
-      const auto length = pool.length(sequences[s]);
-      const auto count = std::min(text.size() - length, s == 3 ? 5 : random.below(9));
-      ASSERT_TRUE(pool.reserve(sequences[s], count));
-      for (std::size_t i = 0; i < count; ++i) {
-        rows.push_back({sequences[s], static_cast<std::uint8_t>(text[length + i])});
-        whose.push_back(s);
-      }
-    }
-    const auto logits = decoder.forward(rows, request_kind::prefill);
-    for (std::size_t r = 0; r < rows.size(); ++r) {
-      const auto row = logits.subspan(r * 256, 256);
-      got[whose[r]].insert(got[whose[r]].end(), row.begin(), row.end());
-    }
-  }
+  const auto got = mixed_logits(experts, experts.virtual_experts());
   for (adapter_id a = 0; a <= 3; ++a) {
     SCOPED_TRACE(a);
-    const auto wanted = logits_alone(a, text);
-    ASSERT_GE(got[a].size(), 256U);
-    ASSERT_LE(got[a].size(), wanted.size());
-    EXPECT_EQ(std::memcmp(got[a].data(), wanted.data(), got[a].size() * sizeof(float)), 0);
+    EXPECT_TRUE(begins_as_alone(got[a], a));
     for (adapter_id other = 0; other < a; ++other)
       EXPECT_NE(std::memcmp(got[a].data(), got[other].data(),
                             std::min(got[a].size(), got[other].size()) * sizeof(float)),
                 0)
           << "an adapter that changes nothing shows nothing";
   }
-  for (const auto s : sequences) decoder.close(s);
 }
 
 TEST(tiny_moe_adapters, a_beginning_that_two_adapters_share_is_computed_for_each) {

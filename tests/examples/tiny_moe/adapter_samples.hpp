@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What the tests of adapters share: three of them, and what each must give.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "paging_samples.hpp"
+#include "random_source.hpp"
+#include "tiny_moe/adapters.hpp"
+#include "tiny_moe/engine.hpp"
+
+namespace adapter_samples {
+
+using namespace tiny_moe;
+using hotset::support::random_source;
+using paging_samples::bytes_of;
+using paging_samples::weights;
+
+/// Each tuned expert is another one's weights: a wrong place is a wrong answer.
+inline adapter_weights shuffled(const std::string& name, std::uint64_t seed, std::size_t most) {
+  const auto& shape = weights().config();
+  random_source random(seed);
+  tuned_experts tuned(shape.layers);
+  std::vector<std::uint16_t> halves;
+  for (std::size_t l = 0; l < shape.layers; ++l) {
+    for (std::int32_t e = 0; e < static_cast<std::int32_t>(shape.experts); ++e)
+      if (tuned[l].size() < most && random.one_in(3)) tuned[l].push_back(e);
+    for (const auto e : tuned[l]) {
+      const auto other =
+          (static_cast<std::size_t>(e) + 1 + random.below(shape.experts - 1)) % shape.experts;
+      for (const auto& tensor : weights().expert_bytes(l, other)) {
+        const auto at = halves.size();
+        halves.resize(at + tensor.size() / 2);
+        std::memcpy(&halves[at], tensor.data(), tensor.size());
+      }
+    }
+  }
+  return {shape, name, std::move(tuned), std::move(halves)};
+}
+
+struct three_adapters {
+  adapter_weights a = shuffled("a", 1, 8);
+  adapter_weights b = shuffled("b", 2, 8);
+  adapter_weights c = shuffled("c", 3, 3);
+  std::vector<const adapter_weights*> all{&a, &b, &c};
+};
+inline const three_adapters& adapters() {
+  static const three_adapters made;
+  return made;
+}
+inline std::unique_ptr<expert_provider> alone(adapter_id adapter) {
+  if (adapter == base_model) return std::make_unique<resident_experts>(weights());
+  return std::make_unique<merged_experts>(weights(), *adapters().all[adapter - 1]);
+}
+
+inline constexpr std::string_view text =
+    "The ledger was kept in two columns: return a + b; 17 + 25 = 42.";
+
+inline std::vector<float> logits_alone(adapter_id adapter, std::string_view words) {
+  const auto provider = alone(adapter);
+  engine decoder(weights(), *provider);
+  const auto logits = decoder.forward(bytes_of(words));
+  return {logits.begin(), logits.end()};
+}
+
+/// All logits of four sequences over the text, the base model's and one of each adapter. Passes have rows of chunks of
+/// other lengths of each, in any mix; the last sequence is done, the others may not be. Shape: [4][rows * 256].
+inline std::vector<std::vector<float>> mixed_logits(expert_provider& experts,
+                                                    std::size_t virtual_experts) {
+  kv_pool pool(weights().config(), {.block_tokens = 8, .blocks = 64});
+  batch_engine decoder(weights(), experts, pool, {.virtual_experts = virtual_experts});
+  std::vector<sequence_id> sequences;
+  for (adapter_id a = 0; a <= 3; ++a) sequences.push_back(pool.open(text.size(), a));
+  std::vector<std::vector<float>> got(4);
+  random_source random(5);
+  while (pool.length(sequences[3]) < text.size()) {
+    std::vector<token_row> rows;
+    std::vector<std::size_t> whose;
+    for (std::size_t s = 0; s < 4; ++s) {
+      const auto length = pool.length(sequences[s]);
+      const auto count = std::min(text.size() - length, s == 3 ? 5 : random.below(9));
+      EXPECT_TRUE(pool.reserve(sequences[s], count));
+      for (std::size_t i = 0; i < count; ++i) {
+        rows.push_back({sequences[s], static_cast<std::uint8_t>(text[length + i])});
+        whose.push_back(s);
+      }
+    }
+    const auto logits = decoder.forward(rows, request_kind::prefill);
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      const auto row = logits.subspan(r * 256, 256);
+      got[whose[r]].insert(got[whose[r]].end(), row.begin(), row.end());
+    }
+  }
+  for (const auto s : sequences) decoder.close(s);
+  return got;
+}
+
+/// True if the rows are the first ones of what the adapter's merged model gives.
+inline bool begins_as_alone(const std::vector<float>& rows, adapter_id adapter) {
+  const auto wanted = logits_alone(adapter, text);
+  return rows.size() >= 256 && rows.size() <= wanted.size() &&
+         std::memcmp(rows.data(), wanted.data(), rows.size() * sizeof(float)) == 0;
+}
+
+}  // namespace adapter_samples
