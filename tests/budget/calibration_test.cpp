@@ -52,7 +52,7 @@ struct link_clock {
   using rep = duration::rep;
   using period = duration::period;
   using time_point = std::chrono::time_point<link_clock>;
-  static constexpr bool is_steady = true;
+  [[maybe_unused]] static constexpr bool is_steady = true;
   static time_point now() { return time_point(duration(ticks)); }
   static inline std::int64_t ticks = 0;
 };

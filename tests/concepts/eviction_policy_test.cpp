@@ -69,7 +69,7 @@ struct has_a_flag : archetype {
 };
 struct changes_its_traits : archetype {
   using archetype::archetype;
-  inline static eviction_traits traits{};
+  [[maybe_unused]] inline static eviction_traits traits{};
 };
 
 // What was satisfied once, and silently wrong: each optional hook is what the traits say, or nothing.

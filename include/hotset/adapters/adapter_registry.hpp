@@ -21,6 +21,8 @@
 #include <utility>
 #include <vector>
 
+#include "hotset/adapters/adapter_places.hpp"
+#include "hotset/adapters/adapter_status.hpp"
 #include "hotset/adapters/expert_redirect.hpp"
 #include "hotset/adapters/page_pool.hpp"
 #include "hotset/adapters/uploader.hpp"
@@ -30,36 +32,6 @@
 #include "hotset/core/refuse_value.hpp"
 
 namespace hotset::inline v0 {
-
-// clang-format off: version 14 takes an attributed enum for a function
-enum class [[nodiscard]] adapter_status : std::uint8_t{
-    ok = 0,
-    unknown,      ///< no adapter of that name was added
-    pinned,       ///< somebody has acquired it
-    not_pinned,   ///< nobody has acquired it
-    no_room,      ///< places or pages: what is there is pinned, or it would not suffice
-    not_read,     ///< the loader failed, or there is no host memory
-    not_mapped,   ///< the device's memory refused
-    not_copied,   ///< a copy or its fence failed
-    not_drained,  ///< the wait for the readers of an adapter that was to leave failed
-};
-// clang-format on
-
-/// Complexity: O(1). Returns a sentence fragment fit for a message.
-[[nodiscard]] constexpr std::string_view describe(adapter_status s) noexcept {
-  switch (s) {
-    case adapter_status::ok: return "ok";
-    case adapter_status::unknown: return "no adapter of that name";
-    case adapter_status::pinned: return "somebody uses the adapter";
-    case adapter_status::not_pinned: return "nobody uses the adapter";
-    case adapter_status::no_room: return "no room: the adapters on the device are in use";
-    case adapter_status::not_read: return "the adapter could not be read";
-    case adapter_status::not_mapped: return "the device has no memory for the adapter";
-    case adapter_status::not_copied: return "the adapter could not be copied";
-    case adapter_status::not_drained: return "the readers of another adapter did not end";
-  }
-  return "unknown adapter status";
-}
 
 /// One expert of one weight that is to be read.
 struct adapter_part {
@@ -81,6 +53,13 @@ struct adapter_registry_config {
   std::uint64_t host_bytes =
       0;  ///< of adapters kept on the host; one that is being read comes on top
   std::uint32_t most_known = 0;  ///< names
+  std::int32_t stride = 0;       ///< this and the next two as expert_redirect has them
+  adapter_placement placement = adapter_placement::strided;
+  std::int32_t places = 0;
+
+  [[nodiscard]] expert_redirect::config redirect() const noexcept {
+    return {experts, adapters, most_tuned, stride, placement, places};
+  }
 
   static constexpr std::int32_t layer_limit = 4096;
   static constexpr std::size_t weight_limit = 64;
@@ -97,7 +76,7 @@ struct adapter_registry_config {
     if (most_known > name_limit)
       return refuse_value("most_known", most_known, "at most " + std::to_string(name_limit));
     if (adapters < 1) return refuse_value("adapters", adapters, "1 or more");
-    return expert_redirect::config{experts, adapters, most_tuned}.validate();
+    return redirect().validate();
   }
 };
 
@@ -130,15 +109,16 @@ class adapter_registry {
     if (auto bad = setup.validate()) return *std::move(bad);
     return unless_out_of_memory(
         [&]() -> result<adapter_registry> {
-          adapter_registry out(pool, copies, setup, std::move(loader));
+          auto places = adapter_places::create(setup.layers, setup.redirect());
+          if (!places) return places.reason();
+          adapter_registry out(pool, copies, setup, *std::move(places), std::move(loader));
           for (std::int32_t l = 0; l < setup.layers; ++l) {
-            auto redirect =
-                expert_redirect::create({setup.experts, setup.adapters, setup.most_tuned});
+            auto redirect = expert_redirect::create(setup.redirect());
             if (!redirect) return redirect.reason();
             out.maps_.push_back(*std::move(redirect));
             for (const auto bytes : setup.expert_bytes) {
-              auto tensor = tensor_type::create(
-                  pool, {setup.experts, setup.adapters * setup.most_tuned, bytes});
+              const auto all = static_cast<std::int32_t>(setup.redirect().all_places());
+              auto tensor = tensor_type::create(pool, {setup.experts, all, bytes});
               if (!tensor) return tensor.reason();
               out.tensors_.push_back(*std::move(tensor));
             }
@@ -179,7 +159,8 @@ class adapter_registry {
                         std::to_string(setup_.host_bytes));
       }
     }
-    known_.try_emplace(name, adapter{std::move(tuned), bytes});
+    std::vector<expert_id> first(tuned.size(), setup_.experts);
+    known_.try_emplace(name, adapter{std::move(tuned), std::move(first), bytes});
     return std::nullopt;
   }
 
@@ -244,27 +225,37 @@ class adapter_registry {
  private:
   struct adapter {
     std::vector<std::vector<expert_id>> tuned{};  ///< [layers], ascending
+    std::vector<expert_id> first{};               ///< [layers], places while it is on the device
     std::uint64_t size = 0;                       ///< bytes of all parts
     std::unique_ptr<std::byte[]> bytes{};  ///< by layer, weight and ordinal; null: not on the host
     std::int32_t index = -1;
     std::uint32_t pins = 0;
     std::uint64_t used = 0;
   };
-  /// What is to be done for an adapter to have room.
+  /// What is to be done for an adapter to have room; its places are then planned_.
   struct room {
     std::int32_t index = -1;
     std::size_t leaving = 0;  ///< the first of by_age_
   };
+  /// Places side by side.
+  struct run {
+    expert_id first = no_expert;
+    std::int32_t count = 0;
+  };
 
   adapter_registry(page_pool<Memory>& pool, Uploader& copies, const config& setup,
-                   adapter_loader loader)
+                   adapter_places places, adapter_loader loader)
       : pool_(&pool),
         copies_(&copies),
         setup_(setup),
         loader_(std::move(loader)),
         there_(static_cast<std::size_t>(setup.adapters), nullptr),
-        stays_(static_cast<std::size_t>(setup.adapters), nullptr) {
+        places_(std::move(places)),
+        stays_(static_cast<std::size_t>(setup.adapters), nullptr),
+        trial_(places_),
+        planned_(static_cast<std::size_t>(setup.layers), no_expert) {
     by_age_.reserve(there_.size());
+    runs_.reserve(there_.size() + 1);
     maps_.reserve(static_cast<std::size_t>(setup.layers));
     tensors_.reserve(maps_.capacity() * setup.expert_bytes.size());
   }
@@ -284,9 +275,6 @@ class adapter_registry {
   }
   [[nodiscard]] static std::int32_t tuned(const adapter& a, std::size_t layer) noexcept {
     return static_cast<std::int32_t>(a.tuned[layer].size());
-  }
-  [[nodiscard]] expert_id first_place(std::int32_t index) const noexcept {
-    return maps_.front().first_place(index);
   }
   [[nodiscard]] tensor_type& tensor_at(std::size_t layer, std::size_t weight) noexcept {
     return tensors_[layer * setup_.expert_bytes.size() + weight];
@@ -308,14 +296,16 @@ class adapter_registry {
       if (const auto code = leave(*by_age_[n]); code != adapter_status::ok) return code;
       ++stats_.evictions;
     }
-    if (!map_places(wanted, plan.index)) return adapter_status::not_mapped;
-    if (!copy(wanted, plan.index)) {
-      unmap_places(wanted, plan.index, tensors_.size());
+    (void)places_.take(plan.index, wanted.tuned, wanted.first);  // those that were planned
+    if (!map_places(wanted)) {
+      places_.give(wanted.tuned, wanted.first);
+      return adapter_status::not_mapped;
+    }
+    if (!copy(wanted)) {
+      remove(wanted);
       return adapter_status::not_copied;
     }
-    for (std::size_t l = 0; l < maps_.size(); ++l)
-      (void)maps_[l].assign(plan.index, wanted.tuned[l]);
-    ++version_;
+    name_in_maps(wanted, plan.index);
     wanted.index = plan.index;
     there_[static_cast<std::size_t>(plan.index)] = &wanted;
     ++stats_.loads;
@@ -327,15 +317,27 @@ class adapter_registry {
     for (auto& redirect : maps_) (void)redirect.clear(index);
     ++version_;
     if (!copies_->wait_for_readers()) {
-      for (std::size_t l = 0; l < maps_.size(); ++l) (void)maps_[l].assign(index, gone.tuned[l]);
-      ++version_;
+      name_in_maps(gone, index);
       return adapter_status::not_drained;
     }
-    unmap_places(gone, index, tensors_.size());
+    remove(gone);
     there_[static_cast<std::size_t>(index)] = nullptr;
     gone.index = -1;
     ++stats_.unloads;
     return adapter_status::ok;
+  }
+
+  void name_in_maps(const adapter& a, std::int32_t index) noexcept {
+    for (std::size_t l = 0; l < maps_.size(); ++l)
+      (void)(setup_.placement == adapter_placement::dense
+                 ? maps_[l].assign(index, a.tuned[l], a.first[l])
+                 : maps_[l].assign(index, a.tuned[l]));
+    ++version_;
+  }
+  /// Gives back the memory and the places of an adapter that no map names.
+  void remove(const adapter& gone) noexcept {
+    unmap_places(gone, tensors_.size());
+    places_.give(gone.tuned, gone.first);
   }
 
   /// Decides before anything is done: the fewest that must leave, least recently used first, so that there is a place and
@@ -353,33 +355,42 @@ class adapter_registry {
     stays_.assign(there_.begin(), there_.end());
     const auto others = pool_->in_use() - pages() - idle;
     const auto pages_left = pool_->attainable() - std::min(pool_->attainable(), others + idle);
+    trial_ = places_;
     for (std::size_t leaving = 0;; ++leaving) {
       const auto place = std::find(stays_.begin(), stays_.end(), nullptr);
-      if (place != stays_.end()) {
-        *place = &wanted;
-        if (pages() <= pages_left)
-          return {static_cast<std::int32_t>(place - stays_.begin()), leaving};
-        *place = nullptr;
+      const auto index = static_cast<std::int32_t>(place - stays_.begin());
+      if (place != stays_.end() && trial_.take(index, wanted.tuned, planned_)) {
+        if (pages(&wanted) <= pages_left) return {index, leaving};
+        trial_.give(wanted.tuned, planned_);
       }
       if (leaving == by_age_.size()) return {};
-      *std::find(stays_.begin(), stays_.end(), by_age_[leaving]) = nullptr;
+      const auto& gone = *by_age_[leaving];
+      trial_.give(gone.tuned, gone.first);
+      *std::find(stays_.begin(), stays_.end(), &gone) = nullptr;
     }
   }
-  /// Pages of the pool that the adapters of `stays_` take, those that neighbours share once.
-  [[nodiscard]] std::uint64_t pages() const noexcept {
+  /// Pages of the pool that the adapters of `stays_` take, and one that comes to them at planned_ if it is not null; those
+  /// that neighbours share once.
+  [[nodiscard]] std::uint64_t pages(const adapter* coming = nullptr) noexcept {
     std::uint64_t count = 0;
-    (void)for_each_tensor([&](std::size_t l, std::size_t w) {
-      const auto& t = tensors_[l * setup_.expert_bytes.size() + w];
-      std::size_t end = 0;
-      for (std::size_t i = 0; i < stays_.size(); ++i) {
-        if (stays_[i] == nullptr) continue;
-        const auto touched =
-            t.pages_of(first_place(static_cast<std::int32_t>(i)), tuned(*stays_[i], l));
-        count += touched.to - std::min(touched.to, std::max(touched.from, end));
-        end = std::max(end, touched.to);
-      }
-      return true;
-    });
+    for (std::size_t l = 0; l < maps_.size(); ++l) {
+      runs_.clear();
+      for (const auto* const a : stays_)
+        if (a != nullptr) runs_.push_back({a->first[l], tuned(*a, l)});
+      if (coming != nullptr) runs_.push_back({planned_[l], tuned(*coming, l)});
+      std::ranges::sort(runs_, {}, &run::first);
+      for (std::size_t w = 0; w < setup_.expert_bytes.size(); ++w) count += pages_of_runs(l, w);
+    }
+    return count;
+  }
+  [[nodiscard]] std::uint64_t pages_of_runs(std::size_t layer, std::size_t weight) noexcept {
+    std::uint64_t count = 0;
+    std::size_t end = 0;
+    for (const auto& r : runs_) {
+      const auto touched = tensor_at(layer, weight).pages_of(r.first, r.count);
+      count += touched.to - std::min(touched.to, std::max(touched.from, end));
+      end = std::max(end, touched.to);
+    }
     return count;
   }
 
@@ -418,33 +429,33 @@ class adapter_registry {
   }
 
   /// All tensors or none.
-  bool map_places(const adapter& a, std::int32_t index) noexcept {
+  bool map_places(const adapter& a) noexcept {
     std::size_t done = 0;
     const bool all = for_each_tensor([&](std::size_t l, std::size_t w) {
-      if (tensor_at(l, w).place(first_place(index), tuned(a, l)) != memory_status::ok) return false;
+      if (tensor_at(l, w).place(a.first[l], tuned(a, l)) != memory_status::ok) return false;
       ++done;
       return true;
     });
-    if (!all) unmap_places(a, index, done);
+    if (!all) unmap_places(a, done);
     return all;
   }
   /// Of the first `count` tensors.
-  void unmap_places(const adapter& a, std::int32_t index, std::size_t count) noexcept {
+  void unmap_places(const adapter& a, std::size_t count) noexcept {
     (void)for_each_tensor([&](std::size_t l, std::size_t w) {
       if (count == 0) return false;
       --count;
-      (void)tensor_at(l, w).remove(first_place(index), tuned(a, l));
+      (void)tensor_at(l, w).remove(a.first[l], tuned(a, l));
       return true;
     });
   }
   /// Returns when nothing is being copied any more, whether it was done or not.
-  bool copy(const adapter& a, std::int32_t index) noexcept {
+  bool copy(const adapter& a) noexcept {
     std::uint64_t at = 0;
     const bool begun = for_each_tensor([&](std::size_t l, std::size_t w) {
       const auto each = setup_.expert_bytes[w];
       const auto bytes = a.tuned[l].size() * each;
       if (bytes == 0) return true;
-      const auto first = static_cast<std::size_t>(first_place(index)) * each;
+      const auto first = static_cast<std::size_t>(a.first[l]) * each;
       const auto to = tensor_at(l, w).addresses().subspan(first, bytes);
       const bool done = copies_->copy(to, {a.bytes.get() + at, bytes});
       at += bytes;
@@ -460,9 +471,13 @@ class adapter_registry {
   std::map<std::string, adapter, std::less<>> known_{};
   std::vector<expert_redirect> maps_{};  ///< [layers]
   std::vector<tensor_type> tensors_{};   ///< [layers][weights]
-  std::vector<adapter*> there_;          ///< [adapters]; null: the place is free
-  std::vector<const adapter*> stays_;    ///< [adapters], for `find_room`
-  std::vector<adapter*> by_age_{};       ///< for `find_room`
+  std::vector<adapter*> there_;          ///< [adapters]; null: the index is free
+  adapter_places places_;
+  std::vector<const adapter*> stays_;  ///< [adapters], for `find_room`, as the next four
+  std::vector<adapter*> by_age_{};
+  adapter_places trial_;
+  std::vector<expert_id> planned_;  ///< [layers]
+  std::vector<run> runs_{};
   std::uint64_t host_bytes_ = 0;
   std::uint64_t clock_ = 0;
   std::uint64_t version_ = 0;

@@ -41,12 +41,11 @@ class staging_ring {
   }
   staging_ring(const staging_ring&) = delete;
   staging_ring& operator=(const staging_ring&) = delete;
-  /// Waits until the device has read every piece.
+  /// Drains.
   ~staging_ring() {
-    for (auto& piece : pieces_) {
-      if (piece.in_use) (void)api_.synchronize_event(piece.read);
+    drain();
+    for (auto& piece : pieces_)
       if (piece.read != nullptr) (void)api_.destroy_event(piece.read);
-    }
   }
 
   [[nodiscard]] std::size_t piece_bytes() const noexcept { return piece_bytes_; }
@@ -66,6 +65,14 @@ class staging_ring {
       return false;
     piece.in_use = failures.note(api_.record_event(piece.read, stream), "cudaEventRecord");
     return piece.in_use;
+  }
+  /// Waits until the device has read every piece, or says that it cannot.
+  void drain() noexcept {
+    for (auto& piece : pieces_) {
+      const std::lock_guard busy(piece.mutex);
+      if (piece.in_use) (void)api_.synchronize_event(piece.read);
+      piece.in_use = false;
+    }
   }
 
  private:
