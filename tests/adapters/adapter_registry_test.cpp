@@ -253,6 +253,73 @@ TEST_F(adapter_registry_steps, readers_that_do_not_end_keep_the_adapter_where_it
   EXPECT_TRUE(serves(r, "law", 0, {{0, 2}, {1}}));
 }
 
+TEST_F(adapter_registry_steps, what_is_forgotten_is_nowhere_and_its_name_may_be_anothers) {
+  auto p = pool(40);
+  auto setup = shape();
+  setup.most_known = 2;
+  auto r = registry(p, setup);
+  ASSERT_FALSE(r.add("law", {{2, 0}, {1}}));
+  ASSERT_FALSE(r.add("read", {{1}, {}}));
+  EXPECT_EQ(r.forget("nobody"), unknown);
+  ASSERT_EQ(r.acquire("read").code, ok);
+  ASSERT_EQ(r.acquire("law").index, 1);
+  const auto both = r.host_bytes();
+  EXPECT_EQ(r.forget("law"), pinned);
+  EXPECT_TRUE(serves(r, "law", 1, {{0, 2}, {1}}));
+  ASSERT_EQ(r.release("law"), ok);
+  log.clear();
+  ASSERT_EQ(r.forget("law"), ok);
+  EXPECT_THAT(log, ElementsAre("wait", "unmap")) << "in the order of unload";
+  EXPECT_TRUE(is_empty(r, 1));
+  EXPECT_FALSE(r.is_known("law"));
+  EXPECT_FALSE(r.is_cached("law"));
+  EXPECT_EQ(r.host_bytes(), both / 4) << "one expert of four";
+  EXPECT_EQ(r.stats().unloads, 1U);
+  EXPECT_EQ(r.stats().host_evictions, 0U);
+  EXPECT_EQ(r.forget("law"), unknown);
+  EXPECT_EQ(r.acquire("law").code, unknown);
+  EXPECT_TRUE(serves(r, "read", 0, {{1}, {}}));
+  ASSERT_FALSE(r.add("law", {{3}, {}})) << "there is room for a name again";
+  EXPECT_FALSE(r.is_cached("law"));
+  EXPECT_EQ(r.acquire("law").index, 1);
+  EXPECT_TRUE(serves(r, "law", 1, {{3}, {}}));
+  EXPECT_EQ(r.stats().reads, 3U);
+}
+
+TEST_F(adapter_registry_steps, what_is_not_on_the_device_is_forgotten_without_a_wait) {
+  auto p = pool(40);
+  auto r = registry(p, shape());
+  ASSERT_FALSE(r.add("law", {{2, 0}, {1}}));
+  ASSERT_FALSE(r.add("never read", {{2}, {1}}));
+  ASSERT_EQ(r.acquire("law").code, ok);
+  ASSERT_EQ(r.release("law"), ok);
+  ASSERT_EQ(r.unload("law"), ok);
+  log.clear();
+  const auto version = r.version();
+  EXPECT_EQ(r.forget("law"), ok);
+  EXPECT_EQ(r.forget("never read"), ok);
+  EXPECT_EQ(r.host_bytes(), 0U);
+  EXPECT_THAT(log, ElementsAre());
+  EXPECT_EQ(r.version(), version);
+}
+
+TEST_F(adapter_registry_steps, readers_that_do_not_end_keep_what_is_to_be_forgotten) {
+  auto p = pool(40);
+  auto r = registry(p, shape());
+  ASSERT_FALSE(r.add("law", {{2, 0}, {1}}));
+  ASSERT_EQ(r.acquire("law").code, ok);
+  ASSERT_EQ(r.release("law"), ok);
+  const auto bytes = r.host_bytes();
+  copies.fail_wait = true;
+  EXPECT_EQ(r.forget("law"), not_drained);
+  EXPECT_TRUE(r.is_known("law"));
+  EXPECT_TRUE(r.is_cached("law"));
+  EXPECT_EQ(r.host_bytes(), bytes);
+  EXPECT_EQ(r.index_of("law"), 0);
+  EXPECT_TRUE(serves(r, "law", 0, {{0, 2}, {1}}));
+  EXPECT_EQ(r.forget("law"), ok);
+}
+
 TEST_F(adapter_registry_steps, the_least_recently_used_that_nobody_uses_makes_room) {
   auto p = pool(40);
   auto r = registry(p, shape());
@@ -562,14 +629,15 @@ TEST_P(adapter_registry_walk, agrees_with_a_simple_model_after_each_of_100000_op
   auto r = registry(p, setup);
   registry_model model{{}, page, is_dense ? 22U : 26U, 3, is_dense ? 6 : 0};
   std::size_t moved = 0;  // to places that a stride would not give
-  for (const auto* const name : {"a", "b", "c", "d", "e", "f", "g", "h"}) {
+  const auto add = [&](const std::string& name) {
     std::vector<std::vector<expert_id>> tuned(2);
     for (auto& layer : tuned)
       for (expert_id e = 0; e < 4; ++e)
         if (layer.size() < 3 && random.one_in(2)) layer.push_back(e);
-    ASSERT_FALSE(r.add(name, tuned));
+    EXPECT_FALSE(r.add(name, tuned));
     model.known[name].tuned = tuned;
-  }
+  };
+  for (const auto* const name : {"a", "b", "c", "d", "e", "f", "g", "h"}) add(name);
   /// A kernel that was begun with the maps of then and has not ended.
   struct reader {
     std::string name;
@@ -593,12 +661,18 @@ TEST_P(adapter_registry_walk, agrees_with_a_simple_model_after_each_of_100000_op
   std::map<adapter_status, std::size_t> outcomes;
   std::uint64_t clock = 0;
   std::size_t idle = 0;
+  std::size_t forgotten = 0;
   for (int n = 0; n < 100'000; ++n) {
     SCOPED_TRACE(n);
     if (n % 64 == 0) log.clear();
     const std::string name(1, static_cast<char>('a' + random.below(8)));
+    if (!model.known.contains(name)) {
+      ASSERT_EQ(r.forget(name), unknown);
+      add(name);
+      ASSERT_FALSE(r.is_cached(name));
+    }
     auto& a = model.known.find(name)->second;
-    const auto what = random.below(8);
+    const auto what = random.below(9);
     if (what < 3) {
       fail_read = random.one_in(16);
       copies.fail_copy = random.one_in(8) ? 1 + random.below(4) : 0;
@@ -659,17 +733,27 @@ TEST_P(adapter_registry_walk, agrees_with_a_simple_model_after_each_of_100000_op
       copies.fail_wait = random.one_in(4);
       memory.fail(random.one_in(4) ? 1 + random.below(4) : 0);
       const bool waits = copies.fail_wait && a.index >= 0;
-      const auto code = r.unload(name);
+      const bool forgets = what == 8;
+      const auto code = forgets ? r.forget(name) : r.unload(name);
       copies.fail_wait = false;
       memory.fail(0);
       ASSERT_EQ(code, a.pins != 0 ? pinned : waits ? not_drained : ok);
       if (code == ok) a.index = -1;
+      if (code == ok && forgets) {
+        ASSERT_FALSE(r.is_known(name));
+        model.known.erase(name);
+        ++forgotten;
+      }
     }
     idle = 0;
     for (const layer_id l : {0, 1})
       for (const std::size_t w : {0U, 1U}) idle += r.tensor(l, w).idle_pages();
     ASSERT_EQ(p.in_use(), model.pages_now() + idle);
     ASSERT_LE(r.host_bytes(), setup.host_bytes);
+    std::size_t cached = 0;
+    for (const auto& [each, m] : model.known)
+      if (r.is_cached(each)) cached += m.tuned[0].size() + m.tuned[1].size();
+    ASSERT_EQ(r.host_bytes(), cached * (2 * page + page / 4));
     std::set<std::int32_t> empty{0, 1, 2};
     for (const auto& [each, m] : model.known) {
       ASSERT_EQ(r.index_of(each), m.index);
@@ -684,6 +768,7 @@ TEST_P(adapter_registry_walk, agrees_with_a_simple_model_after_each_of_100000_op
   for (const auto code : {ok, no_room, not_read, not_mapped, not_copied, not_drained})
     EXPECT_GT(outcomes[code], 100U) << describe(code);
   EXPECT_GT(reads, 1000U);
+  EXPECT_GT(forgotten, 1000U);
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 // unpacked, and a packed file unpacks to 2 MiB and 50 times its size at most.
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <iostream>
 #include <string>
@@ -13,7 +15,10 @@
 
 #include "allocation.hpp"
 #include "gguf_samples.hpp"
+#include "hotset/sim/esft_selection.hpp"
+#include "hotset/sim/io/adapter_checkpoint.hpp"
 #include "hotset/sim/io/azure_requests.hpp"
+#include "hotset/sim/io/esft_config.hpp"
 #include "hotset/sim/io/open_requests.hpp"
 #include "hotset/sim/io/open_trace.hpp"
 #include "hotset/sim/model_description.hpp"
@@ -249,6 +254,62 @@ TEST(bounded_memory, descriptions_of_models) {
   for (const auto& file : files) (void)stays_small(file, describe);
   auto gguf = gguf_samples::model("qwen3moe", 65536);
   (void)stays_small({"blocks.gguf", gguf.bytes()}, describe);
+}
+
+TEST(bounded_memory, adapters) {
+  const sim::esft_base widest{.layers = 65536, .experts = 1 << 20, .first_layer = 0};
+  const auto config = [&](const std::string& path) {
+    (void)sim::parse_esft_config(trace_samples::read_all(path), path, widest);
+  };
+  const auto numbers = [](auto i) { return number(i) + ","; };
+  const std::vector<bad_file> configs = {
+      {"one layer.json", many(numbers, R"({"experts":{"0":[)") + "1048575]}}"},
+      {"many layers.json",
+       many([](auto i) { return '"' + number(i) + "\":[1048575],"; }, R"({"experts":{)") +
+           R"("65535":[]}})"},
+      {"deep.json", R"({"experts":{"0":)" + many([](auto) { return "["; })},
+      {"wide.json", R"({"experts":{"0":[)" + many([](auto) { return "[],"; })},
+  };
+  for (const auto& file : configs) (void)stays_small(file, config);
+  EXPECT_TRUE(stays_small(configs.front(), config));
+
+  const auto summary = [](const std::string& path) {
+    (void)sim::parse_esft_summary(trace_samples::read_all(path), path, sim::esft_score::token);
+  };
+  const std::string scores = R"({"token_scores":{)";
+  const std::vector<bad_file> summaries = {
+      {"one layer.json",
+       many([](auto i) { return '"' + number(i) + "\":1,"; }, scores + R"("0":{)") +
+           R"("1048575":1}}})"},
+      {"many layers.json",
+       many([](auto i) { return '"' + number(i) + "\":{\"1048575\":1},"; }, scores) +
+           R"("65535":{"0":0}}})"},
+      {"deep.json", many([](auto) { return R"({"token_scores":)"; })},
+  };
+  for (const auto& file : summaries) (void)stays_small(file, summary);
+
+  // 64 matrices for each of thousands of experts are asked for, and one of a few hundred is there.
+  sim::adapter_format format{.base = widest, .weights = {{}}, .dtype = "BF16", .converts = true};
+  for (std::size_t m = 0; m < 64; ++m) format.weights.front().push_back({"m" + number(m), 1, 1});
+  const auto checkpoint = [&](const std::string& path) {
+    const auto folder = std::filesystem::path(path).parent_path();
+    std::ofstream(folder / "expert_cfg.json")
+        << many(numbers, R"({"experts":{"0":[)") + "1048575]}}";
+    (void)sim::adapter_checkpoint(folder, format);
+  };
+  std::string data;
+  const auto header = many(
+      [&](auto i) {
+        data += "xy";
+        return (i == 0 ? "{\"" : ",\"") + ("layers.0.mlp.experts." + number(i)) +
+               R"(.m0.weight":{"dtype":"F16","shape":[1,1],"data_offsets":[)" + number(2 * i) +
+               "," + number(2 * i + 2) + "]}";
+      },
+      {});
+  const bad_file few{"model.safetensors", trace_samples::safetensors_bytes(header + "}", data)};
+  EXPECT_FALSE(stays_small(few, checkpoint));
+  for (auto& matrix : format.weights.front()) matrix.rows = matrix.columns = 1U << 24U;
+  EXPECT_FALSE(stays_small(few, checkpoint)) << "an expert of 2^54 bytes";
 }
 
 }  // namespace

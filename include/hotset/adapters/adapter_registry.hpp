@@ -196,6 +196,14 @@ class adapter_registry {
     if (found->second.pins != 0) return adapter_status::pinned;
     return found->second.index < 0 ? adapter_status::ok : leave(found->second);
   }
+  /// Takes an adapter away altogether: from the device, from the host, and its name. On an error nothing has changed.
+  adapter_status forget(std::string_view name) noexcept {
+    if (const auto code = unload(name); code != adapter_status::ok) return code;
+    const auto found = known_.find(name);
+    if (found->second.bytes != nullptr) host_bytes_ -= found->second.size;
+    known_.erase(found);
+    return adapter_status::ok;
+  }
 
   /// -1: it is not on the device.
   [[nodiscard]] std::int32_t index_of(std::string_view name) const noexcept {

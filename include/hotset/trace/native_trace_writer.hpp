@@ -3,66 +3,24 @@
 /// Writes a routing trace as a safetensors file, which hotset and every safetensors reader can open.
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <initializer_list>
 #include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "hotset/core/error.hpp"
 #include "hotset/trace/file_writer.hpp"
 #include "hotset/trace/routing_trace.hpp"
+#include "hotset/trace/safetensors_header.hpp"
 
 namespace hotset::inline v0 {
 
 namespace detail {
-
-static_assert(std::endian::native == std::endian::little, "native traces are little-endian");
-
-/// Length of the well-formed UTF-8 sequence at the front of text, or 0.
-[[nodiscard]] inline std::size_t utf8_sequence(std::string_view text) noexcept {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned first = byte(0);
-  if (first < 0x80U) return 1;
-  const std::size_t length = first >= 0xf0U ? 4 : first >= 0xe0U ? 3 : 2;
-  if (first < 0xc2U || first > 0xf4U || text.size() < length) return 0;
-  for (std::size_t i = 1; i < length; ++i)
-    if ((byte(i) & 0xc0U) != 0x80U) return 0;
-  const unsigned second = byte(1);
-  if ((first == 0xe0U && second < 0xa0U) || (first == 0xedU && second > 0x9fU) ||
-      (first == 0xf0U && second < 0x90U) || (first == 0xf4U && second > 0x8fU))
-    return 0;
-  return length;
-}
-
-/// Bytes that are not UTF-8 become '?'.
-inline void append_json_string(std::string& out, std::string_view text) {
-  constexpr std::string_view digits = "0123456789abcdef";
-  out += '"';
-  while (!text.empty()) {
-    const auto c = static_cast<unsigned char>(text.front());
-    const auto length = utf8_sequence(text);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += text.front();
-    } else if (c < 0x20U) {
-      out.append("\\u00").append(1, digits[c >> 4U]).append(1, digits[c & 15U]);
-    } else if (length == 0) {
-      out += '?';
-    } else {
-      out.append(text.substr(0, length));
-    }
-    text.remove_prefix(std::max<std::size_t>(length, 1));
-  }
-  out += '"';
-}
 
 /// Lays the tensors of a trace out and writes them one after the other.
 class native_layout {
@@ -89,25 +47,7 @@ class native_layout {
     add("kind", "U8", {t}, 1);
   }
 
-  /// Length and JSON of the header, padded with spaces so that the data begins at a multiple of 64.
-  [[nodiscard]] std::string header() const {
-    std::string json = "{\"__metadata__\":{";
-    bool first = true;
-    for (const auto& [key, value] : metadata()) {
-      if (!std::exchange(first, false)) json += ',';
-      append_json_string(json, key);
-      json += ':';
-      append_json_string(json, value);
-    }
-    json += '}';
-    json += tensors_;
-    json += '}';
-    json.append((64 - (8 + json.size()) % 64) % 64, ' ');
-    const std::uint64_t length = json.size();
-    std::string out(8, '\0');
-    std::memcpy(out.data(), &length, 8);
-    return out + json;
-  }
+  [[nodiscard]] std::string header() const { return header_.bytes(metadata()); }
 
   void write(file_writer& file) const {
     std::vector<std::uint64_t> bytes = trace_.expert_bytes;
@@ -127,19 +67,9 @@ class native_layout {
   }
 
  private:
-  void add(std::string_view name, std::string_view dtype, std::initializer_list<std::size_t> shape,
-           std::size_t element_bytes) {
-    tensors_.append(",\"").append(name).append("\":{\"dtype\":\"").append(dtype);
-    tensors_.append("\",\"shape\":[");
-    std::size_t size = element_bytes;
-    bool first = true;
-    for (const auto extent : shape) {
-      tensors_.append(std::exchange(first, false) ? "" : ",").append(std::to_string(extent));
-      size *= extent;
-    }
-    tensors_.append("],\"data_offsets\":[").append(std::to_string(end_));
-    end_ += size;
-    tensors_.append(",").append(std::to_string(end_)).append("]}");
+  void add(std::string_view name, std::string_view dtype,
+           std::initializer_list<std::uint64_t> shape, std::uint64_t element_bytes) {
+    header_.add(name, dtype, {shape.begin(), shape.size()}, element_bytes);
   }
 
   [[nodiscard]] std::map<std::string, std::string> metadata() const {
@@ -164,8 +94,7 @@ class native_layout {
   }
 
   const routing_trace& trace_;
-  std::string tensors_;
-  std::size_t end_ = 0;
+  safetensors_header header_;
 };
 
 }  // namespace detail

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every reader of adapters on damaged and cut input: it gives a valid object or throws trace_error, nothing else.
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <iostream>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "damage.hpp"
+#include "hotset/sim/esft_selection.hpp"
+#include "hotset/sim/io/adapter_checkpoint.hpp"
+#include "hotset/sim/io/esft_config.hpp"
+#include "trace_samples.hpp"
+
+namespace {
+using namespace hotset;
+
+constexpr sim::esft_base base{.layers = 3, .experts = 8, .first_layer = 1};
+
+/// Whether `read` accepts the bytes; one that is accepted must be valid, which `read` sees to.
+bool accepts(const std::string& bytes, const std::function<void(const std::string&)>& read) {
+  try {
+    read(bytes);
+    return true;
+  } catch (const trace_error& refusal) {
+    EXPECT_EQ(std::string_view(refusal.what()).find('\n'), std::string_view::npos)
+        << refusal.what();
+  } catch (const std::exception& other) {
+    ADD_FAILURE() << other.what();
+  }
+  return false;
+}
+
+/// The sample, the sample cut at every byte, and damaged samples. Returns how many of those were accepted.
+void fuzz(const std::string& sample, std::uint64_t rounds,
+          const std::function<void(const std::string&)>& read) {
+  constexpr std::uint64_t first_seed = 20240701;
+  std::cout << "seeds " << first_seed << ".." << first_seed + rounds - 1 << '\n';
+  ASSERT_TRUE(accepts(sample, read)) << "the undamaged sample";
+  for (std::size_t n = 0; n < sample.size(); ++n) {
+    SCOPED_TRACE("cut to " + std::to_string(n) + " bytes");
+    ASSERT_FALSE(accepts(sample.substr(0, n), read));
+    if (testing::Test::HasFailure()) return;
+  }
+  std::uint64_t accepted = 0;
+  for (std::uint64_t seed = first_seed; seed < first_seed + rounds; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    splitmix64 random(seed);
+    if (accepts(damaged(sample, random), read)) ++accepted;
+    if (testing::Test::HasFailure()) return;
+  }
+  std::cout << accepted << " of " << rounds << " accepted\n";
+  EXPECT_GT(accepted, 0U) << "some damage leaves what can be read";
+  EXPECT_LT(accepted, rounds) << "damage must be noticed now and then";
+}
+
+void expect_valid(const sim::esft_config& config) {
+  ASSERT_EQ(config.layer_numbers, (std::vector<std::int32_t>{1, 2, 3}));
+  ASSERT_EQ(config.tuned.size(), 3U);
+  for (const auto& experts : config.tuned)
+    for (const auto e : experts) ASSERT_TRUE(e >= 0 && e < base.experts);
+  const auto again = sim::parse_esft_config(sim::format_esft_config(config), "again", base);
+  ASSERT_EQ(again.tuned, config.tuned) << "written as it was read";
+}
+
+const std::string small_config =
+    R"({"experts": {"1": [3, 5], "2": [], "3": [0]}, "shared_experts": false, "non_expert_modules": false})";
+
+TEST(fuzz_adapters, configurations) {
+  fuzz(small_config, 20'000,
+       [](const std::string& text) { expect_valid(sim::parse_esft_config(text, "a.json", base)); });
+}
+
+TEST(fuzz_adapters, summaries) {
+  const std::string sample =
+      R"({"token_scores": {"1": {"0": 0.125, "1": 0.5, "2": 0.25, "3": 0.125},)"
+      R"( "2": {"0": 0.0, "1": 1.0}}, "gate_scores": {"1": {"0": 1e-3, "1": 0.3}, "2": {"7": 0.2}}})";
+  for (const auto kind : {sim::esft_score::token, sim::esft_score::gate})
+    fuzz(sample, 10'000, [kind](const std::string& text) {
+      const auto summary = sim::parse_esft_summary(text, "a.json", kind);
+      ASSERT_FALSE(summary.scores.empty());
+      ASSERT_EQ(summary.layer_numbers.size(), summary.scores.size());
+      const auto selected = sim::select_experts(summary, 0.2);
+      ASSERT_EQ(selected.layer_numbers, summary.layer_numbers);
+      for (std::size_t l = 0; l < summary.scores.size(); ++l) {
+        for (const auto& scored : summary.scores[l])
+          ASSERT_TRUE(scored.expert >= 0 && std::isfinite(scored.score) && scored.score >= 0);
+        ASSERT_FALSE(selected.tuned[l].empty());
+        ASSERT_LE(selected.tuned[l].size(), summary.scores[l].size());
+      }
+    });
+}
+
+sim::adapter_format small_format(bool converts) {
+  return {.base = base,
+          .weights = {{{"up", 1, 2}}, {{"down", 2, 1}}},
+          .dtype = "F16",
+          .converts = converts};
+}
+
+/// Reads all that there is: what does not fit the dtype is said so, and nothing is written behind the end.
+void read_all_weights(const sim::adapter_checkpoint& checkpoint) {
+  for (layer_id l = -1; l <= base.layers; ++l)
+    for (expert_id e = -1; e <= base.experts; ++e)
+      for (std::size_t w = 0; w < 3; ++w) {
+        std::vector<std::byte> out(4);
+        (void)checkpoint.read(l, w, e, out);
+      }
+}
+
+/// The three adapted experts of small_config, in F32 where `wide`.
+std::string weights_file(bool wide) {
+  const std::string element = wide ? std::string("\0\0\xc0\x3f", 4) : std::string("\0\x3e", 2);
+  std::string header;
+  std::string data;
+  for (const auto& [layer, expert] : {std::pair{1, 3}, std::pair{1, 5}, std::pair{3, 0}})
+    for (const std::string matrix : {"up", "down"}) {
+      const auto begin = std::to_string(data.size());
+      data += element + element;
+      header += (header.empty() ? "{\"" : ",\"") + std::string("layers.") + std::to_string(layer) +
+                ".mlp.experts." + std::to_string(expert) + "." + matrix + R"(.weight":{"dtype":")" +
+                (wide ? "F32" : "F16") + R"(","shape":)" + (matrix == "up" ? "[1,2]" : "[2,1]") +
+                R"(,"data_offsets":[)" + begin + "," + std::to_string(data.size()) + "]}";
+    }
+  return trace_samples::safetensors_bytes(header + "}", data);
+}
+
+TEST(fuzz_adapters, checkpoints_weights) {
+  for (const bool converts : {false, true}) {
+    const trace_samples::temporary_folder folder;
+    (void)folder.write("expert_cfg.json", small_config);
+    fuzz(weights_file(converts), 4000, [&](const std::string& bytes) {
+      (void)folder.write("model.safetensors", bytes);
+      const sim::adapter_checkpoint checkpoint(folder.path(), small_format(converts));
+      expect_valid(checkpoint.config());
+      read_all_weights(checkpoint);
+    });
+  }
+}
+
+TEST(fuzz_adapters, checkpoints_configurations) {
+  const trace_samples::temporary_folder folder;
+  (void)folder.write("model.safetensors", weights_file(false));
+  fuzz(small_config, 4000, [&](const std::string& text) {
+    (void)folder.write("expert_cfg.json", text);
+    const sim::adapter_checkpoint checkpoint(folder.path(), small_format(false));
+    expect_valid(checkpoint.config());
+    for (const auto& [layer, expert] : {std::pair{0, 3}, std::pair{0, 5}, std::pair{2, 0}}) {
+      std::vector<std::byte> out(4);
+      ASSERT_TRUE(checkpoint.read(layer, 0, expert, out)) << "set-equal to what was damaged";
+    }
+  });
+}
+
+}  // namespace
