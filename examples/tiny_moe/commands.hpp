@@ -43,6 +43,42 @@ struct serving_options {
   std::filesystem::path profile{};
 };
 
+/// Of `serve-adapters`.
+struct adapter_options {
+  std::vector<std::filesystem::path> folders;
+  std::vector<std::size_t> adapters{5, 10, 20};
+  std::vector<double> alphas{1, 0.3, 0.1};
+  double rate = 20;
+  std::size_t requests = 100;
+  std::size_t prompt_tokens = 64;
+  std::size_t tokens = 32;
+  std::size_t places = 0;  ///< 0: for all
+  std::uint64_t seed = 1;
+};
+
+/// Of `score-experts`.
+struct scoring_options {
+  std::vector<std::filesystem::path> texts;
+  std::filesystem::path out;
+  std::size_t window = 256;
+  std::size_t limit = 0;  ///< bytes of each text; 0: all
+};
+
+/// Of `fine-tune`.
+struct tuning_options {
+  std::filesystem::path text;
+  std::size_t train_bytes = 0;      ///< of the text, the first ones; 0: all
+  std::filesystem::path evaluated;  ///< empty: what training leaves of the text
+  std::filesystem::path out;
+  std::string score = "token";
+  double p = 0.2;
+  std::size_t steps = 300;
+  std::size_t window = 128;
+  double step_size = 0.02;
+  double momentum = 0.9;
+  std::uint64_t seed = 1;
+};
+
 struct options {
   std::filesystem::path model = HOTSET_TINY_MOE_DIR;
   std::string prompt;
@@ -71,6 +107,9 @@ struct options {
   std::filesystem::path out;
   std::vector<std::string> with;
   serving_options serving;
+  adapter_options adapters;
+  scoring_options scoring;
+  tuning_options tuning;
 };
 
 /// Each returns the exit code. Errors: hotset::sim::usage_error, hotset::sim::infeasible_error,
@@ -82,5 +121,8 @@ int trace(const options& chosen);
 int evaluate(const options& chosen);
 int clock(const options& chosen);
 int serve_trace(const options& chosen);
+int serve_adapters(const options& chosen);
+int score_experts(const options& chosen);
+int fine_tune(const options& chosen);
 
 }  // namespace tiny_moe

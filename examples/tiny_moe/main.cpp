@@ -22,6 +22,7 @@
 #include "hotset/sim/io/program.hpp"
 #include "hotset/sim/report.hpp"
 #include "hotset/sim/sizes.hpp"
+#include "tiny_moe/adapter_serving.hpp"
 #include "tiny_moe/commands.hpp"
 #include "tiny_moe/trace_serving.hpp"
 
@@ -270,6 +271,87 @@ CLI::App* add_serve_trace(CLI::App& app, options& chosen) {
   return command;
 }
 
+CLI::App* add_serve_adapters(CLI::App& app, options& chosen) {
+  CLI::App* command = app.add_subcommand(
+      "serve-adapters", "serve requests for many adapters over the one model, beside it alone");
+  adapter_options& adapters = chosen.adapters;
+  add_model(*command, chosen);
+  command
+      ->add_option("ADAPTER", adapters.folders,
+                   "folders of trained adapters; fewer than --adapters are repeated, each time as "
+                   "another adapter")
+      ->required();
+  const auto number = [&](const char* name, auto& value, auto least, auto most, const char* what) {
+    return command->add_option(name, value, what)
+        ->capture_default_str()
+        ->check(CLI::Range(least, most));
+  };
+  constexpr std::size_t many = adapter_serving_config::most_adapters;
+  number("--adapters", adapters.adapters, std::size_t{1}, many, "adapters that are served")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  number("--alpha", adapters.alphas, 0.001, 1.0,
+         "of N adapters i gets ((i+1)/N)^alpha - (i/N)^alpha of the requests")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  number("--rate", adapters.rate, 0.001, 1e6, "requests a second, for all adapters");
+  number("--requests", adapters.requests, std::size_t{1}, adapter_serving_config::most_requests,
+         "that are served");
+  number("--prompt-tokens", adapters.prompt_tokens, std::size_t{1}, std::size_t{1} << 20U,
+         "of a request");
+  number("--tokens", adapters.tokens, std::size_t{1}, std::size_t{1} << 20U, "to generate");
+  number("--places", adapters.places, std::size_t{0}, many,
+         "adapters on the device at once (0: all)");
+  number("--seed", adapters.seed, std::uint64_t{0}, std::uint64_t{1} << 62U,
+         "of arrivals and prompts");
+  command->add_option("--prompts", chosen.prompts,
+                      "texts that prompts are cut from, for an adapter those that are named after "
+                      "it if there are any (default: prompts/*.txt of the model)");
+  command->add_flag("--json", chosen.as_json, "print JSON (schema hotset.serve_adapters/1)");
+  add_columns(*command, chosen, adapter_serving_columns());
+  return command;
+}
+
+CLI::App* add_score_experts(CLI::App& app, options& chosen) {
+  CLI::App* command =
+      app.add_subcommand("score-experts", "how much each expert is used on a task's texts");
+  scoring_options& scoring = chosen.scoring;
+  add_model(*command, chosen);
+  command->add_option("--text", scoring.texts, "files of text")->required();
+  command->add_option("--window", scoring.window, "bytes of a sequence")->capture_default_str();
+  command->add_option("--limit", scoring.limit, "bytes of each text (default: all)")
+      ->check(CLI::Range(1, 1 << 30));
+  command->add_option("OUT", scoring.out, "ESFT's summary.json; - is standard output")->required();
+  return command;
+}
+
+CLI::App* add_fine_tune(CLI::App& app, options& chosen) {
+  CLI::App* command =
+      app.add_subcommand("fine-tune", "make an adapter: train the experts that a text uses most");
+  tuning_options& tuning = chosen.tuning;
+  const auto option = [&](const char* name, auto& value, const char* what) {
+    return command->add_option(name, value, what);
+  };
+  const auto with_default = [&](const char* name, auto& value, const char* what) {
+    return option(name, value, what)->capture_default_str();
+  };
+  add_model(*command, chosen);
+  option("--text", tuning.text, "file of text to train on")->required();
+  option("--train-bytes", tuning.train_bytes, "the first of the text (default: all)")
+      ->check(CLI::Range(1, 1 << 30));
+  option("--evaluate", tuning.evaluated, "file of text (default: the text's other bytes)");
+  with_default("--score", tuning.score, "by which experts are chosen: token, gate");
+  with_default("--p", tuning.p, "of each layer the best, while those before sum to less");
+  with_default("--steps", tuning.steps, "of gradient descent, a sequence each")
+      ->check(CLI::Range(1, 1 << 20));
+  with_default("--window", tuning.window, "bytes of a sequence");
+  with_default("--step-size", tuning.step_size, "of the first step; falls linearly to none");
+  with_default("--momentum", tuning.momentum, "share of a step that the next one repeats");
+  with_default("--seed", tuning.seed, "of where sequences begin");
+  option("OUT", tuning.out, "folder, made if it is not there")->required();
+  return command;
+}
+
 int run(int argc, char** argv) {
   options chosen;
   if (const char* folder = std::getenv("HOTSET_TINY_MOE_DIR")) chosen.model = folder;
@@ -280,6 +362,9 @@ int run(int argc, char** argv) {
   const CLI::App* evaluate_command = add_evaluate(app, chosen);
   const CLI::App* clock_command = add_clock(app, chosen);
   const CLI::App* serve_command = add_serve_trace(app, chosen);
+  const CLI::App* adapters_command = add_serve_adapters(app, chosen);
+  const CLI::App* score_command = add_score_experts(app, chosen);
+  const CLI::App* tune_command = add_fine_tune(app, chosen);
 
   CLI::App* check_command = app.add_subcommand("check", "compare with the reference");
   add_model(*check_command, chosen);
@@ -315,6 +400,9 @@ int run(int argc, char** argv) {
   if (*evaluate_command) return evaluate(chosen);
   if (*clock_command) return clock(chosen);
   if (*serve_command) return serve_trace(chosen);
+  if (*adapters_command) return serve_adapters(chosen);
+  if (*score_command) return score_experts(chosen);
+  if (*tune_command) return fine_tune(chosen);
   if (*check_command) return check(chosen);
   return *verify_command ? verify(chosen) : trace(chosen);
 }

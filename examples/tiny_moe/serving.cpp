@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -20,6 +21,7 @@ struct session {
   std::vector<std::uint8_t> tokens;  // the prompt, and what was generated and will be fed
   std::size_t computed = 0;          // the most tokens that its sequence ever held
   std::optional<sequence_id> sequence;
+  bool is_admitted = false;  // on_end will be told
 };
 
 class server {
@@ -51,17 +53,19 @@ class server {
   server(const server&) = delete;
   server& operator=(const server&) = delete;
   ~server() {
-    for (const session& s : running_) decoder_.close(*s.sequence);
+    for (session& s : running_) close(s);
   }
 
   serving_report run() {
+    if (config_.clock) began_ = config_.clock();
     while (!waiting_.empty() || !running_.empty()) {
+      advance(0);
       if (between_) between_(here());
       admit();
       if (!running_.empty()) {
         step();
       } else if (!waiting_.empty()) {
-        now_ = requests_[waiting_.front().request].arrival;
+        skip_to(request_of(waiting_.front()).arrival);
       }
     }
     return std::move(report_);
@@ -73,6 +77,15 @@ class server {
     std::size_t session = 0;  // in running_
     std::size_t rows = 0;
   };
+
+  void advance(std::uint64_t passes) {
+    now_ = config_.clock ? config_.clock() - began_ : now_ + passes;
+  }
+  void skip_to(std::uint64_t arrival) {
+    now_ = arrival;
+    if (config_.clock)
+      began_ = config_.clock() - arrival;  // may wrap, as the difference does again
+  }
 
   [[nodiscard]] const serving_request& request_of(const session& s) const noexcept {
     return requests_[s.request];
@@ -116,20 +129,36 @@ class server {
 
   void admit() {
     while (!waiting_.empty() && running_.size() < config_.max_sessions) {
-      session& next = waiting_.front();
+      const session& next = waiting_.front();
       if (!has_arrived(next)) return;
       const std::size_t room = running_.empty() ? pool_.available() : pool_.capacity();
       if (longest_blocks(next) > room) {
-        refuse(next, room);
-        waiting_.pop_front();
+        refuse_next(fmt::format("{} KV blocks of {} tokens; accepted: 1..{}", longest_blocks(next),
+                                pool_.block_tokens(), room));
         continue;
       }
       if (blocks_to_begin(next) + blocks_promised() > pool_.available()) return;
-      next.sequence = pool_.open(request_of(next).longest(), request_of(next).adapter);
-      reuse(next);
-      running_.push_back(std::move(next));
-      waiting_.pop_front();
+      if (turned_away_ == next.request) return;  // nobody has ended since
+      if (const auto reason = objection(next); !reason) {
+        begin_next();
+      } else if (running_.empty()) {
+        refuse_next(fmt::format("adapter {}: {}", request_of(next).adapter, reason->message));
+      } else {
+        turned_away_ = next.request;
+        return;
+      }
     }
+  }
+  [[nodiscard]] hotset::validation objection(const session& s) const {
+    return config_.on_admit ? config_.on_admit(request_of(s).adapter) : std::nullopt;
+  }
+  void begin_next() {
+    running_.push_back(std::move(waiting_.front()));  // there is room: nothing is thrown
+    waiting_.pop_front();
+    session& s = running_.back();
+    s.is_admitted = true;
+    s.sequence = pool_.open(request_of(s).longest(), request_of(s).adapter);
+    reuse(s);
   }
   // Again before each chunk: another session may have computed meanwhile what comes next.
   void reuse(const session& s) {
@@ -148,11 +177,12 @@ class server {
     }
     return {};
   }
-  void refuse(const session& s, std::size_t room) {
-    served_request& served = report_.requests[s.request];
-    served.refusal = fmt::format("request {}: {} KV blocks of {} tokens; accepted: 1..{}",
-                                 s.request, longest_blocks(s), pool_.block_tokens(), room);
-    served.steps = now_ - request_of(s).arrival;
+  void refuse_next(const std::string& reason) {
+    const session& next = waiting_.front();
+    served_request& served = report_.requests[next.request];
+    served.refusal = fmt::format("request {}: {}", next.request, reason);
+    served.steps = now_ - request_of(next).arrival;
+    waiting_.pop_front();
   }
   [[nodiscard]] std::size_t blocks_to_begin(const session& s) const {
     return pool_.blocks_for(next_length(s)) - pool_.shared(reusable(s, 0), request_of(s).adapter);
@@ -231,7 +261,7 @@ class server {
   }
 
   void take_logits(std::span<const float> logits, bool prefill) {
-    ++now_;
+    advance(1);
     serving_stats& stats = report_.stats;
     ++stats.steps;
     (prefill ? stats.prefilled_tokens : stats.decoded_tokens) += rows_.size();
@@ -263,8 +293,11 @@ class server {
     }
   }
   void close(session& s) noexcept {
-    decoder_.close(*s.sequence);
+    if (s.sequence) decoder_.close(*s.sequence);
     s.sequence.reset();
+    turned_away_.reset();
+    if (std::exchange(s.is_admitted, false) && config_.on_end)
+      config_.on_end(request_of(s).adapter);
   }
 
   batch_engine& decoder_;
@@ -273,11 +306,13 @@ class server {
   serving_config config_;
   const between_steps& between_;
   serving_report report_;
-  std::deque<session> waiting_;       // preempted ones first, then by arrival
-  std::vector<session> running_;      // in the order of their admission
-  std::vector<token_row> rows_;       // of one pass
-  std::vector<std::uint32_t> users_;  // of the rows
-  std::vector<part> parts_;           // of one pass, in the order of the rows
+  std::deque<session> waiting_;             // preempted ones first, then by arrival
+  std::vector<session> running_;            // in the order of their admission
+  std::vector<token_row> rows_;             // of one pass
+  std::vector<std::uint32_t> users_;        // of the rows
+  std::vector<part> parts_;                 // of one pass, in the order of the rows
+  std::optional<std::size_t> turned_away_;  // the request that waits for another one's end
+  std::uint64_t began_ = 0;                 // on the clock
   std::uint64_t now_ = 0;
   bool last_was_decode_ = true;
 };

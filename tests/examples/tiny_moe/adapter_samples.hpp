@@ -18,6 +18,7 @@
 #include "random_source.hpp"
 #include "tiny_moe/adapters.hpp"
 #include "tiny_moe/engine.hpp"
+#include "tiny_moe/serving.hpp"
 
 namespace adapter_samples {
 
@@ -48,26 +49,60 @@ inline adapter_weights shuffled(const std::string& name, std::uint64_t seed, std
   return {shape, name, std::move(tuned), std::move(halves)};
 }
 
-struct three_adapters {
-  adapter_weights a = shuffled("a", 1, 8);
-  adapter_weights b = shuffled("b", 2, 8);
-  adapter_weights c = shuffled("c", 3, 3);
-  std::vector<const adapter_weights*> all{&a, &b, &c};
-};
-inline const three_adapters& adapters() {
-  static const three_adapters made;
+/// Three adapters, the third of fewer experts.
+inline const std::vector<adapter_weights>& three_adapters() {
+  static const std::vector<adapter_weights> made = [] {
+    std::vector<adapter_weights> out;
+    out.push_back(shuffled("a", 1, 8));
+    out.push_back(shuffled("b", 2, 8));
+    out.push_back(shuffled("c", 3, 3));
+    return out;
+  }();
   return made;
 }
-inline std::unique_ptr<expert_provider> alone(adapter_id adapter) {
+inline std::vector<const adapter_weights*> pointers(const std::vector<adapter_weights>& adapters) {
+  std::vector<const adapter_weights*> out;
+  for (const auto& one : adapters) out.push_back(&one);
+  return out;
+}
+
+inline const std::vector<const adapter_weights*>& three_pointers() {
+  static const auto made = pointers(three_adapters());
+  return made;
+}
+
+/// What an engine of this model alone answers. No adapter: the base model.
+inline std::vector<std::uint8_t> alone(const adapter_weights* adapter,
+                                       const serving_request& request) {
+  resident_experts base(weights());
+  const auto answer = [&](expert_provider& experts) {
+    kv_pool pool(weights().config(), {.block_tokens = 8, .blocks = 40});
+    batch_engine decoder(weights(), experts, pool);
+    auto own = request;
+    own.arrival = 0;
+    return serve(decoder, {&own, 1}).requests[0].output;
+  };
+  if (adapter == nullptr) return answer(base);
+  merged_experts merged(weights(), *adapter);
+  return answer(merged);
+}
+/// The i-th adapter is that of id i + 1.
+inline std::vector<std::uint8_t> alone(const std::vector<adapter_weights>& adapters,
+                                       const serving_request& request) {
+  return alone(request.adapter == base_model ? nullptr : &adapters[request.adapter - 1], request);
+}
+
+/// The model of which the rows of an adapter must get the bytes.
+inline std::unique_ptr<expert_provider> merged_alone(adapter_id adapter) {
   if (adapter == base_model) return std::make_unique<resident_experts>(weights());
-  return std::make_unique<merged_experts>(weights(), *adapters().all[adapter - 1]);
+  return std::make_unique<merged_experts>(weights(), *three_pointers()[adapter - 1]);
 }
 
 inline constexpr std::string_view text =
     "The ledger was kept in two columns: return a + b; 17 + 25 = 42.";
 
 inline std::vector<float> logits_alone(adapter_id adapter, std::string_view words) {
-  const auto provider = alone(adapter);
+  const auto provider = merged_alone(adapter);
   engine decoder(weights(), *provider);
   const auto logits = decoder.forward(bytes_of(words));
   return {logits.begin(), logits.end()};

@@ -22,7 +22,7 @@ namespace {
 using namespace adapter_samples;
 
 TEST(tiny_moe_adapters, rows_of_a_pass_each_get_the_bytes_of_their_own_merged_model) {
-  resident_adapters experts(weights(), adapters().all);
+  resident_adapters experts(weights(), three_pointers());
   const auto got = mixed_logits(experts, experts.virtual_experts());
   for (adapter_id a = 0; a <= 3; ++a) {
     SCOPED_TRACE(a);
@@ -36,7 +36,7 @@ TEST(tiny_moe_adapters, rows_of_a_pass_each_get_the_bytes_of_their_own_merged_mo
 }
 
 TEST(tiny_moe_adapters, a_beginning_that_two_adapters_share_is_computed_for_each) {
-  resident_adapters experts(weights(), adapters().all);
+  resident_adapters experts(weights(), three_pointers());
   kv_pool pool(weights().config(), {.block_tokens = 8, .blocks = 64});
   batch_engine decoder(weights(), experts, pool, {.virtual_experts = experts.virtual_experts()});
   std::vector<serving_request> requests;
@@ -48,20 +48,15 @@ TEST(tiny_moe_adapters, a_beginning_that_two_adapters_share_is_computed_for_each
   const auto report = serve(decoder, requests);
   for (std::size_t i = 0; i < requests.size(); ++i) {
     SCOPED_TRACE(i);
-    const auto provider = alone(requests[i].adapter);
-    kv_pool own(weights().config(), {.block_tokens = 8, .blocks = 16});
-    batch_engine single(weights(), *provider, own);
-    auto request = requests[i];
-    request.arrival = 0;
     EXPECT_EQ(report.requests[i].refusal, "");
-    EXPECT_EQ(report.requests[i].output, serve(single, {&request, 1}).requests[0].output);
+    EXPECT_EQ(report.requests[i].output, alone(three_adapters(), requests[i]));
   }
   // Of the second four each finds what the first of its adapter left: all blocks but the one with the last token.
   EXPECT_EQ(report.stats.reused_tokens, 4U * 32);
 }
 
 TEST(tiny_moe_adapters, a_row_of_an_unknown_adapter_is_refused) {
-  resident_adapters experts(weights(), adapters().all);
+  resident_adapters experts(weights(), three_pointers());
   kv_pool pool(weights().config(), {.block_tokens = 8, .blocks = 8});
   batch_engine decoder(weights(), experts, pool, {.virtual_experts = experts.virtual_experts()});
   const auto stranger = pool.open(8, 4);
@@ -73,7 +68,7 @@ TEST(tiny_moe_adapters, a_row_of_an_unknown_adapter_is_refused) {
 }
 
 TEST(tiny_moe_adapters, an_engine_names_no_expert_past_those_it_was_made_for) {
-  resident_adapters experts(weights(), adapters().all);
+  resident_adapters experts(weights(), three_pointers());
   kv_pool pool(weights().config(), {.block_tokens = 8, .blocks = 8});
   EXPECT_THROW(batch_engine(weights(), experts, pool, {.virtual_experts = 31}),
                std::invalid_argument);

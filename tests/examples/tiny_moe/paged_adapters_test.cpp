@@ -29,7 +29,7 @@ using paging_samples::refusing_backend;
 using testing::HasSubstr;
 
 const adapter_experts& over_base() {
-  static const adapter_experts made(weights(), adapters().all);
+  static const adapter_experts made(weights(), three_pointers());
   return made;
 }
 constexpr std::size_t most_rows = 32;  // of a mixed pass
@@ -67,7 +67,7 @@ class recording final : public expert_provider {
  private:
   static std::int32_t virtual_id(std::int32_t layer, std::int32_t expert, adapter_id adapter) {
     if (adapter == base_model) return expert;
-    const auto& tuned = adapters().all[adapter - 1]->tuned()[static_cast<std::size_t>(layer)];
+    const auto& tuned = three_pointers()[adapter - 1]->tuned()[static_cast<std::size_t>(layer)];
     const auto found = std::ranges::find(tuned, expert);
     if (found == tuned.end()) return expert;
     // The largest adapters tune 8 experts of a layer.
@@ -187,12 +187,7 @@ TEST(tiny_moe_paged_adapters, requests_are_served_as_alone_while_slots_come_and_
   EXPECT_GT(resizes, 8U);
   for (std::size_t i = 0; i < requests.size(); ++i) {
     SCOPED_TRACE(i);
-    const auto provider = alone(requests[i].adapter);
-    kv_pool own(weights().config(), {.block_tokens = 8, .blocks = 16});
-    batch_engine single(weights(), *provider, own);
-    auto request = requests[i];
-    request.arrival = 0;
-    EXPECT_EQ(report.requests[i].output, serve(single, {&request, 1}).requests[0].output);
+    EXPECT_EQ(report.requests[i].output, alone(three_adapters(), requests[i]));
   }
 }
 

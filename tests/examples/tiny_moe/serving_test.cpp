@@ -2,8 +2,10 @@
 #include "tiny_moe/serving.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -13,6 +15,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "hotset/core/error.hpp"
 #include "hotset/core/status.hpp"
 #include "random_source.hpp"
 #include "tiny_moe/kernels.hpp"
@@ -346,6 +349,129 @@ TEST(serving, an_error_on_the_way_closes_all_sequences) {
   EXPECT_EQ(parts.pool.in_use(), 0U);
   EXPECT_TRUE(parts.pool.drained());
   expect_complete(serve(parts.decoder, requests), requests);
+}
+
+serving_request request_of(adapter_id adapter, std::string_view prompt, std::size_t tokens) {
+  auto one = request(prompt, tokens);
+  one.adapter = adapter;
+  return one;
+}
+
+/// Who may be admitted, and what was told: "+2" admitted, "?2" turned away, "-2" ended.
+struct admissions {
+  std::function<bool(const admissions&, adapter_id)> may_begin = [](const auto&, adapter_id) {
+    return true;
+  };
+  std::map<adapter_id, int> pins;
+  std::vector<std::string> told;
+
+  serving_config over(serving_config config) {
+    config.on_admit = [this](adapter_id adapter) -> hotset::validation {
+      const bool may = may_begin(*this, adapter);
+      told.push_back((may ? "+" : "?") + std::to_string(adapter));
+      if (!may) return hotset::error{"not to be had"};
+      ++pins[adapter];
+      return std::nullopt;
+    };
+    config.on_end = [this](adapter_id adapter) {
+      --pins[adapter];
+      told.push_back("-" + std::to_string(adapter));
+    };
+    return config;
+  }
+  [[nodiscard]] int pinned() const {
+    int all = 0;
+    for (const auto& [adapter, count] : pins) all += count;
+    return all;
+  }
+};
+
+TEST(serving, who_is_turned_away_waits_until_another_has_ended) {
+  server_parts parts({.block_tokens = 8, .blocks = 60});
+  admissions seen;
+  seen.may_begin = [](const admissions& now, adapter_id) { return now.pinned() < 1; };
+  const std::vector requests{request_of(1, "the first", 6), request_of(2, "the second", 3),
+                             request_of(base_model, "a third", 2)};
+  const auto report = serve(parts.decoder, requests, seen.over({}));
+  expect_complete(report, requests);
+  EXPECT_THAT(seen.told, ElementsAre("+1", "?2", "-1", "+2", "?0", "-2", "+0", "-0"))
+      << "asked once, and then when somebody has ended; who is behind waits too";
+  EXPECT_GT(report.requests[1].first_token, report.requests[0].steps);
+  EXPECT_GT(report.requests[2].first_token, report.requests[1].steps);
+}
+
+TEST(serving, who_is_turned_away_while_nothing_runs_is_refused) {
+  server_parts parts({.block_tokens = 8, .blocks = 60});
+  admissions seen;
+  seen.may_begin = [](const auto&, adapter_id adapter) { return adapter != 7; };
+  const std::vector requests{request_of(7, "nobody runs", 2), request_of(1, "somebody", 4),
+                             request_of(7, "waits in vain", 2), request_of(2, "the last", 3)};
+  const auto report = serve(parts.decoder, requests, seen.over({}));
+  EXPECT_EQ(report.requests[0].refusal, "request 0: adapter 7: not to be had");
+  EXPECT_EQ(report.requests[0].steps, 0U);
+  EXPECT_EQ(report.requests[2].refusal, "request 2: adapter 7: not to be had");
+  EXPECT_EQ(report.requests[2].steps, 4U);
+  for (const std::size_t r : {1U, 3U}) EXPECT_EQ(report.requests[r].output, alone(requests[r]));
+  EXPECT_THAT(seen.told, ElementsAre("?7", "+1", "?7", "-1", "?7", "+2", "-2"));
+}
+
+TEST(serving, who_is_preempted_ends_and_is_admitted_again) {
+  server_parts parts({.block_tokens = 4, .blocks = 10});
+  admissions seen;
+  const std::vector requests{request_of(1, "The first one", 20), request_of(2, "And a second", 20)};
+  const auto report = serve(parts.decoder, requests, seen.over({}));
+  expect_complete(report, requests);
+  ASSERT_EQ(report.requests[1].preemptions, 1U);
+  std::vector<std::string> of_second;
+  for (const auto& one : seen.told)
+    if (one.back() == '2') of_second.push_back(one);
+  EXPECT_THAT(of_second, ElementsAre("+2", "-2", "+2", "-2"));
+  EXPECT_EQ(seen.pinned(), 0);
+}
+
+TEST(serving, on_an_error_everybody_who_was_admitted_ends) {
+  server_parts parts({.block_tokens = 4, .blocks = 20});
+  admissions seen;
+  const std::vector requests{request_of(1, "abcdefgh", 9), request_of(2, "ijk", 9)};
+  const auto fail_at_four = [](const drained_point& point) {
+    if (point.step == 4) throw std::runtime_error("enough");
+  };
+  EXPECT_THROW((void)serve(parts.decoder, requests, seen.over({}), fail_at_four),
+               std::runtime_error);
+  EXPECT_EQ(seen.told.size(), 4U);
+  EXPECT_EQ(seen.pinned(), 0);
+
+  auto throws = seen.over({});
+  throws.on_admit = [inner = throws.on_admit](adapter_id adapter) {
+    if (adapter == 2) throw std::runtime_error("enough");
+    return inner(adapter);
+  };
+  EXPECT_THROW((void)serve(parts.decoder, requests, throws), std::runtime_error);
+  EXPECT_EQ(seen.pinned(), 0);
+  EXPECT_EQ(parts.pool.in_use(), 0U);
+}
+
+TEST(serving, a_clock_says_how_long_passes_take_and_idle_time_is_skipped) {
+  server_parts parts({.block_tokens = 8, .blocks = 60});
+  std::vector requests{request(text.substr(0, 40), 3, 100), request("a second", 2, 105),
+                       request("late", 1, 1000)};
+  std::uint64_t time = 7000;  // serving begins at any time of it
+  serving_config config{.max_sessions = 2, .max_tokens = 20};
+  config.clock = [&time] { return time; };
+  config.on_rows = [&time](std::span<const std::uint32_t>) { time += 10; };
+  std::vector<std::uint64_t> times;
+  const auto report = serve(parts.decoder, requests, config,
+                            [&](const drained_point& point) { times.push_back(point.step); });
+  expect_complete(report, requests);
+  // Two chunks of the first prompt, a token of it, the second prompt, a token of both; then the third prompt.
+  EXPECT_THAT(times, ElementsAre(0U, 100U, 110U, 120U, 130U, 140U, 150U, 1000U));
+  EXPECT_EQ(report.stats.steps, 6U);
+  EXPECT_EQ(report.requests[0].first_token, 20U);
+  EXPECT_EQ(report.requests[0].steps, 50U);
+  EXPECT_EQ(report.requests[1].first_token, 35U);
+  EXPECT_EQ(report.requests[1].steps, 45U);
+  EXPECT_EQ(report.requests[2].first_token, 10U);
+  EXPECT_EQ(report.requests[2].steps, 10U);
 }
 
 std::vector<serving_request> random_requests(random_source& random) {
