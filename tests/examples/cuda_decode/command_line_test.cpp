@@ -2,13 +2,12 @@
 // The real program. Where a device is, it proves the kernels against the host's arithmetic; where none is, it says why.
 #ifdef CUDA_DECODE_PROGRAM
 
-#include <array>
-#include <cstdio>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
+
+#include "program_run.hpp"
 
 namespace {
 
@@ -17,21 +16,10 @@ using testing::StartsWith;
 
 constexpr const char* skipped = "cuda_decode: skipped: ";
 
-struct outcome {
-  int code = -1;
-  std::string text;
-};
+using outcome = hotset::support::program_outcome;
 outcome run(const std::string& arguments) {
-  const std::string command = "'" + std::string(CUDA_DECODE_PROGRAM) + "' " + arguments + " 2>&1";
-  outcome result;
-  FILE* pipe = ::popen(command.c_str(), "r");
-  if (pipe == nullptr) return result;
-  std::array<char, 4096> buffer{};
-  for (std::size_t n = 0; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
-    result.text.append(buffer.data(), n);
-  const int status = ::pclose(pipe);
-  if (WIFEXITED(status)) result.code = WEXITSTATUS(status);
-  return result;
+  return hotset::support::run_program("'" + std::string(CUDA_DECODE_PROGRAM) + "' " + arguments +
+                                      " 2>&1");
 }
 
 TEST(cuda_decode_program, gives_the_hosts_bits_on_a_device) {

@@ -5,7 +5,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -13,9 +12,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include "hotset/sim/esft_selection.hpp"
+#include "program_run.hpp"
 #include "random_source.hpp"
 #include "tiny_moe/adapter_files.hpp"
 #include "tiny_moe/fine_tuning.hpp"
@@ -30,23 +29,11 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-struct outcome {
-  int code = -1;
-  std::string text;  // what the shell redirections leave on standard output
-};
+using outcome = hotset::support::program_outcome;
 
 outcome run(const std::string& arguments) {
-  const std::string command =
-      "env -u HOTSET_TINY_MOE_DIR '" + std::string(TINY_MOE_CLI) + "' " + arguments;
-  outcome result;
-  FILE* pipe = ::popen(command.c_str(), "r");
-  if (pipe == nullptr) return result;
-  std::array<char, 4096> buffer{};
-  for (std::size_t n = 0; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
-    result.text.append(buffer.data(), n);
-  const int status = ::pclose(pipe);
-  if (WIFEXITED(status)) result.code = WEXITSTATUS(status);
-  return result;
+  return hotset::support::run_program("env -u HOTSET_TINY_MOE_DIR '" + std::string(TINY_MOE_CLI) +
+                                      "' " + arguments);
 }
 
 const model& weights() {

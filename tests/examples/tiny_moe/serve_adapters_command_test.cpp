@@ -2,15 +2,14 @@
 #ifdef TINY_MOE_CLI
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <sys/wait.h>
+
+#include "program_run.hpp"
 
 namespace {
 
@@ -18,23 +17,11 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-struct outcome {
-  int code = -1;
-  std::string text;  // what the shell redirections leave on standard output
-};
+using outcome = hotset::support::program_outcome;
 
 outcome run(const std::string& arguments) {
-  const std::string command =
-      "env -u HOTSET_TINY_MOE_DIR '" + std::string(TINY_MOE_CLI) + "' serve-adapters " + arguments;
-  outcome result;
-  FILE* pipe = ::popen(command.c_str(), "r");
-  if (pipe == nullptr) return result;
-  std::array<char, 4096> buffer{};
-  for (std::size_t n = 0; (n = std::fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
-    result.text.append(buffer.data(), n);
-  const int status = ::pclose(pipe);
-  if (WIFEXITED(status)) result.code = WEXITSTATUS(status);
-  return result;
+  return hotset::support::run_program("env -u HOTSET_TINY_MOE_DIR '" + std::string(TINY_MOE_CLI) +
+                                      "' serve-adapters " + arguments);
 }
 
 /// The adapters that come with the model.
