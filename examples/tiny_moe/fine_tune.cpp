@@ -242,6 +242,7 @@ int fine_tune(const options& all) {
 
   // What was written is what is measured.
   print_quality(weights, read_adapter(shape, chosen.out), texts.evaluated);
+  hotset::sim::flush_standard_output();
   fmt::print(stderr, "trained in {:.1f} s, evaluated in {:.1f} s\n", trained,
              seconds_since(start) - trained);
   return ok;

@@ -341,7 +341,7 @@ CLI::App* add_fine_tune(CLI::App& app, options& chosen) {
       ->check(CLI::Range(1, 1 << 30));
   option("--evaluate", tuning.evaluated, "file of text (default: the text's other bytes)");
   with_default("--score", tuning.score, "by which experts are chosen: token, gate");
-  with_default("--p", tuning.p, "of each layer the best, while those before sum to less");
+  with_default("--p", tuning.p, "a layer's best, while those before sum to less");
   with_default("--steps", tuning.steps, "of gradient descent, a sequence each")
       ->check(CLI::Range(1, 1 << 20));
   with_default("--window", tuning.window, "bytes of a sequence");

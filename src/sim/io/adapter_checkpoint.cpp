@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <system_error>
@@ -411,9 +412,9 @@ class weights_writer {
   void check_size() const {
     std::uint64_t experts = 0;
     for (const auto& layer : config_.tuned) experts += layer.size();
-    std::uint64_t each = 0;
-    for (const auto bytes : shape_.weight_bytes) each += bytes;
-    if (experts > most_described_bytes / each)
+    const auto each =
+        std::reduce(shape_.weight_bytes.begin(), shape_.weight_bytes.end(), std::uint64_t{0});
+    if (each != 0 && experts > most_described_bytes / each)
       throw usage_error(fmt::format("adapter weights: {} experts of {} bytes, accepted: {} bytes",
                                     experts, each, most_described_bytes));
   }
