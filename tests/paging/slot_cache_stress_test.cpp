@@ -42,6 +42,8 @@ struct kernel {
 class slot_cache_stress : public testing::TestWithParam<host_stream::mode> {};
 
 TEST_P(slot_cache_stress, every_kernel_reads_the_experts_of_its_visit) {
+  std::uint64_t failed =
+      0;  // in one run a thread that gets little time may have each such copy taken back first
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     support::random_source random(seed);
@@ -73,8 +75,9 @@ TEST_P(slot_cache_stress, every_kernel_reads_the_experts_of_its_visit) {
     EXPECT_EQ(wrong.load(), 0);
     EXPECT_GT(cache.stats().split_visits, 0U);
     EXPECT_GT(cache.stats().prefetch_hits, 0U);
-    EXPECT_GT(cache.stats().failed_fills, 0U);
+    failed += cache.stats().failed_fills;
   }
+  EXPECT_GT(failed, 0U);
 }
 /// Has no bytes for one expert of every layer, and now and then for any other.
 class failing_source {
