@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "hotset/core/unique_ids.hpp"
 #include "hotset/residency/token_groups.hpp"
-#include "hotset/residency/unique_ids.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/progress.hpp"
 

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "hotset/residency/unique_ids.hpp"
+#include "hotset/core/unique_ids.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/progress.hpp"
 #include "hotset/trace/visit_gather.hpp"

@@ -22,9 +22,9 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/routing_view.hpp"
+#include "hotset/core/unique_ids.hpp"
 #include "hotset/eviction/belady.hpp"
 #include "hotset/paging/pager.hpp"
-#include "hotset/residency/unique_ids.hpp"
 #include "hotset/trace/future_uses.hpp"
 
 namespace hotset::inline v0 {

@@ -13,7 +13,7 @@
 #include "hotset/core/assert.hpp"
 #include "hotset/core/host_device.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/residency/unique_ids.hpp"
+#include "hotset/core/unique_ids.hpp"
 
 namespace hotset::inline v0::cuda {
 

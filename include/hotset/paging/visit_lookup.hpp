@@ -14,9 +14,9 @@
 #include "hotset/core/multiples_of.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
+#include "hotset/core/unique_ids.hpp"
 #include "hotset/residency/residents.hpp"
 #include "hotset/residency/step_plan.hpp"
-#include "hotset/residency/unique_ids.hpp"
 #include "hotset/residency/visit_groups.hpp"
 
 namespace hotset::inline v0 {

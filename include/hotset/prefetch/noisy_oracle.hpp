@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "hotset/concepts/prefetch_policy.hpp"
-#include "hotset/residency/unique_ids.hpp"
+#include "hotset/core/unique_ids.hpp"
 #include "hotset/trace/synthetic.hpp"
 
 namespace hotset::inline v0 {

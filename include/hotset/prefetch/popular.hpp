@@ -23,7 +23,7 @@
 
 #include "hotset/concepts/prefetch_policy.hpp"
 #include "hotset/core/assert.hpp"
-#include "hotset/residency/unique_ids.hpp"
+#include "hotset/core/unique_ids.hpp"
 #include "hotset/trace/policy_knowledge.hpp"
 
 namespace hotset::inline v0 {

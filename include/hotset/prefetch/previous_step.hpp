@@ -20,7 +20,7 @@
 #include "hotset/concepts/prefetch_policy.hpp"
 #include "hotset/core/assert.hpp"
 #include "hotset/core/no_options.hpp"
-#include "hotset/residency/unique_ids.hpp"
+#include "hotset/core/unique_ids.hpp"
 
 namespace hotset::inline v0 {
 

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/residency/unique_ids.hpp"
+#include "hotset/core/unique_ids.hpp"
 #include "hotset/sim/simulated_engine.hpp"
 
 namespace hotset::inline v0::sim {

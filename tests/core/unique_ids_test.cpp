@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hotset/residency/unique_ids.hpp"
+#include "hotset/core/unique_ids.hpp"
 
 #include <limits>
 #include <set>
