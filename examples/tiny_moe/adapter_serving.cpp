@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -108,23 +110,70 @@ timed_report serve_timed(const model& weights, expert_provider& experts,
   return {std::move(served), static_cast<double>(now_ns() - begin)};
 }
 
-/// The first request of each adapter that is complete, against the same one alone on the merged model.
-void compare(const model& weights, std::span<const adapter_weights* const> adapters,
-             std::span<const serving_request> requests, const serving_report& served,
-             adapter_serving_result& out) {
-  std::vector<std::uint8_t> is_compared(adapters.size());
-  for (std::size_t r = 0; r < requests.size(); ++r) {
-    const auto a = requests[r].adapter - 1;
-    if (is_compared[a] != 0 || !served.requests[r].refusal.empty()) continue;
-    is_compared[a] = 1;
-    merged_experts merged(weights, *adapters[a]);
-    auto alone = requests[r];
-    alone.arrival = 0;
-    const auto own = serve_timed(weights, merged, {&alone, 1}, out.config);
-    ++out.checked;
-    out.different += own.served.requests[0].output == served.requests[r].output ? 0U : 1U;
-  }
+/// What a configuration serves.
+struct workload {
+  std::vector<const adapter_weights*> adapters;
+  std::vector<serving_request> requests;
+  std::vector<serving_request> of_base;  ///< the same, all of them the base model's
+};
+
+workload workload_of(std::span<const adapter_weights> adapters, std::span<const named_text> texts,
+                     const adapter_serving_config& config) {
+  workload out;
+  for (std::size_t a = 0; a < config.adapters; ++a)
+    out.adapters.push_back(&adapters[a % adapters.size()]);
+  std::vector<std::string> names;
+  for (const auto& one : source_of(out.adapters).adapters) names.push_back(one.name);
+  out.requests = adapter_requests(config, names, texts);
+  out.of_base = out.requests;
+  for (auto& one : out.of_base) one.adapter = base_model;
+  return out;
 }
+
+/// Compares the first complete request of each adapter in each run with the same one alone on the merged model.
+class output_check {
+ public:
+  /// Pre: all outlive it.
+  output_check(const model& weights, const workload& work, const adapter_serving_config& config)
+      : weights_(weights), work_(work), config_(config), found_(work.adapters.size()) {}
+
+  void look_at(const serving_report& served) {
+    std::vector<std::uint8_t> is_compared(found_.size());
+    for (std::size_t r = 0; r < work_.requests.size(); ++r) {
+      const auto a = work_.requests[r].adapter - 1;
+      if (is_compared[a] != 0 || !served.requests[r].refusal.empty()) continue;
+      is_compared[a] = 1;
+      const bool is_same = served.requests[r].output == alone(r);
+      found_[a] = std::max(found_[a], is_same ? outcome::same : outcome::different);
+    }
+  }
+  [[nodiscard]] std::size_t checked() const { return found_.size() - count(outcome::not_compared); }
+  [[nodiscard]] std::size_t different() const { return count(outcome::different); }
+
+ private:
+  enum class outcome : std::uint8_t { not_compared, same, different };
+
+  [[nodiscard]] std::size_t count(outcome what) const {
+    return static_cast<std::size_t>(std::ranges::count(found_, what));
+  }
+  /// Every run asks for mostly the same ones.
+  const std::vector<std::uint8_t>& alone(std::size_t request) {
+    const auto [known, is_new] = alone_.try_emplace(request);
+    if (is_new) {
+      merged_experts merged(weights_, *work_.adapters[work_.requests[request].adapter - 1]);
+      auto own = work_.requests[request];
+      own.arrival = 0;
+      known->second = serve_timed(weights_, merged, {&own, 1}, config_).served.requests[0].output;
+    }
+    return known->second;
+  }
+
+  const model& weights_;
+  const workload& work_;
+  const adapter_serving_config& config_;
+  std::vector<outcome> found_;                              // [adapters], of all runs
+  std::map<std::size_t, std::vector<std::uint8_t>> alone_;  // by request
+};
 
 double mean(std::span<const double> values) {
   return values.empty() ? nothing
@@ -141,6 +190,66 @@ double ratio(double part, std::uint64_t whole) {
   return whole == 0 ? nothing : part / static_cast<double>(whole);
 }
 
+adapter_serving_pair serve_pair(const model& weights, const workload& work,
+                                const adapter_serving_config& config, output_check& check) {
+  // It reads the model's file whole, so that neither run is the first to touch it.
+  registered_adapters experts(weights, source_of(work.adapters), {.places = config.places});
+  resident_experts base(weights);
+  adapter_serving_pair out;
+  out.base = times_of(serve_timed(weights, base, work.of_base, config).served);
+  const auto run = serve_timed(weights, experts, work.requests, config, experts.virtual_experts(),
+                               with_pins({}, experts));
+  out.adapters = times_of(run.served);
+  out.passes = run.served.stats.steps;
+  out.pass_ns = ratio(run.ns, out.passes);
+  out.experts = experts.stats();
+  out.registry = experts.registry_stats();
+  out.refusals = static_cast<std::size_t>(std::ranges::count_if(
+      run.served.requests, [](const served_request& one) { return !one.refusal.empty(); }));
+  check.look_at(run.served);
+  return out;
+}
+
+/// Of each pair. Shape: [pairs].
+template <class Figure>
+std::vector<double> each(const adapter_serving_result& run, Figure figure) {
+  std::vector<double> out;
+  for (const auto& pair : run.pairs) out.push_back(static_cast<double>(std::invoke(figure, pair)));
+  return out;
+}
+/// The lower of the middle two, so that of counts it is one of them.
+template <class Figure>
+double median(const adapter_serving_result& run, Figure figure) {
+  auto values = each(run, figure);
+  std::erase_if(values, [](double value) { return std::isnan(value); });
+  std::ranges::sort(values);
+  return nearest_rank(values, 50);
+}
+template <class Figure>
+std::uint64_t median_count(const adapter_serving_result& run, Figure figure) {
+  return static_cast<std::uint64_t>(median(run, figure));
+}
+request_times median_times(const adapter_serving_result& run,
+                           request_times adapter_serving_pair::*side) {
+  const auto of = [&](double request_times::*time) {
+    return median(run, [&](const adapter_serving_pair& pair) { return pair.*side.*time; });
+  };
+  return {.first_mean = of(&request_times::first_mean),
+          .first_p50 = of(&request_times::first_p50),
+          .first_p99 = of(&request_times::first_p99),
+          .token = of(&request_times::token)};
+}
+std::uint64_t median_of_registry(const adapter_serving_result& run,
+                                 std::uint64_t hotset::adapter_registry_stats::*what) {
+  return median_count(run, [&](const adapter_serving_pair& pair) { return pair.registry.*what; });
+}
+double extra_bytes(const adapter_serving_result& run) {
+  return median(run, &adapter_serving_pair::extra_experts) * static_cast<double>(run.expert_bytes);
+}
+std::size_t most_refusals(const adapter_serving_result& run) {
+  return std::ranges::max_element(run.pairs, {}, &adapter_serving_pair::refusals)->refusals;
+}
+
 json number(double value) { return std::isnan(value) ? json() : json(value); }
 json first_token_json(const request_times& times) {
   json out;
@@ -150,28 +259,41 @@ json first_token_json(const request_times& times) {
   return out;
 }
 
+template <class Figure>
+json numbers(const adapter_serving_result& run, Figure figure) {
+  json out = json::array();
+  for (const auto value : each(run, figure)) out.push_back(number(value));
+  return out;
+}
+
 json row_of(const adapter_serving_result& run) {
+  using pair = adapter_serving_pair;
+  using registry = hotset::adapter_registry_stats;
+  const auto adapters = median_times(run, &pair::adapters);
+  const auto base = median_times(run, &pair::base);
   json row;
   row["adapters"] = run.config.adapters;
   row["alpha"] = run.config.alpha;
-  row["ttft_ms"] = first_token_json(run.adapters);
-  row["token_ms"] = number(run.adapters.token);
-  row["base"]["ttft_ms"] = first_token_json(run.base);
-  row["base"]["token_ms"] = number(run.base.token);
-  row["ttft_over_base"] = number(over(run.adapters.first_mean, run.base.first_mean));
-  row["token_over_base"] = number(over(run.adapters.token, run.base.token));
-  row["passes"] = run.passes;
-  row["pass_ns"] = number(run.pass_ns);
-  row["reroute_ns"] = number(run.reroute_ns());
-  row["reroute_share"] = number(run.reroute_share());
-  row["extra_weight_bytes"] = number(run.extra_weight_bytes());
-  row["weight_byte_ratio"] = number(run.weight_byte_ratio());
-  row["loads"] = run.registry.loads;
-  row["evictions"] = run.registry.evictions;
-  row["refused_acquires"] = run.registry.refusals;
-  row["refusals"] = run.refusals;
+  row["ttft_ms"] = first_token_json(adapters);
+  row["token_ms"] = number(adapters.token);
+  row["base"]["ttft_ms"] = first_token_json(base);
+  row["base"]["token_ms"] = number(base.token);
+  row["ttft_over_base"] = number(median(run, &pair::first_over_base));
+  row["token_over_base"] = number(median(run, &pair::token_over_base));
+  row["passes"] = median_count(run, &pair::passes);
+  row["pass_ns"] = number(median(run, &pair::pass_ns));
+  row["reroute_ns"] = number(median(run, &pair::reroute_ns));
+  row["reroute_share"] = number(median(run, &pair::reroute_share));
+  row["extra_weight_bytes"] = number(extra_bytes(run));
+  row["weight_byte_ratio"] = number(median(run, &pair::weight_byte_ratio));
+  row["loads"] = median_of_registry(run, &registry::loads);
+  row["evictions"] = median_of_registry(run, &registry::evictions);
+  row["refused_acquires"] = median_of_registry(run, &registry::refusals);
+  row["refusals"] = most_refusals(run);
   row["outputs_checked"] = run.checked;
   row["outputs_identical"] = run.different == 0;
+  row["ttft_over_base_of_pairs"] = numbers(run, &pair::first_over_base);
+  row["token_over_base_of_pairs"] = numbers(run, &pair::token_over_base);
   return row;
 }
 
@@ -180,6 +302,16 @@ std::string decimals(double value, int digits) {
 }
 std::string signed_percent(double share) {
   return std::isnan(share) ? "-" : fmt::format("{:+.1f}", 100 * share);
+}
+
+/// The least and the most of all pairs.
+template <class Figure>
+std::string range_percent(const adapter_serving_result& run, Figure figure) {
+  auto values = each(run, figure);
+  std::erase_if(values, [](double value) { return std::isnan(value); });
+  if (values.empty()) return "-";
+  const auto [least, most] = std::ranges::minmax(values);
+  return fmt::format("{:+.1f}..{:+.1f}", 100 * least, 100 * most);
 }
 
 hotset::sim::text_table empty_table() {
@@ -193,8 +325,10 @@ hotset::sim::text_table empty_table() {
   column("p50", "p50", 2);
   column("p99", "p99", 1);
   column("ttft-over-base", "over base %", 0);
+  column("ttft-of-pairs", "of pairs", 2);
   column("token", "ms/token", 0);
   column("token-over-base", "over base %", 0);
+  column("token-of-pairs", "of pairs", 2);
   column("reroute", "reroute us", 1);
   column("reroute-share", "% of pass", 0);
   column("extra", "extra KiB", 1);
@@ -203,6 +337,29 @@ hotset::sim::text_table empty_table() {
   column("waits", "waits", 3);
   column("refused", "refused", 3);
   return out;
+}
+
+std::vector<std::string> cells_of(const adapter_serving_result& run) {
+  using pair = adapter_serving_pair;
+  using registry = hotset::adapter_registry_stats;
+  const auto times = median_times(run, &pair::adapters);
+  return {std::to_string(run.config.adapters),
+          fmt::format("{}", run.config.alpha),
+          decimals(times.first_mean, 2),
+          decimals(times.first_p50, 2),
+          decimals(times.first_p99, 2),
+          signed_percent(median(run, &pair::first_over_base)),
+          range_percent(run, &pair::first_over_base),
+          decimals(times.token, 3),
+          signed_percent(median(run, &pair::token_over_base)),
+          range_percent(run, &pair::token_over_base),
+          decimals(median(run, &pair::reroute_ns) * 1e-3, 2),
+          decimals(100 * median(run, &pair::reroute_share), 2),
+          decimals(extra_bytes(run) / 1024, 0),
+          decimals(median(run, &pair::weight_byte_ratio), 3),
+          std::to_string(median_of_registry(run, &registry::loads)),
+          std::to_string(median_of_registry(run, &registry::refusals)),
+          std::to_string(most_refusals(run))};
 }
 
 }  // namespace
@@ -217,6 +374,7 @@ hotset::validation adapter_serving_config::validate(const model_config& shape) c
   if (!(rate >= 0.001 && rate <= 1e6)) return refuse("rate", rate, 0.001, 1'000'000);
   if (requests < 1 || requests > most_requests)
     return refuse("requests", requests, 1, most_requests);
+  if (repeats < 1 || repeats > most_repeats) return refuse("repeats", repeats, 1, most_repeats);
   if (prompt_tokens < 1 || prompt_tokens > shape.max_positions)
     return refuse("prompt tokens", prompt_tokens, 1, shape.max_positions);
   const auto most = shape.max_positions - prompt_tokens + 1;
@@ -268,16 +426,22 @@ request_times times_of(const serving_report& served) {
           .token = mean(token)};
 }
 
-double adapter_serving_result::reroute_ns() const noexcept {
+double adapter_serving_pair::first_over_base() const noexcept {
+  return over(adapters.first_mean, base.first_mean);
+}
+double adapter_serving_pair::token_over_base() const noexcept {
+  return over(adapters.token, base.token);
+}
+double adapter_serving_pair::reroute_ns() const noexcept {
   return ratio(static_cast<double>(experts.reroute_ns), passes);
 }
-double adapter_serving_result::reroute_share() const noexcept { return reroute_ns() / pass_ns; }
-double adapter_serving_result::extra_weight_bytes() const noexcept {
-  const auto extra =
-      static_cast<double>(experts.virtual_experts) - static_cast<double>(experts.base_experts);
-  return ratio(extra * static_cast<double>(expert_bytes), passes);
+double adapter_serving_pair::reroute_share() const noexcept { return reroute_ns() / pass_ns; }
+double adapter_serving_pair::extra_experts() const noexcept {
+  return ratio(
+      static_cast<double>(experts.virtual_experts) - static_cast<double>(experts.base_experts),
+      passes);
 }
-double adapter_serving_result::weight_byte_ratio() const noexcept {
+double adapter_serving_pair::weight_byte_ratio() const noexcept {
   return ratio(static_cast<double>(experts.virtual_experts), experts.base_experts);
 }
 
@@ -286,33 +450,15 @@ adapter_serving_result serve_adapters(const model& weights,
                                       std::span<const named_text> texts,
                                       const adapter_serving_config& config) {
   hotset::require_valid(config.validate(weights.config()));
-  std::vector<const adapter_weights*> chosen;
-  for (std::size_t a = 0; a < config.adapters; ++a)
-    chosen.push_back(&adapters[a % adapters.size()]);
-  auto source = source_of(chosen);
-  std::vector<std::string> names;
-  for (const auto& one : source.adapters) names.push_back(one.name);
-  const auto requests = adapter_requests(config, names, texts);
-  auto of_base = requests;
-  for (auto& one : of_base) one.adapter = base_model;
-
+  const auto work = workload_of(adapters, texts, config);
+  output_check check(weights, work, config);
   adapter_serving_result out;
   out.config = config;
   out.expert_bytes = weights.config().expert_bytes();
-  // It reads the model's file whole, so that neither run is the first to touch it.
-  registered_adapters experts(weights, std::move(source), {.places = config.places});
-  resident_experts base(weights);
-  out.base = times_of(serve_timed(weights, base, of_base, config).served);
-  const auto run = serve_timed(weights, experts, requests, config, experts.virtual_experts(),
-                               with_pins({}, experts));
-  out.adapters = times_of(run.served);
-  out.passes = run.served.stats.steps;
-  out.pass_ns = ratio(run.ns, out.passes);
-  out.experts = experts.stats();
-  out.registry = experts.registry_stats();
-  out.refusals = static_cast<std::size_t>(std::ranges::count_if(
-      run.served.requests, [](const served_request& one) { return !one.refusal.empty(); }));
-  compare(weights, chosen, requests, run.served, out);
+  for (std::size_t i = 0; i < config.repeats; ++i)
+    out.pairs.push_back(serve_pair(weights, work, config, check));
+  out.checked = check.checked();
+  out.different = check.different();
   return out;
 }
 
@@ -331,6 +477,7 @@ json to_json(std::span<const adapter_serving_result> runs) {
   out["tokens"] = config.tokens;
   out["places"] = config.places;
   out["seed"] = config.seed;
+  out["repeats"] = config.repeats;
   out["bytes_per_expert"] = runs.front().expert_bytes;
   out["outputs_identical"] = same_as_merged(runs);
   out["results"] = json::array();
@@ -345,21 +492,14 @@ std::string to_table(std::span<const adapter_serving_result> runs,
   const auto& first = runs.front();
   const auto head = fmt::format(
       "{} requests of {} + {} tokens, {} a second of all adapters; an expert is {}\n"
-      "base: the same requests by the base model alone; reroute, extra weight bytes: of a pass\n\n",
+      "base: the same requests by the base model alone; reroute, extra weight bytes: of a pass\n"
+      "medians of {} run{}; over base: of a pair, a run of the base model and then one of the "
+      "adapters\n\n",
       first.config.requests, first.config.prompt_tokens, first.config.tokens, first.config.rate,
-      hotset::sim::size_text(first.expert_bytes));
+      hotset::sim::size_text(first.expert_bytes), first.config.repeats,
+      first.config.repeats == 1 ? "" : "s");
   auto table = empty_table();
-  for (const auto& run : runs)
-    table.add_row({std::to_string(run.config.adapters), fmt::format("{}", run.config.alpha),
-                   decimals(run.adapters.first_mean, 2), decimals(run.adapters.first_p50, 2),
-                   decimals(run.adapters.first_p99, 2),
-                   signed_percent(over(run.adapters.first_mean, run.base.first_mean)),
-                   decimals(run.adapters.token, 3),
-                   signed_percent(over(run.adapters.token, run.base.token)),
-                   decimals(run.reroute_ns() * 1e-3, 2), decimals(100 * run.reroute_share(), 2),
-                   decimals(run.extra_weight_bytes() / 1024, 0),
-                   decimals(run.weight_byte_ratio(), 3), std::to_string(run.registry.loads),
-                   std::to_string(run.registry.refusals), std::to_string(run.refusals)});
+  for (const auto& run : runs) table.add_row(cells_of(run));
   return hotset::sim::folded(head, view.width) + table.render(view);
 }
 

@@ -32,11 +32,13 @@ struct adapter_serving_config {
   std::size_t tokens = 32;         ///< to generate
   std::size_t places = 0;          ///< adapters on the device at once; 0: all
   std::uint64_t seed = 1;
+  std::size_t repeats = 3;  ///< pairs of runs, of the base model and of the adapters
   std::size_t max_sessions = 32;
   std::size_t max_tokens = 64;  ///< of a pass of prompts
 
   static constexpr std::size_t most_adapters = 256;
   static constexpr std::size_t most_requests = std::size_t{1} << 20U;
+  static constexpr std::size_t most_repeats = 99;
 
   [[nodiscard]] hotset::validation validate(const model_config& shape) const;
 };
@@ -63,29 +65,38 @@ struct request_times {
 /// Pre: the clock's unit was the nanosecond.
 [[nodiscard]] request_times times_of(const serving_report& served);
 
-struct adapter_serving_result {
-  adapter_serving_config config{};
+/// A run of the adapters, and one of the base model right before it.
+struct adapter_serving_pair {
   request_times adapters{};
   request_times base{};  ///< the same requests, all of them the base model's
   std::uint64_t passes = 0;
   double pass_ns =
       0;  ///< mean of what the clock advanced by while something ran: admission, loads and all
-  std::size_t expert_bytes = 0;
   registered_adapters_stats experts{};
   hotset::adapter_registry_stats registry{};
-  std::size_t refusals = 0;   ///< requests
-  std::size_t checked = 0;    ///< adapters whose first complete request was compared
-  std::size_t different = 0;  ///< those of them that differ from the merged model alone
+  std::size_t refusals = 0;  ///< requests
 
+  /// Shares, 0 as fast: the mean time to the first token, and from one to the next.
+  [[nodiscard]] double first_over_base() const noexcept;
+  [[nodiscard]] double token_over_base() const noexcept;
   [[nodiscard]] double reroute_ns() const noexcept;     ///< a pass
   [[nodiscard]] double reroute_share() const noexcept;  ///< of a pass
-  /// A pass, that the base model alone would not have read with the same routing.
-  [[nodiscard]] double extra_weight_bytes() const noexcept;
+  /// Experts a pass that the base model alone would not have read with the same routing.
+  [[nodiscard]] double extra_experts() const noexcept;
   [[nodiscard]] double weight_byte_ratio() const noexcept;
 };
 
-/// Serves the same requests twice, without a prefix cache: each by its adapter, and all by the base model. Where there are
-/// fewer adapters than the configuration says they are repeated, each time as another one.
+struct adapter_serving_result {
+  adapter_serving_config config{};
+  std::size_t expert_bytes = 0;
+  std::vector<adapter_serving_pair> pairs{};  ///< [repeats], as they followed each other
+  std::size_t checked = 0;    ///< adapters whose first complete request of a run was compared
+  std::size_t different = 0;  ///< those of them that differ in any run from the merged model alone
+};
+
+/// Serves the same requests without a prefix cache, each by its adapter and all by the base model, in turn and `repeats`
+/// times. Every run begins with no adapter on the device. Where there are fewer adapters than the configuration says they
+/// are repeated, each time as another one.
 /// Pre: there is an adapter, and a text. Errors: hotset::invalid_config.
 [[nodiscard]] adapter_serving_result serve_adapters(const model& weights,
                                                     std::span<const adapter_weights> adapters,
@@ -95,12 +106,16 @@ struct adapter_serving_result {
 /// What was compared was equal.
 [[nodiscard]] bool same_as_merged(std::span<const adapter_serving_result> runs);
 
-/// {"schema", "model", "rate", "requests", "prompt_tokens", "tokens", "places", "seed", "bytes_per_expert",
+/// {"schema", "model", "rate", "requests", "prompt_tokens", "tokens", "places", "seed", "repeats", "bytes_per_expert",
 /// "outputs_identical", "results": [{"adapters", "alpha", "ttft_ms": {"mean", "p50", "p99"}, "token_ms", "base": {"ttft_ms",
 /// "token_ms"}, "ttft_over_base", "token_over_base", "passes", "pass_ns", "reroute_ns", "reroute_share",
 /// "extra_weight_bytes", "weight_byte_ratio", "loads", "evictions", "refused_acquires", "refusals", "outputs_checked",
-/// "outputs_identical"}]}. Times that nothing was measured for are null; over_base is a share, 0 as fast.
+/// "outputs_identical", "ttft_over_base_of_pairs": [repeats], "token_over_base_of_pairs": [repeats]}]}. A run has one of
+/// each figure, and what stands here is its median over the runs (of an even number the lower of the middle two); over_base
+/// is a pair's, a share, 0 as fast, so that its median need not be the ratio of those beside it. Refusals are the most of a
+/// run. Times that nothing was measured for are null, and in no median.
 [[nodiscard]] nlohmann::ordered_json to_json(std::span<const adapter_serving_result> runs);
+/// The same figures, but for those of the base model.
 [[nodiscard]] std::string to_table(std::span<const adapter_serving_result> runs,
                                    const hotset::sim::table_view& view = {});
 /// What table_view::columns may hold, besides "all".

@@ -54,6 +54,7 @@ struct adapter_options {
   std::size_t tokens = 32;
   std::size_t places = 0;  ///< 0: for all
   std::uint64_t seed = 1;
+  std::size_t repeats = 3;
 };
 
 /// Of `score-experts`.

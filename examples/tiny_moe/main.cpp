@@ -304,6 +304,8 @@ CLI::App* add_serve_adapters(CLI::App& app, options& chosen) {
          "adapters on the device at once (0: all)");
   number("--seed", adapters.seed, std::uint64_t{0}, std::uint64_t{1} << 62U,
          "of arrivals and prompts");
+  number("--repeats", adapters.repeats, std::size_t{1}, adapter_serving_config::most_repeats,
+         "pairs of runs, base first; figures are medians");
   command->add_option("--prompts", chosen.prompts,
                       "texts that prompts are cut from, for an adapter those that are named after "
                       "it if there are any (default: prompts/*.txt of the model)");

@@ -29,7 +29,8 @@ std::vector<adapter_serving_config> configs_of(const adapter_options& chosen,
                      .prompt_tokens = chosen.prompt_tokens,
                      .tokens = chosen.tokens,
                      .places = chosen.places,
-                     .seed = chosen.seed});
+                     .seed = chosen.seed,
+                     .repeats = chosen.repeats});
       if (const auto bad = out.back().validate(shape)) throw hotset::sim::usage_error(bad->message);
     }
   return out;

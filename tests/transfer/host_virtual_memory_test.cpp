@@ -2,10 +2,13 @@
 #include "hotset/transfer/host_virtual_memory.hpp"
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <fstream>
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "host_mappings.hpp"
 
@@ -68,6 +71,27 @@ TEST_F(host_virtual_memory_pages, a_new_block_holds_zeros_whatever_was_there_bef
     ASSERT_EQ(memory.destroy_block(b), ok);
   }
   ASSERT_EQ(memory.release(range), ok);
+}
+
+std::int64_t faults_of_this_thread() {
+  rusage used{};
+  EXPECT_EQ(::getrusage(RUSAGE_THREAD, &used), 0);
+  return used.ru_minflt;
+}
+
+TEST_F(host_virtual_memory_pages, a_mapped_block_is_written_without_a_fault_for_each_page) {
+  constexpr std::size_t units = 1024;
+  const auto range = reserve(units);
+  const auto pages = block(units);
+  for (int times = 0; times < 2; ++times) {  // of a block that is new, and of one that was used
+    ASSERT_EQ(memory.map(range, 0, pages), ok);
+    const auto before = faults_of_this_thread();
+    for (std::size_t at = 0; at < range.size(); at += unit) range[at] = std::byte{7};
+    EXPECT_LT(faults_of_this_thread() - before, static_cast<std::int64_t>(units / 8)) << times;
+    ASSERT_EQ(memory.unmap(range, 0, range.size()), ok);
+  }
+  EXPECT_EQ(memory.destroy_block(pages), ok);
+  EXPECT_EQ(memory.release(range), ok);
 }
 
 TEST_F(host_virtual_memory_pages, more_than_the_limit_is_refused) {

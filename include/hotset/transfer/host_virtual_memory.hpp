@@ -97,8 +97,11 @@ class host_virtual_memory {
     if (const auto code = ledger_.check_map(range, offset, block); code != memory_status::ok)
       return code;
     if (const auto code = ledger_.get_ready(); code != memory_status::ok) return code;
-    if (::mmap(range.data() + offset, block.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-               file_, static_cast<off_t>(ledger_.handle(block))) == MAP_FAILED)
+    // A fault for each page costs more than the bytes. Where the kernel does not populate, they come one by one.
+    const int at_once = block.bytes > page_bytes() ? MAP_POPULATE : 0;
+    if (::mmap(range.data() + offset, block.bytes, PROT_READ | PROT_WRITE,
+               MAP_SHARED | MAP_FIXED | at_once, file_,
+               static_cast<off_t>(ledger_.handle(block))) == MAP_FAILED)
       return why();
     ledger_.on_map(range, offset, block);
     return memory_status::ok;

@@ -92,16 +92,16 @@ inline std::vector<std::uint8_t> alone(const std::vector<adapter_weights>& adapt
   return alone(request.adapter == base_model ? nullptr : &adapters[request.adapter - 1], request);
 }
 
-/// The model of which the rows of an adapter must get the bytes.
-inline std::unique_ptr<expert_provider> merged_alone(adapter_id adapter) {
-  if (adapter == base_model) return std::make_unique<resident_experts>(weights());
-  return std::make_unique<merged_experts>(weights(), *three_pointers()[adapter - 1]);
+/// The model of which the rows of an adapter must get the bytes. None: the base model.
+inline std::unique_ptr<expert_provider> merged_alone(const adapter_weights* adapter) {
+  if (adapter == nullptr) return std::make_unique<resident_experts>(weights());
+  return std::make_unique<merged_experts>(weights(), *adapter);
 }
 
 inline constexpr std::string_view text =
     "The ledger was kept in two columns: return a + b; 17 + 25 = 42.";
 
-inline std::vector<float> logits_alone(adapter_id adapter, std::string_view words) {
+inline std::vector<float> logits_alone(const adapter_weights* adapter, std::string_view words) {
   const auto provider = merged_alone(adapter);
   engine decoder(weights(), *provider);
   const auto logits = decoder.forward(bytes_of(words));
@@ -141,10 +141,14 @@ inline std::vector<std::vector<float>> mixed_logits(expert_provider& experts,
 }
 
 /// True if the rows are the first ones of what the adapter's merged model gives.
-inline bool begins_as_alone(const std::vector<float>& rows, adapter_id adapter) {
+inline bool begins_as_alone(const std::vector<float>& rows, const adapter_weights* adapter) {
   const auto wanted = logits_alone(adapter, text);
   return rows.size() >= 256 && rows.size() <= wanted.size() &&
          std::memcmp(rows.data(), wanted.data(), rows.size() * sizeof(float)) == 0;
+}
+/// The same of one of the three, by its id.
+inline bool begins_as_alone(const std::vector<float>& rows, adapter_id adapter) {
+  return begins_as_alone(rows, adapter == base_model ? nullptr : three_pointers()[adapter - 1]);
 }
 
 }  // namespace adapter_samples

@@ -17,6 +17,8 @@ namespace {
 
 using namespace adapter_samples;
 using testing::AllOf;
+using testing::DoubleNear;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 const std::vector<named_text>& texts() {
@@ -164,26 +166,30 @@ TEST(adapter_serving, serves_more_adapters_than_there_are_and_than_there_are_pla
                                       .requests = 24,
                                       .prompt_tokens = 20,
                                       .tokens = 6,
-                                      .places = 2};
+                                      .places = 2,
+                                      .repeats = 2};
   const auto run = serve_adapters(weights(), three_adapters(), texts(), config);
-  EXPECT_EQ(run.refusals, 0U);
   EXPECT_GE(run.checked, 3U);
   EXPECT_EQ(run.different, 0U);
-  EXPECT_GE(run.registry.loads, run.checked);
-  EXPECT_GT(run.registry.evictions, 0U);
-  EXPECT_EQ(run.experts.steps, run.passes);
-  EXPECT_EQ(run.experts.visits, run.passes * weights().config().layers);
-  EXPECT_GE(run.weight_byte_ratio(), 1);
-  EXPECT_NEAR(run.extra_weight_bytes(),
-              (run.weight_byte_ratio() - 1) * static_cast<double>(run.experts.base_experts) *
-                  23040 / static_cast<double>(run.passes),
-              1e-3);
   EXPECT_TRUE(same_as_merged({&run, 1}));
+  ASSERT_EQ(run.pairs.size(), 2U);
+  for (const auto& pair : run.pairs) {
+    EXPECT_EQ(pair.refusals, 0U);
+    EXPECT_GE(pair.registry.loads, run.checked) << "none was there when the run began";
+    EXPECT_GT(pair.registry.evictions, 0U);
+    EXPECT_EQ(pair.experts.steps, pair.passes);
+    EXPECT_EQ(pair.experts.visits, pair.passes * weights().config().layers);
+    EXPECT_GE(pair.weight_byte_ratio(), 1);
+    EXPECT_NEAR(pair.extra_experts(),
+                (pair.weight_byte_ratio() - 1) * static_cast<double>(pair.experts.base_experts) /
+                    static_cast<double>(pair.passes),
+                1e-6);
+  }
 }
 
 TEST(adapter_serving, reports_what_each_run_cost) {
   adapter_serving_config config{
-      .adapters = 2, .rate = 100, .requests = 6, .prompt_tokens = 12, .tokens = 1};
+      .adapters = 2, .rate = 100, .requests = 6, .prompt_tokens = 12, .tokens = 1, .repeats = 1};
   std::vector<adapter_serving_result> runs;
   runs.push_back(serve_adapters(weights(), three_adapters(), texts(), config));
   config.tokens = 3;
@@ -195,6 +201,7 @@ TEST(adapter_serving, reports_what_each_run_cost) {
   EXPECT_EQ(json["bytes_per_expert"], 23040);
   EXPECT_EQ(json["outputs_identical"], true);
   ASSERT_EQ(json["results"].size(), 2U);
+  EXPECT_EQ(json["repeats"], 1);
   for (const char* key : {"rate", "prompt_tokens", "tokens", "places", "seed", "model"})
     EXPECT_TRUE(json.contains(key)) << key;
   for (const auto& row : json["results"]) {
@@ -211,10 +218,12 @@ TEST(adapter_serving, reports_what_each_run_cost) {
                         row.at("base").at("ttft_ms").at("mean").get<double>() -
                     1,
                 1e-9);
+    EXPECT_THAT(row.at("ttft_over_base_of_pairs"), ElementsAre(row.at("ttft_over_base")));
     EXPECT_EQ(row.at("outputs_identical"), true);
   }
   EXPECT_TRUE(json["results"][0]["token_ms"].is_null()) << "of one token there is no time between";
   EXPECT_TRUE(json["results"][0]["token_over_base"].is_null());
+  EXPECT_TRUE(json["results"][0]["token_over_base_of_pairs"][0].is_null());
   EXPECT_GT(json["results"][1]["token_ms"].get<double>(), 0);
   EXPECT_THAT(to_table(runs),
               AllOf(HasSubstr("TTFT ms"), HasSubstr("6 requests of 12 + 1 tokens")));
@@ -222,6 +231,81 @@ TEST(adapter_serving, reports_what_each_run_cost) {
   EXPECT_FALSE(same_as_merged(runs));
   EXPECT_EQ(to_json(runs)["outputs_identical"], false);
   EXPECT_EQ(to_json(runs)["results"][1]["outputs_identical"], false);
+}
+
+/// A run of the adapters that took so long, and one of the base model.
+adapter_serving_pair pair_of(double adapters, double base) {
+  adapter_serving_pair out;
+  const request_times unit{.first_mean = 1, .first_p50 = 2, .first_p99 = 3, .token = 4};
+  const auto times = [&](double factor) {
+    return request_times{.first_mean = unit.first_mean * factor,
+                         .first_p50 = unit.first_p50 * factor,
+                         .first_p99 = unit.first_p99 * factor,
+                         .token = unit.token * factor};
+  };
+  out.adapters = times(adapters);
+  out.base = times(base);
+  out.passes = static_cast<std::uint64_t>(adapters);
+  out.pass_ns = 1000 * adapters;
+  out.experts = {.reroute_ns = static_cast<std::uint64_t>(10 * adapters * adapters),
+                 .virtual_experts = static_cast<std::uint64_t>(adapters * (adapters + 2)),
+                 .base_experts = static_cast<std::uint64_t>(2 * adapters)};
+  out.registry.loads = static_cast<std::uint64_t>(100 * adapters);
+  out.registry.evictions = static_cast<std::uint64_t>(200 * adapters);
+  out.registry.refusals = static_cast<std::uint64_t>(300 * adapters);
+  return out;
+}
+
+// Each figure has the median of its own: over base is +100 %, -50 % and +20 %, and that of the medians would be 0.
+TEST(adapter_serving, figures_are_medians_of_their_runs_by_hand) {
+  adapter_serving_result run;
+  run.config.repeats = 3;
+  run.expert_bytes = 50;
+  run.pairs = {pair_of(8, 4), pair_of(5, 10), pair_of(6, 5)};
+  const auto row = to_json({&run, 1})["results"][0];
+  const auto of = [&](const char* key) { return row.at(key).get<double>(); };
+  EXPECT_EQ(row["ttft_ms"].dump(), R"({"mean":6.0,"p50":12.0,"p99":18.0})");
+  EXPECT_EQ(row["base"]["ttft_ms"].dump(), R"({"mean":5.0,"p50":10.0,"p99":15.0})");
+  EXPECT_DOUBLE_EQ(of("token_ms"), 24);
+  EXPECT_DOUBLE_EQ(row["base"]["token_ms"].get<double>(), 20);
+  EXPECT_NEAR(of("ttft_over_base"), 0.2, 1e-12);
+  EXPECT_NEAR(of("token_over_base"), 0.2, 1e-12);
+  for (const char* key : {"ttft_over_base_of_pairs", "token_over_base_of_pairs"})
+    EXPECT_THAT(row.at(key).get<std::vector<double>>(),
+                ElementsAre(DoubleNear(1, 1e-12), DoubleNear(-0.5, 1e-12), DoubleNear(0.2, 1e-12)))
+        << "in the order in which they ran";
+  EXPECT_EQ(row["passes"], 6);
+  EXPECT_DOUBLE_EQ(of("pass_ns"), 6000);
+  EXPECT_DOUBLE_EQ(of("reroute_ns"), 60);
+  EXPECT_DOUBLE_EQ(of("reroute_share"), 0.01);
+  EXPECT_DOUBLE_EQ(of("extra_weight_bytes"), 6 * 50);
+  EXPECT_DOUBLE_EQ(of("weight_byte_ratio"), 4);
+  EXPECT_EQ(row["loads"], 600);
+  EXPECT_EQ(row["evictions"], 1200);
+  EXPECT_EQ(row["refused_acquires"], 1800);
+  EXPECT_THAT(
+      to_table({&run, 1}, {.columns = {"ttft", "ttft-over-base", "ttft-of-pairs", "waits"}}),
+      AllOf(HasSubstr("medians of 3 runs"), HasSubstr("+20.0"), HasSubstr("-50.0..+100.0"),
+            HasSubstr("1800")));
+}
+
+TEST(adapter_serving, a_median_is_one_of_its_figures_and_of_those_that_were_measured) {
+  adapter_serving_result run;
+  run.pairs = {pair_of(8, 4), pair_of(5, 10), pair_of(6, 5), pair_of(9, 9)};
+  auto row = to_json({&run, 1})["results"][0];
+  EXPECT_EQ(row["passes"], 6) << "the lower of the middle two";
+  EXPECT_DOUBLE_EQ(row["token_ms"].get<double>(), 24);
+  const double nothing = std::nan("");
+  for (const std::size_t p : {0U, 1U, 3U}) run.pairs[p].adapters.token = nothing;
+  run.pairs[0].refusals = 7;
+  row = to_json({&run, 1})["results"][0];
+  EXPECT_DOUBLE_EQ(row["token_ms"].get<double>(), 24) << "the only one";
+  EXPECT_NEAR(row["token_over_base"].get<double>(), 0.2, 1e-12);
+  EXPECT_EQ(row["token_over_base_of_pairs"].dump().substr(0, 10), "[null,null");
+  EXPECT_EQ(row["refusals"], 7) << "the most of a run: none is left unsaid";
+  run.pairs[2].adapters.token = nothing;
+  EXPECT_TRUE(to_json({&run, 1})["results"][0]["token_ms"].is_null());
+  EXPECT_THAT(to_table({&run, 1}, {.columns = {"token", "token-of-pairs"}}), HasSubstr(" -"));
 }
 
 TEST(adapter_serving, what_cannot_be_served_is_said_in_one_line) {
@@ -237,6 +321,8 @@ TEST(adapter_serving, what_cannot_be_served_is_said_in_one_line) {
   EXPECT_EQ(refusal({.rate = 0}), "rate = 0, accepted: 0.001..1000000");
   EXPECT_EQ(refusal({.rate = std::nan("")}), "rate = nan, accepted: 0.001..1000000");
   EXPECT_EQ(refusal({.requests = 0}), "requests = 0, accepted: 1..1048576");
+  EXPECT_EQ(refusal({.repeats = 0}), "repeats = 0, accepted: 1..99");
+  EXPECT_EQ(refusal({.repeats = 100}), "repeats = 100, accepted: 1..99");
   EXPECT_EQ(refusal({.prompt_tokens = 0}), "prompt tokens = 0, accepted: 1..2048");
   EXPECT_EQ(refusal({.tokens = 0}), "tokens = 0, accepted: 1..1985");
   EXPECT_EQ(refusal({.prompt_tokens = 2048, .tokens = 2}), "tokens = 2, accepted: 1..1");

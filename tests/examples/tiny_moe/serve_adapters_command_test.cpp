@@ -49,6 +49,7 @@ TEST(serve_adapters_command, wrong_usage_is_one_line_and_2) {
   expect_refused("/nowhere --rate 0", 2, "--rate");
   expect_refused("/nowhere --requests 0", 2, "--requests");
   expect_refused("/nowhere --places 257", 2, "--places");
+  expect_refused("/nowhere --repeats 0", 2, "--repeats");
   expect_refused("/nowhere --tokens 3000", 2, "tokens = 3000, accepted: 1..1985");
   expect_refused("/nowhere --columns nothing", 2, "nothing");
   expect_refused("/nowhere --json --columns ttft", 2, "--columns");
@@ -68,11 +69,13 @@ TEST(serve_adapters_command, prints_what_every_number_of_adapters_costs) {
   EXPECT_EQ(table.code, 0) << table.text;
   EXPECT_THAT(table.text,
               AllOf(HasSubstr("TTFT ms"), HasSubstr("identical to its merged model alone")));
-  const auto printed = run(words + " --places 1 --json 2>&1");
+  EXPECT_THAT(table.text, HasSubstr("medians of 3 runs"));
+  const auto printed = run(words + " --places 1 --repeats 2 --json 2>&1");
   EXPECT_EQ(printed.code, 0) << printed.text;
   const auto json = nlohmann::json::parse(printed.text);
   EXPECT_EQ(json.at("schema"), "hotset.serve_adapters/1");
   EXPECT_EQ(json.at("outputs_identical"), true);
+  EXPECT_EQ(json.at("repeats"), 2);
   ASSERT_EQ(json.at("results").size(), 4U);
   EXPECT_EQ(json["results"][1].at("adapters"), 2);
   EXPECT_EQ(json["results"][1].at("alpha"), 0.3);
@@ -80,6 +83,7 @@ TEST(serve_adapters_command, prints_what_every_number_of_adapters_costs) {
   for (const auto& row : json["results"]) {
     EXPECT_GE(row.at("loads"), row.at("outputs_checked"));
     EXPECT_EQ(row.at("refusals"), 0);
+    EXPECT_EQ(row.at("ttft_over_base_of_pairs").size(), 2U);
   }
 }
 
