@@ -372,7 +372,7 @@ std::vector<option_values> known_values() {
           {"--split", {"by-token", "by-expert"}, false},
           {"--parallel", {"expert", "tensor"}, false},
           {"--format", format_values(), false},
-          {"--as", {"decode", "prefill", "prefill:512"}, false},
+          {"--as", {"decode", "decode:4", "prefill", "prefill:512"}, false},
           {"--to", {"native", "esft", "oracle-general"}, false},
           {"--predictor-noise", {"exchange:0.2", "gaussian:0.5"}, false},
           {"SHELL", {"bash", "zsh", "fish"}, false}};

@@ -30,9 +30,13 @@ void add_trace_options(CLI::App& app, trace_options& options) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--as", options.as,
-                 "cut the tokens into steps anew: decode (a token a step), prefill (a sequence a "
-                 "step), prefill:<tokens>")
+                 "cut the tokens into steps anew: decode (a token a step), decode:<sequences> (a "
+                 "token of each, so many together), prefill (a sequence a step), prefill:<tokens>")
       ->type_name("SHAPE")
+      ->group(group);
+  add_number(app, "--first", options.first, std::uint64_t{0},
+             std::numeric_limits<std::uint64_t>::max(),
+             "only so many tokens of the recording; 0: all")
       ->group(group);
   add_list(app, "--field", options.fields,
            "jsonl: names of the fields, such as layer=l,experts=ids")
@@ -60,6 +64,7 @@ sim::open_trace_options checked(const trace_options& options) {
         for_option("--field", [&] { return sim::parse_field_map(joined(options.fields)); });
   out.top_k = options.top_k;
   out.experts = options.experts;
+  out.first = options.first;
   out.block_bytes =
       for_option("--block-bytes", [&] { return sim::read_size(options.block_bytes, "B"); });
   return out;

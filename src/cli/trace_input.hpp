@@ -20,6 +20,7 @@ struct trace_options {
   std::vector<std::string> fields;
   std::int32_t top_k = 0;
   std::int32_t experts = 0;
+  std::uint64_t first = 0;
   std::string block_bytes = "1B";
 };
 

@@ -161,7 +161,7 @@ TEST_F(trace_commands, import_leaves_nothing_behind_when_it_fails) {
 TEST_F(trace_commands, options_of_reading_are_strict) {
   make_trace("t.trace");
   refused("info t.trace --format nope", 2, {"--format", "auto, native, bigmoe"});
-  refused("info t.trace --as chunks", 2, {"--as", "decode, prefill"});
+  refused("info t.trace --as chunks", 2, {"--as", "decode, decode:", "prefill, prefill:"});
   refused("info t.trace --as prefill:0", 2, {"--as", "'prefill:0'"});
   refused("info t.trace --field nope=x", 2, {"--field", "nope"});
   refused("info t.trace --block-bytes 24XB", 2, {"--block-bytes: '24XB'", "MiB, GiB or TiB"});

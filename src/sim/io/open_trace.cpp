@@ -3,7 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/azure_requests.hpp"
@@ -112,6 +117,84 @@ routing_trace blocks_of(kv_trace kv, const std::filesystem::path& path,
   return *std::move(made);
 }
 
+constexpr std::uint32_t most_abreast = 4096;
+
+/// rows[i] is the row of `before` that comes to place i. Empty arrays stay so.
+template <class Value>
+void reorder(std::vector<Value>& values, std::size_t before, const std::vector<std::size_t>& rows) {
+  if (values.empty()) return;
+  const auto width = values.size() / before;
+  std::vector<Value> out;
+  out.reserve(rows.size() * width);
+  for (const auto row : rows) {
+    const auto from = values.begin() + static_cast<std::ptrdiff_t>(row * width);
+    out.insert(out.end(), from, from + static_cast<std::ptrdiff_t>(width));
+  }
+  values = std::move(out);
+}
+void reorder(half_array& values, std::size_t before, const std::vector<std::size_t>& rows) {
+  if (values.empty()) return;
+  std::vector<std::uint16_t> raw(values.size());
+  for (std::size_t i = 0; i < raw.size(); ++i) raw[i] = values.raw(i);
+  reorder(raw, before, rows);
+  values = half_array(std::move(raw));
+}
+
+void reorder(routing_trace& trace, const std::vector<std::size_t>& rows) {
+  const auto before = trace.tokens();
+  reorder(trace.step, before, rows);
+  reorder(trace.sequence, before, rows);
+  reorder(trace.kind, before, rows);
+  reorder(trace.ids, before, rows);
+  reorder(trace.weights, before, rows);
+  reorder(trace.logits, before, rows);
+  reorder(trace.probabilities, before, rows);
+  reorder(trace.hidden, before, rows);
+  reorder(trace.predictions, before, rows);
+  reorder(trace.adapter, before, rows);
+  reorder(trace.token_ids, before, rows);
+}
+
+/// The rows that are left of a run of one sequence's.
+struct row_run {
+  std::size_t next = 0;
+  std::size_t end = 0;
+};
+std::vector<row_run> runs_of(const routing_trace& trace) {
+  std::vector<row_run> out;
+  for (std::size_t t = 0; t < trace.tokens(); ++t) {
+    if (t == 0 || trace.sequence[t] != trace.sequence[t - 1]) out.push_back({t, t});
+    ++out.back().end;
+  }
+  return out;
+}
+void put_abreast(routing_trace& trace, std::uint32_t abreast) {
+  auto waiting = runs_of(trace);
+  auto first = waiting.begin();
+  std::vector<row_run> running;
+  std::vector<std::size_t> rows;
+  std::vector<std::uint32_t> steps;
+  for (std::uint32_t step = 0;; ++step) {
+    while (running.size() < abreast && first != waiting.end()) running.push_back(*first++);
+    if (running.empty()) break;
+    for (auto& run : running) {
+      rows.push_back(run.next++);
+      steps.push_back(step);
+    }
+    std::erase_if(running, [](const row_run& run) { return run.next == run.end; });
+  }
+  reorder(trace, rows);
+  trace.step = std::move(steps);
+  trace.kind.assign(trace.tokens(), request_class::decode);
+}
+
+void keep_first(routing_trace& trace, std::size_t tokens) {
+  if (tokens >= trace.tokens()) return;
+  std::vector<std::size_t> rows(tokens);
+  std::iota(rows.begin(), rows.end(), std::size_t{0});
+  reorder(trace, rows);
+}
+
 bool named_esft(const std::filesystem::path& path) {
   return path.filename().string().starts_with("expert_weights_");
 }
@@ -140,16 +223,21 @@ trace_format parse_trace_format(std::string_view name) {
 step_shape parse_step_shape(std::string_view text) {
   if (text == "decode") return {};
   if (text == "prefill") return {request_class::prefill, 0};
-  constexpr std::string_view chunked = "prefill:";
-  if (text.starts_with(chunked)) {
-    const auto chunk = parse_number<std::uint32_t>(text.substr(chunked.size()));
-    if (chunk && *chunk > 0) return {request_class::prefill, *chunk};
-  }
+  const auto count_after = [&](std::string_view prefix) -> std::uint32_t {
+    if (!text.starts_with(prefix)) return 0;
+    return parse_number<std::uint32_t>(text.substr(prefix.size())).value_or(0);
+  };
+  if (const auto chunk = count_after("prefill:"); chunk > 0) return {request_class::prefill, chunk};
+  if (const auto abreast = count_after("decode:"); abreast > 0 && abreast <= most_abreast)
+    return {.abreast = abreast};
   throw invalid_config("step shape '" + printable(text) +
-                       "', accepted: decode, prefill, prefill:<tokens of 1 or more>");
+                       "', accepted: decode, decode:<sequences of 1 to 4096>, prefill, "
+                       "prefill:<tokens of 1 or more>");
 }
 
 void cut_steps(routing_trace& trace, const step_shape& shape) {
+  if (shape.kind == request_class::decode && shape.abreast > 1)
+    return put_abreast(trace, shape.abreast);
   const bool prefill = shape.kind == request_class::prefill;
   std::uint32_t step = 0;
   std::uint32_t filled = 0;
@@ -199,6 +287,7 @@ routing_trace open_trace(const std::filesystem::path& path, const open_trace_opt
     refuse_input(path.string(), "", "no such trace format", known_formats);
   }();
   refuse_empty_keys(trace, path);
+  if (options.first != 0) keep_first(trace, options.first);
   if (options.as) cut_steps(trace, *options.as);
   return trace;
 }

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/sim/io/open_trace.hpp"
 
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -91,8 +95,60 @@ TEST(open_trace, cuts_steps_as_asked) {
   cut_steps(trace, parse_step_shape("decode"));
   EXPECT_THAT(trace.step, ElementsAre(0, 1, 2));
   EXPECT_EQ(trace.kind[0], request_class::decode);
-  for (const auto* text : {"", "prefill:", "prefill:0", "prefill:x", "verify", "prefill:-1"})
+  for (const auto* text : {"", "prefill:", "prefill:0", "prefill:x", "verify", "prefill:-1",
+                           "decode:", "decode:0", "decode:4097", "decode:x"})
     EXPECT_THROW((void)parse_step_shape(text), invalid_config) << text;
+}
+
+TEST(open_trace, sequences_go_on_abreast_and_the_next_one_takes_a_free_place) {
+  routing_trace trace;
+  trace.name = "six";
+  trace.layers = 2;
+  trace.experts = 8;
+  trace.top_k = 1;
+  trace.hidden_width = 2;
+  std::vector<std::uint16_t> hidden;
+  for (std::uint16_t t = 0; t < 6; ++t)
+    for (std::uint16_t l = 0; l < 2; ++l) {
+      trace.ids.push_back(static_cast<expert_id>(t + l));
+      trace.weights.push_back(static_cast<float>(10 * t + l));
+      hidden.insert(hidden.end(), 2, static_cast<std::uint16_t>(100 * t + l));
+    }
+  trace.hidden = half_array(hidden);
+  trace.token_ids = {50, 51, 52, 53, 54, 55};
+  trace.step = {0, 1, 2, 3, 4, 5};
+  trace.kind.assign(6, request_class::prefill);
+  trace.sequence = {7, 8, 8, 8, 9, 9};  // rows 0, 1 2 3, 4 5
+  const auto before = trace;
+  cut_steps(trace, parse_step_shape("decode:2"));
+  EXPECT_THAT(trace.step, ElementsAre(0, 0, 1, 1, 2, 2));
+  EXPECT_THAT(trace.sequence, ElementsAre(7, 8, 8, 9, 8, 9));
+  EXPECT_THAT(trace.token_ids, ElementsAre(50, 51, 52, 54, 53, 55));
+  EXPECT_EQ(trace.kind, std::vector(6, request_class::decode));
+  for (std::size_t t = 0; t < 6; ++t) {
+    const auto from = static_cast<std::size_t>(trace.token_ids[t] - 50);
+    for (layer_id l = 0; l < 2; ++l) {
+      EXPECT_EQ(trace.ids_of(t, l)[0], before.ids_of(from, l)[0]);
+      EXPECT_EQ(trace.weights_of(t, l)[0], before.weights_of(from, l)[0]);
+    }
+    for (std::size_t i = 0; i < 4; ++i)
+      EXPECT_EQ(trace.hidden.raw(4 * t + i), before.hidden.raw(4 * from + i));
+  }
+  EXPECT_EQ(trace.validate(), std::nullopt);
+}
+
+TEST(open_trace, only_the_first_tokens_are_kept) {
+  const trace_samples::temporary_folder folder;
+  const auto path = folder.write("t", text_of(trace_samples::esft_tar_xz));
+  const auto whole = open_trace(path);
+  ASSERT_EQ(whole.tokens(), 3U);
+  const auto cut = open_trace(path, {.as = parse_step_shape("prefill"), .first = 2});
+  EXPECT_EQ(cut.tokens(), 2U);
+  EXPECT_EQ(cut.validate(), std::nullopt);
+  EXPECT_TRUE(std::ranges::equal(cut.ids, std::span(whole.ids).first(cut.ids.size())));
+  EXPECT_THAT(cut.step, ElementsAre(0, 0));
+  EXPECT_EQ(open_trace(path, {.first = 3}).ids, whole.ids);
+  EXPECT_EQ(open_trace(path, {.first = 99}).ids, whole.ids);
 }
 
 TEST(open_trace, format_names_can_be_parsed) {

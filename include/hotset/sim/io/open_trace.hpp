@@ -35,18 +35,21 @@ struct step_shape {
   request_class kind =
       request_class::decode;  ///< decode: a token is a step; prefill: a sequence is
   std::uint32_t chunk = 0;    ///< prefill: tokens of a step; 0: the whole sequence
+  std::uint32_t abreast = 1;  ///< decode: sequences that go on together, a token of each in a step
 };
 
-/// Reads "decode", "prefill" or "prefill:512". Errors: invalid_config.
+/// Reads "decode", "decode:4", "prefill" or "prefill:512". Errors: invalid_config.
 [[nodiscard]] step_shape parse_step_shape(std::string_view text);
 
-/// Gives every row a new step and kind. A step never spans two sequences.
+/// Gives every row a new step and kind. A step spans several sequences only where `abreast` says so: then rows change
+/// places, and as soon as a sequence ends the next one begins in its place. Complexity: O(bytes of the trace).
 void cut_steps(routing_trace& trace, const step_shape& shape);
 
 struct open_trace_options {
   trace_format format = trace_format::automatic;
   std::optional<step_shape>
       as{};                  ///< none: the recording's own steps; a token a step where it has none
+  std::uint64_t first = 0;   ///< only so many tokens of the recording; 0: all
   json_field_map fields{};   ///< json_lines
   std::int32_t top_k = 0;    ///< esft, layer_expert; 0: infer
   std::int32_t experts = 0;  ///< esft, layer_expert, json_lines; 0: infer
