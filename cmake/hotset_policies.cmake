@@ -15,10 +15,14 @@ set(hotset_policies
     eviction/importance
     eviction/least_stale
     eviction/popularity
+    eviction/similar_steps
+    eviction/two_rate
     eviction/belady
+    eviction/next_visit_oracle
     admission/always
     admission/after_n_uses
     admission/budgeted
+    admission/least_valuable
     prefetch/no_prefetch
     prefetch/next_layer_top_k
     prefetch/score_threshold

@@ -24,7 +24,7 @@ trap 'rm -rf "$scratch"' EXIT
 
 echo '== 1. A Mixture-of-Experts model with room for a quarter of its experts'
 "$tiny_moe" generate --prompt-file "$HOTSET_TINY_MOE_DIR/prompts/tool-2.txt" --tokens 120 \
-  --expert-budget 25% --scope shared --eviction lfru 2>&1
+  --expert-budget 25% --scope shared --eviction similar_steps 2>&1
 
 echo
 echo '== 2. Does paging change the output? Every policy, from the smallest cache up, against full residency'
@@ -34,8 +34,10 @@ echo
 echo '== 3. What the model routed, replayed under every policy; belady knows the future and is the bound'
 "$tiny_moe" trace "$scratch/tiny-moe.safetensors" --tokens 128 2>/dev/null
 "$hotset" simulate "$scratch/tiny-moe.safetensors" \
-  --eviction lru,lfu,lfru,fifo,furthest_layer,gate_score,least_stale,popularity,belady,belady_bypass \
+  --eviction lru,lfu,lfru,fifo,furthest_layer,gate_score,least_stale,two_rate,similar_steps,popularity,belady,belady_bypass \
   --slots 12.5%,25%,50% --scope shared,per-layer
+echo
+"$hotset" simulate "$scratch/tiny-moe.safetensors" --rank
 
 echo
 echo '== 4. The same with a clock: the next layer is prefetched, over a link at which a copy takes 0.6 ms'

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # What fMoE claims, measured here: the tables of docs/reproduction.md.
 #   benchmarks/reproduction/fmoe.sh BUILD_DIR STUDY
-# STUDY: systems capacity distance replacement predictors, or all.
+# STUDY: systems eviction capacity distance replacement predictors, or all.
 # Texts are tiny-moe's held-out ones below HOTSET_DATA_DIR; without them, its prompts.
-studies='systems capacity distance replacement predictors'
+studies='systems eviction capacity distance replacement predictors'
 # shellcheck source=benchmarks/reproduction/study.sh
 . "$(dirname "$0")/study.sh"
 
@@ -90,6 +90,23 @@ systems() {
     done
   done
 }
+# Each system as it is, then with similar_steps evicting.
+eviction() {
+  windows
+  local rho system
+  for rho in 0.4 2; do
+    head_of "50 %, rho $rho"
+    local at="--slots 50% $(link $rho)"
+    for system in mixtral-offloading promoe moe-infinity fmoe; do
+      local gate=''
+      [ "$system" != promoe ] || gate='--gate-weights tiny.gate'
+      { arm "\`$system\`" $at --preset $system $gate
+        arm '- evicting by `similar_steps`' $at --preset $system $gate --eviction similar_steps
+      } | rows $rho
+    done
+  done
+}
+
 capacity() {
   windows
   head_of 'maps'

@@ -156,6 +156,7 @@ std::vector<verification_case> exact_cases() {
   }
   constexpr auto worker = hotset::host_stream::mode::worker;
   cases.push_back({.admission = "budgeted:fills_per_visit=1"});
+  cases.push_back({.admission = "least_valuable:streams=2"});
   cases.push_back({.admission = "after_n_uses", .scope = cache_scope::per_layer, .budget = "4"});
   cases.push_back({.scope = cache_scope::per_layer, .budget = "4", .max_tokens = 16});
   cases.push_back({.eviction = "least_stale", .max_tokens = 7});

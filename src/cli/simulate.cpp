@@ -23,6 +23,7 @@
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/precision_ladder.hpp"
 #include "hotset/sim/preset.hpp"
+#include "hotset/sim/rank.hpp"
 #include "hotset/sim/report.hpp"
 #include "hotset/sim/sizes.hpp"
 #include "hotset/sim/sweep.hpp"
@@ -41,12 +42,13 @@ struct simulate_options {
   std::string gate = "0";
   std::string host_expert = "0";
   std::string compare;
+  bool rank = false;
   std::filesystem::path lessons;
   bool warm_start = false;
   std::string write_back = "none";
   std::string back_link;
   std::size_t spares = 0;
-  std::vector<std::string> scopes{"shared"};
+  std::vector<std::string> scopes;
   std::vector<std::string> replays{"event-atomic"};
   std::vector<std::string> slots;
   std::vector<std::string> budgets;
@@ -62,6 +64,12 @@ struct simulate_options {
   table_options table;
   trace_options reading;
 };
+
+std::vector<std::string> scopes_of(const simulate_options& options) {
+  if (!options.scopes.empty()) return split_lists("--scope", options.scopes);
+  if (options.rank) return {"shared", "per-layer"};
+  return {"shared"};
+}
 
 /// Cache sizes when none were asked for.
 const std::vector<std::string> usual_slots{"12.5%", "25%", "50%"};
@@ -189,7 +197,7 @@ sim::sweep_request request_of(const simulate_options& options) {
   read_compute(options.compute, request.costs);
   request.costs.gate = duration_of("--gate", options.gate);
   request.costs.per_host_expert = duration_of("--host-expert", options.host_expert);
-  request.scopes = split_lists("--scope", options.scopes);
+  request.scopes = scopes_of(options);
   request.replays = split_lists("--replay", options.replays);
   request.sizes = sizes_of(options);
   request.size_classes = options.size_classes;
@@ -210,57 +218,64 @@ void need_expert_bytes(const opened_trace& opened, const sim::sweep_request& req
                                    size.text)));
 }
 
-sim::sweep_result sweep_one(const opened_trace& opened, const sim::sweep_request& request) {
+/// What `replay` makes of the trace. Errors name its file.
+template <class Replay>
+auto replayed(const opened_trace& opened, const sim::sweep_request& request, Replay replay) {
   need_expert_bytes(opened, request);
   try {
-    return sim::run_sweep(opened.trace, request);
+    return replay(opened.trace, request);
   } catch (const trace_error& error) {
     throw trace_error(with_path(opened.path, error.what()));
   } catch (const sim::infeasible_error& error) {
     throw sim::infeasible_error(with_path(opened.path, error.what()));
   }
 }
-
-std::vector<sim::sweep_result> sweep_all(const simulate_options& options,
-                                         sim::sweep_request request) {
-  const auto reading = checked(options.reading);
-  std::vector<sim::sweep_result> sweeps;
-  std::optional<opened_trace> lessons;
-  if (!options.lessons.empty()) lessons = open_input(options.lessons, reading);
-  if (lessons) request.lessons = &lessons->trace;
-  request.warm_start = options.warm_start;
+/// The same of each trace in turn.
+template <class Result, class Replay>
+std::vector<Result> replay_each(const simulate_options& options,
+                                const sim::open_trace_options& reading, sim::sweep_request request,
+                                Replay replay) {
+  std::vector<Result> results;
   for (const auto& path : options.traces) {
     const auto opened = open_input(path, reading);
     progress_line progress(printable(opened.trace.name, 40));
     request.progress = progress.report();
-    sweeps.push_back(sweep_one(opened, request));
+    results.push_back(replayed(opened, request, replay));
   }
-  return sweeps;
+  return results;
+}
+
+std::vector<sim::sweep_result> sweep_all(const simulate_options& options,
+                                         sim::sweep_request request) {
+  const auto reading = checked(options.reading);
+  std::optional<opened_trace> lessons;
+  if (!options.lessons.empty()) lessons = open_input(options.lessons, reading);
+  if (lessons) request.lessons = &lessons->trace;
+  request.warm_start = options.warm_start;
+  return replay_each<sim::sweep_result>(options, reading, std::move(request), sim::run_sweep);
 }
 
 /// Where the output has no place for them.
-void report_notes(const std::vector<sim::sweep_result>& sweeps) {
-  std::vector<std::string> seen;
-  for (const auto& sweep : sweeps) {
-    for (const auto& run : sweep.results) {
-      for (const auto& note : run.notes) {
-        const auto line = fmt::format("{}: note: {}", sweep.name, note);
-        if (std::find(seen.begin(), seen.end(), line) != seen.end()) continue;
-        seen.push_back(line);
-        report_error(line);
-      }
-    }
-    for (const auto& line : sweep.not_replayed)
-      report_error(fmt::format("{}: not replayed: {}", sweep.name, line));
-  }
+void report_notes(const sim::sweep_result& sweep, std::vector<std::string>& seen) {
+  const auto report = [&](const std::string& line) {
+    if (std::find(seen.begin(), seen.end(), line) != seen.end()) return;
+    seen.push_back(line);
+    report_error(line);
+  };
+  for (const auto& run : sweep.results)
+    for (const auto& note : run.notes) report(fmt::format("{}: note: {}", sweep.name, note));
+  for (const auto& line : sweep.not_replayed)
+    report_error(fmt::format("{}: not replayed: {}", sweep.name, line));
 }
 
-std::string text_of(const std::vector<sim::sweep_result>& sweeps, const simulate_options& options,
+/// Of sweeps, or of rankings.
+template <class Result>
+std::string text_of(const std::vector<Result>& results, const simulate_options& options,
                     const sim::table_view& view) {
-  if (options.as_json) return sim::to_json_text(sweeps);
-  if (options.as_csv) return sim::to_csv(sweeps);
+  if (options.as_json) return sim::to_json_text(results);
+  if (options.as_csv) return sim::to_csv(results);
   std::string text;
-  for (const auto& sweep : sweeps) text += (text.empty() ? "" : "\n") + sim::to_table(sweep, view);
+  for (const auto& one : results) text += (text.empty() ? "" : "\n") + sim::to_table(one, view);
   return text;
 }
 
@@ -286,7 +301,22 @@ int simulate(const simulate_options& options) {
   if (decisions) decisions->commit();
   if (timeline) timeline->commit();
   out.finish(text_of(sweeps, options, view));
-  if (options.as_json || options.as_csv) report_notes(sweeps);
+  if (!options.as_json && !options.as_csv) return ok;
+  std::vector<std::string> told;
+  for (const auto& sweep : sweeps) report_notes(sweep, told);
+  return ok;
+}
+
+int rank(const simulate_options& options) {
+  auto request = request_of(options);
+  const auto view = checked(options.table, {}, !options.out.empty());
+  output_file out(options.out);
+  const auto rankings = replay_each<sim::ranking>(options, checked(options.reading),
+                                                  std::move(request), sim::rank_policies);
+  out.finish(text_of(rankings, options, view));
+  if (!options.as_json && !options.as_csv) return ok;
+  std::vector<std::string> told;
+  for (const auto& one : rankings) report_notes(one.sweep, told);
   return ok;
 }
 
@@ -312,6 +342,17 @@ void add_what(CLI::App& app, simulate_options& options) {
       ->default_str("event-atomic");
 }
 
+/// A ranking is of the policies as they are, and has a table of its own.
+void check_rank(const CLI::App& app) {
+  for (const char* other : {"--eviction", "--admission", "--replay", "--preset", "--compare",
+                            "--prefetch", "--prefetch-guard", "--prefetch-order", "--predictor",
+                            "--learn-from", "--gate-weights", "--miss", "--routing",
+                            "--pre-eviction", "--precision", "--link", "--columns", "--decisions"})
+    if (app.count(other) != 0)
+      throw sim::usage_error(
+          fmt::format("--rank is of the policies as they are, accepted: without {}", other));
+}
+
 /// The whole field at once.
 void add_compare(CLI::App& app, simulate_options& options) {
   app.add_option("--compare", options.compare,
@@ -319,6 +360,10 @@ void add_compare(CLI::App& app, simulate_options& options) {
                              "trace has too little for is left out and told",
                              fmt::join(sim::system_names(), ", ")))
       ->type_name("systems");
+  app.add_flag(
+      "--rank", options.rank,
+      "rank the eviction policies that decide on-line by how much of what lies between lru "
+      "and belady they avoid; in both scopes, unless --scope says which");
 }
 
 void add_dimensions(CLI::App& app, simulate_options& options) {
@@ -467,8 +512,13 @@ Examples:
   hotset simulate routes.trace --eviction least_stale --slots 25% --decisions decisions.jsonl
   hotset simulate routes.trace --prefetch next_layer_top_k:overfetch=1.5 --link 25GB/s --compute 200us
   hotset simulate routes.trace --preset specmd-1,specmd-1+least_stale --slots 5% --link 5GB/s
-  hotset simulate scored.trace --compare systems --slots 25% --link 10GB/s --compute 200us)");
-  return {app, [options] { return simulate(*options); }};
+  hotset simulate scored.trace --compare systems --slots 25% --link 10GB/s --compute 200us
+  hotset simulate routes.trace --rank --slots 12.5%,25%)");
+  return {app, [app, options] {
+            if (!options->rank) return simulate(*options);
+            check_rank(*app);
+            return rank(*options);
+          }};
 }
 
 }  // namespace hotset::cli

@@ -13,6 +13,7 @@
 
 #include "hotset/sim/io/input_error.hpp"
 #include "sim/csv_field.hpp"
+#include "sim/report_parts.hpp"
 
 namespace hotset::inline v0::sim {
 namespace {
@@ -164,15 +165,6 @@ json run_to_json(const run_result& run) {
   if (run.budget_bytes) out["budget_bytes"] = *run.budget_bytes;
   add_dimensions(out, run);
   return out;
-}
-
-json trace_to_json(const sweep_result& sweep) {
-  return {{"name", sweep.name},   {"layers", sweep.layers}, {"experts", sweep.experts},
-          {"top_k", sweep.top_k}, {"tokens", sweep.tokens}, {"visits", sweep.visits}};
-}
-
-std::string one_line(const json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 std::string sweep_text(const sweep_result& sweep) {
@@ -408,6 +400,23 @@ report_table make_table(const sweep_result& sweep) {
   return out;
 }
 
+}  // namespace
+
+json trace_to_json(const sweep_result& sweep) {
+  return {{"name", sweep.name},   {"layers", sweep.layers}, {"experts", sweep.experts},
+          {"top_k", sweep.top_k}, {"tokens", sweep.tokens}, {"visits", sweep.visits}};
+}
+
+std::string one_line(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string title_of(const sweep_result& sweep) {
+  return fmt::format("{}: {} layers x {} experts, top-{}, {} tokens, {} visits\n",
+                     printable(sweep.name), sweep.layers, sweep.experts, sweep.top_k, sweep.tokens,
+                     sweep.visits);
+}
+
 std::string notes_of(const sweep_result& sweep) {
   std::vector<std::string> seen;
   std::string out;
@@ -421,8 +430,6 @@ std::string notes_of(const sweep_result& sweep) {
   for (const auto& line : sweep.not_replayed) out += "not replayed: " + printable(line, 400) + '\n';
   return out;
 }
-
-}  // namespace
 
 json to_json(const sweep_result& sweep) {
   json results = json::array();
@@ -456,10 +463,7 @@ std::string to_csv(std::span<const sweep_result> sweeps) {
 }
 
 std::string to_table(const sweep_result& sweep, const table_view& view) {
-  const auto head = fmt::format("{}: {} layers x {} experts, top-{}, {} tokens, {} visits\n",
-                                printable(sweep.name), sweep.layers, sweep.experts, sweep.top_k,
-                                sweep.tokens, sweep.visits);
-  return folded(head, view.width) + make_table(sweep).render(view) +
+  return folded(title_of(sweep), view.width) + make_table(sweep).render(view) +
          folded(notes_of(sweep), view.width);
 }
 

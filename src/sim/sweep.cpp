@@ -419,6 +419,7 @@ run_result execute(prepared_run& run, const routing_trace& trace, const sweep_re
   out.precision = run.plan.precision.text;
   if (run.plan.link) out.link = run.plan.link->text;
   out.slots = slots_of(run);
+  out.size = run.plan.size.text;
   if (run.plan.size.what == size_request::unit::bytes) out.budget_bytes = run.plan.size.count;
   if (run.engine) {
     run.engine->watch(log ? &*log : nullptr, times ? &*times : nullptr, times ? &*times : nullptr);

@@ -15,6 +15,7 @@
 #include "host_experts.hpp"
 #include "hotset/admission/after_n_uses.hpp"
 #include "hotset/admission/budgeted.hpp"
+#include "hotset/admission/least_valuable.hpp"
 #include "hotset/cuda/cuda_backend.hpp"
 #include "hotset/cuda/map_rows.hpp"
 #include "hotset/eviction/activation_ratio.hpp"
@@ -29,10 +30,13 @@
 #include "hotset/eviction/lfru.hpp"
 #include "hotset/eviction/lfu.hpp"
 #include "hotset/eviction/lru.hpp"
+#include "hotset/eviction/next_visit_oracle.hpp"
 #include "hotset/eviction/popularity.hpp"
 #include "hotset/eviction/protect_decode.hpp"
 #include "hotset/eviction/protect_hot.hpp"
 #include "hotset/eviction/reserve_prefetch.hpp"
+#include "hotset/eviction/similar_steps.hpp"
+#include "hotset/eviction/two_rate.hpp"
 #include "hotset/miss/any_miss_policy.hpp"
 #include "hotset/miss/compute_on_host.hpp"
 #include "hotset/miss/drop.hpp"
@@ -212,18 +216,24 @@ TEST(no_allocation, popularity) {
   options.profile.assign(shape.keys(), 1.0);
   EXPECT_EQ(allocations_of<popularity>(options), 0U);
 }
-TEST(no_allocation, belady) {
+std::shared_ptr<const future_uses> some_future() {
   std::vector<future_uses::event> events;
   for (std::size_t n = 0; n < 180; ++n)
     events.push_back({n, {static_cast<layer_id>(n % 3), static_cast<expert_id>(n % 24)}});
-  auto future = future_uses::create(shape, events);
-  EXPECT_EQ(allocations_of<belady>({std::make_shared<const future_uses>(*std::move(future))}), 0U);
+  return std::make_shared<const future_uses>(future_uses::create(shape, events).value());
+}
+TEST(no_allocation, belady) { EXPECT_EQ(allocations_of<belady>({some_future()}), 0U); }
+TEST(no_allocation, next_visit_oracle) {
+  EXPECT_EQ(allocations_of<next_visit_oracle>({.future = some_future()}), 0U);
 }
 TEST(no_allocation, any_eviction_policy) {
   EXPECT_EQ(allocations_of<any_eviction_policy>(any_eviction_policy::holding<least_stale>()), 0U);
 }
 TEST(no_allocation, after_n_uses) { EXPECT_EQ((allocations_of<lru, after_n_uses>()), 0U); }
 TEST(no_allocation, budgeted) { EXPECT_EQ((allocations_of<least_stale, budgeted>()), 0U); }
+TEST(no_allocation, similar_steps) { EXPECT_EQ(allocations_of<similar_steps>(), 0U); }
+TEST(no_allocation, two_rate) { EXPECT_EQ(allocations_of<two_rate>(), 0U); }
+TEST(no_allocation, least_valuable) { EXPECT_EQ((allocations_of<lru, least_valuable>()), 0U); }
 
 /// Visits, some larger than the cache, with speculation between them. `update(cache, layer)` follows every resolve.
 template <class Backend, class Update>

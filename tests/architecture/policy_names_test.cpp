@@ -78,7 +78,10 @@ const std::map<std::string, names>& may_name() {
   static const std::map<std::string, names> allowed = {
       {"eviction/activation_ratio", {presets}},
       {"eviction/belady",
-       {presets, "include/hotset/control/regret.hpp", "src/sim/report.cpp"}},  // regret, a bound
+       {presets, "include/hotset/control/regret.hpp", "src/sim/report.cpp",
+        "src/sim/rank.cpp"}},  // regret, a bound
+      {"eviction/next_visit_oracle",
+       {"include/hotset/control/regret.hpp", "src/sim/rank.cpp"}},  // another bound
       {"eviction/expert_map_priority", {presets}},
       {"eviction/fifo", {"include/hotset/predict/expert_map.hpp"}},  // an order of maps
       {"eviction/gate_score", {presets}},
@@ -97,6 +100,7 @@ const std::map<std::string, names>& may_name() {
         "include/hotset/eviction/reserve_prefetch.hpp"}},  // names decorators
       {"admission/after_n_uses", {"examples/tiny_moe/verification.cpp"}},
       {"admission/budgeted", {"examples/tiny_moe/verification.cpp"}},
+      {"admission/least_valuable", {"examples/tiny_moe/verification.cpp"}},
       {"prefetch/cumulative_probability", {presets, "examples/tiny_moe/verification.cpp"}},
       {"prefetch/next_layer_top_k", {presets, "examples/tiny_moe/verification.cpp"}},
       {"prefetch/popular",

@@ -304,7 +304,8 @@ TEST_F(simulate, a_budget_needs_the_bytes_of_an_expert) {
 TEST_F(simulate, unknown_names_list_the_known_ones) {
   refused("simulate t.trace --eviction nope", 2, {"'nope'", "lru, lfu", "least_stale", "belady"});
   refused("simulate t.trace --eviction lfu:nope=1", 2, {"nope", "history"});
-  refused("simulate t.trace --admission nope", 2, {"'nope'", "always, after_n_uses, budgeted"});
+  refused("simulate t.trace --admission nope", 2,
+          {"'nope'", "always, after_n_uses, budgeted, least_valuable"});
   refused("simulate t.trace --scope nope", 2, {"--scope", "shared, per-layer"});
   refused("simulate t.trace --replay nope", 2,
           {"--replay", "event-atomic", "deferred", "per-access"});

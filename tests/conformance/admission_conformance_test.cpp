@@ -9,13 +9,14 @@
 #include "hotset/admission/after_n_uses.hpp"
 #include "hotset/admission/always.hpp"
 #include "hotset/admission/budgeted.hpp"
+#include "hotset/admission/least_valuable.hpp"
 
 namespace hotset {
 namespace {
 
 template <class A>
 class admission_conformance : public testing::Test {};
-using entries = testing::Types<always, after_n_uses, budgeted>;
+using entries = testing::Types<always, after_n_uses, budgeted, least_valuable>;
 TYPED_TEST_SUITE(admission_conformance, entries);
 
 TYPED_TEST(admission_conformance, answers_0_or_1_twice_alike_and_writes_no_further) {

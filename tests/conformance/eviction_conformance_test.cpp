@@ -19,10 +19,13 @@
 #include "hotset/eviction/lfu.hpp"
 #include "hotset/eviction/lhu.hpp"
 #include "hotset/eviction/lru.hpp"
+#include "hotset/eviction/next_visit_oracle.hpp"
 #include "hotset/eviction/popularity.hpp"
 #include "hotset/eviction/protect_decode.hpp"
 #include "hotset/eviction/protect_hot.hpp"
 #include "hotset/eviction/reserve_prefetch.hpp"
+#include "hotset/eviction/similar_steps.hpp"
+#include "hotset/eviction/two_rate.hpp"
 #include "hotset/testing/eviction_suite.hpp"
 
 namespace hotset::suites {
@@ -131,6 +134,24 @@ struct belady_entry : plain<belady> {
   }
   static ranking rule() { return reference::by_next_use(); }
 };
+struct next_visit_oracle_entry : plain<next_visit_oracle> {
+  static next_visit_oracle::config options(const geometry& shape, const script& visits) {
+    return {.future = future_of(shape, visits)};
+  }
+  static void prepare(reference::state& s, const geometry& shape, const script& visits) {
+    belady_entry::prepare(s, shape, visits);
+    for (std::size_t n = 0; n < visits.size(); ++n) s.visits_to_come[visits[n].layer].insert(n);
+  }
+  static ranking rule() { return reference::by_next_visit(); }
+};
+/// Their naive form is a cache of its own: tests/eviction/similar_steps_test.cpp.
+struct similar_steps_entry : plain<similar_steps> {};
+struct similar_steps_few_entry : plain<similar_steps> {
+  static similar_steps::config options(const geometry&, const script&) {
+    return {.rows = 256, .sequences = 1, .matches = 2, .horizon = 12};
+  }
+};
+struct two_rate_entry : plain<two_rate> {};
 struct importance_entry : plain<importance> {
   static ranking rule() { return reference::by_importance(0.6, 0.98, 256); }
 };
@@ -203,17 +224,20 @@ using entries = testing::Types<
     lru_entry, fifo_entry, lfu_entry, lhu_entry, lfu_resident_entry, lfu_ageing_entry,
     lfu_resident_ageing_entry, lfru_entry, lfru_fast_entry, gate_score_entry, gate_score_ema_entry,
     popularity_entry, furthest_layer_entry, least_stale_entry, least_stale_layer_entry,
-    least_stale_access_entry, belady_entry, importance_entry, importance_short_entry,
-    importance_last_token_entry, expert_map_priority_entry, expert_map_priority_resident_entry,
-    hot_entry<importance_entry>, decode_entry<expert_map_priority_entry>,
-    any_entry<hot_entry<importance_entry>>, hot_entry<lru_entry>, hot_entry<lfu_entry>,
-    decode_entry<lru_entry>, decode_entry<least_stale_entry>, hot_entry<decode_entry<lru_entry>>,
+    least_stale_access_entry, belady_entry, next_visit_oracle_entry, importance_entry,
+    importance_short_entry, importance_last_token_entry, expert_map_priority_entry,
+    expert_map_priority_resident_entry, hot_entry<importance_entry>,
+    decode_entry<expert_map_priority_entry>, any_entry<hot_entry<importance_entry>>,
+    hot_entry<lru_entry>, hot_entry<lfu_entry>, decode_entry<lru_entry>,
+    decode_entry<least_stale_entry>, hot_entry<decode_entry<lru_entry>>,
     decode_entry<hot_entry<gate_score_entry>>, any_entry<lru_entry>, any_entry<least_stale_entry>,
     any_entry<belady_entry>, any_entry<hot_entry<decode_entry<lfru_entry>>>, activation_ratio_entry,
     activation_ratio_one_entry, hot_entry<activation_ratio_entry>,
     any_entry<activation_ratio_entry>, reserve_entry<lru_entry>, reserve_entry<least_stale_entry>,
     reserve_entry<hot_entry<gate_score_entry>>, decode_entry<reserve_entry<lfu_entry>>,
-    any_entry<reserve_entry<activation_ratio_entry>>>;
+    any_entry<reserve_entry<activation_ratio_entry>>, any_entry<next_visit_oracle_entry>,
+    hot_entry<next_visit_oracle_entry>, similar_steps_entry, similar_steps_few_entry,
+    two_rate_entry, any_entry<similar_steps_entry>, any_entry<two_rate_entry>>;
 
 }  // namespace
 }  // namespace hotset::suites

@@ -63,6 +63,82 @@ TEST(regret, of_a_hand_walked_window) {
   EXPECT_EQ(found.fills, 5U);
   EXPECT_EQ(found.best_fills, 4U);
   EXPECT_DOUBLE_EQ(found.ratio(), 0.25);
+  // Who knows that 0 and 2 come next gives up 1 as well.
+  EXPECT_EQ(found.next_visit_fills, 4U);
+  EXPECT_EQ(found.unavoidable(), 4U);
+  EXPECT_EQ(found.horizon(), 0U);
+  EXPECT_EQ(found.ours(), 1U);
+}
+
+// One pool of 4: A B, A C, D E, D E, B C. At D E the next visit says nothing, and A was used most. Belady gives it up.
+TEST(regret, what_no_one_could_have_known_lies_beyond_the_horizon) {
+  judged<lru> cache(pool_layout::shared(shape, 4).value());
+  cache.visit(0, 0, {0, 1});
+  cache.visit(0, 1, {0, 2});
+  cache.visit(0, 2, {3, 4});
+  cache.visit(0, 3, {3, 4});
+  cache.visit(0, 4, {1, 2});
+  const auto found = cache.end();
+  EXPECT_EQ(found.fills, 6U);
+  EXPECT_EQ(found.best_fills, 5U);
+  EXPECT_EQ(found.next_visit_fills, 6U);
+  EXPECT_EQ(found.unavoidable(), 5U);
+  EXPECT_EQ(found.horizon(), 1U);
+  EXPECT_EQ(found.ours(), 0U);
+}
+
+// A B thrice, C D, E F twice, C D: rates hold on to A and B, recency does not.
+TEST(regret, a_cache_may_copy_less_than_the_oracle) {
+  judged<lru> cache(pool_layout::shared(shape, 4).value());
+  step_id step = 0;
+  for (const auto& ids :
+       std::vector<std::vector<expert_id>>{{0, 1}, {0, 1}, {0, 1}, {2, 3}, {4, 5}, {4, 5}, {2, 3}})
+    cache.visit(0, step++, ids);
+  const auto found = cache.end();
+  EXPECT_EQ(found.fills, 6U);
+  EXPECT_EQ(found.best_fills, 6U);
+  EXPECT_EQ(found.next_visit_fills, 8U);
+  EXPECT_EQ(found.unavoidable(), 6U);
+  EXPECT_EQ(found.horizon() + found.ours(), 0U);
+}
+
+TEST(regret, shares_are_never_negative_and_add_up) {
+  const std::vector<std::vector<std::uint64_t>> cases = {
+      // fills, belady's, the oracle's: unavoidable, horizon, ours
+      {9, 4, 6, 4, 2, 3}, {7, 5, 9, 5, 2, 0}, {5, 5, 5, 5, 0, 0}, {3, 4, 4, 3, 0, 0},
+      {9, 6, 5, 6, 0, 3}, {0, 0, 0, 0, 0, 0}, {0, 2, 3, 0, 0, 0}};
+  for (const auto& c : cases) {
+    const regret::outcome found{1, c[0], c[1], c[2]};
+    EXPECT_EQ(found.unavoidable(), c[3]);
+    EXPECT_EQ(found.horizon(), c[4]);
+    EXPECT_EQ(found.ours(), c[5]);
+    EXPECT_EQ(found.unavoidable() + found.horizon() + found.ours(), found.fills);
+  }
+}
+
+// A B thrice and C D; then E F twice and A B. Who has seen the first window gives up C and D.
+TEST(regret, the_oracle_remembers_the_windows_before) {
+  const auto layout = pool_layout::shared(shape, 4).value();
+  judged<lru> cache(layout);
+  step_id step = 0;
+  for (const auto& ids : std::vector<std::vector<expert_id>>{{0, 1}, {0, 1}, {0, 1}, {2, 3}})
+    cache.visit(0, step++, ids);
+  (void)cache.end();
+  judged<lru> forgetful(layout);
+  forgetful.judge.begin_window(cache.pages.residents(), 0);
+  for (const auto& ids : std::vector<std::vector<expert_id>>{{4, 5}, {4, 5}, {0, 1}}) {
+    cache.visit(0, step, ids);
+    routing_view view;
+    view.step = step++;
+    view.experts = ids;
+    EXPECT_TRUE(forgetful.judge.observe(view));
+  }
+  EXPECT_EQ(forgetful.judge.end_window(4)->next_visit_fills, 4U);
+  const auto found = cache.end();
+  EXPECT_EQ(found.fills, 4U);
+  EXPECT_EQ(found.best_fills, 2U);
+  EXPECT_EQ(found.next_visit_fills, 2U);
+  EXPECT_EQ(found.ours(), 2U);
 }
 
 TEST(regret, begins_with_who_is_resident) {
@@ -92,6 +168,8 @@ TEST(regret, is_never_below_zero_whatever_the_window) {
         EXPECT_TRUE(cache.judge.is_full());
         const auto found = cache.end();
         EXPECT_GE(found.fills, found.best_fills);
+        EXPECT_GE(found.next_visit_fills, found.best_fills);
+        EXPECT_EQ(found.unavoidable() + found.horizon() + found.ours(), found.fills);
         fills += found.fills;
         best += found.best_fills;
         in_window = 0;

@@ -103,7 +103,7 @@ TEST(policy_registry, has_everything_that_the_library_offers) {
   for (const auto& row : all.eviction.rows())
     EXPECT_TRUE(row.make_pager) << row.name << " has no pager";
   EXPECT_GE(all.eviction.rows().size(), 10U);
-  EXPECT_EQ(all.admission.rows().size(), 3U);
+  EXPECT_EQ(all.admission.rows().size(), 4U);
   EXPECT_EQ(all.prefetch.rows().size(), 7U);
   EXPECT_EQ(all.miss.rows().size(), 7U);
   EXPECT_EQ(all.routing.rows().size(), 3U);

@@ -156,7 +156,8 @@ TEST(registry, an_empty_budget_lets_nothing_in) {
 }
 
 TEST(registry, offline_policies_are_refused_without_a_future) {
-  for (const std::string name : {"belady", "belady_bypass", "protect_hot+belady"}) {
+  for (const std::string name :
+       {"belady", "belady_bypass", "next_visit_oracle", "protect_hot+belady"}) {
     SCOPED_TRACE(name);
     EXPECT_THAT(refusal<usage_error>([&] {
                   (void)sim::make_pager({name, "always", layout()}, {});
@@ -171,8 +172,8 @@ TEST(registry, a_future_or_a_profile_of_another_shape_is_refused) {
   const auto place = pool_layout::shared(elsewhere.shape(), 6).value();
   const policy_knowledge foreign{sim::order_events(elsewhere, place, false).future,
                                  {sim::count_uses(other, 0), "another"}};
-  for (const std::string name :
-       {"belady", "belady_bypass", "protect_hot+belady", "popularity", "protect_hot+popularity"})
+  for (const std::string name : {"belady", "belady_bypass", "next_visit_oracle",
+                                 "protect_hot+belady", "popularity", "protect_hot+popularity"})
     EXPECT_THROW((void)sim::make_pager({name, "always", layout()}, foreign), usage_error) << name;
   EXPECT_NO_THROW((void)sim::make_pager({"lru", "always", layout()}, foreign));
 }
@@ -187,7 +188,7 @@ TEST(registry, belady_bypass_takes_no_decorator_and_no_admission) {
 }
 
 TEST(registry, says_who_needs_the_future) {
-  for (const std::string name : {"belady", "belady_bypass", "eviction.belady",
+  for (const std::string name : {"belady", "belady_bypass", "next_visit_oracle", "eviction.belady",
                                  "eviction.belady_bypass", "protect_hot+belady"})
     EXPECT_TRUE(sim::needs_future(name)) << name;
   for (const std::string name : {"lru", "popularity", "protect_hot:uses=2+eviction.lfu"})
@@ -222,7 +223,8 @@ TEST(registry, make_eviction_validates_before_anything_is_built) {
 }
 
 TEST(registry, names_are_those_of_the_documentation) {
-  EXPECT_THAT(sim::admission_names(), ElementsAre("always", "after_n_uses", "budgeted"));
+  EXPECT_THAT(sim::admission_names(),
+              ElementsAre("always", "after_n_uses", "budgeted", "least_valuable"));
   EXPECT_THAT(sim::eviction_decorator_names(),
               ElementsAre("protect_hot", "protect_decode", "reserve_prefetch"));
 }

@@ -30,6 +30,7 @@ struct held_admission : held_policy {
                      std::span<std::uint8_t> admitted) const noexcept = 0;
   virtual void on_use(const access& a, bool hit, bool admitted) noexcept = 0;
   virtual void on_evict(expert_key key, step_id step) noexcept = 0;
+  virtual void on_routed(const routing_view& view) noexcept = 0;
 };
 
 }  // namespace detail
@@ -39,7 +40,7 @@ class any_admission_policy
     : public detail::any_policy<any_admission_policy, detail::held_admission, pool_layout> {
  public:
   static constexpr std::string_view name = "any";
-  static constexpr admission_traits traits{};
+  static constexpr admission_traits traits{.hears_routes = true};
 
   template <class P>
     requires(!std::same_as<std::remove_cvref_t<P>, any_admission_policy> &&
@@ -58,6 +59,7 @@ class any_admission_policy
     held().on_use(a, hit, admitted);
   }
   void on_evict(expert_key key, step_id step) noexcept { held().on_evict(key, step); }
+  void on_routed(const routing_view& view) noexcept { held().on_routed(view); }
 
  private:
   template <class P>
@@ -71,6 +73,9 @@ class any_admission_policy
       policy.on_use(a, hit, admitted);
     }
     void on_evict(expert_key key, step_id step) noexcept override { policy.on_evict(key, step); }
+    void on_routed(const routing_view& view) noexcept override {
+      tell_admission_routed(policy, view);
+    }
     [[nodiscard]] std::string_view held_name() const noexcept override { return P::name; }
     P policy;
   };

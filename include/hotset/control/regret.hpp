@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// How many more copies a running cache made than the best that could be done with the same slots, window by window.
+/// How many more copies a running cache made than the best that could be done with the same slots, window by window, and
+/// what of it nobody could have known.
 ///
-/// Rule: a window holds the distinct experts of the last visits; at its end belady replays it from the residents that the
-/// window began with. Regret is fills / belady's fills - 1.
-/// Source: none of the papers; Belady 1966 for the bound, with forced admission, as the simulator's.
-/// Deviations: experts that the window does not use again count as never used, so the bound is that of the window.
-/// Cost: observe O(ids); end_window a replay of the window. Memory: visits * experts of a layer, at most.
+/// Rule: a window holds the distinct experts of the last visits; at its end two judges replay it from the residents that the
+/// window began with: belady, and next_visit_oracle, which is told each layer's next visit. Fills divide into those that belady
+/// has too (unavoidable), those more that the oracle has (beyond the horizon of the next visit), and the rest (ours).
+/// Regret is fills / belady's fills - 1.
+/// Source: none of the papers; Belady 1966 for the bound, with forced admission, as the simulator's; the horizon is ours.
+/// Deviations: experts that the window does not use again count as never used, so the bound is that of the window. The
+/// oracle's rates have seen the windows before this one, in the first they begin with nothing. It is no optimum: a cache may
+/// copy less than it. What a split visit's groups use is told to the judges as the whole visit's.
+/// Cost: observe O(ids); begin_window O(visits of the last window * experts); end_window two replays of the window. Memory:
+/// visits * experts of a layer, at most, and 16 bytes a key.
 
 #include <algorithm>
 #include <cstddef>
@@ -24,7 +30,9 @@
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/unique_ids.hpp"
 #include "hotset/eviction/belady.hpp"
+#include "hotset/eviction/next_visit_oracle.hpp"
 #include "hotset/paging/pager.hpp"
+#include "hotset/predict/two_rates.hpp"
 #include "hotset/trace/future_uses.hpp"
 
 namespace hotset::inline v0 {
@@ -44,7 +52,21 @@ class regret {
   struct outcome {
     std::uint64_t visits = 0;
     std::uint64_t fills = 0;
-    std::uint64_t best_fills = 0;
+    std::uint64_t best_fills = 0;        ///< belady's
+    std::uint64_t next_visit_fills = 0;  ///< next_visit_oracle's; may be more than fills
+
+    // What the fills are made of: the three add up to them, and none is negative.
+
+    /// Whatever were known of the window.
+    [[nodiscard]] std::uint64_t unavoidable() const noexcept { return std::min(best_fills, fills); }
+    /// For want of what comes after each layer's next visit. All that is above belady's where the cache did better than
+    /// the oracle.
+    [[nodiscard]] std::uint64_t horizon() const noexcept {
+      const auto theirs = std::min(next_visit_fills, fills);
+      return theirs - std::min(theirs, unavoidable());
+    }
+    /// That knowing each layer's next visit would have saved.
+    [[nodiscard]] std::uint64_t ours() const noexcept { return fills - unavoidable() - horizon(); }
     /// 0 where belady copies nothing either.
     [[nodiscard]] double ratio() const noexcept {
       if (best_fills == 0) return 0;
@@ -57,13 +79,19 @@ class regret {
       : layout_(std::move(layout)),
         visits_(options.visits),
         distinct_(static_cast<std::size_t>(shape().experts), most_ids()),
-        scratch_(std::min(static_cast<std::size_t>(shape().experts), most_ids())) {
+        scratch_(std::min(static_cast<std::size_t>(shape().experts), most_ids())),
+        past_(shape(), {}) {
     ends_.reserve(visits_);
     layers_.reserve(visits_);
   }
 
-  /// Begins a window: who is resident (pager::residents(), the least wanted first) and the fills so far.
+  /// Begins a window: who is resident (pager::residents(), the least wanted first) and the fills so far. The visits of the
+  /// one before are the past from now on.
   void begin_window(std::vector<expert_key> residents, std::uint64_t fills) {
+    for (std::size_t i = 0; i < ends_.size(); ++i) {
+      past_.stage(layers_[i], visit(i));
+      past_.keep();
+    }
     residents_ = std::move(residents);
     fills_before_ = fills;
     ids_.clear();
@@ -83,21 +111,15 @@ class regret {
 
   /// Judges the window. `fills`: so far. Errors: a visit that does not fit a pool.
   [[nodiscard]] result<outcome> end_window(std::uint64_t fills) const {
-    auto future = future_uses::create(shape(), events());
-    if (!future) return future.reason();
-    auto best = pager<belady>::create(
-        {.layout = layout_,
-         .eviction = {.future = std::make_shared<const future_uses>(*std::move(future))}});
+    auto made = future_uses::create(shape(), events());
+    if (!made) return made.reason();
+    const auto future = std::make_shared<const future_uses>(*std::move(made));
+    const auto best = fills_of<belady>({.future = future});
     if (!best) return best.reason();
-    warm(*best);
-    outcome out;
-    out.visits = ends_.size();
-    out.fills = fills - fills_before_;
-    if (const auto bad = replay(*best); bad != status::ok)
-      return error{"a visit of the window: " + std::string(describe(bad)) +
-                   ", accepted: visits that the cache served"};
-    out.best_fills = best->stats().fills;
-    return out;
+    const auto next_visit = fills_of<next_visit_oracle>(
+        {.future = future, .past = std::make_shared<const two_rates>(past_)});
+    if (!next_visit) return next_visit.reason();
+    return outcome{ends_.size(), fills - fills_before_, *best, *next_visit};
   }
 
  private:
@@ -117,7 +139,19 @@ class regret {
       for (const auto id : visit(i)) out.push_back({i, {layers_[i], id}});
     return out;
   }
-  void warm(pager<belady>& pages) const {
+  /// Of a cache with that eviction over the window.
+  template <class Eviction>
+  [[nodiscard]] result<std::uint64_t> fills_of(typename Eviction::config knowing) const {
+    auto pages = pager<Eviction>::create({.layout = layout_, .eviction = std::move(knowing)});
+    if (!pages) return pages.reason();
+    warm(*pages);
+    if (const auto bad = replay(*pages); bad != status::ok)
+      return error{"a visit of the window: " + std::string(describe(bad)) +
+                   ", accepted: visits that the cache served"};
+    return pages->stats().fills;
+  }
+  template <class Pager>
+  void warm(Pager& pages) const {
     auto plan = pages.make_plan();
     for (std::span<const expert_key> left = residents_; !left.empty();) {
       const auto [code, consumed] = pages.plan_warm(left, plan);
@@ -129,7 +163,8 @@ class regret {
     }
   }
   /// A visit's experts as tokens of top_k each, the last one filled up with absent ids.
-  status replay(pager<belady>& pages) const {
+  template <class Pager>
+  status replay(Pager& pages) const {
     auto plan = pages.make_plan();
     std::vector<expert_id> padded;
     for (std::size_t i = 0; i < ends_.size(); ++i) {
@@ -158,6 +193,7 @@ class regret {
   std::vector<layer_id> layers_;   ///< by visit
   unique_ids distinct_;
   std::vector<expert_id> scratch_;  ///< of one visit
+  two_rates past_;                  ///< of the windows before
 };
 
 }  // namespace hotset::inline v0

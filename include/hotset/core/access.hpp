@@ -2,6 +2,7 @@
 #pragma once
 /// What a policy is told of one use of one expert, and of the visit it belongs to.
 
+#include <cstddef>
 #include <cstdint>
 
 #include "hotset/core/ids.hpp"
@@ -31,6 +32,7 @@ struct visit_context {
   std::uint64_t ordinal = 0;
   request_class kind = request_class::decode;
   bool speculative = false;  ///< asked for the victim of a prefetch
+  std::size_t free = 0;      ///< slots of the pool that hold nothing; for admission only
 };
 
 }  // namespace hotset::inline v0

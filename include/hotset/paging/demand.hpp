@@ -43,7 +43,9 @@ class admission_round {
     if constexpr (!Admission::traits.admits_all) {
       const auto misses = visit.misses();
       for (std::size_t j = 0; j < misses.size(); ++j) accesses_[j] = describe(misses[j]);
-      hot.admission.admit(plan.context(), std::span(accesses_).first(misses.size()),
+      auto context = plan.context();
+      context.free = hot.held.free_count(context.pool);
+      hot.admission.admit(context, std::span(accesses_).first(misses.size()),
                           std::span(admitted_).first(misses.size()));
       visit.keep_misses([&](std::size_t j, std::uint32_t at) {
         if (admitted_[j] == 0) plan.draft().leave_on_host(at);

@@ -94,6 +94,7 @@ class pager {
     if (next_group_ != 0) return status::visit_unfinished;
     if (const auto bad = visit_.check(view, plan); bad != status::ok) return bad;
     if (hears_routes_) tell_routed(hot_.eviction, view);
+    tell_admission_routed(hot_.admission, view);
     visit_.begin(view, hot_.held, plan);
     const auto& left = decisions_.decide(hot_, visit_, view, plan);
     if (!visit_.misses().empty())

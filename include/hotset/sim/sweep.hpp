@@ -80,6 +80,7 @@ struct run_result {
   std::optional<double> full_bits_per_byte{};  ///< of that model at full precision
   std::uint64_t decision_hash = 0;
   std::vector<std::string> notes{};
+  std::string size{};  ///< as it was asked for
 };
 
 struct sweep_result {

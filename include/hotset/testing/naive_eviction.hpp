@@ -45,6 +45,12 @@ struct expectation {
   std::vector<double> most;
 };
 
+struct planned_visit {
+  step_id step = 0;
+  layer_id layer = 0;
+  std::set<expert_id> experts;
+};
+
 struct state {
   geometry shape;
   std::map<slot_id, resident> residents;
@@ -62,6 +68,9 @@ struct state {
       asking;  // the requests of the last view, once each, by their first token
   std::set<sequence_id> running;
   step_id running_step = ~step_id{0};
+  /// The experts of each visit of a layer, first the oldest; and of the visit that is planned.
+  std::map<layer_id, std::vector<std::set<expert_id>>> visited;
+  std::optional<planned_visit> planned;
   /// Of so many tokens of a layer: what was added up last.
   mutable std::map<layer_id, std::pair<std::size_t, std::vector<double>>> recent_uses;
   // parameters
@@ -70,6 +79,7 @@ struct state {
   double decay = 0.999;
   std::map<expert_key, double> profile;
   std::map<expert_key, std::set<std::uint64_t>> future;
+  std::map<layer_id, std::set<std::uint64_t>> visits_to_come;
 };
 
 /// Appends a rule's key: smaller leaves first. Rules compose by appending one after the other.
@@ -178,6 +188,53 @@ inline ranking by_next_use() {
       if (use != found->second.end()) next = static_cast<double>(*use);
     }
     out.push_back(-next);
+    out.push_back(r.position);
+  };
+}
+/// two_rates', from the first visit on: with those that took place the planned one, if it is the one that asks.
+inline float recent_rate(const state& s, expert_key key, const visit_context& c) {
+  float fast = 0;
+  float slow = 0;
+  float seen = 0;
+  const auto see = [&](const std::set<expert_id>& used) {
+    ++seen;
+    const auto move = [&](float& rate, double half_life) {
+      const auto least = static_cast<float>(1 - std::exp2(-1 / half_life));
+      const auto step = std::max(least, 1.0F / (seen + 1.0F));
+      rate = std::fma(-step, rate, rate);
+      if (used.contains(key.expert)) rate += step;
+    };
+    move(fast, 2);
+    move(slow, 128);
+  };
+  const auto found = s.visited.find(key.layer);
+  if (found != s.visited.end())
+    for (const auto& used : found->second) see(used);
+  if (s.planned && s.planned->layer == key.layer && c.layer == key.layer &&
+      s.planned->step == c.step)
+    see(s.planned->experts);
+  const auto blend = static_cast<float>(0.4);
+  return std::fma(blend, fast, (1.0F - blend) * slow);
+}
+/// Whether the next visit of the key's layer uses it.
+inline bool in_next_visit(const state& s, expert_key key, const visit_context& c) {
+  const auto visits = s.visits_to_come.find(key.layer);
+  if (visits == s.visits_to_come.end()) return false;
+  const auto from = c.speculative ? c.ordinal : c.ordinal + 1;
+  const auto next = visits->second.lower_bound(from);
+  const auto uses = s.future.find(key);
+  return next != visits->second.end() && uses != s.future.end() && uses->second.contains(*next);
+}
+/// The next visits are known, and nothing behind them.
+inline ranking by_next_visit() {
+  return [](const state& s, const resident& r, const visit_context& c, std::vector<double>& out) {
+    const auto layers = s.shape.layers;
+    const auto ahead = ((r.key.layer - c.layer - 1) % layers + layers) % layers;
+    const bool wanted = in_next_visit(s, r.key, c);
+    const auto worth = static_cast<float>(std::pow(0.6, (ahead + 1.0) / layers));
+    out.push_back(wanted ? 1 : 0);
+    out.push_back(wanted ? -static_cast<double>(ahead)
+                         : double{recent_rate(s, r.key, c)} * double{worth});
     out.push_back(r.position);
   };
 }
@@ -302,6 +359,8 @@ class policy {
     for (std::size_t t = 0; t + k <= view.chosen().size(); t += k)
       planned_.emplace_back(view.chosen().begin() + static_cast<std::ptrdiff_t>(t),
                             view.chosen().begin() + static_cast<std::ptrdiff_t>(t + k));
+    const auto& routed = view.experts;
+    state_.planned = planned_visit{view.step, view.layer, {routed.begin(), routed.end()}};
     planned_of_.assign(view.sequences.begin(), view.sequences.end());
     if (planned_of_.empty()) planned_of_.assign(std::max<std::size_t>(1, planned_.size()), 0);
     state_.asking.clear();
@@ -342,6 +401,8 @@ class policy {
     }
     for (auto& token : planned_) state_.routed[layer].push_back(std::move(token));
     planned_.clear();
+    if (state_.planned) state_.visited[layer].push_back(std::move(state_.planned->experts));
+    state_.planned.reset();
     if (state_.ageing_period == 0) return;
     if (state_.visits == state_.ageing_period) {
       for (auto& [key, count] : state_.counts) count = halved(count);

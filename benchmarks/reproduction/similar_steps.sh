@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What docs/which-policy.md says of similar_steps.
+#   HOTSET_DATA_DIR=... benchmarks/reproduction/similar_steps.sh BUILD_DIR STUDY
+# STUDY: gap batches parts clock, or all. They need the recorded traces, which are not in the repository.
+studies='gap batches parts clock'
+# shellcheck source=benchmarks/reproduction/study.sh
+. "$(dirname "$0")/study.sh"
+if [ -z "$data" ]; then
+  echo "similar_steps.sh: no HOTSET_DATA_DIR; accepted: a folder as docs/data.md describes" >&2
+  exit 1
+fi
+gemma=$data/routing/bigmoe-gemma/gemma.route.csv
+law=$data/routing/esft-law/esft-law.tar.xz
+
+# hotset simulate on both traces, with the options that follow.
+on_both() {
+  "$hotset" simulate "$gemma" "$@"
+  "$hotset" simulate "$law" --first 2000 --as decode "$@"
+}
+
+# Every policy's share of the gap.
+gap() {
+  on_both --rank
+}
+# Sequences that go on together.
+batches() {
+  local together
+  for together in 4 8; do
+    echo "-- law, $together sequences together"
+    "$hotset" simulate "$law" --first 2000 --as "decode:$together" --rank
+  done
+}
+# One number a policy: the mean share over gemma and law, three sizes, both scopes.
+shares() {
+  on_both --eviction "lru,belady,$1" --scope shared,per-layer --slots 12.5%,25%,50% --csv 2>/dev/null |
+    awk -F, '
+    $1 == "trace" { for (i = 1; i <= NF; ++i) at[$i] = i; next }
+    { cell = $at["trace"] "/" $at["scope"] "/" $at["slots"]
+      misses[$at["eviction"], cell] = $at["misses"]
+      if ($at["eviction"] == "lru") cells[++n] = cell
+      else if ($at["eviction"] != "belady" && !($at["eviction"] in seen)) { seen[$at["eviction"]]; order[++policies] = $at["eviction"] } }
+    END { for (p = 1; p <= policies; ++p) {
+            sum = least = 0
+            for (c = 1; c <= n; ++c) {
+              share = 100 * (misses["lru", cells[c]] - misses[order[p], cells[c]]) / (misses["lru", cells[c]] - misses["belady", cells[c]])
+              sum += share
+              of[cells[c] ~ /^gemma/ ? "gemma" : "law"] += share
+            }
+            printf "| `%s` | %.1f | %.1f | %.1f |\n", order[p], of["gemma"] / 6, of["law"] / 6, sum / n
+            delete of } }'
+}
+parts() {
+  echo '-- mean share of the gap: gemma, law, both'
+  local s=similar_steps
+  shares "$s,$s:matches=8,$s:matches=32,$s:horizon=4,$s:horizon=12,$s:rows=256,$s:rows=512,$s:rows=2048,$s:reach=2,$s:reach=8,$s:sharpness=5,$s:sharpness=20,$s:discount=0.4,$s:discount=0.8,two_rate"
+}
+# Milliseconds a token over 25 GB/s, 100 us of arithmetic a layer; law's experts in 16 bits. The policy's own time comes on top.
+clock() {
+  "$hotset" import "$law" law.trace --first 2000 --as decode --expert-bytes 16.5MiB >/dev/null
+  local trace
+  for trace in "$gemma" law.trace; do
+    "$hotset" simulate "$trace" --eviction lru,lfu,lfru,least_stale,two_rate,similar_steps,belady \
+      --scope per-layer --slots 12.5%,25%,50% --link 25GB/s --compute 100us \
+      --columns eviction,slots,hit,tpot 2>/dev/null
+  done
+}
+
+run_studies

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Lets a visit's least valuable misses pass by where every expert that would leave for them is worth more.
+///
+/// Rule: values are those of `similar_steps`, the visit itself included. Of m misses, f of which find free slots, m - f residents would
+///       leave, the least valuable of the pool. While the least valuable miss that is left is worth less than the most
+///       valuable of those, it takes no slot and that one stays; at most `streams` misses of a visit.
+/// Source: ours; the bypass of a cache that may refuse what it serves.
+/// Deviations: victims are those by value, whatever the eviction policy would choose; a prefetched expert counts as resident from
+///       its first use on; with several precisions, the pools of the highest.
+/// Exact: yes where the miss policy serves a refused key exactly: in place on the host, or through a transient slot of the engine,
+///       `streams` of which serve all layers.
+/// Cost: that of `similar_steps`; a visit that misses O(m E). Memory: that of `similar_steps`, and 24 bytes a key.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hotset/concepts/admission_policy.hpp"
+#include "hotset/predict/next_use_values.hpp"
+#include "hotset/residency/valued_residents.hpp"
+
+namespace hotset::inline v0 {
+
+class least_valuable {
+ public:
+  struct config {
+    std::int32_t streams = 1;  ///< misses of a visit that may pass by
+    std::int32_t rows =
+        routing_history::config{}.rows;  ///< tokens that are remembered; 0: rates alone
+    std::int32_t sequences = routing_history::config{}.sequences;
+
+    /// Parameters by name, as in `least_valuable:streams=2:rows=1024`.
+    template <class From>
+    static config read(From& from) {
+      config out;
+      out.streams = from.number("streams", out.streams);
+      out.rows = from.number("rows", out.rows);
+      out.sequences = from.number("sequences", out.sequences);
+      return out;
+    }
+    [[nodiscard]] validation validate() const {
+      if (streams < 1)
+        return error{"least_valuable streams = " + std::to_string(streams) +
+                     ", accepted: 1 or more"};
+      return values().validate();
+    }
+    [[nodiscard]] next_use_values::config values() const {
+      next_use_values::config out;
+      if (rows != 0) out.history = routing_history::config{.rows = rows, .sequences = sequences};
+      return out;
+    }
+  };
+  static constexpr std::string_view name = "least_valuable";
+  static constexpr admission_traits traits{.hears_routes = true};
+
+  explicit least_valuable(const pool_layout& layout) : least_valuable(layout, config{}) {}
+  least_valuable(const pool_layout& layout, const config& options)
+      : experts_(static_cast<std::size_t>(layout.shape().experts)),
+        streams_(static_cast<std::size_t>(options.streams)),
+        values_(layout.shape(), options.values()),
+        residents_(layout, options.values().discount, layout.shape().keys()),
+        others_(layout.shape().keys()),
+        victims_(layout.shape().keys()),
+        held_(layout.shape().keys(), 0) {
+    for (slot_id k = 0; k < static_cast<slot_id>(held_.size()); ++k) others_.set(k);
+  }
+
+  void on_routed(const routing_view& view) noexcept { values_.stage(view); }
+  void admit(const visit_context& context, std::span<const access> misses,
+             std::span<std::uint8_t> admitted) const noexcept {
+    std::fill_n(admitted.begin(), misses.size(), std::uint8_t{1});
+    if (misses.size() <= context.free || !values_.is_staged(context.layer, context.step)) return;
+    auto leaving = find_victims(context, misses.size() - context.free);
+    for (std::size_t n = 0; n < streams_ && !leaving.empty(); ++n) {
+      const auto least = least_of(misses, admitted);
+      if (worth(misses[least].key, context) >= worth(key_of(leaving.back()), context)) return;
+      admitted[least] = 0;
+      leaving = leaving.first(leaving.size() - 1);
+    }
+  }
+  void on_use(const access& a, bool, bool) noexcept {
+    if (values_.is_staged(a.key.layer, a.step)) {
+      residents_.set_values(a.key.layer, values_.values());
+      values_.keep();
+    }
+    if (a.slot == no_slot) return;
+    const auto key = index(a.key);
+    if (held_[key] == 0)
+      residents_.fill(static_cast<slot_id>(key), a.key, 0);
+    else
+      residents_.use(static_cast<slot_id>(key));
+    held_[key] = 1;
+  }
+  void on_evict(expert_key key, step_id) noexcept {
+    if (held_[index(key)] == 0) return;
+    residents_.vacate(static_cast<slot_id>(index(key)));
+    held_[index(key)] = 0;
+  }
+
+ private:
+  [[nodiscard]] std::size_t index(expert_key key) const noexcept {
+    return static_cast<std::size_t>(key.layer) * experts_ + static_cast<std::size_t>(key.expert);
+  }
+  /// The keys that would leave, as numbers, the least valuable first; none of the visit's own.
+  [[nodiscard]] std::span<const slot_id> find_victims(const visit_context& context,
+                                                      std::size_t count) const noexcept {
+    const auto own = [&](expert_id e) { return static_cast<slot_id>(index({context.layer, e})); };
+    for (const auto e : values_.staged_experts()) others_.reset(own(e));
+    const auto found =
+        residents_.select(context.pool, context.layer, values_.values(), others_,
+                          std::span(victims_).first(std::min(count, victims_.size())));
+    for (const auto e : values_.staged_experts()) others_.set(own(e));
+    return std::span<const slot_id>(victims_).first(found);
+  }
+  /// Of those that are admitted, of equals the last one in routed order. Pre: there is one.
+  [[nodiscard]] std::size_t least_of(std::span<const access> misses,
+                                     std::span<const std::uint8_t> admitted) const noexcept {
+    const auto values = values_.values();
+    std::size_t least = misses.size();
+    for (std::size_t m = 0; m < misses.size(); ++m)
+      if (admitted[m] != 0 &&
+          (least == misses.size() || value(values, misses[m]) <= value(values, misses[least])))
+        least = m;
+    return least;
+  }
+  static float value(std::span<const float> values, const access& a) noexcept {
+    return values[static_cast<std::size_t>(a.key.expert)];
+  }
+  [[nodiscard]] double worth(expert_key key, const visit_context& context) const noexcept {
+    const auto value = key.layer == context.layer
+                           ? values_.values()[static_cast<std::size_t>(key.expert)]
+                           : residents_.value(key);
+    return residents_.worth(key.layer, value, context.layer);
+  }
+  [[nodiscard]] expert_key key_of(slot_id number) const noexcept {
+    const auto n = static_cast<std::size_t>(number);
+    return {static_cast<layer_id>(n / experts_), static_cast<expert_id>(n % experts_)};
+  }
+
+  std::size_t experts_;
+  std::size_t streams_;
+  // admit changes nothing that another call can see: it fills in values, and chooses in scratch.
+  mutable next_use_values values_;
+  mutable valued_residents residents_;  ///< keys in place of slots
+  mutable slot_mask others_;            ///< [key] all but the visit's own
+  mutable std::vector<slot_id> victims_;
+  std::vector<std::uint8_t> held_;  ///< [key] 1: has a slot
+};
+
+static_assert(admission_policy<least_valuable>);
+
+}  // namespace hotset::inline v0

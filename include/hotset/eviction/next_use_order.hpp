@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What `similar_steps` and `two_rate` have in common: the resident that is worth least goes.
+///
+/// Rule: order by the worth of valued_residents, the values being those of next_use_values; then by recency.
+/// Source: ours.
+/// Deviations: none; the policies name theirs.
+/// Exact: yes (never changes what is computed).
+/// Cost: next_use_values a visit, valued_residents a victim.
+
+#include <cstddef>
+#include <span>
+
+#include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/predict/next_use_values.hpp"
+#include "hotset/residency/valued_residents.hpp"
+
+namespace hotset::inline v0 {
+
+/// The hooks of a policy that goes by next_use_values. A visit counts before its victims are chosen; a plan that is aborted leaves no trace.
+/// In a pool of one layer values are only brought up to date where somebody may ask: at visits that evict, and at all once
+/// anything but a visit has asked for victims (a prefetch, slots freed ahead).
+class next_use_order {
+ public:
+  static constexpr eviction_traits traits{
+      .hears_steps = true, .hears_routes = true, .moves_by_itself = true};
+
+  next_use_order(const pool_layout& layout, const next_use_values::config& options)
+      : values_(layout.shape(), options),
+        residents_(layout, options.discount),
+        always_values_(static_cast<std::size_t>(layout.shape().layers) * layout.precisions() >
+                       layout.pools()) {}
+
+  void on_routed(const routing_view& view) noexcept { values_.stage(view); }
+  void on_step(step_id step, layer_id layer) noexcept {
+    if (!values_.is_staged(layer, step)) return;
+    if (always_values_ || values_.are_known()) residents_.set_values(layer, values_.values());
+    values_.keep();
+  }
+  void on_hit(const access& a) noexcept { residents_.use(a.slot); }
+  void on_fill(const access& a) noexcept { residents_.fill(a.slot, a.key, a.precision); }
+  void on_evict(slot_id slot, expert_key) noexcept { residents_.vacate(slot); }
+  void on_move(slot_id from, slot_id to) noexcept { residents_.move(from, to); }
+
+  [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
+                                           std::span<slot_id> out) noexcept {
+    const bool of_visit = !context.speculative && values_.is_staged(context.layer, context.step);
+    always_values_ = always_values_ || !of_visit;
+    return residents_.select(context.pool, context.layer,
+                             of_visit ? values_.values() : std::span<const float>{}, eligible, out);
+  }
+
+ private:
+  next_use_values values_;
+  valued_residents residents_;
+  bool always_values_;
+};
+
+}  // namespace hotset::inline v0

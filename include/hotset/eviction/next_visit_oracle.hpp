@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Evicts by the past and by each layer's next visit, which it is told: about the most that a forecast of one visit can give.
+///
+/// Rule: first the keys that their layer's own next visit does not use, by ascending r(key) * 0.6^((d + 1) / L): r as
+///       two_rates has it, d = (l' - l - 1) mod L the layers until the key's layer l' runs after the running layer l, L
+///       the layers. Then those that it uses, greatest d first. Ties: recency position. Of the running layer the next
+///       visit is the one after the running one. Admission is forced.
+/// Source: ours: how far one gets who knows what comes next and no more. A measure, not a policy for engines.
+/// Deviations: of an optimum given what it knows, it is a heuristic: what is beyond the next visit is judged by rates.
+///       With token groups, a group is a visit. A visit without experts is none.
+/// Exact: yes (never changes what is computed). Offline: needs the trace beforehand.
+/// Cost: O(1) per hit and fill, O(E) per visit; a choice scans the pool, O(S). 4 bytes per use, 12 per visit, 9 per key.
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/unique_ids.hpp"
+#include "hotset/predict/two_rates.hpp"
+#include "hotset/residency/scanned_slots.hpp"
+#include "hotset/trace/next_visits.hpp"
+#include "hotset/trace/policy_knowledge.hpp"
+
+namespace hotset::inline v0 {
+
+class next_visit_oracle {
+ public:
+  struct config {
+    std::shared_ptr<const future_uses> future{};
+    /// What the rates were before the first visit, of the same shape. None: no visit was seen.
+    std::shared_ptr<const two_rates> past{};
+    template <class From>
+    static config read(From&, const policy_knowledge& known) {
+      return {known.future, nullptr};
+    }
+    [[nodiscard]] validation validate() const {
+      if (future) return std::nullopt;
+      return error{"next_visit_oracle future = none, accepted: the uses of the trace to come"};
+    }
+    /// As validate(), and future and past must belong to this shape.
+    [[nodiscard]] validation validate(const geometry& shape) const {
+      if (auto bad = validate()) return bad;
+      if (future->keys() != shape.keys())
+        return error{"next_visit_oracle future has " + std::to_string(future->keys()) +
+                     " keys, accepted: layers x experts (" + std::to_string(shape.keys()) + ")"};
+      if (past && past->fast(0).size() != static_cast<std::size_t>(shape.experts))
+        return error{"next_visit_oracle past has rates of " + std::to_string(past->fast(0).size()) +
+                     " experts, accepted: " + std::to_string(shape.experts)};
+      return std::nullopt;
+    }
+  };
+  static constexpr std::string_view name = "next_visit_oracle";
+  static constexpr eviction_traits traits{.hears_steps = true,
+                                          .hears_bypasses = true,
+                                          .hears_routes = true,
+                                          .needs_future = true,
+                                          .moves_by_itself = true,
+                                          .most_precisions = 1};
+
+  next_visit_oracle(const pool_layout& layout, const config& options)
+      : layers_(layout.shape().layers),
+        rates_(options.past ? *options.past : two_rates(layout.shape(), {})),
+        unique_(experts_of(layout), experts_of(layout)),
+        routed_(experts_of(layout), no_expert),
+        slots_(layout) {
+    worth_.reserve(static_cast<std::size_t>(layers_));
+    for (std::int32_t d = 0; d < layers_; ++d)
+      worth_.push_back(static_cast<float>(std::pow(per_step, (d + 1.0) / layers_)));
+    // Refused by validate() otherwise; without a future no visit uses anything.
+    if (options.future && options.future->keys() == layout.shape().keys())
+      coming_ = next_visits(layout.shape(), *options.future);
+  }
+
+  /// Staged until the visit takes place: its victims are chosen by rates that have seen it.
+  void on_routed(const routing_view& view) noexcept {
+    staged_layer_ = before_layers;
+    if (view.layer < 0 || view.layer >= layers_) return;
+    const auto count = unique_.collect(view.experts, routed_.data());
+    rates_.stage(view.layer, std::span(routed_).first(count));
+    staged_layer_ = view.layer;
+    staged_step_ = view.step;
+  }
+  void on_step(step_id step, layer_id layer) noexcept {
+    if (is_staged(step, layer)) rates_.keep();
+    staged_layer_ = before_layers;
+  }
+  void on_hit(const access& a) noexcept {
+    passed(a);
+    slots_.use(a.slot);
+  }
+  void on_fill(const access& a) noexcept {
+    if (!a.speculative) passed(a);
+    slots_.fill(a.pool, a.slot, a.key);
+  }
+  void on_bypass(const access& a) noexcept { passed(a); }
+  void on_evict(slot_id slot, expert_key) noexcept { slots_.vacate(slot); }
+  void on_move(slot_id from, slot_id to) noexcept { slots_.move(from, to); }
+
+  [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
+                                           std::span<slot_id> out) noexcept {
+    // Speculation belongs to no visit, and may come without an ordinal: what has passed is known by itself.
+    const auto running = context.ordinal + (context.speculative ? 0U : 1U);
+    const auto from = std::max(running, next_ordinal_);
+    const bool staged = is_staged(context.step, context.layer);
+    return slots_.select(context.pool, eligible, out, [&](expert_key key) {
+      const auto ahead = distance(context.layer, key.layer);
+      if (coming_.uses(key, from)) return used_next + static_cast<double>(layers_ - ahead);
+      const bool fresh = staged && key.layer == context.layer;
+      return double{fresh ? staged_rate(key.expert) : kept_rate(key)} *
+             double{worth_[static_cast<std::size_t>(ahead)]};
+    });
+  }
+
+ private:
+  static constexpr double per_step = 0.6;  ///< what a rate is worth that must wait for a whole step
+  /// Above all products: no rate exceeds 1 by more than rounding.
+  static constexpr double used_next = 2;
+
+  static std::size_t experts_of(const pool_layout& layout) {
+    return static_cast<std::size_t>(layout.shape().experts);
+  }
+  [[nodiscard]] bool is_staged(step_id step, layer_id layer) const noexcept {
+    return staged_layer_ >= 0 && staged_layer_ == layer && staged_step_ == step;
+  }
+  void passed(const access& a) noexcept {
+    if (a.ordinal >= next_ordinal_) next_ordinal_ = a.ordinal + 1;
+  }
+  /// Layers between the running one and the key's: 0 of the one that runs next.
+  [[nodiscard]] std::int32_t distance(layer_id running, layer_id key) const noexcept {
+    const auto ahead = key - running - 1;
+    return ahead < 0 ? ahead + layers_ : ahead;
+  }
+  [[nodiscard]] float staged_rate(expert_id expert) const noexcept {
+    const auto e = static_cast<std::size_t>(expert);
+    return rates_.rate(rates_.staged_fast()[e], rates_.staged_slow()[e]);
+  }
+  [[nodiscard]] float kept_rate(expert_key key) const noexcept {
+    const auto e = static_cast<std::size_t>(key.expert);
+    return rates_.rate(rates_.fast(key.layer)[e], rates_.slow(key.layer)[e]);
+  }
+
+  std::int32_t layers_;
+  two_rates rates_;
+  layer_id staged_layer_ = before_layers;
+  step_id staged_step_ = 0;
+  unique_ids unique_;
+  std::vector<expert_id> routed_;  // distinct experts of the staged visit
+  std::vector<float> worth_;       // [distance]
+  next_visits coming_;
+  std::uint64_t next_ordinal_ = 0;  // behind all visits that took place
+  scanned_slots slots_;
+};
+
+static_assert(is_eviction_policy<next_visit_oracle>());
+
+}  // namespace hotset::inline v0

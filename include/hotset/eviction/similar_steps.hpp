@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Evicts the expert that the tokens after similar past tokens used least and latest.
+///
+/// Rule: order by value * discount^(distance / layers), then recency position; the value is that of next_use_values: past
+///       tokens that routed most like the running one vote for what the tokens after them used; two_rates fill what they
+///       leave open. distance = (layer - running - 1) mod layers + 1. It needs ids only.
+/// Source: ours; no paper has it. docs/which-policy.md: how much of the gap between LRU and Belady it closes, and each part of it.
+/// Deviations: the visit counts before its victims are chosen (residency is judged as ever). Sequences that run together each vote,
+///       where a union of their experts would be like nothing.
+/// Exact: yes (never changes what is computed).
+/// Cost: O(rows + E) per visit and running sequence, vectorised, and O(matches * horizon * K) where something is evicted; a victim
+///       O(E), in a pool of several layers O(L) more. Memory: that of routing_history, and 20 bytes a key.
+
+#include <cstdint>
+#include <string_view>
+
+#include "hotset/eviction/next_use_order.hpp"
+
+namespace hotset::inline v0 {
+
+class similar_steps : public next_use_order {
+ public:
+  struct config {
+    std::int32_t rows = routing_history::config{}.rows;  ///< tokens that are remembered
+    std::int32_t sequences = routing_history::config{}.sequences;
+    std::int32_t matches = next_use_values::config{}.matches;
+    std::int32_t horizon = next_use_values::config{}.horizon;
+    double reach = routing_history::config{}.reach;
+    double sharpness = next_use_values::config{}.weights.sharpness;
+    double discount = next_use_values::config{}.discount;  ///< per step
+
+    /// Parameters by name, as in `similar_steps:rows=1024:matches=16`.
+    template <class From>
+    static config read(From& from) {
+      config out;
+      out.rows = from.number("rows", out.rows);
+      out.sequences = from.number("sequences", out.sequences);
+      out.matches = from.number("matches", out.matches);
+      out.horizon = from.number("horizon", out.horizon);
+      out.reach = from.real("reach", out.reach);
+      out.sharpness = from.real("sharpness", out.sharpness);
+      out.discount = from.real("discount", out.discount);
+      return out;
+    }
+    [[nodiscard]] validation validate() const { return values().validate(); }
+    [[nodiscard]] next_use_values::config values() const {
+      next_use_values::config out;
+      out.history = routing_history::config{rows, sequences, reach};
+      out.matches = matches;
+      out.horizon = horizon;
+      out.weights.sharpness = sharpness;
+      out.discount = discount;
+      return out;
+    }
+  };
+  static constexpr std::string_view name = "similar_steps";
+
+  explicit similar_steps(const pool_layout& layout) : similar_steps(layout, config{}) {}
+  similar_steps(const pool_layout& layout, const config& options)
+      : next_use_order(layout, options.values()) {}
+};
+
+static_assert(is_eviction_policy<similar_steps>());
+
+}  // namespace hotset::inline v0

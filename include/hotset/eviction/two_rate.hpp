@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Evicts the expert that was used least of late, by two rates, nearer layers counting more.
+///
+/// Rule: order by value * discount^(distance / layers), then recency position; the value is p + lately * fast of two_rates, p
+///       their blend, the visit itself included; distance = (layer - running - 1) mod layers + 1.
+/// Source: ours: `similar_steps` without history.
+/// Deviations: the visit counts before its victims are chosen (residency is judged as ever).
+/// Exact: yes (never changes what is computed).
+/// Cost: O(E) per visit, vectorised; a victim O(E), in a pool of several layers O(L) more. 20 bytes a key.
+
+#include <string_view>
+
+#include "hotset/eviction/next_use_order.hpp"
+
+namespace hotset::inline v0 {
+
+class two_rate : public next_use_order {
+ public:
+  struct config {
+    double fast = two_rates::config{}.fast_half_life;  ///< half-life in visits of a layer
+    double slow = two_rates::config{}.slow_half_life;
+    double blend = two_rates::config{}.blend;
+    double lately = next_use_values::config{}.lately;
+    double discount = next_use_values::config{}.discount;  ///< per step
+
+    /// Parameters by name, as in `two_rate:fast=2:slow=128`.
+    template <class From>
+    static config read(From& from) {
+      config out;
+      out.fast = from.real("fast", out.fast);
+      out.slow = from.real("slow", out.slow);
+      out.blend = from.real("blend", out.blend);
+      out.lately = from.real("lately", out.lately);
+      out.discount = from.real("discount", out.discount);
+      return out;
+    }
+    [[nodiscard]] validation validate() const { return values().validate(); }
+    [[nodiscard]] next_use_values::config values() const {
+      next_use_values::config out;
+      out.lately = lately;
+      out.discount = discount;
+      out.rates = {fast, slow, blend};
+      return out;
+    }
+  };
+  static constexpr std::string_view name = "two_rate";
+
+  explicit two_rate(const pool_layout& layout) : two_rate(layout, config{}) {}
+  two_rate(const pool_layout& layout, const config& options)
+      : next_use_order(layout, options.values()) {}
+};
+
+static_assert(is_eviction_policy<two_rate>());
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What all reports of a sweep begin and end with.
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "hotset/sim/sweep.hpp"
+
+namespace hotset::inline v0::sim {
+
+[[nodiscard]] nlohmann::ordered_json trace_to_json(const sweep_result& sweep);
+/// Bytes that are not UTF-8 become U+FFFD.
+[[nodiscard]] std::string one_line(const nlohmann::ordered_json& value);
+/// The trace in a line.
+[[nodiscard]] std::string title_of(const sweep_result& sweep);
+/// A line for each note, once, and for what was not replayed.
+[[nodiscard]] std::string notes_of(const sweep_result& sweep);
+
+}  // namespace hotset::inline v0::sim

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <set>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "run_program.hpp"
+
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class rank : public hotset_test::command_line {
+ protected:
+  void SetUp() override {
+    command_line::SetUp();
+    make_trace("t.trace");
+  }
+};
+
+TEST_F(rank, is_over_three_sizes_and_both_scopes_unless_told) {
+  const auto cells_of = [&](const std::string& more) {
+    std::vector<std::string> cells;
+    const auto root = json_of("simulate t.trace --rank --json " + more);
+    EXPECT_EQ(root["schema"], "hotset.rank/1");
+    for (const auto& cell : root["cells"])
+      cells.push_back(cell["scope"].get<std::string>() + ' ' + cell["size"].get<std::string>());
+    return cells;
+  };
+  EXPECT_THAT(cells_of("--slots 25%,50%"),
+              ElementsAre("shared 25%", "shared 50%", "per-layer 25%", "per-layer 50%"));
+  EXPECT_THAT(cells_of("--scope per-layer --budget 8MiB"), ElementsAre("per-layer 8MiB"));
+  EXPECT_THAT(cells_of("--scope shared"), ElementsAre("shared 12.5%", "shared 25%", "shared 50%"));
+}
+
+TEST_F(rank, agrees_with_replays_of_the_policies) {
+  const auto ranked = json_of("simulate t.trace --rank --scope shared --slots 4 --json");
+  const auto& cell = ranked["cells"][0];
+  ASSERT_GT(cell["lru_misses"], cell["belady_misses"]);
+  ASSERT_GT(ranked["policies"].size(), 8U);
+  std::set<std::string> names;
+  double before = 1e9;
+  for (const auto& policy : ranked["policies"]) {
+    const auto name = policy["eviction"].get<std::string>();
+    EXPECT_TRUE(names.insert(name).second) << name;
+    const auto run = json_of("simulate t.trace --slots 4 --json --eviction " + name)["results"][0];
+    EXPECT_EQ(policy["misses"][0], run["misses"]) << name;
+    const auto lru = cell["lru_misses"].get<double>();
+    const double share =
+        (lru - run["misses"].get<double>()) / (lru - cell["belady_misses"].get<double>());
+    EXPECT_DOUBLE_EQ(policy["gap_closed"][0].get<double>(), share) << name;
+    EXPECT_EQ(policy["mean_gap_closed"], policy["gap_closed"][0]);
+    if (policy["offline"]) continue;
+    EXPECT_LE(share, before) << name << ": the best is first";
+    before = share;
+  }
+  EXPECT_EQ(ranked["policies"].back()["eviction"], "belady");
+  EXPECT_TRUE(names.contains("lfu") && names.contains("least_stale"));
+  EXPECT_FALSE(names.contains("popularity") || names.contains("belady_bypass"));
+}
+
+TEST_F(rank, says_what_the_trace_has_too_little_for) {
+  const auto table = run("simulate t.trace --rank --slots 50%");
+  EXPECT_EQ(table.code, 0);
+  EXPECT_EQ(table.err, "");
+  for (const char* part :
+       {"eviction", "mean", "per-layer", "not replayed: popularity: ", "not replayed: lhu: "})
+    EXPECT_THAT(table.out, HasSubstr(part));
+  const auto quiet = run("simulate t.trace --rank --slots 50% --csv");
+  EXPECT_EQ(quiet.code, 0);
+  EXPECT_TRUE(quiet.out.starts_with("trace,eviction,offline,scope,size,"));
+  EXPECT_THAT(quiet.err, HasSubstr("not replayed: popularity: "));
+}
+
+TEST_F(rank, of_several_traces_is_a_table_each) {
+  make_trace("u.trace", "--name other");
+  const auto both = run("simulate t.trace u.trace --rank --slots 50% --scope shared").out;
+  EXPECT_THAT(both, HasSubstr("synthetic: 2 layers"));
+  EXPECT_THAT(both, HasSubstr("\n\nother: 2 layers"));
+  const auto root =
+      json_of("simulate t.trace u.trace --rank --slots 50% --json --out r.json; cat r.json");
+  ASSERT_EQ(root.size(), 2U);
+  EXPECT_EQ(root[0]["policies"], root[1]["policies"]);
+}
+
+TEST_F(rank, jobs_change_no_number) {
+  const std::string what = "simulate t.trace --rank --slots 25%,50% --json --jobs ";
+  EXPECT_EQ(run(what + "1").out, run(what + "3").out);
+}
+
+TEST_F(rank, refuses_what_names_other_policies) {
+  for (const std::string other :
+       {"--eviction lru", "--admission always", "--replay per-access", "--preset fmoe",
+        "--compare systems", "--prefetch no_prefetch", "--prefetch-guard none",
+        "--prefetch-order nearest", "--predictor last-routed", "--learn-from t.trace",
+        "--gate-weights f", "--miss drop", "--routing router_order", "--pre-eviction none",
+        "--precision 8:4", "--link 1GB/s", "--columns hit", "--decisions d.jsonl"})
+    refused("simulate t.trace --rank " + other, 2,
+            {"--rank is of the policies as they are, accepted: without " +
+             other.substr(0, other.find(' '))});
+  refused("simulate t.trace --rank --slots 1", 3, {"t.trace: ", "2 slots"});
+  refused("simulate t.trace --rank --slots 0", 2, {"--slots", "accepted: "});
+  refused("simulate t.trace --rank --scope nope", 2, {"--scope", "shared, per-layer"});
+  refused("simulate no.trace --rank", 4, {"no.trace"});
+  EXPECT_THAT(files(), ElementsAre("t.trace"));
+}
+
+TEST_F(rank, a_budget_needs_the_bytes_of_an_expert) {
+  hotset_test::write_text(path("n.jsonl"), R"({"layer":0,"experts":[0,1]})");
+  refused("simulate n.jsonl --rank --budget 4MiB", 2, {"n.jsonl: ", "--slots"});
+}
+
+}  // namespace

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/eviction/next_visit_oracle.hpp"
+
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "reference_policies.hpp"
+
+namespace hotset {
+namespace {
+
+using reference::hand_walk;
+using slots = std::vector<slot_id>;
+using events = std::vector<future_uses::event>;
+
+std::shared_ptr<const future_uses> future(std::int32_t layers, const events& known) {
+  return std::make_shared<const future_uses>(
+      future_uses::create({.layers = layers, .experts = 8, .top_k = 2}, known).value());
+}
+
+/// One pool, whose policy knows these events.
+class walk : public hand_walk<next_visit_oracle> {
+ public:
+  walk(std::int32_t layers, std::int64_t size, const events& known)
+      : hand_walk(reference::shared(layers, size), {.future = future(layers, known)}) {}
+  void route(step_id step, layer_id layer, const std::vector<expert_id>& ids) {
+    routing_view view;
+    view.layer = layer;
+    view.step = step;
+    view.experts = ids;
+    policy.on_routed(view);
+  }
+  /// The whole of a visit but its uses.
+  void visit(step_id step, layer_id layer, const std::vector<expert_id>& ids) {
+    route(step, layer, ids);
+    begin(step, layer);
+  }
+};
+
+// Visits: L0 0 1, L1 0 1, L0 5, L1 1 3, L0 1. No rates: nothing was routed.
+TEST(next_visit_oracle, gives_up_first_what_its_layers_next_visit_does_not_use) {
+  walk w(2, 4,
+         {{0, {0, 0}},
+          {0, {0, 1}},
+          {1, {1, 0}},
+          {1, {1, 1}},
+          {2, {0, 5}},
+          {3, {1, 1}},
+          {3, {1, 3}},
+          {4, {0, 1}}});
+  w.begin(0, 0);
+  w.fill(0, {0, 0});
+  w.fill(1, {0, 1});
+  w.begin(0, 1);
+  w.fill(2, {1, 0});
+  w.fill(3, {1, 1});
+  EXPECT_EQ(w.order(1, 0), (slots{0, 2, 1, 3})) << "of what is used, the furthest layer goes first";
+  w.begin(1, 0);
+  EXPECT_EQ(w.order(1, 1), (slots{0, 2, 3, 1})) << "of layer 1, there is no visit after this one";
+}
+
+TEST(next_visit_oracle, of_what_is_not_used_next_the_rarest_goes_first) {
+  walk w(1, 4, {});
+  w.visit(0, 0, {0, 1});
+  w.fill(0, {0, 0});
+  w.fill(1, {0, 1});
+  w.visit(1, 0, {0, 2});
+  w.hit(0);
+  w.fill(2, {0, 2});
+  w.visit(2, 0, {0, 3});
+  w.hit(0);
+  w.fill(3, {0, 3});
+  EXPECT_EQ(w.order(3, 0), (slots{1, 2, 3, 0})) << "0 was used most, but not last";
+}
+
+// Of equal rates, 0.5 * 0.6 of the running layer and 0.5 * 0.6^0.5 of the other.
+TEST(next_visit_oracle, a_rate_is_worth_less_the_longer_its_layer_takes_to_come) {
+  walk w(2, 4, {});
+  w.visit(0, 0, {4});
+  w.fill(0, {0, 4});
+  w.visit(0, 1, {4});
+  w.fill(1, {1, 4});
+  w.hit(0);  // is the more recent one
+  EXPECT_EQ(w.order(1, 0), (slots{0, 1}));
+  EXPECT_EQ(w.order(1, 1), (slots{1, 0}));
+}
+
+// Rates of 5 and 6 after 5, 6, 6: 0.244 and 0.511; after another 5: 0.424 and 0.390.
+TEST(next_visit_oracle, the_running_visit_counts_before_its_victims_are_chosen) {
+  walk w(1, 4, {});
+  w.visit(0, 0, {5});
+  w.fill(0, {0, 5});
+  w.visit(1, 0, {6});
+  w.fill(1, {0, 6});
+  w.visit(2, 0, {6});
+  w.hit(1);
+  EXPECT_EQ(w.order(3, 0), (slots{0, 1}));
+  w.route(3, 0, {5});
+  EXPECT_EQ(w.order(3, 0), (slots{1, 0}));
+  EXPECT_EQ(w.order(4, 0), (slots{0, 1})) << "another visit: this one has not taken place";
+  w.route(3, 0, {7});
+  EXPECT_EQ(w.order(3, 0), (slots{0, 1})) << "it was planned anew";
+  w.route(3, 0, {5});
+  w.begin(3, 0);
+  EXPECT_EQ(w.order(4, 0), (slots{1, 0}));
+}
+
+TEST(next_visit_oracle, a_plan_that_came_to_nothing_is_forgotten_when_a_step_opens) {
+  walk w(1, 4, {});
+  w.visit(0, 0, {6, 5});
+  w.fill(0, {0, 5});
+  w.fill(1, {0, 6});
+  w.visit(1, 0, {6});
+  w.route(2, 0, {5});
+  w.route(2, before_layers, {});
+  w.begin(2, 0);
+  EXPECT_EQ(w.order(3, 0), (slots{0, 1}));
+}
+
+// A prefetcher's context has no ordinal: what has passed is not to come.
+TEST(next_visit_oracle, speculation_looks_ahead_of_what_took_place) {
+  walk w(1, 4, {{0, {0, 4}}, {1, {0, 5}}});
+  w.begin(0, 0);
+  w.prefetch(0, {0, 5}, 1);
+  w.fill(1, {0, 4});
+  std::vector<slot_id> out(2, no_slot);
+  ASSERT_EQ(w.policy.select_victims({.speculative = true}, w.eligible, out), 2U);
+  EXPECT_EQ(out, (slots{1, 0}));
+}
+
+TEST(next_visit_oracle, a_prefetch_for_a_visit_to_come_does_not_make_it_pass) {
+  walk w(1, 4, {{0, {0, 5}}, {1, {0, 4}}, {2, {0, 5}}});
+  w.begin(0, 0);
+  w.prefetch(0, {0, 4}, 1);
+  w.fill(1, {0, 5});
+  w.begin(1, 0);
+  w.prefetch(2, {0, 6}, 2);  // its access has the ordinal of visit 1, of which nothing was used yet
+  std::vector<slot_id> out(3, no_slot);
+  ASSERT_EQ(w.policy.select_victims({.ordinal = 1, .speculative = true}, w.eligible, out), 3U);
+  EXPECT_EQ(out, (slots{1, 2, 0}));
+}
+
+TEST(next_visit_oracle, begins_with_the_past_that_it_is_given) {
+  const auto layout = reference::shared(1, 4);
+  two_rates seen(layout.shape(), {});
+  const std::vector<expert_id> used{4};
+  seen.stage(0, used);
+  seen.keep();
+  const auto order_with = [&](std::shared_ptr<const two_rates> past) {
+    hand_walk<next_visit_oracle> w(layout, {.future = future(1, {}), .past = std::move(past)});
+    w.begin(0, 0);
+    w.fill(0, {0, 4});
+    w.fill(1, {0, 5});
+    return w.order(1, 0);
+  };
+  EXPECT_EQ(order_with(nullptr), (slots{0, 1}));
+  EXPECT_EQ(order_with(std::make_shared<const two_rates>(seen)), (slots{1, 0}));
+}
+
+TEST(next_visit_oracle, checks_its_future_and_its_past) {
+  EXPECT_TRUE(next_visit_oracle::config{}.validate());
+  const geometry shape{.layers = 1, .experts = 8, .top_k = 2};
+  next_visit_oracle::config known{.future = future(1, {{0, {0, 4}}})};
+  EXPECT_FALSE(known.validate());
+  EXPECT_FALSE(known.validate(shape));
+  EXPECT_EQ(known.validate({.layers = 2, .experts = 8, .top_k = 2})->message,
+            "next_visit_oracle future has 8 keys, accepted: layers x experts (16)");
+  known.past = std::make_shared<const two_rates>(geometry{.layers = 1, .experts = 7, .top_k = 2},
+                                                 two_rates::config{});
+  EXPECT_EQ(known.validate(shape)->message,
+            "next_visit_oracle past has rates of 7 experts, accepted: 8");
+}
+
+}  // namespace
+}  // namespace hotset
