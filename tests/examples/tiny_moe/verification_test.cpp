@@ -43,7 +43,7 @@ TEST(tiny_moe_verification, every_exact_case_is_byte_identical) {
       EXPECT_GT(outcomes[i].prefetch_hits, 0U) << cases[i].text();
     }
   }
-  EXPECT_EQ(policies.size(), 14U);
+  EXPECT_EQ(policies.size(), 16U);
 }
 
 TEST(tiny_moe_verification, the_first_row_that_differs_is_named) {
