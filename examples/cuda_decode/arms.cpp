@@ -26,7 +26,7 @@ std::unique_ptr<experts_on_device> make_experts(const comparison& with, const ar
   if (what.kind == arm_kind::hotset)
     return std::make_unique<paged_experts>(
         parts.api, hotset::pool_layout::per_layer(geometry, what.cap).value(), layouts, with.source,
-        with.pages, paged_experts::config{.device = parts.device});
+        with.pages, paged_experts::config{.device = parts.device, .eviction = with.eviction});
   auto stream = hotset::cuda::stream::create(parts.api, parts.device).value();
   return std::make_unique<static_experts>(
       parts.api, geometry, layouts, with.source, with.pages,

@@ -42,6 +42,7 @@ struct comparison {
   std::size_t warmup = 0;  ///< steps before those that are measured
   routing_known known = routing_known::in_time;
   offload_fetch fetch = offload_fetch::routed;
+  std::string eviction = "lru";  ///< of hotset's arms
 };
 
 struct arm_result {

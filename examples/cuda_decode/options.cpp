@@ -75,6 +75,8 @@ std::function<void(program_options&, std::string_view)> into(std::string program
 std::vector<option> all_options() {
   constexpr auto many = std::size_t{1} << 20U;
   return {
+      {"--eviction", subcommand::compare, into(&program_options::eviction)},
+      {"--eviction", subcommand::tiny, into(&program_options::eviction)},
       {"--shape", subcommand::compare, into(&program_options::shape)},
       {"--layers", subcommand::compare,
        into("--layers", &program_options::layers, 1, std::int32_t{4096})},
@@ -179,6 +181,9 @@ std::string_view help_text() noexcept {
                                minimax-m2, small-bf16, small-fp8, small-mxfp4
     --layers N                 the first N layers only, where memory is short
     --caps LIST                slots a layer, such as 16,32,64,all
+    --eviction NAME            of hotset's slots: lru (default), similar_steps or another policy of
+                               the library that needs no future, with parameters as in
+                               similar_steps:rows=512
     --modes LIST               eager,layer-graphs,step-graph (default: all three)
     --static-fetch WHAT        what static offload fetches at each visit: routed (default: the
                                experts that are routed) or layer (all of the layer)
@@ -196,6 +201,7 @@ std::string_view help_text() noexcept {
                                byte for byte with full residency on the device. Attention, router
                                and the sum over ranks stay on the host.
     --expert-budget SIZE       25% (default), 96 (slots) or 1500KiB
+    --eviction NAME            as above
     --prompt TEXT --tokens N --model FOLDER
 
   --device N                   ordinal of the device (0)

@@ -35,7 +35,8 @@ enum class subcommand : std::uint8_t { compare, tiny, help };
 struct program_options {
   subcommand what = subcommand::compare;
   int device = 0;
-  std::string json;  ///< file; empty: none
+  std::string json;              ///< file; empty: none
+  std::string eviction = "lru";  ///< of what is paged
 
   // compare
   std::string shape = "qwen3-30b-a3b";

@@ -4,8 +4,32 @@
 #include <string>
 
 #include "cuda_decode/device_memory.hpp"
+#include "cuda_decode/options.hpp"
+#include "hotset/registry/policy_registry.hpp"
 
 namespace cuda_decode {
+
+hotset::any_eviction_policy::config eviction_named(std::string_view text) {
+  const auto& known = hotset::policies();
+  const auto row = known.eviction_of(text);
+  if (row && (*row)->traits.needs_future)
+    throw usage_error("--eviction: '" + std::string(text) +
+                      "' needs the future, accepted: policies that an engine can run");
+  auto made = known.make_eviction(text);
+  if (!made) throw usage_error("--eviction: " + made.reason().message);
+  return *std::move(made);
+}
+
+hotset::any_eviction_policy::config eviction_for(std::string_view text,
+                                                 const hotset::pool_layout& layout) {
+  auto named = eviction_named(text);
+  try {
+    (void)hotset::any_eviction_policy(layout, named);
+  } catch (const hotset::invalid_config& bad) {
+    throw usage_error("--eviction: " + std::string(bad.what()));
+  }
+  return named;
+}
 
 paged_experts::paged_experts(hotset::cuda::runtime& api, const hotset::pool_layout& layout,
                              const std::vector<hotset::expert_layout>& layouts,
@@ -17,7 +41,9 @@ paged_experts::paged_experts(hotset::cuda::runtime& api, const hotset::pool_layo
       copies_(backend::create(api, source, bank_, pages, {.mode = setup.mode}).value()),
       rows_(hotset::cuda::map_rows::create(api, layout.shape(), {.device = setup.device}, failures_)
                 .value()),
-      cache_(hotset::pager<hotset::lru>({.layout = layout}), *copies_),
+      cache_(hotset::pager<hotset::any_eviction_policy>(
+                 {.layout = layout, .eviction = eviction_for(setup.eviction, layout)}),
+             *copies_),
       visit_(cache_.make_visit()) {}
 
 void paged_experts::serve(const hotset::routing_view& visit, hotset::cuda::stream& stream,

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "cuda_decode/experts_on_device.hpp"
@@ -12,20 +14,27 @@
 #include "hotset/cuda/cuda_backend.hpp"
 #include "hotset/cuda/map_rows.hpp"
 #include "hotset/cuda/pinned_memory.hpp"
-#include "hotset/eviction/lru.hpp"
+#include "hotset/eviction/any_eviction_policy.hpp"
 #include "hotset/paging/slot_cache.hpp"
 #include "hotset/transfer/memory_expert_source.hpp"
 
 namespace cuda_decode {
 
-/// lru, demand only: what WiSP's Table 2 measures. Copies run beside the engine's stream.
+/// An eviction policy of the library by name, `similar_steps:rows=512`. Errors: usage_error, also for one that needs the future.
+[[nodiscard]] hotset::any_eviction_policy::config eviction_named(std::string_view text);
+/// As above, and it must take the layout.
+[[nodiscard]] hotset::any_eviction_policy::config eviction_for(std::string_view text,
+                                                               const hotset::pool_layout& layout);
+
+/// On demand only; with lru, what WiSP's Table 2 measures. Copies run beside the engine's stream.
 class paged_experts final : public experts_on_device {
  public:
   struct config {
     int device = 0;
     hotset::cuda::copy_mode mode = hotset::cuda::copy_mode::side_stream;
+    std::string eviction = "lru";
   };
-  /// `source` and `pages` outlive the object, and every expert is page-locked. Errors: hotset::invalid_config.
+  /// `source` and `pages` outlive the object, and every expert is page-locked. Errors: hotset::invalid_config, usage_error.
   paged_experts(hotset::cuda::runtime& api, const hotset::pool_layout& layout,
                 const std::vector<hotset::expert_layout>& layouts,
                 const hotset::memory_expert_source& source,
@@ -52,7 +61,7 @@ class paged_experts final : public experts_on_device {
   std::unique_ptr<backend> copies_;
   hotset::cuda::sticky_failure failures_;
   hotset::cuda::map_rows rows_;
-  hotset::slot_cache<hotset::pager<hotset::lru>, backend> cache_;
+  hotset::slot_cache<hotset::pager<hotset::any_eviction_policy>, backend> cache_;
   hotset::cache_visit visit_;
 };
 

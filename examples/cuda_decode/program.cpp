@@ -138,6 +138,8 @@ int compare(const program_options& asked, const program_parts& parts, std::ostre
             std::ostream& err) {
   const auto shape = shape_asked(asked);
   const auto caps = caps_asked(asked, shape);
+  (void)eviction_for(asked.eviction,
+                     hotset::pool_layout::per_layer(shape.geometry(), shape.top_k).value());
   if (!asked.trace.empty() && !parts.read_trace)
     throw usage_error("--trace: this program was built without hotset::sim, which reads traces");
   if (const auto reason = trouble_with_device(parts.api, asked.device)) {
@@ -153,8 +155,8 @@ int compare(const program_options& asked, const program_parts& parts, std::ostre
   const host_weights weights(shape, pages, asked.statistics.seed);
 
   const device_parts device{parts.api, parts.kernels, parts.graphs, asked.device};
-  const comparison with{device,  shape,        weights.source(), pages,
-                        routing, asked.warmup, asked.known,      asked.fetch};
+  const comparison with{device,       shape,       weights.source(), pages,         routing,
+                        asked.warmup, asked.known, asked.fetch,      asked.eviction};
   decode_report report;
   report.shape = shape;
   report.layers_of_model = shape_named(asked.shape).layers;
@@ -163,6 +165,7 @@ int compare(const program_options& asked, const program_parts& parts, std::ostre
   report.steps = asked.steps;
   report.known = asked.known;
   report.fetch = asked.fetch;
+  report.eviction = asked.eviction;
   report.page_locked_bytes = pages.bytes();
   report.host_budget = asked.host_budget;
   report.plain_rate = plain_copy_rate(parts.api, asked.device, shape, weights.source(),
@@ -181,6 +184,7 @@ int compare(const program_options& asked, const program_parts& parts, std::ostre
 }
 
 int tiny(const program_options& asked, const program_parts& parts, std::ostream& out) {
+  (void)eviction_named(asked.eviction);
   if (!parts.run_tiny)
     throw usage_error("tiny: this program was built without examples/tiny_moe, which it needs");
   if (const auto reason = trouble_with_device(parts.api, asked.device)) {

@@ -58,6 +58,7 @@ std::string head_text(const decode_report& r) {
   out +=
       "routing: " + r.routing +
       format("; known %s; %zu steps after %zu of warm-up\n", name_of(r.known), r.steps, r.warmup);
+  out += "hotset evicts by " + r.eviction + "\n";
   out += format("plain page-locked copies, expert by expert: %.2f GB/s\n\n", r.plain_rate / 1e9);
   return out;
 }
@@ -177,6 +178,7 @@ std::string json_of(const decode_report& r) {
       .add("routing", r.routing)
       .add("routing_known", name_of(r.known))
       .add("static_fetch", name_of(r.fetch))
+      .add("eviction", r.eviction)
       .add("warmup", r.warmup)
       .add("steps", r.steps)
       .add("page_locked_bytes", r.page_locked_bytes)

@@ -21,6 +21,7 @@ struct decode_report {
   std::size_t steps = 0;
   routing_known known = routing_known::in_time;
   offload_fetch fetch = offload_fetch::routed;
+  std::string eviction = "lru";  ///< of hotset's arms
   std::uint64_t page_locked_bytes = 0;
   std::uint64_t host_budget = 0;
   double plain_rate = 0;      ///< bytes per second of plain page-locked copies

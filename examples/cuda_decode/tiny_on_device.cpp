@@ -181,7 +181,8 @@ int run_tiny(const program_options& asked, const device_parts& parts, std::ostre
                            {.resident_layers = shape.layers, .device = parts.device}, stream);
     full = decode_tiny(parts, weights, experts, asked.prompt, asked.tokens);
   }
-  paged_experts experts(parts.api, layout, layouts, source, pages, {.device = parts.device});
+  paged_experts experts(parts.api, layout, layouts, source, pages,
+                        {.device = parts.device, .eviction = asked.eviction});
   const auto paged = decode_tiny(parts, weights, experts, asked.prompt, asked.tokens);
   const auto stats = experts.stats();
   out << "tiny: " << layout.slots() << " of " << shape.geometry().keys()

@@ -85,6 +85,29 @@ TEST_P(shared_slots, give_the_bits_of_a_decode_without_slots) {
 INSTANTIATE_TEST_SUITE_P(paces, shared_slots,
                          testing::Values(pace::late, pace::soon, pace::random));
 
+TEST(decoder, gives_the_same_bits_whoever_evicts) {
+  constexpr std::size_t steps = 14;
+  for (const auto* eviction : {"similar_steps:rows=256", "two_rate", "protect_hot:uses=2+lfu"})
+    for (const auto mode : all_modes) {
+      SCOPED_TRACE(std::string(eviction) + ", " + std::string(name_of(mode)));
+      fake_machine machine(pace::random, 6);
+      const small_model model(machine, shape_named("small-fp8"), steps,
+                              {.zipf = 1.0, .stickiness = 0.5, .seed = 6});
+      const auto wanted =
+          reference_decode(model.shape, model.weights.source(), model.routing, steps);
+      paged_experts experts(
+          machine.api, hotset::pool_layout::per_layer(model.shape.geometry(), 5).value(),
+          {model.shape.layout()}, model.weights.source(), model.pages, {.eviction = eviction});
+      decoder loop(machine.parts, model.shape, experts, mode, routing_known::ahead);
+      for (std::size_t s = 0; s < steps; ++s) {
+        const auto hidden = loop.step(model.routing.ids(s), model.routing.weights(s));
+        ASSERT_EQ(std::vector<float>(hidden.begin(), hidden.end()), wanted[s]);
+      }
+      EXPECT_GT(experts.stats().evictions, 0U);
+      EXPECT_THAT(machine.api.violations(), testing::IsEmpty());
+    }
+}
+
 TEST(step_graphs, list_the_missing_in_the_order_of_their_first_appearance) {
   fake_machine machine;
   const small_model model(machine, shape_named("small-bf16"), 1);
