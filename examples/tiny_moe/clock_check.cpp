@@ -149,9 +149,10 @@ clock_comparison compare_with_clock(const model& weights, const paging_choice& c
   wanted.guard = sim::parse_guard(choice.policies.guard);
   if (!sim::fetches_everything(choice.policies.miss))
     wanted.miss = sim::make_miss(choice.policies.miss);
-  const auto replayed =
-      sim::make_engine(wanted, {}, {.link = hotset::link_model(*link_of(choice))},
-                       {.per_visit = nanoseconds(out.visit), .per_token = nanoseconds(out.token)});
+  const auto replayed = sim::make_engine(wanted, {}, {.link = hotset::link_model(*link_of(choice))},
+                                         {.per_visit = nanoseconds(out.visit),
+                                          .per_token = nanoseconds(out.token),
+                                          .transient = choice.transient});
   const auto outcome = sim::replay_timed(trace, visits, {}, *replayed, front);
   out.clock_blocked = static_cast<double>(outcome.times.blocked) * 1e-9;
   out.clock_io = static_cast<double>(outcome.times.link_busy) * 1e-9;

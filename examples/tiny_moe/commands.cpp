@@ -83,6 +83,7 @@ std::vector<paging_choice> choices_of(const options& chosen, const std::string& 
       one.precision = chosen.precision;
       one.link = chosen.link;
       one.latency = chosen.latency;
+      one.transient = chosen.transient;
       one.stream = chosen.stream;
       one.max_tokens = chosen.max_tokens;
       out.push_back(std::move(one));
@@ -113,6 +114,8 @@ void print_paging(const paged_provider& experts, const paging_choice& choice) {
                stats.speculative_fills, choice.policies.prefetch, stats.prefetch_hits,
                stats.late_prefetches, stats.wasted_prefetches, stats.cancelled_prefetches);
   }
+  if (experts.streamed() != 0)
+    fmt::print(stderr, "copied {} experts through transient slots\n", experts.streamed());
   if (stats.pre_evictions != 0)
     fmt::print(stderr, "freed {} slots ahead by {}\n", stats.pre_evictions,
                choice.policies.pre_eviction);

@@ -96,6 +96,7 @@ struct options {
   std::string precision{};
   std::string link{};
   std::string latency = "0";
+  std::size_t transient = 0;
   std::string stream = "caller";
 
   std::size_t window = 256;  ///< of `evaluate`: bytes of a window, and of its prefilled part

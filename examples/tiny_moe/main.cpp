@@ -138,6 +138,11 @@ void add_paging(CLI::App& command, options& chosen) {
   command.add_option("--precision", chosen.precision,
                      "precisions of the experts in bits, such as 16:8:4 or 8:4@75:25 (shares of "
                      "the room in percent)");
+  command
+      .add_option("--transient", chosen.transient,
+                  "slots beside the budget: experts that are refused a slot are copied through "
+                  "them, not computed by the host")
+      ->check(CLI::Range(0, 1024));
   command.add_option("--link", chosen.link, "copy at this pace, such as 100MB/s");
   command.add_option("--latency", chosen.latency, "of each copy over the link, such as 10us")
       ->capture_default_str();

@@ -44,6 +44,17 @@ class counting_experts final : public expert_provider {
   std::vector<double>& counts_;
 };
 
+/// Errors: hotset::sim::usage_error for transient slots beside what cannot have them.
+void check_transient(const paging_config& config) {
+  if (config.transient == 0) return;
+  if (config.library != nullptr)
+    throw hotset::sim::usage_error(
+        "transient slots with precisions of their own, accepted: the precision of the file");
+  if (config.memory != nullptr)
+    throw hotset::sim::usage_error(
+        "transient slots with slots that come and go, accepted: slots that are there for good");
+}
+
 template <class Pager>
 std::unique_ptr<paged_provider> make_over_link(const model& weights, const paging_config& config,
                                                hotset::any_eviction_policy::config eviction,
@@ -111,11 +122,12 @@ hotset::memory_expert_source source_of(const model& weights) {
 }
 
 hotset::host_slot_bank bank_of(const model& weights, const paging_config& config) {
+  check_transient(config);
   using bank = hotset::host_slot_bank;
   // A pool's size class is the precision of its experts: all layers are alike.
   const auto tensors = config.library != nullptr ? config.library->layouts() : tensors_of(weights);
   return (config.memory != nullptr ? bank::create_elastic(config.layout, tensors, *config.memory)
-                                   : bank::create(config.layout, tensors))
+                                   : bank::create(config.layout, tensors, config.transient))
       .value();
 }
 

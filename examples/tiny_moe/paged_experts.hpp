@@ -32,6 +32,7 @@
 #include "hotset/transfer/host_slot_bank.hpp"
 #include "hotset/transfer/host_stream.hpp"
 #include "hotset/transfer/memory_expert_source.hpp"
+#include "hotset/transfer/transient_slots.hpp"
 #include "tiny_moe/adapter_experts.hpp"
 #include "tiny_moe/expert_library.hpp"
 #include "tiny_moe/expert_pool.hpp"
@@ -76,6 +77,9 @@ struct paging_config {
   std::optional<hotset::link_model::config> link{};       ///< none: as fast as the memory
   /// A group whose copies fail is tried so often, then computed from the host copy.
   hotset::slot_cache_config cache{.attempts = 3};
+  /// Slots beside the layout's: what is refused a slot is copied through them, and computed from the host copy only where all of
+  /// them are taken. Not with a library, nor with `memory`.
+  std::size_t transient = 0;
   /// Where slots take their memory from; it outlives the provider. The layout is then per layer, of the most
   /// slots there may be, and none is there until `slots()->open`. None: all slots, for the provider's life.
   hotset::memory_budget* memory = nullptr;
@@ -83,6 +87,7 @@ struct paging_config {
 
 /// Where every expert stands in the mapped file: gate, up, down.
 [[nodiscard]] hotset::memory_expert_source source_of(const model& weights);
+/// Errors: hotset::sim::usage_error for transient slots beside what cannot have them.
 [[nodiscard]] hotset::host_slot_bank bank_of(const model& weights, const paging_config& config);
 
 /// Errors: hotset::sim::usage_error for what adapters cannot be paged with.
@@ -113,6 +118,8 @@ class paged_provider : public expert_provider {
   [[nodiscard]] virtual const hotset::pool_layout& layout() const noexcept = 0;
   [[nodiscard]] virtual std::uint64_t decision_hash() const noexcept = 0;
   [[nodiscard]] virtual std::uint64_t bytes_moved() const noexcept = 0;
+  /// Experts that were copied through transient slots.
+  [[nodiscard]] virtual std::uint64_t streamed() const noexcept = 0;
   /// Visits that were computed from the host copy because their copies failed.
   [[nodiscard]] virtual std::uint64_t host_visits() const noexcept = 0;
   [[nodiscard]] virtual bool is_exact() const noexcept = 0;
@@ -156,6 +163,7 @@ class paged_experts final : public paged_provider {
         gate_(weights, config.layout.shape(), config.gate,
               hotset::facts_of(cache_.decisions().eviction()).hears_forecasts),
         slots_(cache_, bank_),
+        transient_(backend_, static_cast<hotset::slot_id>(config.layout.slots()), config.transient),
         visit_(cache_.make_visit()) {
     check_adapters(config);
   }
@@ -202,6 +210,7 @@ class paged_experts final : public paged_provider {
     gate_.look_ahead(view);
     if (gate_.frees_slots(hotset::release_point::gate)) free_ahead(view);
     used_ = 0;
+    transient_.begin_visit();
     lost_ = false;
     const auto state = cache_.serve(view, stream_, visit_, [&](const hotset::visit_group& group) {
       if (group.number() == 0) take_edits(visit, group);
@@ -223,6 +232,7 @@ class paged_experts final : public paged_provider {
   [[nodiscard]] std::uint64_t bytes_moved() const noexcept override {
     return backend_.bytes_moved();
   }
+  [[nodiscard]] std::uint64_t streamed() const noexcept override { return transient_.streamed(); }
   [[nodiscard]] std::uint64_t host_visits() const noexcept override { return host_visits_; }
   [[nodiscard]] bool is_exact() const noexcept override {
     return cache_.decisions().is_exact() && gate_.is_exact();
@@ -335,10 +345,13 @@ class paged_experts final : public paged_provider {
     work.tensors.assign(experts_, expert_tensors{});
     for (std::size_t i = 0; i < plan.experts().size(); ++i) {
       const auto expert = static_cast<std::size_t>(plan.experts()[i]);
-      const auto slot = plan.slots()[i];
+      auto slot = plan.slots()[i];
+      if (slot == hotset::no_slot)
+        slot = transient_.stream_in({visit.layer, plan.experts()[i]}, 0, stream_);
       work.tensors[expert] = slot == hotset::no_slot ? host_copy(visit, expert) : in_slot(slot);
     }
     stream_.run(&paged_experts::compute_group, &work);
+    transient_.end_visit(stream_);
   }
 
   static void compute_group(void* context) noexcept {
@@ -367,6 +380,7 @@ class paged_experts final : public paged_provider {
       throw provider_error("layer " + std::to_string(visit.layer) + ": " +
                            std::string(hotset::describe(state)));
     }
+    if (transient_.settle() != hotset::status::ok) lost_ = true;
     if (stream_.is_caller() && !lost_) return;
     if (cache_.settle() != hotset::status::ok || lost_) {  // a worker is not told of a failed copy
       throw std::runtime_error("layer " + std::to_string(visit.layer) +
@@ -405,7 +419,7 @@ class paged_experts final : public paged_provider {
     const auto tensor = [&](std::size_t t) {
       return reinterpret_cast<const std::uint16_t*>(bank_.bytes(slot, t).data());
     };
-    const int bits =
+    const int bits =  // a transient slot is no slot of the pager, and there is no library then
         library_ == nullptr ? 16 : library_->bits()[cache_.decisions().precision_of(slot)];
     return {.gate = tensor(0), .up = tensor(1), .down = tensor(2), .bits = bits};
   }
@@ -425,6 +439,7 @@ class paged_experts final : public paged_provider {
   gate_hook gate_;
   hotset::layer_id freed_for_ = hotset::before_layers;  ///< whose next visit finds freed slots
   expert_pool_of<hotset::slot_cache<Pager, Backend>> slots_;
+  hotset::transient_slots<Backend> transient_;
   hotset::cache_visit visit_;
   std::deque<group_work> work_;  ///< reused; addresses stay
   std::size_t used_ = 0;         ///< of work_, by the running visit

@@ -78,6 +78,7 @@ chosen_paging make_paging(const model& weights, const paging_choice& choice,
   if (!sim::fetches_everything(choice.policies.miss))
     config.miss = sim::make_miss(choice.policies.miss);
   config.link = link_of(choice);
+  config.transient = choice.transient;
   out.experts =
       make_paged_experts(weights, config, choice.policies.eviction, choice.policies.admission,
                          profile_of(choice.policies.eviction, profile));
@@ -98,6 +99,7 @@ hotset::sim::run_result result_of(paged_provider& experts, const paging_choice& 
   out.outcome.emplace();
   out.outcome->predictions = experts.predictions();
   out.outcome->queue = experts.queue();
+  out.outcome->streamed = experts.streamed();
   out.outcome->times.blocked = experts.blocked();
   out.outcome->times.link_busy = experts.link_busy();
   if (!experts.is_exact())

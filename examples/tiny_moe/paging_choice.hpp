@@ -24,6 +24,7 @@ struct paging_choice {
   std::string link{};             ///< a rate such as "100MB/s"; empty: as fast as the memory
   std::string latency = "0";      ///< of each copy over the link
   std::string stream = "caller";  ///< or "worker"
+  std::size_t transient = 0;      ///< slots beside the budget, for what is refused one
   std::size_t max_tokens = 0;     ///< of one pass; 0: whole prompts
   hotset::visit_split split = hotset::visit_split::by_token;
 };

@@ -82,6 +82,7 @@ std::vector<named_text> read_texts(std::span<const std::filesystem::path> files,
 std::string verification_case::text() const {
   std::string words = fmt::format("{}, {} {}", eviction, hotset::sim::name_of(scope), budget);
   if (admission != "always") words += fmt::format(", admission {}", admission);
+  if (transient != 0) words += fmt::format(", {} transient slots", transient);
   if (max_tokens != 0) words += fmt::format(", at most {} tokens a pass", max_tokens);
   if (split == hotset::visit_split::by_expert) words += ", split by expert";
   if (stream == hotset::host_stream::mode::worker) words += ", worker stream";
@@ -157,6 +158,8 @@ std::vector<verification_case> exact_cases() {
   constexpr auto worker = hotset::host_stream::mode::worker;
   cases.push_back({.admission = "budgeted:fills_per_visit=1"});
   cases.push_back({.admission = "least_valuable:streams=2"});
+  cases.push_back({.admission = "least_valuable:streams=3", .transient = 2});
+  cases.push_back({.admission = "budgeted:fills_per_visit=1", .stream = worker, .transient = 4});
   cases.push_back({.admission = "after_n_uses", .scope = cache_scope::per_layer, .budget = "4"});
   cases.push_back({.scope = cache_scope::per_layer, .budget = "4", .max_tokens = 16});
   cases.push_back({.eviction = "least_stale", .max_tokens = 7});
@@ -240,6 +243,7 @@ verification_outcome verification::compare(const verification_case& one) const {
   choice.scope = hotset::sim::name_of(one.scope);
   choice.budget = one.budget;
   choice.link = one.link;
+  choice.transient = one.transient;
   choice.stream = one.stream == hotset::host_stream::mode::worker ? "worker" : "caller";
   choice.max_tokens = one.max_tokens;
   choice.split = one.split;

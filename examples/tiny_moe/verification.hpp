@@ -47,7 +47,8 @@ struct verification_case {
   std::string pre_eviction = "none";
   std::string predictor = "next-router";
   std::string miss = "fetch";
-  std::string link{};  ///< the pace of the copies; empty: as fast as the memory
+  std::size_t transient = 0;  ///< slots beside the budget, for what is refused one
+  std::string link{};         ///< the pace of the copies; empty: as fast as the memory
 
   /// All of it, in words.
   [[nodiscard]] std::string text() const;

@@ -41,6 +41,7 @@ struct simulate_options {
   std::string compute = "0";
   std::string gate = "0";
   std::string host_expert = "0";
+  std::size_t transient = 0;
   std::string compare;
   bool rank = false;
   std::filesystem::path lessons;
@@ -197,6 +198,7 @@ sim::sweep_request request_of(const simulate_options& options) {
   read_compute(options.compute, request.costs);
   request.costs.gate = duration_of("--gate", options.gate);
   request.costs.per_host_expert = duration_of("--host-expert", options.host_expert);
+  request.costs.transient = options.transient;
   request.scopes = scopes_of(options);
   request.replays = split_lists("--replay", options.replays);
   request.sizes = sizes_of(options);
@@ -439,6 +441,10 @@ void add_clock(CLI::App& app, simulate_options& options) {
   text("--host-expert", options.host_expert,
        "of an expert that the host computes, beside the device")
       ->type_name("TIME")
+      ->needs(link);
+  add_number(app, "--transient", options.transient, std::size_t{0}, std::size_t{1024},
+             "slots beside the cache's: experts that are refused a slot are copied through them, "
+             "not computed by the host")
       ->needs(link);
   text("--writeback", options.write_back,
        "victims are copied back before their slots are filled: none, serial (on the same link), "

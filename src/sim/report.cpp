@@ -140,6 +140,7 @@ void add_dimensions(json& out, const run_result& run) {
   out["predictor"] = run.policies.predictor;
   out["prefetch_order"] = run.policies.prefetch_order;
   out["forecast_confidence"] = or_null(run.outcome ? run.outcome->confidence : std::nullopt);
+  out["streamed"] = run.outcome ? run.outcome->streamed : 0;
 }
 
 json run_to_json(const run_result& run) {
@@ -382,6 +383,11 @@ void add_time_columns(report_table& out) {
             [](const run_result& r) {
               return r.outcome ? std::optional(r.outcome->bytes_back) : std::nullopt;
             });
+  out.number("streamed", "streamed", 3,
+             out.any([](const run_result& r) { return r.outcome && r.outcome->streamed != 0; }),
+             [](const run_result& r) {
+               return r.outcome ? fmt::format("{}", r.outcome->streamed) : std::string("-");
+             });
   out.number("lost-mass", "lost mass %", 2,
              out.any([](const run_result& r) { return lost_mass(r).value_or(0) > 0; }),
              [](const run_result& r) { return or_dash(lost_mass(r), 100, 2); });

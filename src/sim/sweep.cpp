@@ -183,6 +183,8 @@ void check_engine(const run_plan& plan, const sweep_request& request, const rout
     throw usage_error("expert-by-expert replay prefetches nearest first, accepted: event-atomic");
   if (plan.mode == replay_mode::expert_by_expert && plan.policies.pre_eviction != "none")
     throw usage_error("expert-by-expert replay frees no slots ahead, accepted: event-atomic");
+  if (plan.mode == replay_mode::expert_by_expert && request.costs.transient != 0)
+    throw usage_error("expert-by-expert replay has no transient slots, accepted: event-atomic");
   if (request.decisions != nullptr && plan.policies.pre_eviction != "none")
     throw usage_error("decisions ahead of visits cannot be logged, accepted: --pre-eviction none");
   if (request.decisions != nullptr && prefetches(plan.policies.prefetch))

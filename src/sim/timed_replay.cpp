@@ -458,6 +458,7 @@ replay_outcome replay_timed(const routing_trace& trace, const visit_sequence& vi
   out.times.link_busy = engine.link_busy() - before.link_busy;
   out.times.back_busy = engine.back_busy();
   out.bytes_back = engine.bytes_back();
+  out.streamed = engine.streamed();
   out.mass = engine.mass();
   steps.requests().add_to(out.times);
   out.predictions = front_end.predictions();

@@ -56,7 +56,7 @@ TEST_F(simulate, json_has_the_promised_names) {
                   "prefetch_hits", "precision_misses", "bypasses", "dropped_misses",
                   "substituted_misses", "quality", "quality_full_precision", "pre_eviction",
                   "pre_evictions", "bytes_written_back", "lost_gate_mass", "predictor",
-                  "prefetch_order", "forecast_confidence"));
+                  "prefetch_order", "forecast_confidence", "streamed"));
   for (const auto* unknown :
        {"preset", "precision", "link", "ttft_s", "tpot_s", "blocking_io_s", "total_io_s", "total_s",
         "prefetch_precision", "prefetch_recall", "quality", "quality_full_precision",

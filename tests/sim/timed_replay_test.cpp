@@ -219,6 +219,29 @@ TEST(timed_replay, gate_latency_tokens_and_the_hosts_experts_take_their_time) {
             800U);
 }
 
+// Two experts that the host would compute: one finds the transient slot, at the price of its copy, and the host computes the other
+// beside the device.
+TEST(timed_replay, a_transient_slot_costs_a_copy_and_spares_the_host) {
+  auto trace = support::empty_trace(1, 4, 2);
+  trace.expert_bytes = {1000};
+  support::add_step(trace, {{0, 1}});
+  support::add_step(trace, {{0, 1}});
+  const auto timed = [&](std::size_t transient, ticks host) {
+    return *run(trace, {.miss = "compute_on_host"}, "4", slow_link(7),
+                {.per_visit = 300, .per_host_expert = host, .transient = transient})
+                .outcome;
+  };
+  const auto none = timed(0, 400);
+  EXPECT_EQ(none.times.total, 2U * 800);
+  EXPECT_EQ(none.streamed, 0U);
+  const auto one = timed(1, 400);
+  EXPECT_EQ(one.times.total, 2U * (1007 + 300));
+  EXPECT_EQ(one.times.link_busy, 2U * 1007);
+  EXPECT_EQ(one.streamed, 2U);
+  EXPECT_EQ(timed(1, 5000).times.total, 2U * 5000);
+  EXPECT_EQ(timed(2, 5000).times.total, 2U * (2014 + 300));
+}
+
 TEST(timed_replay, the_first_token_ends_with_the_prompt_and_each_sequence_has_its_own) {
   auto trace = support::empty_trace(1, 4, 1);
   trace.expert_bytes = {1000};

@@ -112,6 +112,22 @@ TEST(slot_bank_layout, serves_a_cache_of_its_own_layout_only) {
   unknown.layer_size_class = {0, 1};
   EXPECT_FALSE(places.check(of({3, 2}, unknown)));
 }
+TEST(slot_bank_layout, slots_beside_the_caches_come_after_them) {
+  const geometry even{.layers = 2, .experts = 4, .top_k = 1, .expert_bytes = {30}};
+  const auto layout = pool_layout::per_layer(even, std::array<std::int64_t, 2>{3, 2}).value();
+  const auto places = slot_bank_layout::create(layout, {layouts[0]}, 16, 2).value();
+  EXPECT_EQ(places.slots(), 7U);
+  EXPECT_EQ(places.beside(), 2U);
+  EXPECT_EQ(places.local(6), 6U);
+  EXPECT_FALSE(places.check(layout));
+  EXPECT_EQ(places.check(pool_layout::per_layer(even, std::array<std::int64_t, 2>{3, 4}).value())
+                ->message,
+            "a bank of 5 slots, accepted: 7, those of the cache");
+  EXPECT_EQ(slot_bank_layout::create(pool_layout::per_layer(shape, 2).value(), layouts, 16, 2)
+                .reason()
+                .message,
+            "2 slots beside the cache's with experts of 2 sizes, accepted: one size");
+}
 // Sizes whose sum is beyond memory must not come to a small array.
 TEST(slot_bank_layout, sizes_that_no_memory_has_are_refused) {
   const auto layout = pool_layout::shared({.layers = 1, .experts = 4, .top_k = 1}, 4).value();

@@ -25,6 +25,7 @@ class slot_bank {
     int device = 0;
     std::size_t alignment = 256;     ///< of every slot; a power of two
     std::size_t tail_padding = 256;  ///< bytes behind each array that a wide read may touch
+    std::size_t beside = 0;          ///< slots of the engine's own, numbered after the cache's
   };
 
   /// Errors: those of slot_bank_layout; what the runtime said (nothing is left behind).
@@ -33,7 +34,7 @@ class slot_bank {
     if (setup.alignment == 0 || (setup.alignment & (setup.alignment - 1)) != 0)
       return error{"a slot alignment of " + std::to_string(setup.alignment) +
                    ", accepted: a power of two"};
-    auto places = slot_bank_layout::create(layout, layouts, setup.alignment);
+    auto places = slot_bank_layout::create(layout, layouts, setup.alignment, setup.beside);
     if (!places) return places.reason();
     const device_scope scope(api, setup.device);
     if (scope.what().happened()) return describe(api, scope.what());

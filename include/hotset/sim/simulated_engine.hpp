@@ -23,6 +23,7 @@
 #include "hotset/transfer/clock_backend.hpp"
 #include "hotset/transfer/clock_stream.hpp"
 #include "hotset/transfer/link_model.hpp"
+#include "hotset/transfer/transient_slots.hpp"
 
 namespace hotset::inline v0::sim {
 
@@ -32,6 +33,8 @@ struct visit_costs {
   ticks per_visit = 0;        ///< of each group of tokens
   ticks per_token = 0;        ///< of each token of a group
   ticks per_host_expert = 0;  ///< of each expert that the host computes, beside the device
+  std::size_t transient =
+      0;  ///< slots beside the cache's, through which experts come that the host would compute
 };
 
 /// What an engine looks ahead with, visit by visit.
@@ -99,6 +102,8 @@ class simulated_engine {
   /// The time now, and how much of it the arithmetic waited for copies.
   [[nodiscard]] virtual ticks now() const = 0;
   [[nodiscard]] virtual ticks blocked() const = 0;
+  /// Experts that were streamed through the slots beside the cache's.
+  [[nodiscard]] virtual std::uint64_t streamed() const = 0;
   /// Time that the link carried something; all of what was submitted is let arrive first.
   [[nodiscard]] virtual ticks link_busy() = 0;
   /// The same of the way back, and its bytes, where victims are copied back.
@@ -139,6 +144,7 @@ class engine_over : public simulated_engine {
     finish();
     return backend_.bytes_moved_back();
   }
+  [[nodiscard]] std::uint64_t streamed() const override { return transient_.streamed(); }
   [[nodiscard]] const gate_mass& mass() const override { return mass_; }
   status warm(std::span<const expert_key> keys) override {
     const auto done = cache_.warm(keys, stream_);
@@ -165,7 +171,9 @@ class engine_over : public simulated_engine {
       : backend_(with_shape(clock, decisions.shape())),
         costs_(costs),
         cache_(std::move(decisions), backend_, setup),
-        visit_(cache_.make_visit()) {}
+        visit_(cache_.make_visit()),
+        transient_(backend_, static_cast<slot_id>(cache_.decisions().layout().slots()),
+                   costs.transient) {}
 
   void finish() noexcept {
     (void)cache_.drain();
@@ -212,6 +220,7 @@ class engine_over : public simulated_engine {
   visit_costs costs_;
   slot_cache<Pager, clock_backend> cache_;
   cache_visit visit_;
+  transient_slots<clock_backend> transient_;
   decision_sink* decisions_ = nullptr;
   compute_observer* arithmetic_ = nullptr;
   gate_mass mass_;
@@ -225,7 +234,7 @@ template <class Pager>
 class engine_model final : public engine_over<Pager> {
   using base = engine_over<Pager>;
   using base::arithmetic_, base::backend_, base::cache_, base::costs_, base::decisions_,
-      base::freed_for_, base::mass_, base::stream_, base::visit_;
+      base::freed_for_, base::mass_, base::stream_, base::transient_, base::visit_;
 
  public:
   engine_model(Pager decisions, const clock_backend::config& clock, const visit_costs& costs,
@@ -236,6 +245,7 @@ class engine_model final : public engine_over<Pager> {
     base::run_gate();
     backend_.advance(stream_.host());
     freed_for_ = before_layers;
+    transient_.begin_visit();
     const auto begin = stream_.now();
     if (releases(ahead, release_point::gate)) base::pre_evict(view, ahead);
     const auto done = cache_.serve(view, stream_, visit_, [&](const visit_group& group) {
@@ -257,12 +267,23 @@ class engine_model final : public engine_over<Pager> {
   static bool releases(const look_ahead& ahead, release_point when) noexcept {
     return ahead.pre_evictor != nullptr && ahead.pre_evictor->options().release == when;
   }
+  /// Streams what the plan leaves on the host; returns how many find no transient slot.
+  std::size_t left_on_host(const step_plan& plan) {
+    std::size_t left = 0;
+    for (std::size_t i = 0; i < plan.experts().size(); ++i)
+      if (plan.services()[i] == service::host &&
+          transient_.stream_in({plan.context().layer, plan.experts()[i]}, 0, stream_) == no_slot)
+        ++left;
+    return left;
+  }
   void compute(const step_plan& plan, ticks begin) {
     const auto tokens = plan.tokens().size();
+    const auto on_host = plan.host_count() == 0 ? 0 : left_on_host(plan);
     const auto from = std::max(stream_.now(), stream_.host());
     stream_.run(costs_.per_visit + costs_.per_token * tokens);
-    const auto host_ends = begin + costs_.per_host_expert * plan.host_count();
+    const auto host_ends = begin + costs_.per_host_expert * on_host;
     if (host_ends > stream_.now()) stream_.run(host_ends - stream_.now());
+    if (plan.host_count() != 0) transient_.end_visit(stream_);
     if (arithmetic_ != nullptr)
       arithmetic_->on_compute(from, stream_.now(), plan.context(), tokens);
   }

@@ -53,6 +53,7 @@ struct replay_times {
 struct replay_outcome {
   replay_times times{};
   std::uint64_t bytes_back = 0;  ///< of victims
+  std::uint64_t streamed = 0;    ///< experts that came through transient slots
   gate_mass mass{};              ///< of decode and prefill alike; 0 without gate weights
   prediction_score::counts predictions{};
   /// How sure the predictor was: the mean over the tokens of all visits it answered; nothing where it does not say.

@@ -24,16 +24,18 @@ namespace hotset::inline v0 {
 /// Addresses are stable for as long as the slot is held. Memory: slots * expert bytes, padded to cache lines.
 class host_slot_bank {
  public:
-  /// All slots in one array for each tensor, for the bank's life. Errors: those of slot_bank_layout, no host memory.
+  /// All slots in one array for each tensor, for the bank's life; `beside` more of them, numbered after the cache's, are the
+  /// engine's own. Errors: those of slot_bank_layout, no host memory.
   static result<host_slot_bank> create(const pool_layout& layout,
-                                       const std::vector<expert_layout>& layouts) noexcept {
-    return build(layout, layouts, [](host_slot_bank& out) { out.take_all(); });
+                                       const std::vector<expert_layout>& layouts,
+                                       std::size_t beside = 0) noexcept {
+    return build(layout, layouts, beside, [](host_slot_bank& out) { out.take_all(); });
   }
   /// No slot is held yet: `hold` takes memory from `budget`, which outlives the bank, slot by slot.
   static result<host_slot_bank> create_elastic(const pool_layout& layout,
                                                const std::vector<expert_layout>& layouts,
                                                memory_budget& budget) noexcept {
-    return build(layout, layouts, [&](host_slot_bank& out) { out.budget_ = &budget; });
+    return build(layout, layouts, 0, [&](host_slot_bank& out) { out.budget_ = &budget; });
   }
   host_slot_bank(host_slot_bank&& other) noexcept
       : places_(std::move(other.places_)),
@@ -51,6 +53,7 @@ class host_slot_bank {
   /// Why a cache of `layout` cannot live here; nothing if it can.
   [[nodiscard]] validation check(const pool_layout& layout) const { return places_.check(layout); }
   [[nodiscard]] std::size_t slots() const noexcept { return places_.slots(); }
+  [[nodiscard]] std::size_t beside() const noexcept { return places_.beside(); }
   /// Tensors of the experts that the slot can hold.
   [[nodiscard]] std::size_t tensors(slot_id slot) const noexcept { return places_.tensors(slot); }
   /// Pre: slot and tensor in range, the slot is held.
@@ -98,11 +101,11 @@ class host_slot_bank {
 
   template <class Finish>
   static result<host_slot_bank> build(const pool_layout& layout,
-                                      const std::vector<expert_layout>& layouts,
+                                      const std::vector<expert_layout>& layouts, std::size_t beside,
                                       Finish finish) noexcept {
     return unless_out_of_memory(
         [&]() -> result<host_slot_bank> {
-          auto places = slot_bank_layout::create(layout, layouts, alignment);
+          auto places = slot_bank_layout::create(layout, layouts, alignment, beside);
           if (!places) return places.reason();
           host_slot_bank out(*std::move(places));
           finish(out);

@@ -41,10 +41,14 @@ class slot_bank_layout {
 
   /// `layouts[c]` describes the experts of size class c; a pool may serve one class only. Of P precisions, precision
   /// p of the layers of class c is size class c * P + p. Every place starts at a
-  /// multiple of `alignment`, a power of two.
+  /// multiple of `alignment`, a power of two. `beside`: slots for the engine's own use, numbered after the cache's; with one
+  /// size class only.
   static result<slot_bank_layout> create(const pool_layout& layout,
                                          const std::vector<expert_layout>& layouts,
-                                         std::size_t alignment) {
+                                         std::size_t alignment, std::size_t beside = 0) {
+    if (beside != 0 && layouts.size() != 1)
+      return error{std::to_string(beside) + " slots beside the cache's with experts of " +
+                   std::to_string(layouts.size()) + " sizes, accepted: one size"};
     const auto classes = layout.shape().size_classes();
     const auto precisions = static_cast<size_class_id>(layout.precisions());
     slot_bank_layout out;
@@ -62,6 +66,8 @@ class slot_bank_layout {
       for (auto s = pool.first_slot; s < pool.first_slot + pool.slots; ++s)
         out.slots_[static_cast<std::size_t>(s)] = {c, counts[c]++};
     }
+    out.beside_ = beside;
+    for (std::size_t s = 0; s < beside; ++s) out.slots_.push_back({0, counts[0]++});
     for (std::size_t c = 0; c < layouts.size(); ++c) {
       out.classes_.push_back({out.arrays_.size(), layouts[c].tensors.size()});
       for (std::size_t t = 0; t < layouts[c].tensors.size(); ++t) {
@@ -83,10 +89,11 @@ class slot_bank_layout {
   /// Why a cache of `layout` cannot live in these slots: their number, their size classes, or their bytes where the
   /// model's are known.
   [[nodiscard]] validation check(const pool_layout& layout) const {
-    if (layout.slots() != slots_.size())
-      return error{"a bank of " + std::to_string(slots_.size()) +
+    const auto held = slots_.size() - beside_;
+    if (layout.slots() != held)
+      return error{"a bank of " + std::to_string(held) +
                    " slots, accepted: " + std::to_string(layout.slots()) + ", those of the cache"};
-    for (std::size_t s = 0; s < slots_.size(); ++s) {
+    for (std::size_t s = 0; s < held; ++s) {
       const auto wanted = layout.at(layout.pool_of_slot(static_cast<slot_id>(s))).size_class;
       if (slots_[s].size_class != static_cast<std::size_t>(wanted))
         return error{"a bank whose slot " + std::to_string(s) + " is of size class " +
@@ -96,7 +103,9 @@ class slot_bank_layout {
     return check_bytes(layout);
   }
 
+  /// Those beside the cache's too, which are the last ones.
   [[nodiscard]] std::size_t slots() const noexcept { return slots_.size(); }
+  [[nodiscard]] std::size_t beside() const noexcept { return beside_; }
   [[nodiscard]] std::span<const array> arrays() const noexcept { return arrays_; }
   /// Tensors of the experts that the slot can hold. Pre: slot in range.
   [[nodiscard]] std::size_t tensors(slot_id slot) const noexcept {
@@ -145,6 +154,7 @@ class slot_bank_layout {
   };
 
   std::vector<slot_place> slots_;
+  std::size_t beside_ = 0;
   std::vector<class_arrays> classes_;
   std::vector<array> arrays_;
 };

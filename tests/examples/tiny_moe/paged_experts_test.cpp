@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tiny_moe/paged_experts.hpp"
 
+#include <array>
 #include <cmath>
 #include <stdexcept>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "hotset/admission/budgeted.hpp"
+#include "hotset/eviction/lru.hpp"
 #include "hotset/sim/dimensions.hpp"
 #include "hotset/sim/errors.hpp"
 #include "paging_samples.hpp"
@@ -50,6 +53,66 @@ TEST(tiny_moe_paged_experts, hits_misses_and_the_host_copy_give_the_same_bytes) 
   EXPECT_TRUE(same_bytes(wanted, logits_of(*host, text)));
   EXPECT_EQ(host->stats().bypasses, misses);
   EXPECT_EQ(host->bytes_moved(), 0U);
+}
+
+TEST(tiny_moe_paged_experts, what_is_refused_a_slot_comes_through_transient_slots) {
+  const auto wanted = resident_logits(text);
+  for (const auto mode : {hotset::host_stream::mode::caller, worker}) {
+    auto config = in(cache_scope::shared, "25%");
+    config.stream = mode;
+    config.transient = 3;
+    const auto some = make_paged_experts(weights(), config, "lru", "budgeted:fills_per_visit=1");
+    EXPECT_TRUE(same_bytes(wanted, logits_of(*some, text)));
+    const auto stats = some->stats();
+    EXPECT_GT(some->streamed(), 0U);
+    EXPECT_LT(some->streamed(), stats.bypasses) << "more than three of a visit";
+    EXPECT_EQ(some->bytes_moved(), (stats.fills + some->streamed()) * 23040U);
+  }
+}
+
+TEST(tiny_moe_paged_experts, transient_slots_are_what_is_computed) {
+  auto config = in(cache_scope::shared, "100%");
+  config.transient = 64;
+  const auto wanted = resident_logits(text);
+  hotset::budgeted::config none{.fills_per_visit = 0};
+  using pager = hotset::pager<hotset::lru, hotset::budgeted>;
+  paged_experts<pager> copied(weights(), config, {}, none);
+  EXPECT_TRUE(same_bytes(wanted, logits_of(copied, text)));
+  EXPECT_EQ(copied.streamed(), copied.stats().bypasses);
+  paged_experts<pager, idle_backend> idle(weights(), config, {}, none);
+  EXPECT_FALSE(same_bytes(wanted, logits_of(idle, text)));
+}
+
+TEST(tiny_moe_paged_experts, a_transient_copy_that_fails_spoils_no_byte) {
+  auto config = in(cache_scope::shared, "25%");
+  config.transient = 64;
+  using pager = hotset::pager<hotset::lru, hotset::budgeted>;
+  const hotset::budgeted::config none{.fills_per_visit = 0};
+  paged_experts<pager, failing_backend> told_at_once(weights(), config, {}, none);
+  told_at_once.backend().broken.failures = 3;
+  EXPECT_TRUE(same_bytes(resident_logits(text), logits_of(told_at_once, text)));
+  EXPECT_EQ(told_at_once.streamed(), told_at_once.stats().bypasses - 3) << "the host's";
+  config.stream = worker;
+  paged_experts<pager, failing_backend> told_late(weights(), config, {}, none);
+  engine decoder(weights(), told_late);
+  told_late.backend().late = true;
+  told_late.backend().broken.failures = 1;
+  EXPECT_THROW(logits_of(decoder, text), std::runtime_error);
+  EXPECT_TRUE(same_bytes(resident_logits(text), logits_of(decoder, text)));
+}
+
+TEST(tiny_moe_paged_experts, transient_slots_go_with_one_precision_and_slots_that_stay) {
+  auto config = in(cache_scope::per_layer, "4");
+  config.transient = 1;
+  hotset::memory_budget memory(1 << 30);
+  config.memory = &memory;
+  EXPECT_THROW((void)make_paged_experts(weights(), config, "lru"), hotset::sim::usage_error);
+  const expert_library library(weights(), "8:4");
+  constexpr std::array shares{0.5, 0.5};
+  config.layout = layout_of(weights(), cache_scope::shared, "25%", 0, &library, shares);
+  config.memory = nullptr;
+  config.library = &library;
+  EXPECT_THROW((void)make_paged_experts(weights(), config, "lru"), hotset::sim::usage_error);
 }
 
 TEST(tiny_moe_paged_experts, the_slots_are_what_is_computed) {
