@@ -48,7 +48,8 @@ set(hotset_policies
     predict/expert_map
     predict/last_routed
     predict/learned_gate
-    predict/mixed)
+    predict/mixed
+    predict/similar_steps_predictor)
 set(hotset_decorators eviction/protect_hot eviction/protect_decode eviction/reserve_prefetch)
 
 set(includes "")
@@ -99,4 +100,8 @@ add_library(hotset_policies STATIC ${hotset_policies_sources} ${PROJECT_BINARY_D
 add_library(hotset::policies ALIAS hotset_policies)
 set_target_properties(hotset_policies PROPERTIES EXPORT_NAME policies POSITION_INDEPENDENT_CODE ON)
 target_link_libraries(hotset_policies PUBLIC hotset::hotset)
+if(NOT PROJECT_IS_TOP_LEVEL AND NOT HOTSET_INSTALL)
+  # Two minutes of compiling for a project that links the headers alone: it is built by who links it.
+  set_target_properties(hotset_policies PROPERTIES EXCLUDE_FROM_ALL ON)
+endif()
 hotset_target_warnings(hotset_policies)

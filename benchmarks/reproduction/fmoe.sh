@@ -150,14 +150,16 @@ precision() { # TRACE OPTIONS...
 predictors() {
   windows
   local ids=last-routed,co-activation,activation-matrix,mixed+co-activation+last-routed+activation-matrix
+  ids+=,similar-steps,mixed+co-activation+last-routed+similar-steps
   local maps=expert-map:capacity=1000,expert-map:capacity=10000,expert-map:capacity=50000
+  local long=similar-steps:rows=32768,mixed+similar-steps:rows=32768+learned-gate:weights=tiny.gate
   local gates=current-gate,learned-gate:weights=tiny.gate
   local mix=mixed+co-activation+last-routed+activation-matrix+expert-map:capacity=10000+learned-gate:weights=tiny.gate
   mix+=,mixed+co-activation+last-routed+activation-matrix+expert-map:capacity=50000+learned-gate:weights=tiny.gate
   for d in 1 2 3 4; do
     echo "-- tiny-moe, $d ahead: predictor, precision and recall at K"
     precision replayed.trace --learn-from stored.trace --prefetch "next_layer_top_k:from=$d:depth=$d" \
-      --predictor "$ids,$maps,$gates,$mix"
+      --predictor "$ids,$long,$maps,$gates,$mix"
   done
   precision replayed.trace --learn-from stored.trace --prefetch next_layer_top_k --predictor recorded
   [ -n "$data" ] || return 0

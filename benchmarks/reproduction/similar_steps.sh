@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # What docs/which-policy.md says of similar_steps.
 #   HOTSET_DATA_DIR=... benchmarks/reproduction/similar_steps.sh BUILD_DIR STUDY
-# STUDY: gap batches parts clock, or all. They need the recorded traces, which are not in the repository.
-studies='gap batches parts clock'
+# STUDY: gap batches parts clock history, or all. They need the recorded traces, which are not in the repository.
+studies='gap batches parts clock history'
 # shellcheck source=benchmarks/reproduction/study.sh
 . "$(dirname "$0")/study.sh"
 if [ -z "$data" ]; then
@@ -63,6 +63,30 @@ clock() {
     "$hotset" simulate "$trace" --eviction lru,lfu,lfru,least_stale,two_rate,similar_steps,belady \
       --scope per-layer --slots 12.5%,25%,50% --link 25GB/s --compute 100us \
       --columns eviction,slots,hit,tpot 2>/dev/null
+  done
+}
+
+# What is learned of seven windows of ten, for three others of the same kind of text.
+history() {
+  local kind window n
+  for kind in code tool; do
+    mkdir -p "$kind.stored" "$kind.replayed"
+    split -b 256 -a 4 --additional-suffix=.txt "$data/tiny-moe/heldout/$kind.txt" "$kind-"
+    n=0
+    for window in "$kind"-????.txt; do
+      n=$((n + 1))
+      if [ $((n % 10)) -lt 7 ]; then mv "$window" "$kind.stored/"
+      elif [ $((n % 40)) -eq 9 ]; then mv "$window" "$kind.replayed/"
+      fi
+    done
+    "$tiny_moe" trace "$kind.trace" --prompts "$kind".replayed/*.txt --tokens 1 2>/dev/null
+    "$tiny_moe" trace "$kind.stored.trace" --prompts "$kind".stored/*.txt --tokens 1 2>/dev/null
+    "$hotset" history "$kind.stored.trace" --as decode --rows 32768 --out "$kind.history"
+    local s=similar_steps
+    "$hotset" simulate "$kind.trace" --as decode --slots 25%,50% \
+      --eviction "lru,$s,$s:from=$kind.history,$s:rows=8192:from=$kind.history,$s:rows=32768:from=$kind.history,belady"
+    "$hotset" simulate "$kind.trace" --as decode --slots 25%,50% --first 256 \
+      --eviction "lru,$s,$s:from=$kind.history,$s:rows=8192:from=$kind.history,$s:rows=32768:from=$kind.history,belady"
   done
 }
 

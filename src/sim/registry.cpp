@@ -71,14 +71,14 @@ void check_policies(std::string_view eviction, std::string_view admission) {
   policy_knowledge knowledge;
   knowledge.future = std::make_shared<const future_uses>(future_uses::create(smallest, {}).value());
   const auto& known = known_policies();
-  if (asked(known.eviction_of(eviction))->traits.fewest_precisions > 1) {
-    (void)make_eviction(eviction, knowledge);  // a pager of one precision would refuse it
-    (void)asked(known.admission.make(admission, knowledge));
-    return;
-  }
-  (void)make_pager(
-      {std::string(eviction), std::string(admission), pool_layout::shared(smallest, 1).value()},
-      knowledge);
+  if (!asked(known.eviction_of(eviction))->make)
+    return static_cast<void>(make_pager(
+        {std::string(eviction), std::string(admission), pool_layout::shared(smallest, 1).value()},
+        knowledge));
+  if (const auto bad = make_eviction(eviction, knowledge).validate())
+    throw usage_error(bad->message);
+  if (const auto bad = asked(known.admission.make(admission, knowledge)).validate())
+    throw usage_error(bad->message);
 }
 
 std::unique_ptr<any_pager> make_pager(const pager_request& request,

@@ -50,6 +50,7 @@
 #include "hotset/predict/gate_predictors.hpp"
 #include "hotset/predict/learned_gate.hpp"
 #include "hotset/predict/prediction_score.hpp"
+#include "hotset/predict/similar_steps_predictor.hpp"
 #include "hotset/prefetch/any_prefetch_policy.hpp"
 #include "hotset/prefetch/next_layer_top_k.hpp"
 #include "hotset/prefetch/popular.hpp"
@@ -397,6 +398,11 @@ TEST(no_allocation, every_prefetcher) {
                 layout, {}, any_prefetch_policy::holding<next_layer_top_k>({.depth = 2}), router,
                 any_predictor::holding<co_activation>({.depth = 2})),
             0U);
+  EXPECT_EQ(
+      allocations_of_a_gate<fetch>(
+          layout, {}, any_prefetch_policy::holding<next_layer_top_k>({.depth = 2}), router,
+          any_predictor::holding<similar_steps_predictor>({.depth = 2, .history = {.rows = 256}})),
+      0U);
 }
 
 TEST(no_allocation, every_predictor_by_hidden_states) {

@@ -7,12 +7,14 @@
 #include "allocation.hpp"
 #include "hotset/admission/after_n_uses.hpp"
 #include "hotset/admission/budgeted.hpp"
+#include "hotset/admission/least_valuable.hpp"
 #include "hotset/eviction/any_eviction_policy.hpp"
 #include "hotset/eviction/gate_score.hpp"
 #include "hotset/eviction/least_stale.hpp"
 #include "hotset/eviction/lfu.hpp"
 #include "hotset/eviction/lru.hpp"
 #include "hotset/eviction/protect_decode.hpp"
+#include "hotset/eviction/similar_steps.hpp"
 #include "hotset/paging/slot_cache.hpp"
 #include "interleaving.hpp"
 
@@ -32,6 +34,11 @@ TEST(slot_cache_interleaving, lfu_after_two_uses) {
 }
 TEST(slot_cache_interleaving, protect_decode_within_a_budget) {
   run({.make = factory_of<pager<protect_decode<lru>, budgeted>>({}, {.fills_per_visit = 3}),
+       .may_stay_on_host = true});
+}
+TEST(slot_cache_interleaving, similar_steps_where_the_least_valuable_pass_by) {
+  run({.make = factory_of<pager<similar_steps, least_valuable>>({.rows = 256, .matches = 4},
+                                                                {.streams = 2, .rows = 256}),
        .may_stay_on_host = true});
 }
 TEST(slot_cache_interleaving, any_policy) {

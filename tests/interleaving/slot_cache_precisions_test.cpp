@@ -8,6 +8,7 @@
 #include "hotset/eviction/least_stale.hpp"
 #include "hotset/eviction/lfu.hpp"
 #include "hotset/eviction/lru.hpp"
+#include "hotset/eviction/similar_steps.hpp"
 #include "hotset/miss/any_miss_policy.hpp"
 #include "hotset/miss/fetch_lowest.hpp"
 #include "hotset/miss/fetch_priority.hpp"
@@ -34,6 +35,12 @@ TEST(slot_cache_interleaving, three_precisions_after_two_uses) {
   run({.make = factory_of<pager<lfu, after_n_uses, fetch_priority>>({}, {}, {.window = 64}),
        .precisions = 3,
        .may_stay_on_host = true,
+       .upgrades = true});
+}
+TEST(slot_cache_interleaving, similar_steps_in_two_precisions) {
+  run({.make = factory_of<pager<similar_steps, always, fetch_priority>>({.rows = 256}, {},
+                                                                        {.window = 64}),
+       .precisions = 2,
        .upgrades = true});
 }
 TEST(slot_cache_interleaving, any_policy_of_lowest_precision) {

@@ -107,7 +107,7 @@ TEST(policy_registry, has_everything_that_the_library_offers) {
   EXPECT_EQ(all.prefetch.rows().size(), 7U);
   EXPECT_EQ(all.miss.rows().size(), 7U);
   EXPECT_EQ(all.routing.rows().size(), 3U);
-  EXPECT_EQ(all.predictors.rows().size(), 9U);
+  EXPECT_EQ(all.predictors.rows().size(), 10U);
 }
 
 TEST(policy_registry, who_has_other_precisions_is_refused_by_its_traits) {

@@ -50,7 +50,7 @@ TEST(dimensions, every_name_makes_the_policy_of_that_name) {
 TEST(dimensions, predictors_are_made_by_name) {
   const std::vector<std::string> all{"recorded",          "current-gate",  "next-router",
                                      "activation-matrix", "co-activation", "expert-map",
-                                     "last-routed",       "mixed"};
+                                     "last-routed",       "mixed",         "similar-steps"};
   for (const auto& name : all)
     if (name != "mixed") {
       EXPECT_EQ(sim::make_predictor(name, all).name, name);
@@ -61,13 +61,14 @@ TEST(dimensions, predictors_are_made_by_name) {
   const auto table = sim::make_predictor("co-activation:reach=5:decay=0.25", all);
   EXPECT_FALSE(with_depth(table, 5).validate());
   EXPECT_TRUE(with_depth(table, 6).validate());
-  EXPECT_THAT(sim::predictor_names(false, true),
-              testing::ElementsAre("recorded", "current-gate", "activation-matrix", "co-activation",
-                                   "expert-map", "last-routed", "learned-gate", "mixed"));
+  EXPECT_THAT(
+      sim::predictor_names(false, true),
+      testing::ElementsAre("recorded", "current-gate", "activation-matrix", "co-activation",
+                           "expert-map", "last-routed", "learned-gate", "mixed", "similar-steps"));
   EXPECT_THAT(
       sim::predictor_names(true, false),
       testing::ElementsAre("current-gate", "next-router", "activation-matrix", "co-activation",
-                           "expert-map", "last-routed", "learned-gate", "mixed"));
+                           "expert-map", "last-routed", "learned-gate", "mixed", "similar-steps"));
   const auto why = [&](const char* text, const std::vector<std::string>& accepted) {
     return refusal<sim::usage_error>([&] { (void)sim::make_predictor(text, accepted); });
   };

@@ -33,6 +33,7 @@ class least_valuable {
     std::int32_t rows =
         routing_history::config{}.rows;  ///< tokens that are remembered; 0: rates alone
     std::int32_t sequences = routing_history::config{}.sequences;
+    history_source from{};  ///< what it starts from; none: nothing
 
     /// Parameters by name, as in `least_valuable:streams=2:rows=1024`.
     template <class From>
@@ -41,6 +42,7 @@ class least_valuable {
       out.streams = from.number("streams", out.streams);
       out.rows = from.number("rows", out.rows);
       out.sequences = from.number("sequences", out.sequences);
+      out.from = history_source::read(from);
       return out;
     }
     [[nodiscard]] validation validate() const {
@@ -49,9 +51,15 @@ class least_valuable {
                      ", accepted: 1 or more"};
       return values().validate();
     }
+    /// As validate(), and what it starts from must belong to this shape.
+    [[nodiscard]] validation validate(const geometry& shape) const {
+      if (auto bad = validate()) return bad;
+      return from.validate(shape);
+    }
     [[nodiscard]] next_use_values::config values() const {
       next_use_values::config out;
       if (rows != 0) out.history = routing_history::config{.rows = rows, .sequences = sequences};
+      out.from = from;
       return out;
     }
   };

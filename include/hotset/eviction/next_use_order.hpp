@@ -50,6 +50,11 @@ class next_use_order {
                              of_visit ? values_.values() : std::span<const float>{}, eligible, out);
   }
 
+  /// What it has learned, for another run. The running step's tokens are not whole and left out.
+  [[nodiscard]] saved_history save(const geometry& shape, std::uint64_t model = 0) const {
+    return values_.save(shape, model);
+  }
+
  private:
   next_use_values values_;
   valued_residents residents_;

@@ -29,8 +29,9 @@ class similar_steps : public next_use_order {
     double reach = routing_history::config{}.reach;
     double sharpness = next_use_values::config{}.weights.sharpness;
     double discount = next_use_values::config{}.discount;  ///< per step
+    history_source from{};                                 ///< what it starts from; none: nothing
 
-    /// Parameters by name, as in `similar_steps:rows=1024:matches=16`.
+    /// Parameters by name, as in `similar_steps:rows=1024:matches=16` or `similar_steps:from=FILE`.
     template <class From>
     static config read(From& from) {
       config out;
@@ -41,9 +42,13 @@ class similar_steps : public next_use_order {
       out.reach = from.real("reach", out.reach);
       out.sharpness = from.real("sharpness", out.sharpness);
       out.discount = from.real("discount", out.discount);
+      out.from = history_source::read(from);
       return out;
     }
     [[nodiscard]] validation validate() const { return values().validate(); }
+    [[nodiscard]] validation validate(const geometry& shape) const {
+      return values().validate(shape);
+    }
     [[nodiscard]] next_use_values::config values() const {
       next_use_values::config out;
       out.history = routing_history::config{rows, sequences, reach};
@@ -51,6 +56,7 @@ class similar_steps : public next_use_order {
       out.horizon = horizon;
       out.weights.sharpness = sharpness;
       out.discount = discount;
+      out.from = from;
       return out;
     }
   };

@@ -18,6 +18,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/saved_numbers.hpp"
 #include "hotset/predict/dot_product.hpp"
 
 namespace hotset::inline v0 {
@@ -160,10 +161,10 @@ class activation_collection {
     std::vector<std::byte> out;
     out.reserve(header_bytes + size_ * (4 + 4 * keys()));
     for (const char c : magic) out.push_back(static_cast<std::byte>(c));
-    for (const auto n : {layers_, experts_, size_}) put(static_cast<std::uint32_t>(n), out);
+    for (const auto n : {layers_, experts_, size_}) save_number(static_cast<std::uint32_t>(n), out);
     for (std::size_t i = 0; i < size_; ++i) {
-      put(requests(i), out);
-      for (const auto share : shares(i)) put(std::bit_cast<std::uint32_t>(share), out);
+      save_number(requests(i), out);
+      for (const auto share : shares(i)) save_number(std::bit_cast<std::uint32_t>(share), out);
     }
     return out;
   }
@@ -425,14 +426,7 @@ class activation_collection {
   }
   /// The number at place i after the magic.
   static std::uint32_t number_of(std::span<const std::byte> bytes, std::size_t i) noexcept {
-    std::uint32_t n = 0;
-    for (unsigned b = 0; b < 4; ++b)
-      n |= static_cast<std::uint32_t>(bytes[sizeof magic + 4 * i + b]) << (8 * b);
-    return n;
-  }
-  static void put(std::uint32_t n, std::vector<std::byte>& out) {
-    for (unsigned shift = 0; shift < 32; shift += 8)
-      out.push_back(static_cast<std::byte>((n >> shift) & 0xffU));
+    return saved_number(bytes, sizeof magic + 4 * i);
   }
 
   std::size_t layers_ = 0;

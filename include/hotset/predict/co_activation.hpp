@@ -27,6 +27,7 @@
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/routing_view.hpp"
+#include "hotset/core/saved_numbers.hpp"
 #include "hotset/core/status.hpp"
 
 namespace hotset::inline v0 {
@@ -167,9 +168,10 @@ class co_activation {
     std::vector<std::byte> out;
     out.reserve(header_bytes + 4 * (fired_.size() + together_.size()));
     for (const char c : magic) out.push_back(static_cast<std::byte>(c));
-    for (const auto n : {layers_, experts_, reach_}) put(static_cast<std::uint32_t>(n), out);
-    for (const auto n : fired_) put(n, out);
-    for (const auto n : together_) put(n, out);
+    for (const auto n : {layers_, experts_, reach_})
+      save_number(static_cast<std::uint32_t>(n), out);
+    for (const auto n : fired_) save_number(n, out);
+    for (const auto n : together_) save_number(n, out);
     return out;
   }
   /// What a saved table was made for; K is not saved.
@@ -308,16 +310,7 @@ class co_activation {
   }
   /// The number at place i after the magic.
   static std::uint32_t number_of(std::span<const std::byte> bytes, std::size_t i) noexcept {
-    return get(bytes, sizeof magic + 4 * i);
-  }
-  static void put(std::uint32_t n, std::vector<std::byte>& out) {
-    for (unsigned shift = 0; shift < 32; shift += 8)
-      out.push_back(static_cast<std::byte>((n >> shift) & 0xffU));
-  }
-  static std::uint32_t get(std::span<const std::byte> bytes, std::size_t at) noexcept {
-    std::uint32_t n = 0;
-    for (unsigned i = 0; i < 4; ++i) n |= static_cast<std::uint32_t>(bytes[at + i]) << (8 * i);
-    return n;
+    return saved_number(bytes, sizeof magic + 4 * i);
   }
 
   std::size_t layers_ = 0;

@@ -28,6 +28,7 @@
 #include "hotset/core/assert.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/saved_numbers.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/predict/aligned_vector.hpp"
 #include "hotset/predict/map_kernels.hpp"
@@ -215,14 +216,14 @@ class expert_map_store {
     std::vector<std::byte> out;
     out.reserve(header_bytes + size_ * (4 + 4 * map_size()));
     for (const char c : magic) out.push_back(static_cast<std::byte>(c));
-    for (const auto n : {layers_, experts_, size_}) write(static_cast<std::uint32_t>(n), out);
+    for (const auto n : {layers_, experts_, size_}) save_number(static_cast<std::uint32_t>(n), out);
     const auto order = by_age();
-    for (const auto place : order) write(static_cast<std::uint32_t>(tokens_[place]), out);
+    for (const auto place : order) save_number(static_cast<std::uint32_t>(tokens_[place]), out);
     std::vector<float> row(experts_);
     for (const auto place : order)
       for (std::size_t l = 0; l < layers_; ++l) {
         read_row(place, l, row);
-        for (const auto p : row) write(std::bit_cast<std::uint32_t>(p), out);
+        for (const auto p : row) save_number(std::bit_cast<std::uint32_t>(p), out);
       }
     return out;
   }
@@ -518,18 +519,11 @@ class expert_map_store {
   }
   /// The number at place i after the magic.
   static std::uint32_t number_of(std::span<const std::byte> bytes, std::size_t i) noexcept {
-    std::uint32_t n = 0;
-    for (unsigned b = 0; b < 4; ++b)
-      n |= static_cast<std::uint32_t>(bytes[sizeof magic + 4 * i + b]) << (8 * b);
-    return n;
+    return saved_number(bytes, sizeof magic + 4 * i);
   }
   static float saved_value(std::span<const std::byte> bytes, std::size_t count,
                            std::size_t i) noexcept {
     return std::bit_cast<float>(number_of(bytes, 3 + count + i));
-  }
-  static void write(std::uint32_t n, std::vector<std::byte>& out) {
-    for (unsigned shift = 0; shift < 32; shift += 8)
-      out.push_back(static_cast<std::byte>((n >> shift) & 0xffU));
   }
 
   std::size_t layers_;

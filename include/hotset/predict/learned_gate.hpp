@@ -33,6 +33,7 @@
 #include "hotset/core/names.hpp"
 #include "hotset/core/router_scores.hpp"
 #include "hotset/core/routing_view.hpp"
+#include "hotset/core/saved_numbers.hpp"
 #include "hotset/predict/dot_product.hpp"
 
 namespace hotset::inline v0 {
@@ -123,10 +124,10 @@ class learned_gate {
       std::vector<std::byte> out;
       out.reserve(header_bytes + 4 * values_.size());
       for (const char c : magic) out.push_back(static_cast<std::byte>(c));
-      put(version, out);
+      save_number(version, out);
       for (const auto n : {size_.layers, size_.experts, size_.d_model, size_.depth, size_.width})
-        put(static_cast<std::uint32_t>(n), out);
-      for (const auto v : values_) put(std::bit_cast<std::uint32_t>(v), out);
+        save_number(static_cast<std::uint32_t>(n), out);
+      for (const auto v : values_) save_number(std::bit_cast<std::uint32_t>(v), out);
       return out;
     }
     /// What saved weights are made for. Errors: bytes that are no weights, of another version, or not as many as they should
@@ -194,14 +195,7 @@ class learned_gate {
     }
     /// The number at place i after the magic.
     static std::uint32_t number_of(std::span<const std::byte> bytes, std::size_t i) noexcept {
-      const auto at = sizeof magic + 4 * i;
-      std::uint32_t n = 0;
-      for (unsigned b = 0; b < 4; ++b) n |= static_cast<std::uint32_t>(bytes[at + b]) << (8 * b);
-      return n;
-    }
-    static void put(std::uint32_t n, std::vector<std::byte>& out) {
-      for (unsigned shift = 0; shift < 32; shift += 8)
-        out.push_back(static_cast<std::byte>((n >> shift) & 0xffU));
+      return saved_number(bytes, sizeof magic + 4 * i);
     }
 
     dimensions size_;

@@ -28,6 +28,7 @@
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/unique_ids.hpp"
 #include "hotset/predict/routing_history.hpp"
+#include "hotset/predict/saved_history.hpp"
 #include "hotset/predict/similarity_weights.hpp"
 #include "hotset/predict/two_rates.hpp"
 #include "hotset/predict/value_kernels.hpp"
@@ -43,6 +44,7 @@ class next_use_values {
 
   struct config {
     std::optional<routing_history::config> history{};  ///< none: rates alone
+    history_source from{};                             ///< what it starts from
     std::int32_t matches = 16;                         ///< rows that vote
     std::int32_t horizon = 7;                          ///< tokens ahead that they vote for
     similarity_weights::config weights{};
@@ -56,12 +58,18 @@ class next_use_values {
         if (auto bad = history->validate()) return bad;
       if (matches < 1 || matches > most_matches) return refused("matches", matches, "1..64");
       if (horizon < 1 || horizon > most_horizon) return refused("horizon", horizon, "1..15");
+      if (auto bad = from.validate()) return bad;
       if (auto bad = weights.validate()) return bad;
       if (!(doubt > 0 && doubt <= 1e6)) return refused("doubt", doubt, "above 0, at most 1000000");
       if (!(discount > 0 && discount <= 1))
         return refused("discount", discount, "above 0, at most 1");
       if (!(lately >= 0 && lately <= 1e3)) return refused("lately", lately, "0..1000");
       return rates.validate();
+    }
+    /// As validate(), and what it starts from must belong to this shape.
+    [[nodiscard]] validation validate(const geometry& shape) const {
+      if (auto bad = validate()) return bad;
+      return from.validate(shape);
     }
 
    private:
@@ -90,11 +98,24 @@ class next_use_values {
         votes_(experts_),
         unused_(experts_),
         values_(experts_) {
-    if (!options.history) return;
-    history_.emplace(shape, *options.history);
-    votes_.resize(history_->words() * 64);
-    for (std::size_t h = 0; h <= horizon_; ++h)
-      powers_.push_back(static_cast<float>(std::pow(options.discount, static_cast<double>(h))));
+    if (options.history) prepare_history(shape, options);
+    if (options.from.saved) restore(*options.from.saved);
+  }
+
+  /// What it has learned; without history, the rates. The running step's tokens are not whole and left out.
+  [[nodiscard]] saved_history save(const geometry& shape, std::uint64_t model = 0) const {
+    auto out = saved_history::of(shape, model);
+    rates_.save(out);
+    if (history_) history_->save(out);
+    return out;
+  }
+  /// Goes on from what was saved, and forgets what it had learned; of more rows than it remembers, the newest. Allocates nothing.
+  /// Pre: saved.check() has no reason to refuse.
+  void restore(const saved_history& saved) noexcept {
+    drop_stage();
+    rates_.restore(saved);
+    if (history_) history_->restore(saved);
+    std::ranges::fill(kept_step_, never);
   }
 
   /// Looks at a visit that may take place. Staging leaves no trace, and a layer's visit that was kept in this step already
@@ -153,6 +174,13 @@ class next_use_values {
   };
 
   static std::size_t index(layer_id layer) noexcept { return static_cast<std::size_t>(layer); }
+
+  void prepare_history(const geometry& shape, const config& options) {
+    history_.emplace(shape, *options.history);
+    votes_.resize(history_->words() * 64);
+    for (std::size_t h = 0; h <= horizon_; ++h)
+      powers_.push_back(static_cast<float>(std::pow(options.discount, static_cast<double>(h))));
+  }
 
   void evaluate() noexcept {
     const auto streams = history_ ? history_->streams() : 0;

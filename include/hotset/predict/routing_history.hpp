@@ -34,6 +34,7 @@
 #include "hotset/core/unique_ids.hpp"
 #include "hotset/predict/history_kernels.hpp"
 #include "hotset/predict/live_sequences.hpp"
+#include "hotset/predict/saved_history.hpp"
 #include "hotset/predict/view_tokens.hpp"
 
 namespace hotset::inline v0 {
@@ -186,6 +187,41 @@ class routing_history {
   [[nodiscard]] std::span<const std::uint64_t> set(layer_id layer, row_id row) const noexcept {
     return std::span(sets_).subspan((index(layer) * rows_ + row) * words_, words_);
   }
+  /// Writes the rows whose steps have ended; those of the running step are not whole. Pre: `to` is of this geometry.
+  void save(saved_history& to) const {
+    std::vector<std::uint32_t> place_of_row(rows_, saved_history::none);
+    to.before.clear();
+    to.ids.clear();
+    for (std::size_t age = 0; age < rows_; ++age) {
+      const auto row = static_cast<row_id>((oldest_ + age) % rows_);
+      const auto place = history_kernels::place_of(row);
+      if (whole_[place] == 0) continue;
+      place_of_row[row] = static_cast<std::uint32_t>(to.before.size());
+      to.before.push_back(before_[place] == no_row
+                              ? saved_history::none
+                              : place_of_row[history_kernels::row_at(before_[place])]);
+      for (std::size_t l = 0; l < layers_; ++l) save_ids(l, row, to.ids);
+    }
+  }
+  /// Its rows are the saved ones, the newest that there is room for. Whoever runs begins anew. Allocates nothing.
+  /// Pre: saved.check() has no reason to refuse.
+  void restore(const saved_history& saved) noexcept {
+    forget_all();
+    const auto first = saved.rows() - std::min(saved.rows(), rows_);
+    for (auto r = first; r < saved.rows(); ++r) {
+      const auto row = static_cast<row_id>(r - first);
+      const auto ids = std::span(saved.ids).subspan(r * layers_ * top_k_, layers_ * top_k_);
+      for (std::size_t l = 0; l < layers_; ++l) write(l, row, ids.subspan(l * top_k_, top_k_));
+      whole_[history_kernels::place_of(row)] = 0xffff;
+      if (saved.before[r] == saved_history::none || saved.before[r] < first) continue;
+      const auto previous = static_cast<row_id>(saved.before[r] - first);
+      after_[previous] = spoken_[previous] = row;
+      followed_[history_kernels::place_of(previous)] = 0xffff;
+      before_[history_kernels::place_of(row)] =
+          static_cast<row_id>(history_kernels::place_of(previous));
+    }
+    oldest_ = (saved.rows() - first) % rows_;
+  }
   /// The sequence has had its last token: its rows stay, its similarities are forgotten.
   void end_sequence(sequence_id sequence) noexcept {
     if (const auto r = live_.find(sequence); r != live_sequences::none) live_.leave(r);
@@ -290,6 +326,9 @@ class routing_history {
     history_kernels::move_on({std::span<const std::uint64_t* const>(planes_of_).first(of.count),
                               fades_.decay, fades_.gain(of.count)},
                              now, level_);
+    if (opens) return;
+    // The running step's rows still hold what was there before them in layers that it has not visited.
+    for (const auto& one : step_rows_) now[history_kernels::place_of(one.row)] = 0;
   }
   /// What was similar to the sequence's last token is what its successors are to this one.
   void pass_on(const stream& of, bool opens, std::span<std::uint16_t> to) noexcept {
@@ -359,17 +398,18 @@ class routing_history {
     std::size_t at = 0;
     for (std::size_t i = 0; i < pending_count_ && at < step_rows_.size(); ++i) {
       if (step_rows_[at].sequence != pending_[i].sequence) continue;
-      write(step_rows_[at++].row, std::span(pending_ids_).subspan(i * top_k_, top_k_));
+      write(index(staged_), step_rows_[at++].row,
+            std::span<const expert_id>(pending_ids_).subspan(i * top_k_, top_k_));
     }
   }
-  void write(row_id row, std::span<const expert_id> ids) noexcept {
-    clear(index(staged_), row);
-    auto* const bits = set_of(index(staged_), row);
+  void write(std::size_t layer, row_id row, std::span<const expert_id> ids) noexcept {
+    clear(layer, row);
+    auto* const bits = set_of(layer, row);
     for (const auto id : ids) {
       const auto e = static_cast<std::size_t>(id);
       if (id < 0 || e >= experts_) continue;
       bits[e / 64] |= std::uint64_t{1} << (e % 64);
-      plane(staged_, e)[row / 64] |= std::uint64_t{1} << (row % 64);
+      plane(static_cast<layer_id>(layer), e)[row / 64] |= std::uint64_t{1} << (row % 64);
     }
   }
   void clear(std::size_t layer, row_id row) noexcept {
@@ -379,6 +419,34 @@ class routing_history {
         const auto e = w * 64 + static_cast<std::size_t>(std::countr_zero(bits[w]));
         plane(static_cast<layer_id>(layer), e)[row / 64] &= ~(std::uint64_t{1} << (row % 64));
       }
+  }
+
+  // --- saving
+
+  void save_ids(std::size_t layer, row_id row, std::vector<expert_id>& to) const {
+    const auto end = to.size() + top_k_;
+    const auto bits = set(static_cast<layer_id>(layer), row);
+    for (std::size_t w = 0; w < words_; ++w)
+      for (auto left = bits[w]; left != 0; left &= left - 1)
+        to.push_back(
+            static_cast<expert_id>(w * 64 + static_cast<std::size_t>(std::countr_zero(left))));
+    to.resize(end, no_expert);
+  }
+  void forget_all() noexcept {
+    drop_stage();
+    std::ranges::fill(planes_, std::uint64_t{0});
+    std::ranges::fill(sets_, std::uint64_t{0});
+    for (auto* rows : {&before_, &after_, &spoken_, &last_}) std::ranges::fill(*rows, no_row);
+    std::ranges::fill(whole_, std::uint16_t{0});
+    std::ranges::fill(followed_, std::uint16_t{0});
+    std::ranges::fill(seen_, std::uint8_t{1});
+    for (auto& all : similar_) std::ranges::fill(all, std::uint16_t{0});
+    for (std::size_t r = 0; r < live_.rows(); ++r)
+      if (live_.is_live(r)) live_.leave(r);
+    step_ = std::numeric_limits<step_id>::max();
+    step_rows_.clear();
+    preceding_.clear();
+    oldest_ = 0;
   }
 
   // --- finding

@@ -19,6 +19,7 @@
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/predict/rate_kernels.hpp"
+#include "hotset/predict/saved_history.hpp"
 
 namespace hotset::inline v0 {
 
@@ -84,6 +85,20 @@ class two_rates {
   }
   void forget_staged() noexcept { staged_ = -1; }
 
+  /// Writes what was kept. Pre: `to` is of this geometry.
+  void save(saved_history& to) const {
+    to.fast = fast_;
+    to.slow = slow_;
+    to.visits = visits_;
+  }
+  /// Pre: saved.check() has no reason to refuse.
+  void restore(const saved_history& saved) noexcept {
+    std::copy_n(saved.fast.data(), fast_.size(), fast_.data());
+    std::copy_n(saved.slow.data(), slow_.size(), slow_.data());
+    std::copy_n(saved.visits.data(), visits_.size(), visits_.data());
+    staged_ = -1;
+  }
+
   /// Shape: [experts]. As kept.
   [[nodiscard]] std::span<const float> fast(layer_id layer) const noexcept {
     return std::span(fast_).subspan(begin(layer), experts_);
@@ -101,8 +116,8 @@ class two_rates {
   [[nodiscard]] float blend() const noexcept { return blend_; }
 
  private:
-  static constexpr std::uint32_t most_visits =
-      1U << 24U;  ///< both steps have reached their least long before
+  /// Both steps have reached their least long before.
+  static constexpr std::uint32_t most_visits = saved_history::most_visits;
 
   static float step_of(double half_life) {
     return static_cast<float>(1 - std::exp2(-1 / half_life));

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Predicts that a token goes on as the past tokens did that were routed most like it so far.
+///
+/// Rule: of a request's last token, the rows of routing_history that are most similar vote for what they used in each of the
+///       next layers, with w = exp(sharpness * (similarity - middle)); before a step's first layer their successors vote.
+///       A row is votes(e) + doubt p(e), p the rates of two_rates there over the view's tokens, divided by its sum.
+/// Source: ours.
+/// Deviations: tokens of a prompt but its last one, and requests that have no place in the history, get the rates alone. The
+///       confidence is the highest similarity.
+/// Exact: yes (never changes what is computed).
+/// Cost: O(rows + matches depth K) a request and visit, vectorised. Memory: that of routing_history, and 8 bytes a key.
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hotset/concepts/predictor.hpp"
+#include "hotset/core/error.hpp"
+#include "hotset/core/forecast.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/routing_view.hpp"
+#include "hotset/core/status.hpp"
+#include "hotset/core/unique_ids.hpp"
+#include "hotset/predict/dot_product.hpp"
+#include "hotset/predict/history_kernels.hpp"
+#include "hotset/predict/routing_history.hpp"
+#include "hotset/predict/saved_history.hpp"
+#include "hotset/predict/similarity_weights.hpp"
+#include "hotset/predict/two_rates.hpp"
+#include "hotset/predict/view_tokens.hpp"
+#include "hotset/predict/vote_kernels.hpp"
+
+namespace hotset::inline v0 {
+
+/// Threads: compatible. expect and on_sequence_end allocate nothing.
+class similar_steps_predictor {
+ public:
+  static constexpr std::int32_t most_matches = 64;
+
+  struct config {
+    std::int32_t depth = 1;     ///< layers ahead
+    std::int32_t matches = 16;  ///< rows that vote
+    similarity_weights::config weights{};
+    double doubt = 0.1;  ///< weight of the rates beside the votes
+    routing_history::config history{
+        .reach = 8};  ///< nearer layers say more of the next than of what comes after the step
+    two_rates::config rates{};
+    history_source from{};  ///< what it starts from; none: nothing
+
+    /// Parameters by name, as in `similar-steps:rows=4096:matches=32` or `similar-steps:from=FILE`.
+    template <class From>
+    static config read(From& from) {
+      config out;
+      out.matches = from.number("matches", out.matches);
+      out.weights.sharpness = from.real("sharpness", out.weights.sharpness);
+      out.doubt = from.real("doubt", out.doubt);
+      out.history.rows = from.number("rows", out.history.rows);
+      out.history.sequences = from.number("sequences", out.history.sequences);
+      out.history.reach = from.real("reach", out.history.reach);
+      out.from = history_source::read(from);
+      return out;
+    }
+    [[nodiscard]] validation validate() const {
+      if (depth < 1) return refused("depth", depth, "1 or more");
+      if (matches < 1 || matches > most_matches) return refused("matches", matches, "1..64");
+      if (auto bad = weights.validate()) return bad;
+      if (!(doubt > 0 && doubt <= 1e6)) return refused("doubt", doubt, "above 0, at most 1000000");
+      if (auto bad = history.validate()) return bad;
+      if (auto bad = from.validate()) return bad;
+      return rates.validate();
+    }
+    /// As validate(), and what it starts from must belong to this shape.
+    [[nodiscard]] validation validate(const geometry& shape) const {
+      if (auto bad = validate()) return bad;
+      return from.validate(shape);
+    }
+
+   private:
+    template <class Number>
+    static validation refused(const char* what, Number is, const char* accepted) {
+      return error{std::string("similar_steps ") + what + " = " + std::to_string(is) +
+                   ", accepted: " + accepted};
+    }
+  };
+  static constexpr std::string_view name = "similar-steps";
+  static constexpr predictor_traits traits{.opens_steps = true, .hears_sequence_ends = true};
+  static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 34U;
+
+#if HOTSET_EXCEPTIONS
+  /// Errors: throws invalid_config.
+  similar_steps_predictor(const geometry& shape, const config& options)
+      : similar_steps_predictor(create(shape, options).value()) {}
+#endif
+  static result<similar_steps_predictor> create(const geometry& shape, const config& options) {
+    if (auto bad = shape.validate()) return *std::move(bad);
+    if (auto bad = options.validate(shape)) return *std::move(bad);
+    if (options.depth > shape.layers)
+      return error{"similar_steps depth = " + std::to_string(options.depth) + ", accepted: 1.." +
+                   std::to_string(shape.layers) + " (layers)"};
+    if (const auto bytes = bytes_of(shape, options); bytes > most_bytes)
+      return error{"similar_steps needs " + std::to_string(bytes) + " bytes, accepted: at most " +
+                   std::to_string(most_bytes)};
+    return unless_out_of_memory(
+        [&]() -> result<similar_steps_predictor> {
+          return similar_steps_predictor(shape, options, checked{});
+        },
+        result<similar_steps_predictor>(no_host_memory()));
+  }
+
+  /// Shape: [tokens, depth, experts]; rows sum to 1, those of layers past the last, and of layers that were never routed, are
+  /// zeros. Good until the next call. A visit that comes again in its step teaches nothing.
+  /// Returns: an empty forecast for a view whose arrays do not belong together, which changes nothing.
+  [[nodiscard]] forecast expect(const routing_view& view, std::span<const float> /*recorded*/,
+                                std::int32_t /*ahead*/) noexcept {
+    if (tokens_.check(view) != status::ok) return {};
+    const auto tokens = tokens_.tokens(view);
+    const bool opens = view.layer == before_layers;
+    if (!opens) learn(view);
+    of_each_ = 1.0F / static_cast<float>(std::max<std::size_t>(tokens, 1));
+    answered_.clear();
+    for (auto t = tokens; t-- > 0;) {
+      const auto sequence = sequence_of(view, t);
+      const auto voters = is_answered(sequence) ? 0 : find(sequence, opens);
+      sure_[t] = voters == 0 ? 0.0F
+                             : static_cast<float>(matches_[0].similarity) /
+                                   static_cast<float>(history_kernels::alike);
+      for (std::size_t ahead = 0; ahead < depth_; ++ahead)
+        write(voters, view.layer + 1 + static_cast<layer_id>(ahead),
+              std::span(scores_).subspan((t * depth_ + ahead) * experts_, experts_));
+    }
+    forecast out;
+    out.probabilities = std::span<const float>(scores_).first(tokens * depth_ * experts_);
+    out.depth = static_cast<std::int32_t>(depth_);
+    out.confidence = std::span<const float>(sure_).first(tokens);
+    return out;
+  }
+  /// What it has learned. The running step's tokens are not whole and left out.
+  [[nodiscard]] saved_history save(const geometry& shape, std::uint64_t model = 0) const {
+    auto out = saved_history::of(shape, model);
+    rates_.save(out);
+    history_.save(out);
+    return out;
+  }
+  /// Goes on from what was saved, and forgets what it had learned. Pre: saved.check() has no reason to refuse.
+  void restore(const saved_history& saved) noexcept {
+    rates_.restore(saved);
+    history_.restore(saved);
+  }
+  /// Its rows stay, its place is free.
+  void on_sequence_end(sequence_id sequence) noexcept { history_.end_sequence(sequence); }
+
+ private:
+  struct checked {};
+
+  similar_steps_predictor(const geometry& shape, const config& options, checked)
+      : tokens_(shape),
+        layers_(shape.layers),
+        experts_(static_cast<std::size_t>(shape.experts)),
+        depth_(static_cast<std::size_t>(options.depth)),
+        doubt_(static_cast<float>(options.doubt)),
+        history_(shape, options.history),
+        rates_(shape, options.rates),
+        distinct_(experts_, most_ids(shape)),
+        ids_(std::min(experts_, most_ids(shape))),
+        weights_(options.weights),
+        matches_(static_cast<std::size_t>(options.matches)),
+        votes_(history_.words() * 64),
+        scores_(static_cast<std::size_t>(shape.max_tokens_per_visit) * depth_ * experts_),
+        sure_(static_cast<std::size_t>(shape.max_tokens_per_visit)) {
+    answered_.reserve(history_.most_sequences());
+    if (options.from.saved) restore(*options.from.saved);
+  }
+
+  static std::size_t most_ids(const geometry& shape) noexcept {
+    return static_cast<std::size_t>(shape.max_tokens_per_visit) *
+           static_cast<std::size_t>(shape.top_k);
+  }
+  /// Pre: depth <= layers. No product wraps: keys are at most 2^28, rows 2^15, tokens 2^24.
+  static std::uint64_t bytes_of(const geometry& shape, const config& options) noexcept {
+    return routing_history::bytes_for(shape, options.history) + 8 * std::uint64_t{shape.keys()} +
+           4 * static_cast<std::uint64_t>(shape.max_tokens_per_visit) *
+               static_cast<std::uint64_t>(options.depth) *
+               static_cast<std::uint64_t>(shape.experts);
+  }
+
+  void learn(const routing_view& view) noexcept {
+    history_.stage(view);
+    if (history_.streams() == 0) return;
+    const auto count = distinct_.collect(view.chosen(), ids_.data());
+    rates_.stage(view.layer, std::span<const expert_id>(ids_).first(count));
+    rates_.keep();
+    history_.keep();
+  }
+  /// Of a prompt's tokens the last one alone is compared with others.
+  [[nodiscard]] bool is_answered(sequence_id sequence) noexcept {
+    if (std::ranges::find(answered_, sequence) != answered_.end()) return true;
+    if (history_.follows(sequence)) answered_.push_back(sequence);
+    return false;
+  }
+  /// Returns how many rows vote: the first of matches_, which say what they vote for.
+  [[nodiscard]] std::size_t find(sequence_id sequence, bool opens) noexcept {
+    using need = routing_history::rows_with;
+    const auto found =
+        history_.find_similar_to(sequence, opens ? need::successor : need::layers, matches_);
+    if (opens)
+      for (auto& match : std::span(matches_).first(found))
+        match.row = history_.successor(match.row);
+    return found;
+  }
+  void write(std::size_t voters, layer_id target, std::span<float> out) noexcept {
+    if (target >= layers_) return static_cast<void>(std::fill_n(out.data(), experts_, 0.0F));
+    std::fill_n(votes_.data(), votes_.size(), 0.0F);
+    for (const auto& match : std::span(matches_).first(voters)) {
+      const std::array<const std::uint64_t*, 1> set{history_.set(target, match.row).data()};
+      vote_kernels::add(set, history_.words(), {0.0F, weights_[match.similarity]}, votes_, level_);
+    }
+    const auto fast = rates_.fast(target);
+    const auto slow = rates_.slow(target);
+    const auto doubt = doubt_ * of_each_;
+    for (std::size_t e = 0; e < experts_; ++e)
+      out[e] = votes_[e] + doubt * rates_.rate(fast[e], slow[e]);
+    const auto total = detail::sum(out.data(), experts_);
+    const auto scale = total > 0 ? 1.0F / total : 0.0F;
+    for (auto& score : out) score *= scale;
+  }
+
+  view_tokens tokens_;
+  layer_id layers_;
+  std::size_t experts_;
+  std::size_t depth_;
+  float doubt_;
+  float of_each_ = 1;  ///< token of the running view
+  vector_level level_ = history_kernels::level_in_use();
+  routing_history history_;
+  two_rates rates_;
+  unique_ids distinct_;
+  std::vector<expert_id> ids_;
+  similarity_weights weights_;
+  std::vector<routing_history::match> matches_;
+  std::vector<sequence_id> answered_;  ///< whose last tokens the running call has come by
+  std::vector<float> votes_;           ///< [experts, filled up to whole sets]
+  std::vector<float> scores_;          ///< [tokens, depth, experts]
+  std::vector<float> sure_;            ///< [tokens]
+};
+
+static_assert(predictor<similar_steps_predictor>);
+
+}  // namespace hotset::inline v0

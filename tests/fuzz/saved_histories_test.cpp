@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Damaged routing histories whose sum has been made to fit: refused in words, or loaded as one that saves to the same bytes and that
+// policies can start from.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "damage.hpp"
+#include "hotset/predict/next_use_values.hpp"
+#include "hotset/predict/similar_steps_predictor.hpp"
+
+namespace {
+using namespace hotset;
+
+const geometry shape{.layers = 2, .experts = 6, .top_k = 2, .max_tokens_per_visit = 2};
+
+routing_view view_of(layer_id layer, step_id step, std::span<const expert_id> ids) {
+  routing_view view;
+  view.layer = layer;
+  view.step = step;
+  view.experts = ids;
+  return view;
+}
+
+/// FNV-1a, as the file has it at its end.
+void mend_sum(std::string& bytes) {
+  if (bytes.size() < 8) return;
+  std::uint64_t sum = 0xcbf29ce484222325U;
+  const auto end = bytes.size() - 8;
+  for (std::size_t i = 0; i < end; ++i)
+    sum = (sum ^ static_cast<unsigned char>(bytes[i])) * 0x100000001b3U;
+  for (std::size_t i = 0; i < 8; ++i) bytes[end + i] = static_cast<char>(sum >> (8 * i));
+}
+
+void expect_usable(const saved_history& found) {
+  next_use_values::config options;
+  options.history = routing_history::config{.rows = 256};
+  options.from.saved = std::make_shared<const saved_history>(found);
+  similar_steps_predictor::config ahead;
+  ahead.from = options.from;
+  if (options.validate(shape)) return;
+  next_use_values values(shape, options);
+  similar_steps_predictor predictor(shape, ahead);
+  for (step_id step = 0; step < 4; ++step)
+    for (layer_id layer = 0; layer < shape.layers; ++layer) {
+      const std::vector<expert_id> ids{static_cast<expert_id>(step), 5};
+      values.stage(view_of(layer, step, ids));
+      for (const auto value : values.values()) ASSERT_GE(value, 0.0F);
+      values.keep();
+      for (const auto p : predictor.expect(view_of(layer, step, ids), {}, 0).probabilities) {
+        ASSERT_GE(p, 0.0F);
+        ASSERT_LE(p, 1.001F);
+      }
+    }
+}
+
+TEST(fuzz_histories, saved) {
+  splitmix64 first(1);
+  next_use_values::config options;
+  options.history = routing_history::config{.rows = 256};
+  next_use_values sample(shape, options);
+  for (step_id step = 0; step < 12; ++step)
+    for (layer_id layer = 0; layer < shape.layers; ++layer) {
+      const std::vector<expert_id> ids{static_cast<expert_id>(first.below(6)),
+                                       static_cast<expert_id>(first.below(6))};
+      sample.stage(view_of(layer, step, ids));
+      sample.keep();
+    }
+  std::string bytes;
+  for (const auto b : sample.save(shape, 3).save()) bytes += static_cast<char>(b);
+  std::uint64_t accepted = 0;
+  constexpr std::uint64_t rounds = 3000;
+  for (std::uint64_t seed = 1; seed <= rounds; ++seed) {
+    SCOPED_TRACE(seed);
+    splitmix64 random(seed);
+    auto text = damaged(bytes, random);
+    mend_sum(text);
+    const auto damage = std::as_bytes(std::span(text));
+    const auto loaded = saved_history::load(damage);
+    if (!loaded) {
+      ASSERT_EQ(loaded.reason().message.find('\n'), std::string::npos);
+      continue;
+    }
+    ++accepted;
+    const auto again = loaded->save();
+    ASSERT_TRUE(std::equal(again.begin(), again.end(), damage.begin(), damage.end()));
+    expect_usable(*loaded);
+  }
+  EXPECT_GT(accepted, 0U) << "ids and rates may be others";
+  EXPECT_LT(accepted, rounds);
+}
+
+}  // namespace
