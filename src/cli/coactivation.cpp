@@ -263,9 +263,7 @@ int report_tables(const coactivation_options& options) {
     report.quality = sim::judge(merged, sim::user_of(inputs.held_out().trace));
   }
   if (saved) {
-    const auto bytes = merged.save();
-    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): bytes are written as characters
-    saved->write({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    write_bytes(*saved, merged.save());
     saved->commit();
   }
   out.finish(options.as_json ? dumped(to_json(report, options)) : to_table(report, options, view));

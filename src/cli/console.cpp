@@ -19,6 +19,21 @@ void report_error(std::string_view message) {
   fmt::print(stderr, "hotset: {}\n", printable(sim::with_sizes(message), 4096));
 }
 
+void write_bytes(output_file& out, std::span<const std::byte> bytes) {
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): bytes are written as characters
+  out.write({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
+void write_and_report(output_file& out, std::span<const std::byte> bytes, std::string_view report) {
+  const bool on_output = out.is_standard_output();
+  write_bytes(out, bytes);
+  out.commit();
+  if (on_output)
+    fmt::print(stderr, "{}", report);
+  else
+    print(report);
+}
+
 progress_line::progress_line(std::string label) : label_(std::move(label)) {}
 
 progress_line::~progress_line() {

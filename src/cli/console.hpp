@@ -3,7 +3,9 @@
 /// What the subcommands say besides their results: messages, and a progress line for people.
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,6 +21,11 @@ using sim::print;
 
 /// "hotset: <message>" on standard error, in one line whatever the message holds.
 void report_error(std::string_view message);
+
+void write_bytes(output_file& out, std::span<const std::byte> bytes);
+/// Writes the whole file, and then the report where nobody takes it for a part of that: on standard error if the file is standard
+/// output. Errors: as output_file::commit.
+void write_and_report(output_file& out, std::span<const std::byte> bytes, std::string_view report);
 
 /// One line on standard error that is rewritten in place, some ten times a second, and cleared at the end; silent
 /// unless that is a terminal.

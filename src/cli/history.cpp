@@ -122,17 +122,10 @@ int write_history(const history_options& options) {
   if (options.traces.empty() && options.from.empty())
     throw sim::usage_error("history: nothing to learn from; accepted: traces, or --from");
   output_file out(options.out, sim::output_content::binary);
-  const bool on_output = out.is_standard_output();
   const auto report = learn(options);
   const auto bytes = report.whole.save();
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): bytes are written as characters
-  out.write({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-  out.commit();
-  const auto text = options.as_json ? to_json(report, bytes.size()) : to_text(report, bytes.size());
-  if (on_output)
-    fmt::print(stderr, "{}", text);
-  else
-    print(text);
+  write_and_report(out, bytes,
+                   options.as_json ? to_json(report, bytes.size()) : to_text(report, bytes.size()));
   return ok;
 }
 

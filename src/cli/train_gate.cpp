@@ -48,7 +48,6 @@ int train(const train_gate_options& options) {
   const auto training = checked_training(options);
   const auto reading = checked(options.reading);
   output_file out(options.out, sim::output_content::binary);
-  const bool on_output = out.is_standard_output();
   const auto opened = open_input(options.trace, reading);
   const auto result = [&] {
     const shown_progress shown(fmt::format("training on {}", printable(opened.trace.name, 40)));
@@ -58,15 +57,7 @@ int train(const train_gate_options& options) {
       throw trace_error(with_path(opened.path, error.what()));
     }
   }();
-  const auto bytes = result.weights.save();
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): bytes are written as characters
-  out.write({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-  out.commit();
-  const auto report = report_of(result, options.as_json);
-  if (on_output)
-    fmt::print(stderr, "{}", report);
-  else
-    print(report);
+  write_and_report(out, result.weights.save(), report_of(result, options.as_json));
   return ok;
 }
 

@@ -10,6 +10,7 @@
 
 #include "hotset/predict/next_use_values.hpp"
 #include "random_source.hpp"
+#include "token_visit.hpp"
 
 namespace hotset {
 namespace {
@@ -17,20 +18,7 @@ namespace {
 constexpr geometry shape{.layers = 2, .experts = 16, .top_k = 2, .max_tokens_per_visit = 8};
 using history = routing_history;
 
-struct visit {
-  layer_id layer = 0;
-  step_id step = 0;
-  std::vector<expert_id> ids;
-  std::vector<sequence_id> sequences;
-  [[nodiscard]] routing_view view() const {
-    routing_view out;
-    out.layer = layer;
-    out.step = step;
-    out.experts = ids;
-    out.sequences = sequences;
-    return out;
-  }
-};
+using visit = support::token_visit;
 void see(history& of, const visit& v) {
   of.stage(v.view());
   of.keep();

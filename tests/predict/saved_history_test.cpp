@@ -18,6 +18,7 @@
 
 #include "hotset/predict/next_use_values.hpp"
 #include "hotset/trace/splitmix64.hpp"
+#include "token_visit.hpp"
 
 namespace {
 
@@ -27,20 +28,7 @@ using testing::HasSubstr;
 
 constexpr geometry shape{.layers = 2, .experts = 70, .top_k = 3, .max_tokens_per_visit = 4};
 
-struct visit {
-  layer_id layer = 0;
-  step_id step = 0;
-  std::vector<expert_id> ids;
-  std::vector<sequence_id> sequences;
-  [[nodiscard]] routing_view view() const {
-    routing_view out;
-    out.layer = layer;
-    out.step = step;
-    out.experts = ids;
-    out.sequences = sequences;
-    return out;
-  }
-};
+using visit = support::token_visit;
 
 /// Steps of two sequences; every fourth step is of one of them alone.
 std::vector<visit> visits(std::uint64_t seed, step_id first, step_id steps) {

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// A visit that owns what its view shows.
+
+#include <vector>
+
+#include "hotset/core/ids.hpp"
+#include "hotset/core/routing_view.hpp"
+
+namespace hotset::support {
+
+struct token_visit {
+  layer_id layer = 0;
+  step_id step = 0;
+  std::vector<expert_id> ids{};
+  std::vector<sequence_id> sequences{};
+
+  [[nodiscard]] routing_view view() const {
+    routing_view out;
+    out.layer = layer;
+    out.step = step;
+    out.experts = ids;
+    out.sequences = sequences;
+    return out;
+  }
+};
+
+}  // namespace hotset::support
