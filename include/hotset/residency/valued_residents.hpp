@@ -194,7 +194,7 @@ class valued_residents {
   }
   /// Pre: running is a layer, or before_layers.
   [[nodiscard]] float factor(std::size_t layer, layer_id running) const noexcept {
-    const auto after = static_cast<std::size_t>(running + 1);
+    const auto after = static_cast<std::size_t>(running) + 1;  // 0 behind before_layers
     return factors_[layer >= after ? layer - after : layer + layers_ - after];
   }
 
