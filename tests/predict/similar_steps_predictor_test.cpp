@@ -66,15 +66,15 @@ class naive_predictor {
     for (const auto& token : v.tokens)
       for (const auto e : token.ids)
         if (e >= 0 && e < shape.experts) used.insert(e);
-    auto& [fast, slow, count] = rates_[v.layer];
+    auto& rates_of_layer = rates_[v.layer];
     const auto move = [&](std::map<expert_id, double>& rates, double half_life) {
-      const auto by = std::max(1 - std::exp2(-1 / half_life), 1.0 / (count + 2));
+      const auto by = std::max(1 - std::exp2(-1 / half_life), 1.0 / (rates_of_layer.count + 2));
       for (expert_id e = 0; e < shape.experts; ++e)
         rates[e] += by * (static_cast<double>(used.count(e)) - rates[e]);
     };
-    move(fast, options_.rates.fast_half_life);
-    move(slow, options_.rates.slow_half_life);
-    ++count;
+    move(rates_of_layer.fast, options_.rates.fast_half_life);
+    move(rates_of_layer.slow, options_.rates.slow_half_life);
+    ++rates_of_layer.count;
   }
   /// Of token t of a view, for one layer.
   std::vector<double> row(const visit& v, std::size_t t, layer_id target) {
