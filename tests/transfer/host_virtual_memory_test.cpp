@@ -87,7 +87,8 @@ TEST_F(host_virtual_memory_pages, a_mapped_block_is_written_without_a_fault_for_
     ASSERT_EQ(memory.map(range, 0, pages), ok);
     const auto before = faults_of_this_thread();
     for (std::size_t at = 0; at < range.size(); at += unit) range[at] = std::byte{7};
-    EXPECT_LT(faults_of_this_thread() - before, static_cast<std::int64_t>(units / 8)) << times;
+    // AddressSanitizer's own memory is an eighth of what is written, and faults as it likes.
+    EXPECT_LT(faults_of_this_thread() - before, static_cast<std::int64_t>(units / 4)) << times;
     ASSERT_EQ(memory.unmap(range, 0, range.size()), ok);
   }
   EXPECT_EQ(memory.destroy_block(pages), ok);
