@@ -88,6 +88,8 @@ history() {
     "$hotset" simulate "$kind.trace" --as decode --slots 25%,50% --first 256 \
       --eviction "lru,$s,$s:from=$kind.history,$s:rows=8192:from=$kind.history,$s:rows=32768:from=$kind.history,belady"
   done
+  echo '-- program code with a history of tool calls'
+  "$hotset" simulate code.trace --as decode --slots 25%,50% --eviction "similar_steps,similar_steps:from=tool.history"
 }
 
 run_studies

@@ -5,6 +5,7 @@
 
 #include "cuda_decode/device_memory.hpp"
 #include "cuda_decode/options.hpp"
+#include "hotset/core/validate_for.hpp"
 #include "hotset/registry/policy_registry.hpp"
 
 namespace cuda_decode {
@@ -21,13 +22,10 @@ hotset::any_eviction_policy::config eviction_named(std::string_view text) {
 }
 
 hotset::any_eviction_policy::config eviction_for(std::string_view text,
-                                                 const hotset::pool_layout& layout) {
+                                                 const hotset::geometry& shape) {
   auto named = eviction_named(text);
-  try {
-    (void)hotset::any_eviction_policy(layout, named);
-  } catch (const hotset::invalid_config& bad) {
-    throw usage_error("--eviction: " + std::string(bad.what()));
-  }
+  if (const auto bad = hotset::validate_for(named, shape))
+    throw usage_error("--eviction: " + bad->message);
   return named;
 }
 
@@ -42,7 +40,7 @@ paged_experts::paged_experts(hotset::cuda::runtime& api, const hotset::pool_layo
       rows_(hotset::cuda::map_rows::create(api, layout.shape(), {.device = setup.device}, failures_)
                 .value()),
       cache_(hotset::pager<hotset::any_eviction_policy>(
-                 {.layout = layout, .eviction = eviction_for(setup.eviction, layout)}),
+                 {.layout = layout, .eviction = eviction_for(setup.eviction, layout.shape())}),
              *copies_),
       visit_(cache_.make_visit()) {}
 

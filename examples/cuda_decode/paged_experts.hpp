@@ -22,9 +22,9 @@ namespace cuda_decode {
 
 /// An eviction policy of the library by name, `similar_steps:rows=512`. Errors: usage_error, also for one that needs the future.
 [[nodiscard]] hotset::any_eviction_policy::config eviction_named(std::string_view text);
-/// As above, and it must take the layout.
+/// As above, and it must work for a model of this shape.
 [[nodiscard]] hotset::any_eviction_policy::config eviction_for(std::string_view text,
-                                                               const hotset::pool_layout& layout);
+                                                               const hotset::geometry& shape);
 
 /// On demand only; with lru, what WiSP's Table 2 measures. Copies run beside the engine's stream.
 class paged_experts final : public experts_on_device {

@@ -138,8 +138,7 @@ int compare(const program_options& asked, const program_parts& parts, std::ostre
             std::ostream& err) {
   const auto shape = shape_asked(asked);
   const auto caps = caps_asked(asked, shape);
-  (void)eviction_for(asked.eviction,
-                     hotset::pool_layout::per_layer(shape.geometry(), shape.top_k).value());
+  (void)eviction_for(asked.eviction, shape.geometry());
   if (!asked.trace.empty() && !parts.read_trace)
     throw usage_error("--trace: this program was built without hotset::sim, which reads traces");
   if (const auto reason = trouble_with_device(parts.api, asked.device)) {

@@ -14,19 +14,12 @@
 #include "damage.hpp"
 #include "hotset/predict/next_use_values.hpp"
 #include "hotset/predict/similar_steps_predictor.hpp"
+#include "token_visit.hpp"
 
 namespace {
 using namespace hotset;
 
 const geometry shape{.layers = 2, .experts = 6, .top_k = 2, .max_tokens_per_visit = 2};
-
-routing_view view_of(layer_id layer, step_id step, std::span<const expert_id> ids) {
-  routing_view view;
-  view.layer = layer;
-  view.step = step;
-  view.experts = ids;
-  return view;
-}
 
 /// FNV-1a, as the file has it at its end.
 void mend_sum(std::string& bytes) {
@@ -49,11 +42,12 @@ void expect_usable(const saved_history& found) {
   similar_steps_predictor predictor(shape, ahead);
   for (step_id step = 0; step < 4; ++step)
     for (layer_id layer = 0; layer < shape.layers; ++layer) {
-      const std::vector<expert_id> ids{static_cast<expert_id>(step), 5};
-      values.stage(view_of(layer, step, ids));
+      const support::token_visit visit{
+          .layer = layer, .step = step, .ids = {static_cast<expert_id>(step), 5}};
+      values.stage(visit.view());
       for (const auto value : values.values()) ASSERT_GE(value, 0.0F);
       values.keep();
-      for (const auto p : predictor.expect(view_of(layer, step, ids), {}, 0).probabilities) {
+      for (const auto p : predictor.expect(visit.view(), {}, 0).probabilities) {
         ASSERT_GE(p, 0.0F);
         ASSERT_LE(p, 1.001F);
       }
@@ -67,9 +61,9 @@ TEST(fuzz_histories, saved) {
   next_use_values sample(shape, options);
   for (step_id step = 0; step < 12; ++step)
     for (layer_id layer = 0; layer < shape.layers; ++layer) {
-      const std::vector<expert_id> ids{static_cast<expert_id>(first.below(6)),
-                                       static_cast<expert_id>(first.below(6))};
-      sample.stage(view_of(layer, step, ids));
+      support::token_visit visit{.layer = layer, .step = step};
+      for (int k = 0; k < 2; ++k) visit.ids.push_back(static_cast<expert_id>(first.below(6)));
+      sample.stage(visit.view());
       sample.keep();
     }
   std::string bytes;

@@ -25,6 +25,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/refuse_value.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/unique_ids.hpp"
 #include "hotset/predict/routing_history.hpp"
@@ -56,27 +57,24 @@ class next_use_values {
     [[nodiscard]] validation validate() const {
       if (history)
         if (auto bad = history->validate()) return bad;
-      if (matches < 1 || matches > most_matches) return refused("matches", matches, "1..64");
-      if (horizon < 1 || horizon > most_horizon) return refused("horizon", horizon, "1..15");
+      if (matches < 1 || matches > most_matches)
+        return refuse_value("next use matches", matches, "1..64");
+      if (horizon < 1 || horizon > most_horizon)
+        return refuse_value("next use horizon", horizon, "1..15");
       if (auto bad = from.validate()) return bad;
       if (auto bad = weights.validate()) return bad;
-      if (!(doubt > 0 && doubt <= 1e6)) return refused("doubt", doubt, "above 0, at most 1000000");
+      if (!(doubt > 0 && doubt <= 1e6))
+        return refuse_value("next use doubt", doubt, "above 0, at most 1000000");
       if (!(discount > 0 && discount <= 1))
-        return refused("discount", discount, "above 0, at most 1");
-      if (!(lately >= 0 && lately <= 1e3)) return refused("lately", lately, "0..1000");
+        return refuse_value("next use discount", discount, "above 0, at most 1");
+      if (!(lately >= 0 && lately <= 1e3))
+        return refuse_value("next use lately", lately, "0..1000");
       return rates.validate();
     }
     /// As validate(), and what it starts from must belong to this shape.
     [[nodiscard]] validation validate(const geometry& shape) const {
       if (auto bad = validate()) return bad;
       return from.validate(shape);
-    }
-
-   private:
-    template <class Number>
-    static validation refused(const char* what, Number is, const char* accepted) {
-      return error{std::string("next use ") + what + " = " + std::to_string(is) +
-                   ", accepted: " + accepted};
     }
   };
 

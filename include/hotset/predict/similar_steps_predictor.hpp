@@ -24,6 +24,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/refuse_value.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/core/unique_ids.hpp"
@@ -67,10 +68,12 @@ class similar_steps_predictor {
       return out;
     }
     [[nodiscard]] validation validate() const {
-      if (depth < 1) return refused("depth", depth, "1 or more");
-      if (matches < 1 || matches > most_matches) return refused("matches", matches, "1..64");
+      if (depth < 1) return refuse_value("similar_steps depth", depth, "1 or more");
+      if (matches < 1 || matches > most_matches)
+        return refuse_value("similar_steps matches", matches, "1..64");
       if (auto bad = weights.validate()) return bad;
-      if (!(doubt > 0 && doubt <= 1e6)) return refused("doubt", doubt, "above 0, at most 1000000");
+      if (!(doubt > 0 && doubt <= 1e6))
+        return refuse_value("similar_steps doubt", doubt, "above 0, at most 1000000");
       if (auto bad = history.validate()) return bad;
       if (auto bad = from.validate()) return bad;
       return rates.validate();
@@ -79,13 +82,6 @@ class similar_steps_predictor {
     [[nodiscard]] validation validate(const geometry& shape) const {
       if (auto bad = validate()) return bad;
       return from.validate(shape);
-    }
-
-   private:
-    template <class Number>
-    static validation refused(const char* what, Number is, const char* accepted) {
-      return error{std::string("similar_steps ") + what + " = " + std::to_string(is) +
-                   ", accepted: " + accepted};
     }
   };
   static constexpr std::string_view name = "similar-steps";
@@ -101,8 +97,8 @@ class similar_steps_predictor {
     if (auto bad = shape.validate()) return *std::move(bad);
     if (auto bad = options.validate(shape)) return *std::move(bad);
     if (options.depth > shape.layers)
-      return error{"similar_steps depth = " + std::to_string(options.depth) + ", accepted: 1.." +
-                   std::to_string(shape.layers) + " (layers)"};
+      return *refuse_value("similar_steps depth", options.depth,
+                           "1.." + std::to_string(shape.layers) + " (layers)");
     if (const auto bytes = bytes_of(shape, options); bytes > most_bytes)
       return error{"similar_steps needs " + std::to_string(bytes) + " bytes, accepted: at most " +
                    std::to_string(most_bytes)};
