@@ -227,6 +227,37 @@ TEST_F(slot_cache_steps, a_slot_whose_copy_failed_is_filled_after_the_kernel_tha
   EXPECT_EQ(next->after, reader);
 }
 
+// So many copies are under way that the cache waits for one before it prefetches: meanwhile the visit's own fail.
+TEST_F(slot_cache_steps, no_prefetch_takes_a_slot_of_an_open_visit_whose_copies_have_just_failed) {
+  ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
+  backend.finish(backend.last());
+  backend.launch(stream, [this] { backend.finish(backend.batches.rbegin()->first); });
+  cache.release(visit, stream);
+  backend.before_fence = [this] { backend.accept = 0; };  // of prefetches, for now
+  backend.accept = 0;
+  ASSERT_EQ(prefetch({{{1, 6}, 10}, {{1, 7}, 10}}), status::ok);
+  for (const expert_id e : {2, 4, 6}) {
+    backend.accept = scripted_backend::all;
+    ASSERT_EQ(resolve(1, 0, {e, e + 1}), status::ok);
+    cache.release(visit, stream);
+  }
+  ASSERT_EQ(cache.waiting().size(), 2U);
+  backend.accept = scripted_backend::all;
+  backend.before_fence = nullptr;
+  backend.failing = {backend.submits + 1};
+  ASSERT_EQ(resolve(1, 1, {0, 1}), status::ok);
+  ASSERT_EQ(locate(1, 0), no_slot) << "lost while the cache waited";
+  EXPECT_EQ(backend.batches.rbegin()->second.when, urgency::now) << "nothing was prefetched";
+  backend.launch(stream, [] {});
+  cache.release(visit, stream);
+  const auto reader = backend.last();
+  EXPECT_EQ(cache.settle(), status::fill_failed);
+  ASSERT_EQ(prefetch({}), status::ok);
+  const auto& prefetched = backend.batches.rbegin()->second;
+  ASSERT_EQ(prefetched.when, urgency::soon);
+  EXPECT_EQ(prefetched.fills[0].after, reader);
+}
+
 // --- visits that were moved from ---
 
 TEST_F(slot_cache_steps, a_visit_that_was_moved_from_is_closed_and_refused_by_every_call) {

@@ -407,6 +407,8 @@ class slot_cache {
     for (std::size_t first = 0; first < queue_.size();) {
       const auto batch = next_batch(first);
       make_room();
+      // What an open visit counted on may be lost just now. Its slots are free, and who reads them is not known yet.
+      if (lost_ != status::ok) return;
       const auto room = most_under_way_ - std::min(most_under_way_, underway_.speculative());
       if (pager_.plan_prefetch(context, batch, plan, room) != status::ok) return;
       const auto started = submit_each(plan, stream);
