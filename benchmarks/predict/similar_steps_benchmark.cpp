@@ -115,7 +115,8 @@ void BM_MoveOn(benchmark::State& state) {
   const auto level = state.range(0) != 0 ? best_vector_level() : vector_level::scalar;
   for (auto _ : state) {
     if constexpr (Moves) {
-      history_kernels::move_on({.planes = of.of, .decay = 5461, .gain = 341}, similar, level);
+      history_kernels::move_on({.planes = of.of, .decay = 5461, .gain = 341}, similar, similar,
+                               level);
     } else {
       for (auto& s : similar) s = static_cast<std::uint16_t>(s + 1);
     }

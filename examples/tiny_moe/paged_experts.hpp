@@ -351,7 +351,7 @@ class paged_experts final : public paged_provider {
       work.tensors[expert] = slot == hotset::no_slot ? host_copy(visit, expert) : in_slot(slot);
     }
     stream_.run(&paged_experts::compute_group, &work);
-    transient_.end_visit(stream_);
+    transient_.record_readers(stream_);
   }
 
   static void compute_group(void* context) noexcept {

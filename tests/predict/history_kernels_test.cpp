@@ -42,7 +42,8 @@ TEST(history_kernels, a_row_gains_for_each_match_and_fades) {
   support::random_source random(1);
   const rows_of_bits rows(random, 256, 3);
   std::vector<std::uint16_t> similar(256, 6553);
-  move_on({.planes = rows.planes_of, .decay = 6554, .gain = 100}, similar, vector_level::scalar);
+  move_on({.planes = rows.planes_of, .decay = 6554, .gain = 100}, similar, similar,
+          vector_level::scalar);
   for (std::size_t row = 0; row < 256; ++row) {
     int matches = 0;
     for (const auto& plane : rows.bits)
@@ -62,10 +63,13 @@ TEST(history_kernels, all_levels_give_the_same_bits) {
       std::vector<std::uint16_t> one(rows);
       for (auto& s : one) s = static_cast<std::uint16_t>(random.below(32768));
       auto other = one;
+      std::vector<std::uint16_t> apart(rows);
       for (int n = 0; n < 20; ++n) {
-        move_on({bits.planes_of, decay, gain}, one, vector_level::scalar);
-        move_on({bits.planes_of, decay, gain}, other, vector_level::avx2);
+        move_on({bits.planes_of, decay, gain}, one, apart, vector_level::avx2);
+        move_on({bits.planes_of, decay, gain}, one, one, vector_level::scalar);
+        move_on({bits.planes_of, decay, gain}, other, other, vector_level::avx2);
         ASSERT_EQ(one, other) << rows << " rows, " << planes << " planes";
+        ASSERT_EQ(one, apart) << "written elsewhere, from what stays as it was";
       }
     }
 }
@@ -79,7 +83,7 @@ TEST(history_kernels, rows_that_are_alike_for_ever_stay_within_16_bits) {
       std::vector<std::uint16_t> similar(256, 0);
       std::uint16_t before = 0;
       for (int n = 0; n < 4000; ++n) {
-        move_on({of, static_cast<std::uint16_t>(decay), gain}, similar, level_in_use());
+        move_on({of, static_cast<std::uint16_t>(decay), gain}, similar, similar, level_in_use());
         ASSERT_GE(similar[17], before);  // it never wraps
         before = similar[17];
       }
@@ -97,12 +101,12 @@ TEST(history_kernels, the_greatest_are_among_the_candidates_of_every_level) {
     const auto most = n % 3 == 0 ? 4U : 40000U;  // many ties, or few
     for (auto& s : similar) s = static_cast<std::uint16_t>(random.below(most));
     for (auto& u : usable) u = random.below(n % 5 == 0 ? 40 : 3) == 0 ? 0xffff : 0;
-    std::vector<std::uint16_t> all(rows);
+    std::vector<std::uint16_t> all(rows + places_beyond);
     all.resize(candidates(similar, usable, 8, all, vector_level::scalar));
     EXPECT_TRUE(std::ranges::is_sorted(all));
     for (const auto place : all) EXPECT_TRUE(similar[place] > 0 && usable[place] != 0);
     for (const std::size_t wanted : {1U, 8U, 16U, 32U, 60U}) {
-      std::vector<std::uint16_t> found(rows);
+      std::vector<std::uint16_t> found(rows + places_beyond);
       found.resize(candidates(similar, usable, wanted, found, level_in_use()));
       const auto greatest = [&](std::vector<std::uint16_t> places) {
         std::vector<std::uint16_t> values;

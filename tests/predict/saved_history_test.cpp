@@ -98,6 +98,11 @@ TEST(saved_history, what_starts_from_it_goes_on_as_what_was_saved) {
   next_use_values second(shape, options);
   EXPECT_EQ(second.save(shape), saved);
   next_use_values cold(shape, with_history());
+  // What it learns and looks up from here on is forgotten.
+  for (step_id step = 60; step < 90; ++step) {
+    (void)values_of(first, step);
+    learn(first, visits(50 + static_cast<std::uint64_t>(step), step, 1));
+  }
   // New sequences, for a saved one runs no more: both forget who was running.
   first.restore(saved);
   for (step_id step = 100; step < 140; ++step) {

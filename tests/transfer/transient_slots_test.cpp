@@ -36,7 +36,7 @@ TEST_F(transient_slots_of_two, an_expert_is_there_for_what_is_enqueued_next) {
   EXPECT_EQ(slot, 4);
   expert_key seen = no_key;
   backend.launch(stream, [&] { seen = content(slot); });
-  slots.end_visit(stream);
+  slots.record_readers(stream);
   backend.run(stream);
   EXPECT_EQ(seen, first);
   EXPECT_EQ(slots.streamed(), 1U);
@@ -46,17 +46,17 @@ TEST_F(transient_slots_of_two, an_expert_is_there_for_what_is_enqueued_next) {
 TEST_F(transient_slots_of_two, a_second_group_of_the_visit_finds_it_without_a_copy) {
   slots.begin_visit();
   EXPECT_EQ(stream_in(first), 4);
-  slots.end_visit(stream);
+  slots.record_readers(stream);
   EXPECT_EQ(stream_in(first), 4);
   EXPECT_EQ(stream_in(second), 5);
-  slots.end_visit(stream);
+  slots.record_readers(stream);
   EXPECT_EQ(backend.submits, 2U);
 }
 
 TEST_F(transient_slots_of_two, the_next_visit_does_not_find_it) {
   slots.begin_visit();
   EXPECT_EQ(stream_in(first), 4);
-  slots.end_visit(stream);
+  slots.record_readers(stream);
   slots.begin_visit();
   EXPECT_EQ(stream_in(first), 4);
   EXPECT_EQ(backend.submits, 2U);
@@ -75,7 +75,7 @@ TEST_F(transient_slots_of_two, without_slots_all_is_the_hosts) {
   transient_slots<scripted_backend> none(backend, 4, 0);
   none.begin_visit();
   EXPECT_EQ(none.stream_in(first, 0, stream), no_slot);
-  none.end_visit(stream);
+  none.record_readers(stream);
   EXPECT_EQ(backend.submits, 0U);
   EXPECT_TRUE(stream.commands.empty());
 }
@@ -85,7 +85,7 @@ TEST_F(transient_slots_of_two, a_copy_waits_for_the_readers_of_the_visit_before)
   slots.begin_visit();
   const auto slot = stream_in(first);
   backend.launch(stream, [&] { seen = content(slot); });
-  slots.end_visit(stream);
+  slots.record_readers(stream);
   slots.begin_visit();
   EXPECT_EQ(stream_in(third), slot);
   EXPECT_FALSE(backend.may_start(backend.fenced.back()));
@@ -103,7 +103,7 @@ TEST_F(transient_slots_of_two, a_copy_that_fails_leaves_the_expert_to_the_host) 
   EXPECT_EQ(backend.submits, 1U);
   EXPECT_EQ(stream_in(second), 5);
   EXPECT_EQ(slots.streamed(), 1U);
-  slots.end_visit(stream);
+  slots.record_readers(stream);
   slots.begin_visit();
   EXPECT_EQ(stream_in(first), 4);
 }
@@ -113,7 +113,7 @@ TEST_F(transient_slots_of_two, later_copies_wait_for_one_whose_fence_failed) {
   slots.begin_visit();
   EXPECT_EQ(stream_in(first), no_slot);
   const auto lost = backend.last();
-  slots.end_visit(stream);
+  slots.record_readers(stream);
   slots.begin_visit();
   EXPECT_EQ(stream_in(second), 4);
   EXPECT_EQ(waits_for(1), lost) << "its bytes may still move";
@@ -124,7 +124,7 @@ TEST_F(transient_slots_of_two, a_copy_that_failed_after_it_was_given_out_is_told
   slots.begin_visit();
   EXPECT_EQ(stream_in(first), 4) << "nobody knows yet";
   EXPECT_EQ(slots.settle(), status::ok) << "it is under way";
-  slots.end_visit(stream);
+  slots.record_readers(stream);
   backend.run(stream);
   EXPECT_EQ(slots.settle(), status::fill_failed);
   EXPECT_EQ(slots.settle(), status::ok);
@@ -134,10 +134,10 @@ TEST_F(transient_slots_of_two, nor_is_it_forgotten_when_the_slot_is_used_again) 
   backend.failing = {1};
   slots.begin_visit();
   EXPECT_EQ(stream_in(first), 4);
-  slots.end_visit(stream);
+  slots.record_readers(stream);
   slots.begin_visit();
   EXPECT_EQ(stream_in(second), 4);
-  slots.end_visit(stream);
+  slots.record_readers(stream);
   backend.run(stream);
   EXPECT_EQ(content(4), second);
   EXPECT_EQ(slots.settle(), status::fill_failed);
@@ -146,11 +146,11 @@ TEST_F(transient_slots_of_two, nor_is_it_forgotten_when_the_slot_is_used_again) 
 TEST_F(transient_slots_of_two, a_backend_that_takes_nothing_leaves_the_slot_as_it_was) {
   slots.begin_visit();
   EXPECT_EQ(stream_in(first), 4);
-  slots.end_visit(stream);
+  slots.record_readers(stream);
   slots.begin_visit();
   backend.accept = 0;
   EXPECT_EQ(stream_in(second), no_slot);
-  slots.end_visit(stream);
+  slots.record_readers(stream);
   backend.accept = scripted_backend::all;
   slots.begin_visit();
   EXPECT_EQ(stream_in(third), 4);

@@ -26,6 +26,7 @@ inline constexpr std::size_t block = 256;         ///< rows
 inline constexpr std::size_t words_of_block = 4;  ///< of 64 bits
 inline constexpr std::uint32_t alike = 32768;  ///< the similarity of rows that are alike throughout
 inline constexpr std::size_t most_planes_at_once = 15;  ///< matches that four bits can count
+inline constexpr std::size_t places_beyond = 4;  ///< room behind the places of all candidates
 
 /// Where the similarity of a row is.
 [[nodiscard]] constexpr std::size_t place_of(std::size_t row) noexcept {
@@ -34,7 +35,7 @@ inline constexpr std::size_t most_planes_at_once = 15;  ///< matches that four b
 /// The row of a place: the order is its own inverse.
 [[nodiscard]] constexpr std::size_t row_at(std::size_t place) noexcept { return place_of(place); }
 
-/// One visit: every similarity s becomes s - floor(s * decay / 65536) + gain * matches, where `matches` of the visit's experts
+/// One visit: from every similarity s comes s - floor(s * decay / 65536) + gain * matches, where `matches` of the visit's experts
 /// are in the row.
 struct visit {
   std::span<const std::uint64_t* const> planes;  ///< of the visit's experts, each of a bit per row
@@ -44,18 +45,19 @@ struct visit {
 
 // Scalar: the reference.
 
-inline void move_on_scalar(const visit& now, std::span<std::uint16_t> similar) noexcept {
-  for (std::size_t row = 0; row < similar.size(); ++row) {
+inline void move_on_scalar(const visit& now, std::span<const std::uint16_t> from,
+                           std::span<std::uint16_t> to) noexcept {
+  for (std::size_t row = 0; row < to.size(); ++row) {
     std::uint32_t matches = 0;
     for (const auto* const plane : now.planes)
       matches += static_cast<std::uint32_t>((plane[row / 64] >> (row % 64)) & 1U);
-    auto& s = similar[place_of(row)];
-    const std::uint32_t faded = s - ((std::uint32_t{s} * now.decay) >> 16U);
-    s = static_cast<std::uint16_t>(faded + now.gain * matches);
+    const std::uint32_t s = from[place_of(row)];
+    const auto faded = s - ((s * now.decay) >> 16U);
+    to[place_of(row)] = static_cast<std::uint16_t>(faded + now.gain * matches);
   }
 }
-/// Places whose similarity is 1 or more and usable, in ascending order, at most places.size(); returns how many. Those of the
-/// `wanted` greatest are among them, and others.
+/// Places whose similarity is 1 or more and usable, in ascending order; returns how many. Those of the `wanted` greatest are among
+/// them, and others.
 inline std::size_t candidates_scalar(std::span<const std::uint16_t> similar,
                                      std::span<const std::uint16_t> usable, std::size_t,
                                      std::span<std::uint16_t> places) noexcept {
@@ -128,18 +130,20 @@ __attribute__((target("avx2"))) inline __m256i every_fourth(const counters& sums
       _mm256_or_si256(ones, _mm256_slli_epi16(twos, 1)),
       _mm256_or_si256(_mm256_slli_epi16(fours, 2), _mm256_slli_epi16(eights, 3)));
 }
-__attribute__((target("avx2"))) inline void move_on_avx2(
-    const visit& now, std::span<std::uint16_t> similar) noexcept {
+__attribute__((target("avx2"))) inline void move_on_avx2(const visit& now,
+                                                         std::span<const std::uint16_t> before,
+                                                         std::span<std::uint16_t> after) noexcept {
   const __m256i decay = _mm256_set1_epi16(static_cast<short>(now.decay));
   const __m256i gain = _mm256_set1_epi16(static_cast<short>(now.gain));
   const __m256i low = _mm256_set1_epi16(0xf);
-  for (std::size_t at = 0; at < similar.size() / block; ++at) {
+  for (std::size_t at = 0; at < after.size() / block; ++at) {
     const counters sums = count(now.planes, at);
-    auto* const to = reinterpret_cast<__m256i*>(similar.data() + at * block);
+    const auto* const from = reinterpret_cast<const __m256i*>(before.data() + at * block);
+    auto* const to = reinterpret_cast<__m256i*>(after.data() + at * block);
     for (int r = 0; r < 4; ++r) {
       __m256i fields = every_fourth(sums, r);
       for (int q = 0; q < 4; ++q, fields = _mm256_srli_epi16(fields, 4)) {
-        const __m256i s = _mm256_loadu_si256(to + 4 * q + r);
+        const __m256i s = _mm256_loadu_si256(from + 4 * q + r);
         const __m256i faded = _mm256_sub_epi16(s, _mm256_mulhi_epu16(s, decay));
         const __m256i matches = _mm256_and_si256(fields, low);
         _mm256_storeu_si256(to + 4 * q + r,
@@ -164,7 +168,7 @@ __attribute__((target("avx2"))) inline std::size_t count_reached(__m256i a, __m2
   return static_cast<std::size_t>(
       std::popcount(static_cast<std::uint32_t>(_mm256_movemask_epi8(lanes))));
 }
-/// A number that `wanted` of the 32 lanes reach, the greatest but for one; 1 where fewer do.
+/// A number that `wanted` of the 32 lanes reach and hardly more, 1 where fewer do.
 __attribute__((target("avx2"))) inline int reached_by(__m256i a, __m256i b,
                                                       std::size_t wanted) noexcept {
   int least = 1;
@@ -172,9 +176,21 @@ __attribute__((target("avx2"))) inline int reached_by(__m256i a, __m256i b,
     const int tried = step == 1 << 15 ? step : least + step;
     if (tried > 0xffff) continue;
     const __m256i at = _mm256_set1_epi16(static_cast<short>(tried));
-    if (count_reached(a, b, at) >= wanted) least = tried;
+    const auto reaching = count_reached(a, b, at);
+    if (reaching >= wanted) least = tried;
+    if (reaching == wanted) break;
   }
   return least;
+}
+/// Four are written whether there are so many or not: a loop whose length nobody can foretell takes longer.
+inline std::size_t write_places(std::uint64_t found, std::size_t first,
+                                std::uint16_t* to) noexcept {
+  constexpr std::uint64_t last = std::uint64_t{1} << 63U;  // there is always one to count to
+  const auto count = static_cast<std::size_t>(std::popcount(found));
+  for (std::size_t n = 0; n < places_beyond || n < count; ++n, found &= found - 1)
+    to[n] = static_cast<std::uint16_t>(first +
+                                       static_cast<std::size_t>(std::countr_zero(found | last)));
+  return count;
 }
 __attribute__((target("avx2"))) inline std::size_t candidates_avx2(
     std::span<const std::uint16_t> similar, std::span<const std::uint16_t> usable,
@@ -198,29 +214,29 @@ __attribute__((target("avx2"))) inline std::size_t candidates_avx2(
       const __m256i lanes = _mm256_permute4x64_epi64(_mm256_packs_epi16(low, high), 0xd8);
       found |= std::uint64_t{static_cast<std::uint32_t>(_mm256_movemask_epi8(lanes))} << part;
     }
-    for (; found != 0; found &= found - 1)
-      places[count++] =
-          static_cast<std::uint16_t>(i + static_cast<std::size_t>(std::countr_zero(found)));
+    count += write_places(found, i, places.data() + count);
   }
   return count;
 }
 
-/// Keys beyond the last whole eight are compared one by one.
+/// The lanes that are before `count`.
+__attribute__((target("avx2"))) inline __m256i first_lanes(std::size_t count) noexcept {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)),
+                            _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
 __attribute__((target("avx2"))) inline void rank_avx2(std::span<const std::uint32_t> keys,
                                                       std::span<std::uint32_t> places) noexcept {
   const __m256i sign = _mm256_set1_epi32(std::numeric_limits<std::int32_t>::min());
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    const __m256i own = _mm256_xor_si256(_mm256_set1_epi32(static_cast<int>(keys[i])), sign);
-    std::uint32_t greater = 0;
-    std::size_t j = 0;
-    for (; j + 8 <= keys.size(); j += 8) {
-      const __m256i eight = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(&keys[j]));
-      const __m256i above = _mm256_cmpgt_epi32(_mm256_xor_si256(eight, sign), own);
-      greater += static_cast<std::uint32_t>(std::popcount(
-          static_cast<std::uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(above)))));
+  for (std::size_t i = 0; i < keys.size(); i += 8) {
+    const __m256i lanes = first_lanes(keys.size() - i);
+    const __m256i eight = _mm256_maskload_epi32(reinterpret_cast<const int*>(&keys[i]), lanes);
+    const __m256i own = _mm256_xor_si256(eight, sign);
+    __m256i greater = _mm256_setzero_si256();
+    for (const auto key : keys) {
+      const __m256i other = _mm256_xor_si256(_mm256_set1_epi32(static_cast<int>(key)), sign);
+      greater = _mm256_sub_epi32(greater, _mm256_cmpgt_epi32(other, own));
     }
-    for (; j < keys.size(); ++j) greater += keys[j] > keys[i] ? 1U : 0U;
-    places[i] = greater;
+    _mm256_maskstore_epi32(reinterpret_cast<int*>(&places[i]), lanes, greater);
   }
 }
 
@@ -232,24 +248,24 @@ __attribute__((target("avx2"))) inline void rank_avx2(std::span<const std::uint3
   return best_vector_level() == vector_level::scalar ? vector_level::scalar : vector_level::avx2;
 }
 
-/// Shapes: similar [rows], a multiple of 256; each plane a bit per row. Pre: no similarity leaves 16 bits, which holds while
-/// gain * planes <= decay / 2.
-inline void move_on(visit now, std::span<std::uint16_t> similar,
+/// Shapes: from, to [rows], a multiple of 256, the same ones or apart; each plane a bit per row. Pre: no similarity leaves 16 bits,
+/// which holds while gain * planes <= decay / 2.
+inline void move_on(visit now, std::span<const std::uint16_t> from, std::span<std::uint16_t> to,
                     [[maybe_unused]] vector_level level) noexcept {
 #if HOTSET_X86_VECTORS
   if (level != vector_level::scalar) {
     const auto planes = now.planes;
     now.planes = planes.first(std::min(planes.size(), most_planes_at_once));
-    detail::move_on_avx2(now, similar);
+    detail::move_on_avx2(now, from, to);
     now.decay = 0;
     for (std::size_t p = now.planes.size(); p < planes.size(); p += now.planes.size()) {
       now.planes = planes.subspan(p, std::min(planes.size() - p, most_planes_at_once));
-      detail::move_on_avx2(now, similar);
+      detail::move_on_avx2(now, to, to);
     }
     return;
   }
 #endif
-  move_on_scalar(now, similar);
+  move_on_scalar(now, from, to);
 }
 /// As rank_scalar. Shapes: both [n]. Complexity: O(n^2), for dozens.
 inline void rank(std::span<const std::uint32_t> keys, std::span<std::uint32_t> places,
@@ -259,7 +275,7 @@ inline void rank(std::span<const std::uint32_t> keys, std::span<std::uint32_t> p
 #endif
   rank_scalar(keys, places);
 }
-/// Shapes: similar, usable (0 or 0xffff) and places [rows], a multiple of 256.
+/// Shapes: similar and usable (0 or 0xffff) [rows], a multiple of 256; places [rows + places_beyond], what is behind the last is spoilt.
 inline std::size_t candidates(std::span<const std::uint16_t> similar,
                               std::span<const std::uint16_t> usable, std::size_t wanted,
                               std::span<std::uint16_t> places,

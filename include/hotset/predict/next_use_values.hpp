@@ -9,10 +9,9 @@
 ///       1 - product over sequences of (1 - q(e)), plus lately * fast(e). Without history it is p(e) + lately * fast(e).
 /// Source: ours.
 /// Deviations: the visit itself counts before its victims are chosen; residency is judged as ever.
-/// Cost: stage as routing_history and two_rates; values O(rows + matches * horizon * top_k + experts) a sequence, and only where asked.
+/// Cost: stage as routing_history and two_rates; values O(rows + matches * experts) a sequence, and only where asked.
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -28,6 +27,7 @@
 #include "hotset/core/refuse_value.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/unique_ids.hpp"
+#include "hotset/predict/first_uses.hpp"
 #include "hotset/predict/routing_history.hpp"
 #include "hotset/predict/saved_history.hpp"
 #include "hotset/predict/similarity_weights.hpp"
@@ -41,7 +41,7 @@ namespace hotset::inline v0 {
 class next_use_values {
  public:
   static constexpr std::int32_t most_matches = 64;
-  static constexpr std::int32_t most_horizon = std::int32_t{vote_kernels::most_sets};
+  static constexpr std::int32_t most_horizon = std::int32_t{first_uses::most_horizon};
 
   struct config {
     std::optional<routing_history::config> history{};  ///< none: rates alone
@@ -92,6 +92,7 @@ class next_use_values {
         ids_(std::min(experts_, most_ids_)),
         matches_(static_cast<std::size_t>(options.matches)),
         ballots_(matches_.size()),
+        counts_(horizon_ + 1),
         weights_(options.weights),
         votes_(experts_),
         unused_(experts_),
@@ -165,19 +166,15 @@ class next_use_values {
  private:
   static constexpr step_id never = std::numeric_limits<step_id>::max();
 
-  /// What a similar row votes for.
-  struct ballot {
-    std::array<const std::uint64_t*, vote_kernels::most_sets> sets{};
-    std::size_t reach = 0;  ///< tokens after it that are known
-  };
-
   static std::size_t index(layer_id layer) noexcept { return static_cast<std::size_t>(layer); }
 
   void prepare_history(const geometry& shape, const config& options) {
-    history_.emplace(shape, *options.history);
-    votes_.resize(history_->words() * 64);
+    history_.emplace(shape, *options.history, horizon_);
+    votes_.resize(history_->numbered_experts());
     for (std::size_t h = 0; h <= horizon_; ++h)
       powers_.push_back(static_cast<float>(std::pow(options.discount, static_cast<double>(h))));
+    for (std::size_t reach = 0; reach <= horizon_; ++reach)
+      std::copy_n(powers_.data(), reach, counts_[reach].data() + 1);
   }
 
   void evaluate() noexcept {
@@ -200,36 +197,24 @@ class next_use_values {
   }
   /// Gathers the votes for one sequence; returns how they and the rates are shared.
   [[nodiscard]] value_kernels::shares vote(std::size_t stream) noexcept {
-    std::fill_n(votes_.data(), votes_.size(), 0.0F);
-    if (!history_ || stream >= history_->streams()) return {};
+    if (!history_ || stream >= history_->streams()) {
+      std::fill_n(votes_.data(), votes_.size(), 0.0F);
+      return {};
+    }
     const auto found =
         history_->find_similar(stream, routing_history::rows_with::successor, matches_);
-    for (std::size_t m = 0; m < found; ++m) follow(matches_[m].row, ballots_[m]);
+    for (std::size_t m = 0; m < found; ++m) history_->fetch_uses_after(staged_, matches_[m].row);
     float total = 0;
     float left = 0;
     for (std::size_t m = 0; m < found; ++m) {
       const auto weight = weights_[matches_[m].similarity];
+      const auto later = history_->uses_after(staged_, matches_[m].row);
+      ballots_[m] = {later.numbers, &counts_[later.tokens], weight};
       total += weight;
-      left += cast(ballots_[m], weight);
+      left += weight * powers_[later.tokens];
     }
+    vote_kernels::count(std::span(ballots_).first(found), horizon_ > 7, votes_, level_);
     return {left + doubt_, 1.0F / (total + doubt_)};
-  }
-  /// Looks up what came after a row, for all rows before the first of these sets is read: memory answers many at once.
-  void follow(routing_history::row_id row, ballot& to) const noexcept {
-    for (to.reach = 0; to.reach < horizon_; ++to.reach) {
-      row = history_->successor(row);
-      if (row == routing_history::no_row) break;
-      to.sets[to.reach] = history_->set(staged_, row).data();
-      vote_kernels::fetch_soon(to.sets[to.reach]);
-    }
-  }
-  /// Returns what the row leaves to the rates.
-  float cast(const ballot& of, float weight) noexcept {
-    vote_kernels::set_weights weights{};
-    for (std::size_t h = 0; h < of.reach; ++h) weights[h + 1] = weight * powers_[h];
-    vote_kernels::add(vote_kernels::set_list(of.sets).first(of.reach), history_->words(), weights,
-                      votes_, level_);
-    return weight * powers_[of.reach];
   }
 
   std::size_t experts_;
@@ -245,7 +230,8 @@ class next_use_values {
   std::vector<expert_id> ids_;  ///< of the staged visit, distinct
   std::size_t id_count_ = 0;
   std::vector<routing_history::match> matches_;
-  std::vector<ballot> ballots_;  ///< of the matches
+  std::vector<vote_kernels::ballot> ballots_;  ///< of the matches
+  std::vector<vote_kernels::counts> counts_;   ///< [tokens that are known] what a number counts
   similarity_weights weights_;
   std::vector<float> votes_;   ///< [expert]
   std::vector<float> unused_;  ///< [expert]

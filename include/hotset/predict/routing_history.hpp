@@ -11,9 +11,10 @@
 /// Deviations: the rule was found with one ring in which all steps follow one another. Here successors say what follows what: the
 ///       rows of all sequences share the ring, each running sequence is compared with all of them, and the tokens of a prompt
 ///       are rows of their own. A row says nothing before its successor's step has ended. docs/which-policy.md has what each brings.
-/// Cost: stage O(rows) a running sequence, vectorised; find_similar O(rows); keep O(ids), a new step O(rows a sequence).
-///       Nothing allocates after construction.
+/// Cost: stage O(rows) a running sequence, vectorised; find_similar O(rows); uses_after O(horizon * ids) once a row and layer; keep O(ids),
+///       a new step O(rows a sequence). Nothing allocates after construction.
 /// Memory: rows * layers * experts / 4 bytes, and 4 * rows bytes a sequence: 1.5 MiB at 48 x 128, 1,024 rows, 64 KiB for 16 sequences.
+///       Where first uses are kept, half a byte more for each row, layer and expert: 3 MiB.
 
 #include <algorithm>
 #include <array>
@@ -27,11 +28,13 @@
 #include <utility>
 #include <vector>
 
+#include "hotset/core/assert.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/unique_ids.hpp"
+#include "hotset/predict/first_uses.hpp"
 #include "hotset/predict/history_kernels.hpp"
 #include "hotset/predict/live_sequences.hpp"
 #include "hotset/predict/saved_history.hpp"
@@ -76,8 +79,9 @@ class routing_history {
     successor  ///< what came after it, too
   };
 
-  /// Pre: neither argument's validate() has a reason to refuse.
-  routing_history(const geometry& shape, const config& options)
+  /// `horizon`: tokens after each row that uses_after() tells of. Pre: neither argument's validate() has a reason to refuse, horizon is
+  /// at most first_uses::most_horizon.
+  routing_history(const geometry& shape, const config& options, std::size_t horizon = 0)
       : layers_(static_cast<std::size_t>(shape.layers)),
         experts_(static_cast<std::size_t>(shape.experts)),
         top_k_(static_cast<std::size_t>(shape.top_k)),
@@ -89,14 +93,14 @@ class routing_history {
         live_(static_cast<std::size_t>(options.sequences)),
         planes_(layers_ * experts_ * (rows_ / 64), 0),
         sets_(layers_ * rows_ * words_, 0),
+        first_uses_(layers_, rows_, experts_, horizon),
         before_(rows_, no_row),
         after_(rows_, no_row),
-        spoken_(rows_, no_row),
         whole_(rows_, 0),
         followed_(rows_, 0),
         seen_(layers_, 1),
         last_(live_.rows(), no_row),
-        candidates_(rows_),
+        candidates_(rows_ + history_kernels::places_beyond),
         ranked_(rows_),
         planes_of_(top_k_) {
     const auto most_tokens = static_cast<std::size_t>(shape.max_tokens_per_visit);
@@ -116,7 +120,8 @@ class routing_history {
   }
 
   /// What it takes, but for 200 bytes a sequence. Pre: neither argument's validate() has a reason to refuse.
-  static std::uint64_t bytes_for(const geometry& shape, const config& options) noexcept {
+  static std::uint64_t bytes_for(const geometry& shape, const config& options,
+                                 std::size_t horizon = 0) noexcept {
     const auto rows = static_cast<std::uint64_t>(options.rows);
     const auto tokens = std::min(static_cast<std::uint64_t>(shape.max_tokens_per_visit), rows / 2);
     const auto streams = std::min(static_cast<std::uint64_t>(options.sequences), tokens);
@@ -124,7 +129,9 @@ class routing_history {
                       static_cast<std::uint64_t>(shape.layers) *
                           ((static_cast<std::uint64_t>(shape.experts) + 127) / 128 * 128);
     return sets * rows / 8 +
-           rows * (16 + 2 * (static_cast<std::uint64_t>(options.sequences) + streams)) +
+           first_uses::bytes_for(static_cast<std::uint64_t>(shape.layers), rows,
+                                 static_cast<std::uint64_t>(shape.experts), horizon) +
+           rows * (14 + 2 * (static_cast<std::uint64_t>(options.sequences) + streams)) +
            tokens * (24 + 4 * static_cast<std::uint64_t>(shape.top_k));
   }
 
@@ -182,7 +189,26 @@ class routing_history {
   }
   [[nodiscard]] std::size_t most_sequences() const noexcept { return live_.rows(); }
   /// The row of the same sequence's next token, or no_row where its step has not ended.
-  [[nodiscard]] row_id successor(row_id row) const noexcept { return spoken_[row]; }
+  [[nodiscard]] row_id successor(row_id row) const noexcept {
+    return followed_[history_kernels::place_of(row)] == 0 ? no_row : after_[row];
+  }
+  /// How soon the tokens after a row first used a layer's experts, as first_uses has it; `tokens` of them are known.
+  struct later_uses {
+    const std::uint32_t* numbers = nullptr;
+    std::size_t tokens = 0;
+  };
+  /// Pre, of the three: the history looks ahead.
+  [[nodiscard]] later_uses uses_after(layer_id layer, row_id row) noexcept {
+    const auto l = index(layer);
+    if (first_uses_.known(l, row) < first_uses_.horizon()) look_ahead(l, row);
+    return {first_uses_.of(l, row), first_uses_.known(l, row)};
+  }
+  /// uses_after() will be asked for soon.
+  void fetch_uses_after(layer_id layer, row_id row) const noexcept {
+    first_uses_.fetch(index(layer), row);
+  }
+  /// Experts that uses_after() has numbers of: these, filled up.
+  [[nodiscard]] std::size_t numbered_experts() const noexcept { return first_uses_.experts(); }
   /// What a row routed in a layer, a bit an expert. Shape: [words()].
   [[nodiscard]] std::span<const std::uint64_t> set(layer_id layer, row_id row) const noexcept {
     return std::span(sets_).subspan((index(layer) * rows_ + row) * words_, words_);
@@ -211,14 +237,13 @@ class routing_history {
     for (auto r = first; r < saved.rows(); ++r) {
       const auto row = static_cast<row_id>(r - first);
       const auto ids = std::span(saved.ids).subspan(r * layers_ * top_k_, layers_ * top_k_);
+      if (saved.before[r] != saved_history::none && saved.before[r] >= first) {
+        const auto previous = static_cast<row_id>(saved.before[r] - first);
+        follow(previous, row);
+        followed_[history_kernels::place_of(previous)] = 0xffff;
+      }
       for (std::size_t l = 0; l < layers_; ++l) write(l, row, ids.subspan(l * top_k_, top_k_));
       whole_[history_kernels::place_of(row)] = 0xffff;
-      if (saved.before[r] == saved_history::none || saved.before[r] < first) continue;
-      const auto previous = static_cast<row_id>(saved.before[r] - first);
-      after_[previous] = spoken_[previous] = row;
-      followed_[history_kernels::place_of(previous)] = 0xffff;
-      before_[history_kernels::place_of(row)] =
-          static_cast<row_id>(history_kernels::place_of(previous));
     }
     oldest_ = (saved.rows() - first) % rows_;
   }
@@ -259,21 +284,46 @@ class routing_history {
   [[nodiscard]] std::uint64_t* plane(layer_id layer, std::size_t expert) noexcept {
     return planes_.data() + (index(layer) * experts_ + expert) * (rows_ / 64);
   }
+  /// The word that has the row's bit in the layer's first plane; planes are rows / 64 words apart.
+  [[nodiscard]] std::uint64_t* word_of_planes(std::size_t layer, row_id row) noexcept {
+    return planes_.data() + layer * experts_ * (rows_ / 64) + row / 64;
+  }
   [[nodiscard]] std::uint64_t* set_of(std::size_t layer, row_id row) noexcept {
     return sets_.data() + (layer * rows_ + row) * words_;
+  }
+
+  /// Takes in what has come after the row since it was asked about last.
+  void look_ahead(std::size_t layer, row_id row) noexcept {
+    const auto known = first_uses_.known(layer, row);
+    auto next = successor(row);
+    for (std::size_t t = 0; t < first_uses_.horizon() && next != no_row; ++t) {
+      if (t >= known) first_uses_.add(layer, row, set(static_cast<layer_id>(layer), next), level_);
+      next = successor(next);
+    }
   }
 
   // --- staging
 
   /// Before a new step, rows whose successors are of the step that ends may speak; within it they may not.
   void let_speak(bool step_has_ended) noexcept {
+    if (step_has_ended == step_rows_speak_) return;
+    step_rows_speak_ = step_has_ended;
     const auto as = static_cast<std::uint16_t>(step_has_ended ? 0xffff : 0);
-    for (const auto row : preceding_) {
-      if (after_[row] == no_row) continue;  // overwritten since
-      followed_[history_kernels::place_of(row)] = as;
-      spoken_[row] = step_has_ended ? after_[row] : no_row;
+    for (const auto row : preceding_)
+      if (after_[row] != no_row)  // not overwritten since
+        followed_[history_kernels::place_of(row)] = as;
+    for (const auto& one : step_rows_) {
+      whole_[history_kernels::place_of(one.row)] = as;
+      if (!step_has_ended) forget_as_later(one.row);
     }
-    for (const auto& one : step_rows_) whole_[history_kernels::place_of(one.row)] = as;
+  }
+  /// Rows before this one know nothing of it any more.
+  void forget_as_later(row_id row) noexcept {
+    auto place = before_[history_kernels::place_of(row)];
+    for (std::size_t tokens = 0; tokens < first_uses_.horizon() && place != no_row; ++tokens) {
+      first_uses_.forget_beyond(history_kernels::row_at(place), tokens);
+      place = before_[place];
+    }
   }
   /// In a layer that the step has left out its rows still hold what was there before them. Done again it changes nothing, and
   /// a visit that comes after all writes its rows as ever.
@@ -320,28 +370,30 @@ class routing_history {
   void compare(const routing_view& view, stream& of, bool opens) noexcept {
     of.count = distinct_.collect(tokens_.ids_of(view, of.last), of.ids.data());
     const std::span now(similar_[of.similar]);
-    pass_on(of, opens, now);
     for (std::size_t i = 0; i < of.count; ++i)
       planes_of_[i] = plane(view.layer, static_cast<std::size_t>(of.ids[i]));
     history_kernels::move_on({std::span<const std::uint64_t* const>(planes_of_).first(of.count),
                               fades_.decay, fades_.gain(of.count)},
-                             now, level_);
+                             passed_on(of, opens, now), now, level_);
     if (opens) return;
     // The running step's rows still hold what was there before them in layers that it has not visited.
     for (const auto& one : step_rows_) now[history_kernels::place_of(one.row)] = 0;
   }
-  /// What was similar to the sequence's last token is what its successors are to this one.
-  void pass_on(const stream& of, bool opens, std::span<std::uint16_t> to) noexcept {
+  /// What a stream's similarities go on from: what was similar to the sequence's last token is what its successors are to this one.
+  /// `room` is written where that stands nowhere yet.
+  [[nodiscard]] std::span<const std::uint16_t> passed_on(const stream& of, bool opens,
+                                                         std::span<std::uint16_t> room) noexcept {
     const auto r = live_.find(of.sequence);
-    if (r == live_sequences::none || of.remembered > 1)
-      return static_cast<void>(std::fill_n(to.data(), rows_, std::uint16_t{0}));
-    const std::span<const std::uint16_t> from(similar_[of_live_[r]]);
-    if (!opens) {
-      std::copy_n(from.data(), rows_, to.data());
-      return;
+    const bool anew = r == live_sequences::none || of.remembered > 1;
+    if (!anew && !opens) return similar_[of_live_[r]];
+    if (anew) {
+      std::fill_n(room.data(), rows_, std::uint16_t{0});
+      return room;
     }
+    const auto& from = similar_[of_live_[r]];
     for (std::size_t place = 0; place < rows_; ++place)
-      to[place] = before_[place] == no_row ? std::uint16_t{0} : from[before_[place]];
+      room[place] = before_[place] == no_row ? std::uint16_t{0} : from[before_[place]];
+    return room;
   }
 
   // --- keeping
@@ -351,6 +403,7 @@ class routing_history {
     step_ = staged_step_;
     step_rows_.clear();
     preceding_.clear();
+    step_rows_speak_ = false;
     for (std::size_t i = 0; i < pending_count_; ++i) {
       const auto r = live_.enter(
           pending_[i].sequence, step_, [](std::size_t) {},
@@ -365,26 +418,26 @@ class routing_history {
     const auto row = static_cast<row_id>(oldest_);
     oldest_ = oldest_ + 1 == rows_ ? 0 : oldest_ + 1;
     retire(row);
-    const auto place = static_cast<row_id>(history_kernels::place_of(row));
-    const auto previous = last_[r];
-    if (previous != no_row) {
-      after_[previous] = row;
-      before_[place] = static_cast<row_id>(history_kernels::place_of(previous));
-      preceding_.push_back(previous);
+    if (last_[r] != no_row) {
+      follow(last_[r], row);
+      preceding_.push_back(last_[r]);
     }
     last_[r] = row;
     return row;
   }
+  void follow(row_id previous, row_id row) noexcept {
+    after_[previous] = row;
+    before_[history_kernels::place_of(row)] =
+        static_cast<row_id>(history_kernels::place_of(previous));
+  }
+  /// What came before the oldest row is gone already.
   void retire(row_id row) noexcept {
     const auto place = history_kernels::place_of(row);
+    HOTSET_ASSERT(before_[place] == no_row);
     if (after_[row] != no_row) before_[history_kernels::place_of(after_[row])] = no_row;
-    if (before_[place] != no_row) {
-      after_[history_kernels::row_at(before_[place])] = no_row;
-      spoken_[history_kernels::row_at(before_[place])] = no_row;
-    }
-    after_[row] = spoken_[row] = no_row;
-    before_[place] = no_row;
+    after_[row] = no_row;
     whole_[place] = followed_[place] = 0;
+    if (first_uses_.horizon() != 0) first_uses_.forget_beyond(row, 0);
     for (auto& last : last_)
       if (last == row) last = no_row;
     for (auto& all : similar_) all[place] = 0;
@@ -405,19 +458,21 @@ class routing_history {
   void write(std::size_t layer, row_id row, std::span<const expert_id> ids) noexcept {
     clear(layer, row);
     auto* const bits = set_of(layer, row);
+    auto* const planes = word_of_planes(layer, row);
     for (const auto id : ids) {
       const auto e = static_cast<std::size_t>(id);
       if (id < 0 || e >= experts_) continue;
       bits[e / 64] |= std::uint64_t{1} << (e % 64);
-      plane(static_cast<layer_id>(layer), e)[row / 64] |= std::uint64_t{1} << (row % 64);
+      planes[e * (rows_ / 64)] |= std::uint64_t{1} << (row % 64);
     }
   }
   void clear(std::size_t layer, row_id row) noexcept {
     auto* const bits = set_of(layer, row);
+    auto* const planes = word_of_planes(layer, row);
     for (std::size_t w = 0; w < words_; ++w)
-      for (; bits[w] != 0; bits[w] &= bits[w] - 1) {
-        const auto e = w * 64 + static_cast<std::size_t>(std::countr_zero(bits[w]));
-        plane(static_cast<layer_id>(layer), e)[row / 64] &= ~(std::uint64_t{1} << (row % 64));
+      for (auto left = std::exchange(bits[w], 0); left != 0; left &= left - 1) {
+        const auto e = w * 64 + static_cast<std::size_t>(std::countr_zero(left));
+        planes[e * (rows_ / 64)] &= ~(std::uint64_t{1} << (row % 64));
       }
   }
 
@@ -436,7 +491,8 @@ class routing_history {
     drop_stage();
     std::ranges::fill(planes_, std::uint64_t{0});
     std::ranges::fill(sets_, std::uint64_t{0});
-    for (auto* rows : {&before_, &after_, &spoken_, &last_}) std::ranges::fill(*rows, no_row);
+    first_uses_.forget_all();
+    for (auto* rows : {&before_, &after_, &last_}) std::ranges::fill(*rows, no_row);
     std::ranges::fill(whole_, std::uint16_t{0});
     std::ranges::fill(followed_, std::uint16_t{0});
     std::ranges::fill(seen_, std::uint8_t{1});
@@ -446,6 +502,7 @@ class routing_history {
     step_ = std::numeric_limits<step_id>::max();
     step_rows_.clear();
     preceding_.clear();
+    step_rows_speak_ = false;
     oldest_ = 0;
   }
 
@@ -465,9 +522,10 @@ class routing_history {
     const auto keys = std::span(ranked_).first(count);
     if (count <= most_ranked) {
       std::array<std::uint32_t, most_ranked> places;
+      std::array<std::uint32_t, most_ranked> sorted;
       history_kernels::rank(keys, places, level_);
-      for (std::size_t i = 0; i < count; ++i)
-        if (places[i] < found) out[places[i]] = match_of(keys[i]);
+      for (std::size_t i = 0; i < count; ++i) sorted[places[i]] = keys[i];
+      for (std::size_t i = 0; i < found; ++i) out[i] = match_of(sorted[i]);
       return found;
     }
     std::ranges::partial_sort(keys, keys.begin() + static_cast<std::ptrdiff_t>(found),
@@ -491,11 +549,11 @@ class routing_history {
   view_tokens tokens_;
   unique_ids distinct_;
   live_sequences live_;
-  std::vector<std::uint64_t> planes_;    ///< [layers, experts, rows / 64]
-  std::vector<std::uint64_t> sets_;      ///< [layers, rows, words], the same bits
+  std::vector<std::uint64_t> planes_;  ///< [layers, experts, rows / 64]
+  std::vector<std::uint64_t> sets_;    ///< [layers, rows, words], the same bits
+  first_uses first_uses_;
   std::vector<row_id> before_;           ///< [place] of the row before in the sequence, its place
   std::vector<row_id> after_;            ///< [row] the next one in the sequence
-  std::vector<row_id> spoken_;           ///< [row] the same, once that one's step has ended
   std::vector<std::uint16_t> whole_;     ///< [place] 0xffff: its step has ended
   std::vector<std::uint16_t> followed_;  ///< [place] 0xffff: its successor's step has ended
   std::vector<std::uint8_t> seen_;       ///< [layer] 1: visited in this step
@@ -509,6 +567,7 @@ class routing_history {
   step_id step_ = std::numeric_limits<step_id>::max();
   std::vector<token> step_rows_;   ///< of this step
   std::vector<row_id> preceding_;  ///< rows whose successors are of this step
+  bool step_rows_speak_ = false;   ///< as if it had ended
   // What is staged.
   layer_id staged_ = -1;
   step_id staged_step_ = 0;

@@ -12,7 +12,6 @@
 /// Cost: O(rows + matches depth K) a request and visit, vectorised. Memory: that of routing_history, and 8 bytes a key.
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -212,10 +211,9 @@ class similar_steps_predictor {
   void write(std::size_t voters, layer_id target, std::span<float> out) noexcept {
     if (target >= layers_) return static_cast<void>(std::fill_n(out.data(), experts_, 0.0F));
     std::fill_n(votes_.data(), votes_.size(), 0.0F);
-    for (const auto& match : std::span(matches_).first(voters)) {
-      const std::array<const std::uint64_t*, 1> set{history_.set(target, match.row).data()};
-      vote_kernels::add(set, history_.words(), {0.0F, weights_[match.similarity]}, votes_, level_);
-    }
+    for (const auto& match : std::span(matches_).first(voters))
+      vote_kernels::add(history_.set(target, match.row), weights_[match.similarity], votes_,
+                        level_);
     const auto fast = rates_.fast(target);
     const auto slow = rates_.slow(target);
     const auto doubt = doubt_ * of_each_;

@@ -1,135 +1,120 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Votes of consecutive sets of experts: each expert gets the weight of the first set that it is in.
+/// Counts the votes of similar tokens: for what they used themselves, or for what the tokens after them first used how soon.
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <utility>
 
 #include "hotset/core/vector_level.hpp"
+#include "hotset/predict/first_uses.hpp"
 #if HOTSET_X86_VECTORS
 #include <immintrin.h>
 #endif
 
 namespace hotset::inline v0::vote_kernels {
 
-inline constexpr std::size_t most_sets = 15;
-inline constexpr std::size_t words_at_once = 2;  ///< sets are whole numbers of them
+/// What a vote counts by its number; [0]: of an expert that was not used.
+using counts = std::array<float, first_uses::most_horizon + 1>;
 
-/// Weights of the sets, [0] is of none and 0.
-using set_weights = std::array<float, most_sets + 1>;
-/// Sets in order, the nearest first; bits from the number of experts on are 0.
-using set_list = std::span<const std::uint64_t* const>;
+/// What a similar token's followers first used, as first_uses has it.
+struct ballot {
+  const std::uint32_t* numbers = nullptr;
+  const counts* of_numbers = nullptr;
+  float weight = 0;
+};
 
-/// Asks for what will be read soon.
-inline void fetch_soon([[maybe_unused]] const std::uint64_t* set) noexcept {
-#if defined(__GNUC__) && !defined(__CUDACC__)
-  __builtin_prefetch(set);
-#endif
-}
-/// votes[e] += weights[1 + the first set that e is in]. Shapes: sets of `words` words, votes [words * 64]. The reference.
-inline void add_scalar(set_list sets, std::size_t words, const set_weights& weights,
-                       std::span<float> votes) noexcept {
-  for (std::size_t w = 0; w < words; ++w) {
-    std::uint64_t unseen = ~std::uint64_t{0};
-    for (std::size_t i = 0; i < sets.size(); ++i) {
-      for (auto fresh = sets[i][w] & unseen; fresh != 0; fresh &= fresh - 1)
-        votes[w * 64 + static_cast<std::size_t>(std::countr_zero(fresh))] += weights[i + 1];
-      unseen &= ~sets[i][w];
+// Scalar: the reference.
+
+/// votes[e] = the sum, ballots in order, of weight * of_numbers[the number of e].
+inline void count_scalar(std::span<const ballot> ballots, std::span<float> votes) noexcept {
+  std::fill_n(votes.data(), votes.size(), 0.0F);
+  for (const auto& one : ballots) {
+    counts weighted;  // rounded before they are added, whatever the processor could do at once
+    for (std::size_t n = 0; n < weighted.size(); ++n)
+      weighted[n] = one.weight * (*one.of_numbers)[n];
+    for (std::size_t e = 0; e < votes.size(); ++e) {
+      const auto word = e / first_uses::experts_at_once * first_uses::words_at_once +
+                        e % first_uses::words_at_once;
+      votes[e] += weighted[one.numbers[word] >> first_uses::shift_of(e) & 15U];
     }
   }
+}
+inline void add_scalar(std::span<const std::uint64_t> set, float weight,
+                       std::span<float> votes) noexcept {
+  for (std::size_t w = 0; w < set.size(); ++w)
+    for (auto left = set[w]; left != 0; left &= left - 1)
+      votes[w * 64 + static_cast<std::size_t>(std::countr_zero(left))] += weight;
 }
 
 #if HOTSET_X86_VECTORS
 namespace detail {
 
-/// The number of the first set that each of 128 experts is in, from 1; 0: of none. Each of a number's bits is in a vector.
-template <std::size_t Bits>
-struct numbers {
-  __m128i bit[Bits];
-};
-
-template <std::size_t Bits, std::size_t Number>
-__attribute__((target("avx2"), always_inline)) inline void enter(set_list sets, std::size_t w,
-                                                                 __m128i& seen,
-                                                                 numbers<Bits>& found) noexcept {
-  if (Number > sets.size()) return;
-  const __m128i set = _mm_loadu_si128(reinterpret_cast<const __m128i*>(sets[Number - 1] + w));
-  const __m128i fresh = _mm_andnot_si128(seen, set);
-  seen = _mm_or_si128(seen, set);
-  for (std::size_t bit = 0; bit < Bits; ++bit)
-    if ((Number >> bit) % 2 != 0) found.bit[bit] = _mm_or_si128(found.bit[bit], fresh);
-}
-template <std::size_t Bits, std::size_t... Index>
-__attribute__((target("avx2"), always_inline)) inline numbers<Bits> number(
-    set_list sets, std::size_t w, std::index_sequence<Index...>) noexcept {
-  __m128i seen = _mm_setzero_si128();
-  numbers<Bits> found;
-  for (auto& bit : found.bit) bit = seen;
-  (enter<Bits, Index + 1>(sets, w, seen, found), ...);
-  return found;
-}
-/// The numbers of 32 experts, a byte each.
-template <std::size_t Bits>
-__attribute__((target("avx2"), always_inline)) inline __m256i bytes_of(
-    const std::array<std::array<std::int32_t, 4>, Bits>& bits, std::size_t group) noexcept {
-  const __m256i byte_of_lane = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2,
-                                                2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
-  const __m256i bit_of_lane = _mm256_set1_epi64x(static_cast<long long>(0x8040201008040201ULL));
-  __m256i out = _mm256_setzero_si256();
-  for (std::size_t bit = 0; bit < Bits; ++bit) {
-    const __m256i all = _mm256_shuffle_epi8(_mm256_set1_epi32(bits[bit][group]), byte_of_lane);
-    const __m256i is_set = _mm256_cmpeq_epi8(_mm256_and_si256(all, bit_of_lane), bit_of_lane);
-    out = _mm256_or_si256(out,
-                          _mm256_and_si256(is_set, _mm256_set1_epi8(static_cast<char>(1U << bit))));
-  }
-  return out;
-}
-/// Pre: fewer than 2^Bits sets.
-template <std::size_t Bits>
-__attribute__((target("avx2"))) inline void add_avx2(set_list sets, std::size_t words,
-                                                     const set_weights& weights,
-                                                     std::span<float> votes) noexcept {
-  constexpr std::size_t most = (std::size_t{1} << Bits) - 1;
-  const __m256 lower = _mm256_loadu_ps(weights.data());
-  const __m256 upper = _mm256_loadu_ps(weights.data() + 8);
-  for (std::size_t w = 0; w < words; w += words_at_once) {
-    const auto found = number<Bits>(sets, w, std::make_index_sequence<most>());
-    std::array<std::array<std::int32_t, 4>, Bits> bits;
-    for (std::size_t bit = 0; bit < Bits; ++bit)
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(bits[bit].data()), found.bit[bit]);
-    float* to = votes.data() + w * 64;
-    for (std::size_t group = 0; group < 4; ++group) {
-      alignas(32) std::array<std::uint8_t, 32> of;
-      _mm256_store_si256(reinterpret_cast<__m256i*>(of.data()), bytes_of<Bits>(bits, group));
-      for (std::size_t e = 0; e < 32; e += 8, to += 8) {
-        const __m256i at =
-            _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(&of[e])));
-        __m256 chosen = _mm256_permutevar8x32_ps(lower, at);
-        if constexpr (Bits == 4)
-          chosen = _mm256_blendv_ps(chosen, _mm256_permutevar8x32_ps(upper, at),
-                                    _mm256_castsi256_ps(_mm256_slli_epi32(at, 28)));
-        _mm256_storeu_ps(to, _mm256_add_ps(_mm256_loadu_ps(to), chosen));
+/// Far: numbers above 7 may count, which one look at eight places cannot tell.
+template <bool Far>
+__attribute__((target("avx2"))) inline void count_avx2(std::span<const ballot> ballots,
+                                                       std::span<float> votes) noexcept {
+  constexpr std::size_t vectors = first_uses::experts_at_once / 8;
+  for (std::size_t group = 0; group < votes.size() / first_uses::experts_at_once; ++group) {
+    __m256 sums[vectors];
+    for (auto& sum : sums) sum = _mm256_setzero_ps();
+    for (const auto& one : ballots) {
+      const __m256 weight = _mm256_set1_ps(one.weight);
+      const __m256 near = _mm256_mul_ps(weight, _mm256_loadu_ps(one.of_numbers->data()));
+      const __m256 far = _mm256_mul_ps(weight, _mm256_loadu_ps(one.of_numbers->data() + 8));
+      const __m256i numbers = _mm256_loadu_si256(
+          reinterpret_cast<const __m256i*>(one.numbers + group * first_uses::words_at_once));
+      for (std::size_t v = 0; v < vectors; ++v) {
+        const __m256i at = _mm256_srli_epi32(numbers, static_cast<int>(4 * v));
+        __m256 votes_of = _mm256_permutevar8x32_ps(near, at);
+        if constexpr (Far)
+          votes_of = _mm256_blendv_ps(votes_of, _mm256_permutevar8x32_ps(far, at),
+                                      _mm256_castsi256_ps(_mm256_slli_epi32(at, 28)));
+        sums[v] = _mm256_add_ps(sums[v], votes_of);
       }
     }
+    for (std::size_t v = 0; v < vectors; ++v)
+      _mm256_storeu_ps(votes.data() + group * first_uses::experts_at_once + v * 8, sums[v]);
+  }
+}
+__attribute__((target("avx2"))) inline void add_avx2(std::span<const std::uint64_t> set,
+                                                     float weight,
+                                                     std::span<float> votes) noexcept {
+  const __m256i lanes = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  const __m256 by = _mm256_set1_ps(weight);
+  for (std::size_t v = 0; v < votes.size() / 8; ++v) {
+    const __m256i bits = _mm256_set1_epi32(static_cast<int>(set[v / 8] >> (v % 8 * 8) & 0xffU));
+    const __m256i is_set = _mm256_cmpeq_epi32(_mm256_and_si256(bits, lanes), lanes);
+    float* const to = votes.data() + v * 8;
+    _mm256_storeu_ps(
+        to, _mm256_add_ps(_mm256_loadu_ps(to), _mm256_and_ps(_mm256_castsi256_ps(is_set), by)));
   }
 }
 
 }  // namespace detail
 #endif
 
-/// As add_scalar, to the bit. Pre: sets.size() <= most_sets, words is a multiple of words_at_once.
-inline void add(set_list sets, std::size_t words, const set_weights& weights,
-                std::span<float> votes, [[maybe_unused]] vector_level level) noexcept {
+/// As count_scalar, to the bit; numbers above 7 are looked at where `far`. Shapes: votes, whole 64s; the numbers of each ballot as many.
+/// Pre: no number is above 7 unless `far`.
+inline void count(std::span<const ballot> ballots, [[maybe_unused]] bool far,
+                  std::span<float> votes, [[maybe_unused]] vector_level level) noexcept {
 #if HOTSET_X86_VECTORS
   if (level != vector_level::scalar)
-    return sets.size() < 8 ? detail::add_avx2<3>(sets, words, weights, votes)
-                           : detail::add_avx2<4>(sets, words, weights, votes);
+    return far ? detail::count_avx2<true>(ballots, votes)
+               : detail::count_avx2<false>(ballots, votes);
 #endif
-  add_scalar(sets, words, weights, votes);
+  count_scalar(ballots, votes);
+}
+/// votes[e] += weight for each expert of the set. Shapes: votes [64 * set.size()].
+inline void add(std::span<const std::uint64_t> set, float weight, std::span<float> votes,
+                [[maybe_unused]] vector_level level) noexcept {
+#if HOTSET_X86_VECTORS
+  if (level != vector_level::scalar) return detail::add_avx2(set, weight, votes);
+#endif
+  add_scalar(set, weight, votes);
 }
 
 }  // namespace hotset::inline v0::vote_kernels

@@ -33,19 +33,25 @@ inline float least_scalar(std::span<const float> row) noexcept {
   return least;
 }
 template <class Take>
-void each_equal_scalar(std::span<const float> row, float value, Take take, std::size_t from = 0) {
-  for (std::size_t i = from; i < row.size(); ++i)
+void each_equal_scalar(std::span<const float> row, float value, Take take) {
+  for (std::size_t i = 0; i < row.size(); ++i)
     if (row[i] == value) take(i);
 }
 
 #if HOTSET_X86_VECTORS
 __attribute__((target("avx2"))) inline float least_avx2(std::span<const float> row) noexcept {
-  __m256 least = _mm256_set1_ps(row[0]);
+  const __m256 first = _mm256_set1_ps(row[0]);
+  __m256 least[4] = {first, first, first, first};  // each waits for itself alone
   std::size_t i = 0;
-  for (; i + 8 <= row.size(); i += 8) least = _mm256_min_ps(least, _mm256_loadu_ps(&row[i]));
-  float lanes[8];
-  _mm256_storeu_ps(lanes, least);
-  float out = least_scalar(lanes);
+  for (; i + 32 <= row.size(); i += 32)
+    for (std::size_t v = 0; v < 4; ++v)
+      least[v] = _mm256_min_ps(least[v], _mm256_loadu_ps(&row[i + 8 * v]));
+  for (; i + 8 <= row.size(); i += 8) least[0] = _mm256_min_ps(least[0], _mm256_loadu_ps(&row[i]));
+  const __m256 eight =
+      _mm256_min_ps(_mm256_min_ps(least[0], least[1]), _mm256_min_ps(least[2], least[3]));
+  __m128 four = _mm_min_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  four = _mm_min_ps(four, _mm_movehl_ps(four, four));
+  float out = _mm_cvtss_f32(_mm_min_ss(four, _mm_movehdup_ps(four)));
   for (; i < row.size(); ++i) out = row[i] < out ? row[i] : out;
   return out;
 }
@@ -62,11 +68,18 @@ __attribute__((target("avx2"))) inline void residents_avx2(std::span<const float
   }
   residents_scalar(values, slots, to, i);
 }
-/// Which of eight are equal to a value, a bit each.
-__attribute__((target("avx2"))) inline std::uint32_t equal_avx2(const float* eight,
+/// Which are equal to a value, a bit each. Pre: at most 64.
+__attribute__((target("avx2"))) inline std::uint64_t equal_avx2(std::span<const float> row,
                                                                 float value) noexcept {
-  return static_cast<std::uint32_t>(
-      _mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(eight), _mm256_set1_ps(value), _CMP_EQ_OQ)));
+  const __m256 wanted = _mm256_set1_ps(value);
+  std::uint64_t out = 0;
+  std::size_t i = 0;
+  for (; i + 8 <= row.size(); i += 8) {
+    const __m256 is_equal = _mm256_cmp_ps(_mm256_loadu_ps(&row[i]), wanted, _CMP_EQ_OQ);
+    out |= std::uint64_t{static_cast<std::uint32_t>(_mm256_movemask_ps(is_equal))} << i;
+  }
+  for (; i < row.size(); ++i) out |= std::uint64_t{row[i] == value ? 1U : 0U} << i;
+  return out;
 }
 #endif
 
@@ -92,14 +105,17 @@ inline void residents_only(std::span<const float> values, std::span<const slot_i
 template <class Take>
 void each_equal(std::span<const float> row, float value, [[maybe_unused]] vector_level level,
                 Take take) noexcept {
-  std::size_t from = 0;
 #if HOTSET_X86_VECTORS
-  if (level != vector_level::scalar)
-    for (; from + 8 <= row.size(); from += 8)
-      for (auto lanes = detail::equal_avx2(&row[from], value); lanes != 0; lanes &= lanes - 1)
-        take(from + static_cast<std::size_t>(std::countr_zero(lanes)));
+  if (level != vector_level::scalar) {
+    for (std::size_t from = 0; from < row.size(); from += 64)
+      for (auto found = detail::equal_avx2(
+               row.subspan(from, std::min<std::size_t>(64, row.size() - from)), value);
+           found != 0; found &= found - 1)
+        take(from + static_cast<std::size_t>(std::countr_zero(found)));
+    return;
+  }
 #endif
-  detail::each_equal_scalar(row, value, take, from);
+  detail::each_equal_scalar(row, value, take);
 }
 
 }  // namespace hotset::inline v0

@@ -283,7 +283,7 @@ class engine_model final : public engine_over<Pager> {
     stream_.run(costs_.per_visit + costs_.per_token * tokens);
     const auto host_ends = begin + costs_.per_host_expert * on_host;
     if (host_ends > stream_.now()) stream_.run(host_ends - stream_.now());
-    if (plan.host_count() != 0) transient_.end_visit(stream_);
+    if (plan.host_count() != 0) transient_.record_readers(stream_);
     if (arithmetic_ != nullptr)
       arithmetic_->on_compute(from, stream_.now(), plan.context(), tokens);
   }

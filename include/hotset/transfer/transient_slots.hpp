@@ -19,7 +19,7 @@ namespace hotset::inline v0 {
 /// An expert that an admission or a miss policy leaves without a slot is either computed on the host, or copied here for one
 /// visit: exact, at the price of its copy, and no resident leaves. No pager knows these slots.
 /// Copies wait for the slot's readers and its copy before, so that a slot is used again no sooner than it may.
-/// Each visit begins with `begin_visit`, asks `stream_in` for every expert that its plans leave on the host, and calls `end_visit`
+/// Each visit begins with `begin_visit`, asks `stream_in` for every expert that its plans leave on the host, and calls `record_readers`
 /// when all that reads the slots is enqueued: the copies of the next visit wait for that.
 /// No allocation after construction. Complexity: O(slots) a call. Threads: compatible.
 template <transfer_backend Backend>
@@ -49,7 +49,7 @@ class transient_slots {
     return id_of(i);
   }
   /// All that reads the slots has been enqueued on `stream`.
-  void end_visit(stream_type& stream) noexcept {
+  void record_readers(stream_type& stream) noexcept {
     const auto used = std::span(slots_).first(used_);
     if (std::ranges::all_of(used, &transient::failed)) return;
     const auto readers = backend_.record(stream);
