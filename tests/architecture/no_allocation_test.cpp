@@ -214,7 +214,7 @@ TEST(no_allocation, reserve_prefetch) {
 }
 TEST(no_allocation, popularity) {
   popularity::config options;
-  options.profile.assign(shape.keys(), 1.0);
+  options.profile.counts.assign(shape.keys(), 1.0);
   EXPECT_EQ(allocations_of<popularity>(options), 0U);
 }
 std::shared_ptr<const future_uses> some_future() {

@@ -98,7 +98,7 @@ struct gate_score_ema_entry : plain<gate_score> {
 };
 struct popularity_entry : plain<popularity> {
   static popularity::config options(const geometry& shape, const script&) {
-    return {.profile = profile_of(shape), .source = "made up"};
+    return {.profile = {profile_of(shape), "made up"}};
   }
   static void prepare(reference::state& s, const geometry& shape, const script&) {
     const auto profile = profile_of(shape);

@@ -54,7 +54,7 @@ struct profile_entry : plain<popular> {
   static popular::config options(const geometry& shape) {
     popular::config out;
     for (std::size_t k = 0; k < shape.keys(); ++k)
-      out.profile.push_back(static_cast<double>(k * 7 % 5));
+      out.profile.counts.push_back(static_cast<double>(k * 7 % 5));
     out.count = shape.experts;
     return out;
   }

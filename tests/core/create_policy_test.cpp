@@ -21,13 +21,13 @@ namespace {
 using testing::HasSubstr;
 
 const geometry shape{.layers = 2, .experts = 4, .top_k = 1};
-const popularity::config of_another_model{.profile = {1, 2, 3}, .source = "elsewhere"};
+const popularity::config of_another_model{.profile = {{1, 2, 3}, "elsewhere"}};
 
 pool_layout layout() { return pool_layout::shared(shape, 3).value(); }
 
 TEST(create_policy, builds_what_can_work) {
   EXPECT_TRUE(create_policy<lfru>(layout()));
-  EXPECT_TRUE(create_policy<popularity>(layout(), {.profile = {1, 2, 3, 4, 5, 6, 7, 8}}));
+  EXPECT_TRUE(create_policy<popularity>(layout(), {.profile = {{1, 2, 3, 4, 5, 6, 7, 8}, ""}}));
   EXPECT_TRUE(create_policy<popular>(shape, {.count = 2}));
 }
 
@@ -41,7 +41,7 @@ TEST(create_policy, refuses_what_a_config_refuses) {
 TEST(create_policy, refuses_what_belongs_to_another_model) {
   EXPECT_THAT(create_policy<popularity>(layout(), of_another_model).reason().message,
               HasSubstr("layers x experts (8)"));
-  EXPECT_FALSE(create_policy<popular>(shape, {.profile = {1, 2, 3}}));
+  EXPECT_FALSE(create_policy<popular>(shape, {.profile = {{1, 2, 3}, ""}}));
   EXPECT_FALSE(create_policy<fetch_lowest>(shape));
   EXPECT_FALSE(create_policy<popular>(geometry{}));
 }

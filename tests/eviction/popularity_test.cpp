@@ -15,7 +15,7 @@ using reference::shared;
 using slots = std::vector<slot_id>;
 
 TEST(popularity, never_changes_its_mind) {
-  hand_walk<popularity> w(shared(1, 4), {.profile = {0, 0, 0, 0, 9, 3, 3, 0}, .source = "a file"});
+  hand_walk<popularity> w(shared(1, 4), {.profile = {{0, 0, 0, 0, 9, 3, 3, 0}, "a file"}});
   w.begin(0, 0);
   w.fill_from(4, 3);
   w.fill(3, {0, 7});
@@ -30,9 +30,9 @@ TEST(popularity, never_changes_its_mind) {
 TEST(popularity, checks_its_profile) {
   const geometry shape{.layers = 1, .experts = 4, .top_k = 1};
   EXPECT_FALSE(popularity::config{}.validate(shape));
-  EXPECT_FALSE((popularity::config{.profile = {1, 2, 3, 4}}.validate(shape)));
-  EXPECT_TRUE((popularity::config{.profile = {1, 2, 3}}.validate(shape)));
-  EXPECT_TRUE((popularity::config{.profile = {1, 2, 3, -1}}.validate()));
+  EXPECT_FALSE((popularity::config{.profile = {{1, 2, 3, 4}, ""}}.validate(shape)));
+  EXPECT_TRUE((popularity::config{.profile = {{1, 2, 3}, ""}}.validate(shape)));
+  EXPECT_TRUE((popularity::config{.profile = {{1, 2, 3, -1}, ""}}.validate()));
 }
 
 }  // namespace

@@ -94,7 +94,7 @@ TEST(popular, a_visit_counts_an_expert_once_and_other_ids_not_at_all) {
 }
 
 TEST(popular, a_profile_stays_as_it_is) {
-  walk w({.count = 4, .profile = {0, 1, 0, 0, 0, 0, 2.5, 0, 5, 2.5, 0, 0}, .source = "made up"});
+  walk w({.count = 4, .profile = {{0, 1, 0, 0, 0, 0, 2.5, 0, 5, 2.5, 0, 0}, "made up"}});
   for (int n = 0; n < 9; ++n) w.use(1, {5, 4});
   EXPECT_THAT(w.ask(0), ElementsAre(2, 0, 3));
   EXPECT_EQ(w.requests[0].probability, 1.0F);
@@ -103,7 +103,7 @@ TEST(popular, a_profile_stays_as_it_is) {
 }
 
 TEST(popular, a_profile_of_huge_counts_gives_probabilities) {
-  walk w({.profile = {0, 0, 0, 0, 0, 0, 1e308, 0, 1e308, 0, 0, 0}});
+  walk w({.profile = {{0, 0, 0, 0, 0, 0, 1e308, 0, 1e308, 0, 0, 0}, "made up"}});
   EXPECT_THAT(w.ask(0), ElementsAre(0, 2));
   for (const auto& r : w.requests) EXPECT_TRUE(r.probability >= 0.0F && r.probability <= 1.0F);
 }
@@ -146,18 +146,18 @@ TEST(popular, says_what_it_accepts) {
   };
   EXPECT_EQ(why({}), "fine");
   EXPECT_EQ(why({.count = -1}), "popular count = -1, accepted: 0 (K) or more");
-  EXPECT_EQ(why({.profile = std::vector<double>(12, 1.0)}), "fine");
-  EXPECT_EQ(why({.profile = {1.0, 2.0}}),
+  EXPECT_EQ(why({.profile = {std::vector<double>(12, 1.0), ""}}), "fine");
+  EXPECT_EQ(why({.profile = {{1.0, 2.0}, ""}}),
             "popular profile has 2 entries, accepted: none or layers x experts (12)");
-  std::vector<double> profile(12, 1.0);
-  profile[3] = -0.5;
+  usage_profile profile{std::vector<double>(12, 1.0), ""};
+  profile.counts[3] = -0.5;
   EXPECT_EQ(why({.profile = profile}),
             "popular profile[3] = -0.500000, accepted: finite, 0 or more");
-  profile[3] = std::numeric_limits<double>::quiet_NaN();
+  profile.counts[3] = std::numeric_limits<double>::quiet_NaN();
   EXPECT_EQ(why({.profile = profile}), "popular profile[3] = nan, accepted: finite, 0 or more");
-  profile[3] = std::numeric_limits<double>::infinity();
+  profile.counts[3] = std::numeric_limits<double>::infinity();
   EXPECT_EQ(why({.profile = profile}), "popular profile[3] = inf, accepted: finite, 0 or more");
-  EXPECT_TRUE((config{.profile = {-1.0}}.validate()));
+  EXPECT_TRUE((config{.profile = {{-1.0}, ""}}.validate()));
 }
 
 }  // namespace

@@ -4,17 +4,16 @@
 ///
 /// Rule: order by the profiled count of the key, then recency position; the counts never change.
 ///       A key without a profile counts 0.
-/// Source: BrainStorm; any static profile. `config::source` says where the counts come from.
+/// Source: BrainStorm; any static profile. its `source` says where the counts come from.
 /// Deviations: none. A profile of the replayed trace itself sees the future: name it so.
 /// Exact: yes (never changes what is computed).
 /// Cost: O(1) per hit and fill; a victim costs O(1) plus the ineligible slots passed over.
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -22,49 +21,40 @@
 #include "hotset/residency/recency_list.hpp"
 #include "hotset/residency/sparse_bits.hpp"
 #include "hotset/trace/policy_knowledge.hpp"
+#include "hotset/trace/usage_profile.hpp"
 
 namespace hotset::inline v0 {
 
 class popularity {
  public:
+  static constexpr std::string_view name = "popularity";
+
   struct config {
-    std::vector<double> profile{};  ///< [layers * experts] counts or frequencies; empty: all 0
-    std::string source{};  ///< a file, "first n tokens", "the replayed trace": for the report
+    usage_profile profile{};  ///< empty: all 0
 
     /// Parameters by name, as in `popularity:profile=before.trace:first=64`.
     template <class From>
     static config read(From& from, const policy_knowledge& known) {
       (void)profile_of(from);
-      return {known.profile.counts, known.profile.source};
+      return {known.profile};
     }
     template <class From>
     static std::optional<profile_request> profile_of(From& from) {
       return profile_request{from.text("profile", "trace"), from.number("first", std::uint64_t{0})};
     }
 
-    [[nodiscard]] validation validate() const {
-      for (std::size_t k = 0; k < profile.size(); ++k)
-        if (!(profile[k] >= 0.0) || std::isinf(profile[k]))
-          return error{"popularity profile[" + std::to_string(k) +
-                       "] = " + std::to_string(profile[k]) + ", accepted: finite, 0 or more"};
-      return std::nullopt;
-    }
+    [[nodiscard]] validation validate() const { return profile.validate(name); }
     /// As validate(), and the profile must belong to this shape.
     [[nodiscard]] validation validate(const geometry& shape) const {
-      if (!profile.empty() && profile.size() != shape.keys())
-        return error{"popularity profile has " + std::to_string(profile.size()) +
-                     " entries, accepted: none or layers x experts (" +
-                     std::to_string(shape.keys()) + ")"};
-      return validate();
+      return profile.validate(name, shape);
     }
   };
-  static constexpr std::string_view name = "popularity";
   static constexpr eviction_traits traits{};
 
   explicit popularity(const pool_layout& layout) : popularity(layout, config{}) {}
   popularity(const pool_layout& layout, const config& options)
       : experts_(static_cast<std::size_t>(layout.shape().experts)),
-        class_of_(classes_of(layout, options.profile)),
+        class_of_(classes_of(layout, options.profile.counts)),
         classes_(*std::max_element(class_of_.begin(), class_of_.end()) + 1),
         order_(layout.slots(), layout.pools() * classes_),
         occupied_(layout.pools() * classes_),

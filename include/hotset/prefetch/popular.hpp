@@ -5,13 +5,12 @@
 /// Rule: during layer l the `count` experts of layer l+1 with the highest counts, for this step; during the last
 ///       layer those of layer 0, for the next step. Counts rise once per visit that uses the expert; with a
 ///       profile they are the profile's and stay. Ties go to the lower expert id; a count of 0 is not asked for.
-/// Source: BrainStorm, as SpecMD names it; any static profile. `config::source` says where the counts come from.
+/// Source: BrainStorm, as SpecMD names it; any static profile. its `source` says where the counts come from.
 /// Deviations: none. A profile of the replayed trace itself sees the future: name it so.
 /// Exact: yes (never changes what is computed).
 /// Cost: O(ids) per visit, and a used expert passes those whose count it overtakes. Memory: 16 bytes per key.
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -25,25 +24,24 @@
 #include "hotset/core/assert.hpp"
 #include "hotset/core/unique_ids.hpp"
 #include "hotset/trace/policy_knowledge.hpp"
+#include "hotset/trace/usage_profile.hpp"
 
 namespace hotset::inline v0 {
 
 class popular {
  public:
+  static constexpr std::string_view name = "popular";
+
   struct config {
-    std::int32_t count = 0;  ///< experts asked for; 0: K
-    std::vector<double>
-        profile{};         ///< [layers * experts] counts or frequencies; empty: running counts
-    std::string source{};  ///< a file, "first n tokens", "the replayed trace": for the report
+    std::int32_t count = 0;   ///< experts asked for; 0: K
+    usage_profile profile{};  ///< empty: running counts
 
     /// Parameters by name, as in `popular:count=4:profile=before.trace`.
     template <class From>
     static config read(From& from, const policy_knowledge& known) {
       config out;
       out.count = from.number("count", out.count);
-      if (!profile_of(from)) return out;
-      out.profile = known.profile.counts;
-      out.source = known.profile.source;
+      if (profile_of(from)) out.profile = known.profile;
       return out;
     }
     /// None: it counts for itself.
@@ -57,22 +55,14 @@ class popular {
     [[nodiscard]] validation validate() const {
       if (count < 0)
         return error{"popular count = " + std::to_string(count) + ", accepted: 0 (K) or more"};
-      for (std::size_t k = 0; k < profile.size(); ++k)
-        if (!(profile[k] >= 0.0) || std::isinf(profile[k]))
-          return error{"popular profile[" + std::to_string(k) +
-                       "] = " + std::to_string(profile[k]) + ", accepted: finite, 0 or more"};
-      return std::nullopt;
+      return profile.validate(name);
     }
     /// As validate(), and the profile must belong to this shape.
     [[nodiscard]] validation validate(const geometry& shape) const {
-      if (!profile.empty() && profile.size() != shape.keys())
-        return error{"popular profile has " + std::to_string(profile.size()) +
-                     " entries, accepted: none or layers x experts (" +
-                     std::to_string(shape.keys()) + ")"};
-      return validate();
+      if (auto bad = validate()) return bad;
+      return profile.validate(name, shape);
     }
   };
-  static constexpr std::string_view name = "popular";
   static constexpr prefetch_traits traits{};
 
   explicit popular(const geometry& shape) : popular(shape, config{}) {}
@@ -98,7 +88,7 @@ class popular {
       if (running_)
         std::iota(&rank_[layer * experts_], &rank_[layer * experts_] + experts_, 0U);
       else
-        rank_by(std::span(options.profile).subspan(layer * experts_, experts_), layer);
+        rank_by(std::span(options.profile.counts).subspan(layer * experts_, experts_), layer);
     }
   }
 

@@ -6,17 +6,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "hotset/trace/future_uses.hpp"
+#include "hotset/trace/usage_profile.hpp"
 
 namespace hotset::inline v0 {
-
-/// How often each key was used before.
-struct usage_profile {
-  std::vector<double> counts{};  ///< [layers * experts] counts or frequencies; empty: all 0
-  std::string source{};          ///< a file, "first n tokens", "the replayed trace": for the report
-};
 
 /// A missing part refuses the policy that needs it.
 struct policy_knowledge {
