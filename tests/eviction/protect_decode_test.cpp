@@ -7,6 +7,7 @@
 
 #include "hotset/eviction/least_stale.hpp"
 #include "hotset/eviction/lru.hpp"
+#include "hotset/eviction/protect_hot.hpp"
 #include "reference_policies.hpp"
 
 namespace hotset {

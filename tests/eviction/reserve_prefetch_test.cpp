@@ -10,6 +10,7 @@
 #include "hotset/eviction/any_eviction_policy.hpp"
 #include "hotset/eviction/gate_score.hpp"
 #include "hotset/eviction/lru.hpp"
+#include "hotset/eviction/protect_hot.hpp"
 #include "hotset/paging/pager.hpp"
 #include "reference_policies.hpp"
 

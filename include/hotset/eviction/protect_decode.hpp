@@ -18,16 +18,16 @@
 #include <string_view>
 #include <vector>
 
+#include "hotset/concepts/eviction_decorator.hpp"
 #include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/core/validate_for.hpp"
-#include "hotset/eviction/protect_hot.hpp"
 #include "hotset/residency/recency_list.hpp"
 
 namespace hotset::inline v0 {
 
 template <eviction_policy P>
 class protect_decode {
-  static constexpr detail::decorated_name<15, P> full_name{"protect_decode"};
+  static constexpr auto full_name = detail::decorate<P>("protect_decode");
   static constexpr eviction_traits asked_by_kind(eviction_traits all) noexcept {
     all.moves_by_itself = true;
     return all;

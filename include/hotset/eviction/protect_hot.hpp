@@ -9,8 +9,6 @@
 /// Exact: yes (never changes what is computed).
 /// Cost: the inner policy's, O(1) more per hit and fill, O(S / 64) more per choice.
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -19,41 +17,15 @@
 #include <utility>
 #include <vector>
 
+#include "hotset/concepts/eviction_decorator.hpp"
 #include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/core/validate_for.hpp"
 
 namespace hotset::inline v0 {
 
-namespace detail {
-/// "outer<inner>" at compile time.
-template <std::size_t N, class P>
-struct decorated_name {
-  static constexpr std::size_t inner = std::string_view(P::name).size();
-  std::array<char, N + inner + 1> text{};
-  consteval explicit decorated_name(const char (&outer)[N]) {
-    auto at = std::copy_n(outer, N - 1, text.begin());
-    *at++ = '<';
-    at = std::copy_n(std::string_view(P::name).begin(), inner, at);
-    *at = '>';
-  }
-  [[nodiscard]] constexpr std::string_view view() const { return {text.data(), text.size()}; }
-};
-/// What is true of a decorator that hears of uses, and passes on the rest.
-[[nodiscard]] constexpr eviction_traits decorated(eviction_traits inner) noexcept {
-  inner.hears_steps = inner.hears_bypasses = inner.hears_requests = true;
-  inner.hears_visits = false;
-  return inner;
-}
-/// The traits of its class: it can pass on everything.
-[[nodiscard]] constexpr eviction_traits decorator_of(eviction_traits inner) noexcept {
-  inner.hears_routes = inner.hears_forecasts = true;
-  return decorated(inner);
-}
-}  // namespace detail
-
 template <eviction_policy P>
 class protect_hot {
-  static constexpr detail::decorated_name<12, P> full_name{"protect_hot"};
+  static constexpr auto full_name = detail::decorate<P>("protect_hot");
 
  public:
   struct config {

@@ -23,15 +23,15 @@
 #include <string_view>
 #include <vector>
 
+#include "hotset/concepts/eviction_decorator.hpp"
 #include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/core/validate_for.hpp"
-#include "hotset/eviction/protect_hot.hpp"
 
 namespace hotset::inline v0 {
 
 template <eviction_policy P>
 class reserve_prefetch {
-  static constexpr detail::decorated_name<17, P> full_name{"reserve_prefetch"};
+  static constexpr auto full_name = detail::decorate<P>("reserve_prefetch");
   static constexpr eviction_traits asked_by_cause(eviction_traits all) noexcept {
     all.moves_by_itself = true;
     return all;
