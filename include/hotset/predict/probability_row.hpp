@@ -8,6 +8,8 @@
 #include <limits>
 #include <span>
 
+#include "hotset/core/router_scores.hpp"
+
 namespace hotset::inline v0 {
 
 namespace probability_row {
@@ -35,23 +37,12 @@ inline bool normalise(std::span<const float> row, std::span<float> out) noexcept
 /// Returns false where no score is finite, or one is no number or plus infinity: zeros then.
 inline bool softmax(std::span<const float> scores, std::span<float> out) noexcept {
   constexpr auto infinity = std::numeric_limits<float>::infinity();
-  float highest = -infinity;
-  bool good = true;
-  for (const auto s : scores) {
-    good = good && s < infinity;
-    highest = s > highest ? s : highest;
-  }
-  if (!good || highest == -infinity) {
+  if (!std::ranges::all_of(scores, [](float s) { return s < infinity; })) {
     std::ranges::fill(out, 0.0F);
     return false;
   }
-  double sum = 0;
-  for (std::size_t e = 0; e < scores.size(); ++e) {
-    out[e] = std::exp(scores[e] - highest);
-    sum += static_cast<double>(out[e]);
-  }
-  for (auto& p : out) p = static_cast<float>(static_cast<double>(p) / sum);
-  return true;
+  hotset::softmax(scores, out);
+  return std::ranges::any_of(out, [](float p) { return p > 0; });
 }
 
 }  // namespace probability_row
