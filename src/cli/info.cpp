@@ -19,6 +19,7 @@
 #include "cli/command.hpp"
 #include "cli/console.hpp"
 #include "cli/trace_input.hpp"
+#include "hotset/core/request_classes.hpp"
 #include "hotset/sim/sizes.hpp"
 #include "hotset/sim/text_table.hpp"
 #include "hotset/sim/working_set.hpp"
@@ -54,11 +55,6 @@ struct trace_facts {
   [[nodiscard]] const routing_trace& trace() const noexcept { return opened.trace; }
   [[nodiscard]] bool bytes_known() const noexcept { return !trace().expert_bytes.empty(); }
 };
-
-constexpr std::array<std::pair<request_class, const char*>, 3> kinds{
-    {{request_class::decode, "decode"},
-     {request_class::prefill, "prefill"},
-     {request_class::verify, "verify"}}};
 
 void count_steps(const visit_sequence& visits, trace_facts& facts) {
   std::int64_t last = -1;
@@ -148,7 +144,7 @@ std::vector<std::string> arrays_of(const routing_trace& trace) {
 json to_json(const trace_facts& facts) {
   const auto& trace = facts.trace();
   json steps;
-  for (const auto& [kind, name] : kinds)
+  for (const auto& [kind, name] : request_classes)
     steps[name] = facts.steps_by_kind[static_cast<std::size_t>(kind)];
   json out{{"schema", "hotset.info/1"},
            {"name", trace.name},
@@ -184,7 +180,7 @@ json to_json(const trace_facts& facts) {
 
 std::string steps_text(const trace_facts& facts) {
   std::string parts;
-  for (const auto& [kind, name] : kinds) {
+  for (const auto& [kind, name] : request_classes) {
     const auto count = facts.steps_by_kind[static_cast<std::size_t>(kind)];
     if (count > 0) parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", count, name);
   }

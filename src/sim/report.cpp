@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "hotset/core/request_classes.hpp"
 #include "hotset/sim/io/input_error.hpp"
 #include "sim/csv_field.hpp"
 #include "sim/report_parts.hpp"
@@ -20,14 +21,8 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-struct named_kind {
-  request_class kind;
-  const char* name;
-  bool always;  ///< shown even if nothing of the kind was replayed
-};
-constexpr std::array kinds = {named_kind{request_class::prefill, "prefill", true},
-                              named_kind{request_class::decode, "decode", true},
-                              named_kind{request_class::verify, "verify", false}};
+/// In the order of reports.
+constexpr std::array kinds = {request_class::prefill, request_class::decode, request_class::verify};
 
 const access_counts& counts_of(const pager_stats& stats, request_class kind) {
   return stats.by_kind[static_cast<std::size_t>(kind)];
@@ -35,10 +30,10 @@ const access_counts& counts_of(const pager_stats& stats, request_class kind) {
 
 json kinds_to_json(const pager_stats& stats) {
   json out = json::object();
-  for (const auto& [kind, name, always] : kinds) {
+  for (const auto kind : kinds) {
     const auto& counts = counts_of(stats, kind);
-    if (always || counts.accesses > 0)
-      out[name] = {{"accesses", counts.accesses}, {"hits", counts.hits}};
+    if (kind != request_class::verify || counts.accesses > 0)
+      out[name_of(kind)] = {{"accesses", counts.accesses}, {"hits", counts.hits}};
   }
   return out;
 }
@@ -188,8 +183,8 @@ void append_csv_row(std::string& out, const std::string& trace, const run_result
                      run.budget_bytes ? std::to_string(*run.budget_bytes) : "", s.accesses, s.hits,
                      s.misses, s.compulsory_misses, s.collision_misses, s.fills, s.evictions,
                      s.bytes_filled, s.miss_free_steps(), s.steps);
-  for (const auto& kind : kinds) {
-    const auto& counts = counts_of(s, kind.kind);
+  for (const auto kind : kinds) {
+    const auto& counts = counts_of(s, kind);
     out += fmt::format(",{},{}", counts.accesses, counts.hits);
   }
   json more;
@@ -458,7 +453,7 @@ std::string to_csv(std::span<const sweep_result> sweeps) {
   std::string out =
       "trace,eviction,admission,scope,replay,slots,budget_bytes,accesses,hits,misses,"
       "compulsory_misses,collision_misses,fills,evictions,bytes_filled,miss_free_steps,steps";
-  for (const auto& kind : kinds) out += fmt::format(",{0}_accesses,{0}_hits", kind.name);
+  for (const auto kind : kinds) out += fmt::format(",{0}_accesses,{0}_hits", name_of(kind));
   json more;
   add_dimensions(more, {});
   for (const auto& [key, value] : more.items()) out += ',' + key;

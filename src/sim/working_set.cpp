@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "hotset/core/request_classes.hpp"
 #include "hotset/sim/progress.hpp"
 #include "hotset/trace/synthetic.hpp"
 
@@ -20,11 +21,6 @@ namespace {
 
 using json = nlohmann::ordered_json;
 using row_span = std::span<const std::uint32_t>;
-
-constexpr std::array<std::pair<request_class, const char*>, 3> kinds{
-    {{request_class::decode, "decode"},
-     {request_class::prefill, "prefill"},
-     {request_class::verify, "verify"}}};
 
 double share_of(std::uint64_t part, std::uint64_t whole) noexcept {
   return static_cast<double>(part) / static_cast<double>(whole);
@@ -279,7 +275,7 @@ void add_spread(const share_sum& shares, json& out) {
 
 json bursts_to_json(const working_set& set) {
   json out;
-  for (const auto& [kind, name] : kinds) {
+  for (const auto& [kind, name] : request_classes) {
     const auto& bursts = set.bursts[static_cast<std::size_t>(kind)];
     if (kind == request_class::verify && bursts.pool.count == 0) continue;
     out[name] = {{"count", bursts.pool.count}, {"shorter", bursts.shorter}};
@@ -431,7 +427,7 @@ std::string to_text(const working_set& set) {
   const auto line = [&](std::string_view label, const std::string& value) {
     out += fmt::format("{:<18} {}\n", label, value);
   };
-  for (const auto& [kind, name] : kinds) {
+  for (const auto& [kind, name] : request_classes) {
     const auto& bursts = set.bursts[static_cast<std::size_t>(kind)];
     if (kind == request_class::verify && bursts.pool.count == 0) continue;
     line(fmt::format("{} bursts", name), bursts_text(bursts, set.options.burst));

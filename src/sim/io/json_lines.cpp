@@ -7,6 +7,7 @@
 
 #include <simdjson.h>
 
+#include "hotset/core/request_classes.hpp"
 #include "hotset/sim/io/input_files.hpp"
 #include "text_scan.hpp"
 #include "trace_records.hpp"
@@ -67,11 +68,10 @@ class json_reader {
 
   request_class phase(const optional_element& value) const {
     if (!value) return request_class::decode;
-    constexpr std::array<std::string_view, 3> names = {"decode", "prefill", "verify"};
     std::string_view text;
     if (value->get(text) == simdjson::SUCCESS) {
-      for (std::size_t i = 0; i < names.size(); ++i)
-        if (names[i] == text) return static_cast<request_class>(i);
+      for (const auto& [phase, name] : request_classes)
+        if (text == name) return phase;
       lines_.refuse(fields_.phase + " is '" + std::string(text) + "'", "decode, prefill or verify");
     }
     return static_cast<request_class>(number(*value, fields_.phase, 0, 2));
