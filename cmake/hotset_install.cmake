@@ -10,6 +10,22 @@ function(hotset_install_component hotset_component hotset_component_target hotse
                    ${PROJECT_BINARY_DIR}/install_${hotset_component})
 endfunction()
 
+# For builds without CMake: hotset.pc is the core, hotset-policies.pc policies by name. C++20 is the user's to ask for.
+file(RELATIVE_PATH hotset_pc_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" hotset_pc_prefix "${hotset_pc_prefix}")
+function(hotset_write_pkgconfig hotset_pc_name hotset_pc_description hotset_pc_requires hotset_pc_cflags hotset_pc_libs)
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/hotset.pc.in ${PROJECT_BINARY_DIR}/${hotset_pc_name}.pc @ONLY)
+endfunction()
+set(hotset_pc_core_cflags "-I\${includedir} -pthread")
+if(HOTSET_HARDENED)
+  string(APPEND hotset_pc_core_cflags " -DHOTSET_HARDENED=1")
+endif()
+hotset_write_pkgconfig(hotset "${PROJECT_DESCRIPTION}" "" "${hotset_pc_core_cflags}" -pthread)
+hotset_write_pkgconfig(hotset-policies "Policies of hotset by name" "hotset = ${PROJECT_VERSION}" ""
+                       "-L\${libdir} -lhotset_policies")
+set(hotset_pkgconfig_of_core ${PROJECT_BINARY_DIR}/hotset.pc)
+set(hotset_pkgconfig_of_policies ${PROJECT_BINARY_DIR}/hotset-policies.pc)
+
 hotset_install_component(core hotset_core "")
 hotset_install_component(testing hotset_testing "")
 hotset_install_component(policies hotset_policies "")
