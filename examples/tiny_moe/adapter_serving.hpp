@@ -70,8 +70,8 @@ struct adapter_serving_pair {
   request_times adapters{};
   request_times base{};  ///< the same requests, all of them the base model's
   std::uint64_t passes = 0;
-  double pass_ns =
-      0;  ///< mean of what the clock advanced by while something ran: admission, loads and all
+  /// Mean of what the clock advanced by while something ran: admission, loads and all.
+  double pass_ns = 0;
   registered_adapters_stats experts{};
   hotset::adapter_registry_stats registry{};
   std::size_t refusals = 0;  ///< requests

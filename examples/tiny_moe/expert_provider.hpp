@@ -40,8 +40,8 @@ struct visit_inputs {
   std::size_t experts = 0;
   std::size_t top_k = 0;
   std::size_t hidden_size = 0;
-  std::span<std::int32_t>
-      ids;  ///< [tokens * top_k], rank order; a provider may edit them first, -1 drops a rank
+  /// [tokens * top_k], rank order; a provider may edit them first, -1 drops a rank.
+  std::span<std::int32_t> ids;
   std::span<float> weights;                    ///< [tokens * top_k]; may be edited likewise
   std::span<const float> logits;               ///< [tokens * experts]
   std::span<const float> probabilities;        ///< [tokens * experts]

@@ -23,8 +23,8 @@ namespace tiny_moe {
 struct gate_config {
   std::optional<hotset::any_routing_policy::config> routing{};  ///< none: the router's selection
   std::optional<hotset::any_prefetch_policy::config> prefetch{};
-  std::optional<hotset::active_evict::config>
-      pre_eviction{};  ///< none: slots are freed when needed
+  /// None: slots are freed when needed.
+  std::optional<hotset::active_evict::config> pre_eviction{};
   /// Of whatever goes by forecasts: prefetchers by score, pre-eviction, eviction policies that hear of them.
   hotset::any_predictor::config predictor = hotset::any_predictor::holding<hotset::next_router>();
 };

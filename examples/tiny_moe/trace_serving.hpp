@@ -40,8 +40,8 @@ struct trace_serving_config {
   std::size_t block_tokens = 16;
   serving_config serving{};
   std::string eviction = "lru";
-  std::optional<hotset::link_model::config>
-      link{};  ///< copies really take so long; none: as fast as the memory
+  /// Copies really take so long; none: as fast as the memory.
+  std::optional<hotset::link_model::config> link{};
   hotset::cost_model prices{};
   std::size_t warmup = 0;    ///< the account begins when so many requests have ended
   std::uint64_t burst = 32;  ///< passes, at whose end a controller may move
@@ -53,13 +53,13 @@ struct trace_serving_config {
   bool count_reuse = false;             ///< of dual_resize
   double coverage = 0.95;               ///< of right_sizing
   /// A short representative trace, served before and not charged: the split to which MV-WSA converges on it is the
-  /// configurator's (wisp 3.4). Empty: nothing is known, KV gets its floor and experts the rest.
+  /// configurator's (WiSP 3.4). Empty: nothing is known, KV gets its floor and experts the rest.
   std::vector<serving_request> profile{};
 
   [[nodiscard]] hotset::validation validate() const;
 };
 
-/// One run. Seconds are those of wisp eq. 4: what misses cost at the given prices, nothing else.
+/// One run. Seconds are those of WiSP eq. 4: what misses cost at the given prices, nothing else.
 struct trace_serving_result {
   split_choice choice{};
   hotset::pool_sizes first{};

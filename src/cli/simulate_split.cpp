@@ -155,7 +155,7 @@ void add_prices(CLI::App& app, split_options& options) {
 void add_control(CLI::App& app, split_options& options) {
   add_number(app, "--burst", options.burst, 1U, 1U << 20U, "steps of a burst, to a request");
   add_number(app, "--warmup", options.warmup, 0U, 1U << 20U,
-             "bursts of each workflow that nobody is charged for");
+             "first bursts of each workflow that are left out of all costs");
   add_number(app, "--decay", options.decay, 0.0, 0.999,
              "of a burst's counts at the next one's end");
   add_number(app, "--gate", options.gate, 0.0, 0.999, "share of the time that a move must save");

@@ -254,8 +254,8 @@ class llama_layout {
 
   const plan_request& request_;
   std::vector<model_block> blocks_;
-  std::uint64_t outside_ =
-      0;  ///< embeddings and output; the former stay on the host, but are counted
+  /// Embeddings and output; the former stay on the host, but are counted.
+  std::uint64_t outside_ = 0;
   std::vector<std::size_t> shares_;
   std::vector<layer_range> ranges_;
 };

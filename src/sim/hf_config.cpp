@@ -35,8 +35,8 @@ enum class pattern : std::uint8_t {
 struct family {
   std::string_view type;
   std::string_view expert_width = "intermediate_size";
-  std::string_view
-      shared_width{};  ///< a key that must be there; empty: shared experts are optional
+  /// A key that must be there; empty: shared experts are optional.
+  std::string_view shared_width{};
   std::uint64_t shared_experts = 0;  ///< where no key counts them
   qk_norm norm = qk_norm::none;
   std::string_view norm_key{};  ///< turns the norm on or off

@@ -112,8 +112,8 @@ struct model_shape {
   std::uint64_t vision = 0;       ///< vision tower and projector
 
   std::uint64_t dtype_bytes = 2;
-  std::array<weight_code, model_parts>
-      codes{};                   ///< of each part, where a layer does not leave it plain
+  /// Of each part, where a layer does not leave it plain.
+  std::array<weight_code, model_parts> codes{};
   std::string unknown_format{};  ///< set: the bytes must come from elsewhere
 
   std::vector<std::string> notes{};

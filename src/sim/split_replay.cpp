@@ -241,7 +241,7 @@ class two_pools {
   step_id step_ = 0;
 };
 
-/// The configurator's split (wisp eq. 7) of the first workflow's warm-up, its short representative trace; without one,
+/// The configurator's split (WiSP eq. 7) of the first workflow's warm-up, its short representative trace; without one,
 /// KV gets its floor and experts the rest.
 std::uint64_t configured_cap(const session& s, const marginal_value::config& control) {
   const auto costs = measure_fixed(s, false);

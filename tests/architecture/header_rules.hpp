@@ -81,23 +81,34 @@ inline std::string folder_of(std::string_view path) {
   return slash == std::string_view::npos ? std::string{} : std::string(path.substr(0, slash));
 }
 
-/// The floor of a header, 0 to 6, and -1 for the version; none where the house has no such room.
-inline std::optional<int> floor_of(std::string_view path) {
+/// The rooms of the house and their floors; `paging` is on two.
+inline const std::map<std::string, int>& rooms() {
   static const std::map<std::string, int> floors = {
       {"core", 0},    {"concepts", 1}, {"residency", 2}, {"predict", 2},  {"trace", 2},
       {"curve", 2},   {"eviction", 3}, {"admission", 3}, {"prefetch", 3}, {"pre_eviction", 3},
       {"miss", 3},    {"routing", 3},  {"budget", 3},    {"transfer", 3}, {"adapters", 3},
-      {"control", 5}, {"registry", 5}, {"sim", 6},       {"cuda", 6},     {"testing", 6},
-      {"cli", 6},
+      {"paging", 4},  {"control", 5},  {"registry", 5},  {"sim", 6},      {"cuda", 6},
+      {"testing", 6}, {"cli", 6},
   };
+  return floors;
+}
+/// Rooms of which each header is a policy.
+inline const std::set<std::string>& policy_rooms() {
+  static const std::set<std::string> rooms = {"eviction", "admission", "prefetch",
+                                              "miss",     "routing",   "pre_eviction"};
+  return rooms;
+}
+
+/// The floor of a header, 0 to 6, and -1 for the version; none where the house has no such room.
+inline std::optional<int> floor_of(std::string_view path) {
   if (path == "version.hpp") return -1;  // below the house
   const std::string folder = folder_of(path);
   if (folder == "paging") {
     const std::string_view file = path.substr(folder.size() + 1);
     return file.starts_with("slot_cache") || file.starts_with("resize") ? 5 : 4;
   }
-  const auto found = floors.find(folder);
-  if (found == floors.end()) return std::nullopt;
+  const auto found = rooms().find(folder);
+  if (found == rooms().end()) return std::nullopt;
   return found->second;
 }
 
@@ -112,7 +123,6 @@ inline const std::set<std::pair<std::string, std::string>>& allowed_neighbours()
 
 /// A header includes only lower floors and its own folder.
 inline breaches floor_breaches(const header& h) {
-  if (h.path == "hotset.hpp") return {};  // the umbrella over F0 to F5
   const auto own = floor_of(h.path);
   if (!own) return {h.path + ": its folder has no floor"};
   breaches found;
@@ -211,9 +221,7 @@ inline breaches opening_breaches(const header& h) {
 
 /// A policy's header also says its rule, its source, its deviations, its exactness and its cost.
 inline breaches policy_breaches(const header& h) {
-  static const std::set<std::string> policy_folders = {"eviction", "admission", "prefetch",
-                                                       "miss",     "routing",   "pre_eviction"};
-  if (!policy_folders.contains(folder_of(h.path))) return {};
+  if (!policy_rooms().contains(folder_of(h.path))) return {};
   if (h.path.find("/detail/") != std::string::npos) return {};
   breaches found;
   const std::vector<std::string> lines = lines_of(h.text);
@@ -225,6 +233,27 @@ inline breaches policy_breaches(const header& h) {
              line.find_first_not_of(" /", at + label.size()) != std::string::npos;
     });
     if (!said) found.push_back(h.path + ": does not say " + std::string(label));
+  }
+  return found;
+}
+
+/// A declaration is not broken in two by the comment behind it: such a comment stands above.
+inline breaches comment_breaches(const header& h) {
+  static constexpr std::string_view ends_of_lines = ";{}(,:&|\"";
+  breaches found;
+  std::string before;
+  std::size_t number = 0;
+  for (const std::string& line : lines_of(h.text)) {
+    ++number;
+    const auto first = line.find_first_not_of(' ');
+    const auto comment = line.find("///<");
+    if (comment != std::string::npos && comment != first && !before.empty() &&
+        before.find("//") == std::string::npos &&
+        ends_of_lines.find(before.back()) == std::string_view::npos)
+      found.push_back(h.path + ":" + std::to_string(number) +
+                      ": a comment behind a declaration of two lines, accepted: one above it");
+    const auto last = line.find_last_not_of(' ');
+    before = last == std::string::npos ? std::string{} : line.substr(0, last + 1);
   }
   return found;
 }

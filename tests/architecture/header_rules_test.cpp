@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -48,11 +49,29 @@ TEST(headers, of_paging_are_short_enough_to_be_read_at_once) {
   expect_every_header_to_obey(hotset_rules::length_breaches);
 }
 
+TEST(headers, have_no_declaration_that_its_comment_breaks_in_two) {
+  expect_every_header_to_obey(hotset_rules::comment_breaches);
+}
+
 struct include_case {
   std::string from;
   std::string to;
   bool allowed;
 };
+
+TEST(rooms, that_the_rules_name_have_headers) {
+  std::set<std::string> with_headers;
+  for (const auto& h : hotset_rules::read_headers(include_folder))
+    with_headers.insert(hotset_rules::folder_of(h.path));
+  for (const auto& [room, floor] : hotset_rules::rooms())
+    EXPECT_TRUE(with_headers.contains(room)) << room;
+  for (const auto& room : hotset_rules::policy_rooms())
+    EXPECT_TRUE(hotset_rules::rooms().contains(room)) << room;
+  for (const auto& [from, to] : hotset_rules::allowed_neighbours()) {
+    EXPECT_TRUE(hotset_rules::rooms().contains(from)) << from;
+    EXPECT_TRUE(hotset_rules::rooms().contains(to)) << to;
+  }
+}
 
 TEST(floor_rule, refuses_what_looks_up_or_sideways) {
   const std::vector<include_case> cases = {
@@ -136,6 +155,19 @@ TEST(opening_rule, refuses_every_missing_part) {
         spdx + once + "/// no full stop\n" + rest}) {
     EXPECT_EQ(hotset_rules::opening_breaches({"core/a.hpp", bad}).size(), 1U) << bad;
   }
+}
+
+TEST(comment_rule, refuses_a_comment_behind_a_declaration_of_two_lines) {
+  for (const std::string good :
+       {"int a = 0;  ///< one\n", "/// One.\nint a = 0;\n", "int a;\nint b = 0;  ///< one\n",
+        "int a = 0;  ///< one, and\n           ///< more\n",
+        "void f(int a,  ///< one\n"
+        "       int b);\n",
+        "struct s {\n  int a = 0;  ///< one\n};\n", "\nint a = 0;  ///< one\n"})
+    EXPECT_TRUE(hotset_rules::comment_breaches({"core/a.hpp", good}).empty()) << good;
+  for (const std::string bad :
+       {"int a =\n    0;  ///< one\n", "std::vector<int>\n    a{};  ///< one\n"})
+    EXPECT_EQ(hotset_rules::comment_breaches({"core/a.hpp", bad}).size(), 1U) << bad;
 }
 
 TEST(length_rule, refuses_a_long_header_of_paging_and_no_other) {

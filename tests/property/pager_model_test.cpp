@@ -349,8 +349,8 @@ class pager_model {
   std::vector<pool_model> pools_;
   std::vector<fill> copies_{};
   std::vector<expert_id> ids_{};
-  const void* under_way_ =
-      nullptr;  ///< pool of a visit that an aborted group left with groups to come
+  /// Pool of a visit that an aborted group left with groups to come.
+  const void* under_way_ = nullptr;
   layer_id layer_ = 0;
   step_id step_ = 0;
 };

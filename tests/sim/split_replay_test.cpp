@@ -168,7 +168,7 @@ TEST(split_replay, the_controller_comes_near_the_optimum_of_each_workflow) {
   EXPECT_LT(of(results[2], "mv-wsa").seconds, of(results[2], "best-fixed").seconds);
 }
 
-// wisp 3.4: the controller begins at what a short representative trace, here the warm-up, is worth.
+// WiSP 3.4: the controller begins at what a short representative trace, here the warm-up, is worth.
 TEST(split_replay, the_controller_begins_at_the_configurators_split) {
   const auto trace = few_experts(4, 3);
   const auto kv = requests(40, 12, 120, 4);

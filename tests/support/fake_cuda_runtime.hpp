@@ -381,8 +381,8 @@ class fake_cuda_runtime : public cuda::runtime {
   std::condition_variable changed_;
   std::vector<std::unique_ptr<stream_state>> streams_;
   std::vector<std::unique_ptr<event_state>> events_;
-  std::vector<std::unique_ptr<std::byte[]>>
-      owned_;  ///< kept to the end: a late copy shows, and does not crash
+  /// Kept to the end: a late copy shows, and does not crash.
+  std::vector<std::unique_ptr<std::byte[]>> owned_;
   std::vector<region> device_;
   std::vector<region> reserved_;
   std::vector<region> host_;

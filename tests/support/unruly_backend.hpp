@@ -67,8 +67,8 @@ class unruly_backend {
   /// What may make a call answer fill_failed: copies that somebody waits for and that were refused or have failed.
   std::uint64_t reasons = 0;
   std::uint64_t fenced_too_late = 0;  ///< the operation that fenced demand copies that had failed
-  std::vector<std::uint8_t>
-      disputed;  ///< by slot: such a copy into it has failed; the test clears it
+  /// By slot: such a copy into it has failed; the test clears it.
+  std::vector<std::uint8_t> disputed;
 
   // --- what a cache calls
   submission submit(std::span<const fill> fills, stream_type&, urgency when) noexcept {

@@ -50,8 +50,8 @@ struct adapter_registry_config {
   std::int32_t adapters = 0;                ///< on the device at once, A
   std::int32_t most_tuned = 0;              ///< experts of a layer that one adapter may tune, E_max
   std::vector<std::size_t> expert_bytes{};  ///< by weight
-  std::uint64_t host_bytes =
-      0;  ///< of adapters kept on the host; one that is being read comes on top
+  /// Of adapters kept on the host; one that is being read comes on top.
+  std::uint64_t host_bytes = 0;
   std::uint32_t most_known = 0;  ///< names
   std::int32_t stride = 0;       ///< this and the next two as expert_redirect has them
   adapter_placement placement = adapter_placement::strided;

@@ -258,8 +258,8 @@ class virtual_weight_tensor {
   std::size_t base_pages_;
   virtual_range<Memory> range_;
   std::vector<page_place> pages_;  ///< [pages behind the base model's]
-  std::vector<expert_id>
-      placement_;  ///< [adapter_experts]: the first place of the placement, none: nothing is there
+  /// [adapter_experts]: the first place of the placement, none: nothing is there.
+  std::vector<expert_id> placement_;
   std::size_t idle_ = 0;
   std::vector<page_id> taken_;        ///< for `supply`
   std::vector<memory_block> blocks_;  ///< for `supply`

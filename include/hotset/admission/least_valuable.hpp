@@ -30,8 +30,8 @@ class least_valuable {
  public:
   struct config {
     std::int32_t streams = 1;  ///< misses of a visit that may pass by
-    std::int32_t rows =
-        routing_history::config{}.rows;  ///< tokens that are remembered; 0: rates alone
+    /// Tokens that are remembered; 0: rates alone.
+    std::int32_t rows = routing_history::config{}.rows;
     std::int32_t sequences = routing_history::config{}.sequences;
     history_source from{};  ///< what it starts from; none: nothing
 

@@ -2,7 +2,7 @@
 #pragma once
 /// The KV blocks below which a server cannot admit its sessions: a cliff, and no slope of a curve.
 ///
-/// Source: wisp eq. 6.
+/// Source: WiSP eq. 6.
 
 #include <cstdint>
 #include <limits>

@@ -5,7 +5,7 @@
 /// Rule: a small and a large amount of work are timed in turns; the price of a unit is the difference of the shortest times
 /// by the difference of the amounts. What every call costs, whatever its size, drops out; so does what others did
 /// meanwhile, if each amount was left alone once.
-/// Source: wisp Appendix H names it as the next step: there the prices are presets.
+/// Source: WiSP Appendix H names it as the next step: there the prices are presets.
 /// Deviations: none.
 /// Cost: `rounds` times both amounts of work. For start-up only: the work must not disturb anybody.
 

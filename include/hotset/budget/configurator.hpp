@@ -4,7 +4,7 @@
 ///
 /// Rule: for every cap C that both floors allow, KV takes the N = floor((M - C m_E) / m_KV) blocks that are left; the split
 /// of the least T = a_E misses_E(C) + a_KV misses_KV(N) is chosen. Ties: the smallest cap, whose bytes KV can use.
-/// Source: wisp eq. 1, 4, 6, 7.
+/// Source: WiSP eq. 1, 4, 6, 7.
 /// Deviations: all caps are tried, so curves need not be convex and the split is the best one, not only a point where
 /// marginal values meet.
 /// Cost: O(caps).

@@ -9,7 +9,7 @@
 
 namespace hotset::inline v0 {
 
-/// Source: wisp eq. 4. Hits cost nothing, and are no measure: a smaller cache with more misses can be the faster one.
+/// Source: WiSP eq. 4. Hits cost nothing, and are no measure: a smaller cache with more misses can be the faster one.
 struct cost_model {
   double seconds_per_byte = 0;             ///< of the link, as measured or as its bandwidth says
   double recompute_seconds_per_token = 0;  ///< of prefill

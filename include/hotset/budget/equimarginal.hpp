@@ -5,7 +5,7 @@
 /// Rule: every consumer's seconds are replaced by their convex hull from its floor to its cap. All begin at their
 /// floors; the steepest piece of any hull, in seconds per byte, takes its bytes next. A piece that no longer fits takes
 /// the whole units that do, and the rest goes on to smaller units. Ties: the first consumer.
-/// Source: wisp eq. 5, for any number of consumers; Fox 1966 for the greedy choice on convex curves.
+/// Source: WiSP eq. 5, for any number of consumers; Fox 1966 for the greedy choice on convex curves.
 /// Deviations: units are whole. For convex curves and equal units the result is the optimum; else, on the hulls, it
 /// is within one unit's gain of what could be had if units were cut at will.
 /// Cost: O(units to build the hulls, corners * log consumers).

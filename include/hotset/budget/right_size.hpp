@@ -2,7 +2,7 @@
 #pragma once
 /// The smallest cap that serves a workload: by its predicted hit rate, or by the support of what it uses.
 ///
-/// Source: wisp 4, 5.4, G.1: the cap that keeps a workload near-lossless is the support of its converged working set.
+/// Source: WiSP 4, 5.4, G.1: the cap that keeps a workload near-lossless is the support of its converged working set.
 
 #include <algorithm>
 #include <cstddef>

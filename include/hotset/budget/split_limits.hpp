@@ -11,7 +11,7 @@
 
 namespace hotset::inline v0 {
 
-/// Source: wisp eq. 1 and 6.
+/// Source: WiSP eq. 1 and 6.
 struct split_limits {
   std::uint64_t budget_bytes = 0;  ///< M, for experts and KV together
   std::uint64_t slot_bytes = 0;    ///< m_E, an expert in every layer

@@ -3,7 +3,7 @@
 /// Gives every consumer the same number of units: WiSP's one cap for all layers.
 ///
 /// Rule: the largest cap for which all consumers' units, each within its own floor and cap, fit the budget.
-/// Source: wisp 3.1, eq. 7.
+/// Source: WiSP 3.1, eq. 7.
 /// Deviations: none.
 /// Cost: O(consumers * log units).
 

@@ -5,7 +5,7 @@
 /// Rule: N* = max(N_min, ceil((1 + headroom) peak)); C* = clamp(floor((M - N* m_KV) / m_E), C_min, E); then
 /// N* = floor((M - C* m_E) / m_KV) takes what the clamp left. Called at a drained barrier; a move of the cap inside the dead
 /// zone is not made, unless the KV pool is short of N*.
-/// Source: wisp 3.5, Appendix D, eq. 8-10: a live engine's KV miss curve is a step.
+/// Source: WiSP 3.5, Appendix D, eq. 8-10: a live engine's KV miss curve is a step.
 /// Deviations: budgets in which C_min would push N* below N_min are refused at construction; headroom is a whole
 /// percent, so that the ceiling is exact; where the budget cannot give N*, what is too small for a block goes to experts.
 /// With `count_reuse` the peak is that of the blocks in use and those that the burst read again: a peak of blocks in use

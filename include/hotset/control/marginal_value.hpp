@@ -2,10 +2,10 @@
 #pragma once
 /// MV-WSA, online: once a burst, moves the split between experts and KV towards the least predicted time.
 ///
-/// Rule: both streams' reuse distances go into decayed histograms. At the end of a burst T (wisp eq. 4) is evaluated on a
+/// Rule: both streams' reuse distances go into decayed histograms. At the end of a burst T (WiSP eq. 4) is evaluated on a
 /// fixed grid of caps between the floors; the cap of the least T is the target. It is moved to by at most `max_move`
 /// slots, if T would fall by more than `gate` of what it is, and the target lies further than `dead_zone` slots away.
-/// Source: wisp 3.4, Appendix B, Algorithm 2; the closed form for an engine's KV is dual_resize.
+/// Source: WiSP 3.4, Appendix B, Algorithm 2; the closed form for an engine's KV is dual_resize.
 /// Deviations: the target is the best grid point, not the next one downhill: between the two modes of reuse distances
 /// the predicted cost is flat, and steps downhill end there. A move that was cut short ends at its target, even if what
 /// is left of the way lies in the dead zone: at a cliff the last slot is worth all the others. The histograms' bins are one unit wide for experts, and

@@ -5,7 +5,7 @@
 /// Rule: C = clamp(support_cap(uses, coverage), C_min, the largest cap beside the KV floor); N takes what C leaves. `uses`
 /// is the table of the user who is served, of several their sum; a user who is not known yet moves nothing. Called at a
 /// drained barrier; a move of the cap inside the dead zone is not made.
-/// Source: wisp 4, 5.4, G.1: a user's cap is the support of their converged working set, from very little of their own
+/// Source: WiSP 4, 5.4, G.1: a user's cap is the support of their converged working set, from very little of their own
 /// traffic and without probing the device. The paper sizes a launch; it has no rule for a running engine.
 /// Deviations: none beside that; coverage is ours (the paper's is lost).
 /// Cost: O(layers * experts log experts) a call; allocates.

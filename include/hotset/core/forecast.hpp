@@ -12,11 +12,11 @@ namespace hotset::inline v0 {
 
 /// What a prefetcher may go by. Owns nothing; empty parts mean: not known.
 struct forecast {
-  std::span<const float>
-      probabilities{};  ///< [tokens * depth * experts], of the next `depth` layers
+  /// [tokens * depth * experts], of the next `depth` layers.
+  std::span<const float> probabilities{};
   std::int32_t depth = 0;
-  std::span<const float>
-      confidence{};  ///< [tokens], 0..1: how sure the predictor is of a token's rows
+  /// [tokens], 0..1: how sure the predictor is of a token's rows.
+  std::span<const float> confidence{};
   /// The distinct experts of the next visit in routed order. Only a simulator knows them.
   std::span<const expert_id> truth{};
   layer_id truth_layer = 0;

@@ -19,10 +19,10 @@ struct geometry {
   std::int32_t experts = 0;               ///< routed experts in a layer, E
   std::int32_t top_k = 0;                 ///< experts of one token, K
   std::int32_t max_tokens_per_visit = 1;  ///< sizes every scratch buffer
-  std::vector<std::uint64_t>
-      expert_bytes{};  ///< [layers]; one entry stands for all; empty: unknown (1)
-  std::vector<size_class_id>
-      layer_size_class{};  ///< [layers]; empty: layers of equal bytes share a class
+  /// [layers]; one entry stands for all; empty: unknown (1).
+  std::vector<std::uint64_t> expert_bytes{};
+  /// [layers]; empty: layers of equal bytes share a class.
+  std::vector<size_class_id> layer_size_class{};
   /// Bytes of an expert at precisions 1, 2, ..., highest first; each entry as expert_bytes. Empty: one precision.
   std::vector<std::vector<std::uint64_t>> lower_precisions{};
 

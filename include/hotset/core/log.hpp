@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Where the library tells what nobody asked for: a callback of the engine's, never a logging library.
+/// Where warnings and errors go that no call returns: to a callback of the engine's, never to a logging library.
 
 #include <cstdint>
 #include <string_view>

@@ -15,8 +15,8 @@ struct routing_view {
   layer_id layer = 0;
   step_id step = 0;
   request_class kind = request_class::decode;
-  std::span<const expert_id>
-      experts{};  ///< [tokens * top_k], rank order per token, may repeat, may hold -1
+  /// [tokens * top_k], rank order per token, may repeat, may hold -1.
+  std::span<const expert_id> experts{};
   std::span<const float> weights{};        ///< [tokens * top_k]
   std::span<const float> logits{};         ///< [tokens * experts], before softmax or sigmoid
   std::span<const float> probabilities{};  ///< [tokens * experts]

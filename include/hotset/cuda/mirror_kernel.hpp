@@ -27,8 +27,8 @@ struct mirror_arguments {
   const slot_id* row = nullptr;    ///< [experts], -1 = absent
   std::int32_t experts = 0;
   slot_id* slots = nullptr;  ///< [count]
-  expert_id* missing =
-      nullptr;  ///< [min(count, experts)]; what lies behind the list is not written
+  /// [min(count, experts)]; what lies behind the list is not written.
+  expert_id* missing = nullptr;
   mirror_counts* counts = nullptr;  ///< [1]
 };
 

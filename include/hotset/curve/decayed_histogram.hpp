@@ -4,7 +4,7 @@
 ///
 /// Rule: at the end of each burst h[d] <- decay * h[d] + new counts; first sights are left out, because they miss at
 /// every capacity and would draw memory to the pool that has been seen less. The tail sum is the predicted curve.
-/// Source: wisp Appendix B.
+/// Source: WiSP Appendix B.
 /// Deviations: distances may share bins of equal width, and misses are divided by the weight of the bursts counted,
 /// 1 + decay + decay^2 + ..., so that they are misses of a burst from the first one on.
 

@@ -5,7 +5,7 @@
 /// Rule: every distinct key of a visit is measured against the stack as it was before the visit; then all move to its
 /// front in the order of their last appearance. A key hits in every LRU cache of at least `distance` slots that
 /// also holds the whole visit, so one pass gives the misses at every capacity from the widest union on.
-/// Source: algorithms of the event-atomic visit (docs/architecture.md); wisp eq. 3 is the same per access.
+/// Source: algorithms of the event-atomic visit (docs/architecture.md); WiSP eq. 3 is the same per access.
 /// Deviations: none.
 
 #include <algorithm>

@@ -21,8 +21,8 @@ namespace hotset::inline v0 {
 /// What became of an attempt to give every miss a slot.
 struct placement {
   bool fits = true;  ///< then all of them have one, and nothing else has changed otherwise
-  std::size_t room =
-      0;  ///< if not: slots that the visit can have, those of its own residents among them
+  /// If not: slots that the visit can have, those of its own residents among them.
+  std::size_t room = 0;
 };
 
 /// Refuses misses a slot where an admission policy says so. No allocation after construction.

@@ -4,7 +4,7 @@
 ///
 /// Rule: memory for the larger of both totals; layers that lose slots evict in policy order; those that gain take the
 /// spare ones; residents are gathered in the first slots, their bytes copied after them; memory for the new total.
-/// Source: wisp Appendix D (the expert-scratch resize), for any quotas. tinyserve's shrink left residents above the new
+/// Source: WiSP Appendix D (the expert-scratch resize), for any quotas. tinyserve's shrink left residents above the new
 /// capacity: here a slot's memory goes only when nobody lives there.
 /// Deviations: none.
 /// Cost: O(slots), and a copy of each resident that lies too high. Allocates nothing after construction; for drained points.

@@ -25,15 +25,14 @@ struct pager_stats {
   /// served in one way: filled, bypassed, dropped or substituted.
   std::uint64_t misses = 0;
   std::uint64_t compulsory_misses = 0;  ///< first use of a key, and no collision
-  std::uint64_t collision_misses =
-      0;  ///< the key was evicted earlier in the same step, or before the
-          ///< use that it was prefetched for
+  /// The key was evicted earlier in the same step, or before the use that it was prefetched for.
+  std::uint64_t collision_misses = 0;
   std::uint64_t precision_misses = 0;    ///< resident, but at too low a precision for the use
   std::uint64_t bypasses = 0;            ///< misses that were refused a slot
   std::uint64_t dropped_misses = 0;      ///< misses that a policy left out
   std::uint64_t substituted_misses = 0;  ///< misses that a policy had other experts stand in for
-  std::uint64_t fills =
-      0;  ///< demand copies; less the misses that are filled, refills of split visits
+  /// Demand copies; less the misses that are filled, refills of split visits.
+  std::uint64_t fills = 0;
   std::uint64_t speculative_fills = 0;
   std::uint64_t late_prefetches = 0;       ///< prefetch hits whose copy was still on its way
   std::uint64_t wasted_prefetches = 0;     ///< speculative copies that lost their slot before a use
@@ -41,15 +40,14 @@ struct pager_stats {
   std::uint64_t refused_prefetches = 0;    ///< requests for which the guard left no slot
   std::uint64_t evictions = 0;
   std::uint64_t pre_evictions = 0;  ///< of them, ahead of a visit
-  std::uint64_t bytes_filled =
-      0;  ///< demand, prefetched and warm, less what was taken back before it moved
+  /// Demand, prefetched and warm, less what was taken back before it moved.
+  std::uint64_t bytes_filled = 0;
   std::uint64_t bytes_demand = 0;
-  std::uint64_t bytes_refetched =
-      0;  ///< of them, of keys that were evicted too early: collision misses of
-          ///< visits in one group
+  /// Of them, of keys that were evicted too early: collision misses of visits in one group.
+  std::uint64_t bytes_refetched = 0;
   std::uint64_t bytes_warm = 0;  ///< of plan_warm
-  std::uint64_t bytes_prefetched =
-      0;  ///< of speculative copies: used, wasted, cancelled, or not yet either
+  /// Of speculative copies: used, wasted, cancelled, or not yet either.
+  std::uint64_t bytes_prefetched = 0;
   std::uint64_t bytes_prefetch_used = 0;
   std::uint64_t bytes_prefetch_wasted = 0;
   std::uint64_t bytes_prefetch_cancelled = 0;

@@ -4,7 +4,7 @@
 ///
 /// Rule: the pool that shrinks gives its memory back before the other one takes any, so that both together never exceed
 /// the larger of the two splits. If the growth is refused the first pool takes its memory again, part by part as it was.
-/// Source: wisp Appendix D, (D1) to (D3).
+/// Source: WiSP Appendix D, (D1) to (D3).
 /// Deviations: none.
 
 #include <concepts>

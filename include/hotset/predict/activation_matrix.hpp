@@ -52,14 +52,14 @@ class activation_matrix {
   struct config {
     std::int32_t depth = 1;       ///< layers ahead
     std::int32_t capacity = 120;  ///< finished requests that are kept
-    std::int32_t requests =
-        32;  ///< running ones; where more run, the least recently used one is closed
+    /// Running ones; where more run, the least recently used one is closed.
+    std::int32_t requests = 32;
     collection_merge merge = collection_merge::nearest;
     matrix_rows rows = matrix_rows::seen;
     double decay = 1.0;      ///< of a running request's counts, for each of its tokens
     std::uint64_t seed = 1;  ///< of merge: k_means
-    std::shared_ptr<const std::vector<std::byte>>
-        saved{};            ///< matrices to start with, as save() gives them
+    /// Matrices to start with, as save() gives them.
+    std::shared_ptr<const std::vector<std::byte>> saved{};
     std::string trouble{};  ///< why a file that was named gave none
 
     /// Parameters by name, as in `activation-matrix:capacity=500:merge=k_means` or `activation-matrix:from=FILE`. The file,

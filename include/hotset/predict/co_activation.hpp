@@ -5,7 +5,7 @@
 /// Rule: for each token, count how often expert i of layer s and expert j of layer s + d fired together, d = 1..reach, and
 /// how often i fired. The score of j for layer t is the sum over the experts i that fired in the layers s before it
 /// of decay^(t - s - 1) * count(i, j) / fired(i).
-/// Source: wisp Appendix C.
+/// Source: WiSP Appendix C.
 /// Deviations: scores are divided by the sum of decay^(t - s - 1) * experts that fired there, so that they lie in 0..1.
 /// Exact: yes (never changes what is computed).
 /// Cost: observe O(tokens reach K^2); predict O(tokens depth reach K E).

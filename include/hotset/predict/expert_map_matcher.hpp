@@ -307,9 +307,9 @@ class expert_map_matcher {
   aligned_vector<float> sums_;               ///< [tokens, padded places]
   std::vector<double> exact_;                ///< of int8: [tokens, padded places]
   std::vector<std::uint32_t> exact_layers_;  ///< of int8: layers that an exact sum holds
-  std::vector<float>
-      piece_bounds_;  ///< of int8: [tokens, pieces], nothing in a piece has a higher one
-  map_rows rows_;     ///< one layer's
+  /// Of int8: [tokens, pieces], nothing in a piece has a higher one.
+  std::vector<float> piece_bounds_;
+  map_rows rows_;  ///< one layer's
   std::size_t past_layers_;
   std::vector<float> past_;  ///< of int8: [tokens, layers, experts]
 };

@@ -267,10 +267,10 @@ class expert_map_store {
  private:
   static constexpr char magic[8] = {'h', 's', 'e', 'm', 'a', 'p', 's', '1'};
   static constexpr std::size_t header_bytes = sizeof magic + 12;
-  static constexpr double fixed_point =
-      0x1p32;  ///< of mean sums: what is added can be taken away again, to the bit
-  static constexpr std::size_t together =
-      8;  ///< new maps that are compared with the stored ones in one pass
+  /// Of mean sums: what is added can be taken away again, to the bit.
+  static constexpr double fixed_point = 0x1p32;
+  /// New maps that are compared with the stored ones in one pass.
+  static constexpr std::size_t together = 8;
 
   expert_map_store(const geometry& shape, const config& options, token_embeddings embeddings)
       : layers_(static_cast<std::size_t>(shape.layers)),

@@ -48,8 +48,8 @@ struct slice {
 /// Rows of tokens, eight side by side. Of int8 only the codes are read, else only the values.
 struct rows {
   const float* values = nullptr;  ///< [eights of tokens, experts, 8]
-  const std::int32_t* high =
-      nullptr;                        ///< [eights, words, 8] four codes of 8 bits, the upper digits
+  /// [eights, words, 8] four codes of 8 bits, the upper digits.
+  const std::int32_t* high = nullptr;
   const std::int32_t* low = nullptr;  ///< [eights, words, 8] the lower digits
   const float* steps = nullptr;       ///< [tokens], what a code of 1 stands for
   std::size_t tokens = 0;

@@ -316,8 +316,8 @@ class mixed {
   std::vector<double> weights_;                  ///< [2, depth, inputs]: within a step, opening one
   std::vector<double> squares_;                  ///< [2, depth, inputs]: of the gradients so far
   std::vector<kept> kept_;                       ///< [depth]
-  std::vector<float>
-      inputs_;  ///< [depth, learned, depth, parts, experts], and a row for the tokens past `learned`
+  /// [depth, learned, depth, parts, experts], and a row for the tokens past `learned`.
+  std::vector<float> inputs_;
   std::vector<float> chances_;  ///< [depth, learned, depth, experts], and a row as before
   std::vector<float> scores_;   ///< [tokens, depth, experts]
 };

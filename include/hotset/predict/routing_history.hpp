@@ -52,8 +52,8 @@ class routing_history {
   struct config {
     std::int32_t rows = 1024;     ///< tokens that are remembered; a multiple of 256
     std::int32_t sequences = 16;  ///< running at one time; those beyond leave no rows
-    double reach =
-        4;  ///< how fast similarities forget: a visit counts 1/e after layers / reach others
+    /// How fast similarities forget: a visit counts 1/e after layers / reach others.
+    double reach = 4;
 
     [[nodiscard]] validation validate() const {
       if (rows < 256 || rows > most_rows || rows % 256 != 0)

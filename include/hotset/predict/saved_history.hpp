@@ -38,13 +38,13 @@ struct saved_history {
   std::int32_t layers = 0;
   std::int32_t experts = 0;
   std::int32_t top_k = 0;
-  std::uint64_t model =
-      0;  ///< a number that the engine gives its model, such as a hash of the weights; 0: not told
+  /// A number that the engine gives its model, such as a hash of the weights; 0: not told.
+  std::uint64_t model = 0;
   std::vector<std::uint32_t> before;  ///< [rows] the row of the sequence's token before, or none
-  std::vector<expert_id>
-      ids;                  ///< [rows, layers, top_k], ascending, no_expert where there are fewer
-  std::vector<float> fast;  ///< [layers, experts], of two_rates
-  std::vector<float> slow;  ///< [layers, experts]
+  /// [rows, layers, top_k], ascending, no_expert where there are fewer.
+  std::vector<expert_id> ids;
+  std::vector<float> fast;            ///< [layers, experts], of two_rates
+  std::vector<float> slow;            ///< [layers, experts]
   std::vector<std::uint32_t> visits;  ///< [layers]
   friend bool operator==(const saved_history&, const saved_history&) = default;
 

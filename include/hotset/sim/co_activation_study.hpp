@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// Co-activation tables of users: learnt from traces, judged on tokens that they have not seen, compared by training size.
-/// Source: wisp 4, 5.4, Appendix C and G.1 (Figure 4).
+/// Source: WiSP 4, 5.4, Appendix C and G.1 (Figure 4).
 
 #include <cstddef>
 #include <cstdint>
@@ -47,8 +47,8 @@ struct next_layer_quality {
   std::uint64_t tokens = 0;
   std::uint64_t places = 0;  ///< K for each token and each layer but the first
   std::uint64_t hits = 0;    ///< of the table
-  std::uint64_t popular_hits =
-      0;  ///< of the layer's K most used experts, by the same table's counts
+  /// Of the layer's K most used experts, by the same table's counts.
+  std::uint64_t popular_hits = 0;
 
   [[nodiscard]] double precision() const noexcept { return share(hits); }
   [[nodiscard]] double popular_precision() const noexcept { return share(popular_hits); }

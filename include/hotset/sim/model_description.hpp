@@ -35,8 +35,8 @@ struct model_by_hand {
   std::optional<std::int32_t> experts{};  ///< of a layer
   std::optional<std::int32_t> top_k{};
   std::optional<std::uint64_t> expert_bytes{};  ///< one expert of one layer
-  std::optional<std::uint64_t>
-      kv_bytes_per_token{};                       ///< of all layers together; 0: nothing is kept
+  /// Of all layers together; 0: nothing is kept.
+  std::optional<std::uint64_t> kv_bytes_per_token{};
   std::optional<std::uint64_t> resident_bytes{};  ///< all weights but the routed experts'
 
   [[nodiscard]] bool is_empty() const noexcept {

@@ -3,7 +3,7 @@
 /// How a device's memory is divided between the experts of a model and its KV cache, and what that is predicted to cost.
 ///
 /// The pageable budget M is what the device leaves after the reserve, the weights that are always there, and what every
-/// session keeps whatever its length (windows, recurrent state). Of M the configurator (wisp eq. 4-7) makes one cap for
+/// session keeps whatever its length (windows, recurrent state). Of M the configurator (WiSP eq. 4-7) makes one cap for
 /// all layers and KV blocks; quotas of layers and KV blocks are made of the same M by marginal value, and no byte is left
 /// where it saves nothing while another consumer could use it. Bytes that nobody gains from make all experts resident
 /// where they suffice, else they go to the KV cache.
@@ -47,15 +47,15 @@ struct plan_request {
   device_split split = device_split::expert;
   std::uint64_t device_bytes = 0;  ///< of each device
   std::uint64_t host_bytes = 0;    ///< for the copies of all experts; 0: not asked
-  std::uint64_t reserve_bytes =
-      0;  ///< activations, workspace, and headroom: a device filled to the last byte spills
+  /// Activations, workspace, and headroom: a device filled to the last byte spills.
+  std::uint64_t reserve_bytes = 0;
   std::uint64_t context = 0;  ///< tokens of a session, at most
   std::uint64_t concurrency = 1;
   std::uint64_t block_tokens = 16;
   double kv_bits = 16;  ///< of an element of the KV cache: engines must be told
   cost_model cost{};
-  const routing_trace* routing =
-      nullptr;  ///< of this model; none: routing is taken as uniform and independent
+  /// Of this model; none: routing is taken as uniform and independent.
+  const routing_trace* routing = nullptr;
   const kv_trace* requests = nullptr;  ///< none: KV needs its floor, and more is worth nothing
 };
 

@@ -33,8 +33,8 @@ struct visit_costs {
   ticks per_visit = 0;        ///< of each group of tokens
   ticks per_token = 0;        ///< of each token of a group
   ticks per_host_expert = 0;  ///< of each expert that the host computes, beside the device
-  std::size_t transient =
-      0;  ///< slots beside the cache's, through which experts come that the host would compute
+  /// Slots beside the cache's, through which experts come that the host would compute.
+  std::size_t transient = 0;
 };
 
 /// What an engine looks ahead with, visit by visit.
@@ -224,8 +224,8 @@ class engine_over : public simulated_engine {
   decision_sink* decisions_ = nullptr;
   compute_observer* arithmetic_ = nullptr;
   gate_mass mass_;
-  layer_id freed_for_ =
-      before_layers;  ///< the layer whose next visit finds slots that were freed for it
+  /// The layer whose next visit finds slots that were freed for it.
+  layer_id freed_for_ = before_layers;
   // NOLINTEND(readability-identifier-naming)
 };
 

@@ -4,7 +4,7 @@
 ///
 /// A workflow gives bursts: so many steps of its routing trace, and the blocks of its next request. Workflows follow each
 /// other in one session; each has experts in common with the others and KV blocks of its own. Experts live in per-layer
-/// LRU pools of one cap (the pager itself), blocks in one LRU pool. Seconds are those of wisp eq. 4.
+/// LRU pools of one cap (the pager itself), blocks in one LRU pool. Seconds are those of WiSP eq. 4.
 /// Fixed splits are measured for every cap at once, from reuse distances, as if every visit fitted its pool; the
 /// controller's run is replayed, and its pools are resized where a burst ends.
 
@@ -34,8 +34,8 @@ struct workflow {
 
 struct split_request {
   std::vector<workflow> workflows{};
-  marginal_value::config
-      control{};  ///< its budget, units, floors and prices are those of all policies
+  /// Its budget, units, floors and prices are those of all policies.
+  marginal_value::config control{};
   std::uint32_t burst_steps = 32;  ///< of the routing trace, to a request
   /// Bursts of each workflow that no policy is charged for; the first one's are what the configurator goes by, where the
   /// controller begins.

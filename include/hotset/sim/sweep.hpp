@@ -74,9 +74,9 @@ struct run_result {
   std::uint64_t slots = 0;  ///< over all pools; deferred: all keys, or what the budget holds
   std::optional<std::uint64_t> budget_bytes{};  ///< if the size was given in bytes
   pager_stats stats{};
-  std::optional<replay_outcome>
-      outcome{};                          ///< of a run with a link, a prefetcher or a bent routing
-  std::optional<double> bits_per_byte{};  ///< on held-out text, where a model ran
+  /// Of a run with a link, a prefetcher or a bent routing.
+  std::optional<replay_outcome> outcome{};
+  std::optional<double> bits_per_byte{};       ///< on held-out text, where a model ran
   std::optional<double> full_bits_per_byte{};  ///< of that model at full precision
   std::uint64_t decision_hash = 0;
   std::vector<std::string> notes{};

@@ -18,8 +18,8 @@ namespace hotset::inline v0::sim {
 /// How a table is to be shown.
 struct table_view {
   std::size_t width = 0;  ///< of the screen; 0: as wide as need be
-  std::vector<std::string>
-      columns;  ///< by name, in this order; empty: what fits; {"all"}: whatever says something
+  /// By name, in this order; empty: what fits; {"all"}: whatever says something.
+  std::vector<std::string> columns;
 };
 
 /// Errors: usage_error for a column that is none of them, before there is a table.

@@ -32,8 +32,8 @@ struct replay_front {
   bool needs_scores = false;  ///< the cache's miss policy needs the router's scores
   /// Slots are freed before the next layer's visit; a predictor must work on the trace.
   std::optional<active_evict::config> pre_eviction{};
-  bool tells_forecasts =
-      false;  ///< the eviction policy hears of them; it does without where the trace has none
+  /// The eviction policy hears of them; it does without where the trace has none.
+  bool tells_forecasts = false;
 };
 
 /// Units: nanoseconds on the simulated clock.
@@ -43,9 +43,9 @@ struct replay_times {
   ticks link_busy = 0;  ///< the link carried something
   ticks back_busy = 0;  ///< victims were on their way back
   std::uint64_t sequences = 0;
-  ticks first_token =
-      0;  ///< summed over sequences: from their first step's begin to the end of their last prefill
-          ///< step; without any prefill row, to the end of their first step
+  /// Summed over sequences: from their first step's begin to the end of their last prefill step; without any prefill row, to
+  /// the end of their first step.
+  ticks first_token = 0;
   std::uint64_t decoded = 0;  ///< decode rows
   ticks decoding = 0;         ///< summed over decode rows: how long their step took
 };

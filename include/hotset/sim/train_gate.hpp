@@ -32,8 +32,8 @@ struct gate_training {
   std::int32_t width = 64;   ///< hidden units of a network; 0: none, the networks are linear
   std::int32_t epochs = 10;  ///< times that each token is learnt from
   std::uint64_t seed = 1;
-  double holdout =
-      0.2;  ///< share of the sequences that are not learnt from, but judged on; 0: none
+  /// Share of the sequences that are not learnt from, but judged on; 0: none.
+  double holdout = 0.2;
   gate_target target = gate_target::routed;
   double rate = 0.002;      ///< of learning, at the beginning; it falls to 0
   std::int32_t batch = 64;  ///< tokens of a step

@@ -27,8 +27,8 @@ struct synthetic_config {
   std::uint32_t positions = 1;  ///< tokens of each such step; diffusion routes all it has anew
   double zipf = 1.0;            ///< popularity of the r-th expert ~ 1 / r^zipf; 0: uniform
   double stickiness = 0.0;      ///< chance that a rank repeats the previous token's expert
-  double position_stickiness =
-      0;  ///< chance that a position keeps its experts of a layer for a step
+  /// Chance that a position keeps its experts of a layer for a step.
+  double position_stickiness = 0;
   /// Correlation, token to token, of logits that decide the routing; nothing: popularity and stickiness do.
   std::optional<double> autoregression = std::nullopt;
   double logit_spread = 1.0;       ///< standard deviation of those logits

@@ -4,7 +4,7 @@
 ///
 /// Rule: so many conversations are alive; whose turn it is, is drawn. A turn's prompt is the shared beginning, all earlier
 /// blocks of the conversation, and new ones. After its last turn a new conversation takes its place.
-/// Source: the shape of agent and chat traffic in wisp 5.3 and of Mooncake's trace; ours.
+/// Source: the shape of agent and chat traffic in WiSP 5.3 and of Mooncake's trace; ours.
 
 #include <cstdint>
 #include <string>

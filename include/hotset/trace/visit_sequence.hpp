@@ -31,8 +31,8 @@ struct visit {
 
 /// How a trace is cut into visits.
 struct visit_options {
-  bool per_access =
-      false;  ///< each routed id is a visit of its own (only to compare with literature)
+  /// Each routed id is a visit of its own (only to compare with literature).
+  bool per_access = false;
   std::uint32_t max_tokens = 0;  ///< a step of more tokens becomes several steps; 0: no limit
 };
 

@@ -79,9 +79,9 @@ class clock_backend {
     std::size_t most_fills = 4096;  ///< not arrived at one time; an instant link takes any number
     std::size_t ring = ticket_board::default_ring;  ///< tickets; rounded up to a power of two
     write_back_way write_back = write_back_way::none;
-    link_model back =
-        link_model::instant();  ///< times of the way back; not instant where there is one
-    std::size_t spares = 0;     ///< slots beside the cache's, for fills whose victim is copied back
+    /// Times of the way back; not instant where there is one.
+    link_model back = link_model::instant();
+    std::size_t spares = 0;  ///< slots beside the cache's, for fills whose victim is copied back
 
     [[nodiscard]] validation validate() const {
       if (auto bad = shape.validate()) return bad;
@@ -287,8 +287,8 @@ class clock_backend {
     bool back = false;        ///< of a victim
     bool settles = false;     ///< its batch has arrived when it and the others have
     bool waits_back = false;  ///< a fill: for its victim's copy back
-    copy_id then =
-        no_copy;  ///< of a copy back: the fill that waits for it; none: the slot is a spare one afterwards
+    /// Of a copy back: the fill that waits for it; none: the slot is a spare one afterwards.
+    copy_id then = no_copy;
   };
   /// One way of the link.
   struct lane {
@@ -621,8 +621,8 @@ class clock_backend {
   std::size_t out_;  ///< the lane of copies back
   std::vector<copy> copies_;
   std::vector<copy_id> free_{};
-  recency_list
-      waiting_;  ///< copies in order of submission, a list per lane and urgency; one that runs stays in it
+  /// Copies in order of submission, a list per lane and urgency; one that runs stays in it.
+  recency_list waiting_;
   link_observer* watcher_ = nullptr;
   ticket last_ = no_ticket;
   std::uint64_t order_ = 0;

@@ -18,16 +18,16 @@
 namespace hotset::inline v0::sim {
 
 struct esft_options {
-  std::int32_t top_k =
-      0;  ///< 0: the largest that divides every line into tokens of distinct experts whose weights sum to at most 1
+  /// 0: the largest that divides every line into tokens of distinct experts whose weights sum to at most 1.
+  std::int32_t top_k = 0;
   std::int32_t experts = 0;  ///< 0: as many as summary.json lists, else the highest id + 1
 };
 
 /// A trace (each token a decode step) and the order within each token in which the file had it.
 struct esft_trace {
   routing_trace trace;
-  std::vector<std::uint16_t>
-      file_position;  ///< [T, L, K]: position in the file of the expert at each rank
+  /// [T, L, K]: position in the file of the expert at each rank.
+  std::vector<std::uint16_t> file_position;
 };
 
 /// Scores by which ESFT selects experts, per layer and expert.

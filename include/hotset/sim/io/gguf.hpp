@@ -57,8 +57,8 @@ class gguf_file {
   struct tensor {
     std::string name;
     std::string_view type;  ///< as ggml names it: "Q4_K", "F16", ...
-    std::vector<std::uint64_t>
-        dimensions;  ///< fastest first; those of stacked experts end with their number
+    /// Fastest first; those of stacked experts end with their number.
+    std::vector<std::uint64_t> dimensions;
     std::uint64_t bytes = 0;
   };
 

@@ -15,8 +15,8 @@ struct json_field_map {
   std::string layer = "layer";
   std::string experts = "experts";  ///< [id, ...] for one token, or [[id, ...], ...] for several
   std::string weights = "weights";  ///< of the same shape; in every line or in none
-  std::string step =
-      "step";  ///< default: token if there is one, else a step ends where the layer does not rise
+  /// Default: token if there is one, else a step ends where the layer does not rise.
+  std::string step = "step";
   std::string token = "token";        ///< default: the next one of this step and layer
   std::string phase = "phase";        ///< "decode" (default), "prefill", "verify", or 0, 1, 2
   std::string sequence = "sequence";  ///< default: 0

@@ -32,8 +32,8 @@ enum class trace_format : std::uint8_t {
 
 /// How tokens are cut into steps, whatever the recording says.
 struct step_shape {
-  request_class kind =
-      request_class::decode;  ///< decode: a token is a step; prefill: a sequence is
+  /// Decode: a token is a step; prefill: a sequence is.
+  request_class kind = request_class::decode;
   std::uint32_t chunk = 0;    ///< prefill: tokens of a step; 0: the whole sequence
   std::uint32_t abreast = 1;  ///< decode: sequences that go on together, a token of each in a step
 };
@@ -47,12 +47,12 @@ void cut_steps(routing_trace& trace, const step_shape& shape);
 
 struct open_trace_options {
   trace_format format = trace_format::automatic;
-  std::optional<step_shape>
-      as{};                  ///< none: the recording's own steps; a token a step where it has none
-  std::uint64_t first = 0;   ///< only so many tokens of the recording; 0: all
-  json_field_map fields{};   ///< json_lines
-  std::int32_t top_k = 0;    ///< esft, layer_expert; 0: infer
-  std::int32_t experts = 0;  ///< esft, layer_expert, json_lines; 0: infer
+  /// None: the recording's own steps; a token a step where it has none.
+  std::optional<step_shape> as{};
+  std::uint64_t first = 0;        ///< only so many tokens of the recording; 0: all
+  json_field_map fields{};        ///< json_lines
+  std::int32_t top_k = 0;         ///< esft, layer_expert; 0: infer
+  std::int32_t experts = 0;       ///< esft, layer_expert, json_lines; 0: infer
   std::uint64_t block_bytes = 1;  ///< mooncake, azure: bytes of one block
 };
 

@@ -32,8 +32,8 @@ class safetensors_file {
     std::string_view dtype;  ///< as in the file: "F16", "U32", ...
     std::vector<std::uint64_t> shape;
     std::span<const std::byte> bytes;  ///< empty where the file ends before them
-    std::uint64_t described_bytes =
-        0;  ///< as the header says: bytes.size() unless the file was cut
+    /// As the header says: bytes.size() unless the file was cut.
+    std::uint64_t described_bytes = 0;
 
     /// Number of elements: the product of shape.
     [[nodiscard]] std::uint64_t elements() const noexcept {
