@@ -95,9 +95,6 @@ const std::map<std::string, names>& may_name() {
         "examples/find_package/main.cpp", "examples/tiny_moe/commands.cpp"}},  // what examples show
       {"eviction/lfu", {"include/hotset/eviction/lhu.hpp"}},                   // is lhu's order
       {"eviction/lhu", {presets}},
-      {"eviction/protect_hot",
-       {"include/hotset/eviction/protect_decode.hpp",
-        "include/hotset/eviction/reserve_prefetch.hpp"}},  // names decorators
       {"admission/after_n_uses", {"examples/tiny_moe/verification.cpp"}},
       {"admission/budgeted", {"examples/tiny_moe/verification.cpp"}},
       {"admission/least_valuable", {"examples/tiny_moe/verification.cpp"}},
