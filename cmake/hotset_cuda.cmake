@@ -100,7 +100,7 @@ else()
 endif()
 
 # The headers need no toolkit: without one they are compiled and tested all the same.
-file(GLOB hotset_cuda_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/hotset/cuda/*.hpp)
+file(GLOB_RECURSE hotset_cuda_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/hotset/cuda/*.hpp)
 if(hotset_cuda_trouble)
   add_library(hotset_cuda_headers INTERFACE)
   target_link_libraries(hotset_cuda_headers INTERFACE hotset::hotset)

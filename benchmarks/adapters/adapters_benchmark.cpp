@@ -19,12 +19,12 @@
 #include "hotset/adapters/adapter_registry.hpp"
 #include "hotset/adapters/page_pool.hpp"
 #include "hotset/adapters/uploader.hpp"
-#include "hotset/trace/splitmix64.hpp"
-#include "hotset/transfer/host_virtual_memory.hpp"
+#include "hotset/memory/host_virtual_memory.hpp"
+#include "hotset/trace/synthetic/splitmix64.hpp"
 #ifdef HOTSET_TINY_MOE_DIR
-#include "tiny_moe/adapters.hpp"
-#include "tiny_moe/engine.hpp"
-#include "tiny_moe/registered_adapters.hpp"
+#include "tiny_moe/experts/adapters.hpp"
+#include "tiny_moe/experts/registered_adapters.hpp"
+#include "tiny_moe/model/engine.hpp"
 #endif
 
 namespace {

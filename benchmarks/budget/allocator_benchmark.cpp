@@ -19,7 +19,7 @@
 #include "hotset/curve/recency_bitmap.hpp"
 #include "hotset/curve/reuse_histogram.hpp"
 #include "hotset/curve/sampled_miss_curve.hpp"
-#include "hotset/trace/synthetic.hpp"
+#include "hotset/trace/synthetic/synthetic.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 
 namespace {

@@ -15,7 +15,7 @@
 #include "hotset/control/regret.hpp"
 #include "hotset/eviction/lru.hpp"
 #include "hotset/paging/pager.hpp"
-#include "hotset/trace/synthetic.hpp"
+#include "hotset/trace/synthetic/synthetic.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 
 namespace {

@@ -16,7 +16,7 @@
 #include "hotset/curve/decayed_histogram.hpp"
 #include "hotset/curve/recency_bitmap.hpp"
 #include "hotset/curve/sampled_reuse_distance.hpp"
-#include "hotset/trace/synthetic.hpp"
+#include "hotset/trace/synthetic/synthetic.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 
 namespace {

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "harness.hpp"
+#include "hotset/cache/slot_cache.hpp"
 #include "hotset/cuda/cuda_backend.hpp"
-#include "hotset/cuda/map_rows.hpp"
+#include "hotset/cuda/maps/map_rows.hpp"
 #include "hotset/eviction/lru.hpp"
-#include "hotset/paging/slot_cache.hpp"
 #include "paged_model.hpp"
 
 namespace {

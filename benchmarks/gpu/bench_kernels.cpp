@@ -9,8 +9,8 @@
 
 #include "harness.hpp"
 #include "hotset/adapters/expert_redirect.hpp"
-#include "hotset/cuda/mirror_kernel.hpp"
-#include "hotset/cuda/reroute_kernel.hpp"
+#include "hotset/cuda/maps/mirror_kernel.hpp"
+#include "hotset/cuda/maps/reroute_kernel.hpp"
 #include "random_source.hpp"
 
 namespace {

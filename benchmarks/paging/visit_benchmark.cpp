@@ -20,7 +20,7 @@
 #include "hotset/eviction/protect_hot.hpp"
 #include "hotset/paging/pager.hpp"
 #include "hotset/trace/future_uses.hpp"
-#include "hotset/trace/synthetic.hpp"
+#include "hotset/trace/synthetic/synthetic.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 #include "support/flat_caches.hpp"
 

@@ -12,7 +12,7 @@
 
 #include "hotset/eviction/importance.hpp"
 #include "hotset/pre_eviction/active_evict.hpp"
-#include "hotset/trace/synthetic.hpp"
+#include "hotset/trace/synthetic/synthetic.hpp"
 
 namespace {
 

@@ -19,9 +19,9 @@
 #include <Eigen/Core>
 #endif
 
-#include "hotset/predict/expert_map_matcher.hpp"
-#include "hotset/predict/expert_map_store.hpp"
-#include "hotset/trace/synthetic.hpp"
+#include "hotset/predict/maps/expert_map_matcher.hpp"
+#include "hotset/predict/maps/expert_map_store.hpp"
+#include "hotset/trace/synthetic/synthetic.hpp"
 
 namespace {
 

@@ -12,8 +12,8 @@
 #include "hotset/eviction/similar_steps.hpp"
 #include "hotset/eviction/two_rate.hpp"
 #include "hotset/paging/pager.hpp"
-#include "hotset/predict/next_use_values.hpp"
-#include "hotset/trace/synthetic.hpp"
+#include "hotset/predict/history/next_use_values.hpp"
+#include "hotset/trace/synthetic/synthetic.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 
 namespace {

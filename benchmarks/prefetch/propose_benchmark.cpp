@@ -18,7 +18,7 @@
 #include "hotset/prefetch/popular.hpp"
 #include "hotset/prefetch/previous_step.hpp"
 #include "hotset/prefetch/score_threshold.hpp"
-#include "hotset/trace/synthetic.hpp"
+#include "hotset/trace/synthetic/synthetic.hpp"
 
 namespace {
 

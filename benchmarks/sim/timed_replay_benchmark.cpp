@@ -7,11 +7,11 @@
 
 #include <benchmark/benchmark.h>
 
-#include "hotset/sim/cache_size.hpp"
-#include "hotset/sim/dimensions.hpp"
-#include "hotset/sim/registry.hpp"
-#include "hotset/sim/timed_replay.hpp"
-#include "hotset/trace/synthetic.hpp"
+#include "hotset/sim/replay/cache_size.hpp"
+#include "hotset/sim/replay/dimensions.hpp"
+#include "hotset/sim/replay/registry.hpp"
+#include "hotset/sim/replay/timed_replay.hpp"
+#include "hotset/trace/synthetic/synthetic.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 
 namespace {

@@ -7,7 +7,7 @@
 
 #include <benchmark/benchmark.h>
 
-#include "hotset/trace/synthetic.hpp"
+#include "hotset/trace/synthetic/synthetic.hpp"
 #include "hotset/transfer/clock_backend.hpp"
 
 namespace {

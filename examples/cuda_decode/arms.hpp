@@ -16,7 +16,7 @@
 #include "cuda_decode/shape.hpp"
 #include "cuda_decode/static_experts.hpp"
 #include "cuda_decode/weights.hpp"
-#include "hotset/cuda/pinned_memory.hpp"
+#include "hotset/cuda/copies/pinned_memory.hpp"
 
 namespace cuda_decode {
 

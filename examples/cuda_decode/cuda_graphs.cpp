@@ -7,7 +7,7 @@
 namespace cuda_decode {
 namespace {
 
-graph_api::error_code told(cudaError_t code) noexcept {
+graph_api::error_code as_error_code(cudaError_t code) noexcept {
   if (code != cudaSuccess && cudaPeekAtLastError() == code) (void)cudaGetLastError();
   return static_cast<graph_api::error_code>(code);
 }
@@ -16,24 +16,24 @@ class cudart_graphs final : public graph_api {
  public:
   error_code begin_capture(stream_handle stream) noexcept override {
     // Threads of a backend go on with calls that have nothing to do with the capture.
-    return told(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    return as_error_code(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   }
   error_code end_capture(stream_handle stream, graph_handle& graph) noexcept override {
     cudaGraph_t captured = nullptr;
-    if (const auto code = told(cudaStreamEndCapture(stream, &captured));
+    if (const auto code = as_error_code(cudaStreamEndCapture(stream, &captured));
         code != error_code::success)
       return code;
     cudaGraphExec_t made = nullptr;
-    const auto code = told(cudaGraphInstantiateWithFlags(&made, captured, 0));
+    const auto code = as_error_code(cudaGraphInstantiateWithFlags(&made, captured, 0));
     (void)cudaGraphDestroy(captured);
     if (code == error_code::success) graph = made;
     return code;
   }
   error_code launch(graph_handle graph, stream_handle stream) noexcept override {
-    return told(cudaGraphLaunch(graph, stream));
+    return as_error_code(cudaGraphLaunch(graph, stream));
   }
   error_code destroy(graph_handle graph) noexcept override {
-    return told(cudaGraphExecDestroy(graph));
+    return as_error_code(cudaGraphExecDestroy(graph));
   }
 };
 

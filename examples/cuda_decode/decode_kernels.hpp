@@ -8,11 +8,11 @@
 #include "cuda_decode/expert_math.hpp"
 #include "cuda_decode/numbers.hpp"
 #include "hotset/core/expert_layout.hpp"
-#include "hotset/core/host_device.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/platform/host_device.hpp"
 #include "hotset/cuda/error.hpp"
-#include "hotset/cuda/mirror.hpp"
-#include "hotset/cuda/mirror_kernel.hpp"
+#include "hotset/cuda/maps/mirror.hpp"
+#include "hotset/cuda/maps/mirror_kernel.hpp"
 #include "hotset/cuda/runtime.hpp"
 
 namespace cuda_decode {

@@ -8,8 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "hotset/cuda/copies/pinned_buffer.hpp"
 #include "hotset/cuda/device_scope.hpp"
-#include "hotset/cuda/pinned_buffer.hpp"
 #include "hotset/cuda/runtime.hpp"
 
 namespace cuda_decode {

@@ -13,7 +13,7 @@
 #include <cstring>
 
 #include "cuda_decode/numbers.hpp"
-#include "hotset/core/host_device.hpp"
+#include "hotset/core/platform/host_device.hpp"
 
 namespace cuda_decode {
 

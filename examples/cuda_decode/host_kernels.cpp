@@ -5,7 +5,7 @@
 #include <array>
 #include <span>
 
-#include "hotset/core/unique_ids.hpp"
+#include "hotset/core/numbers/unique_ids.hpp"
 
 namespace cuda_decode::on_host {
 namespace {

@@ -6,7 +6,7 @@
 #include "cuda_decode/cuda_kernels.hpp"
 #include "cuda_decode/program.hpp"
 #ifdef CUDA_DECODE_HAS_SIM
-#include "hotset/sim/io/native_trace.hpp"
+#include "hotset/sim/formats/native_trace.hpp"
 #endif
 #ifdef CUDA_DECODE_HAS_TINY
 #include "cuda_decode/tiny_on_device.hpp"

@@ -5,7 +5,7 @@
 #include <functional>
 #include <limits>
 
-#include "hotset/core/units.hpp"
+#include "hotset/core/numbers/units.hpp"
 
 namespace cuda_decode {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "cuda_decode/device_memory.hpp"
 #include "cuda_decode/options.hpp"
-#include "hotset/core/validate_for.hpp"
+#include "hotset/core/policy/validate_for.hpp"
 #include "hotset/registry/policy_registry.hpp"
 
 namespace cuda_decode {
@@ -54,7 +54,7 @@ void paged_experts::serve(const hotset::routing_view& visit, hotset::cuda::strea
 }
 
 void paged_experts::publish(hotset::cuda::stream& stream) {
-  require_uploaded(rows_.update(cache_, 0, cache_.decisions().layout().shape().layers, stream));
+  require_uploaded(rows_.update(cache_, 0, cache_.pager().layout().shape().layers, stream));
 }
 
 expert_traffic paged_experts::traffic() const noexcept {

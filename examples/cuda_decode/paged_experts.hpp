@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "cuda_decode/experts_on_device.hpp"
+#include "hotset/cache/slot_cache.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/pool_layout.hpp"
+#include "hotset/cuda/copies/pinned_memory.hpp"
 #include "hotset/cuda/cuda_backend.hpp"
-#include "hotset/cuda/map_rows.hpp"
-#include "hotset/cuda/pinned_memory.hpp"
+#include "hotset/cuda/maps/map_rows.hpp"
 #include "hotset/eviction/any_eviction_policy.hpp"
-#include "hotset/paging/slot_cache.hpp"
 #include "hotset/transfer/memory_expert_source.hpp"
 
 namespace cuda_decode {

@@ -9,10 +9,10 @@
 
 #include "cuda_decode/experts_on_device.hpp"
 #include "hotset/core/geometry.hpp"
-#include "hotset/core/unique_ids.hpp"
+#include "hotset/core/numbers/unique_ids.hpp"
+#include "hotset/cuda/copies/pinned_memory.hpp"
 #include "hotset/cuda/cuda_backend.hpp"
-#include "hotset/cuda/map_rows.hpp"
-#include "hotset/cuda/pinned_memory.hpp"
+#include "hotset/cuda/maps/map_rows.hpp"
 #include "hotset/transfer/memory_expert_source.hpp"
 
 namespace cuda_decode {

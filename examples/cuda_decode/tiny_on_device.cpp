@@ -11,8 +11,8 @@
 #include "cuda_decode/paged_experts.hpp"
 #include "cuda_decode/static_experts.hpp"
 #include "hotset/sim/errors.hpp"
-#include "tiny_moe/engine.hpp"
-#include "tiny_moe/paged_experts.hpp"
+#include "tiny_moe/experts/paged_experts.hpp"
+#include "tiny_moe/model/engine.hpp"
 
 namespace cuda_decode {
 namespace {

@@ -10,10 +10,10 @@
 
 #include "cuda_decode/decoder.hpp"
 #include "cuda_decode/options.hpp"
-#include "hotset/cuda/pinned_memory.hpp"
+#include "hotset/cuda/copies/pinned_memory.hpp"
 #include "hotset/transfer/memory_expert_source.hpp"
-#include "tiny_moe/expert_provider.hpp"
-#include "tiny_moe/model.hpp"
+#include "tiny_moe/model/expert_provider.hpp"
+#include "tiny_moe/model/model.hpp"
 
 namespace cuda_decode {
 

@@ -8,7 +8,7 @@
 
 #include "cuda_decode/shape.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/cuda/pinned_memory.hpp"
+#include "hotset/cuda/copies/pinned_memory.hpp"
 #include "hotset/transfer/memory_expert_source.hpp"
 
 namespace cuda_decode {

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "hotset/cache/slot_cache.hpp"
 #include "hotset/eviction/lfru.hpp"
-#include "hotset/paging/slot_cache.hpp"
 #include "hotset/transfer/host_backend.hpp"
 #include "hotset/transfer/memory_expert_source.hpp"
 

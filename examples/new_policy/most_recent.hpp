@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/core/no_options.hpp"
+#include "hotset/core/policy/no_options.hpp"
 
 class most_recent {
  public:

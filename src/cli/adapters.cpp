@@ -20,12 +20,12 @@
 #include "cli/command.hpp"
 #include "cli/console.hpp"
 #include "hotset/adapters/adapter_layout.hpp"
-#include "hotset/sim/esft_selection.hpp"
-#include "hotset/sim/io/esft_config.hpp"
+#include "hotset/sim/formats/esft_config.hpp"
 #include "hotset/sim/io/output_file.hpp"
 #include "hotset/sim/io/program.hpp"
+#include "hotset/sim/reports/text_table.hpp"
 #include "hotset/sim/sizes.hpp"
-#include "hotset/sim/text_table.hpp"
+#include "hotset/sim/studies/esft_selection.hpp"
 
 namespace hotset::cli {
 namespace {

@@ -18,10 +18,11 @@
 #include "cli/console.hpp"
 #include "cli/trace_input.hpp"
 #include "hotset/predict/co_activation.hpp"
-#include "hotset/sim/co_activation_study.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/mapped_file.hpp"
 #include "hotset/sim/io/output_file.hpp"
+#include "hotset/sim/reports/co_activation_report.hpp"
+#include "hotset/sim/studies/co_activation_study.hpp"
 
 namespace hotset::cli {
 namespace {
@@ -308,7 +309,7 @@ int study(const coactivation_options& options) {
   for (const auto& path : options.traces) traces.push_back(open_user(path, reading));
   request.users = users_of(traces, options.users);
   const auto result = sim::compare_personal_and_population(request);
-  out.finish(options.as_json ? dumped(sim::to_json(result)) : sim::to_table(result, view));
+  out.finish(options.as_json ? sim::to_json_text(result) : sim::to_table(result, view));
   return ok;
 }
 

@@ -17,8 +17,8 @@
 
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/input_error.hpp"
+#include "hotset/sim/reports/text_table.hpp"
 #include "hotset/sim/sizes.hpp"
-#include "hotset/sim/text_table.hpp"
 
 namespace hotset::cli {
 

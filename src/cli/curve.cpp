@@ -13,9 +13,10 @@
 #include "cli/command.hpp"
 #include "cli/console.hpp"
 #include "cli/trace_input.hpp"
-#include "hotset/sim/cache_size.hpp"
-#include "hotset/sim/miss_curves.hpp"
-#include "hotset/sim/replay.hpp"
+#include "hotset/sim/replay/cache_size.hpp"
+#include "hotset/sim/replay/replay.hpp"
+#include "hotset/sim/reports/miss_curve_report.hpp"
+#include "hotset/sim/studies/miss_curves.hpp"
 
 namespace hotset::cli {
 namespace {

@@ -21,7 +21,7 @@
 #include "cli/trace_input.hpp"
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/io/mapped_file.hpp"
-#include "hotset/sim/report.hpp"
+#include "hotset/sim/reports/sweep_report.hpp"
 
 namespace hotset::cli {
 namespace {

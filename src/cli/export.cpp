@@ -13,8 +13,8 @@
 #include "cli/console.hpp"
 #include "cli/trace_input.hpp"
 #include "hotset/sim/errors.hpp"
-#include "hotset/sim/io/esft.hpp"
-#include "hotset/sim/io/oracle_general.hpp"
+#include "hotset/sim/formats/esft.hpp"
+#include "hotset/sim/formats/oracle_general.hpp"
 #include "hotset/trace/native_trace_writer.hpp"
 
 namespace hotset::cli {

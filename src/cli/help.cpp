@@ -10,7 +10,7 @@
 
 #include "cli/command.hpp"
 #include "cli/console.hpp"
-#include "hotset/core/names.hpp"
+#include "hotset/core/policy/names.hpp"
 #include "hotset/sim/errors.hpp"
 
 namespace hotset::cli {

@@ -15,11 +15,11 @@
 #include "cli/command.hpp"
 #include "cli/console.hpp"
 #include "cli/trace_input.hpp"
-#include "hotset/predict/saved_history.hpp"
+#include "hotset/predict/history/saved_history.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/mapped_file.hpp"
 #include "hotset/sim/io/output_file.hpp"
-#include "hotset/sim/learn_history.hpp"
+#include "hotset/sim/studies/learn_history.hpp"
 
 namespace hotset::cli {
 namespace {

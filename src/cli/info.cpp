@@ -20,9 +20,10 @@
 #include "cli/console.hpp"
 #include "cli/trace_input.hpp"
 #include "hotset/core/request_classes.hpp"
+#include "hotset/sim/reports/text_table.hpp"
+#include "hotset/sim/reports/working_set_report.hpp"
 #include "hotset/sim/sizes.hpp"
-#include "hotset/sim/text_table.hpp"
-#include "hotset/sim/working_set.hpp"
+#include "hotset/sim/studies/working_set.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 
 namespace hotset::cli {
@@ -174,7 +175,7 @@ json to_json(const trace_facts& facts) {
     out["expert_bytes_min"] = least;
     out["expert_bytes_max"] = most;
   }
-  if (facts.working_set) out["working_set"] = sim::to_json(*facts.working_set);
+  if (facts.working_set) out["working_set"] = json::parse(sim::to_json_text(*facts.working_set));
   return out;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // hotset plan: how many experts a layer, and how much KV cache, for one device and one model.
-#include "hotset/sim/plan.hpp"
+#include "hotset/sim/studies/plan.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -15,10 +15,11 @@
 #include "cli/console.hpp"
 #include "cli/miss_prices.hpp"
 #include "cli/trace_input.hpp"
-#include "hotset/sim/io/open_requests.hpp"
-#include "hotset/sim/model_description.hpp"
+#include "hotset/sim/formats/open_requests.hpp"
+#include "hotset/sim/models/model_description.hpp"
+#include "hotset/sim/reports/plan_report.hpp"
+#include "hotset/sim/reports/text_table.hpp"
 #include "hotset/sim/sizes.hpp"
-#include "hotset/sim/text_table.hpp"
 
 namespace hotset::cli {
 namespace {
@@ -140,11 +141,8 @@ int plan(const plan_options& options) {
   if (requests && requests->own_blocks)
     found.notes.emplace_back(
         "the requests name no blocks: each prompt has its own, and nothing is shared");
-  out.finish(options.as_json
-                 ? sim::to_json(found).dump(2, ' ', false,
-                                            nlohmann::ordered_json::error_handler_t::replace) +
-                       '\n'
-                 : sim::folded(sim::to_text(found), sim::output_width()));
+  out.finish(options.as_json ? sim::to_json_text(found)
+                             : sim::folded(sim::to_text(found), sim::output_width()));
   return ok;
 }
 

@@ -17,7 +17,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/mapped_file.hpp"
-#include "hotset/sim/text_table.hpp"
+#include "hotset/sim/reports/text_table.hpp"
 #include "hotset/version.hpp"
 
 namespace {

@@ -18,15 +18,16 @@
 #include "cli/command.hpp"
 #include "cli/console.hpp"
 #include "cli/trace_input.hpp"
-#include "hotset/core/units.hpp"
-#include "hotset/sim/dimensions.hpp"
+#include "hotset/core/numbers/units.hpp"
 #include "hotset/sim/errors.hpp"
-#include "hotset/sim/precision_ladder.hpp"
-#include "hotset/sim/preset.hpp"
-#include "hotset/sim/rank.hpp"
-#include "hotset/sim/report.hpp"
+#include "hotset/sim/replay/dimensions.hpp"
+#include "hotset/sim/replay/precision_ladder.hpp"
+#include "hotset/sim/replay/preset.hpp"
+#include "hotset/sim/replay/sweep.hpp"
+#include "hotset/sim/reports/rank_report.hpp"
+#include "hotset/sim/reports/sweep_report.hpp"
 #include "hotset/sim/sizes.hpp"
-#include "hotset/sim/sweep.hpp"
+#include "hotset/sim/studies/rank.hpp"
 
 namespace hotset::cli {
 namespace {

@@ -16,9 +16,10 @@
 #include "cli/miss_prices.hpp"
 #include "cli/trace_input.hpp"
 #include "hotset/budget/admission_floor.hpp"
-#include "hotset/sim/io/open_requests.hpp"
+#include "hotset/sim/formats/open_requests.hpp"
+#include "hotset/sim/reports/split_report.hpp"
 #include "hotset/sim/sizes.hpp"
-#include "hotset/sim/split_replay.hpp"
+#include "hotset/sim/studies/split_replay.hpp"
 
 namespace hotset::cli {
 namespace {
@@ -127,11 +128,7 @@ int simulate_split(const split_options& options) {
   request.burst_steps = options.burst;
   request.warmup = options.warmup;
   const auto results = sim::simulate_split(request);
-  out.finish(options.as_json
-                 ? sim::to_json(results).dump(-1, ' ', false,
-                                              nlohmann::ordered_json::error_handler_t::replace) +
-                       '\n'
-                 : sim::to_table(results, view));
+  out.finish(options.as_json ? sim::to_json_text(results) : sim::to_table(results, view));
   return ok;
 }
 

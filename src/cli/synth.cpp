@@ -13,7 +13,7 @@
 #include "cli/console.hpp"
 #include "cli/trace_output.hpp"
 #include "hotset/sim/sizes.hpp"
-#include "hotset/trace/synthetic.hpp"
+#include "hotset/trace/synthetic/synthetic.hpp"
 
 namespace hotset::cli {
 namespace {

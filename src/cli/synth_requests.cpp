@@ -10,8 +10,8 @@
 #include "cli/command.hpp"
 #include "cli/console.hpp"
 #include "cli/trace_output.hpp"
-#include "hotset/sim/io/mooncake.hpp"
-#include "hotset/trace/synthetic_requests.hpp"
+#include "hotset/sim/formats/mooncake.hpp"
+#include "hotset/trace/synthetic/synthetic_requests.hpp"
 
 namespace hotset::cli {
 namespace {

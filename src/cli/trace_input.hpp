@@ -9,7 +9,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "hotset/sim/io/open_trace.hpp"
+#include "hotset/sim/formats/open_trace.hpp"
 #include "hotset/sim/io/program.hpp"
 
 namespace hotset::cli {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // hotset train-gate: networks that predict the layers ahead from hidden states, learnt from a trace and judged.
-#include "hotset/sim/train_gate.hpp"
+#include "hotset/sim/studies/train_gate.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -16,6 +16,7 @@
 #include "cli/trace_input.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/output_file.hpp"
+#include "hotset/sim/reports/gate_report.hpp"
 
 namespace hotset::cli {
 namespace {
@@ -41,7 +42,7 @@ sim::gate_training checked_training(const train_gate_options& options) {
 
 std::string report_of(const sim::gate_training_result& result, bool as_json) {
   if (!as_json) return sim::to_table(result, {.width = sim::output_width(), .columns = {}});
-  return sim::to_json(result).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
+  return sim::to_json_text(result);
 }
 
 int train(const train_gate_options& options) {

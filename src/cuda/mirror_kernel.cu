@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One block takes the steps of mirror_step, in the same order as its emulation in tests/cuda/mirror_test.cpp.
-#include "hotset/cuda/mirror_kernel.hpp"
+// One block takes the steps of mirror_step, in the same order as its emulation in tests/cuda/maps/mirror_test.cpp.
+#include "hotset/cuda/maps/mirror_kernel.hpp"
 #include "told.hpp"
 
 namespace hotset::inline v0::cuda {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fused kernel uses the rule of adapters/reroute.hpp; the operators, its reference, say it in their own way.
-#include "hotset/cuda/reroute_kernel.hpp"
+#include "hotset/cuda/maps/reroute_kernel.hpp"
 #include "told.hpp"
 
 namespace hotset::inline v0::cuda {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/sim/errors.hpp"
 
-#include "hotset/core/names.hpp"
+#include "hotset/core/policy/names.hpp"
 
 namespace hotset::inline v0::sim {
 

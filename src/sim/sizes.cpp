@@ -13,7 +13,7 @@
 
 #include <fmt/format.h>
 
-#include "hotset/core/units.hpp"
+#include "hotset/core/numbers/units.hpp"
 #include "hotset/sim/io/input_error.hpp"
 
 namespace hotset::inline v0::sim {

@@ -40,7 +40,7 @@ class cache {
 
  private:
   pager<two_rate, Admission> pages_;
-  step_plan plan_;
+  visit_plan plan_;
   step_id step_ = 0;
 };
 

@@ -16,8 +16,9 @@
 #include "hotset/admission/after_n_uses.hpp"
 #include "hotset/admission/budgeted.hpp"
 #include "hotset/admission/least_valuable.hpp"
+#include "hotset/cache/slot_cache.hpp"
 #include "hotset/cuda/cuda_backend.hpp"
-#include "hotset/cuda/map_rows.hpp"
+#include "hotset/cuda/maps/map_rows.hpp"
 #include "hotset/eviction/activation_ratio.hpp"
 #include "hotset/eviction/any_eviction_policy.hpp"
 #include "hotset/eviction/belady.hpp"
@@ -44,7 +45,6 @@
 #include "hotset/miss/fetch_lowest.hpp"
 #include "hotset/miss/fetch_priority.hpp"
 #include "hotset/miss/substitute.hpp"
-#include "hotset/paging/slot_cache.hpp"
 #include "hotset/predict/any_predictor.hpp"
 #include "hotset/predict/co_activation.hpp"
 #include "hotset/predict/gate_predictors.hpp"
@@ -114,7 +114,7 @@ const geometry shape{.layers = 3, .experts = 24, .top_k = 4, .max_tokens_per_vis
 
 /// Everything a pager does between two visits, many times, with all scratch at its fullest.
 template <class Pager>
-void work(Pager& p, step_plan& plan, const std::vector<expert_id>& ids,
+void work(Pager& p, visit_plan& plan, const std::vector<expert_id>& ids,
           const std::vector<float>& weights, const std::vector<prefetch_request>& requests,
           support::random_source& random) {
   for (step_id step = 0; step < 60; ++step)
@@ -348,8 +348,8 @@ std::size_t allocations_of_a_gate(
     view.logits = std::span(logits).first(tokens * experts);
     view.probabilities = std::span(probabilities).first(tokens * experts);
     view.hidden = std::span(hidden).first(tokens * hidden_width);
-    (void)router.route(view, {cache.decisions().located(view.layer)},
-                       std::span(ids).first(tokens * 4), std::span(weights).first(tokens * 4));
+    (void)router.route(view, {cache.pager().located(view.layer)}, std::span(ids).first(tokens * 4),
+                       std::span(weights).first(tokens * 4));
     score.routed(view);
     prefetcher.observe(view);
     auto now = cache.resolve(view, stream, visit);

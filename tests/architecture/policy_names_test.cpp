@@ -71,17 +71,17 @@ names who_names(const std::string& policy, const std::map<std::string, std::stri
 }
 
 /// The parts of the published systems, by name.
-const std::string presets = "src/sim/preset.cpp";
+const std::string presets = "src/sim/replay/preset.cpp";
 
 const std::map<std::string, names>& may_name() {
   // What an option stands at when nobody has chosen is named where the option is: these have any number of namers.
   static const std::map<std::string, names> allowed = {
       {"eviction/activation_ratio", {presets}},
       {"eviction/belady",
-       {presets, "include/hotset/control/regret.hpp", "src/sim/report.cpp",
-        "src/sim/rank.cpp"}},  // regret, a bound
+       {presets, "include/hotset/control/regret.hpp", "src/sim/reports/sweep_report.cpp",
+        "src/sim/studies/rank.cpp"}},  // regret, a bound
       {"eviction/next_visit_oracle",
-       {"include/hotset/control/regret.hpp", "src/sim/rank.cpp"}},  // another bound
+       {"include/hotset/control/regret.hpp", "src/sim/studies/rank.cpp"}},  // another bound
       {"eviction/expert_map_priority", {presets}},
       {"eviction/fifo", {"include/hotset/predict/expert_map.hpp"}},  // an order of maps
       {"eviction/gate_score", {presets}},
@@ -89,34 +89,38 @@ const std::map<std::string, names>& may_name() {
       {"eviction/reserve_prefetch", {presets}},
       {"eviction/least_stale",
        {presets, "src/cli/completion.cpp",
-        "examples/tiny_moe/verification.cpp"}},  // presets "+least_stale"; cases beyond the plain ones
+        "examples/tiny_moe/studies/verification.cpp"}},  // presets "+least_stale"; cases beyond the plain ones
       {"eviction/lfru",
        {"examples/embed_cache/main.cpp", "examples/embed_policy/main.cpp",
-        "examples/find_package/main.cpp", "examples/tiny_moe/commands.cpp"}},  // what examples show
-      {"eviction/lfu", {"include/hotset/eviction/lhu.hpp"}},                   // is lhu's order
+        "examples/find_package/main.cpp",
+        "examples/tiny_moe/commands/commands.cpp"}},          // what examples show
+      {"eviction/lfu", {"include/hotset/eviction/lhu.hpp"}},  // is lhu's order
       {"eviction/lhu", {presets}},
-      {"admission/after_n_uses", {"examples/tiny_moe/verification.cpp"}},
-      {"admission/budgeted", {"examples/tiny_moe/verification.cpp"}},
-      {"admission/least_valuable", {"examples/tiny_moe/verification.cpp"}},
-      {"prefetch/cumulative_probability", {presets, "examples/tiny_moe/verification.cpp"}},
-      {"prefetch/next_layer_top_k", {presets, "examples/tiny_moe/verification.cpp"}},
+      {"admission/after_n_uses", {"examples/tiny_moe/studies/verification.cpp"}},
+      {"admission/budgeted", {"examples/tiny_moe/studies/verification.cpp"}},
+      {"admission/least_valuable", {"examples/tiny_moe/studies/verification.cpp"}},
+      {"prefetch/cumulative_probability", {presets, "examples/tiny_moe/studies/verification.cpp"}},
+      {"prefetch/next_layer_top_k", {presets, "examples/tiny_moe/studies/verification.cpp"}},
       {"prefetch/popular",
-       {presets, "src/sim/co_activation_study.cpp", "examples/tiny_moe/verification.cpp"}},
-      {"prefetch/previous_step", {presets, "examples/tiny_moe/verification.cpp"}},
-      {"prefetch/score_threshold", {presets, "examples/tiny_moe/verification.cpp"}},
-      {"miss/compute_on_host", {"examples/tiny_moe/verification.cpp"}},
+       {presets, "src/sim/reports/co_activation_report.cpp",
+        "examples/tiny_moe/studies/verification.cpp"}},
+      {"prefetch/previous_step", {presets, "examples/tiny_moe/studies/verification.cpp"}},
+      {"prefetch/score_threshold", {presets, "examples/tiny_moe/studies/verification.cpp"}},
+      {"miss/compute_on_host", {"examples/tiny_moe/studies/verification.cpp"}},
       {"miss/drop", {"include/hotset/miss/drop_cascade.hpp"}},
       {"miss/fetch_lowest", {"include/hotset/miss/fetch_priority.hpp"}},
       {"miss/fetch_priority", {"include/hotset/miss/drop_cascade.hpp", presets}},
       {"miss/substitute", {presets}},
       {"routing/cache_aware", {presets}},
       {"predict/co_activation",
-       {"include/hotset/sim/co_activation_study.hpp", "src/cli/coactivation.cpp",
-        "examples/tiny_moe/live_split.hpp"}},                           // its own study
-      {"predict/learned_gate", {"include/hotset/sim/train_gate.hpp"}},  // what it trains
+       {"include/hotset/sim/studies/co_activation_study.hpp", "src/cli/coactivation.cpp",
+        "examples/tiny_moe/serving/live_split.hpp"}},                           // its own study
+      {"predict/learned_gate", {"include/hotset/sim/studies/train_gate.hpp"}},  // what it trains
       {"predict/gate_predictors",
-       {"include/hotset/sim/timed_replay.hpp", "examples/tiny_moe/gate_hook.hpp"}},  // defaults
-      {"predict/mixed", {"src/cli/simulate.cpp", "examples/tiny_moe/main.cpp"}},  // what help shows
+       {"include/hotset/sim/replay/timed_replay.hpp",
+        "examples/tiny_moe/model/gate_hook.hpp"}},  // defaults
+      {"predict/mixed",
+       {"src/cli/simulate.cpp", "examples/tiny_moe/commands/main.cpp"}},  // what help shows
   };
   return allowed;
 }

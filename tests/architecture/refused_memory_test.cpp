@@ -14,16 +14,16 @@
 #include "busy_cache.hpp"
 #include "counted_memory.hpp"
 #include "host_experts.hpp"
+#include "hotset/cache/expert_slots.hpp"
+#include "hotset/cache/slot_cache.hpp"
 #include "hotset/core/memory_budget.hpp"
 #include "hotset/eviction/gate_score.hpp"
 #include "hotset/eviction/least_stale.hpp"
 #include "hotset/eviction/lfu.hpp"
 #include "hotset/eviction/lru.hpp"
-#include "hotset/paging/expert_slots.hpp"
-#include "hotset/paging/slot_cache.hpp"
+#include "hotset/memory/host_virtual_memory.hpp"
+#include "hotset/memory/virtual_range.hpp"
 #include "hotset/transfer/host_backend.hpp"
-#include "hotset/transfer/host_virtual_memory.hpp"
-#include "hotset/transfer/virtual_range.hpp"
 #include "pager_walk.hpp"
 #include "random_source.hpp"
 
@@ -159,7 +159,7 @@ class refused_resize : public testing::Test {
   }
   [[nodiscard]] std::vector<std::int32_t> quotas() const {
     std::vector<std::int32_t> out;
-    for (layer_id l = 0; l < shape.layers; ++l) out.push_back(cache.decisions().quota(l));
+    for (layer_id l = 0; l < shape.layers; ++l) out.push_back(cache.pager().quota(l));
     return out;
   }
   /// Every row names slots that have memory and hold the bytes of their expert.
@@ -176,7 +176,7 @@ class refused_resize : public testing::Test {
         ASSERT_TRUE(support::holds(bank.bytes(slot, t), key, t));
       }
     }
-    support::expect_consistent(cache.decisions());
+    support::expect_consistent(cache.pager());
   }
   /// Returns at how many places memory was refused.
   std::size_t refuse_resize(const std::function<status()>& resize) {

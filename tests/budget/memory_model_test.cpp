@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/core/units.hpp"
-#include "hotset/trace/synthetic.hpp"
+#include "hotset/core/numbers/units.hpp"
+#include "hotset/trace/synthetic/synthetic.hpp"
 
 namespace hotset {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/core/no_options.hpp"
+#include "hotset/core/policy/no_options.hpp"
 
 namespace hotset {
 namespace {

@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/core/validate_for.hpp"
+#include "hotset/core/policy/validate_for.hpp"
 #include "hotset/miss/any_miss_policy.hpp"
 #include "hotset/miss/compute_on_host.hpp"
 #include "hotset/miss/drop.hpp"

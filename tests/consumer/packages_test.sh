@@ -60,6 +60,9 @@ lacks libbenchmark-dev clang-tidy
 ask bench
 has libbenchmark-dev
 lacks libgtest-dev
+ask style
+has clang-format libgtest-dev
+lacks libbenchmark-dev clang-tidy
 ask check
 has $all
 
@@ -80,7 +83,7 @@ has g++ ninja-build
 lacks cmake
 
 # Every target of make asks for its own packages.
-for target in demo test bench check install install-headers; do
+for target in demo test bench style check install install-headers; do
   steps=$(env -u MAKEFLAGS make -n -C "$source" "$target")
   grep -q "install-packages.sh $target\$" <<<"$steps" ||
     fail "make $target does not ask for the packages of $target"

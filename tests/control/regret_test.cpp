@@ -47,7 +47,7 @@ struct judged {
     return *found;
   }
   pager<Eviction> pages;
-  step_plan plan;
+  visit_plan plan;
   regret judge;
 };
 

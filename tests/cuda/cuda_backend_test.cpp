@@ -14,8 +14,8 @@
 #include "device_experts.hpp"
 #include "fake_cuda_runtime.hpp"
 #include "fills.hpp"
+#include "hotset/cache/slot_cache.hpp"
 #include "hotset/eviction/lru.hpp"
-#include "hotset/paging/slot_cache.hpp"
 #include "hotset/transfer/memory_expert_source.hpp"
 
 namespace hotset::cuda {

@@ -13,9 +13,9 @@
 #include "busy_cache.hpp"
 #include "device_experts.hpp"
 #include "fake_cuda_runtime.hpp"
+#include "hotset/cache/slot_cache.hpp"
 #include "hotset/cuda/cuda_backend.hpp"
 #include "hotset/eviction/lru.hpp"
-#include "hotset/paging/slot_cache.hpp"
 #include "hotset/transfer/memory_expert_source.hpp"
 #include "pager_walk.hpp"
 #include "random_source.hpp"
@@ -72,9 +72,8 @@ TEST_P(cuda_cache, every_kernel_reads_the_experts_of_its_visit) {
                        if (!experts.holds(slot, key)) ++wrong;
                      });
       };
-      const auto walked =
-          support::walk(cache, visit, engine, random, {.visits = 180, .routed = 16}, launch,
-                        [&] { support::expect_consistent(cache.decisions()); });
+      const auto walked = support::walk(cache, visit, engine, random, {.visits = 180, .routed = 16},
+                                        launch, [&] { support::expect_consistent(cache.pager()); });
       ASSERT_EQ(walked, status::ok);
       EXPECT_EQ(api.synchronize_stream(engine.handle()), error_code::success);
       EXPECT_EQ(wrong, 0U);
@@ -133,7 +132,7 @@ class failing_decode {
     for (layer_id layer = 0; layer < shape.layers && !lost; ++layer) lost = !visit(layer);
     const bool drained = cache_.drain() == status::ok;
     api.run_all();
-    support::expect_consistent(cache_.decisions());
+    support::expect_consistent(cache_.pager());
     ++step_;
     if (lost || !drained) {
       ++lost_steps;

@@ -12,8 +12,8 @@
 #include <gtest/gtest.h>
 
 #include "fake_cuda_driver.hpp"
-#include "hotset/transfer/host_virtual_memory.hpp"
-#include "hotset/transfer/virtual_range.hpp"
+#include "hotset/memory/host_virtual_memory.hpp"
+#include "hotset/memory/virtual_range.hpp"
 
 namespace hotset {
 namespace {

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "adapters_1_includes.inc"
-#include "hotset/transfer/host_virtual_memory.hpp"
+#include "hotset/memory/host_virtual_memory.hpp"
 
 namespace {
 

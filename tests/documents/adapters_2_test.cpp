@@ -14,7 +14,7 @@
 
 #include "adapters_2_includes.inc"
 #include "hotset/adapters/adapter_registry.hpp"
-#include "hotset/transfer/host_virtual_memory.hpp"
+#include "hotset/memory/host_virtual_memory.hpp"
 #include "trace_samples.hpp"
 
 namespace {

@@ -8,10 +8,10 @@
 #include <gtest/gtest.h>
 
 #include "fake_cuda_runtime.hpp"
+#include "hotset/cache/slot_cache.hpp"
 #include "hotset/cuda/cuda_backend.hpp"
-#include "hotset/cuda/map_rows.hpp"
+#include "hotset/cuda/maps/map_rows.hpp"
 #include "hotset/eviction/lfru.hpp"
-#include "hotset/paging/slot_cache.hpp"
 #include "hotset/transfer/memory_expert_source.hpp"
 
 namespace hotset {

@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "hotset/cache/slot_cache.hpp"
 #include "hotset/eviction/lfru.hpp"
-#include "hotset/paging/slot_cache.hpp"
 #include "scripted_backend.hpp"
 
 namespace {

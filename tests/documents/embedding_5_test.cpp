@@ -14,7 +14,7 @@ namespace {
 struct next_day : support::slot_cache_steps {
   std::string begin(const std::vector<std::byte>& yesterday) {
     const auto& shape = support::cache_shape;
-    const auto& layout = cache.decisions().layout();
+    const auto& layout = cache.pager().layout();
     const auto refuse = [](const std::string& reason) { return reason; };
 #include "embedding_5.inc"
     return std::string(describe(started));

@@ -15,8 +15,8 @@ constexpr geometry shape{.layers = 2, .experts = 8, .top_k = 2, .max_tokens_per_
 
 /// What the document calls a cache, as far as the block looks at it.
 struct cache_of_a_day {
-  pager<similar_steps> pages{{.layout = pool_layout::per_layer(shape, 4).value()}};
-  [[nodiscard]] const pager<similar_steps>& decisions() const { return pages; }
+  hotset::pager<similar_steps> pages{{.layout = pool_layout::per_layer(shape, 4).value()}};
+  [[nodiscard]] const hotset::pager<similar_steps>& pager() const { return pages; }
 };
 
 struct next_morning : testing::Test {

@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "hotset/cli/program.hpp"
-#include "hotset/core/no_options.hpp"
+#include "hotset/core/policy/no_options.hpp"
 #include "hotset/registry/policy_registry.hpp"
 
 namespace {

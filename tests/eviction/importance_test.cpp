@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/core/parameters.hpp"
+#include "hotset/core/policy/parameters.hpp"
 #include "hotset/paging/pager.hpp"
 
 namespace hotset {

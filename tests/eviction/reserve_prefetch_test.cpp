@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/core/parameters.hpp"
+#include "hotset/core/policy/parameters.hpp"
 #include "hotset/eviction/any_eviction_policy.hpp"
 #include "hotset/eviction/gate_score.hpp"
 #include "hotset/eviction/lru.hpp"
@@ -169,7 +169,7 @@ template <class Eviction>
 struct paged {
   const geometry shape{.layers = 1, .experts = 12, .top_k = 1};
   pager<Eviction> pages;
-  step_plan plan = pages.make_plan();
+  visit_plan plan = pages.make_plan();
   step_id step = 0;
 
   explicit paged(const typename Eviction::config& options)

@@ -14,9 +14,9 @@
 #include <gtest/gtest.h>
 
 #include "damage.hpp"
-#include "hotset/sim/esft_selection.hpp"
-#include "hotset/sim/io/adapter_checkpoint.hpp"
-#include "hotset/sim/io/esft_config.hpp"
+#include "hotset/sim/formats/adapter_checkpoint.hpp"
+#include "hotset/sim/formats/esft_config.hpp"
+#include "hotset/sim/studies/esft_selection.hpp"
 #include "trace_samples.hpp"
 
 namespace {

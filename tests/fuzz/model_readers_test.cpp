@@ -8,7 +8,7 @@
 
 #include "damage.hpp"
 #include "gguf_samples.hpp"
-#include "hotset/sim/model_description.hpp"
+#include "hotset/sim/models/model_description.hpp"
 #include "trace_samples.hpp"
 
 namespace {

@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "damage.hpp"
-#include "hotset/predict/next_use_values.hpp"
+#include "hotset/predict/history/next_use_values.hpp"
 #include "hotset/predict/similar_steps_predictor.hpp"
 #include "token_visit.hpp"
 

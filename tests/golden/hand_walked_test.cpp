@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "hotset/sim/sweep.hpp"
+#include "hotset/sim/replay/sweep.hpp"
 #include "sim_samples.hpp"
 
 namespace {

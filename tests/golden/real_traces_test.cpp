@@ -8,9 +8,9 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/sim/io/open_trace.hpp"
-#include "hotset/sim/miss_curves.hpp"
-#include "hotset/sim/sweep.hpp"
+#include "hotset/sim/formats/open_trace.hpp"
+#include "hotset/sim/replay/sweep.hpp"
+#include "hotset/sim/studies/miss_curves.hpp"
 
 namespace {
 

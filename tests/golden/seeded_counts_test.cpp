@@ -17,8 +17,8 @@
 #include <gtest/gtest.h>
 
 #include "hotset/sim/io/safetensors.hpp"
-#include "hotset/sim/sweep.hpp"
-#include "hotset/trace/synthetic.hpp"
+#include "hotset/sim/replay/sweep.hpp"
+#include "hotset/trace/synthetic/synthetic.hpp"
 #include "sim_samples.hpp"
 
 namespace {

@@ -16,9 +16,9 @@
 
 #include "hotset/adapters/page_pool.hpp"
 #include "hotset/adapters/reroute.hpp"
-#include "hotset/cuda/adapter_uploader.hpp"
-#include "hotset/cuda/expert_maps.hpp"
-#include "hotset/cuda/reroute_kernel.hpp"
+#include "hotset/cuda/copies/adapter_uploader.hpp"
+#include "hotset/cuda/maps/expert_maps.hpp"
+#include "hotset/cuda/maps/reroute_kernel.hpp"
 #include "hotset/cuda/virtual_memory.hpp"
 #include "random_source.hpp"
 #include "test_support.hpp"

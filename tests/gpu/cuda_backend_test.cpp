@@ -10,9 +10,9 @@
 
 #include "busy_cache.hpp"
 #include "fills.hpp"
-#include "hotset/cuda/map_rows.hpp"
+#include "hotset/cache/slot_cache.hpp"
+#include "hotset/cuda/maps/map_rows.hpp"
 #include "hotset/eviction/lru.hpp"
-#include "hotset/paging/slot_cache.hpp"
 #include "paged_model.hpp"
 #include "random_source.hpp"
 #include "test_support.hpp"

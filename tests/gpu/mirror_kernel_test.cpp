@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The mirror kernel gives the host's bytes: slots, list, counts, and nothing behind the list.
-#include "hotset/cuda/mirror_kernel.hpp"
+#include "hotset/cuda/maps/mirror_kernel.hpp"
 
 #include <algorithm>
 #include <cstdint>

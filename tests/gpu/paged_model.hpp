@@ -12,7 +12,7 @@
 #include <cuda_runtime_api.h>
 
 #include "device_support.hpp"
-#include "hotset/cuda/pinned_memory.hpp"
+#include "hotset/cuda/copies/pinned_memory.hpp"
 #include "hotset/cuda/slot_bank.hpp"
 #include "hotset/transfer/memory_expert_source.hpp"
 

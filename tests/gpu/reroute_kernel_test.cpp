@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fused reroute, the operators and the host give the same bytes.
-#include "hotset/cuda/reroute_kernel.hpp"
+#include "hotset/cuda/maps/reroute_kernel.hpp"
 
 #include <cstdint>
 #include <vector>

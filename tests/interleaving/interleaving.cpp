@@ -391,7 +391,7 @@ class life {
       if (cache_->locate(k) != no_slot) trail_.fault("an invalidated expert has a slot");
       ++backend_.version[shape().index(k)];
     }
-    for (const auto& r : cache_->waiting().waiting())
+    for (const auto& r : cache_->queue().requests())
       if (std::ranges::find(keys, r.key) != keys.end())
         trail_.fault("a request for host bytes that went away waits");
   }
@@ -565,7 +565,7 @@ class life {
     rows_[at].assign(row.begin(), row.end());
     versions_[at] = now;
   }
-  void count(const step_plan& plan) {
+  void count(const visit_plan& plan) {
     expected_.groups += plan.groups() > 1 && plan.group() == 0 ? plan.groups() : 0;
     expected_.visits += plan.group() == 0 ? 1U : 0U;
     expected_.split_visits += plan.groups() > 1 && plan.group() == 0 ? 1U : 0U;
@@ -576,7 +576,7 @@ class life {
   }
   void check_books() {
     const auto s = cache_->stats();
-    const auto& waiting = cache_->waiting();
+    const auto& waiting = cache_->queue();
     const auto& q = waiting.stats();
     std::uint64_t unused = 0;
     for (std::size_t n = 0; n < cache_->layout().slots(); ++n) {

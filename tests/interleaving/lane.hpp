@@ -61,7 +61,7 @@ class lane {
   static void check(bool good, const char* what, support::event_trail& trail) {
     if (!good) trail.fault(what);
   }
-  void begin(const step_plan& plan, const geometry& shape) {
+  void begin(const visit_plan& plan, const geometry& shape) {
     groups_ = plan.groups();
     group_ = 0;
     done_.clear();
@@ -72,7 +72,7 @@ class lane {
         all_.push_back(id);
   }
   /// Every token, or every expert, is in one group, and all are when there are no more.
-  void check_experts(const step_plan& plan, const geometry& shape, support::event_trail& trail) {
+  void check_experts(const visit_plan& plan, const geometry& shape, support::event_trail& trail) {
     std::vector<expert_id> wanted;
     if (groups_ == 1 || plan.expert_wise())
       check(plan.tokens().size() == view.experts.size() / top_k_, "not all tokens", trail);
@@ -99,7 +99,7 @@ class lane {
     }
     check(std::ranges::equal(plan.experts(), wanted), "the plan has other experts", trail);
   }
-  std::vector<expected_read> check_slots(const step_plan& plan, const support::tested_cache& cache,
+  std::vector<expected_read> check_slots(const visit_plan& plan, const support::tested_cache& cache,
                                          const support::unruly_backend& backend,
                                          bool may_stay_on_host, support::event_trail& trail) {
     std::vector<expected_read> reads;

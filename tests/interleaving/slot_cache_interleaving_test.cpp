@@ -8,6 +8,7 @@
 #include "hotset/admission/after_n_uses.hpp"
 #include "hotset/admission/budgeted.hpp"
 #include "hotset/admission/least_valuable.hpp"
+#include "hotset/cache/slot_cache.hpp"
 #include "hotset/eviction/any_eviction_policy.hpp"
 #include "hotset/eviction/gate_score.hpp"
 #include "hotset/eviction/least_stale.hpp"
@@ -15,7 +16,6 @@
 #include "hotset/eviction/lru.hpp"
 #include "hotset/eviction/protect_decode.hpp"
 #include "hotset/eviction/similar_steps.hpp"
-#include "hotset/paging/slot_cache.hpp"
 #include "interleaving.hpp"
 
 namespace hotset {

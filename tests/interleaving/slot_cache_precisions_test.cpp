@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "hotset/admission/after_n_uses.hpp"
+#include "hotset/cache/slot_cache.hpp"
 #include "hotset/eviction/any_eviction_policy.hpp"
 #include "hotset/eviction/least_stale.hpp"
 #include "hotset/eviction/lfu.hpp"
@@ -12,7 +13,6 @@
 #include "hotset/miss/any_miss_policy.hpp"
 #include "hotset/miss/fetch_lowest.hpp"
 #include "hotset/miss/fetch_priority.hpp"
-#include "hotset/paging/slot_cache.hpp"
 #include "interleaving.hpp"
 
 namespace hotset {

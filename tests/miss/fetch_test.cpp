@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/core/validate_for.hpp"
+#include "hotset/core/policy/validate_for.hpp"
 
 namespace hotset {
 namespace {

@@ -43,7 +43,7 @@ struct demand_of {
   }
   hot_set<lru, Admission> hot;
   visit_lookup visit{shape, visit_split::by_token, false};
-  step_plan plan{shape};
+  visit_plan plan{shape};
   std::vector<expert_id> routed;
 };
 

@@ -37,7 +37,7 @@ struct miss_decisions_test : testing::Test {
   hot_set<lru, always> hot{layout, {}, {}};
   visit_lookup visit{shape, visit_split::by_token, false};
   miss_decisions<scripted_miss> decisions{layout, {&script}, visit};
-  step_plan plan{shape};
+  visit_plan plan{shape};
   routing_view view;
   std::vector<expert_id> routed;
 };
@@ -50,11 +50,11 @@ TEST_F(miss_decisions_test, asks_about_what_is_absent_and_about_nothing_else) {
   EXPECT_EQ(script.asked[0][0].uses, 2U);
   EXPECT_EQ(script.asked[0][0].rank, 1U);
   EXPECT_EQ(script.asked[0][1].expert, 6);
-  EXPECT_FALSE(plan.undisputed());
+  EXPECT_TRUE(plan.judged());
   EXPECT_FALSE(plan.edited());
   (void)decide({0, 1});
   EXPECT_THAT(script.asked, SizeIs(1)) << "a visit of hits";
-  EXPECT_TRUE(plan.undisputed());
+  EXPECT_FALSE(plan.judged());
 }
 
 TEST_F(miss_decisions_test, what_it_drops_and_replaces_is_looked_up_no_more) {
@@ -115,7 +115,7 @@ TEST_F(miss_decisions_test, a_policy_that_fetches_everything_leaves_the_visit_as
   visit.begin(view, hot.held, plan);
   EXPECT_EQ(&all.decide(hot, visit, view, plan), &view);
   EXPECT_THAT(visit.misses(), SizeIs(2));
-  EXPECT_TRUE(plan.undisputed());
+  EXPECT_FALSE(plan.judged());
   EXPECT_TRUE(all.place(hot, visit, plan).fits);
 }
 

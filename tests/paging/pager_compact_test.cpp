@@ -67,7 +67,7 @@ class pager_compact : public testing::Test {
 
   support::random_source random{17};
   pager<Eviction> pages;
-  step_plan plan;
+  visit_plan plan;
 };
 using policies = testing::Types<lru, fifo, lfu, lfru, gate_score, popularity, furthest_layer,
                                 least_stale, protect_hot<lru>, protect_decode<least_stale>>;

@@ -277,7 +277,7 @@ TEST_F(pager_miss, decisions_hold_in_every_group_of_a_split_visit) {
     EXPECT_THAT(w.plan.routed(), testing::ElementsAreArray(routed));
     EXPECT_EQ(w.plan.dropped_count(), 1U);
     EXPECT_EQ(w.plan.substituted_count(), 1U);
-    EXPECT_FALSE(w.plan.undisputed());
+    EXPECT_TRUE(w.plan.judged());
     for (std::size_t i = 0; i < w.plan.experts().size(); ++i) {
       const auto e = w.plan.experts()[i];
       EXPECT_NE(e, 5);

@@ -210,7 +210,7 @@ TEST(pager_plan, a_view_that_cannot_be_is_refused) {
   EXPECT_EQ(w.decisions.plan(w.view(0, -1, two), w.plan), status::invalid_visit);
   EXPECT_EQ(w.decisions.plan(w.view(0, 0, nine), w.plan), status::visit_too_large);
   EXPECT_EQ(w.decisions.plan(w.view(0, 0, two, one_weight), w.plan), status::invalid_visit);
-  step_plan of_another(geometry{.layers = 1, .experts = 8, .top_k = 1});
+  visit_plan of_another(geometry{.layers = 1, .experts = 8, .top_k = 1});
   EXPECT_EQ(w.decisions.plan(w.view(0, 0, two), of_another), status::invalid_argument);
   EXPECT_EQ(w.decisions.plan_prefetch({}, {}, of_another), status::invalid_argument);
   EXPECT_EQ(w.stats(), pager<lru>({.layout = shared(4)}).stats());
@@ -222,7 +222,7 @@ TEST(pager_plan, a_group_is_not_written_into_a_plan_of_another_shape) {
   ASSERT_EQ(w.try_plan(0, 0, {0, 1, 2, 3}), status::ok);
   ASSERT_TRUE(w.plan.more());
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
-  step_plan of_another(geometry{.layers = 1, .experts = 8, .top_k = 1});
+  visit_plan of_another(geometry{.layers = 1, .experts = 8, .top_k = 1});
   EXPECT_EQ(w.decisions.plan_next(of_another), status::invalid_argument);
   EXPECT_EQ(w.decisions.plan_next(w.plan), status::ok);
 }
@@ -230,7 +230,7 @@ TEST(pager_plan, a_group_is_not_written_into_a_plan_of_another_shape) {
 TEST(pager_plan, a_plan_that_was_moved_from_is_refused_by_every_call) {
   pager_walk w({.layout = shared(2)});
   ASSERT_EQ(w.try_plan(0, 0, {0, 1, 2, 3}), status::ok);
-  step_plan moved(std::move(w.plan));
+  visit_plan moved(std::move(w.plan));
   EXPECT_EQ(w.decisions.commit(w.plan), status::no_plan);
   EXPECT_EQ(w.decisions.abort(w.plan), status::no_plan);
   ASSERT_EQ(w.decisions.commit(moved), status::ok);

@@ -66,7 +66,7 @@ struct precision_placement_test : testing::Test {
   std::optional<hot_set<lru, always>> hot;
   std::optional<precision_placement> placer;
   visit_lookup visit{shape, visit_split::by_token, false};
-  step_plan plan{shape};
+  visit_plan plan{shape};
   std::vector<expert_id> routed;
   std::vector<expert_id> upgraded;  ///< resident ones that are wanted in a better precision
   std::map<expert_id, wish> wishes;

@@ -42,7 +42,7 @@ struct speculation_test : testing::Test {
   }
   hot_set<lru, always> hot;
   speculation part{shape, prefetch_guard::named, 8};
-  step_plan plan{shape};
+  visit_plan plan{shape};
 };
 
 TEST_F(speculation_test, leaves_a_token_room_and_defers_the_rest) {

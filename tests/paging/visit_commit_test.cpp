@@ -39,7 +39,7 @@ struct visit_commit_test : testing::Test {
   told_lru::journal journal;
   set hot{pool_layout::shared(shape, 4).value(), {&journal}, {}};
   visit_lookup visit{shape, visit_split::by_token, true};
-  step_plan plan{shape};
+  visit_plan plan{shape};
 
  private:
   step_id step_ = 0;

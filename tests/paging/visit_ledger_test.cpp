@@ -44,7 +44,7 @@ TEST(visit_ledger, a_step_is_free_of_misses_only_if_all_of_it_hits) {
 
 TEST(visit_ledger, a_miss_collides_if_its_key_left_in_the_same_step) {
   visit_ledger ledger({.layers = 1, .experts = 8, .top_k = 2});
-  step_plan plan({.layers = 1, .experts = 8, .top_k = 2});
+  visit_plan plan({.layers = 1, .experts = 8, .top_k = 2});
   ledger.commit(plan);  // an empty visit of step 0
   EXPECT_EQ(ledger.step(), 0U);
   ledger.evicted({0, 3});

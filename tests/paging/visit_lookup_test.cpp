@@ -30,7 +30,7 @@ struct visit_lookup_test : testing::Test {
   }
   residents held{pool_layout::shared(shape, 4).value()};
   visit_lookup lookup{shape, visit_split::by_token, true};
-  step_plan plan{shape};
+  visit_plan plan{shape};
 
  private:
   std::vector<expert_id> ids_;
@@ -94,7 +94,7 @@ TEST_F(visit_lookup_test, refuses_what_it_could_not_plan) {
   auto elsewhere = visit({0, 1});
   elsewhere.layer = 2;
   EXPECT_EQ(lookup.check(elsewhere, plan), status::invalid_visit);
-  const step_plan other(geometry{.layers = 1, .experts = 4, .top_k = 1});
+  const visit_plan other(geometry{.layers = 1, .experts = 4, .top_k = 1});
   EXPECT_EQ(lookup.check(visit({0, 1}), other), status::invalid_argument);
 }
 

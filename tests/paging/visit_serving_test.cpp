@@ -61,9 +61,9 @@ struct visit_serving : slot_cache_steps {
     cache.release(visit, stream);
     backend.run(stream);
     EXPECT_EQ(cache.drain(), status::ok);
-    for (std::size_t s = 0; s < cache.decisions().layout().slots(); ++s)
-      EXPECT_EQ(cache.decisions().slot(static_cast<slot_id>(s)).pins, 0U);
-    support::expect_consistent(cache.decisions());
+    for (std::size_t s = 0; s < cache.pager().layout().slots(); ++s)
+      EXPECT_EQ(cache.pager().slot(static_cast<slot_id>(s)).pins, 0U);
+    support::expect_consistent(cache.pager());
   }
   std::vector<std::uint32_t> served;
 };
@@ -189,11 +189,11 @@ TEST(visit_serving_again, an_earlier_loss_is_told_and_not_tried_away) {
 TEST_F(visit_serving, a_group_that_is_forgotten_is_told_by_the_next_visit) {
   ASSERT_EQ(resolve(0, 0, four_tokens), status::ok);
   cache.release(visit, stream);
-  const auto before = cache.decisions().decision_hash();
+  const auto before = cache.pager().decision_hash();
   EXPECT_EQ(resolve(0, 1, {4, 5}), status::visit_unfinished);
   auto other = cache.make_visit();
   EXPECT_EQ(resolve(other, 0, 1, {4, 5}), status::visit_unfinished) << "whoever comes";
-  EXPECT_EQ(cache.decisions().decision_hash(), before) << "nothing has changed";
+  EXPECT_EQ(cache.pager().decision_hash(), before) << "nothing has changed";
   ASSERT_EQ(cache.resolve_next(stream, visit), status::ok) << "and the groups go on";
   cache.release(visit, stream);
 }

@@ -14,7 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "allocation.hpp"
-#include "hotset/core/parameters.hpp"
+#include "hotset/core/policy/parameters.hpp"
 #include "hotset/predict/any_predictor.hpp"
 #include "map_samples.hpp"
 

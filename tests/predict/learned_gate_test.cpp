@@ -16,7 +16,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/core/parameters.hpp"
+#include "hotset/core/policy/parameters.hpp"
 #include "hotset/predict/any_predictor.hpp"
 #include "random_source.hpp"
 #include "trace_samples.hpp"

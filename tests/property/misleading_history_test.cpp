@@ -13,7 +13,7 @@
 #include "hotset/eviction/lru.hpp"
 #include "hotset/eviction/similar_steps.hpp"
 #include "hotset/paging/pager.hpp"
-#include "hotset/trace/splitmix64.hpp"
+#include "hotset/trace/synthetic/splitmix64.hpp"
 
 namespace hotset {
 namespace {

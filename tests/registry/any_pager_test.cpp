@@ -11,7 +11,7 @@
 
 #include "hotset/admission/budgeted.hpp"
 #include "hotset/eviction/lru.hpp"
-#include "hotset/sim/registry.hpp"
+#include "hotset/sim/replay/registry.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 #include "sim_samples.hpp"
 
@@ -33,7 +33,7 @@ pager<lru>::config setup(const visit_sequence& visits, std::int64_t slots) {
 /// Remembers everything it is told.
 class memory final : public decision_sink {
  public:
-  void on_plan(const step_plan& plan) override {
+  void on_plan(const visit_plan& plan) override {
     ++plans;
     fills += plan.fills().size();
     if (plan.groups() > 1) ++groups;

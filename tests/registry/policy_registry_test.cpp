@@ -14,7 +14,7 @@
 #include "hotset/predict/co_activation.hpp"
 #include "hotset/prefetch/popular.hpp"
 #include "hotset/routing/cache_aware.hpp"
-#include "hotset/sim/sweep.hpp"
+#include "hotset/sim/replay/sweep.hpp"
 #include "sim_samples.hpp"
 
 namespace {

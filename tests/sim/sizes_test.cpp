@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/core/units.hpp"
+#include "hotset/core/numbers/units.hpp"
 
 namespace {
 

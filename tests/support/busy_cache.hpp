@@ -10,7 +10,7 @@
 #include "hotset/core/prefetch_request.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
-#include "hotset/residency/visit_group.hpp"
+#include "hotset/visit/visit_group.hpp"
 #include "random_source.hpp"
 
 namespace hotset::support {
@@ -34,7 +34,7 @@ status told_once(Call call) {
 template <class Cache, class Visit, class Stream, class Read, class Check>
 status walk(Cache& cache, Visit& visit, Stream& stream, random_source& random,
             const busy_walk& setup, Read read, Check check) {
-  const auto& shape = cache.decisions().layout().shape();
+  const auto& shape = cache.pager().layout().shape();
   const auto most = static_cast<std::uint64_t>(shape.max_tokens_per_visit);
   std::vector<expert_id> ids;
   for (std::int64_t n = 0; n < setup.visits; ++n) {

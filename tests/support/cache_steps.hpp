@@ -10,8 +10,8 @@
 
 #include <gtest/gtest.h>
 
+#include "hotset/cache/slot_cache.hpp"
 #include "hotset/eviction/lru.hpp"
-#include "hotset/paging/slot_cache.hpp"
 #include "pager_walk.hpp"
 #include "scripted_backend.hpp"
 
@@ -59,15 +59,15 @@ class slot_cache_steps : public testing::Test {
       if (!visit.more()) break;
       ASSERT_EQ(cache.resolve_next(stream, visit), status::ok);
     }
-    expect_consistent(cache.decisions());
+    expect_consistent(cache.pager());
   }
   status prefetch(std::vector<prefetch_request> requests) {
     return cache.prefetch({}, requests, stream);
   }
   std::uint32_t pins_of(layer_id layer, expert_id e) {
-    return cache.decisions().slot(locate(layer, e)).pins;
+    return cache.pager().slot(locate(layer, e)).pins;
   }
-  slot_id locate(layer_id layer, expert_id e) { return cache.decisions().locate({layer, e}); }
+  slot_id locate(layer_id layer, expert_id e) { return cache.pager().locate({layer, e}); }
 
   scripted_backend backend;
   scripted_backend::stream_type stream;

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "host_experts.hpp"
-#include "hotset/cuda/pinned_memory.hpp"
+#include "hotset/cuda/copies/pinned_memory.hpp"
 #include "hotset/cuda/runtime.hpp"
 #include "hotset/cuda/slot_bank.hpp"
 

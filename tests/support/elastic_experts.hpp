@@ -11,11 +11,11 @@
 #include <gtest/gtest.h>
 
 #include "host_experts.hpp"
+#include "hotset/cache/expert_slots.hpp"
+#include "hotset/cache/slot_cache.hpp"
 #include "hotset/core/memory_budget.hpp"
 #include "hotset/eviction/lru.hpp"
-#include "hotset/paging/expert_slots.hpp"
 #include "hotset/paging/pager.hpp"
-#include "hotset/paging/slot_cache.hpp"
 #include "hotset/transfer/host_backend.hpp"
 #include "pager_walk.hpp"
 #include "resizable_suite.hpp"
@@ -82,7 +82,7 @@ class elastic_experts {
         EXPECT_TRUE(holds(bank_.bytes(slot, t), key, t)) << name << " tensor " << t;
       out[name] = at;
     }
-    expect_consistent(cache_.decisions());
+    expect_consistent(cache_.pager());
     return out;
   }
 

@@ -12,7 +12,7 @@
 
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/predict/routing_history.hpp"
+#include "hotset/predict/history/routing_history.hpp"
 
 namespace hotset::support {
 

@@ -13,7 +13,7 @@
 
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/predict/next_use_values.hpp"
+#include "hotset/predict/history/next_use_values.hpp"
 #include "naive_history.hpp"
 
 namespace hotset::support {

@@ -142,7 +142,7 @@ class pager_walk {
   [[nodiscard]] pager_stats stats() const { return decisions.stats(); }
 
   Pager decisions;
-  step_plan plan;
+  visit_plan plan;
   request_class kind = request_class::decode;
   std::uint64_t ordinal = 0;
 

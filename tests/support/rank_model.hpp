@@ -10,7 +10,7 @@
 
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
-#include "hotset/residency/slot_rank.hpp"
+#include "hotset/order/slot_rank.hpp"
 #include "random_source.hpp"
 
 namespace hotset::support {

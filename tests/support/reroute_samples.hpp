@@ -9,7 +9,7 @@
 
 #include "hotset/adapters/expert_redirect.hpp"
 #include "hotset/adapters/reroute.hpp"
-#include "hotset/core/vector_level.hpp"
+#include "hotset/core/platform/vector_level.hpp"
 #include "random_source.hpp"
 
 namespace hotset::reroute_samples {

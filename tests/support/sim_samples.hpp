@@ -13,8 +13,8 @@
 #include <gtest/gtest.h>
 
 #include "hotset/sim/errors.hpp"
-#include "hotset/sim/preset.hpp"
-#include "hotset/sim/sweep.hpp"
+#include "hotset/sim/replay/preset.hpp"
+#include "hotset/sim/replay/sweep.hpp"
 #include "hotset/trace/routing_trace.hpp"
 #include "random_source.hpp"
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/paging/slot_cache.hpp"
+#include "hotset/cache/slot_cache.hpp"
 #include "pager_walk.hpp"
 #include "unruly_backend.hpp"
 #include "watched_allocations.hpp"
@@ -37,7 +37,7 @@ class tested_cache {
   [[nodiscard]] virtual std::span<const slot_id> row(layer_id layer) const = 0;
   [[nodiscard]] virtual std::uint64_t row_version(layer_id layer) const = 0;
   [[nodiscard]] virtual pager_stats stats() const = 0;
-  [[nodiscard]] virtual const fill_queue& waiting() const = 0;
+  [[nodiscard]] virtual const prefetch_queue& queue() const = 0;
   [[nodiscard]] virtual const pool_layout& layout() const = 0;
   [[nodiscard]] virtual const slot_entry& slot(slot_id s) const = 0;
   [[nodiscard]] virtual slot_id locate(expert_key key) const = 0;
@@ -108,27 +108,21 @@ class tested_slot_cache final : public tested_cache {
     return cache_.row_version(layer);
   }
   [[nodiscard]] pager_stats stats() const override { return cache_.stats(); }
-  [[nodiscard]] const fill_queue& waiting() const override { return cache_.waiting(); }
-  [[nodiscard]] const pool_layout& layout() const override { return cache_.decisions().layout(); }
-  [[nodiscard]] const slot_entry& slot(slot_id s) const override {
-    return cache_.decisions().slot(s);
-  }
-  [[nodiscard]] slot_id locate(expert_key key) const override {
-    return cache_.decisions().locate(key);
-  }
+  [[nodiscard]] const prefetch_queue& queue() const override { return cache_.queue(); }
+  [[nodiscard]] const pool_layout& layout() const override { return cache_.pager().layout(); }
+  [[nodiscard]] const slot_entry& slot(slot_id s) const override { return cache_.pager().slot(s); }
+  [[nodiscard]] slot_id locate(expert_key key) const override { return cache_.pager().locate(key); }
   [[nodiscard]] precision_id precision_of(slot_id s) const override {
-    return cache_.decisions().precision_of(s);
+    return cache_.pager().precision_of(s);
   }
   [[nodiscard]] std::int32_t quota(layer_id layer) const override {
-    return cache_.decisions().quota(layer);
+    return cache_.pager().quota(layer);
   }
   [[nodiscard]] std::int32_t least_quota(layer_id layer) const override {
-    return cache_.decisions().least_quota(layer);
+    return cache_.pager().least_quota(layer);
   }
-  [[nodiscard]] std::vector<expert_key> residents() override {
-    return cache_.decisions().residents();
-  }
-  void expect_consistent() override { support::expect_consistent(cache_.decisions()); }
+  [[nodiscard]] std::vector<expert_key> residents() override { return cache_.pager().residents(); }
+  void expect_consistent() override { support::expect_consistent(cache_.pager()); }
 
  private:
   template <class Call>

@@ -10,9 +10,9 @@
 #include <gtest/gtest.h>
 
 #include "fills.hpp"
+#include "hotset/cache/slot_cache.hpp"
 #include "hotset/eviction/lru.hpp"
-#include "hotset/paging/slot_cache.hpp"
-#include "hotset/trace/synthetic.hpp"
+#include "hotset/trace/synthetic/synthetic.hpp"
 
 namespace hotset {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "fills.hpp"
 #include "host_experts.hpp"
-#include "hotset/trace/synthetic.hpp"
+#include "hotset/trace/synthetic/synthetic.hpp"
 #include "hotset/transfer/clock_backend.hpp"
 #include "watched_source.hpp"
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "hotset/trace/synthetic.hpp"
+#include "hotset/trace/synthetic/synthetic.hpp"
 
 namespace hotset {
 namespace {

@@ -18,10 +18,10 @@
 
 #include "hotset/concepts/resizable_pool.hpp"
 #include "hotset/concepts/virtual_memory.hpp"
-#include "hotset/core/assert.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/memory_budget.hpp"
-#include "hotset/core/refuse_value.hpp"
+#include "hotset/core/platform/assert.hpp"
+#include "hotset/core/policy/refuse_value.hpp"
 #include "hotset/core/status.hpp"
 
 namespace hotset::inline v0 {

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "hotset/core/host_device.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/platform/host_device.hpp"
 
 namespace hotset::inline v0 {
 

@@ -15,7 +15,7 @@
 
 #include "hotset/adapters/redirect_rows.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/vector_level.hpp"
+#include "hotset/core/platform/vector_level.hpp"
 #if HOTSET_X86_VECTORS
 #include <immintrin.h>
 #endif

@@ -14,8 +14,8 @@
 #include "hotset/adapters/reroute.hpp"
 #include "hotset/adapters/reroute_kernels.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/platform/vector_level.hpp"
 #include "hotset/core/status.hpp"
-#include "hotset/core/vector_level.hpp"
 
 namespace hotset::inline v0 {
 

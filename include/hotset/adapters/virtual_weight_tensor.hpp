@@ -20,11 +20,11 @@
 
 #include "hotset/adapters/page_pool.hpp"
 #include "hotset/concepts/virtual_memory.hpp"
-#include "hotset/core/assert.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/refuse_value.hpp"
-#include "hotset/transfer/virtual_range.hpp"
+#include "hotset/core/platform/assert.hpp"
+#include "hotset/core/policy/refuse_value.hpp"
+#include "hotset/memory/virtual_range.hpp"
 
 namespace hotset::inline v0 {
 

@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "hotset/concepts/admission_policy.hpp"
-#include "hotset/core/no_options.hpp"
+#include "hotset/core/policy/no_options.hpp"
 
 namespace hotset::inline v0 {
 

@@ -17,7 +17,7 @@
 #include <utility>
 
 #include "hotset/concepts/admission_policy.hpp"
-#include "hotset/core/any_policy.hpp"
+#include "hotset/core/policy/any_policy.hpp"
 
 namespace hotset::inline v0 {
 

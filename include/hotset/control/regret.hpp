@@ -26,13 +26,13 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/routing_view.hpp"
-#include "hotset/core/unique_ids.hpp"
 #include "hotset/eviction/belady.hpp"
 #include "hotset/eviction/next_visit_oracle.hpp"
 #include "hotset/paging/pager.hpp"
-#include "hotset/predict/two_rates.hpp"
+#include "hotset/predict/history/two_rates.hpp"
 #include "hotset/trace/future_uses.hpp"
 
 namespace hotset::inline v0 {

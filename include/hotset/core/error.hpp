@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "hotset/core/assert.hpp"
+#include "hotset/core/platform/assert.hpp"
 
 #if defined(__cpp_exceptions)
 #define HOTSET_EXCEPTIONS 1

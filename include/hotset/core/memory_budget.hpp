@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "hotset/core/assert.hpp"
+#include "hotset/core/platform/assert.hpp"
 
 namespace hotset::inline v0 {
 

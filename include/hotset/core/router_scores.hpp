@@ -23,10 +23,10 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/core/assert.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/platform/assert.hpp"
 
 namespace hotset::inline v0 {
 

@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "hotset/core/assert.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/platform/assert.hpp"
 
 namespace hotset::inline v0 {
 

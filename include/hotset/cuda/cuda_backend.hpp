@@ -16,14 +16,14 @@
 #include "hotset/concepts/expert_source.hpp"
 #include "hotset/concepts/transfer_backend.hpp"
 #include "hotset/core/expert_layout.hpp"
-#include "hotset/cuda/chunk_queue.hpp"
-#include "hotset/cuda/copy_batch.hpp"
+#include "hotset/cuda/copies/chunk_queue.hpp"
+#include "hotset/cuda/copies/copy_batch.hpp"
+#include "hotset/cuda/copies/pinned_memory.hpp"
+#include "hotset/cuda/copies/staged_copies.hpp"
+#include "hotset/cuda/copies/transfer_counts.hpp"
 #include "hotset/cuda/event_ring.hpp"
-#include "hotset/cuda/pinned_memory.hpp"
 #include "hotset/cuda/slot_bank.hpp"
-#include "hotset/cuda/staged_copies.hpp"
 #include "hotset/cuda/stream.hpp"
-#include "hotset/cuda/transfer_counts.hpp"
 
 namespace hotset::inline v0::cuda {
 

@@ -13,7 +13,7 @@
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/cuda/device_scope.hpp"
 #include "hotset/cuda/runtime.hpp"
-#include "hotset/transfer/slot_bank_layout.hpp"
+#include "hotset/memory/slot_bank_layout.hpp"
 
 namespace hotset::inline v0::cuda {
 

@@ -10,7 +10,7 @@
 #include "hotset/concepts/virtual_memory.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/cuda/driver.hpp"
-#include "hotset/transfer/mapping_ledger.hpp"
+#include "hotset/memory/mapping_ledger.hpp"
 
 namespace hotset::inline v0::cuda {
 
@@ -41,7 +41,7 @@ class virtual_memory {
     if (const auto code = ledger_.check_size(bytes); code != memory_status::ok) return code;
     if (const auto code = ledger_.get_ready(); code != memory_status::ok) return code;
     std::uintptr_t address = 0;
-    if (const auto code = told(api_->reserve_addresses(address, bytes), "cuMemAddressReserve");
+    if (const auto code = status_of(api_->reserve_addresses(address, bytes), "cuMemAddressReserve");
         code != memory_status::ok)
       return code;
     range = {reinterpret_cast<std::byte*>(address), bytes};
@@ -51,7 +51,7 @@ class virtual_memory {
   memory_status release(std::span<std::byte> range) noexcept {
     if (const auto code = ledger_.check_release(range); code != memory_status::ok) return code;
     const auto code =
-        told(api_->free_addresses(address_of(range, 0), range.size()), "cuMemAddressFree");
+        status_of(api_->free_addresses(address_of(range, 0), range.size()), "cuMemAddressFree");
     if (code == memory_status::ok) ledger_.on_release(range);
     return code;
   }
@@ -59,13 +59,13 @@ class virtual_memory {
     if (const auto code = ledger_.check_size(bytes); code != memory_status::ok) return code;
     if (const auto code = ledger_.get_ready(); code != memory_status::ok) return code;
     std::uint64_t handle = 0;
-    const auto code = told(api_->create_memory(handle, bytes, device_), "cuMemCreate");
+    const auto code = status_of(api_->create_memory(handle, bytes, device_), "cuMemCreate");
     if (code == memory_status::ok) block = ledger_.on_create(bytes, handle);
     return code;
   }
   memory_status destroy_block(memory_block block) noexcept {
     if (const auto code = ledger_.check_destroy(block); code != memory_status::ok) return code;
-    const auto code = told(api_->release_memory(ledger_.handle(block)), "cuMemRelease");
+    const auto code = status_of(api_->release_memory(ledger_.handle(block)), "cuMemRelease");
     if (code == memory_status::ok) ledger_.on_destroy(block);
     return code;
   }
@@ -91,8 +91,8 @@ class virtual_memory {
       end += blocks[mapped].bytes;
     }
     if (code == memory_status::ok && end != offset)
-      code = told(api_->set_access(address_of(range, offset), end - offset, device_),
-                  "cuMemSetAccess");
+      code = status_of(api_->set_access(address_of(range, offset), end - offset, device_),
+                       "cuMemSetAccess");
     if (code == memory_status::ok) return code;
     while (mapped-- > 0) {
       end -= blocks[mapped].bytes;
@@ -104,7 +104,7 @@ class virtual_memory {
   memory_status unmap(std::span<std::byte> range, std::size_t offset, std::size_t bytes) noexcept {
     if (const auto code = ledger_.check_unmap(range, offset, bytes); code != memory_status::ok)
       return code;
-    const auto code = told(api_->unmap_memory(address_of(range, offset), bytes), "cuMemUnmap");
+    const auto code = status_of(api_->unmap_memory(address_of(range, offset), bytes), "cuMemUnmap");
     if (code == memory_status::ok) ledger_.on_unmap(range, offset);
     return code;
   }
@@ -116,7 +116,7 @@ class virtual_memory {
   static std::uintptr_t address_of(std::span<std::byte> range, std::size_t offset) noexcept {
     return reinterpret_cast<std::uintptr_t>(range.data() + offset);
   }
-  memory_status told(error_code code, std::string_view call) noexcept {
+  memory_status status_of(error_code code, std::string_view call) noexcept {
     if (code == error_code::success) return memory_status::ok;
     last_failure_ = {code, call};
     return code == error_code::memory_allocation ? memory_status::out_of_memory
@@ -126,8 +126,8 @@ class virtual_memory {
                                    const memory_block& block) noexcept {
     if (const auto code = ledger_.get_ready(); code != memory_status::ok) return code;
     const auto code =
-        told(api_->map_memory(address_of(range, offset), block.bytes, ledger_.handle(block)),
-             "cuMemMap");
+        status_of(api_->map_memory(address_of(range, offset), block.bytes, ledger_.handle(block)),
+                  "cuMemMap");
     if (code == memory_status::ok) ledger_.on_map(range, offset, block);
     return code;
   }

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "hotset/concepts/miss_curve.hpp"
-#include "hotset/core/assert.hpp"
 #include "hotset/core/error.hpp"
+#include "hotset/core/platform/assert.hpp"
 
 namespace hotset::inline v0 {
 

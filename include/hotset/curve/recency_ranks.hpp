@@ -9,7 +9,7 @@
 #include <limits>
 #include <vector>
 
-#include "hotset/core/assert.hpp"
+#include "hotset/core/platform/assert.hpp"
 
 namespace hotset::inline v0 {
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "hotset/core/ids.hpp"
-#include "hotset/core/unique_ids.hpp"
+#include "hotset/core/numbers/unique_ids.hpp"
 
 namespace hotset::inline v0 {
 

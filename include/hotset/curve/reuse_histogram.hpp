@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "hotset/core/assert.hpp"
+#include "hotset/core/platform/assert.hpp"
 
 namespace hotset::inline v0 {
 

@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <span>
 
-#include "hotset/core/assert.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/platform/assert.hpp"
 
 #if defined(__GNUC__) && defined(__x86_64__) && !defined(__CUDACC__)
 #define HOTSET_FILTERS_IN_VECTORS 1

@@ -21,9 +21,9 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/predict/live_sequences.hpp"
-#include "hotset/predict/view_tokens.hpp"
-#include "hotset/residency/scanned_slots.hpp"
+#include "hotset/order/scanned_slots.hpp"
+#include "hotset/predict/history/live_sequences.hpp"
+#include "hotset/predict/history/view_tokens.hpp"
 
 namespace hotset::inline v0 {
 

@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/residency/recency_list.hpp"
-#include "hotset/residency/sparse_bits.hpp"
+#include "hotset/order/recency_list.hpp"
+#include "hotset/order/sparse_bits.hpp"
 #include "hotset/trace/policy_knowledge.hpp"
 
 namespace hotset::inline v0 {

@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/predict/request_starts.hpp"
-#include "hotset/residency/scanned_slots.hpp"
+#include "hotset/order/scanned_slots.hpp"
+#include "hotset/predict/history/request_starts.hpp"
 
 namespace hotset::inline v0 {
 

@@ -13,8 +13,8 @@
 #include <string_view>
 
 #include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/core/no_options.hpp"
-#include "hotset/residency/recency_list.hpp"
+#include "hotset/core/policy/no_options.hpp"
+#include "hotset/order/recency_list.hpp"
 
 namespace hotset::inline v0 {
 

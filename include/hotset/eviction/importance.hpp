@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/order/scanned_slots.hpp"
 #include "hotset/predict/hotness.hpp"
-#include "hotset/residency/scanned_slots.hpp"
 
 namespace hotset::inline v0 {
 

@@ -26,9 +26,9 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/residency/indexed_heap.hpp"
-#include "hotset/residency/layer_lists.hpp"
-#include "hotset/residency/recency_list.hpp"
+#include "hotset/order/indexed_heap.hpp"
+#include "hotset/order/layer_lists.hpp"
+#include "hotset/order/recency_list.hpp"
 
 namespace hotset::inline v0 {
 

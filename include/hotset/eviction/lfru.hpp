@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/residency/pool_members.hpp"
-#include "hotset/residency/slot_rank.hpp"
+#include "hotset/order/pool_members.hpp"
+#include "hotset/order/slot_rank.hpp"
 
 namespace hotset::inline v0 {
 

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/residency/bucket_order.hpp"
+#include "hotset/order/bucket_order.hpp"
 
 namespace hotset::inline v0 {
 

@@ -12,8 +12,8 @@
 #include <span>
 
 #include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/predict/next_use_values.hpp"
-#include "hotset/residency/valued_residents.hpp"
+#include "hotset/order/valued_residents.hpp"
+#include "hotset/predict/history/next_use_values.hpp"
 
 namespace hotset::inline v0 {
 

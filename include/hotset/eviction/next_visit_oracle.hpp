@@ -23,9 +23,9 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/core/unique_ids.hpp"
-#include "hotset/predict/two_rates.hpp"
-#include "hotset/residency/scanned_slots.hpp"
+#include "hotset/core/numbers/unique_ids.hpp"
+#include "hotset/order/scanned_slots.hpp"
+#include "hotset/predict/history/two_rates.hpp"
 #include "hotset/trace/next_visits.hpp"
 #include "hotset/trace/policy_knowledge.hpp"
 

@@ -20,8 +20,8 @@
 
 #include "hotset/concepts/eviction_decorator.hpp"
 #include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/core/validate_for.hpp"
-#include "hotset/residency/recency_list.hpp"
+#include "hotset/core/policy/validate_for.hpp"
+#include "hotset/order/recency_list.hpp"
 
 namespace hotset::inline v0 {
 

@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "hotset/concepts/miss_policy.hpp"
-#include "hotset/core/any_policy.hpp"
+#include "hotset/core/policy/any_policy.hpp"
 
 namespace hotset::inline v0 {
 

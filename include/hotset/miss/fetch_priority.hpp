@@ -24,7 +24,7 @@
 
 #include "hotset/concepts/miss_policy.hpp"
 #include "hotset/miss/fetch_lowest.hpp"
-#include "hotset/predict/sliding_percentile.hpp"
+#include "hotset/predict/maps/sliding_percentile.hpp"
 
 namespace hotset::inline v0 {
 

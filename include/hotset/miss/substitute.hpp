@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "hotset/concepts/miss_policy.hpp"
-#include "hotset/core/assert.hpp"
+#include "hotset/core/platform/assert.hpp"
 
 namespace hotset::inline v0 {
 

@@ -9,12 +9,12 @@
 
 #include "hotset/concepts/admission_policy.hpp"
 #include "hotset/core/access.hpp"
-#include "hotset/core/assert.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/platform/assert.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/paging/visit_lookup.hpp"
 #include "hotset/residency/residents.hpp"
-#include "hotset/residency/step_plan.hpp"
+#include "hotset/visit/visit_plan.hpp"
 
 namespace hotset::inline v0 {
 
@@ -39,7 +39,7 @@ class admission_round {
   /// describe(position in the plan) is the access that the policy judges.
   template <class HotSet, class Describe>
   void refuse([[maybe_unused]] HotSet& hot, [[maybe_unused]] visit_lookup& visit,
-              [[maybe_unused]] step_plan& plan, [[maybe_unused]] Describe describe) noexcept {
+              [[maybe_unused]] visit_plan& plan, [[maybe_unused]] Describe describe) noexcept {
     if constexpr (!Admission::traits.admits_all) {
       const auto misses = visit.misses();
       for (std::size_t j = 0; j < misses.size(); ++j) accesses_[j] = describe(misses[j]);
@@ -65,7 +65,7 @@ class demand {
  public:
   /// Reserves a slot for every miss, or for none.
   template <class HotSet>
-  static placement place(HotSet& hot, const visit_lookup& visit, step_plan& plan) noexcept {
+  static placement place(HotSet& hot, const visit_lookup& visit, visit_plan& plan) noexcept {
     const auto pool = plan.context().pool;
     const auto free = hot.held.free_count(pool);
     const auto wanted = visit.misses().size();
@@ -79,7 +79,7 @@ class demand {
  private:
   template <class HotSet>
   [[gnu::noinline]] static placement place_masked(HotSet& hot, const visit_lookup& visit,
-                                                  step_plan& plan) noexcept {
+                                                  visit_plan& plan) noexcept {
     const auto pool = plan.context().pool;
     const auto free = hot.held.free_count(pool);
     const auto wanted = visit.misses().size();
@@ -96,7 +96,7 @@ class demand {
   /// they are the first victims of the rest, and the visit need not be masked.
   template <class HotSet>
   static std::span<const slot_id> choose_unmasked(HotSet& hot, const visit_lookup& visit,
-                                                  const step_plan& plan,
+                                                  const visit_plan& plan,
                                                   std::size_t count) noexcept {
     const auto& context = plan.context();
     if (hot.held.pool(context.pool).evictable < count + plan.experts().size()) return {};
@@ -110,7 +110,7 @@ class demand {
   }
   template <class HotSet>
   static placement reserve(HotSet& hot, const visit_lookup& visit, std::span<const slot_id> victims,
-                           step_plan& plan) noexcept {
+                           visit_plan& plan) noexcept {
     auto& draft = plan.draft();
     const auto misses = visit.misses();
     const auto from_free = misses.size() - victims.size();

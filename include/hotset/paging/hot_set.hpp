@@ -15,9 +15,9 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/paging/visit_ledger.hpp"
-#include "hotset/residency/plan_draft.hpp"
-#include "hotset/residency/prefetch_requests.hpp"
+#include "hotset/residency/prefetched_slots.hpp"
 #include "hotset/residency/residents.hpp"
+#include "hotset/visit/plan_draft.hpp"
 
 namespace hotset::inline v0 {
 
@@ -50,7 +50,7 @@ struct hot_set {
   Eviction eviction;
   Admission admission;
   visit_ledger ledger;
-  prefetch_requests requests;
+  prefetched_slots requests;
   std::vector<slot_id> victims;  ///< of whoever plans: good until the next choice
   bool speculated = false;       ///< something was prefetched and may not be settled yet
 

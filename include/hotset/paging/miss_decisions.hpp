@@ -11,18 +11,18 @@
 #include <vector>
 
 #include "hotset/concepts/miss_policy.hpp"
-#include "hotset/core/assert.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/miss.hpp"
+#include "hotset/core/platform/assert.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/paging/demand.hpp"
 #include "hotset/paging/precision_placement.hpp"
 #include "hotset/paging/visit_lookup.hpp"
 #include "hotset/residency/residents.hpp"
-#include "hotset/residency/step_plan.hpp"
+#include "hotset/visit/visit_plan.hpp"
 
 namespace hotset::inline v0 {
 
@@ -63,7 +63,8 @@ class miss_decisions {
   /// the view that is returned; it is good until the next call.
   template <class HotSet>
   [[gnu::noinline]] const routing_view& decide(HotSet& hot, visit_lookup& visit,
-                                               const routing_view& view, step_plan& plan) noexcept {
+                                               const routing_view& view,
+                                               visit_plan& plan) noexcept {
     effective_ = view;
     left_out_count_ = 0;
     if (!describe(hot.held, visit, view, plan)) return effective_;
@@ -87,14 +88,14 @@ class miss_decisions {
 
   /// As demand::place, at the precisions that the policy wants.
   template <class HotSet>
-  placement place(HotSet& hot, visit_lookup& visit, step_plan& plan) noexcept {
+  placement place(HotSet& hot, visit_lookup& visit, visit_plan& plan) noexcept {
     if (precisions_ == 1) return demand::place(hot, visit, plan);
     return placement_.place(hot, visit, plan, [this](expert_id e) { return wish_of(e); });
   }
 
   /// At the commit of a visit's first group: what was left out is known now, and the policy hears of the weights.
   template <class Ledger>
-  void settle(Ledger& ledger, const step_plan& plan) noexcept {
+  void settle(Ledger& ledger, const visit_plan& plan) noexcept {
     if (plan.group() != 0) return;
     for (std::size_t j = 0; j < left_out_count_; ++j)
       ledger.saw({plan.context().layer, left_out_[j]});
@@ -124,7 +125,7 @@ class miss_decisions {
 
   /// The visit's experts that are absent or held below the highest precision, into asked_. Returns false if there are none.
   bool describe(const residents& held, const visit_lookup& visit, const routing_view& view,
-                const step_plan& plan) noexcept {
+                const visit_plan& plan) noexcept {
     observed_ = view.weights;
     asked_count_ = 0;
     if (visit.misses().empty() && precisions_ == 1) return false;
@@ -274,15 +275,15 @@ class miss_decisions<Miss> {
 
   template <class HotSet>
   static const routing_view& decide(HotSet&, const visit_lookup&, const routing_view& view,
-                                    const step_plan&) noexcept {
+                                    const visit_plan&) noexcept {
     return view;
   }
   template <class HotSet>
-  static placement place(HotSet& hot, visit_lookup& visit, step_plan& plan) noexcept {
+  static placement place(HotSet& hot, visit_lookup& visit, visit_plan& plan) noexcept {
     return demand::place(hot, visit, plan);
   }
   template <class Ledger>
-  static void settle(Ledger&, const step_plan&) noexcept {}
+  static void settle(Ledger&, const visit_plan&) noexcept {}
   static void locate(access&, const residents&) noexcept {}
   static slot_id outdone(const residents&, expert_key) noexcept { return no_slot; }
 

@@ -25,11 +25,11 @@
 #include "hotset/concepts/admission_policy.hpp"
 #include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/concepts/miss_policy.hpp"
-#include "hotset/core/flatten.hpp"
+#include "hotset/core/platform/flatten.hpp"
+#include "hotset/core/policy/validate_for.hpp"
 #include "hotset/core/prefetch_request.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
-#include "hotset/core/validate_for.hpp"
 #include "hotset/miss/fetch.hpp"
 #include "hotset/paging/cliff_guard.hpp"
 #include "hotset/paging/demand.hpp"
@@ -41,9 +41,9 @@
 #include "hotset/paging/visit_commit.hpp"
 #include "hotset/paging/visit_lookup.hpp"
 #include "hotset/residency/residents.hpp"
-#include "hotset/residency/step_plan.hpp"
-#include "hotset/residency/visit_group.hpp"
-#include "hotset/residency/visit_groups.hpp"
+#include "hotset/visit/visit_group.hpp"
+#include "hotset/visit/visit_groups.hpp"
+#include "hotset/visit/visit_plan.hpp"
 
 namespace hotset::inline v0 {
 
@@ -80,7 +80,7 @@ class pager {
   explicit pager(config setup) : pager(create(std::move(setup)).value()) {}
 #endif
 
-  [[nodiscard]] step_plan make_plan() const { return step_plan(shape()); }
+  [[nodiscard]] visit_plan make_plan() const { return visit_plan(shape()); }
 
   // --- visits
 
@@ -89,7 +89,7 @@ class pager {
   /// Errors: invalid_visit, visit_too_large, no_victim, plan_open, visit_unfinished (the last visit has groups left),
   /// invalid_argument (a plan of another shape).
   /// Complexity: O(routed ids + misses * the policy's victim cost).
-  status plan(const routing_view& view, step_plan& plan) noexcept {
+  status plan(const routing_view& view, visit_plan& plan) noexcept {
     if (is_open()) return status::plan_open;
     if (next_group_ != 0) return status::visit_unfinished;
     if (const auto bad = visit_.check(view, plan); bad != status::ok) return bad;
@@ -108,7 +108,7 @@ class pager {
   /// After an error or an abort the same group may be planned again.
   /// Errors: no_plan (`plan` holds no visit with groups left: it had its last, it was abandoned, or it was used for
   /// something else), plan_open, invalid_argument (a plan of another shape), no_victim (more was pinned since).
-  status plan_next(step_plan& plan) noexcept {
+  status plan_next(visit_plan& plan) noexcept {
     if (is_open()) return status::plan_open;
     if (next_group_ == 0) return status::no_plan;
     if (plan.capacity() != visit_.capacity()) return status::invalid_argument;
@@ -119,7 +119,7 @@ class pager {
   }
 
   /// True if the visit that `plan` holds has groups left.
-  [[nodiscard]] bool is_unfinished(const step_plan& plan) const noexcept {
+  [[nodiscard]] bool is_unfinished(const visit_plan& plan) const noexcept {
     return next_group_ != 0 && plan.draft().serial == group_serial_;
   }
   /// Gives up the groups that are left of a split visit, whoever's it is. What its other groups have changed stays.
@@ -133,7 +133,7 @@ class pager {
   /// nothing, or a status; any but ok ends the visit, and so does what it throws: groups that are left are abandoned.
   /// Errors: those of plan and plan_next, and what `use` returned.
   template <class Use>
-  status serve(const routing_view& view, step_plan& plan, Use&& use) {
+  status serve(const routing_view& view, visit_plan& plan, Use&& use) {
     if (is_unfinished(plan)) return status::visit_unfinished;
     const abandoning end{*this, plan};
     auto now = this->plan(view, plan);
@@ -147,7 +147,7 @@ class pager {
   }
 
   /// Publishes a plan, then tells the policies of each distinct expert in routed order.
-  status commit(step_plan& plan) noexcept {
+  status commit(visit_plan& plan) noexcept {
     if (!is_open(plan)) return status::no_plan;
     close();
     if (plan.speculative()) {
@@ -166,7 +166,7 @@ class pager {
   /// Undoes a plan. `submitted[i]` is 1 if the copy of fill i may have started: its slot is then left free and
   /// both keys absent, for the old bytes are gone. Other fills give their victim back, as it was: the end of its own
   /// copy still counts. Empty: none submitted.
-  status abort(step_plan& plan, std::span<const std::uint8_t> submitted = {}) noexcept {
+  status abort(visit_plan& plan, std::span<const std::uint8_t> submitted = {}) noexcept {
     if (!is_open(plan)) return status::no_plan;
     const auto fills = plan.fills();
     if (!submitted.empty() && submitted.size() != fills.size()) return status::invalid_argument;
@@ -186,7 +186,7 @@ class pager {
   /// At most `most_fills` copies are planned; `plan.deferred()` names the requests that got none. While a split visit
   /// has groups left, no request gets a slot of its pools.
   status plan_prefetch(const visit_context& context, std::span<const prefetch_request> requests,
-                       step_plan& plan,
+                       visit_plan& plan,
                        std::size_t most_fills = std::numeric_limits<std::size_t>::max()) noexcept {
     return speculate(context, requests,
                      {.evicts = true,
@@ -197,7 +197,7 @@ class pager {
         .code;
   }
   /// Of an open speculative plan, only the first `count` copies are to be made; the others' victims come back.
-  void keep_first(step_plan& plan, std::size_t count) noexcept {
+  void keep_first(visit_plan& plan, std::size_t count) noexcept {
     if (is_open(plan) && plan.speculative()) speculation::keep_first(hot_, plan, count);
   }
   /// What the engine's router is expected to choose after this visit, for the `predicted` guard and for policies that hear
@@ -216,7 +216,7 @@ class pager {
     status code;
     std::size_t consumed;
   };
-  warm_result plan_warm(std::span<const expert_key> keys, step_plan& plan) noexcept {
+  warm_result plan_warm(std::span<const expert_key> keys, visit_plan& plan) noexcept {
     if (next_group_ != 0) return {status::visit_unfinished, 0};
     return speculate({}, speculation_.start_with(keys), {.evicts = false}, plan);
   }
@@ -394,7 +394,7 @@ class pager {
   /// Whatever ends `serve`, no group is left.
   struct abandoning {
     pager& pages;
-    const step_plan& plan;
+    const visit_plan& plan;
     ~abandoning() {
       if (pages.is_unfinished(plan)) pages.next_group_ = 0;
     }
@@ -413,10 +413,10 @@ class pager {
 
   // Odd while a plan is open: then its number.
   [[nodiscard]] bool is_open() const noexcept { return serial_ % 2 != 0; }
-  [[nodiscard]] bool is_open(const step_plan& plan) const noexcept {
+  [[nodiscard]] bool is_open(const visit_plan& plan) const noexcept {
     return is_open() && plan.draft().serial == serial_;
   }
-  void open(step_plan& plan) noexcept { plan.draft().serial = ++serial_; }
+  void open(visit_plan& plan) noexcept { plan.draft().serial = ++serial_; }
   void close() noexcept { ++serial_; }
 
   template <class More, class Evict>
@@ -435,24 +435,25 @@ class pager {
 
   /// Out of line, as is all that a visit of hits does not need: its way then has registers enough.
   [[gnu::noinline]] HOTSET_FLATTEN status serve_misses(const routing_view& view,
-                                                       step_plan& plan) noexcept {
-    if (plan.undisputed()) hot_.ledger.judge(plan, visit_.misses());
+                                                       visit_plan& plan) noexcept {
+    if (!plan.judged()) hot_.ledger.judge(plan, visit_.misses());
     admission_.refuse(hot_, visit_, plan, [&](std::uint32_t at) {
       return commits::describe(hot_.held, plan.draft(), at);
     });
     const auto placed = decisions_.place(hot_, visit_, plan);
     return placed.fits ? status::ok : split(view, plan, placed.room);
   }
-  [[gnu::cold]] status split(const routing_view& view, step_plan& plan, std::size_t room) noexcept {
+  [[gnu::cold]] status split(const routing_view& view, visit_plan& plan,
+                             std::size_t room) noexcept {
     const auto divided = visit_.divide(view, hot_.held, plan, room);
     return divided == status::ok ? plan_group(0, plan) : divided;
   }
-  [[gnu::noinline]] status plan_group(std::size_t group, step_plan& plan) noexcept {
+  [[gnu::noinline]] status plan_group(std::size_t group, visit_plan& plan) noexcept {
     visit_.begin_group(group, hot_.held, plan);
     return decisions_.place(hot_, visit_, plan).fits ? status::ok : status::no_victim;
   }
   warm_result speculate(const visit_context& context, std::span<const prefetch_request> requests,
-                        const speculation::terms& how, step_plan& plan) noexcept {
+                        const speculation::terms& how, visit_plan& plan) noexcept {
     if (is_open()) return {status::plan_open, 0};
     if (plan.capacity() != visit_.capacity()) return {status::invalid_argument, 0};
     const auto consumed = speculation_.plan(hot_, context, requests, how, plan);

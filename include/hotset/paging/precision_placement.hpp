@@ -8,13 +8,13 @@
 #include <span>
 #include <vector>
 
-#include "hotset/core/assert.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/platform/assert.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/paging/demand.hpp"
 #include "hotset/paging/visit_lookup.hpp"
 #include "hotset/residency/residents.hpp"
-#include "hotset/residency/step_plan.hpp"
+#include "hotset/visit/visit_plan.hpp"
 
 namespace hotset::inline v0 {
 
@@ -34,7 +34,7 @@ class precision_placement {
 
   /// As demand::place. `wish_of(expert)` returns a `wish`. Misses that keep the copy they have are no misses any more.
   template <class HotSet, class WishOf>
-  placement place(HotSet& hot, visit_lookup& visit, step_plan& plan, WishOf wish_of) noexcept {
+  placement place(HotSet& hot, visit_lookup& visit, visit_plan& plan, WishOf wish_of) noexcept {
     const residents::mask own(hot.held, plan.slots());
     const auto room = measure_room(hot.held, plan.context().layer, own.slots());
     if (visit.misses().size() > room) keep_copies(hot, visit, plan);
@@ -71,13 +71,13 @@ class precision_placement {
     return total;
   }
   template <class HotSet>
-  static void keep_copies(HotSet& hot, visit_lookup& visit, step_plan& plan) noexcept {
+  static void keep_copies(HotSet& hot, visit_lookup& visit, visit_plan& plan) noexcept {
     keep_some(hot, visit, plan,
               [&](std::size_t, std::uint32_t at) { return plan.slots()[at] == no_slot; });
   }
   /// The misses for which keep(...) is false use the copies that they have.
   template <class HotSet, class Keep>
-  static void keep_some(HotSet& hot, visit_lookup& visit, step_plan& plan, Keep keep) noexcept {
+  static void keep_some(HotSet& hot, visit_lookup& visit, visit_plan& plan, Keep keep) noexcept {
     auto& draft = plan.draft();
     const auto before = visit.misses().size();
     visit.keep_misses([&](std::size_t j, std::uint32_t at) {
@@ -92,7 +92,7 @@ class precision_placement {
   }
 
   template <class HotSet, class WishOf>
-  void assign(HotSet& hot, visit_lookup& visit, step_plan& plan, WishOf& wish_of) noexcept {
+  void assign(HotSet& hot, visit_lookup& visit, visit_plan& plan, WishOf& wish_of) noexcept {
     const auto misses = visit.misses();
     const auto wanted = [&](std::uint32_t j) { return wish_of(plan.experts()[misses[j]]); };
     const auto order = std::span(by_weight_).first(misses.size());
@@ -131,7 +131,7 @@ class precision_placement {
   }
   /// Victims of all rungs stand in hot.victims, one rung after the other. Returns false if the policy names too few.
   template <class HotSet>
-  bool choose(HotSet& hot, const step_plan& plan) noexcept {
+  bool choose(HotSet& hot, const visit_plan& plan) noexcept {
     std::size_t first = 0;
     for (auto& r : ladder_) {
       r.victims = r.wanted > r.free ? r.wanted - r.free : 0;
@@ -148,7 +148,7 @@ class precision_placement {
     return true;
   }
   template <class HotSet>
-  void reserve(HotSet& hot, const visit_lookup& visit, step_plan& plan) noexcept {
+  void reserve(HotSet& hot, const visit_lookup& visit, visit_plan& plan) noexcept {
     auto& draft = plan.draft();
     const auto misses = visit.misses();
     for (std::size_t j = 0; j < misses.size(); ++j) {

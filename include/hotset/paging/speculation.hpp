@@ -16,7 +16,7 @@
 #include "hotset/core/prefetch_request.hpp"
 #include "hotset/residency/expected_uses.hpp"
 #include "hotset/residency/residents.hpp"
-#include "hotset/residency/step_plan.hpp"
+#include "hotset/visit/visit_plan.hpp"
 
 namespace hotset::inline v0 {
 
@@ -59,7 +59,7 @@ class speculation {
   template <class HotSet>
   std::size_t plan(HotSet& hot, const visit_context& context,
                    std::span<const prefetch_request> requests, const terms& how,
-                   step_plan& plan) noexcept {
+                   visit_plan& plan) noexcept {
     auto& draft = plan.draft();
     begin(context, draft);
     residents::mask spared(hot.held);
@@ -82,7 +82,7 @@ class speculation {
 
   /// Only the first `count` copies are to be made: the others are deferred, and their victims come back.
   template <class HotSet>
-  static void keep_first(HotSet& hot, step_plan& plan, std::size_t count) noexcept {
+  static void keep_first(HotSet& hot, visit_plan& plan, std::size_t count) noexcept {
     auto& draft = plan.draft();
     while (draft.count.fills > count) {
       const auto last = --draft.count.fills;
@@ -93,7 +93,7 @@ class speculation {
   }
 
   template <class HotSet>
-  [[gnu::noinline]] static void commit(HotSet& hot, const step_plan& plan) noexcept {
+  [[gnu::noinline]] static void commit(HotSet& hot, const visit_plan& plan) noexcept {
     const auto& draft = plan.draft();
     hot.ledger.totals.refused_prefetches += draft.refused;
     for (std::size_t i = 0; i < draft.count.fills; ++i) {
@@ -115,7 +115,7 @@ class speculation {
   /// At a visit's commit: first uses of prefetched experts. Late ones join the plan's fence list and become readable.
   /// Requests for this visit, or one before it, are over.
   template <class HotSet>
-  [[gnu::noinline]] static void meet(HotSet& hot, step_plan& plan) noexcept {
+  [[gnu::noinline]] static void meet(HotSet& hot, visit_plan& plan) noexcept {
     auto& draft = plan.draft();
     const auto services = plan.services();
     for (std::size_t i = 0; i < draft.count.distinct; ++i)
@@ -140,7 +140,7 @@ class speculation {
     return draft.count.fills == draft.capacity || draft.count.requested == draft.capacity ||
            draft.count.deferred == draft.capacity;
   }
-  static bool is_planned(const step_plan& plan, expert_key key) noexcept {
+  static bool is_planned(const visit_plan& plan, expert_key key) noexcept {
     return std::ranges::any_of(plan.fills(), [key](const fill& f) { return f.key == key; });
   }
   static access describe(const residents& held, const prefetch_request& request, slot_id slot,
@@ -158,7 +158,7 @@ class speculation {
   }
 
   template <class HotSet>
-  bool reserve(HotSet& hot, step_plan& plan, const prefetch_request& request, const terms& how,
+  bool reserve(HotSet& hot, visit_plan& plan, const prefetch_request& request, const terms& how,
                std::uint32_t at, residents::mask& spared) noexcept {
     auto& draft = plan.draft();
     fill f;
@@ -174,7 +174,7 @@ class speculation {
     return true;
   }
   template <class HotSet>
-  bool find_slot(HotSet& hot, const step_plan& plan, const prefetch_request& request,
+  bool find_slot(HotSet& hot, const visit_plan& plan, const prefetch_request& request,
                  const terms& how, fill& f) noexcept {
     const auto& layout = hot.held.layout();
     const auto key = request.key;
@@ -191,7 +191,7 @@ class speculation {
     return true;
   }
   /// Copies on their way hold their slots: enough must stay for one token, or a visit could find no victim.
-  static bool leaves_room_for_demand(const residents& held, const step_plan& plan, layer_id layer,
+  static bool leaves_room_for_demand(const residents& held, const visit_plan& plan, layer_id layer,
                                      pool_id pool) noexcept {
     const auto& layout = held.layout();
     const auto slots = [&](pool_id p) { return index(held.pool(p).capacity); };
@@ -206,7 +206,7 @@ class speculation {
     }
     return needed < all;
   }
-  static std::size_t on_their_way(const residents& held, const step_plan& plan,
+  static std::size_t on_their_way(const residents& held, const visit_plan& plan,
                                   pool_id pool) noexcept {
     auto count = held.pool(pool).filling;
     for (const auto& f : plan.fills()) count += held.pool_of(f.slot) == pool ? 1U : 0U;

@@ -7,13 +7,13 @@
 
 #include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/core/access.hpp"
-#include "hotset/core/flatten.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/platform/flatten.hpp"
 #include "hotset/paging/hot_set.hpp"
 #include "hotset/paging/speculation.hpp"
 #include "hotset/paging/visit_lookup.hpp"
 #include "hotset/residency/residents.hpp"
-#include "hotset/residency/step_plan.hpp"
+#include "hotset/visit/visit_plan.hpp"
 
 namespace hotset::inline v0 {
 
@@ -24,7 +24,7 @@ struct visit_commit {
   using admission_type = typename HotSet::admission_type;
 
   /// `takes_visits`: the policy hears of whole visits where it can.
-  HOTSET_FLATTEN static void run(HotSet& hot, visit_lookup& visit, step_plan& plan,
+  HOTSET_FLATTEN static void run(HotSet& hot, visit_lookup& visit, visit_plan& plan,
                                  bool takes_visits) noexcept {
     auto& draft = plan.draft();
     hot.ledger.commit(plan);
@@ -64,7 +64,7 @@ struct visit_commit {
   }
   /// Gives each fill's slot to its key.
   [[gnu::noinline]] HOTSET_FLATTEN static void place_fills(HotSet& hot, const visit_lookup& visit,
-                                                           const step_plan& plan,
+                                                           const visit_plan& plan,
                                                            bool at_once) noexcept {
     auto& held = hot.held;
     auto& ledger = hot.ledger;
@@ -84,7 +84,7 @@ struct visit_commit {
     }
   }
   /// Tells the policies of each distinct expert, in the order of its last appearance.
-  static void notify(HotSet& hot, visit_lookup& visit, const step_plan& plan) noexcept {
+  static void notify(HotSet& hot, visit_lookup& visit, const visit_plan& plan) noexcept {
     const auto& draft = plan.draft();
     if (!is_plain(draft)) return notify_each(hot, visit, plan);
     if (draft.all_hits) return notify_hits(hot, draft);
@@ -99,7 +99,7 @@ struct visit_commit {
       hot.eviction.on_hit(describe(hot.held, draft, i));
   }
   [[gnu::noinline]] static void notify_each(HotSet& hot, visit_lookup& visit,
-                                            const step_plan& plan) noexcept {
+                                            const visit_plan& plan) noexcept {
     const auto& draft = plan.draft();
     const auto services = plan.services();
     for (std::size_t j = 0; j < draft.count.distinct; ++j) {

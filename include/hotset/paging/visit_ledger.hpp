@@ -11,7 +11,7 @@
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/paging/pager_stats.hpp"
-#include "hotset/residency/step_plan.hpp"
+#include "hotset/visit/visit_plan.hpp"
 
 namespace hotset::inline v0 {
 
@@ -28,7 +28,7 @@ class visit_ledger {
         collisions_(static_cast<std::size_t>(shape.layers), 0) {}
 
   /// Judges the misses of a visit: `missing` are positions in `plan.experts()`.
-  void judge(const step_plan& plan, std::span<const std::uint32_t> missing) noexcept {
+  void judge(const visit_plan& plan, std::span<const std::uint32_t> missing) noexcept {
     const auto row = index({plan.context().layer, 0});
     const auto now = mark_of(plan.context().step);
     std::uint64_t compulsory = 0;
@@ -64,12 +64,12 @@ class visit_ledger {
   }
 
   /// A plan of a visit, or of one group of it, is being committed.
-  void commit(const step_plan& plan) noexcept {
+  void commit(const visit_plan& plan) noexcept {
     const auto& context = plan.context();
     if (context.step != last_step_ || totals.steps == 0) begin_step(context.step);
     auto& cell = cells_[static_cast<std::size_t>(context.layer) * kinds +
                         static_cast<std::size_t>(context.kind)];
-    if (plan.all_hits() && plan.groups() == 1 && plan.undisputed()) {
+    if (plan.all_hits() && plan.groups() == 1 && !plan.judged()) {
       ++cell.visits;
       cell.accesses += plan.experts().size();
       if (plan.ignored_ids() != 0) [[unlikely]]

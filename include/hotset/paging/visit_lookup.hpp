@@ -11,13 +11,13 @@
 
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/multiples_of.hpp"
+#include "hotset/core/numbers/multiples_of.hpp"
+#include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
-#include "hotset/core/unique_ids.hpp"
 #include "hotset/residency/residents.hpp"
-#include "hotset/residency/step_plan.hpp"
-#include "hotset/residency/visit_groups.hpp"
+#include "hotset/visit/visit_groups.hpp"
+#include "hotset/visit/visit_plan.hpp"
 
 namespace hotset::inline v0 {
 
@@ -41,7 +41,7 @@ class visit_lookup {
   /// Most distinct experts of a plan.
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
   /// Errors: invalid_visit, visit_too_large, invalid_argument (a plan of another shape).
-  [[nodiscard]] status check(const routing_view& view, const step_plan& plan) const noexcept {
+  [[nodiscard]] status check(const routing_view& view, const visit_plan& plan) const noexcept {
     if (view.layer < 0 || view.layer >= layers_) return status::invalid_visit;
     if (view.kind > request_class::verify) return status::invalid_visit;
     if (view.experts.size() > most_ids_) return status::visit_too_large;
@@ -53,14 +53,14 @@ class visit_lookup {
   }
 
   /// Starts the plan of a visit: its experts, their slots, and what misses. Pre: check(view, plan) is ok.
-  void begin(const routing_view& view, const residents& held, step_plan& plan) noexcept {
+  void begin(const routing_view& view, const residents& held, visit_plan& plan) noexcept {
     set_out(view, held, plan);
     look_up(view.experts, view.weights, held, plan);
     plan.draft().count.ignored = unique_.ignored();
   }
   /// The same for `ids` in place of the visit's own; `weights` are theirs, or empty.
   void look_up(std::span<const expert_id> ids, std::span<const float> weights,
-               const residents& held, step_plan& plan) noexcept {
+               const residents& held, visit_plan& plan) noexcept {
     auto& draft = plan.draft();
     const slot_id* const located = held.located(draft.context.layer).data();
     expert_id* const experts = draft.experts.data();
@@ -80,7 +80,7 @@ class visit_lookup {
   }
 
   /// Divides the visit that `plan` looked up into groups of at most `room` slots. Errors: as visit_groups::divide.
-  status divide(const routing_view& view, const residents& held, const step_plan& plan,
+  status divide(const routing_view& view, const residents& held, const visit_plan& plan,
                 std::size_t room) noexcept {
     return groups_.divide(view, plan, room, [&](expert_id id) {
       const auto at = unique_.index_of(id);
@@ -89,7 +89,7 @@ class visit_lookup {
     });
   }
   /// As `begin`, of a group of the visit that was divided: what was decided of the whole stands in the plan and stays.
-  void begin_group(std::size_t group, const residents& held, step_plan& plan) noexcept {
+  void begin_group(std::size_t group, const residents& held, visit_plan& plan) noexcept {
     auto& draft = plan.draft();
     const auto visit = draft.count;
     const bool judged = draft.judged;
@@ -133,7 +133,7 @@ class visit_lookup {
   }
 
  private:
-  void set_out(const routing_view& view, const residents& held, step_plan& plan) noexcept {
+  void set_out(const routing_view& view, const residents& held, visit_plan& plan) noexcept {
     auto& draft = plan.draft();
     draft.reset();
     // By members: a copied whole would wait for the stores of its parts.
@@ -147,7 +147,7 @@ class visit_lookup {
     draft.tokens = groups_.tokens_up_to(whole_tokens_.quotient(view.experts.size()));
   }
   /// What the visit was refused stays refused in all of its groups.
-  void look_up_group(std::size_t group, const residents& held, step_plan& plan) noexcept {
+  void look_up_group(std::size_t group, const residents& held, visit_plan& plan) noexcept {
     auto& draft = plan.draft();
     const auto part = groups_.group(group);
     look_up(part.ids, part.weights, held, plan);

@@ -28,14 +28,14 @@
 
 #include "hotset/concepts/predictor.hpp"
 #include "hotset/core/error.hpp"
-#include "hotset/core/file_bytes.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/platform/file_bytes.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
-#include "hotset/predict/activation_collection.hpp"
-#include "hotset/predict/live_sequences.hpp"
-#include "hotset/predict/view_tokens.hpp"
+#include "hotset/predict/history/live_sequences.hpp"
+#include "hotset/predict/history/view_tokens.hpp"
+#include "hotset/predict/maps/activation_collection.hpp"
 
 namespace hotset::inline v0 {
 

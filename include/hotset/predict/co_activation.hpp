@@ -26,8 +26,8 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/numbers/saved_numbers.hpp"
 #include "hotset/core/routing_view.hpp"
-#include "hotset/core/saved_numbers.hpp"
 #include "hotset/core/status.hpp"
 
 namespace hotset::inline v0 {

@@ -30,9 +30,9 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
-#include "hotset/predict/expert_map_matcher.hpp"
-#include "hotset/predict/expert_map_store.hpp"
-#include "hotset/predict/probability_row.hpp"
+#include "hotset/predict/maps/expert_map_matcher.hpp"
+#include "hotset/predict/maps/expert_map_store.hpp"
+#include "hotset/predict/maps/probability_row.hpp"
 
 namespace hotset::inline v0 {
 

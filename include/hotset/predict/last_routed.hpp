@@ -23,8 +23,8 @@
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
-#include "hotset/predict/live_sequences.hpp"
-#include "hotset/predict/view_tokens.hpp"
+#include "hotset/predict/history/live_sequences.hpp"
+#include "hotset/predict/history/view_tokens.hpp"
 
 namespace hotset::inline v0 {
 

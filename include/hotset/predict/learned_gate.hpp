@@ -4,7 +4,7 @@
 ///
 /// Rule: for each layer l and distance d = 1..depth a network of its own: softmax(B relu(A x + a) + b), x the hidden state that
 ///       enters layer l's router, gives the scores of layer l+d; with width 0 softmax(B x + b).
-/// Source: ProMoE (stride prefetching with a neuron predictor), as fMoE describes it. Training: sim/train_gate.
+/// Source: ProMoE (stride prefetching with a neuron predictor), as fMoE describes it. Training: sim/studies/train_gate.
 /// Deviations: one network for each distance; the papers name one stride.
 /// Exact: yes (never changes what is computed).
 /// Cost: O(tokens depth (d_model width + width experts)); with width 0 O(tokens depth d_model experts).
@@ -25,16 +25,16 @@
 #include <vector>
 
 #include "hotset/concepts/predictor.hpp"
-#include "hotset/core/assert.hpp"
 #include "hotset/core/error.hpp"
-#include "hotset/core/file_bytes.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
-#include "hotset/core/names.hpp"
+#include "hotset/core/numbers/saved_numbers.hpp"
+#include "hotset/core/platform/assert.hpp"
+#include "hotset/core/platform/file_bytes.hpp"
+#include "hotset/core/policy/names.hpp"
 #include "hotset/core/router_scores.hpp"
 #include "hotset/core/routing_view.hpp"
-#include "hotset/core/saved_numbers.hpp"
-#include "hotset/predict/dot_product.hpp"
+#include "hotset/predict/kernels/dot_product.hpp"
 
 namespace hotset::inline v0 {
 

@@ -30,8 +30,8 @@
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/predict/any_predictor.hpp"
-#include "hotset/predict/dot_product.hpp"
-#include "hotset/predict/view_tokens.hpp"
+#include "hotset/predict/history/view_tokens.hpp"
+#include "hotset/predict/kernels/dot_product.hpp"
 
 namespace hotset::inline v0 {
 

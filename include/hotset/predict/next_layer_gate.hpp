@@ -20,13 +20,13 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/core/assert.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/platform/assert.hpp"
 #include "hotset/core/router_scores.hpp"
 #include "hotset/core/routing_view.hpp"
-#include "hotset/predict/dot_product.hpp"
+#include "hotset/predict/kernels/dot_product.hpp"
 
 namespace hotset::inline v0 {
 

@@ -15,7 +15,7 @@
 #include <string_view>
 
 #include "hotset/concepts/prefetch_policy.hpp"
-#include "hotset/core/no_options.hpp"
+#include "hotset/core/policy/no_options.hpp"
 
 namespace hotset::inline v0 {
 

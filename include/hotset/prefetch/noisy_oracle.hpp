@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "hotset/concepts/prefetch_policy.hpp"
-#include "hotset/core/unique_ids.hpp"
-#include "hotset/trace/synthetic.hpp"
+#include "hotset/core/numbers/unique_ids.hpp"
+#include "hotset/trace/synthetic/synthetic.hpp"
 
 namespace hotset::inline v0 {
 

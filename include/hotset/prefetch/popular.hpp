@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "hotset/concepts/prefetch_policy.hpp"
-#include "hotset/core/assert.hpp"
-#include "hotset/core/unique_ids.hpp"
+#include "hotset/core/numbers/unique_ids.hpp"
+#include "hotset/core/platform/assert.hpp"
 #include "hotset/trace/policy_knowledge.hpp"
 #include "hotset/trace/usage_profile.hpp"
 

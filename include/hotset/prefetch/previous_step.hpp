@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "hotset/concepts/prefetch_policy.hpp"
-#include "hotset/core/assert.hpp"
-#include "hotset/core/no_options.hpp"
-#include "hotset/core/unique_ids.hpp"
+#include "hotset/core/numbers/unique_ids.hpp"
+#include "hotset/core/platform/assert.hpp"
+#include "hotset/core/policy/no_options.hpp"
 
 namespace hotset::inline v0 {
 

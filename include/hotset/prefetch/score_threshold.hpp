@@ -22,7 +22,7 @@
 
 #include "hotset/concepts/prefetch_policy.hpp"
 #include "hotset/predict/layer_scores.hpp"
-#include "hotset/predict/sliding_percentile.hpp"
+#include "hotset/predict/maps/sliding_percentile.hpp"
 
 namespace hotset::inline v0 {
 

@@ -20,7 +20,7 @@ class decision_sink {
  public:
   virtual ~decision_sink() = default;
   /// One committed plan: a visit, or one group of it.
-  virtual void on_plan(const step_plan& plan) = 0;
+  virtual void on_plan(const visit_plan& plan) = 0;
   /// Keys that a byte budget evicted after a visit.
   virtual void on_trim(const visit_context& context, std::span<const expert_key> evicted) = 0;
 };
@@ -89,7 +89,7 @@ class pager_model final : public any_pager {
   }
 
   Pager pager_;
-  step_plan plan_;
+  visit_plan plan_;
 };
 
 }  // namespace hotset::inline v0

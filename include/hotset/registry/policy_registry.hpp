@@ -17,7 +17,7 @@
 #include "hotset/admission/always.hpp"
 #include "hotset/admission/any_admission_policy.hpp"
 #include "hotset/concepts/predictor.hpp"
-#include "hotset/core/parameters.hpp"
+#include "hotset/core/policy/parameters.hpp"
 #include "hotset/eviction/any_eviction_policy.hpp"
 #include "hotset/miss/any_miss_policy.hpp"
 #include "hotset/paging/pager.hpp"

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "hotset/core/assert.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/platform/assert.hpp"
 #include "hotset/core/pool_layout.hpp"
 
 namespace hotset::inline v0 {

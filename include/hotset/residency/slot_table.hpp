@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "hotset/core/assert.hpp"
 #include "hotset/core/fill.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/platform/assert.hpp"
 
 namespace hotset::inline v0 {
 

@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "hotset/concepts/routing_policy.hpp"
-#include "hotset/core/no_options.hpp"
+#include "hotset/core/policy/no_options.hpp"
 
 namespace hotset::inline v0 {
 

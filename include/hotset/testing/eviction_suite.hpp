@@ -215,7 +215,7 @@ class eviction_walk {
   void tell_of_routing(const visit& v) {
     std::vector<expert_id> ids(v.experts);
     ids.resize(static_cast<std::size_t>(layout_.shape().top_k), no_expert);
-    const auto told = [&] {
+    const auto tell_both = [&] {
       const routing_view view{.layer = v.layer,
                               .step = v.step,
                               .kind = v.kind,
@@ -228,11 +228,11 @@ class eviction_walk {
       std::swap(ids.front(), ids.back());
       ids.front() = static_cast<expert_id>(
           random_.below(static_cast<std::uint64_t>(layout_.shape().experts)));
-      told();
+      tell_both();
       ids.assign(v.experts.begin(), v.experts.end());
       ids.resize(static_cast<std::size_t>(layout_.shape().top_k), no_expert);
     }
-    told();
+    tell_both();
   }
   /// Of one or two tokens, one or two layers ahead.
   void tell_of_forecast(const visit& v) {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/core/assert.hpp"
+#include "hotset/core/platform/assert.hpp"
 
 namespace hotset::inline v0 {
 

@@ -12,10 +12,10 @@
 
 #include "hotset/core/ids.hpp"
 #include "hotset/trace/half_array.hpp"
-#include "hotset/trace/integer_math.hpp"
-#include "hotset/trace/noisy_predictions.hpp"
 #include "hotset/trace/routing_trace.hpp"
-#include "hotset/trace/synthetic_config.hpp"
+#include "hotset/trace/synthetic/integer_math.hpp"
+#include "hotset/trace/synthetic/noisy_predictions.hpp"
+#include "hotset/trace/synthetic/synthetic_config.hpp"
 
 namespace hotset::inline v0 {
 namespace detail {

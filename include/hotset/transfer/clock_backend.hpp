@@ -35,11 +35,11 @@
 #include <vector>
 
 #include "hotset/concepts/transfer_backend.hpp"
-#include "hotset/core/assert.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/platform/assert.hpp"
 #include "hotset/core/pool_layout.hpp"
-#include "hotset/residency/recency_list.hpp"
+#include "hotset/order/recency_list.hpp"
 #include "hotset/transfer/clock_stream.hpp"
 #include "hotset/transfer/link_model.hpp"
 #include "hotset/transfer/lost_tickets.hpp"

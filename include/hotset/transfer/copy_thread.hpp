@@ -14,7 +14,7 @@
 
 #include "hotset/concepts/expert_source.hpp"
 #include "hotset/concepts/transfer_backend.hpp"
-#include "hotset/transfer/host_slot_bank.hpp"
+#include "hotset/memory/host_slot_bank.hpp"
 #include "hotset/transfer/host_stream.hpp"
 #include "hotset/transfer/link_model.hpp"
 #include "hotset/transfer/ticket_board.hpp"

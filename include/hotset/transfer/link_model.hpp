@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "hotset/core/error.hpp"
-#include "hotset/core/units.hpp"
+#include "hotset/core/numbers/units.hpp"
 
 namespace hotset::inline v0 {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "float_conversion.hpp"
+#include "sim/io/float_conversion.hpp"
 
 #include <array>
 #include <bit>

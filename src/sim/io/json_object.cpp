@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "json_object.hpp"
+#include "sim/io/json_object.hpp"
 
 #include <charconv>
 #include <set>

@@ -2,7 +2,7 @@
 // Starts without a driver, and then says what the driver says.
 #include <cstdio>
 
-#include "hotset/cuda/mirror_kernel.hpp"
+#include "hotset/cuda/maps/mirror_kernel.hpp"
 #include "hotset/cuda/runtime.hpp"
 
 int main() {

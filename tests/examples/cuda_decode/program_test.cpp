@@ -16,7 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "fake_machine.hpp"
-#include "hotset/trace/synthetic.hpp"
+#include "hotset/trace/synthetic/synthetic.hpp"
 
 namespace cuda_decode {
 namespace {

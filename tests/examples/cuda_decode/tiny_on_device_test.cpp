@@ -12,8 +12,8 @@
 
 #include "cuda_decode/program.hpp"
 #include "fake_machine.hpp"
-#include "tiny_moe/engine.hpp"
-#include "tiny_moe/paged_experts.hpp"
+#include "tiny_moe/experts/paged_experts.hpp"
+#include "tiny_moe/model/engine.hpp"
 
 namespace cuda_decode {
 namespace {

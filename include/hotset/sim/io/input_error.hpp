@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "hotset/core/error.hpp"
-#include "hotset/core/names.hpp"
+#include "hotset/core/policy/names.hpp"
 
 namespace hotset::inline v0::sim {
 

@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "hotset/core/error.hpp"
+#include "hotset/core/policy/names.hpp"
+#include "hotset/sim/errors.hpp"
+#include "hotset/sim/io/input_error.hpp"
+#include "hotset/sim/io/mapped_file.hpp"
+#include "hotset/sim/io/output_file.hpp"
+#include "hotset/sim/io/program.hpp"
+#include "hotset/sim/reports/sweep_report.hpp"
+#include "hotset/sim/sizes.hpp"
+#include "tiny_moe/commands/commands.hpp"
+#include "tiny_moe/serving/adapter_serving.hpp"
+#include "tiny_moe/serving/trace_serving.hpp"
+
+namespace {
+
+using namespace tiny_moe;
+
+/// The subcommand that was named last, or the program.
+const CLI::App& named(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return chosen.empty() ? app : *chosen.back();
+}
+
+/// Options, those of its groups too, and subcommands.
+std::vector<std::string> names_of(const CLI::App& app) {
+  std::vector<std::string> known;
+  for (const auto* option : app.get_options())
+    for (const auto& name : option->get_lnames()) known.push_back("--" + name);
+  for (const auto* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (!command->get_name().empty()) {
+      known.push_back(command->get_name());
+      continue;
+    }
+    const auto group = names_of(*command);
+    known.insert(known.end(), group.begin(), group.end());
+  }
+  return known;
+}
+
+/// A mistyped option or subcommand is told with the one that was meant.
+std::string trouble_of(const CLI::App& app, const CLI::Error& error) {
+  const auto known = names_of(app);
+  for (const auto& word : app.remaining()) {
+    const auto meant = hotset::did_you_mean(word.substr(0, word.find('=')), known);
+    if (!meant.empty() || word.starts_with("--"))
+      return fmt::format("'{}' is unknown{}", word, meant);
+  }
+  return error.what();
+}
+
+std::string one_line(const CLI::App* app, const CLI::Error& error) {
+  const auto words = hotset::printable(trouble_of(named(*app), error), 4096);
+  return fmt::format("tiny_moe: {} (--help lists what is accepted)\n", words);
+}
+
+void add_columns(CLI::App& command, options& chosen, const std::vector<std::string>& known) {
+  command
+      .add_option(
+          "--columns", chosen.columns,
+          fmt::format("columns of the table, in this order (default: those that fit): all, {}",
+                      fmt::join(known, ", ")))
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->excludes("--json");
+}
+
+void add_model(CLI::App& command, options& chosen) {
+  command
+      .add_option("--model", chosen.model,
+                  "folder of config.json and model.safetensors (Env:HOTSET_TINY_MOE_DIR)")
+      ->capture_default_str();
+}
+
+void add_prompts(CLI::App& command, options& chosen) {
+  command.add_option("--prompts", chosen.prompts,
+                     "files of text (default: prompts/*.txt of the model)");
+  command.add_option("--tokens", chosen.tokens, "tokens to continue each prompt by")
+      ->default_str("32")
+      ->check(CLI::Range(1, 1 << 20));
+}
+
+void add_max_tokens(CLI::App& command, options& chosen) {
+  command
+      .add_option("--max-tokens", chosen.max_tokens,
+                  "tokens of one pass; longer prompts go in chunks (default: whole prompts)")
+      ->check(CLI::Range(1, 1 << 20));
+}
+
+/// Which experts are where, and how they get there.
+void add_paging(CLI::App& command, options& chosen) {
+  const auto list = [&](const char* name, std::vector<std::string>& values, const char* what) {
+    command.add_option(name, values, what)->delimiter(',')->allow_extra_args(false);
+  };
+  list("--expert-budget", chosen.budgets,
+       "room for experts: 25%, 96 (slots; in per-layer scope in every layer) or 1500KiB (default: "
+       "full residency)");
+  command.add_option("--scope", chosen.scope, "shared or per-layer")->capture_default_str();
+  list("--preset", chosen.policies.presets,
+       "sets of policies, such as specmd-1 or specmd-1+least_stale");
+  list("--eviction", chosen.policies.evictions, "policies, such as protect_hot:uses=4+lru");
+  list("--admission", chosen.policies.admissions, "policies, such as budgeted:fills_per_visit=2");
+  list("--prefetch", chosen.policies.prefetches,
+       "policies, such as next_layer_top_k:overfetch=1.5:depth=2 "
+       "or cumulative_probability:distance=3");
+  list("--prefetch-guard", chosen.policies.guards,
+       "what a prefetch may evict: none, named, predicted");
+  list("--miss", chosen.policies.misses, "policies, such as drop:keep=2");
+  list("--routing", chosen.policies.routings,
+       "policies, such as cache_aware:lambda=0.3, or with --pre-eviction budget_top_k");
+  list("--pre-eviction", chosen.policies.pre_evictions,
+       "slots freed before the next layer is routed: none, or active_evict:r_max=2:release=end");
+  list(
+      "--predictor", chosen.policies.predictors,
+      "what prefetchers by score, pre-eviction and the evictions importance and "
+      "expert_map_priority go by: next-router (default), current-gate; learnt from what is routed: "
+      "co-activation (co-activation:reach=4:decay=0.8), activation-matrix, expert-map, "
+      "last-routed; learned-gate:weights=FILE (of hotset train-gate); of several: "
+      "mixed+next-router+co-activation");
+  list("--prefetch-order", chosen.policies.prefetch_orders,
+       "which waiting copy goes first: nearest, likeliest");
+  command.add_option("--gate-weights", chosen.policies.gate_weights,
+                     "of the preset promoe (of hotset train-gate)");
+  command.add_option("--precision", chosen.precision,
+                     "precisions of the experts in bits, such as 16:8:4 or 8:4@75:25 (shares of "
+                     "the room in percent)");
+  command
+      .add_option("--transient", chosen.transient,
+                  "slots beside the budget: experts that are refused a slot are copied through "
+                  "them, not computed by the host")
+      ->check(CLI::Range(0, 1024));
+  command.add_option("--link", chosen.link, "copy at this pace, such as 100MB/s");
+  command.add_option("--latency", chosen.latency, "of each copy over the link, such as 10us")
+      ->capture_default_str();
+}
+
+CLI::App* add_generate(CLI::App& app, options& chosen) {
+  CLI::App* command = app.add_subcommand("generate", "continue a prompt greedily");
+  add_model(*command, chosen);
+  auto* prompt = command->add_option_group("input");
+  prompt->add_option("--prompt", chosen.prompt, "text to continue");
+  prompt->add_option("--prompt-file", chosen.prompt_file, "file that holds the text to continue");
+  prompt->require_option(1);
+  command->add_option("--tokens", chosen.tokens, "tokens to generate")
+      ->default_str("64")
+      ->check(CLI::Range(1, 1 << 20));
+  add_paging(*command, chosen);
+  command->add_option("--stream", chosen.stream, "where experts are computed: caller or worker")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"caller", "worker"}));
+  add_max_tokens(*command, chosen);
+  return command;
+}
+
+CLI::App* add_evaluate(CLI::App& app, options& chosen) {
+  CLI::App* command = app.add_subcommand(
+      "evaluate", "what caches, policies and precisions cost in bits per byte of text");
+  add_model(*command, chosen);
+  command->add_option("--text", chosen.prompts, "files of text (default: the model's prompts)");
+  command->add_option("--limit", chosen.limit, "bytes of each text (default: all)")
+      ->check(CLI::Range(2, 1 << 30));
+  add_paging(*command, chosen);
+  command->get_option("--expert-budget")->required();
+  command->add_option("--window", chosen.window, "bytes of a sequence")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
+  command
+      ->add_option("--prefill", chosen.prefill,
+                   "of them, in one pass; the others are decoded one by one (0: all in one pass)")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1 << 20));
+  add_max_tokens(*command, chosen);
+  command->add_flag("--json", chosen.as_json, "print hotset.simulate/1, with the quality");
+  add_columns(*command, chosen, hotset::sim::report_columns());
+  return command;
+}
+
+CLI::App* add_clock(CLI::App& app, options& chosen) {
+  CLI::App* command = app.add_subcommand(
+      "clock", "compare the simulator's clock with a link that really takes its time");
+  add_model(*command, chosen);
+  add_prompts(*command, chosen);
+  add_paging(*command, chosen);
+  command->get_option("--expert-budget")->required();
+  command->get_option("--link")->required();
+  add_max_tokens(*command, chosen);
+  return command;
+}
+
+void add_control(CLI::App& command, serving_options& serving) {
+  const auto number = [&](const char* name, auto& value, auto least, auto most, const char* what) {
+    command.add_option(name, value, what)->capture_default_str()->check(CLI::Range(least, most));
+  };
+  constexpr std::uint64_t many = 1U << 20U;
+  number("--burst", serving.burst, std::uint64_t{1}, many, "passes, at whose end the split moves");
+  number("--decay", serving.decay, 0.0, 0.999, "mv-wsa: of a burst's counts at the next one's end");
+  number("--gate", serving.gate, 0.0, 0.999, "mv-wsa: share of the time that a move must save");
+  number("--max-move", serving.max_move, std::uint64_t{1}, many, "mv-wsa: slots a burst");
+  number("--dead-zone", serving.dead_zone, std::uint64_t{0}, many,
+         "slots; a nearer target is no target");
+  number("--headroom", serving.headroom, std::uint64_t{0}, std::uint64_t{1000},
+         "dual-resize: percent of KV blocks above the peak");
+  command.add_flag("--count-reuse", serving.count_reuse,
+                   "dual-resize: blocks that were read again count beside the peak");
+  number("--coverage", serving.coverage, 0.01, 1.0,
+         "right-size: share of a user's expert uses that slots serve");
+  command.add_option("--profile", serving.profile,
+                     "requests to serve first, not charged: controllers begin at the split that "
+                     "suits them (default: KV at its floor)");
+}
+
+CLI::App* add_serve_trace(CLI::App& app, options& chosen) {
+  CLI::App* command = app.add_subcommand(
+      "serve-trace", "serve recorded requests with experts and KV cache in one budget");
+  serving_options& serving = chosen.serving;
+  add_model(*command, chosen);
+  command
+      ->add_option("TRACE", serving.traces,
+                   "requests as Mooncake's JSON lines or Azure's CSV; several follow each other")
+      ->required();
+  command->add_option("--budget", serving.budget, "bytes for both, such as 6MiB")->required();
+  command
+      ->add_option(
+          "--split", serving.splits,
+          "mv-wsa, dual-resize, right-size (each TRACE is a user), experts of a layer (12), "
+          "sweep (every fixed split) or "
+          "sweep:4 (every fourth)")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--prompts", chosen.prompts,
+                      "texts that prompts are cut from (default: prompts/*.txt of the model)");
+  command
+      ->add_option("--user-prompts", serving.user_prompts,
+                   "for each TRACE the beginning of its texts' names, such as code,tool: users of "
+                   "topics of their own")
+      ->delimiter(',');
+  const auto number = [&](const char* name, auto& value, auto least, auto most, const char* what) {
+    command->add_option(name, value, what)->capture_default_str()->check(CLI::Range(least, most));
+  };
+  constexpr std::size_t many = 1U << 20U;
+  number("--scale", serving.scale, 1U, 1U << 20U, "tokens of the trace for one of ours");
+  number("--steps-per-second", serving.steps_per_second, 1e-6, 1e6,
+         "passes of ours in a second of the trace");
+  number("--requests", serving.requests, std::size_t{0}, std::size_t{1} << 32U,
+         "of each trace, the first ones (0: all)");
+  number("--seed", serving.seed, std::uint64_t{0}, std::uint64_t{1} << 62U, "of the texts");
+  number("--block-tokens", serving.block_tokens, std::size_t{1}, many, "tokens of a KV block");
+  number("--max-sessions", serving.max_sessions, std::size_t{1}, many, "sessions at one time");
+  number("--max-tokens", serving.max_tokens, std::size_t{1}, many, "of one pass of prompts");
+  command->add_option("--eviction", serving.eviction, "policy, such as lfru")
+      ->capture_default_str();
+  command->add_option("--link", serving.link, "price of a miss: 100MB/s (default: measured)");
+  command->add_flag("--emulate-link", serving.emulates_link, "copies take as long as the link says")
+      ->needs("--link");
+  command->add_option("--recompute", serving.recompute,
+                      "price of a token computed again: 1ms (default: measured)");
+  number("--warmup", serving.warmup, std::size_t{0}, std::size_t{1} << 32U,
+         "requests; misses before so many have ended cost nothing");
+  add_control(*command, serving);
+  command->add_flag("--json", chosen.as_json, "print JSON (schema hotset.serve/1)");
+  add_columns(*command, chosen, serving_columns());
+  return command;
+}
+
+CLI::App* add_serve_adapters(CLI::App& app, options& chosen) {
+  CLI::App* command = app.add_subcommand(
+      "serve-adapters", "serve requests for many adapters over the one model, beside it alone");
+  adapter_options& adapters = chosen.adapters;
+  add_model(*command, chosen);
+  command
+      ->add_option("ADAPTER", adapters.folders,
+                   "folders of trained adapters; fewer than --adapters are repeated, each time as "
+                   "another adapter")
+      ->required();
+  const auto number = [&](const char* name, auto& value, auto least, auto most, const char* what) {
+    return command->add_option(name, value, what)
+        ->capture_default_str()
+        ->check(CLI::Range(least, most));
+  };
+  constexpr std::size_t many = adapter_serving_config::most_adapters;
+  number("--adapters", adapters.adapters, std::size_t{1}, many, "adapters that are served")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  number("--alpha", adapters.alphas, 0.001, 1.0,
+         "of N adapters i gets ((i+1)/N)^alpha - (i/N)^alpha of the requests")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  number("--rate", adapters.rate, 0.001, 1e6, "requests a second, for all adapters");
+  number("--requests", adapters.requests, std::size_t{1}, adapter_serving_config::most_requests,
+         "that are served");
+  number("--prompt-tokens", adapters.prompt_tokens, std::size_t{1}, std::size_t{1} << 20U,
+         "of a request");
+  number("--tokens", adapters.tokens, std::size_t{1}, std::size_t{1} << 20U, "to generate");
+  number("--places", adapters.places, std::size_t{0}, many,
+         "adapters on the device at once (0: all)");
+  number("--seed", adapters.seed, std::uint64_t{0}, std::uint64_t{1} << 62U,
+         "of arrivals and prompts");
+  number("--repeats", adapters.repeats, std::size_t{1}, adapter_serving_config::most_repeats,
+         "pairs of runs, base first; figures are medians");
+  command->add_option("--prompts", chosen.prompts,
+                      "texts that prompts are cut from, for an adapter those that are named after "
+                      "it if there are any (default: prompts/*.txt of the model)");
+  command->add_flag("--json", chosen.as_json, "print JSON (schema hotset.serve_adapters/1)");
+  add_columns(*command, chosen, adapter_serving_columns());
+  return command;
+}
+
+CLI::App* add_score_experts(CLI::App& app, options& chosen) {
+  CLI::App* command =
+      app.add_subcommand("score-experts", "how much each expert is used on a task's texts");
+  scoring_options& scoring = chosen.scoring;
+  add_model(*command, chosen);
+  command->add_option("--text", scoring.texts, "files of text")->required();
+  command->add_option("--window", scoring.window, "bytes of a sequence")->capture_default_str();
+  command->add_option("--limit", scoring.limit, "bytes of each text (default: all)")
+      ->check(CLI::Range(1, 1 << 30));
+  command->add_option("OUT", scoring.out, "ESFT's summary.json; - is standard output")->required();
+  return command;
+}
+
+CLI::App* add_fine_tune(CLI::App& app, options& chosen) {
+  CLI::App* command =
+      app.add_subcommand("fine-tune", "make an adapter: train the experts that a text uses most");
+  tuning_options& tuning = chosen.tuning;
+  const auto option = [&](const char* name, auto& value, const char* what) {
+    return command->add_option(name, value, what);
+  };
+  const auto with_default = [&](const char* name, auto& value, const char* what) {
+    return option(name, value, what)->capture_default_str();
+  };
+  add_model(*command, chosen);
+  option("--text", tuning.text, "file of text to train on")->required();
+  option("--train-bytes", tuning.train_bytes, "the first of the text (default: all)")
+      ->check(CLI::Range(1, 1 << 30));
+  option("--evaluate", tuning.evaluated, "file of text (default: the text's other bytes)");
+  with_default("--score", tuning.score, "by which experts are chosen: token, gate");
+  with_default("--p", tuning.p, "a layer's best, while those before sum to less");
+  with_default("--steps", tuning.steps, "of gradient descent, a sequence each")
+      ->check(CLI::Range(1, 1 << 20));
+  with_default("--window", tuning.window, "bytes of a sequence");
+  with_default("--step-size", tuning.step_size, "of the first step; falls linearly to none");
+  with_default("--momentum", tuning.momentum, "share of a step that the next one repeats");
+  with_default("--seed", tuning.seed, "of where sequences begin");
+  option("OUT", tuning.out, "folder, made if it is not there")->required();
+  return command;
+}
+
+int run(int argc, char** argv) {
+  options chosen;
+  if (const char* folder = std::getenv("HOTSET_TINY_MOE_DIR")) chosen.model = folder;
+  CLI::App app{"A small Mixture-of-Experts decoder"};
+  app.failure_message(one_line);
+  app.require_subcommand(1);
+  const CLI::App* generate_command = add_generate(app, chosen);
+  const CLI::App* evaluate_command = add_evaluate(app, chosen);
+  const CLI::App* clock_command = add_clock(app, chosen);
+  const CLI::App* serve_command = add_serve_trace(app, chosen);
+  const CLI::App* adapters_command = add_serve_adapters(app, chosen);
+  const CLI::App* score_command = add_score_experts(app, chosen);
+  const CLI::App* tune_command = add_fine_tune(app, chosen);
+
+  CLI::App* check_command = app.add_subcommand("check", "compare with the reference");
+  add_model(*check_command, chosen);
+  check_command->add_option("--reference", chosen.reference,
+                            "file to compare with (default: reference.safetensors of the model)");
+
+  CLI::App* verify_command = app.add_subcommand(
+      "verify", "compare every policy and many cache sizes with full residency, byte for byte");
+  add_model(*verify_command, chosen);
+  add_prompts(*verify_command, chosen);
+
+  CLI::App* trace_command = app.add_subcommand("trace", "record what is routed");
+  add_model(*trace_command, chosen);
+  trace_command->add_option("out", chosen.out, "file to write")->required();
+  add_prompts(*trace_command, chosen);
+  add_max_tokens(*trace_command, chosen);
+  trace_command
+      ->add_option("--with", chosen.with,
+                   "besides ids and weights: logits, probabilities, hidden, predictions")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"logits", "probabilities", "hidden", "predictions"}));
+  if (argc == 1) {  // nothing asked for: what there is
+    fmt::print("{}", app.help());
+    return ok;
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? ok : usage;
+  }
+  if (chosen.tokens == 0) chosen.tokens = *generate_command ? 64 : 32;
+  if (*generate_command) return generate(chosen);
+  if (*evaluate_command) return evaluate(chosen);
+  if (*clock_command) return clock(chosen);
+  if (*serve_command) return serve_trace(chosen);
+  if (*adapters_command) return serve_adapters(chosen);
+  if (*score_command) return score_experts(chosen);
+  if (*tune_command) return fine_tune(chosen);
+  if (*check_command) return check(chosen);
+  return *verify_command ? verify(chosen) : trace(chosen);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto report = [](const std::exception& error, exit_code code) {
+    fmt::print(stderr, "tiny_moe: {}\n", hotset::sim::with_sizes(error.what()));
+    return code;
+  };
+  hotset::sim::end_cleanly_at_signals();
+  const hotset::sim::kept_streams keep;
+  try {
+    const int code = run(argc, argv);
+    hotset::sim::flush_standard_output();
+    return code;
+  } catch (const hotset::sim::closed_pipe&) {
+    return ok;
+  } catch (const std::filesystem::filesystem_error& error) {
+    return report(error, failure);
+  } catch (const std::system_error& error) {  // what fmt says of standard output
+    if (error.code() == std::errc::broken_pipe) return ok;
+    return report(
+        std::runtime_error("standard output: cannot be written: " + error.code().message()),
+        failure);
+  } catch (const hotset::sim::usage_error& error) {
+    return report(error, usage);
+  } catch (const hotset::sim::infeasible_error& error) {
+    return report(error, infeasible);
+  } catch (const hotset::trace_error& error) {
+    return report(error, bad_input);
+  } catch (const std::exception& error) {
+    return report(error, failure);
+  }
+}

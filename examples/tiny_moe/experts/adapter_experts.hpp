@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The experts of a model and of adapters over it as one row of virtual experts a layer: the model's, then each adapter's.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "hotset/adapters/expert_redirect.hpp"
+#include "hotset/concepts/expert_source.hpp"
+#include "hotset/core/ids.hpp"
+#include "tiny_moe/experts/adapters.hpp"
+#include "tiny_moe/model/expert_provider.hpp"
+#include "tiny_moe/model/model.hpp"
+
+namespace tiny_moe {
+
+/// Threads: const use is safe.
+class adapter_experts {
+ public:
+  /// The i-th adapter is that of sequences with id i + 1. Pre: all outlive this.
+  adapter_experts(const model& weights, std::span<const adapter_weights* const> adapters);
+
+  /// Of a layer, with the places that nobody uses.
+  [[nodiscard]] std::size_t virtual_experts() const noexcept;
+  /// Makes the ids of a visit those of its rows' adapters. `adapter_of_row` is overwritten.
+  /// Errors: provider_error for a row of an adapter that is none of these; its ids are then -1.
+  void reroute(const visit_inputs& visit, std::vector<std::int32_t>& adapter_of_row) const;
+
+  /// gate, up and down; empty for a key that is not there or a place that nobody uses.
+  [[nodiscard]] std::span<const hotset::tensor_bytes> tensors(
+      hotset::expert_key key) const noexcept;
+  /// The same, to compute with; null for a place that nobody uses. Pre: layer and expert in range.
+  [[nodiscard]] expert_tensors expert(std::size_t layer, std::size_t expert) const noexcept;
+
+ private:
+  std::vector<hotset::expert_redirect> redirects_;              ///< [layers]
+  std::vector<std::array<hotset::tensor_bytes, 3>> tensors_{};  ///< [layers, virtual experts]
+};
+
+/// Full residency of the base model and of adapters, of which each row of a pass has its own: the pass is one visit of
+/// them all.
+class resident_adapters final : public expert_provider {
+ public:
+  /// As adapter_experts. Pre: the engine has room for virtual_experts().
+  resident_adapters(const model& weights, std::span<const adapter_weights* const> adapters)
+      : experts_(weights, adapters) {}
+  [[nodiscard]] std::size_t virtual_experts() const noexcept { return experts_.virtual_experts(); }
+  /// Errors: provider_error for a row of an adapter that is none of these.
+  void run(const visit_inputs& visit, visit_compute& compute) override;
+
+ private:
+  adapter_experts experts_;
+  std::vector<std::int32_t> adapter_of_row_;
+};
+
+}  // namespace tiny_moe

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// One budget for a running engine's expert slots and KV blocks: a controller moves the split between passes.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <variant>
+#include <vector>
+
+#include "hotset/budget/split_limits.hpp"
+#include "hotset/control/dual_resize.hpp"
+#include "hotset/control/marginal_value.hpp"
+#include "hotset/control/right_sizing.hpp"
+#include "hotset/curve/recency_bitmap.hpp"
+#include "hotset/curve/reuse_distance.hpp"
+#include "hotset/predict/co_activation.hpp"
+#include "tiny_moe/experts/expert_pool.hpp"
+#include "tiny_moe/model/expert_provider.hpp"
+#include "tiny_moe/model/kv_pool.hpp"
+#include "tiny_moe/serving/serving.hpp"
+
+namespace tiny_moe {
+
+/// The split never moves.
+struct fixed_split {};
+using split_controller =
+    std::variant<fixed_split, hotset::marginal_value, hotset::dual_resize, hotset::right_sizing>;
+
+/// What a split was when a burst ended.
+struct split_at {
+  std::uint64_t step = 0;
+  hotset::pool_sizes sizes{};
+};
+
+struct live_split_stats {
+  std::uint64_t moves = 0;
+  std::uint64_t refused = 0;  ///< resizes that failed; the split before stayed
+  std::vector<split_at> history{};
+};
+
+/// Told of what is used, and asked between passes. Both pools outlive it. Threads: one at a time.
+class live_split {
+ public:
+  struct config {
+    hotset::split_limits limits{};
+    split_controller controller{};
+    std::uint64_t burst = 32;         ///< passes
+    std::uint64_t most_contents = 1;  ///< different full blocks that may ever be seen
+    std::uint32_t users = 1;          ///< of right_sizing: each has a table of their own
+  };
+  /// drain: waits for copies of experts that are under way.
+  live_split(const model_config& shape, std::size_t max_tokens, expert_pool& experts,
+             kv_pool& blocks, std::function<void()> drain, const config& options);
+
+  /// Reuse distances are only followed for a controller that goes by them.
+  void on_visit(const visit_inputs& visit);
+  void on_reference(const block_reference& block);
+  /// Whose token each row of the next pass is. Tables are only kept for a controller that goes by them.
+  void on_rows(std::span<const std::uint32_t> users);
+  /// Moves the split where a burst has ended. A move that would take blocks from running sessions, or leave too few for
+  /// a request that has arrived, goes as far as it may.
+  void between(const drained_point& now);
+
+  [[nodiscard]] hotset::pool_sizes sizes() const noexcept {
+    return {experts_.capacity(), blocks_.capacity()};
+  }
+  [[nodiscard]] const live_split_stats& stats() const noexcept { return stats_; }
+  /// What each user's tokens have used so far; empty for a controller that does not ask.
+  [[nodiscard]] std::span<const hotset::co_activation> tables() const noexcept { return tables_; }
+
+ private:
+  using distances = hotset::reuse_distance<hotset::recency_bitmap>;
+
+  [[nodiscard]] hotset::pool_sizes wanted();
+  void count_reuse(std::size_t content);
+  void learn(const visit_inputs& visit);
+  [[nodiscard]] std::vector<double> uses_of_burst() const;
+  [[nodiscard]] hotset::pool_sizes allowed(const hotset::pool_sizes& to,
+                                           std::uint64_t least_blocks) const noexcept;
+  void move(const hotset::pool_sizes& to);
+
+  config options_;
+  expert_pool& experts_;
+  kv_pool& blocks_;
+  std::function<void()> drain_;
+  std::vector<distances> expert_distances_;  // by layer; of marginal_value
+  hotset::recency_bitmap block_distances_;
+  std::vector<std::uint64_t>
+      block_marks_;  // by content: the last burst that read it again; of count_reuse
+  std::uint64_t reused_blocks_ = 0;            // different ones that this burst read again
+  std::vector<hotset::co_activation> tables_;  // by user; of right_sizing
+  std::vector<std::uint32_t> row_users_;       // of the pass
+  std::vector<std::uint8_t> served_;           // by user: 1 if in this burst
+  std::vector<hotset::expert_id> ids_;         // of one user's rows
+  std::uint64_t passes_ = 0;
+  live_split_stats stats_;
+};
+
+/// Lets another provider serve, and tells the split what was routed.
+class observed_experts final : public expert_provider {
+ public:
+  observed_experts(expert_provider& inner, live_split& split) : inner_(inner), split_(split) {}
+  void on_step(const step_inputs& step) override { inner_.on_step(step); }
+  void on_sequence_end(std::uint32_t sequence) noexcept override {
+    inner_.on_sequence_end(sequence);
+  }
+  void run(const visit_inputs& visit, visit_compute& compute) override {
+    split_.on_visit(visit);
+    inner_.run(visit, compute);
+  }
+
+ private:
+  expert_provider& inner_;
+  live_split& split_;
+};
+
+}  // namespace tiny_moe

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// A visit under way: its decision, and the slots that it keeps.
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "hotset/concepts/transfer_backend.hpp"
+#include "hotset/residency/slot_table.hpp"
+#include "hotset/visit/visit_plan.hpp"
+
+namespace hotset::inline v0 {
+
+template <class Pager, transfer_backend Backend>
+class slot_cache;
+
+/// Made once by `slot_cache::make_visit`, reused.
+/// It can be moved, while it is open too; the one it was moved from is closed, and every call refuses it.
+/// One that goes away ends as `slot_cache::abandon` ends it, on the stream of its last call: that and the cache outlive it.
+class cache_visit {
+ public:
+  cache_visit(cache_visit&& other) noexcept
+      : plan_(std::move(other.plan_)),
+        pins_(std::move(other.pins_)),
+        pin_count_(std::exchange(other.pin_count_, 0)),
+        open_(std::exchange(other.open_, false)),
+        ends_(std::exchange(other.ends_, {})) {}
+  cache_visit& operator=(cache_visit&& other) noexcept {
+    if (this == &other) return *this;
+    end();
+    plan_ = std::move(other.plan_);
+    pins_ = std::move(other.pins_);
+    pin_count_ = std::exchange(other.pin_count_, 0);
+    open_ = std::exchange(other.open_, false);
+    ends_ = std::exchange(other.ends_, {});
+    return *this;
+  }
+  cache_visit(const cache_visit&) = delete;
+  cache_visit& operator=(const cache_visit&) = delete;
+  ~cache_visit() { end(); }
+
+  /// The decision: experts, slots, token groups, which experts stay on the host.
+  [[nodiscard]] const visit_plan& plan() const noexcept { return plan_; }
+  /// True while the visit has a further group: release this one, then call `resolve_next`.
+  [[nodiscard]] bool more() const noexcept { return plan_.more(); }
+  [[nodiscard]] bool is_open() const noexcept { return open_; }
+
+ private:
+  template <class Pager, transfer_backend Backend>
+  friend class slot_cache;
+  /// How the cache of the last call ends a visit that is open or has groups left; of others there is none.
+  struct ending {
+    void (*run)(void* cache, void* stream, cache_visit& visit) noexcept = nullptr;
+    void* cache = nullptr;
+    void* stream = nullptr;
+  };
+  explicit cache_visit(visit_plan plan) : plan_(std::move(plan)), pins_(plan_.capacity()) {}
+  void end() noexcept {
+    if (ends_.run != nullptr) ends_.run(ends_.cache, ends_.stream, *this);
+  }
+
+  visit_plan plan_;
+  std::vector<slot_pin> pins_;
+  std::size_t pin_count_ = 0;
+  bool open_ = false;
+  ending ends_{};
+};
+
+}  // namespace hotset::inline v0

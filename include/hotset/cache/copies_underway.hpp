@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Copies that were started and whose end nobody has waited for.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "hotset/core/fill.hpp"
+#include "hotset/core/ids.hpp"
+#include "hotset/core/platform/assert.hpp"
+#include "hotset/residency/slot_table.hpp"
+
+namespace hotset::inline v0 {
+
+struct copy_underway {
+  ticket batch = no_ticket;
+  slot_id slot = no_slot;  ///< no_slot: given up; only its end is waited for
+  std::uint32_t generation = 0;
+  bool speculative = false;
+  step_id for_step = 0;
+};
+
+/// In the order in which they were started. No allocation after construction.
+class copies_underway {
+ public:
+  explicit copies_underway(std::size_t most) { copies_.reserve(most); }
+
+  [[nodiscard]] std::size_t size() const noexcept { return copies_.size(); }
+  [[nodiscard]] std::size_t speculative() const noexcept { return speculative_; }
+  [[nodiscard]] auto begin() noexcept { return copies_.begin(); }
+  [[nodiscard]] auto end() noexcept { return copies_.end(); }
+  [[nodiscard]] auto rbegin() noexcept { return copies_.rbegin(); }
+  [[nodiscard]] auto rend() noexcept { return copies_.rend(); }
+
+  /// Pre: there is room.
+  void watch(const copy_underway& copy) noexcept {
+    HOTSET_ASSERT(copies_.size() < copies_.capacity());
+    copies_.push_back(copy);
+    speculative_ += copy.speculative ? 1U : 0U;
+  }
+  template <class Backend>
+  void wait_for_all(Backend& backend) const noexcept {
+    for (const auto& copy : copies_) (void)backend.wait(copy.batch);
+  }
+  template <class Backend>
+  void wait_for_first(Backend& backend) const noexcept {
+    (void)backend.wait(copies_.front().batch);
+  }
+  /// Tells the pager of copies that have arrived or failed. Returns false if one has failed that a visit may have read.
+  template <class Backend, class Pager>
+  bool take_in_settled(Backend& backend, Pager& pages) noexcept {
+    bool unread = true;
+    std::erase_if(copies_, [&](const copy_underway& copy) {
+      const auto state = backend.poll(copy.batch);
+      if (state == transfer_state::pending) return false;
+      speculative_ -= copy.speculative ? 1U : 0U;
+      if (copy.slot == no_slot) return true;
+      if (state == transfer_state::arrived) {
+        pages.arrived(copy.slot, copy.generation);
+        return true;
+      }
+      // A slot that is filling still has had no reader; one that is free by now has lost its key since.
+      const auto& entry = pages.slot(copy.slot);
+      if (entry.state != slot_state::filling || entry.generation != copy.generation) unread = false;
+      pages.failed(copy.slot, copy.generation);
+      return true;
+    });
+    return unread;
+  }
+
+ private:
+  std::vector<copy_underway> copies_;
+  std::size_t speculative_ = 0;
+};
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,486 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Joins a pager and a transfer backend: one call per visit from routed ids to slots whose bytes are there.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hotset/cache/cache_visit.hpp"
+#include "hotset/cache/copies_underway.hpp"
+#include "hotset/concepts/transfer_backend.hpp"
+#include "hotset/core/error.hpp"
+#include "hotset/core/forecast.hpp"
+#include "hotset/core/platform/log.hpp"
+#include "hotset/core/routing_view.hpp"
+#include "hotset/core/status.hpp"
+#include "hotset/paging/pager.hpp"
+#include "hotset/transfer/prefetch_queue.hpp"
+
+namespace hotset::inline v0 {
+
+/// How a cache prefetches, and whom it tells of what goes wrong.
+struct slot_cache_config {
+  prefetch_queue::config queue{};
+  /// Speculative copies on their way at one time; requests beyond wait. More keep a link busy between calls,
+  /// fewer leave the choice of what to evict to a later moment.
+  std::size_t most_under_way = 64;
+  /// How often `serve` resolves a group at most whose copies fail at once.
+  std::int32_t attempts = 1;
+  log_sink log{};
+
+  [[nodiscard]] validation validate() const {
+    if (auto bad = queue.validate()) return bad;
+    if (most_under_way < 1) return error{"most_under_way = 0, accepted: 1 or more"};
+    if (attempts < 1)
+      return error{"attempts = " + std::to_string(attempts) + ", accepted: 1 or more"};
+    return std::nullopt;
+  }
+};
+
+/// Threads: compatible; one thread at a time, and one stream for all calls: readers and copies are ordered by it.
+/// No allocation after construction.
+///
+/// Per visit: `serve`. Engines that cannot hand their kernel over (graphs, callbacks) write it out: `resolve` -> [kernel]
+/// -> `release`; while `visit.more()`: `resolve_next` -> [kernel] -> `release`; `abandon` where that ends early.
+template <class Pager, transfer_backend Backend>
+class slot_cache {
+  struct checked {
+    explicit checked() = default;
+  };
+
+ public:
+  using stream_type = typename Backend::stream_type;
+
+  /// `backend` outlives the cache. Errors: those of `setup`; a backend whose slots are not those of the pager's layout.
+  static result<std::unique_ptr<slot_cache>> create(Pager decisions, Backend& backend,
+                                                    const slot_cache_config& setup = {}) {
+    if (auto bad = check(decisions, backend, setup)) return *std::move(bad);
+    return std::make_unique<slot_cache>(checked{}, std::move(decisions), backend, setup);
+  }
+#if HOTSET_EXCEPTIONS
+  /// As `create`. Errors: throws invalid_config.
+  slot_cache(Pager decisions, Backend& backend, const slot_cache_config& setup = {})
+      : slot_cache((require_valid(check(decisions, backend, setup)), checked{}),
+                   std::move(decisions), backend, setup) {}
+#endif
+  /// For create.
+  slot_cache(checked, Pager&& decisions, Backend& backend, const slot_cache_config& setup)
+      : pager_(std::move(decisions)),
+        backend_(backend),
+        queue_(setup.queue, pager_.shape().layers),
+        most_under_way_(setup.most_under_way),
+        attempts_(setup.attempts),
+        log_(setup.log),
+        prefetch_plan_(pager_.make_plan()),
+        started_(prefetch_plan_.capacity()),
+        fill_ticket_(pager_.layout().slots(), no_ticket),
+        underway_(pager_.layout().slots() * 2 + prefetch_plan_.capacity() + 1) {
+    if (const auto warning = pager_.warning()) log_(log_level::warning, *warning);
+  }
+  slot_cache(const slot_cache&) = delete;
+  slot_cache& operator=(const slot_cache&) = delete;
+  /// Waits for its copies. A loss that nobody was told of by then is logged: drain before.
+  ~slot_cache() {
+    wait_for_copies();
+    (void)settle();
+  }
+
+  [[nodiscard]] cache_visit make_visit() const { return cache_visit(pager_.make_plan()); }
+
+  /// A whole visit: for each group, in order, starts its copies, makes `stream` wait for them, calls use(group), which
+  /// enqueues what reads the slots, and keeps them until that has run. `use` returns nothing, or a status; any but ok ends
+  /// the visit, and so does what it throws: groups that are left are abandoned.
+  /// `use` may call `prefetch`, and must not call anything of the cache that takes `visit`.
+  /// Errors: those of `resolve` and `resolve_next`, and what `use` returned; then some groups may have been served.
+  template <class Use>
+  status serve(const routing_view& view, stream_type& stream, cache_visit& visit, Use&& use) {
+    if (visit.open_) return status::busy;
+    if (pager_.is_unfinished(visit.plan_)) return status::visit_unfinished;
+    if (const auto lost = settle(); lost != status::ok) return lost;
+    const leaving end{*this, stream, visit};
+    auto now = tried(stream, visit, [&] { return pager_.plan(view, visit.plan_); });
+    while (now == status::ok) {
+      now = detail::shown(use, visit_group(visit.plan_, row(view.layer)));
+      release(visit, stream);
+      if (now != status::ok || !visit.more()) break;
+      now = tried(stream, visit, [&] { return pager_.plan_next(visit.plan_); });
+    }
+    return now;
+  }
+
+  /// Plans the visit, starts its copies, and makes `stream` wait for them. On ok, `visit.plan()` names a slot for
+  /// every expert that did not stay on the host, and those slots are kept until `release`.
+  /// Errors: those of pager::plan; fill_failed (nothing of the visit is pinned; slots whose copy had started are
+  /// free, every other key is where it was), busy (`visit` was not released).
+  status resolve(const routing_view& view, stream_type& stream, cache_visit& visit) noexcept {
+    if (visit.open_) return status::busy;
+    if (const auto lost = settle(); lost != status::ok) return lost;
+    return plan_and_carry_out(stream, visit, [&] { return pager_.plan(view, visit.plan_); });
+  }
+  /// The next group of a split visit. Pre: the group before was released.
+  /// Errors: busy (it was not); no_plan (`visit` has no group left, or was abandoned); fill_failed, as `resolve`: the same
+  /// group may be tried again.
+  status resolve_next(stream_type& stream, cache_visit& visit) noexcept {
+    if (visit.open_) return status::busy;
+    return plan_and_carry_out(stream, visit, [&] { return pager_.plan_next(visit.plan_); });
+  }
+  /// Call when the kernel that reads the visit's slots is enqueued: copies into them wait for it.
+  void release(cache_visit& visit, stream_type& stream) noexcept {
+    if (!visit.open_) return;
+    const auto reader = backend_.record(stream);
+    for (std::size_t i = 0; i < visit.pin_count_; ++i) pager_.unpin(visit.pins_[i], reader);
+    visit.pin_count_ = 0;
+    visit.open_ = false;
+    if (!pager_.is_unfinished(visit.plan_)) visit.ends_.run = nullptr;
+  }
+  /// Ends a visit early: releases what it keeps, and gives up its groups that are left. Does nothing to one that has ended.
+  void abandon(cache_visit& visit, stream_type& stream) noexcept {
+    release(visit, stream);
+    if (!pager_.is_unfinished(visit.plan_)) return;
+    pager_.abandon();
+    visit.ends_.run = nullptr;
+  }
+
+  /// Takes in what a prefetcher asks for after the visit of `context`, best first, and starts copies as far as
+  /// slots and link allow. What must wait is tried again by every later visit, until its own comes. Between the groups
+  /// of a split visit its slots are not to be had.
+  /// `expected`: the forecast that the requests were made of, for the `predicted` guard.
+  /// Errors: fill_failed, of an earlier copy, as `settle`. A copy that cannot be started is no error.
+  status prefetch(const visit_context& context, std::span<const prefetch_request> requests,
+                  stream_type& stream, const forecast& expected = {}) noexcept {
+    if (const auto lost = settle(); lost != status::ok) return lost;
+    pager_.expect(context, expected);
+    const auto displaced = queue_.stats().displaced;
+    queue_.advance(context.step, context.layer);
+    for (const auto& request : requests) queue_.add(request);
+    if (displaced == 0 && queue_.stats().displaced != 0)
+      log_(log_level::warning, "the queue of prefetches is full: the last ones in it are not made");
+    tell_of_residents(context);
+    issue_waiting(context, stream);
+    return status::ok;
+  }
+  /// A step begins: policies that go by requests hear of its tokens. Pre: view.layer == before_layers.
+  void open_step(const routing_view& view) noexcept { pager_.open_step(view); }
+  /// Ahead of the visit of `context`, evicts until so many slots of its layer's pool are free, as pager::pre_evict. A
+  /// backend that copies victims back begins with it, and what comes into their slots waits for that.
+  std::size_t pre_evict(visit_context context, std::size_t slots, std::span<const slot_id> spared,
+                        stream_type& stream) noexcept {
+    context.pool = pager_.layout().pool_of_layer(context.layer);
+    return pager_.pre_evict(context, slots, spared, [&](slot_id slot, expert_key key) {
+      if constexpr (requires { backend_.write_back(key, precision_id{}, ticket{}, stream); }) {
+        const auto back = backend_.write_back(key, pager_.precision_of(slot),
+                                              pager_.slot(slot).last_reader, stream);
+        if (back != no_ticket) pager_.wait_before_fill(slot, back);
+      }
+    });
+  }
+  /// Fills free slots with `keys`, least wanted first, and waits for them. A copy that fails leaves its slot free.
+  /// Errors: visit_unfinished; fill_failed, the backend did not take a copy or, as `settle`, an
+  /// earlier one is lost: call again.
+  status warm(std::span<const expert_key> keys, stream_type& stream) noexcept {
+    while (!keys.empty()) {
+      make_room();
+      const auto [planned, consumed] = pager_.plan_warm(keys, prefetch_plan_);
+      if (planned != status::ok) return planned;
+      if (const auto started = start_warm(stream); started != status::ok) return started;
+      wait_for_copies();
+      if (const auto lost = settle(); lost != status::ok) return lost;
+      keys = keys.subspan(consumed);
+    }
+    return status::ok;
+  }
+
+  /// Waits for copies that read the host bytes, then forgets the key or the layer. Call before they go away.
+  /// Errors: those of pager::invalidate, then nothing is forgotten and a loss is left to the next call; fill_failed, as
+  /// `settle`: what was named is forgotten.
+  template <class KeyOrLayer>
+  status invalidate(KeyOrLayer what) noexcept {
+    queue_.forget(what);
+    wait_for_copies();
+    take_in_settled();
+    const auto forgotten = pager_.invalidate(what);
+    return forgotten == status::ok ? tell_of_loss() : forgotten;
+  }
+  /// Waits for all copies, then as pager::set_quota. Errors: its own; fill_failed, as `settle`: no quota has changed.
+  status set_quota(layer_id layer, std::int32_t slots) noexcept {
+    wait_for_copies();
+    if (const auto lost = settle(); lost != status::ok) return lost;
+    return pager_.set_quota(layer, slots);
+  }
+
+  /// Gathers residents in the first slots of each size class, as pager::compact; moved(from, to) copies the bytes, and
+  /// has done so when it returns. Device work that reads slots must have ended.
+  /// Errors: as `settle`; busy (a visit is open). Not for the hot path.
+  template <class Moved>
+  status compact(Moved moved) {
+    wait_for_copies();
+    if (const auto lost = settle(); lost != status::ok) return lost;
+    if (!pager_.is_idle()) return status::busy;
+    pager_.compact(std::move(moved));
+    return status::ok;
+  }
+
+  /// Waits for all copies that were started; what waits in the queue stays there.
+  /// Errors: as `settle`.
+  status drain() noexcept {
+    wait_for_copies();
+    return settle();
+  }
+  /// Takes in the copies that have arrived or failed since the last call; every other call does it too.
+  /// Errors, told once, by the first call that can: fill_failed, a copy failed that a visit may have read: redo the step.
+  status settle() noexcept {
+    if (underway_.size() != 0) take_in_settled();
+    return tell_of_loss();
+  }
+
+  [[nodiscard]] std::span<const slot_id> row(layer_id layer) const noexcept {
+    return pager_.row(layer);
+  }
+  /// Changes when the row does; of a row that never changed it is 0.
+  [[nodiscard]] std::uint64_t row_version(layer_id layer) const noexcept {
+    return pager_.row_version(layer);
+  }
+  [[nodiscard]] pager_stats stats() const { return pager_.stats(); }
+  /// Prefetches that wait, and what became of the others.
+  [[nodiscard]] const prefetch_queue& queue() const noexcept { return queue_; }
+  [[nodiscard]] Pager& pager() noexcept { return pager_; }
+  [[nodiscard]] const Pager& pager() const noexcept { return pager_; }
+
+ private:
+  static validation check(const Pager& decisions, const Backend& backend,
+                          const slot_cache_config& setup) {
+    if (auto bad = setup.validate()) return bad;
+    return detail::check_layout(backend, decisions.layout());
+  }
+
+  /// Whatever ends `serve`, the visit keeps nothing.
+  struct leaving {
+    slot_cache& cache;
+    stream_type& stream;
+    cache_visit& visit;
+    ~leaving() { cache.abandon(visit, stream); }
+  };
+  /// fill_failed is of this group's copies alone: an earlier loss is told by `settle`, and not tried away.
+  template <class Plan>
+  status tried(stream_type& stream, cache_visit& visit, Plan plan) noexcept {
+    auto now = plan_and_carry_out(stream, visit, plan);
+    for (std::int32_t i = 1; i < attempts_ && now == status::fill_failed; ++i)
+      now = plan_and_carry_out(stream, visit, plan);
+    return now;
+  }
+  static void end_visit(void* cache, void* stream, cache_visit& visit) noexcept {
+    static_cast<slot_cache*>(cache)->abandon(visit, *static_cast<stream_type*>(stream));
+  }
+
+  template <class Plan>
+  status plan_and_carry_out(stream_type& stream, cache_visit& visit, Plan plan) noexcept {
+    make_room();
+    auto planned = plan();
+    while (planned == status::no_victim && end_speculation(visit.plan_)) planned = plan();
+    if (planned == status::ok && !visit.plan_.more() && speculating()) visit_has_come(visit.plan_);
+    while (planned == status::ok && !fence_late(stream, visit.plan_)) planned = plan();
+    return planned == status::ok ? carry_out(stream, visit) : planned;
+  }
+  /// Beside what other visits read, copies on their way may leave a visit too few slots: ends the last one in a pool of
+  /// the visit, those that the visit uses itself after all others. Returns false if there is none.
+  [[gnu::noinline]] bool end_speculation(const visit_plan& plan) noexcept {
+    const auto& layout = pager_.layout();
+    const auto is_of_visit = [&](const copy_underway& copy) {
+      return std::ranges::find(plan.slots(), copy.slot) != plan.slots().end();
+    };
+    const auto in_the_way = [&](const copy_underway& copy) {
+      if (copy.slot == no_slot) return false;
+      const auto& entry = pager_.slot(copy.slot);
+      return entry.generation == copy.generation && entry.state == slot_state::filling &&
+             layout.pool_of_layer(entry.key.layer) == layout.pool_of_layer(plan.context().layer);
+    };
+    auto last = underway_.rend();
+    for (auto copy = underway_.rbegin(); copy != underway_.rend(); ++copy)
+      if (in_the_way(*copy) && (last == underway_.rend() || is_of_visit(*last))) last = copy;
+    if (last == underway_.rend()) return false;
+    if (is_of_visit(*last) || !backend_.cancel(last->batch))
+      (void)backend_.wait(last->batch);
+    else
+      pager_.cancelled(std::exchange(last->slot, no_slot), last->generation);
+    take_in_settled();
+    return true;
+  }
+  /// Before a plan is committed: a hit whose speculative copy is late is fenced; one whose copy failed is dropped.
+  bool fence_late(stream_type& stream, visit_plan& plan) noexcept {
+    for (const auto slot : plan.slots()) {
+      if (slot == no_slot || pager_.slot(slot).state != slot_state::filling) continue;
+      const auto batch = fill_ticket_[static_cast<std::size_t>(slot)];
+      backend_.promote(batch);
+      if (backend_.fence(stream, batch) == status::ok &&
+          backend_.poll(batch) != transfer_state::failed)
+        continue;
+      const auto generation = pager_.slot(slot).generation;
+      (void)pager_.abort(plan);
+      pager_.failed(slot, generation);
+      pager_.wait_before_fill(slot, batch);  // a fence may fail while the copy is under way
+      for (auto& copy : underway_)
+        if (copy.batch == batch && copy.slot == slot)
+          copy.slot = no_slot;  // dealt with: nobody read it
+      return false;
+    }
+    return true;
+  }
+
+  status carry_out(stream_type& stream, cache_visit& visit) noexcept {
+    auto& plan = visit.plan_;
+    submission sent;
+    if (!plan.fills().empty()) {
+      sent = backend_.submit(plan.fills(), stream, urgency::now);
+      if (sent.accepted != plan.fills().size() || backend_.fence(stream, sent.id) != status::ok ||
+          backend_.poll(sent.id) ==
+              transfer_state::failed)  // a stream of its own is not told of it
+        return give_up(plan, sent);
+    }
+    if (const auto done = pager_.commit(plan); done != status::ok) return done;
+    if (sent.id != no_ticket && backend_.poll(sent.id) != transfer_state::arrived)
+      remember(plan, sent.id);
+    visit.pin_count_ = 0;
+    visit.ends_ = {&slot_cache::end_visit, this, &stream};
+    for (const auto slot : plan.slots())
+      if (slot != no_slot) visit.pins_[visit.pin_count_++] = pager_.pin(slot);
+    visit.open_ = true;
+    if (!plan.more() && !queue_.empty() && underway_.speculative() < most_under_way_)
+      issue_waiting(plan.context(), stream);
+    return status::ok;
+  }
+  [[nodiscard]] bool speculating() const noexcept {
+    return underway_.speculative() != 0 || !queue_.empty();
+  }
+  /// What was prefetched for the visit and is not of it is too late. Taken back before the visit's own copies are
+  /// waited for: a thread that moves bytes would begin it as soon as they are done.
+  void visit_has_come(const visit_plan& plan) noexcept {
+    const auto& context = plan.context();
+    queue_.expire(context.step, context.layer);
+    for (auto& copy : underway_) {
+      if (!copy.speculative || copy.slot == no_slot || copy.for_step > context.step) continue;
+      const auto& entry = pager_.slot(copy.slot);
+      if (entry.generation != copy.generation || entry.state != slot_state::filling ||
+          entry.key.layer != context.layer ||
+          std::ranges::find(plan.slots(), copy.slot) != plan.slots().end() ||
+          !backend_.cancel(copy.batch))
+        continue;
+      pager_.cancelled(copy.slot, copy.generation);
+      copy.slot = no_slot;
+    }
+  }
+  /// Later copies into a slot whose bytes may still be moving start after those have stopped.
+  status give_up(visit_plan& plan, const submission& sent) noexcept {
+    for (std::size_t i = 0; i < plan.fills().size(); ++i) {
+      started_[i] = i < sent.accepted ? 1 : 0;
+      if (i < sent.accepted) pager_.wait_before_fill(plan.fills()[i].slot, sent.id);
+    }
+    (void)pager_.abort(plan, std::span(started_).first(plan.fills().size()));
+    if (backend_.poll(sent.id) == transfer_state::pending)
+      underway_.watch({sent.id, no_slot, 0, false, 0});
+    return status::fill_failed;
+  }
+
+  /// Before a victim is chosen for any request, the policy knows which residents were asked for.
+  void tell_of_residents(const visit_context& context) noexcept {
+    auto& plan = prefetch_plan_;
+    for (std::size_t first = 0; first < queue_.size();) {
+      const auto batch = next_batch(first);
+      if (pager_.plan_prefetch(context, batch, plan, 0) != status::ok) return;
+      (void)pager_.commit(plan);
+      queue_.take(first, batch.size(), plan.deferred());
+      first += plan.deferred().size();
+    }
+  }
+  [[nodiscard]] std::span<const prefetch_request> next_batch(std::size_t first) const noexcept {
+    return queue_.requests().subspan(first,
+                                     std::min(prefetch_plan_.capacity(), queue_.size() - first));
+  }
+  /// Tries each waiting request once. Every copy has a ticket of its own, so that each can be taken back.
+  void issue_waiting(const visit_context& context, stream_type& stream) noexcept {
+    auto& plan = prefetch_plan_;
+    for (std::size_t first = 0; first < queue_.size();) {
+      const auto batch = next_batch(first);
+      make_room();
+      // What an open visit counted on may be lost just now. Its slots are free, and who reads them is not known yet.
+      if (lost_ != status::ok) return;
+      const auto room = most_under_way_ - std::min(most_under_way_, underway_.speculative());
+      if (pager_.plan_prefetch(context, batch, plan, room) != status::ok) return;
+      const auto started = submit_each(plan, stream);
+      const bool refused = started != plan.fills().size();
+      pager_.keep_first(plan, started);
+      (void)pager_.commit(plan);
+      for (std::size_t i = 0; i < started; ++i)
+        watch_speculative(plan.fills()[i], batch[plan.request_of(i)].for_step);
+      const auto left = plan.deferred().size();
+      queue_.take(first, batch.size(), plan.deferred());
+      first += left;
+      if (refused) return;  // the backend's queue is full
+    }
+  }
+  /// Returns how many copies the backend has taken.
+  std::size_t submit_each(const visit_plan& plan, stream_type& stream) noexcept {
+    for (std::size_t i = 0; i < plan.fills().size(); ++i) {
+      const auto sent = backend_.submit(plan.fills().subspan(i, 1), stream, urgency::soon);
+      if (sent.accepted != 1) return i;
+      fill_ticket_[static_cast<std::size_t>(plan.fills()[i].slot)] = sent.id;
+    }
+    return plan.fills().size();
+  }
+  void watch_speculative(const fill& f, step_id for_step) noexcept {
+    underway_.watch(
+        {fill_ticket_[static_cast<std::size_t>(f.slot)], f.slot, f.generation, true, for_step});
+  }
+
+  status start_warm(stream_type& stream) noexcept {
+    auto& plan = prefetch_plan_;
+    submission sent;
+    if (!plan.fills().empty()) {
+      sent = backend_.submit(plan.fills(), stream, urgency::soon);
+      if (sent.accepted != plan.fills().size()) return give_up(plan, sent);
+    }
+    if (const auto done = pager_.commit(plan); done != status::ok) return done;
+    for (const auto& f : plan.fills()) fill_ticket_[static_cast<std::size_t>(f.slot)] = sent.id;
+    if (sent.id != no_ticket) remember(plan, sent.id);
+    return status::ok;
+  }
+
+  void remember(const visit_plan& plan, ticket batch) noexcept {
+    for (const auto& f : plan.fills()) underway_.watch({batch, f.slot, f.generation, false, 0});
+  }
+  /// Before anything is planned, for a copy that ends badly takes its slot out of the map.
+  void make_room() noexcept {
+    while (underway_.size() > pager_.layout().slots() * 2) {
+      underway_.wait_for_first(backend_);
+      take_in_settled();
+    }
+  }
+  void take_in_settled() noexcept {
+    if (!underway_.take_in_settled(backend_, pager_)) lost_ = status::fill_failed;
+  }
+  status tell_of_loss() noexcept {
+    if (lost_ != status::ok)
+      log_(log_level::error, "a copy failed after a visit may have read it: the step is lost");
+    return std::exchange(lost_, status::ok);
+  }
+  void wait_for_copies() noexcept { underway_.wait_for_all(backend_); }
+
+  Pager pager_;
+  Backend& backend_;
+  prefetch_queue queue_;
+  std::size_t most_under_way_;
+  std::int32_t attempts_;
+  log_sink log_;
+  visit_plan prefetch_plan_;
+  std::vector<std::uint8_t> started_;
+  std::vector<ticket> fill_ticket_;  ///< by slot: batch of its speculative copy
+  copies_underway underway_;
+  status lost_ = status::ok;
+};
+
+}  // namespace hotset::inline v0

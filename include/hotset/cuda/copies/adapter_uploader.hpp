@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Brings adapters to a device: the uploader of an adapter_registry over cuda::virtual_memory.
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <new>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hotset/adapters/uploader.hpp"
+#include "hotset/core/error.hpp"
+#include "hotset/cuda/copies/staging_ring.hpp"
+#include "hotset/cuda/device_scope.hpp"
+#include "hotset/cuda/runtime.hpp"
+#include "hotset/cuda/stream.hpp"
+
+namespace hotset::inline v0::cuda {
+
+struct adapter_uploader_config {
+  int device = 0;
+  std::size_t pieces = 4;
+  std::size_t piece_bytes = std::size_t{4} << 20;
+  /// Streams of the device whose kernels read expert maps and weights.
+  std::vector<stream_handle> readers{};
+};
+
+/// Bytes go through a ring of page-locked pieces on a stream of their own, beside whatever computes. Only what was
+/// enqueued to the readers before `wait_for_readers` is waited for. Threads: one at a time, that of the registry.
+class adapter_uploader {
+ public:
+  using config = adapter_uploader_config;
+
+  /// `api` outlives the uploader, and so do the readers. Errors: those of staging_ring; what the runtime said.
+  static result<std::unique_ptr<adapter_uploader>> create(runtime& api, const config& setup) {
+    auto own = stream::create(api, setup.device, stream_priority::low);
+    if (!own) return own.reason();
+    auto ring = staging_ring::create(api, setup.device, setup.pieces, setup.piece_bytes);
+    if (!ring) return ring.reason();
+    std::unique_ptr<adapter_uploader> made(
+        new (std::nothrow) adapter_uploader(api, setup, *std::move(own), *std::move(ring)));
+    if (!made) return error{"no host memory for an adapter uploader"};
+    const device_scope scope(api, setup.device);
+    if (scope.what().happened()) return describe(api, scope.what());
+    for (auto& passed : made->passed_)
+      if (const auto code = api.create_event(passed); code != error_code::success)
+        return describe(api, {code, "cudaEventCreateWithFlags"});
+    return made;
+  }
+  adapter_uploader(const adapter_uploader&) = delete;
+  adapter_uploader& operator=(const adapter_uploader&) = delete;
+  ~adapter_uploader() {
+    for (auto* const event : passed_)
+      if (event != nullptr) (void)api_.destroy_event(event);
+  }
+
+  /// `from` may be written again when this returns. Pre: of one size.
+  bool copy(std::span<std::byte> to, std::span<const std::byte> from) noexcept {
+    const device_scope scope(api_, setup_.device);
+    if (!failures_.note(scope.what().code, scope.what().call)) return false;
+    while (!from.empty()) {
+      const auto bytes = std::min(from.size(), ring_->piece_bytes());
+      if (!ring_->copy(from.first(bytes), to.data(), own_.handle(), failures_)) return false;
+      from = from.subspan(bytes);
+      to = to.subspan(bytes);
+    }
+    return true;
+  }
+  bool fence() noexcept {
+    if (failures_.note(api_.synchronize_stream(own_.handle()), "cudaStreamSynchronize"))
+      return true;
+    ring_->drain();  // whoever unmaps now must not do so under a copy
+    return false;
+  }
+  /// False as well where a reader is under capture: what a graph reads when it is launched cannot be waited for.
+  bool wait_for_readers() noexcept {
+    for (std::size_t i = 0; i < passed_.size(); ++i)
+      if (!mark(setup_.readers[i], passed_[i])) return false;
+    bool all = true;
+    for (auto* const event : passed_)
+      all = failures_.note(api_.synchronize_event(event), "cudaEventSynchronize") && all;
+    return all;
+  }
+
+  /// The first call that failed, for good: why a registry could not copy, or not wait.
+  [[nodiscard]] failure first_failure() const noexcept { return failures_.first(); }
+
+ private:
+  adapter_uploader(runtime& api, const config& setup, stream own,
+                   std::unique_ptr<staging_ring> ring)
+      : api_(api),
+        setup_(setup),
+        own_(std::move(own)),
+        ring_(std::move(ring)),
+        passed_(setup.readers.size(), nullptr) {}
+
+  bool mark(stream_handle reader, event_handle passed) noexcept {
+    bool capturing = false;
+    if (!failures_.note(api_.is_capturing(reader, capturing), "cudaStreamIsCapturing") || capturing)
+      return false;
+    return failures_.note(api_.record_event(passed, reader), "cudaEventRecord");
+  }
+
+  runtime& api_;
+  config setup_;
+  sticky_failure failures_;
+  stream own_;
+  std::unique_ptr<staging_ring> ring_;  ///< its pieces are waited for before the stream goes
+  std::vector<event_handle> passed_;    ///< [readers]
+};
+static_assert(uploader<adapter_uploader>);
+
+}  // namespace hotset::inline v0::cuda

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The page-locked host memory that a backend may copy from without staging, within a stated budget.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hotset/core/error.hpp"
+#include "hotset/cuda/copies/pinned_buffer.hpp"
+
+namespace hotset::inline v0::cuda {
+
+/// Outlives the backends that copy from it: they end their copies first, so no copy reads memory that was given back.
+/// Threads: compatible; `holds` may be called by many while nobody adds.
+class pinned_memory {
+ public:
+  /// Units: bytes that may be page-locked at one time.
+  pinned_memory(runtime& api, std::uint64_t budget) noexcept : api_(api), budget_(budget) {}
+
+  /// New memory. Errors: the budget would be exceeded, or what the runtime said; nothing changed.
+  result<std::span<std::byte>> allocate(std::size_t bytes) {
+    if (auto over = exceeds(bytes)) return *std::move(over);
+    auto made = pinned_buffer::allocate(api_, bytes);
+    if (!made) return made.reason();
+    return keep(*std::move(made));
+  }
+  /// Page-locks memory that the caller keeps until this object ends. Page-lock a mapped file in one piece: ranges that
+  /// share a page are refused by the runtime. Errors: as allocate.
+  validation lock(std::span<const std::byte> memory, bool read_only = false) {
+    if (auto over = exceeds(memory.size())) return over;
+    auto made = pinned_buffer::lock(api_, memory, read_only);
+    if (!made) return made.reason();
+    keep(*std::move(made));
+    return std::nullopt;
+  }
+
+  /// Whether all of it is page-locked here. Complexity: O(log ranges).
+  [[nodiscard]] bool holds(std::span<const std::byte> memory) const noexcept {
+    const auto after = std::ranges::upper_bound(
+        ranges_, memory.data(), {},
+        [](const pinned_buffer& b) -> const std::byte* { return b.bytes().data(); });
+    if (after == ranges_.begin()) return false;
+    const auto range = std::prev(after)->bytes();
+    return memory.data() + memory.size() <= range.data() + range.size();
+  }
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return used_; }
+  [[nodiscard]] std::uint64_t budget() const noexcept { return budget_; }
+
+ private:
+  [[nodiscard]] validation exceeds(std::size_t bytes) const {
+    if (bytes <= budget_ - used_) return std::nullopt;
+    return error{"cannot page-lock " + std::to_string(bytes) + " bytes: " + std::to_string(used_) +
+                 " of a budget of " + std::to_string(budget_) + " are in use, accepted: at most " +
+                 std::to_string(budget_ - used_)};
+  }
+  std::span<std::byte> keep(pinned_buffer made) {
+    const auto bytes = made.bytes();
+    used_ += bytes.size();
+    const auto before = std::ranges::upper_bound(
+        ranges_, bytes.data(), {}, [](const pinned_buffer& b) { return b.bytes().data(); });
+    ranges_.insert(before, std::move(made));
+    return bytes;
+  }
+
+  runtime& api_;
+  std::uint64_t budget_;
+  std::uint64_t used_ = 0;
+  std::vector<pinned_buffer> ranges_;  ///< by address
+};
+
+}  // namespace hotset::inline v0::cuda

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Threads that bring batches from pageable memory to a device, piece by piece through the staging ring.
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "hotset/core/error.hpp"
+#include "hotset/core/fill.hpp"
+#include "hotset/cuda/copies/pinned_memory.hpp"
+#include "hotset/cuda/copies/staging_ring.hpp"
+#include "hotset/cuda/copies/transfer_counts.hpp"
+#include "hotset/cuda/event_ring.hpp"
+
+namespace hotset::inline v0::cuda {
+
+/// Demand goes before speculation at the border of every piece. What of a batch is page-locked takes no staging.
+/// A copy takes no piece before its slot's last reader is done, for one that waits in the ring would hold up the others.
+/// Threads: safe. No allocation after construction.
+class staged_copies {
+ public:
+  struct config {
+    int device = 0;
+    std::size_t pieces = 16;
+    std::size_t piece_bytes = std::size_t{1} << 20;
+    std::size_t threads = 4;
+    std::size_t most_copies = 0;  ///< waiting at one time
+  };
+
+  /// `pages`, `events` and `failures` outlive this object. Errors: sizes of 0; what the runtime said.
+  static result<std::unique_ptr<staged_copies>> create(runtime& api, const config& setup,
+                                                       const pinned_memory& pages,
+                                                       event_ring& events,
+                                                       sticky_failure& failures) {
+    if (setup.threads == 0) return error{"0 staging threads, accepted: 1 or more"};
+    auto ring = staging_ring::create(api, setup.device, setup.pieces, setup.piece_bytes);
+    if (!ring) return ring.reason();
+    std::unique_ptr<staged_copies> made(
+        new (std::nothrow) staged_copies(api, setup, *std::move(ring), pages, events, failures));
+    if (!made) return error{"no host memory for staged copies"};
+    return made;
+  }
+  staged_copies(const staged_copies&) = delete;
+  staged_copies& operator=(const staged_copies&) = delete;
+  /// Enqueues what was submitted, then ends the threads.
+  ~staged_copies() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    for (auto& worker : workers_) worker.join();
+  }
+
+  [[nodiscard]] bool has_room(std::size_t copies) const noexcept {
+    const std::lock_guard lock(mutex_);
+    return fits(copies);
+  }
+  /// Pre: no more copies than `most_copies`; who waits is the only one to submit.
+  void wait_for_room(std::size_t copies) noexcept {
+    std::unique_lock lock(mutex_);
+    room_.wait(lock, [&] { return fits(copies); });
+  }
+  /// `t` is recorded on `stream` behind the last of the copies. `readers[i]`: what copy i has to wait for.
+  /// Pre: has_room(copies.size()); copies not empty; the readers are recorded.
+  void submit(ticket t, std::span<const copy_request> copies, std::span<const ticket> readers,
+              stream_handle stream, urgency when) noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      std::size_t pieces = 0;
+      for (std::size_t i = 0; i < copies.size(); ++i) {
+        copies_.push_back({copies[i], readers[i], t});
+        pieces += (copies[i].bytes + ring_->piece_bytes() - 1) / ring_->piece_bytes();
+      }
+      batches_.push_back({t, stream, when, pieces, false});
+    }
+    changed_.notify_all();
+  }
+  void promote(ticket t) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (const auto b = find(t); b != batches_.end()) b->when = urgency::now;
+  }
+  /// Takes back a batch of which nothing was begun. Returns whether it was.
+  bool cancel(ticket t) noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto b = find(t);
+    if (b == batches_.end() || b->started) return false;
+    std::erase_if(copies_, [t](const waiting& w) { return w.batch == t; });
+    batches_.erase(b);
+    room_.notify_all();
+    events_.settle(t, transfer_state::cancelled);
+    return true;
+  }
+  [[nodiscard]] transfer_counts counts() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return counts_;
+  }
+
+ private:
+  struct waiting {
+    copy_request what{};  ///< what is left of it
+    ticket after = no_ticket;
+    ticket batch = no_ticket;
+  };
+  struct batch {
+    ticket id = no_ticket;
+    stream_handle stream = nullptr;
+    urgency when = urgency::now;
+    std::size_t pieces = 0;  ///< not yet enqueued
+    bool started = false;
+  };
+  struct piece {
+    copy_request what{};
+    ticket batch = no_ticket;
+    stream_handle stream = nullptr;
+  };
+
+  staged_copies(runtime& api, const config& setup, std::unique_ptr<staging_ring> ring,
+                const pinned_memory& pages, event_ring& events, sticky_failure& failures)
+      : api_(api),
+        device_(setup.device),
+        ring_(std::move(ring)),
+        pages_(pages),
+        events_(events),
+        failures_(failures) {
+    copies_.reserve(setup.most_copies);
+    batches_.reserve(setup.most_copies);
+    for (std::size_t i = 0; i < setup.threads; ++i) workers_.emplace_back([this] { work(); });
+  }
+
+  using iterator = std::vector<waiting>::iterator;
+
+  [[nodiscard]] bool fits(std::size_t copies) const noexcept {
+    return copies <= copies_.capacity() - copies_.size() && batches_.size() < batches_.capacity();
+  }
+  void work() noexcept {
+    (void)failures_.note(api_.set_device(device_), "cudaSetDevice");  // a new thread's is 0
+    std::unique_lock lock(mutex_);
+    while (true) {
+      const auto next = choose();
+      if (next != copies_.end()) {
+        bring(take_piece(next), lock);
+      } else if (copies_.empty() && stopping_) {
+        return;
+      } else if (copies_.empty() || watched_) {
+        changed_.wait(lock);
+      } else {
+        watch(copies_.front().after, lock);
+      }
+    }
+  }
+  /// The first demand copy whose slot is no longer read, else the first such speculative one, else none.
+  iterator choose() noexcept {
+    for (const auto when : {urgency::now, urgency::soon}) {
+      const auto found = std::ranges::find_if(copies_, [&](const waiting& w) {
+        return find(w.batch)->when == when && events_.poll(w.after) != transfer_state::pending;
+      });
+      if (found != copies_.end()) return found;
+    }
+    return copies_.end();
+  }
+  /// One thread waits for a reader; the others stay free for what may come.
+  void watch(ticket reader, std::unique_lock<std::mutex>& lock) noexcept {
+    watched_ = true;
+    lock.unlock();
+    (void)events_.wait(reader);
+    lock.lock();
+    watched_ = false;
+    changed_.notify_all();
+  }
+  piece take_piece(iterator from) noexcept {
+    const auto b = find(from->batch);
+    b->started = true;
+    const piece taken{take_front(from->what, ring_->piece_bytes()), from->batch, b->stream};
+    if (from->what.bytes == 0) {
+      copies_.erase(from);
+      room_.notify_all();
+    }
+    return taken;
+  }
+  void bring(const piece& p, std::unique_lock<std::mutex>& lock) noexcept {
+    lock.unlock();
+    const bool direct = pages_.holds(bytes_of(p.what));
+    const bool enqueued = enqueue(p, direct);
+    lock.lock();
+    if (enqueued) count(p.what.bytes, direct);
+    finish_piece(p.batch);
+  }
+  bool enqueue(const piece& p, bool direct) noexcept {
+    if (failures_.happened()) return false;
+    if (direct) return failures_.note(api_.copy(p.what, p.stream), "cudaMemcpyAsync");
+    return ring_->copy(bytes_of(p.what), p.what.to, p.stream, failures_);
+  }
+  static std::span<const std::byte> bytes_of(const copy_request& copy) noexcept {
+    return {static_cast<const std::byte*>(copy.from), copy.bytes};
+  }
+  void count(std::size_t bytes, bool direct) noexcept {
+    ++counts_.copy_calls;
+    (direct ? counts_.bytes_direct : counts_.bytes_staged) += bytes;
+  }
+  /// The last piece's thread records the event: every copy of the batch stands in the stream by then.
+  void finish_piece(ticket t) noexcept {
+    const auto b = find(t);
+    if (--b->pieces != 0) return;
+    auto* const stream = b->stream;
+    batches_.erase(b);
+    room_.notify_all();
+    if (failures_.happened())
+      events_.settle(t, transfer_state::failed);
+    else
+      events_.record(t, stream);
+  }
+  std::vector<batch>::iterator find(ticket t) noexcept {
+    return std::ranges::find(batches_, t, &batch::id);
+  }
+
+  runtime& api_;
+  int device_;
+  std::unique_ptr<staging_ring> ring_;
+  const pinned_memory& pages_;
+  event_ring& events_;
+  sticky_failure& failures_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::condition_variable room_;
+  std::vector<waiting> copies_;  ///< in order of submission
+  std::vector<batch> batches_;
+  transfer_counts counts_;
+  bool watched_ = false;  ///< a thread waits for a reader
+  bool stopping_ = false;
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace hotset::inline v0::cuda

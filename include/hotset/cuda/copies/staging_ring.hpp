@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// A bounded ring of page-locked pieces through which pageable memory reaches a device.
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hotset/core/error.hpp"
+#include "hotset/cuda/copies/pinned_buffer.hpp"
+#include "hotset/cuda/device_scope.hpp"
+#include "hotset/cuda/runtime.hpp"
+
+namespace hotset::inline v0::cuda {
+
+/// A piece is written again only when the device has read it. Threads: safe.
+class staging_ring {
+ public:
+  /// Page-locks pieces * piece_bytes. Errors: sizes of 0; what the runtime said (nothing is left behind).
+  static result<std::unique_ptr<staging_ring>> create(runtime& api, int device, std::size_t pieces,
+                                                      std::size_t piece_bytes) {
+    if (pieces == 0 || piece_bytes == 0)
+      return error{"a staging ring of " + std::to_string(pieces) + " pieces of " +
+                   std::to_string(piece_bytes) + " bytes, accepted: 1 or more of each"};
+    const device_scope scope(api, device);
+    if (scope.what().happened()) return describe(api, scope.what());
+    auto memory = pinned_buffer::allocate(api, pieces * piece_bytes);
+    if (!memory) return memory.reason();
+    std::unique_ptr<staging_ring> made(new (std::nothrow)
+                                           staging_ring(api, *std::move(memory), piece_bytes));
+    if (!made) return error{"no host memory for a staging ring"};
+    for (auto& piece : made->pieces_)
+      if (const auto code = api.create_event(piece.read); code != error_code::success)
+        return describe(api, {code, "cudaEventCreateWithFlags"});
+    return made;
+  }
+  staging_ring(const staging_ring&) = delete;
+  staging_ring& operator=(const staging_ring&) = delete;
+  /// Drains.
+  ~staging_ring() {
+    drain();
+    for (auto& piece : pieces_)
+      if (piece.read != nullptr) (void)api_.destroy_event(piece.read);
+  }
+
+  [[nodiscard]] std::size_t piece_bytes() const noexcept { return piece_bytes_; }
+  [[nodiscard]] std::size_t pieces() const noexcept { return pieces_.size(); }
+
+  /// Puts bytes into the next piece and enqueues its copy to the device. Blocks while the device has yet to read what
+  /// the piece held before. Pre: from.size() <= piece_bytes().
+  bool copy(std::span<const std::byte> from, void* to, stream_handle stream,
+            sticky_failure& failures) noexcept {
+    auto& piece = next();
+    const std::lock_guard busy(piece.mutex);
+    if (piece.in_use && !failures.note(api_.synchronize_event(piece.read), "cudaEventSynchronize"))
+      return false;
+    std::ranges::copy(from, piece.memory);
+    piece.in_use = false;
+    if (!failures.note(api_.copy({to, piece.memory, from.size()}, stream), "cudaMemcpyAsync"))
+      return false;
+    piece.in_use = failures.note(api_.record_event(piece.read, stream), "cudaEventRecord");
+    return piece.in_use;
+  }
+  /// Waits until the device has read every piece, or says that it cannot.
+  void drain() noexcept {
+    for (auto& piece : pieces_) {
+      const std::lock_guard busy(piece.mutex);
+      if (piece.in_use) (void)api_.synchronize_event(piece.read);
+      piece.in_use = false;
+    }
+  }
+
+ private:
+  struct ring_piece {
+    std::mutex mutex{};  ///< of who fills it
+    std::byte* memory = nullptr;
+    event_handle read = nullptr;
+    bool in_use = false;  ///< `read` was recorded behind its last copy
+  };
+
+  staging_ring(runtime& api, pinned_buffer memory, std::size_t piece_bytes)
+      : api_(api),
+        memory_(std::move(memory)),
+        piece_bytes_(piece_bytes),
+        pieces_(memory_.bytes().size() / piece_bytes) {
+    for (std::size_t i = 0; i < pieces_.size(); ++i)
+      pieces_[i].memory = memory_.bytes().data() + i * piece_bytes;
+  }
+  ring_piece& next() noexcept {
+    const std::lock_guard lock(mutex_);
+    return pieces_[turn_++ % pieces_.size()];
+  }
+
+  runtime& api_;
+  pinned_buffer memory_;
+  std::size_t piece_bytes_;
+  std::vector<ring_piece> pieces_;
+  std::mutex mutex_;
+  std::size_t turn_ = 0;
+};
+
+}  // namespace hotset::inline v0::cuda

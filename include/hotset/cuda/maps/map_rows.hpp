@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The rows of a cache's slot map on the device: what kernels look slots up in.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hotset/core/error.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/platform/assert.hpp"
+#include "hotset/cuda/copies/pinned_buffer.hpp"
+#include "hotset/cuda/device_scope.hpp"
+#include "hotset/cuda/event_ring.hpp"
+#include "hotset/cuda/stream.hpp"
+
+namespace hotset::inline v0::cuda {
+
+/// Shape: int32 [layers][experts]; -1 = absent, also before the first update. The address stays, so graphs may hold it.
+/// No allocation after construction. Outlives the work that reads it.
+class map_rows {
+ public:
+  struct config {
+    int device = 0;
+    std::size_t ring_rows = 0;  ///< that the device may be behind; 0: four for each layer
+  };
+
+  /// `failures` outlives the rows. Errors: a shape that is none, a ring of fewer rows than layers, what the runtime said.
+  static result<map_rows> create(runtime& api, const geometry& shape, const config& setup,
+                                 sticky_failure& failures) {
+    if (auto bad = shape.validate()) return *std::move(bad);
+    const auto layers = static_cast<std::size_t>(shape.layers);
+    const auto rows = setup.ring_rows == 0 ? 4 * layers : setup.ring_rows;
+    if (rows < layers)
+      return error{"a ring of " + std::to_string(rows) +
+                   " rows, accepted: " + std::to_string(layers) + " (one for each layer) or more"};
+    const device_scope scope(api, setup.device);
+    if (scope.what().happened()) return describe(api, scope.what());
+    auto ring = pinned_buffer::allocate(
+        api, rows * static_cast<std::size_t>(shape.experts) * sizeof(slot_id));
+    if (!ring) return ring.reason();
+    auto events = event_ring::create(api, setup.device, rows, failures);
+    if (!events) return events.reason();
+    map_rows made(api, shape, setup.device, *std::move(ring), *std::move(events), failures);
+    if (auto bad = made.take_memory()) return *std::move(bad);
+    return made;
+  }
+  map_rows(map_rows&& other) noexcept
+      : api_(other.api_),
+        device_(other.device_),
+        experts_(other.experts_),
+        ring_(std::move(other.ring_)),
+        events_(std::move(other.events_)),
+        failures_(other.failures_),
+        uploaded_(std::move(other.uploaded_)),
+        underway_(std::move(other.underway_)),
+        next_row_(other.next_row_),
+        memory_(std::exchange(other.memory_, nullptr)) {}
+  map_rows& operator=(map_rows&&) = delete;
+  /// Waits until the device has read what was uploaded.
+  ~map_rows() {
+    if (memory_ == nullptr) return;
+    events_.drain();
+    (void)api_.free(memory_);
+  }
+
+  /// Device memory. Shape: [experts]; the rows of further layers follow.
+  [[nodiscard]] const slot_id* row(layer_id layer) const noexcept {
+    return memory_ + static_cast<std::size_t>(layer) * experts_;
+  }
+
+  /// Enqueues one copy of the shortest run of rows of layers first..last-1 that holds all of those that changed since
+  /// they were uploaded last; nothing if none did. A visit needs its own layer's row; a whole captured step needs all.
+  /// `Cache` is a slot_cache or a pager. Blocks while the device is a whole ring behind.
+  /// Errors: stream_capture_unsupported (call it before a capture is replayed, not inside); what the runtime said.
+  template <class Cache>
+  error_code update(const Cache& cache, layer_id first, layer_id last,
+                    const stream& reader) noexcept {
+    const auto is_old = [&](layer_id l) {
+      return cache.row_version(l) != uploaded_[static_cast<std::size_t>(l)];
+    };
+    while (first < last && !is_old(first)) ++first;
+    while (first < last && !is_old(last - 1)) --last;
+    if (first == last) return error_code::success;
+    if (const auto bad = refuse_capture(reader); bad != error_code::success) return bad;
+    auto* const staged = take_rows(static_cast<std::size_t>(last - first));
+    for (auto l = first; l < last; ++l)
+      std::ranges::copy(cache.row(l), staged + static_cast<std::size_t>(l - first) * experts_);
+    if (!upload(staged, first, last, reader)) return failures_.first().code;
+    for (auto l = first; l < last; ++l)
+      uploaded_[static_cast<std::size_t>(l)] = cache.row_version(l);
+    return error_code::success;
+  }
+  template <class Cache>
+  error_code update(const Cache& cache, layer_id layer, const stream& reader) noexcept {
+    return update(cache, layer, layer + 1, reader);
+  }
+
+ private:
+  struct upload_underway {
+    std::size_t first_row = 0;  ///< of the ring
+    std::size_t rows = 0;
+    ticket passed = no_ticket;
+  };
+
+  map_rows(runtime& api, const geometry& shape, int device, pinned_buffer ring, event_ring events,
+           sticky_failure& failures)
+      : api_(api),
+        device_(device),
+        experts_(static_cast<std::size_t>(shape.experts)),
+        ring_(std::move(ring)),
+        events_(std::move(events)),
+        failures_(failures),
+        uploaded_(static_cast<std::size_t>(shape.layers), 0) {
+    underway_.reserve(ring_rows());
+  }
+  validation take_memory() {
+    const auto bytes = uploaded_.size() * experts_ * sizeof(slot_id);
+    void* memory = nullptr;
+    if (const auto code = api_.allocate(memory, bytes); code != error_code::success)
+      return error{"cannot take " + std::to_string(bytes) +
+                   " bytes for map rows: " + describe(api_, {code, "cudaMalloc"}).message};
+    memory_ = static_cast<slot_id*>(memory);
+    auto clean = stream::create(api_, device_);
+    if (!clean) return clean.reason();
+    auto* const absent = take_rows(uploaded_.size());
+    std::fill_n(absent, uploaded_.size() * experts_, no_slot);
+    if (!upload(absent, 0, static_cast<layer_id>(uploaded_.size()), *clean) ||
+        !failures_.note(api_.synchronize_stream(clean->handle()), "cudaStreamSynchronize"))
+      return describe(api_, failures_.first());
+    return std::nullopt;
+  }
+
+  error_code refuse_capture(const stream& reader) noexcept {
+    bool capturing = false;
+    if (!failures_.note(api_.is_capturing(reader.handle(), capturing), "cudaStreamIsCapturing"))
+      return failures_.first().code;
+    return capturing ? error_code::stream_capture_unsupported : error_code::success;
+  }
+  [[nodiscard]] std::size_t ring_rows() const noexcept {
+    return ring_.bytes().size() / (experts_ * sizeof(slot_id));
+  }
+  /// Neighbouring rows of the ring that the device has read.
+  slot_id* take_rows(std::size_t rows) noexcept {
+    if (next_row_ + rows > ring_rows()) next_row_ = 0;
+    const auto overlaps = [&](const upload_underway& u) {
+      return u.first_row < next_row_ + rows && next_row_ < u.first_row + u.rows;
+    };
+    while (std::ranges::any_of(underway_, overlaps)) {
+      (void)events_.wait(underway_.front().passed);
+      underway_.erase(underway_.begin());
+    }
+    return reinterpret_cast<slot_id*>(ring_.bytes().data()) + next_row_ * experts_;
+  }
+  bool upload(const slot_id* staged, layer_id first, layer_id last, const stream& reader) noexcept {
+    const auto rows = static_cast<std::size_t>(last - first);
+    const device_scope scope(api_, device_);
+    const copy_request copy{memory_ + static_cast<std::size_t>(first) * experts_, staged,
+                            rows * experts_ * sizeof(slot_id)};
+    if (!failures_.note(api_.copy(copy, reader.handle()), "cudaMemcpyAsync")) return false;
+    const auto passed = events_.open();
+    HOTSET_ASSERT(passed !=
+                  no_ticket);  // a place for each row, and take_rows has made room for one
+    events_.record(passed, reader.handle());
+    underway_.push_back({next_row_, rows, passed});
+    next_row_ += rows;
+    return !failures_.happened();
+  }
+
+  runtime& api_;
+  int device_;
+  std::size_t experts_;
+  pinned_buffer ring_;
+  event_ring events_;
+  sticky_failure& failures_;
+  std::vector<std::uint64_t> uploaded_;    ///< [layers] version
+  std::vector<upload_underway> underway_;  ///< oldest first
+  std::size_t next_row_ = 0;               ///< of the ring
+  slot_id* memory_ = nullptr;
+};
+
+}  // namespace hotset::inline v0::cuda

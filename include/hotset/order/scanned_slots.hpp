@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What a policy whose scores move by themselves keeps of each slot: the key, the recency position, and the order that a
+/// scan of the pool finds.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "hotset/core/ids.hpp"
+#include "hotset/core/pool_layout.hpp"
+#include "hotset/core/slot_mask.hpp"
+#include "hotset/order/pool_members.hpp"
+#include "hotset/order/rank_scan.hpp"
+#include "hotset/order/slot_rank.hpp"
+
+namespace hotset::inline v0 {
+
+/// No allocation after construction.
+class scanned_slots {
+ public:
+  explicit scanned_slots(const pool_layout& layout)
+      : keys_(layout.slots()),
+        position_(layout.slots(), 0),
+        members_(layout),
+        ranks_(layout.slots(), vacant_rank),
+        scratch_(layout.slots() + 1) {}
+
+  void use(slot_id slot) noexcept { position_[at(slot)] = ++clock_; }
+  void fill(pool_id pool, slot_id slot, expert_key key) noexcept {
+    hold(pool, slot, key);
+    use(slot);
+  }
+  void vacate(slot_id slot) noexcept { keys_[at(slot)] = no_key; }
+  void move(slot_id from, slot_id to) noexcept {
+    const auto key = keys_[at(from)];
+    vacate(from);  // it makes room where the pool is full
+    hold(members_.home(from), to, key);
+    position_[at(to)] = position_[at(from)];
+  }
+
+  /// The eligible slots of the pool by ascending score(key), a double, then recency position; returns how many.
+  /// Complexity: O(pool's slots * (1 + out)).
+  template <class Score>
+  std::size_t select(pool_id pool, const slot_mask& eligible, std::span<slot_id> out,
+                     Score score) noexcept {
+    if (out.empty()) return 0;
+    const auto slots = members_.of(pool);
+    for (const auto slot : slots) {
+      const auto key = keys_[at(slot)];
+      ranks_[at(slot)] = key == no_key
+                             ? vacant_rank
+                             : slot_rank{detail::ordered_bits(score(key)), position_[at(slot)]};
+    }
+    return scan_ranks(slots, ranks_, eligible, scratch_, out);
+  }
+
+ private:
+  static std::size_t at(slot_id slot) noexcept { return static_cast<std::size_t>(slot); }
+  void hold(pool_id pool, slot_id slot, expert_key key) noexcept {
+    if (members_.home(slot) != pool)
+      members_.settle(pool, slot, [this](slot_id s) { return keys_[at(s)] == no_key; });
+    keys_[at(slot)] = key;
+  }
+
+  std::vector<expert_key> keys_;         // [slot]
+  std::vector<std::uint64_t> position_;  // [slot]
+  std::uint64_t clock_ = 0;
+  pool_members members_;
+  std::vector<slot_rank> ranks_;  // [slot] scratch
+  std::vector<ranked_slot> scratch_;
+};
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What every expert is worth keeping: how likely its layer uses it soon, nearer uses counting more.
+///
+/// Rule: for each running sequence of a visit of layer l, the rows that routed most like it vote for what they used in layer l in
+///       the tokens after: w = exp(sharpness * (similarity - middle)); the h-th token after, h = 1..horizon, gives each expert
+///       that the row has not voted for yet w g^(h-1); `left` gathers w g^h of how far each row reaches. With tot the sum of w, p the rates of two_rates
+///       over the number of sequences, q(e) = (votes(e) + (left + doubt) p(e)) / (tot + doubt). The value is
+///       1 - product over sequences of (1 - q(e)), plus lately * fast(e). Without history it is p(e) + lately * fast(e).
+/// Source: ours.
+/// Deviations: the visit itself counts before its victims are chosen; residency is judged as ever.
+/// Cost: stage as routing_history and two_rates; values O(rows + matches * experts) a sequence, and only where asked.
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "hotset/core/error.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/ids.hpp"
+#include "hotset/core/numbers/unique_ids.hpp"
+#include "hotset/core/policy/refuse_value.hpp"
+#include "hotset/core/routing_view.hpp"
+#include "hotset/predict/history/first_uses.hpp"
+#include "hotset/predict/history/routing_history.hpp"
+#include "hotset/predict/history/saved_history.hpp"
+#include "hotset/predict/history/similarity_weights.hpp"
+#include "hotset/predict/history/two_rates.hpp"
+#include "hotset/predict/kernels/value_kernels.hpp"
+#include "hotset/predict/kernels/vote_kernels.hpp"
+
+namespace hotset::inline v0 {
+
+/// Threads: compatible. Nothing allocates after construction.
+class next_use_values {
+ public:
+  static constexpr std::int32_t most_matches = 64;
+  static constexpr std::int32_t most_horizon = std::int32_t{first_uses::most_horizon};
+
+  struct config {
+    std::optional<routing_history::config> history{};  ///< none: rates alone
+    history_source from{};                             ///< what it starts from
+    std::int32_t matches = 16;                         ///< rows that vote
+    std::int32_t horizon = 7;                          ///< tokens ahead that they vote for
+    similarity_weights::config weights{};
+    double doubt = 0.5;     ///< weight of the rates beside the votes
+    double discount = 0.6;  ///< g: what a use one step later counts
+    double lately = 0.1;    ///< weight of the fast rate
+    two_rates::config rates{};
+
+    [[nodiscard]] validation validate() const {
+      if (history)
+        if (auto bad = history->validate()) return bad;
+      if (matches < 1 || matches > most_matches)
+        return refuse_value("next use matches", matches, "1..64");
+      if (horizon < 1 || horizon > most_horizon)
+        return refuse_value("next use horizon", horizon, "1..15");
+      if (auto bad = from.validate()) return bad;
+      if (auto bad = weights.validate()) return bad;
+      if (!(doubt > 0 && doubt <= 1e6))
+        return refuse_value("next use doubt", doubt, "above 0, at most 1000000");
+      if (!(discount > 0 && discount <= 1))
+        return refuse_value("next use discount", discount, "above 0, at most 1");
+      if (!(lately >= 0 && lately <= 1e3))
+        return refuse_value("next use lately", lately, "0..1000");
+      return rates.validate();
+    }
+    /// As validate(), and what it starts from must belong to this shape.
+    [[nodiscard]] validation validate(const geometry& shape) const {
+      if (auto bad = validate()) return bad;
+      return from.validate(shape);
+    }
+  };
+
+  /// Pre: neither argument's validate() has a reason to refuse.
+  next_use_values(const geometry& shape, const config& options)
+      : experts_(static_cast<std::size_t>(shape.experts)),
+        most_ids_(static_cast<std::size_t>(shape.max_tokens_per_visit) *
+                  static_cast<std::size_t>(shape.top_k)),
+        horizon_(static_cast<std::size_t>(options.horizon)),
+        doubt_(static_cast<float>(options.doubt)),
+        lately_(static_cast<float>(options.lately)),
+        rates_(shape, options.rates),
+        kept_step_(static_cast<std::size_t>(shape.layers), never),
+        distinct_(experts_, most_ids_),
+        ids_(std::min(experts_, most_ids_)),
+        matches_(static_cast<std::size_t>(options.matches)),
+        ballots_(matches_.size()),
+        counts_(horizon_ + 1),
+        weights_(options.weights),
+        votes_(experts_),
+        unused_(experts_),
+        values_(experts_) {
+    if (options.history) prepare_history(shape, options);
+    if (options.from.saved) restore(*options.from.saved);
+  }
+
+  /// What it has learned; without history, the rates. The running step's tokens are not whole and left out.
+  [[nodiscard]] saved_history save(const geometry& shape, std::uint64_t model = 0) const {
+    auto out = saved_history::of(shape, model);
+    rates_.save(out);
+    if (history_) history_->save(out);
+    return out;
+  }
+  /// Goes on from what was saved, and forgets what it had learned; of more rows than it remembers, the newest. Allocates nothing.
+  /// Pre: saved.check() has no reason to refuse.
+  void restore(const saved_history& saved) noexcept {
+    drop_stage();
+    rates_.restore(saved);
+    if (history_) history_->restore(saved);
+    std::ranges::fill(kept_step_, never);
+  }
+
+  /// Looks at a visit that may take place. Staging leaves no trace, and a layer's visit that was kept in this step already
+  /// stages nothing.
+  void stage(const routing_view& view) noexcept {
+    drop_stage();
+    if (view.layer < 0 || static_cast<std::size_t>(view.layer) >= kept_step_.size()) return;
+    const auto routed = view.chosen();
+    if (routed.size() > most_ids_ || kept_step_[index(view.layer)] == view.step) return;
+    staged_ = view.layer;
+    staged_step_ = view.step;
+    id_count_ = distinct_.collect(routed, ids_.data());
+    rates_.stage(view.layer, staged_experts());
+    if (history_) history_->stage(view);
+  }
+  /// The staged visit takes place. Nothing happens where none is staged.
+  void keep() noexcept {
+    if (staged_ < 0) return;
+    kept_step_[index(staged_)] = staged_step_;
+    rates_.keep();
+    if (history_) history_->keep();
+    staged_ = -1;
+    valued_ = false;
+  }
+  void drop_stage() noexcept {
+    staged_ = -1;
+    valued_ = false;
+    rates_.forget_staged();
+    if (history_) history_->drop_stage();
+  }
+  /// Whether values() has been asked since the visit was staged.
+  [[nodiscard]] bool are_known() const noexcept { return valued_; }
+  [[nodiscard]] bool is_staged(layer_id layer, step_id step) const noexcept {
+    return staged_ == layer && staged_step_ == step && staged_ >= 0;
+  }
+
+  /// The distinct experts of the staged visit.
+  [[nodiscard]] std::span<const expert_id> staged_experts() const noexcept {
+    return std::span(ids_).first(id_count_);
+  }
+  /// What the staged layer's experts are worth after its visit. Shape: [experts]; good until the next stage.
+  /// Pre: a visit is staged.
+  [[nodiscard]] std::span<const float> values() noexcept {
+    if (!valued_) evaluate();
+    valued_ = true;
+    return values_;
+  }
+
+ private:
+  static constexpr step_id never = std::numeric_limits<step_id>::max();
+
+  static std::size_t index(layer_id layer) noexcept { return static_cast<std::size_t>(layer); }
+
+  void prepare_history(const geometry& shape, const config& options) {
+    history_.emplace(shape, *options.history, horizon_);
+    votes_.resize(history_->numbered_experts());
+    for (std::size_t h = 0; h <= horizon_; ++h)
+      powers_.push_back(static_cast<float>(std::pow(options.discount, static_cast<double>(h))));
+    for (std::size_t reach = 0; reach <= horizon_; ++reach)
+      std::copy_n(powers_.data(), reach, counts_[reach].data() + 1);
+  }
+
+  void evaluate() noexcept {
+    const auto streams = history_ ? history_->streams() : 0;
+    const auto fast = rates_.staged_fast();
+    const auto slow = rates_.staged_slow();
+    const float of_each = 1.0F / static_cast<float>(std::max<std::size_t>(streams, 1));
+    const value_kernels::blend rates{rates_.blend() * of_each, (1.0F - rates_.blend()) * of_each};
+    if (streams < 2) {
+      value_kernels::share(votes_, fast, slow, rates, vote(0), values_, level_);
+    } else {
+      std::ranges::fill(unused_, 1.0F);
+      for (std::size_t s = 0; s < streams; ++s) {
+        value_kernels::share(votes_, fast, slow, rates, vote(s), values_, level_);
+        for (std::size_t e = 0; e < experts_; ++e) unused_[e] *= 1.0F - std::min(values_[e], 1.0F);
+      }
+      for (std::size_t e = 0; e < experts_; ++e) values_[e] = 1.0F - unused_[e];
+    }
+    value_kernels::add(fast, lately_, values_, level_);
+  }
+  /// Gathers the votes for one sequence; returns how they and the rates are shared.
+  [[nodiscard]] value_kernels::shares vote(std::size_t stream) noexcept {
+    if (!history_ || stream >= history_->streams()) {
+      std::fill_n(votes_.data(), votes_.size(), 0.0F);
+      return {};
+    }
+    const auto found =
+        history_->find_similar(stream, routing_history::rows_with::successor, matches_);
+    for (std::size_t m = 0; m < found; ++m) history_->fetch_uses_after(staged_, matches_[m].row);
+    float total = 0;
+    float left = 0;
+    for (std::size_t m = 0; m < found; ++m) {
+      const auto weight = weights_[matches_[m].similarity];
+      const auto later = history_->uses_after(staged_, matches_[m].row);
+      ballots_[m] = {later.numbers, &counts_[later.tokens], weight};
+      total += weight;
+      left += weight * powers_[later.tokens];
+    }
+    vote_kernels::count(std::span(ballots_).first(found), horizon_ > 7, votes_, level_);
+    return {left + doubt_, 1.0F / (total + doubt_)};
+  }
+
+  std::size_t experts_;
+  std::size_t most_ids_;
+  std::size_t horizon_;
+  float doubt_;
+  float lately_;
+  vector_level level_ = history_kernels::level_in_use();
+  two_rates rates_;
+  std::optional<routing_history> history_;
+  std::vector<step_id> kept_step_;  ///< [layer] of its last visit that was kept
+  unique_ids distinct_;
+  std::vector<expert_id> ids_;  ///< of the staged visit, distinct
+  std::size_t id_count_ = 0;
+  std::vector<routing_history::match> matches_;
+  std::vector<vote_kernels::ballot> ballots_;  ///< of the matches
+  std::vector<vote_kernels::counts> counts_;   ///< [tokens that are known] what a number counts
+  similarity_weights weights_;
+  std::vector<float> votes_;   ///< [expert]
+  std::vector<float> unused_;  ///< [expert]
+  std::vector<float> values_;  ///< [expert]
+  std::vector<float> powers_;  ///< of the discount
+  layer_id staged_ = -1;
+  step_id staged_step_ = 0;
+  bool valued_ = false;
+};
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,582 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What past tokens routed, and which of them routed most like a token does now.
+///
+/// Rule: a row is what one token routed in every layer; the row of the same sequence's next token is its successor. For each
+///       running sequence every row has a similarity. At a visit of the sequence, with U its last token's experts,
+///       s -= floor(s * d); s += floor(d / |U|) * |U & row|, d = reach / layers: an average over the last visits, which
+///       forgets within a fraction of a step. When the sequence goes on to a new token, each row's similarity passes on to
+///       its successor. Where a visit brings several tokens of a sequence, similarities begin anew with the last one.
+/// Source: ours.
+/// Deviations: the rule was found with one ring in which all steps follow one another. Here successors say what follows what: the
+///       rows of all sequences share the ring, each running sequence is compared with all of them, and the tokens of a prompt
+///       are rows of their own. A row says nothing before its successor's step has ended. docs/which-policy.md has what each brings.
+/// Cost: stage O(rows) a running sequence, vectorised; find_similar O(rows); uses_after O(horizon * ids) once a row and layer; keep O(ids),
+///       a new step O(rows a sequence). Nothing allocates after construction.
+/// Memory: rows * layers * experts / 4 bytes, and 4 * rows bytes a sequence: 1.5 MiB at 48 x 128, 1,024 rows, 64 KiB for 16 sequences.
+///       Where first uses are kept, half a byte more for each row, layer and expert: 3 MiB.
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hotset/core/error.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/ids.hpp"
+#include "hotset/core/numbers/unique_ids.hpp"
+#include "hotset/core/platform/assert.hpp"
+#include "hotset/core/routing_view.hpp"
+#include "hotset/predict/history/first_uses.hpp"
+#include "hotset/predict/history/live_sequences.hpp"
+#include "hotset/predict/history/saved_history.hpp"
+#include "hotset/predict/history/view_tokens.hpp"
+#include "hotset/predict/kernels/history_kernels.hpp"
+
+namespace hotset::inline v0 {
+
+/// A visit is staged before its victims are chosen, and kept when it takes place. Staging leaves no trace: another stage, or the same one
+/// again, takes its place. Threads: compatible.
+class routing_history {
+ public:
+  using row_id = std::uint16_t;
+  static constexpr row_id no_row = std::numeric_limits<row_id>::max();
+
+  struct config {
+    std::int32_t rows = 1024;     ///< tokens that are remembered; a multiple of 256
+    std::int32_t sequences = 16;  ///< running at one time; those beyond leave no rows
+    /// How fast similarities forget: a visit counts 1/e after layers / reach others.
+    double reach = 4;
+
+    [[nodiscard]] validation validate() const {
+      if (rows < 256 || rows > most_rows || rows % 256 != 0)
+        return error{"history rows = " + std::to_string(rows) +
+                     ", accepted: a multiple of 256, 256..." + std::to_string(most_rows)};
+      if (sequences < 1 || sequences > rows / 2)
+        return error{"history sequences = " + std::to_string(sequences) +
+                     ", accepted: 1..rows / 2 (" + std::to_string(rows / 2) + ")"};
+      if (!(reach > 0 && reach <= 1024))
+        return error{"history reach = " + std::to_string(reach) +
+                     ", accepted: above 0, at most 1024"};
+      return std::nullopt;
+    }
+  };
+  /// A row that routed like the running token.
+  struct match {
+    row_id row = no_row;
+    std::uint16_t similarity = 0;  ///< 0..32768, which is alike throughout
+  };
+  /// What a row must have to be compared with.
+  enum class rows_with : std::uint8_t {
+    layers,    ///< all that its token routed: its step has ended
+    successor  ///< what came after it, too
+  };
+
+  /// `horizon`: tokens after each row that uses_after() tells of. Pre: neither argument's validate() has a reason to refuse, horizon is
+  /// at most first_uses::most_horizon.
+  routing_history(const geometry& shape, const config& options, std::size_t horizon = 0)
+      : layers_(static_cast<std::size_t>(shape.layers)),
+        experts_(static_cast<std::size_t>(shape.experts)),
+        top_k_(static_cast<std::size_t>(shape.top_k)),
+        rows_(static_cast<std::size_t>(options.rows)),
+        words_((experts_ + 127) / 128 * 2),
+        fades_(fading(options.reach / shape.layers)),
+        tokens_(shape),
+        distinct_(experts_, top_k_),
+        live_(static_cast<std::size_t>(options.sequences)),
+        planes_(layers_ * experts_ * (rows_ / 64), 0),
+        sets_(layers_ * rows_ * words_, 0),
+        first_uses_(layers_, rows_, experts_, horizon),
+        before_(rows_, no_row),
+        after_(rows_, no_row),
+        whole_(rows_, 0),
+        followed_(rows_, 0),
+        seen_(layers_, 1),
+        last_(live_.rows(), no_row),
+        candidates_(rows_ + history_kernels::places_beyond),
+        ranked_(rows_),
+        planes_of_(top_k_) {
+    const auto most_tokens = static_cast<std::size_t>(shape.max_tokens_per_visit);
+    const auto most_streams = std::min(live_.rows(), most_tokens);
+    streams_.resize(most_streams);
+    similar_.assign(live_.rows() + most_streams, std::vector<std::uint16_t>(rows_, 0));
+    for (std::size_t r = 0; r < live_.rows(); ++r) of_live_.push_back(r);
+    for (std::size_t s = 0; s < most_streams; ++s) {
+      streams_[s].similar = live_.rows() + s;
+      streams_[s].ids.resize(top_k_);
+    }
+    most_pending_ = std::min(most_tokens, rows_ / 2);
+    pending_.resize(most_pending_);
+    pending_ids_.resize(most_pending_ * top_k_);
+    step_rows_.reserve(most_pending_);
+    preceding_.reserve(most_pending_);
+  }
+
+  /// What it takes, but for 200 bytes a sequence. Pre: neither argument's validate() has a reason to refuse.
+  static std::uint64_t bytes_for(const geometry& shape, const config& options,
+                                 std::size_t horizon = 0) noexcept {
+    const auto rows = static_cast<std::uint64_t>(options.rows);
+    const auto tokens = std::min(static_cast<std::uint64_t>(shape.max_tokens_per_visit), rows / 2);
+    const auto streams = std::min(static_cast<std::uint64_t>(options.sequences), tokens);
+    const auto sets = std::uint64_t{shape.keys()} +
+                      static_cast<std::uint64_t>(shape.layers) *
+                          ((static_cast<std::uint64_t>(shape.experts) + 127) / 128 * 128);
+    return sets * rows / 8 +
+           first_uses::bytes_for(static_cast<std::uint64_t>(shape.layers), rows,
+                                 static_cast<std::uint64_t>(shape.experts), horizon) +
+           rows * (14 + 2 * (static_cast<std::uint64_t>(options.sequences) + streams)) +
+           tokens * (24 + 4 * static_cast<std::uint64_t>(shape.top_k));
+  }
+
+  [[nodiscard]] std::size_t layers() const noexcept { return layers_; }
+  [[nodiscard]] std::size_t experts() const noexcept { return experts_; }
+  [[nodiscard]] std::size_t rows() const noexcept { return rows_; }
+  /// 64-bit words of a set of experts, an even number.
+  [[nodiscard]] std::size_t words() const noexcept { return words_; }
+
+  /// Looks at a visit that may take place. A view that opens a step, that is none of this geometry, or whose layer was kept in
+  /// this step already, stages nothing.
+  void stage(const routing_view& view) noexcept {
+    drop_stage();
+    if (view.layer < 0 || tokens_.check(view) != status::ok || view.experts.empty()) return;
+    const bool opens = view.step != step_;
+    if (!opens && seen_[index(view.layer)] != 0) return;
+    staged_ = view.layer;
+    staged_step_ = view.step;
+    let_speak(opens);
+    if (opens) clear_unseen();
+    find_streams(view);
+    remember_tokens(view);
+    for (std::size_t s = 0; s < stream_count_; ++s) compare(view, streams_[s], opens);
+  }
+  /// The staged visit takes place: its rows are written. Nothing happens where none is staged.
+  void keep() noexcept {
+    if (staged_ < 0) return;
+    if (staged_step_ != step_) begin_step();
+    for (std::size_t s = 0; s < stream_count_; ++s) take_similarities(streams_[s]);
+    write_rows();
+    seen_[index(staged_)] = 1;
+    staged_ = -1;
+    stream_count_ = 0;
+  }
+  void drop_stage() noexcept {
+    staged_ = -1;
+    stream_count_ = 0;
+  }
+
+  /// Sequences of the staged visit that are compared.
+  [[nodiscard]] std::size_t streams() const noexcept { return stream_count_; }
+  /// The rows that are most similar to a stream's, at most out.size(), most similar first, of equals the latest; returns how many.
+  /// Rows without any similarity are left out. Pre: of < streams(). Complexity: O(rows).
+  std::size_t find_similar(std::size_t of, rows_with need, std::span<match> out) noexcept {
+    return find(similar_[streams_[of].similar], need, out);
+  }
+  /// As above, of what was kept last for a sequence; none for one that is not known.
+  std::size_t find_similar_to(sequence_id sequence, rows_with need, std::span<match> out) noexcept {
+    const auto r = live_.find(sequence);
+    return r == live_sequences::none ? 0 : find(similar_[of_live_[r]], need, out);
+  }
+  /// Whether the sequence is one of those that are followed.
+  [[nodiscard]] bool follows(sequence_id sequence) const noexcept {
+    return live_.find(sequence) != live_sequences::none;
+  }
+  [[nodiscard]] std::size_t most_sequences() const noexcept { return live_.rows(); }
+  /// The row of the same sequence's next token, or no_row where its step has not ended.
+  [[nodiscard]] row_id successor(row_id row) const noexcept {
+    return followed_[history_kernels::place_of(row)] == 0 ? no_row : after_[row];
+  }
+  /// How soon the tokens after a row first used a layer's experts, as first_uses has it; `tokens` of them are known.
+  struct later_uses {
+    const std::uint32_t* numbers = nullptr;
+    std::size_t tokens = 0;
+  };
+  /// Pre, of the three: the history looks ahead.
+  [[nodiscard]] later_uses uses_after(layer_id layer, row_id row) noexcept {
+    const auto l = index(layer);
+    if (first_uses_.known(l, row) < first_uses_.horizon()) look_ahead(l, row);
+    return {first_uses_.of(l, row), first_uses_.known(l, row)};
+  }
+  /// uses_after() will be asked for soon.
+  void fetch_uses_after(layer_id layer, row_id row) const noexcept {
+    first_uses_.fetch(index(layer), row);
+  }
+  /// Experts that uses_after() has numbers of: these, filled up.
+  [[nodiscard]] std::size_t numbered_experts() const noexcept { return first_uses_.experts(); }
+  /// What a row routed in a layer, a bit an expert. Shape: [words()].
+  [[nodiscard]] std::span<const std::uint64_t> set(layer_id layer, row_id row) const noexcept {
+    return std::span(sets_).subspan((index(layer) * rows_ + row) * words_, words_);
+  }
+  /// Writes the rows whose steps have ended; those of the running step are not whole. Pre: `to` is of this geometry.
+  void save(saved_history& to) const {
+    std::vector<std::uint32_t> place_of_row(rows_, saved_history::none);
+    to.before.clear();
+    to.ids.clear();
+    for (std::size_t age = 0; age < rows_; ++age) {
+      const auto row = static_cast<row_id>((oldest_ + age) % rows_);
+      const auto place = history_kernels::place_of(row);
+      if (whole_[place] == 0) continue;
+      place_of_row[row] = static_cast<std::uint32_t>(to.before.size());
+      to.before.push_back(before_[place] == no_row
+                              ? saved_history::none
+                              : place_of_row[history_kernels::row_at(before_[place])]);
+      for (std::size_t l = 0; l < layers_; ++l) save_ids(l, row, to.ids);
+    }
+  }
+  /// Its rows are the saved ones, the newest that there is room for. Whoever runs begins anew. Allocates nothing.
+  /// Pre: saved.check() has no reason to refuse.
+  void restore(const saved_history& saved) noexcept {
+    forget_all();
+    const auto first = saved.rows() - std::min(saved.rows(), rows_);
+    for (auto r = first; r < saved.rows(); ++r) {
+      const auto row = static_cast<row_id>(r - first);
+      const auto ids = std::span(saved.ids).subspan(r * layers_ * top_k_, layers_ * top_k_);
+      if (saved.before[r] != saved_history::none && saved.before[r] >= first) {
+        const auto previous = static_cast<row_id>(saved.before[r] - first);
+        follow(previous, row);
+        followed_[history_kernels::place_of(previous)] = 0xffff;
+      }
+      for (std::size_t l = 0; l < layers_; ++l) write(l, row, ids.subspan(l * top_k_, top_k_));
+      whole_[history_kernels::place_of(row)] = 0xffff;
+    }
+    oldest_ = (saved.rows() - first) % rows_;
+  }
+  /// The sequence has had its last token: its rows stay, its similarities are forgotten.
+  void end_sequence(sequence_id sequence) noexcept {
+    if (const auto r = live_.find(sequence); r != live_sequences::none) live_.leave(r);
+  }
+
+ private:
+  static constexpr std::int32_t most_rows = 32768;
+  static constexpr std::size_t most_ranked = 64;  ///< more candidates than that are sorted
+
+  struct fading {
+    explicit fading(double share)
+        : decay(static_cast<std::uint16_t>(std::clamp(share * 65536, 1.0, 65535.0))) {}
+    /// So that a row that matches for ever comes to `alike`.
+    [[nodiscard]] std::uint16_t gain(std::size_t experts) const noexcept {
+      return experts == 0 ? std::uint16_t{0} : static_cast<std::uint16_t>(decay / 2U / experts);
+    }
+    std::uint16_t decay;
+  };
+  /// A sequence of the staged visit.
+  struct stream {
+    sequence_id sequence = 0;
+    std::size_t tokens = 0;
+    std::size_t last = 0;        ///< its last token in the view
+    std::size_t remembered = 0;  ///< of its tokens, the last ones
+    std::size_t similar = 0;     ///< in similar_
+    std::vector<expert_id> ids;  ///< of the last token, distinct
+    std::size_t count = 0;
+  };
+  struct token {
+    sequence_id sequence = 0;
+    row_id row = no_row;
+  };
+
+  static std::size_t index(layer_id layer) noexcept { return static_cast<std::size_t>(layer); }
+  [[nodiscard]] std::uint64_t* plane(layer_id layer, std::size_t expert) noexcept {
+    return planes_.data() + (index(layer) * experts_ + expert) * (rows_ / 64);
+  }
+  /// The word that has the row's bit in the layer's first plane; planes are rows / 64 words apart.
+  [[nodiscard]] std::uint64_t* word_of_planes(std::size_t layer, row_id row) noexcept {
+    return planes_.data() + layer * experts_ * (rows_ / 64) + row / 64;
+  }
+  [[nodiscard]] std::uint64_t* set_of(std::size_t layer, row_id row) noexcept {
+    return sets_.data() + (layer * rows_ + row) * words_;
+  }
+
+  /// Takes in what has come after the row since it was asked about last.
+  void look_ahead(std::size_t layer, row_id row) noexcept {
+    const auto known = first_uses_.known(layer, row);
+    auto next = successor(row);
+    for (std::size_t t = 0; t < first_uses_.horizon() && next != no_row; ++t) {
+      if (t >= known) first_uses_.add(layer, row, set(static_cast<layer_id>(layer), next), level_);
+      next = successor(next);
+    }
+  }
+
+  // --- staging
+
+  /// Before a new step, rows whose successors are of the step that ends may speak; within it they may not.
+  void let_speak(bool step_has_ended) noexcept {
+    if (step_has_ended == step_rows_speak_) return;
+    step_rows_speak_ = step_has_ended;
+    const auto as = static_cast<std::uint16_t>(step_has_ended ? 0xffff : 0);
+    for (const auto row : preceding_)
+      if (after_[row] != no_row)  // not overwritten since
+        followed_[history_kernels::place_of(row)] = as;
+    for (const auto& one : step_rows_) {
+      whole_[history_kernels::place_of(one.row)] = as;
+      if (!step_has_ended) forget_as_later(one.row);
+    }
+  }
+  /// Rows before this one know nothing of it any more.
+  void forget_as_later(row_id row) noexcept {
+    auto place = before_[history_kernels::place_of(row)];
+    for (std::size_t tokens = 0; tokens < first_uses_.horizon() && place != no_row; ++tokens) {
+      first_uses_.forget_beyond(history_kernels::row_at(place), tokens);
+      place = before_[place];
+    }
+  }
+  /// In a layer that the step has left out its rows still hold what was there before them. Done again it changes nothing, and
+  /// a visit that comes after all writes its rows as ever.
+  void clear_unseen() noexcept {
+    for (std::size_t l = 0; l < layers_; ++l)
+      if (seen_[l] == 0)
+        for (const auto& one : step_rows_) clear(l, one.row);
+  }
+  /// In the order of their last tokens, the last one first; those beyond what there is room for are left out.
+  void find_streams(const routing_view& view) noexcept {
+    for (auto t = tokens_.tokens(view); t-- > 0;) {
+      const auto sequence = sequence_of(view, t);
+      std::size_t s = 0;
+      while (s < stream_count_ && streams_[s].sequence != sequence) ++s;
+      if (s == streams_.size()) continue;
+      auto& found = streams_[s];
+      if (s == stream_count_) {
+        ++stream_count_;
+        found.sequence = sequence;
+        found.tokens = 0;
+        found.last = t;
+      }
+      ++found.tokens;
+    }
+    // A long prompt must not push out all rows, nor those of others.
+    const auto share =
+        std::max<std::size_t>(1, rows_ / 2 / std::max<std::size_t>(1, stream_count_));
+    for (std::size_t s = 0; s < stream_count_; ++s)
+      streams_[s].remembered = std::min(streams_[s].tokens, share);
+  }
+  /// Copies what will be the rows: the view need not last until the visit is kept.
+  void remember_tokens(const routing_view& view) noexcept {
+    pending_count_ = 0;
+    for (std::size_t t = 0; t < tokens_.tokens(view); ++t) {
+      const auto sequence = sequence_of(view, t);
+      std::size_t s = 0;
+      while (s < stream_count_ && streams_[s].sequence != sequence) ++s;
+      if (s == stream_count_ || streams_[s].tokens-- > streams_[s].remembered) continue;
+      const auto ids = tokens_.ids_of(view, t);
+      std::copy_n(ids.data(), top_k_, pending_ids_.data() + pending_count_ * top_k_);
+      pending_[pending_count_++] = {sequence, no_row};
+    }
+  }
+  void compare(const routing_view& view, stream& of, bool opens) noexcept {
+    of.count = distinct_.collect(tokens_.ids_of(view, of.last), of.ids.data());
+    const std::span now(similar_[of.similar]);
+    for (std::size_t i = 0; i < of.count; ++i)
+      planes_of_[i] = plane(view.layer, static_cast<std::size_t>(of.ids[i]));
+    history_kernels::move_on({std::span<const std::uint64_t* const>(planes_of_).first(of.count),
+                              fades_.decay, fades_.gain(of.count)},
+                             passed_on(of, opens, now), now, level_);
+    if (opens) return;
+    // The running step's rows still hold what was there before them in layers that it has not visited.
+    for (const auto& one : step_rows_) now[history_kernels::place_of(one.row)] = 0;
+  }
+  /// What a stream's similarities go on from: what was similar to the sequence's last token is what its successors are to this one.
+  /// `room` is written where that stands nowhere yet.
+  [[nodiscard]] std::span<const std::uint16_t> passed_on(const stream& of, bool opens,
+                                                         std::span<std::uint16_t> room) noexcept {
+    const auto r = live_.find(of.sequence);
+    const bool anew = r == live_sequences::none || of.remembered > 1;
+    if (!anew && !opens) return similar_[of_live_[r]];
+    if (anew) {
+      std::fill_n(room.data(), rows_, std::uint16_t{0});
+      return room;
+    }
+    const auto& from = similar_[of_live_[r]];
+    for (std::size_t place = 0; place < rows_; ++place)
+      room[place] = before_[place] == no_row ? std::uint16_t{0} : from[before_[place]];
+    return room;
+  }
+
+  // --- keeping
+
+  void begin_step() noexcept {
+    std::ranges::fill(seen_, std::uint8_t{0});
+    step_ = staged_step_;
+    step_rows_.clear();
+    preceding_.clear();
+    step_rows_speak_ = false;
+    for (std::size_t i = 0; i < pending_count_; ++i) {
+      const auto r = live_.enter(
+          pending_[i].sequence, step_, [](std::size_t) {},
+          [this](std::size_t row) { last_[row] = no_row; });
+      const auto row = r == live_sequences::none ? no_row : append(r);
+      step_rows_.push_back({pending_[i].sequence, row});
+    }
+    std::erase_if(step_rows_, [](const token& one) { return one.row == no_row; });
+  }
+  /// The oldest row becomes the last of a running sequence.
+  row_id append(std::size_t r) noexcept {
+    const auto row = static_cast<row_id>(oldest_);
+    oldest_ = oldest_ + 1 == rows_ ? 0 : oldest_ + 1;
+    retire(row);
+    if (last_[r] != no_row) {
+      follow(last_[r], row);
+      preceding_.push_back(last_[r]);
+    }
+    last_[r] = row;
+    return row;
+  }
+  void follow(row_id previous, row_id row) noexcept {
+    after_[previous] = row;
+    before_[history_kernels::place_of(row)] =
+        static_cast<row_id>(history_kernels::place_of(previous));
+  }
+  /// What came before the oldest row is gone already.
+  void retire(row_id row) noexcept {
+    const auto place = history_kernels::place_of(row);
+    HOTSET_ASSERT(before_[place] == no_row);
+    if (after_[row] != no_row) before_[history_kernels::place_of(after_[row])] = no_row;
+    after_[row] = no_row;
+    whole_[place] = followed_[place] = 0;
+    if (first_uses_.horizon() != 0) first_uses_.forget_beyond(row, 0);
+    for (auto& last : last_)
+      if (last == row) last = no_row;
+    for (auto& all : similar_) all[place] = 0;
+  }
+  void take_similarities(stream& of) noexcept {
+    const auto r = live_.find(of.sequence);
+    if (r != live_sequences::none) std::swap(of_live_[r], of.similar);
+  }
+  /// The step's rows are those of its first visit's tokens: others have none.
+  void write_rows() noexcept {
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < pending_count_ && at < step_rows_.size(); ++i) {
+      if (step_rows_[at].sequence != pending_[i].sequence) continue;
+      write(index(staged_), step_rows_[at++].row,
+            std::span<const expert_id>(pending_ids_).subspan(i * top_k_, top_k_));
+    }
+  }
+  void write(std::size_t layer, row_id row, std::span<const expert_id> ids) noexcept {
+    clear(layer, row);
+    auto* const bits = set_of(layer, row);
+    auto* const planes = word_of_planes(layer, row);
+    for (const auto id : ids) {
+      const auto e = static_cast<std::size_t>(id);
+      if (id < 0 || e >= experts_) continue;
+      bits[e / 64] |= std::uint64_t{1} << (e % 64);
+      planes[e * (rows_ / 64)] |= std::uint64_t{1} << (row % 64);
+    }
+  }
+  void clear(std::size_t layer, row_id row) noexcept {
+    auto* const bits = set_of(layer, row);
+    auto* const planes = word_of_planes(layer, row);
+    for (std::size_t w = 0; w < words_; ++w)
+      for (auto left = std::exchange(bits[w], 0); left != 0; left &= left - 1) {
+        const auto e = w * 64 + static_cast<std::size_t>(std::countr_zero(left));
+        planes[e * (rows_ / 64)] &= ~(std::uint64_t{1} << (row % 64));
+      }
+  }
+
+  // --- saving
+
+  void save_ids(std::size_t layer, row_id row, std::vector<expert_id>& to) const {
+    const auto end = to.size() + top_k_;
+    const auto bits = set(static_cast<layer_id>(layer), row);
+    for (std::size_t w = 0; w < words_; ++w)
+      for (auto left = bits[w]; left != 0; left &= left - 1)
+        to.push_back(
+            static_cast<expert_id>(w * 64 + static_cast<std::size_t>(std::countr_zero(left))));
+    to.resize(end, no_expert);
+  }
+  void forget_all() noexcept {
+    drop_stage();
+    std::ranges::fill(planes_, std::uint64_t{0});
+    std::ranges::fill(sets_, std::uint64_t{0});
+    first_uses_.forget_all();
+    for (auto* rows : {&before_, &after_, &last_}) std::ranges::fill(*rows, no_row);
+    std::ranges::fill(whole_, std::uint16_t{0});
+    std::ranges::fill(followed_, std::uint16_t{0});
+    std::ranges::fill(seen_, std::uint8_t{1});
+    for (auto& all : similar_) std::ranges::fill(all, std::uint16_t{0});
+    for (std::size_t r = 0; r < live_.rows(); ++r)
+      if (live_.is_live(r)) live_.leave(r);
+    step_ = std::numeric_limits<step_id>::max();
+    step_rows_.clear();
+    preceding_.clear();
+    step_rows_speak_ = false;
+    oldest_ = 0;
+  }
+
+  // --- finding
+
+  std::size_t find(std::span<const std::uint16_t> similar, rows_with need,
+                   std::span<match> out) noexcept {
+    const std::span<const std::uint16_t> usable(need == rows_with::successor ? followed_ : whole_);
+    const auto count =
+        history_kernels::candidates(similar, usable, out.size(), candidates_, level_);
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto row = history_kernels::row_at(candidates_[i]);
+      const auto age = row >= oldest_ ? row - oldest_ : row + rows_ - oldest_;
+      ranked_[i] = std::uint32_t{similar[candidates_[i]]} << 16U | static_cast<std::uint32_t>(age);
+    }
+    const auto found = std::min(count, out.size());
+    const auto keys = std::span(ranked_).first(count);
+    if (count <= most_ranked) {
+      std::array<std::uint32_t, most_ranked> places;
+      std::array<std::uint32_t, most_ranked> sorted;
+      history_kernels::rank(keys, places, level_);
+      for (std::size_t i = 0; i < count; ++i) sorted[places[i]] = keys[i];
+      for (std::size_t i = 0; i < found; ++i) out[i] = match_of(sorted[i]);
+      return found;
+    }
+    std::ranges::partial_sort(keys, keys.begin() + static_cast<std::ptrdiff_t>(found),
+                              std::greater<>());
+    for (std::size_t i = 0; i < found; ++i) out[i] = match_of(keys[i]);
+    return found;
+  }
+  [[nodiscard]] match match_of(std::uint32_t key) const noexcept {
+    const auto row = (key & 0xffffU) + oldest_;
+    return {static_cast<row_id>(row >= rows_ ? row - rows_ : row),
+            static_cast<std::uint16_t>(key >> 16U)};
+  }
+
+  std::size_t layers_;
+  std::size_t experts_;
+  std::size_t top_k_;
+  std::size_t rows_;
+  std::size_t words_;
+  fading fades_;
+  vector_level level_ = history_kernels::level_in_use();
+  view_tokens tokens_;
+  unique_ids distinct_;
+  live_sequences live_;
+  std::vector<std::uint64_t> planes_;  ///< [layers, experts, rows / 64]
+  std::vector<std::uint64_t> sets_;    ///< [layers, rows, words], the same bits
+  first_uses first_uses_;
+  std::vector<row_id> before_;           ///< [place] of the row before in the sequence, its place
+  std::vector<row_id> after_;            ///< [row] the next one in the sequence
+  std::vector<std::uint16_t> whole_;     ///< [place] 0xffff: its step has ended
+  std::vector<std::uint16_t> followed_;  ///< [place] 0xffff: its successor's step has ended
+  std::vector<std::uint8_t> seen_;       ///< [layer] 1: visited in this step
+  std::vector<row_id> last_;             ///< [running sequence] its last row
+  std::vector<std::uint16_t> candidates_;
+  std::vector<std::uint32_t> ranked_;
+  std::vector<const std::uint64_t*> planes_of_;
+  std::vector<std::vector<std::uint16_t>> similar_;  ///< [running sequences, then streams][place]
+  std::vector<std::size_t> of_live_;                 ///< [running sequence] in similar_
+  std::size_t oldest_ = 0;                           ///< the next row to be written
+  step_id step_ = std::numeric_limits<step_id>::max();
+  std::vector<token> step_rows_;   ///< of this step
+  std::vector<row_id> preceding_;  ///< rows whose successors are of this step
+  bool step_rows_speak_ = false;   ///< as if it had ended
+  // What is staged.
+  layer_id staged_ = -1;
+  step_id staged_step_ = 0;
+  std::vector<stream> streams_;
+  std::size_t stream_count_ = 0;
+  std::size_t most_pending_ = 0;
+  std::size_t pending_count_ = 0;
+  std::vector<token> pending_;
+  std::vector<expert_id> pending_ids_;  ///< [pending, top_k]
+};
+
+}  // namespace hotset::inline v0

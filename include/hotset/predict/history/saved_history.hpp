@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// A profile of past traffic that `similar_steps` starts from: what tokens routed, what followed what, and how often each
+/// expert was used.
+///
+/// Promise: a file that is cut short, damaged, of another version, shape or model is refused, and nothing has changed then.
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hotset/core/error.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/ids.hpp"
+#include "hotset/core/numbers/saved_numbers.hpp"
+#include "hotset/core/platform/file_bytes.hpp"
+#include "hotset/core/policy/names.hpp"
+
+namespace hotset::inline v0 {
+
+/// Plain data. Rows are tokens, the oldest first. Threads: const use is safe.
+struct saved_history {
+  static constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
+  static constexpr std::uint32_t version = 1;
+  static constexpr std::uint32_t most_rows = std::uint32_t{1} << 20U;
+  static constexpr std::uint32_t most_visits = std::uint32_t{1} << 24U;
+  static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 33U;
+
+  std::int32_t layers = 0;
+  std::int32_t experts = 0;
+  std::int32_t top_k = 0;
+  /// A number that the engine gives its model, such as a hash of the weights; 0: not told.
+  std::uint64_t model = 0;
+  std::vector<std::uint32_t> before;  ///< [rows] the row of the sequence's token before, or none
+  /// [rows, layers, top_k], ascending, no_expert where there are fewer.
+  std::vector<expert_id> ids;
+  std::vector<float> fast;            ///< [layers, experts], of two_rates
+  std::vector<float> slow;            ///< [layers, experts]
+  std::vector<std::uint32_t> visits;  ///< [layers]
+  friend bool operator==(const saved_history&, const saved_history&) = default;
+
+  /// An empty one. Pre: shape.validate() has no reason to refuse.
+  [[nodiscard]] static saved_history of(const geometry& shape, std::uint64_t model = 0) {
+    saved_history out;
+    out.layers = shape.layers;
+    out.experts = shape.experts;
+    out.top_k = shape.top_k;
+    out.model = model;
+    out.fast.assign(out.keys(), 0.0F);
+    out.slow.assign(out.keys(), 0.0F);
+    out.visits.assign(static_cast<std::size_t>(shape.layers), 0);
+    return out;
+  }
+
+  [[nodiscard]] std::size_t rows() const noexcept { return before.size(); }
+  [[nodiscard]] std::size_t keys() const noexcept {
+    return static_cast<std::size_t>(layers) * static_cast<std::size_t>(experts);
+  }
+  /// Of one row. Shape: [layers, top_k].
+  [[nodiscard]] std::size_t ids_of_row() const noexcept {
+    return static_cast<std::size_t>(layers) * static_cast<std::size_t>(top_k);
+  }
+  /// Errors: another shape; another model, where both are told.
+  [[nodiscard]] validation check(const geometry& shape, std::uint64_t of_model = 0) const {
+    if (layers != shape.layers || experts != shape.experts || top_k != shape.top_k)
+      return error{"a history of " + text_of(layers, experts, top_k) +
+                   ", accepted: " + text_of(shape.layers, shape.experts, shape.top_k)};
+    return check_model(of_model);
+  }
+  /// Errors: another model, where both are told.
+  [[nodiscard]] validation check_model(std::uint64_t of_model) const {
+    if (model != 0 && of_model != 0 && model != of_model)
+      return error{"a history of model " + std::to_string(model) +
+                   ", accepted: " + std::to_string(of_model)};
+    return std::nullopt;
+  }
+
+  /// Only the newest rows stay, and what came before them is forgotten.
+  void keep_newest(std::size_t count) {
+    if (rows() <= count) return;
+    const auto gone = static_cast<std::uint32_t>(rows() - count);
+    before.erase(before.begin(), before.begin() + gone);
+    for (auto& row : before) row = row == none || row < gone ? none : row - gone;
+    ids.erase(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(gone * ids_of_row()));
+  }
+  /// What was learned counts as if only this share of it, 0..1, the newest, had been seen. Errors: another share.
+  validation fade(double share) {
+    if (!(share >= 0 && share <= 1))
+      return error{"share = " + std::to_string(share) + ", accepted: 0..1"};
+    keep_newest(static_cast<std::size_t>(std::llround(share * static_cast<double>(rows()))));
+    for (auto& count : visits)
+      count = static_cast<std::uint32_t>(std::llround(share * static_cast<double>(count)));
+    return std::nullopt;
+  }
+  /// Puts another's rows behind these; rates become means by visits. Errors: as check, and more rows than there may be;
+  /// nothing has changed then.
+  validation merge(const saved_history& newer) {
+    if (&newer == this) return merge(saved_history(newer));
+    const geometry shape{.layers = layers, .experts = experts, .top_k = top_k};
+    if (auto bad = newer.check(shape, model)) return bad;
+    if (rows() + newer.rows() > most_rows)
+      return error{"histories of " + std::to_string(rows() + newer.rows()) +
+                   " rows, accepted: at most " + std::to_string(most_rows)};
+    if (model == 0) model = newer.model;
+    const auto first = static_cast<std::uint32_t>(rows());
+    for (const auto row : newer.before) before.push_back(row == none ? none : first + row);
+    ids.insert(ids.end(), newer.ids.begin(), newer.ids.end());
+    for (std::size_t l = 0; l < visits.size(); ++l) merge_rates(newer, l);
+    return std::nullopt;
+  }
+
+  [[nodiscard]] std::vector<std::byte> save() const {
+    std::vector<std::byte> out;
+    out.reserve(bytes_of(layers, experts, top_k, rows()));
+    for (const char c : magic) out.push_back(static_cast<std::byte>(c));
+    save_number(version, out);
+    for (const auto n : {layers, experts, top_k}) save_number(static_cast<std::uint32_t>(n), out);
+    save_number(static_cast<std::uint32_t>(rows()), out);
+    save_long(model, out);
+    for (const auto row : before) save_number(row, out);
+    for (const auto id : ids) save_number(static_cast<std::uint32_t>(id), out);
+    for (const auto* rates : {&fast, &slow})
+      for (const auto rate : *rates) save_number(std::bit_cast<std::uint32_t>(rate), out);
+    for (const auto count : visits) save_number(count, out);
+    save_long(checksum(out), out);
+    return out;
+  }
+  /// Errors: bytes that are no history, of another version, not as many as they should be, or damaged.
+  static result<saved_history> load(std::span<const std::byte> bytes) {
+    if (bytes.size() < header_bytes || std::memcmp(bytes.data(), magic, sizeof magic) != 0)
+      return error{"no routing history, accepted: one that hotset history writes"};
+    const auto header = [&](std::size_t i) { return saved_number(bytes, sizeof magic + 4 * i); };
+    if (header(0) != version)
+      return error{"a routing history of version " + std::to_string(header(0)) +
+                   ", accepted: " + std::to_string(version)};
+    if (auto bad = check_size(header(1), header(2), header(3), header(4), bytes.size()))
+      return *std::move(bad);
+    if (saved_long(bytes, bytes.size() - 8) != checksum(bytes.first(bytes.size() - 8)))
+      return error{"a damaged routing history, accepted: one as it was written"};
+    return unless_out_of_memory([&] { return read(bytes); },
+                                result<saved_history>(no_host_memory()));
+  }
+  /// Errors: as load, behind the file's name; a file that cannot be read.
+  static result<saved_history> read_file(const std::string& path) {
+    const auto bytes = file_bytes(path, most_bytes, "a file of hotset history");
+    if (!bytes) return bytes.reason();
+    auto out = load(*bytes);
+    if (!out) return error{printable(path, 4096) + ": " + out.reason().message};
+    return out;
+  }
+
+ private:
+  static constexpr char magic[8] = {'h', 's', 'h', 'i', 's', 't', 'o', 'r'};
+  static constexpr std::size_t header_bytes = sizeof magic + 4 * 5 + 8;
+
+  static std::string text_of(std::int64_t layers, std::int64_t experts, std::int64_t top_k) {
+    return std::to_string(layers) + " layers x " + std::to_string(experts) + " experts, top-" +
+           std::to_string(top_k);
+  }
+  /// Pre: no product wraps.
+  static std::uint64_t bytes_of(std::int64_t layers, std::int64_t experts, std::int64_t top_k,
+                                std::uint64_t rows) {
+    const auto l = static_cast<std::uint64_t>(layers);
+    return header_bytes +
+           4 * (rows + rows * l * static_cast<std::uint64_t>(top_k) +
+                2 * l * static_cast<std::uint64_t>(experts) + l) +
+           8;
+  }
+  static validation check_size(std::uint32_t layers, std::uint32_t experts, std::uint32_t top_k,
+                               std::uint32_t rows, std::size_t bytes) {
+    constexpr std::uint32_t most = 65536;
+    const bool sane = layers >= 1 && layers <= most && experts >= 1 && experts <= most &&
+                      top_k >= 1 && top_k <= experts && rows <= most_rows;
+    const auto wanted = sane ? bytes_of(layers, experts, top_k, rows) : most_bytes + 1;
+    if (wanted > most_bytes)
+      return error{"a history of " + text_of(layers, experts, top_k) + ", " + std::to_string(rows) +
+                   " rows, accepted: at most " + std::to_string(most_bytes) + " bytes"};
+    if (wanted != bytes)
+      return error{std::to_string(bytes) + " bytes, accepted: " + std::to_string(wanted) +
+                   " for a history of " + text_of(layers, experts, top_k) + ", " +
+                   std::to_string(rows) + " rows"};
+    return std::nullopt;
+  }
+  static void save_long(std::uint64_t n, std::vector<std::byte>& out) {
+    save_number(static_cast<std::uint32_t>(n), out);
+    save_number(static_cast<std::uint32_t>(n >> 32U), out);
+  }
+  static std::uint64_t saved_long(std::span<const std::byte> bytes, std::size_t at) {
+    return saved_number(bytes, at) | std::uint64_t{saved_number(bytes, at + 4)} << 32U;
+  }
+  /// FNV-1a.
+  static std::uint64_t checksum(std::span<const std::byte> bytes) noexcept {
+    std::uint64_t sum = 0xcbf29ce484222325U;
+    for (const auto b : bytes) sum = (sum ^ static_cast<std::uint64_t>(b)) * 0x100000001b3U;
+    return sum;
+  }
+  /// Pre: the bytes are as many as their header says, and not damaged.
+  static result<saved_history> read(std::span<const std::byte> bytes) {
+    auto at = sizeof magic + 4;
+    const auto next = [&] {
+      at += 4;
+      return saved_number(bytes, at - 4);
+    };
+    saved_history out;
+    out.layers = static_cast<std::int32_t>(next());
+    out.experts = static_cast<std::int32_t>(next());
+    out.top_k = static_cast<std::int32_t>(next());
+    out.before.resize(next());
+    out.model = saved_long(bytes, at);
+    at += 8;
+    for (auto& row : out.before) row = next();
+    out.ids.resize(out.rows() * out.ids_of_row());
+    for (auto& id : out.ids) id = static_cast<expert_id>(next());
+    for (auto* rates : {&out.fast, &out.slow}) {
+      rates->resize(out.keys());
+      for (auto& rate : *rates) rate = std::bit_cast<float>(next());
+    }
+    out.visits.resize(static_cast<std::size_t>(out.layers));
+    for (auto& count : out.visits) count = next();
+    if (auto bad = out.check_content()) return *std::move(bad);
+    return out;
+  }
+  [[nodiscard]] validation check_content() const {
+    const auto bad = [](const char* what) {
+      return error{std::string("a routing history with ") + what +
+                   ", accepted: one that hotset history writes"};
+    };
+    std::vector<std::uint8_t> is_followed(rows(), 0);
+    for (std::size_t r = 0; r < rows(); ++r) {
+      if (before[r] == none) continue;
+      if (before[r] >= r || is_followed[before[r]]++ != 0) return bad("rows out of order");
+    }
+    for (const auto id : ids)
+      if (id < no_expert || id >= experts) return bad("ids that are no experts");
+    for (const auto* rates : {&fast, &slow})
+      for (const auto rate : *rates)
+        if (!(rate >= 0 && rate <= 1.00001F)) return bad("rates outside 0..1");
+    for (const auto count : visits)
+      if (count > most_visits) return bad("too many visits");
+    return std::nullopt;
+  }
+  void merge_rates(const saved_history& newer, std::size_t l) {
+    const auto all = double{1} * visits[l] + newer.visits[l];
+    if (all == 0) return;
+    const auto share = static_cast<float>(newer.visits[l] / all);
+    const auto width = static_cast<std::size_t>(experts);
+    for (auto k = l * width; k < (l + 1) * width; ++k) {
+      fast[k] += share * (newer.fast[k] - fast[k]);
+      slow[k] += share * (newer.slow[k] - slow[k]);
+    }
+    visits[l] = static_cast<std::uint32_t>(std::min(all, double{most_visits}));
+  }
+};
+
+/// A history that a policy is to start from, as its parameters name it: `from=FILE`, read once and shared by all that are
+/// made of the same configuration.
+struct history_source {
+  std::shared_ptr<const saved_history> saved{};
+  std::uint64_t model = 0;  ///< of the engine; 0: not told
+  std::string file{};       ///< where it was read from; empty: nowhere
+  std::string trouble{};    ///< why the file gave none
+
+  template <class From>
+  static history_source read(From& from) {
+    history_source out;
+    out.model = from.number("model", out.model);
+    out.file = from.text("from", "");
+    if (out.file.empty()) return out;
+    auto made = saved_history::read_file(out.file);
+    if (made)
+      out.saved = std::make_shared<const saved_history>(*std::move(made));
+    else
+      out.trouble = made.reason().message;
+    return out;
+  }
+  [[nodiscard]] validation validate() const {
+    if (!trouble.empty()) return error{trouble};
+    return std::nullopt;
+  }
+  [[nodiscard]] validation validate(const geometry& shape) const {
+    if (saved == nullptr) return std::nullopt;
+    auto bad = saved->check(shape, model);
+    if (bad && !file.empty()) bad->message = printable(file, 4096) + ": " + bad->message;
+    return bad;
+  }
+};
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What the vote of a past token counts, by how similar it is to the running one.
+///
+/// Rule: w = exp(sharpness * (similarity - middle)), similarity 0..1 in steps of 1/2048.
+/// Promise: looked up by the upper bits of a similarity, so that all processors have the same.
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "hotset/core/error.hpp"
+#include "hotset/predict/kernels/history_kernels.hpp"
+
+namespace hotset::inline v0 {
+
+/// Memory: 16 KiB. Threads: const use is safe.
+class similarity_weights {
+ public:
+  struct config {
+    double sharpness = 10;
+    double middle = 0.7;  ///< the similarity of weight 1
+
+    [[nodiscard]] validation validate() const {
+      if (!(sharpness >= 0 && sharpness <= 80))
+        return error{"similar rows sharpness = " + std::to_string(sharpness) + ", accepted: 0..80"};
+      if (!(middle >= 0 && middle <= 1))
+        return error{"similar rows middle = " + std::to_string(middle) + ", accepted: 0..1"};
+      return std::nullopt;
+    }
+  };
+
+  /// Pre: validate() has no reason to refuse.
+  explicit similarity_weights(const config& options)
+      : weights_((2 * history_kernels::alike) >> shift) {
+    for (std::size_t i = 0; i < weights_.size(); ++i)
+      weights_[i] = static_cast<float>(
+          std::exp(options.sharpness * ((static_cast<double>(i) + 0.5) / one - options.middle)));
+  }
+  /// Of a similarity of routing_history.
+  [[nodiscard]] float operator[](std::uint16_t similarity) const noexcept {
+    return weights_[similarity >> shift];
+  }
+
+ private:
+  static constexpr unsigned shift = 4;
+  static constexpr double one = static_cast<double>(history_kernels::alike >> shift);
+
+  std::vector<float> weights_;
+};
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// How often each expert of a layer was used of late: two decaying rates, one of the last visits and one of the last hundreds.
+///
+/// Rule: with x = 1 for the experts of a visit and 0 for the others, n the layer's visits so far, this one included,
+///       fast += a (x - fast), slow += b (x - slow), a = max(1 - 2^(-1/fast_half_life), 1/(n+1)), b likewise;
+///       a layer's first visits are a plain mean. The rate of an expert is blend * fast + (1 - blend) * slow.
+/// Promise: fused operations in a fixed order, so that every processor gets the same bits.
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "hotset/core/error.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/ids.hpp"
+#include "hotset/predict/history/saved_history.hpp"
+#include "hotset/predict/kernels/rate_kernels.hpp"
+
+namespace hotset::inline v0 {
+
+/// A visit is staged before its victims are chosen, and kept when it takes place: staging another one, or the same one
+/// again, forgets what was staged. Threads: compatible. Nothing allocates after construction.
+/// Memory: 8 bytes a key, 8 an expert of one layer more.
+class two_rates {
+ public:
+  struct config {
+    double fast_half_life = 2;    ///< in visits of the layer
+    double slow_half_life = 128;  ///< in visits of the layer
+    double blend = 0.4;           ///< share of the fast rate
+
+    [[nodiscard]] validation validate() const {
+      if (auto bad = check("fast_half_life", fast_half_life)) return bad;
+      if (auto bad = check("slow_half_life", slow_half_life)) return bad;
+      if (!(blend >= 0 && blend <= 1))
+        return error{"rates blend = " + std::to_string(blend) + ", accepted: 0..1"};
+      return std::nullopt;
+    }
+
+   private:
+    static validation check(const char* what, double half_life) {
+      if (half_life >= 0.01 && half_life <= 1e6) return std::nullopt;
+      return error{std::string("rates ") + what + " = " + std::to_string(half_life) +
+                   ", accepted: 0.01..1000000"};
+    }
+  };
+
+  /// Pre: neither argument's validate() has a reason to refuse.
+  two_rates(const geometry& shape, const config& options)
+      : experts_(static_cast<std::size_t>(shape.experts)),
+        fast_step_(step_of(options.fast_half_life)),
+        slow_step_(step_of(options.slow_half_life)),
+        blend_(static_cast<float>(options.blend)),
+        fast_(shape.keys(), 0.0F),
+        slow_(shape.keys(), 0.0F),
+        visits_(static_cast<std::size_t>(shape.layers), 0),
+        staged_fast_(experts_, 0.0F),
+        staged_slow_(experts_, 0.0F) {}
+
+  /// What the rates would be after a visit of `layer` that uses `distinct`. Shape: [any], ids of the layer, each once.
+  /// Complexity: O(experts), vectorised.
+  void stage(layer_id layer, std::span<const expert_id> distinct) noexcept {
+    staged_ = layer;
+    const auto n = static_cast<float>(visits_[index(layer)] + 1);
+    const auto fast = std::max(fast_step_, 1.0F / (n + 1.0F));
+    const auto slow = std::max(slow_step_, 1.0F / (n + 1.0F));
+    rate_kernels::decay(fast_row(layer), fast, staged_fast_);
+    rate_kernels::decay(slow_row(layer), slow, staged_slow_);
+    for (const auto e : distinct) {
+      staged_fast_[static_cast<std::size_t>(e)] += fast;
+      staged_slow_[static_cast<std::size_t>(e)] += slow;
+    }
+  }
+  /// The staged visit takes place. Nothing happens where none is staged.
+  void keep() noexcept {
+    if (staged_ < 0) return;
+    std::copy_n(staged_fast_.data(), experts_, fast_row(staged_).data());
+    std::copy_n(staged_slow_.data(), experts_, slow_row(staged_).data());
+    if (visits_[index(staged_)] < most_visits) ++visits_[index(staged_)];
+    staged_ = -1;
+  }
+  void forget_staged() noexcept { staged_ = -1; }
+
+  /// Writes what was kept. Pre: `to` is of this geometry.
+  void save(saved_history& to) const {
+    to.fast = fast_;
+    to.slow = slow_;
+    to.visits = visits_;
+  }
+  /// Pre: saved.check() has no reason to refuse.
+  void restore(const saved_history& saved) noexcept {
+    std::copy_n(saved.fast.data(), fast_.size(), fast_.data());
+    std::copy_n(saved.slow.data(), slow_.size(), slow_.data());
+    std::copy_n(saved.visits.data(), visits_.size(), visits_.data());
+    staged_ = -1;
+  }
+
+  /// Shape: [experts]. As kept.
+  [[nodiscard]] std::span<const float> fast(layer_id layer) const noexcept {
+    return std::span(fast_).subspan(begin(layer), experts_);
+  }
+  [[nodiscard]] std::span<const float> slow(layer_id layer) const noexcept {
+    return std::span(slow_).subspan(begin(layer), experts_);
+  }
+  /// Shape: [experts]. As staged. Pre: a visit is staged.
+  [[nodiscard]] std::span<const float> staged_fast() const noexcept { return staged_fast_; }
+  [[nodiscard]] std::span<const float> staged_slow() const noexcept { return staged_slow_; }
+  /// blend * fast + (1 - blend) * slow.
+  [[nodiscard]] float rate(float fast, float slow) const noexcept {
+    return std::fma(blend_, fast, (1.0F - blend_) * slow);
+  }
+  [[nodiscard]] float blend() const noexcept { return blend_; }
+
+ private:
+  /// Both steps have reached their least long before.
+  static constexpr std::uint32_t most_visits = saved_history::most_visits;
+
+  static float step_of(double half_life) {
+    return static_cast<float>(1 - std::exp2(-1 / half_life));
+  }
+  static std::size_t index(layer_id layer) noexcept { return static_cast<std::size_t>(layer); }
+  [[nodiscard]] std::size_t begin(layer_id layer) const noexcept { return index(layer) * experts_; }
+  [[nodiscard]] std::span<float> fast_row(layer_id layer) noexcept {
+    return std::span(fast_).subspan(begin(layer), experts_);
+  }
+  [[nodiscard]] std::span<float> slow_row(layer_id layer) noexcept {
+    return std::span(slow_).subspan(begin(layer), experts_);
+  }
+
+  std::size_t experts_;
+  float fast_step_;
+  float slow_step_;
+  float blend_;
+  std::vector<float> fast_;            // [key]
+  std::vector<float> slow_;            // [key]
+  std::vector<std::uint32_t> visits_;  // [layer]
+  layer_id staged_ = -1;
+  std::vector<float> staged_fast_;  // [expert]
+  std::vector<float> staged_slow_;  // [expert]
+};
+
+}  // namespace hotset::inline v0

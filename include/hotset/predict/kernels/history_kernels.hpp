@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// How similar the last visits are to those before each remembered row, moved on by one visit for all rows at once.
+///
+/// A row's use of one expert is a bit; the bits of an expert over all rows are its plane. A similarity is a whole number, 32768
+/// for rows that are alike throughout, so that every level gets the same bits.
+/// Similarities lie in blocks of 256 rows, in the order in which shifts bring the bits of a plane's 16-bit lanes to the front:
+/// row r is at place_of(r).
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+
+#include "hotset/core/platform/vector_level.hpp"
+#if HOTSET_X86_VECTORS
+#include <immintrin.h>
+#endif
+
+namespace hotset::inline v0::history_kernels {
+
+inline constexpr std::size_t block = 256;         ///< rows
+inline constexpr std::size_t words_of_block = 4;  ///< of 64 bits
+inline constexpr std::uint32_t alike = 32768;  ///< the similarity of rows that are alike throughout
+inline constexpr std::size_t most_planes_at_once = 15;  ///< matches that four bits can count
+inline constexpr std::size_t places_beyond = 4;  ///< room behind the places of all candidates
+
+/// Where the similarity of a row is.
+[[nodiscard]] constexpr std::size_t place_of(std::size_t row) noexcept {
+  return (row & ~std::size_t{255}) | ((row & 15U) << 4U) | ((row >> 4U) & 15U);
+}
+/// The row of a place: the order is its own inverse.
+[[nodiscard]] constexpr std::size_t row_at(std::size_t place) noexcept { return place_of(place); }
+
+/// One visit: from every similarity s comes s - floor(s * decay / 65536) + gain * matches, where `matches` of the visit's experts
+/// are in the row.
+struct visit {
+  std::span<const std::uint64_t* const> planes;  ///< of the visit's experts, each of a bit per row
+  std::uint16_t decay = 0;
+  std::uint16_t gain = 0;
+};
+
+// Scalar: the reference.
+
+inline void move_on_scalar(const visit& now, std::span<const std::uint16_t> from,
+                           std::span<std::uint16_t> to) noexcept {
+  for (std::size_t row = 0; row < to.size(); ++row) {
+    std::uint32_t matches = 0;
+    for (const auto* const plane : now.planes)
+      matches += static_cast<std::uint32_t>((plane[row / 64] >> (row % 64)) & 1U);
+    const std::uint32_t s = from[place_of(row)];
+    const auto faded = s - ((s * now.decay) >> 16U);
+    to[place_of(row)] = static_cast<std::uint16_t>(faded + now.gain * matches);
+  }
+}
+/// Places whose similarity is 1 or more and usable, in ascending order; returns how many. Those of the `wanted` greatest are among
+/// them, and others.
+inline std::size_t candidates_scalar(std::span<const std::uint16_t> similar,
+                                     std::span<const std::uint16_t> usable, std::size_t,
+                                     std::span<std::uint16_t> places) noexcept {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < similar.size(); ++i)
+    if ((similar[i] & usable[i]) != 0) places[count++] = static_cast<std::uint16_t>(i);
+  return count;
+}
+
+/// places[i] becomes the number of keys that are greater than keys[i]: where it stands in descending order. Keys differ.
+inline void rank_scalar(std::span<const std::uint32_t> keys,
+                        std::span<std::uint32_t> places) noexcept {
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    std::uint32_t greater = 0;
+    for (const auto key : keys) greater += key > keys[i] ? 1U : 0U;
+    places[i] = greater;
+  }
+}
+
+#if HOTSET_X86_VECTORS
+namespace detail {
+
+/// The sums of up to 15 bits in each place of a block, as four bits.
+struct counters {
+  __m256i ones;
+  __m256i twos;
+  __m256i fours;
+  __m256i eights;
+};
+__attribute__((target("avx2"))) inline __m256i load_block(const std::uint64_t* plane,
+                                                          std::size_t at) noexcept {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(plane + at * words_of_block));
+}
+/// Adds `twos` to all but the ones.
+__attribute__((target("avx2"))) inline void carry(counters& sums, __m256i twos) noexcept {
+  const __m256i fours = _mm256_and_si256(sums.twos, twos);
+  sums.twos = _mm256_xor_si256(sums.twos, twos);
+  const __m256i eights = _mm256_and_si256(sums.fours, fours);
+  sums.fours = _mm256_xor_si256(sums.fours, fours);
+  sums.eights = _mm256_xor_si256(sums.eights, eights);
+}
+__attribute__((target("avx2"))) inline counters count(std::span<const std::uint64_t* const> planes,
+                                                      std::size_t at) noexcept {
+  const __m256i none = _mm256_setzero_si256();
+  counters sums{none, none, none, none};
+  std::size_t p = 0;
+  for (; p + 2 <= planes.size(); p += 2) {
+    const __m256i a = load_block(planes[p], at);
+    const __m256i b = load_block(planes[p + 1], at);
+    const __m256i half = _mm256_xor_si256(a, b);
+    carry(sums, _mm256_or_si256(_mm256_and_si256(a, b), _mm256_and_si256(half, sums.ones)));
+    sums.ones = _mm256_xor_si256(half, sums.ones);
+  }
+  if (p < planes.size()) {
+    const __m256i a = load_block(planes[p], at);
+    carry(sums, _mm256_and_si256(a, sums.ones));
+    sums.ones = _mm256_xor_si256(a, sums.ones);
+  }
+  return sums;
+}
+/// Every fourth bit of the four, side by side: the count of bit 4 q + r of a lane is four bits of the r-th vector.
+__attribute__((target("avx2"))) inline __m256i every_fourth(const counters& sums, int r) noexcept {
+  const __m256i mask = _mm256_set1_epi16(0x1111);
+  const __m128i by = _mm_cvtsi32_si128(r);
+  const __m256i ones = _mm256_and_si256(_mm256_srl_epi16(sums.ones, by), mask);
+  const __m256i twos = _mm256_and_si256(_mm256_srl_epi16(sums.twos, by), mask);
+  const __m256i fours = _mm256_and_si256(_mm256_srl_epi16(sums.fours, by), mask);
+  const __m256i eights = _mm256_and_si256(_mm256_srl_epi16(sums.eights, by), mask);
+  return _mm256_or_si256(
+      _mm256_or_si256(ones, _mm256_slli_epi16(twos, 1)),
+      _mm256_or_si256(_mm256_slli_epi16(fours, 2), _mm256_slli_epi16(eights, 3)));
+}
+__attribute__((target("avx2"))) inline void move_on_avx2(const visit& now,
+                                                         std::span<const std::uint16_t> before,
+                                                         std::span<std::uint16_t> after) noexcept {
+  const __m256i decay = _mm256_set1_epi16(static_cast<short>(now.decay));
+  const __m256i gain = _mm256_set1_epi16(static_cast<short>(now.gain));
+  const __m256i low = _mm256_set1_epi16(0xf);
+  for (std::size_t at = 0; at < after.size() / block; ++at) {
+    const counters sums = count(now.planes, at);
+    const auto* const from = reinterpret_cast<const __m256i*>(before.data() + at * block);
+    auto* const to = reinterpret_cast<__m256i*>(after.data() + at * block);
+    for (int r = 0; r < 4; ++r) {
+      __m256i fields = every_fourth(sums, r);
+      for (int q = 0; q < 4; ++q, fields = _mm256_srli_epi16(fields, 4)) {
+        const __m256i s = _mm256_loadu_si256(from + 4 * q + r);
+        const __m256i faded = _mm256_sub_epi16(s, _mm256_mulhi_epu16(s, decay));
+        const __m256i matches = _mm256_and_si256(fields, low);
+        _mm256_storeu_si256(to + 4 * q + r,
+                            _mm256_add_epi16(faded, _mm256_mullo_epi16(matches, gain)));
+      }
+    }
+  }
+}
+
+__attribute__((target("avx2"))) inline __m256i usable_at(const std::uint16_t* similar,
+                                                         const std::uint16_t* usable) noexcept {
+  return _mm256_and_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(similar)),
+                          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(usable)));
+}
+/// Lanes that are `least` or more, all bits of them.
+__attribute__((target("avx2"))) inline __m256i reached(__m256i s, __m256i least) noexcept {
+  return _mm256_cmpeq_epi16(_mm256_max_epu16(s, least), s);
+}
+__attribute__((target("avx2"))) inline std::size_t count_reached(__m256i a, __m256i b,
+                                                                 __m256i least) noexcept {
+  const __m256i lanes = _mm256_packs_epi16(reached(a, least), reached(b, least));
+  return static_cast<std::size_t>(
+      std::popcount(static_cast<std::uint32_t>(_mm256_movemask_epi8(lanes))));
+}
+/// A number that `wanted` of the 32 lanes reach and hardly more, 1 where fewer do.
+__attribute__((target("avx2"))) inline int reached_by(__m256i a, __m256i b,
+                                                      std::size_t wanted) noexcept {
+  int least = 1;
+  for (int step = 1 << 15; step > 0; step >>= 1) {
+    const int tried = step == 1 << 15 ? step : least + step;
+    if (tried > 0xffff) continue;
+    const __m256i at = _mm256_set1_epi16(static_cast<short>(tried));
+    const auto reaching = count_reached(a, b, at);
+    if (reaching >= wanted) least = tried;
+    if (reaching == wanted) break;
+  }
+  return least;
+}
+/// Four are written whether there are so many or not: a loop whose length nobody can foretell takes longer.
+inline std::size_t write_places(std::uint64_t found, std::size_t first,
+                                std::uint16_t* to) noexcept {
+  constexpr std::uint64_t last = std::uint64_t{1} << 63U;  // there is always one to count to
+  const auto count = static_cast<std::size_t>(std::popcount(found));
+  for (std::size_t n = 0; n < places_beyond || n < count; ++n, found &= found - 1)
+    to[n] = static_cast<std::uint16_t>(first +
+                                       static_cast<std::size_t>(std::countr_zero(found | last)));
+  return count;
+}
+__attribute__((target("avx2"))) inline std::size_t candidates_avx2(
+    std::span<const std::uint16_t> similar, std::span<const std::uint16_t> usable,
+    std::size_t wanted, std::span<std::uint16_t> places) noexcept {
+  __m256i even = _mm256_setzero_si256();
+  __m256i odd = even;
+  for (std::size_t i = 0; i < similar.size(); i += 32) {
+    even = _mm256_max_epu16(even, usable_at(&similar[i], &usable[i]));
+    odd = _mm256_max_epu16(odd, usable_at(&similar[i + 16], &usable[i + 16]));
+  }
+  // So many lanes hold one that is as great: none of the greatest is less.
+  const int bound = wanted <= 32 ? reached_by(even, odd, wanted) : 1;
+  const __m256i least = _mm256_set1_epi16(static_cast<short>(bound));
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < similar.size(); i += 64) {
+    std::uint64_t found = 0;
+    for (std::size_t part = 0; part < 64; part += 32) {
+      const __m256i low = reached(usable_at(&similar[i + part], &usable[i + part]), least);
+      const __m256i high =
+          reached(usable_at(&similar[i + part + 16], &usable[i + part + 16]), least);
+      const __m256i lanes = _mm256_permute4x64_epi64(_mm256_packs_epi16(low, high), 0xd8);
+      found |= std::uint64_t{static_cast<std::uint32_t>(_mm256_movemask_epi8(lanes))} << part;
+    }
+    count += write_places(found, i, places.data() + count);
+  }
+  return count;
+}
+
+/// The lanes that are before `count`.
+__attribute__((target("avx2"))) inline __m256i first_lanes(std::size_t count) noexcept {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)),
+                            _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+__attribute__((target("avx2"))) inline void rank_avx2(std::span<const std::uint32_t> keys,
+                                                      std::span<std::uint32_t> places) noexcept {
+  const __m256i sign = _mm256_set1_epi32(std::numeric_limits<std::int32_t>::min());
+  for (std::size_t i = 0; i < keys.size(); i += 8) {
+    const __m256i lanes = first_lanes(keys.size() - i);
+    const __m256i eight = _mm256_maskload_epi32(reinterpret_cast<const int*>(&keys[i]), lanes);
+    const __m256i own = _mm256_xor_si256(eight, sign);
+    __m256i greater = _mm256_setzero_si256();
+    for (const auto key : keys) {
+      const __m256i other = _mm256_xor_si256(_mm256_set1_epi32(static_cast<int>(key)), sign);
+      greater = _mm256_sub_epi32(greater, _mm256_cmpgt_epi32(other, own));
+    }
+    _mm256_maskstore_epi32(reinterpret_cast<int*>(&places[i]), lanes, greater);
+  }
+}
+
+}  // namespace detail
+#endif
+
+/// What this processor runs; there is no form for more than AVX2.
+[[nodiscard]] inline vector_level level_in_use() noexcept {
+  return best_vector_level() == vector_level::scalar ? vector_level::scalar : vector_level::avx2;
+}
+
+/// Shapes: from, to [rows], a multiple of 256, the same ones or apart; each plane a bit per row. Pre: no similarity leaves 16 bits,
+/// which holds while gain * planes <= decay / 2.
+inline void move_on(visit now, std::span<const std::uint16_t> from, std::span<std::uint16_t> to,
+                    [[maybe_unused]] vector_level level) noexcept {
+#if HOTSET_X86_VECTORS
+  if (level != vector_level::scalar) {
+    const auto planes = now.planes;
+    now.planes = planes.first(std::min(planes.size(), most_planes_at_once));
+    detail::move_on_avx2(now, from, to);
+    now.decay = 0;
+    for (std::size_t p = now.planes.size(); p < planes.size(); p += now.planes.size()) {
+      now.planes = planes.subspan(p, std::min(planes.size() - p, most_planes_at_once));
+      detail::move_on_avx2(now, to, to);
+    }
+    return;
+  }
+#endif
+  move_on_scalar(now, from, to);
+}
+/// As rank_scalar. Shapes: both [n]. Complexity: O(n^2), for dozens.
+inline void rank(std::span<const std::uint32_t> keys, std::span<std::uint32_t> places,
+                 [[maybe_unused]] vector_level level) noexcept {
+#if HOTSET_X86_VECTORS
+  if (level != vector_level::scalar) return detail::rank_avx2(keys, places);
+#endif
+  rank_scalar(keys, places);
+}
+/// Shapes: similar and usable (0 or 0xffff) [rows], a multiple of 256; places [rows + places_beyond], what is behind the last is spoilt.
+inline std::size_t candidates(std::span<const std::uint16_t> similar,
+                              std::span<const std::uint16_t> usable, std::size_t wanted,
+                              std::span<std::uint16_t> places,
+                              [[maybe_unused]] vector_level level) noexcept {
+#if HOTSET_X86_VECTORS
+  if (level != vector_level::scalar)
+    return detail::candidates_avx2(similar, usable, wanted, places);
+#endif
+  return candidates_scalar(similar, usable, wanted, places);
+}
+
+}  // namespace hotset::inline v0::history_kernels

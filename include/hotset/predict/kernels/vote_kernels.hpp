@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Counts the votes of similar tokens: for what they used themselves, or for what the tokens after them first used how soon.
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "hotset/core/platform/vector_level.hpp"
+#include "hotset/predict/history/first_uses.hpp"
+#if HOTSET_X86_VECTORS
+#include <immintrin.h>
+#endif
+
+namespace hotset::inline v0::vote_kernels {
+
+/// What a vote counts by its number; [0]: of an expert that was not used.
+using counts = std::array<float, first_uses::most_horizon + 1>;
+
+/// What a similar token's followers first used, as first_uses has it.
+struct ballot {
+  const std::uint32_t* numbers = nullptr;
+  const counts* of_numbers = nullptr;
+  float weight = 0;
+};
+
+// Scalar: the reference.
+
+/// votes[e] = the sum, ballots in order, of weight * of_numbers[the number of e].
+inline void count_scalar(std::span<const ballot> ballots, std::span<float> votes) noexcept {
+  std::fill_n(votes.data(), votes.size(), 0.0F);
+  for (const auto& one : ballots) {
+    counts weighted;  // rounded before they are added, whatever the processor could do at once
+    for (std::size_t n = 0; n < weighted.size(); ++n)
+      weighted[n] = one.weight * (*one.of_numbers)[n];
+    for (std::size_t e = 0; e < votes.size(); ++e) {
+      const auto word = e / first_uses::experts_at_once * first_uses::words_at_once +
+                        e % first_uses::words_at_once;
+      votes[e] += weighted[one.numbers[word] >> first_uses::shift_of(e) & 15U];
+    }
+  }
+}
+inline void add_scalar(std::span<const std::uint64_t> set, float weight,
+                       std::span<float> votes) noexcept {
+  for (std::size_t w = 0; w < set.size(); ++w)
+    for (auto left = set[w]; left != 0; left &= left - 1)
+      votes[w * 64 + static_cast<std::size_t>(std::countr_zero(left))] += weight;
+}
+
+#if HOTSET_X86_VECTORS
+namespace detail {
+
+/// Far: numbers above 7 may count, which one look at eight places cannot tell.
+template <bool Far>
+__attribute__((target("avx2"))) inline void count_avx2(std::span<const ballot> ballots,
+                                                       std::span<float> votes) noexcept {
+  constexpr std::size_t vectors = first_uses::experts_at_once / 8;
+  for (std::size_t group = 0; group < votes.size() / first_uses::experts_at_once; ++group) {
+    __m256 sums[vectors];
+    for (auto& sum : sums) sum = _mm256_setzero_ps();
+    for (const auto& one : ballots) {
+      const __m256 weight = _mm256_set1_ps(one.weight);
+      const __m256 near = _mm256_mul_ps(weight, _mm256_loadu_ps(one.of_numbers->data()));
+      const __m256 far = _mm256_mul_ps(weight, _mm256_loadu_ps(one.of_numbers->data() + 8));
+      const __m256i numbers = _mm256_loadu_si256(
+          reinterpret_cast<const __m256i*>(one.numbers + group * first_uses::words_at_once));
+      for (std::size_t v = 0; v < vectors; ++v) {
+        const __m256i at = _mm256_srli_epi32(numbers, static_cast<int>(4 * v));
+        __m256 votes_of = _mm256_permutevar8x32_ps(near, at);
+        if constexpr (Far)
+          votes_of = _mm256_blendv_ps(votes_of, _mm256_permutevar8x32_ps(far, at),
+                                      _mm256_castsi256_ps(_mm256_slli_epi32(at, 28)));
+        sums[v] = _mm256_add_ps(sums[v], votes_of);
+      }
+    }
+    for (std::size_t v = 0; v < vectors; ++v)
+      _mm256_storeu_ps(votes.data() + group * first_uses::experts_at_once + v * 8, sums[v]);
+  }
+}
+__attribute__((target("avx2"))) inline void add_avx2(std::span<const std::uint64_t> set,
+                                                     float weight,
+                                                     std::span<float> votes) noexcept {
+  const __m256i lanes = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  const __m256 by = _mm256_set1_ps(weight);
+  for (std::size_t v = 0; v < votes.size() / 8; ++v) {
+    const __m256i bits = _mm256_set1_epi32(static_cast<int>(set[v / 8] >> (v % 8 * 8) & 0xffU));
+    const __m256i is_set = _mm256_cmpeq_epi32(_mm256_and_si256(bits, lanes), lanes);
+    float* const to = votes.data() + v * 8;
+    _mm256_storeu_ps(
+        to, _mm256_add_ps(_mm256_loadu_ps(to), _mm256_and_ps(_mm256_castsi256_ps(is_set), by)));
+  }
+}
+
+}  // namespace detail
+#endif
+
+/// As count_scalar, to the bit; numbers above 7 are looked at where `far`. Shapes: votes, whole 64s; the numbers of each ballot as many.
+/// Pre: no number is above 7 unless `far`.
+inline void count(std::span<const ballot> ballots, [[maybe_unused]] bool far,
+                  std::span<float> votes, [[maybe_unused]] vector_level level) noexcept {
+#if HOTSET_X86_VECTORS
+  if (level != vector_level::scalar)
+    return far ? detail::count_avx2<true>(ballots, votes)
+               : detail::count_avx2<false>(ballots, votes);
+#endif
+  count_scalar(ballots, votes);
+}
+/// votes[e] += weight for each expert of the set. Shapes: votes [64 * set.size()].
+inline void add(std::span<const std::uint64_t> set, float weight, std::span<float> votes,
+                [[maybe_unused]] vector_level level) noexcept {
+#if HOTSET_X86_VECTORS
+  if (level != vector_level::scalar) return detail::add_avx2(set, weight, votes);
+#endif
+  add_scalar(set, weight, votes);
+}
+
+}  // namespace hotset::inline v0::vote_kernels

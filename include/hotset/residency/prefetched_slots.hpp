@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Slots whose experts a prefetcher has asked for, until the visit comes that they were meant for.
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "hotset/core/ids.hpp"
+
+namespace hotset::inline v0 {
+
+/// Complexity: remember O(1); forget and settle O(outstanding). No allocation after construction.
+class prefetched_slots {
+ public:
+  prefetched_slots() = default;
+  explicit prefetched_slots(std::size_t slots) : meant_for_(slots, 0) { slots_.reserve(slots); }
+
+  /// The slot's expert is wanted for a step; a later request replaces an earlier one.
+  void remember(slot_id slot, step_id step) noexcept {
+    if (meant_for_[index(slot)] == 0) slots_.push_back(slot);
+    meant_for_[index(slot)] = mark_of(step);
+  }
+  /// What was asked for has moved.
+  void move(slot_id from, slot_id to) noexcept {
+    const auto mark = meant_for_[index(from)];
+    if (mark == 0) return;
+    forget(from);
+    if (meant_for_[index(to)] == 0) slots_.push_back(to);
+    meant_for_[index(to)] = mark;
+  }
+  void forget(slot_id slot) noexcept {
+    if (meant_for_[index(slot)] == 0) return;
+    meant_for_[index(slot)] = 0;
+    std::erase(slots_, slot);
+  }
+  /// Drops the requests whose visit has come: of `step` or an earlier one, in the layer that `is_of_layer` tells.
+  template <class IsOfLayer>
+  void settle(step_id step, IsOfLayer is_of_layer) noexcept {
+    std::erase_if(slots_, [&](slot_id slot) {
+      const bool over = meant_for_[index(slot)] <= mark_of(step) && is_of_layer(slot);
+      if (over) meant_for_[index(slot)] = 0;
+      return over;
+    });
+  }
+  [[nodiscard]] bool empty() const noexcept { return slots_.empty(); }
+  [[nodiscard]] std::span<const slot_id> slots() const noexcept { return slots_; }
+  /// The mark of the step that the slot is wanted for; 0 if nobody asked.
+  [[nodiscard]] step_id meant_for(slot_id slot) const noexcept { return meant_for_[index(slot)]; }
+
+ private:
+  static std::size_t index(slot_id slot) noexcept { return static_cast<std::size_t>(slot); }
+  std::vector<step_id> meant_for_;
+  std::vector<slot_id> slots_;
+};
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// A plan as JSON (schema hotset.plan/1) and as lines for people.
+
+#include <string>
+
+#include "hotset/sim/studies/plan.hpp"
+
+namespace hotset::inline v0::sim {
+
+/// Schema hotset.plan/1.
+[[nodiscard]] std::string to_json_text(const memory_plan& plan);
+[[nodiscard]] std::string to_text(const memory_plan& plan);
+
+}  // namespace hotset::inline v0::sim

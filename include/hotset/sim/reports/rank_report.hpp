@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// A ranking of eviction policies as JSON (schema hotset.rank/1), CSV or a table.
+
+#include <span>
+#include <string>
+
+#include "hotset/sim/reports/text_table.hpp"
+#include "hotset/sim/studies/rank.hpp"
+
+namespace hotset::inline v0::sim {
+
+/// {"schema", "trace": {...}, "cells": [...], "policies": [...]}: shares as fractions. Null: no gap, or not replayed.
+/// JSON text with a line for each policy: an object for one ranking, else an array of such objects.
+[[nodiscard]] std::string to_json_text(std::span<const ranking> rankings);
+/// A header and a line for each policy in each cell.
+[[nodiscard]] std::string to_csv(std::span<const ranking> rankings);
+/// A row for each policy, the mean and a column for each cell, in percent; "-" where there is none.
+[[nodiscard]] std::string to_table(const ranking& ranked, const table_view& view = {});
+
+}  // namespace hotset::inline v0::sim

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Prefetch requests that wait for a slot and for the link: those of the nearest visit first, or what is likeliest.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "hotset/core/error.hpp"
+#include "hotset/core/ids.hpp"
+#include "hotset/core/prefetch_request.hpp"
+
+namespace hotset::inline v0 {
+
+/// What a queue has seen. Each request that was added is issued, expired, displaced or still waiting.
+struct prefetch_queue_stats {
+  std::uint64_t added = 0;
+  std::uint64_t repeated = 0;   ///< of a key that waits already; not added
+  std::uint64_t issued = 0;     ///< taken out: copied, or found resident
+  std::uint64_t expired = 0;    ///< its visit came first, or its expert went away
+  std::uint64_t displaced = 0;  ///< the queue was full of requests for nearer visits
+  friend bool operator==(const prefetch_queue_stats&, const prefetch_queue_stats&) = default;
+};
+
+/// Which request goes first.
+enum class fill_order : std::uint8_t {
+  nearest,   ///< the visit (step, layer), then the order of adding
+  likeliest  ///< greatest probability / visits until it is needed, which changes with every visit; ties: the visit, then the id
+};
+
+/// A key waits once, for the nearest visit asked for; of two requests for one visit the first one stands, but that the
+/// likeliest takes over the newer probability.
+/// Complexity: every operation O(waiting); with `likeliest` O(waiting log waiting) where a visit has come. No allocation
+/// after construction.
+class prefetch_queue {
+ public:
+  struct config {
+    std::size_t most_waiting = 256;
+    fill_order order = fill_order::nearest;
+    [[nodiscard]] validation validate() const {
+      if (order != fill_order::nearest && order != fill_order::likeliest)
+        return error{"queue order = " + std::to_string(static_cast<int>(order)) +
+                     ", accepted: 0 (nearest), 1 (likeliest)"};
+      if (most_waiting < 1 || most_waiting > (std::size_t{1} << 20U))
+        return error{"most_waiting = " + std::to_string(most_waiting) + ", accepted: 1..1048576"};
+      return std::nullopt;
+    }
+  };
+
+  prefetch_queue() : prefetch_queue(config{}) {}
+  /// `layers`: of a step; what is so many visits ahead.
+  explicit prefetch_queue(const config& setup, std::int32_t layers = 1)
+      : most_(std::max<std::size_t>(setup.most_waiting, 1)), order_(setup.order), layers_(layers) {
+    waiting_.reserve(most_ + 1);
+  }
+
+  /// A full queue loses its last request for it, or does not take it.
+  void add(const prefetch_request& request) noexcept {
+    const auto same = std::ranges::find(waiting_, request.key, &prefetch_request::key);
+    if (same != waiting_.end()) {
+      ++stats_.repeated;
+      if (!replaces(request, *same)) return;
+      waiting_.erase(same);
+    } else {
+      ++stats_.added;
+    }
+    waiting_.insert(std::upper_bound(waiting_.begin(), waiting_.end(), request, in_order{*this}),
+                    request);
+    if (waiting_.size() <= most_) return;
+    waiting_.pop_back();
+    ++stats_.displaced;
+  }
+
+  [[nodiscard]] bool empty() const noexcept { return waiting_.empty(); }
+  [[nodiscard]] std::size_t size() const noexcept { return waiting_.size(); }
+  [[nodiscard]] std::span<const prefetch_request> requests() const noexcept { return waiting_; }
+
+  /// Of the `count` requests from `first` on, all were dealt with but those at `kept` (ascending, from `first`).
+  void take(std::size_t first, std::size_t count, std::span<const std::uint32_t> kept) noexcept {
+    const auto begin = waiting_.begin() + static_cast<std::ptrdiff_t>(first);
+    auto to = begin;
+    for (const auto at : kept) *to++ = begin[static_cast<std::ptrdiff_t>(at)];
+    waiting_.erase(to, begin + static_cast<std::ptrdiff_t>(count));
+    stats_.issued += count - kept.size();
+  }
+  /// A visit has come: what was meant for it, or for one before it, is too late.
+  void expire(step_id step, layer_id layer) noexcept {
+    expire_if([&](const prefetch_request& r) {
+      return r.for_step < step || (r.for_step == step && r.key.layer <= layer);
+    });
+    advance(step, layer);
+  }
+  /// The running visit, from which `likeliest` counts.
+  void advance(step_id step, layer_id layer) noexcept {
+    if (order_ == fill_order::nearest || (step_ == step && layer_ == layer)) return;
+    step_ = step;
+    layer_ = layer;
+    std::sort(waiting_.begin(), waiting_.end(), in_order{*this});
+  }
+  void forget(expert_key key) noexcept {
+    expire_if([&](const prefetch_request& r) { return r.key == key; });
+  }
+  void forget(layer_id layer) noexcept {
+    expire_if([&](const prefetch_request& r) { return r.key.layer == layer; });
+  }
+  [[nodiscard]] const prefetch_queue_stats& stats() const noexcept { return stats_; }
+
+ private:
+  struct in_order {
+    const prefetch_queue& queue;
+    bool operator()(const prefetch_request& a, const prefetch_request& b) const noexcept {
+      if (queue.order_ == fill_order::nearest) return before(a, b);
+      const auto p = queue.urgency_of(a);
+      const auto q = queue.urgency_of(b);
+      if (p != q) return p > q;
+      if (before(a, b) || before(b, a)) return before(a, b);
+      return a.key.expert < b.key.expert;
+    }
+  };
+  /// A probability that is no number counts 0. What is meant for an earlier visit is as near as can be.
+  [[nodiscard]] double urgency_of(const prefetch_request& r) const noexcept {
+    if (!(r.probability > 0)) return 0;
+    const double p{r.probability};
+    if (r.for_step < step_) return p;
+    const auto visits = static_cast<double>(r.for_step - step_) * layers_ + (r.key.layer - layer_);
+    return p / std::max(visits, 1.0);
+  }
+  [[nodiscard]] bool replaces(const prefetch_request& request,
+                              const prefetch_request& waits) const noexcept {
+    if (order_ == fill_order::nearest) return before(request, waits);
+    return !before(waits, request);
+  }
+  static bool before(const prefetch_request& a, const prefetch_request& b) noexcept {
+    return a.for_step != b.for_step ? a.for_step < b.for_step : a.key.layer < b.key.layer;
+  }
+  template <class Is>
+  void expire_if(Is is) noexcept {
+    stats_.expired += std::erase_if(waiting_, is);
+  }
+
+  std::size_t most_;
+  fill_order order_ = fill_order::nearest;
+  std::int32_t layers_ = 1;
+  step_id step_ = 0;  ///< of the running visit
+  layer_id layer_ = before_layers;
+  std::vector<prefetch_request> waiting_;
+  prefetch_queue_stats stats_;
+};
+
+}  // namespace hotset::inline v0

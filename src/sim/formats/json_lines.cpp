@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/sim/formats/json_lines.hpp"
+
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include <simdjson.h>
+
+#include "hotset/core/request_classes.hpp"
+#include "hotset/sim/io/input_files.hpp"
+#include "sim/formats/text_scan.hpp"
+#include "sim/formats/trace_records.hpp"
+
+namespace hotset::inline v0::sim {
+namespace {
+
+namespace dom = simdjson::dom;
+
+constexpr std::int64_t most_number = 0xffffffff;
+
+class json_reader {
+ public:
+  json_reader(std::string_view text, const std::string& file, const json_field_map& fields,
+              std::int32_t experts)
+      : lines_(file, text), fields_(fields) {
+    facts_.file = file;
+    facts_.source = "JSON lines";
+    facts_.experts = experts;
+  }
+
+  routing_trace read() {
+    std::string_view line;
+    while (lines_.next(line))
+      if (!trimmed(line).empty()) add(line);
+    return trace_of(std::move(records_), facts_);
+  }
+
+ private:
+  using optional_element = std::optional<dom::element>;
+
+  optional_element find(const dom::object& object, const std::string& key) const {
+    dom::element value;
+    if (object.at_key(key).get(value) != simdjson::SUCCESS) return std::nullopt;
+    return value;
+  }
+  dom::element need(const dom::object& object, const std::string& key) const {
+    const auto value = find(object, key);
+    if (!value)
+      lines_.refuse("has no '" + key + "'",
+                    "an object with " + fields_.layer + " and " + fields_.experts);
+    return *value;
+  }
+  std::int64_t number(const dom::element& value, const std::string& what, std::int64_t least,
+                      std::int64_t most) const {
+    std::int64_t n = 0;
+    if (value.get(n) != simdjson::SUCCESS || n < least || n > most)
+      lines_.refuse(what + " is " + simdjson::to_string(value),
+                    "an integer in " + std::to_string(least) + ".." + std::to_string(most));
+    return n;
+  }
+  dom::array array(const dom::element& value, const std::string& what) const {
+    dom::array items;
+    if (value.get(items) != simdjson::SUCCESS)
+      lines_.refuse(what + " is " + simdjson::to_string(value), "an array");
+    return items;
+  }
+
+  request_class phase(const optional_element& value) const {
+    if (!value) return request_class::decode;
+    std::string_view text;
+    if (value->get(text) == simdjson::SUCCESS) {
+      for (const auto& [phase, name] : request_classes)
+        if (text == name) return phase;
+      lines_.refuse(fields_.phase + " is '" + std::string(text) + "'", "decode, prefill or verify");
+    }
+    return static_cast<request_class>(number(*value, fields_.phase, 0, 2));
+  }
+
+  void add(std::string_view line) {
+    dom::object object;
+    dom::element document;
+    const auto code = parser_.parse(line.data(), line.size()).get(document);
+    if (code != simdjson::SUCCESS)
+      lines_.refuse(std::string("is not JSON: ") + simdjson::error_message(code),
+                    "one JSON object a line");
+    if (document.get(object) != simdjson::SUCCESS)
+      lines_.refuse("is no object", "one JSON object a line");
+    trace_record r;
+    r.line = lines_.number();
+    r.layer = static_cast<std::int32_t>(
+        number(need(object, fields_.layer), fields_.layer, 0, most_layers - 1));
+    r.kind = phase(find(object, fields_.phase));
+    if (const auto s = find(object, fields_.sequence))
+      r.sequence = static_cast<std::uint64_t>(number(*s, fields_.sequence, 0, most_number));
+    place(r, find(object, fields_.step), find(object, fields_.token));
+    add_experts(r, need(object, fields_.experts), find(object, fields_.weights));
+  }
+
+  void place(trace_record& r, const optional_element& step, const optional_element& token) {
+    const bool first = lines_read_++ == 0;
+    if (step) r.step = static_cast<std::uint64_t>(number(*step, fields_.step, 0, most_number));
+    if (token) r.token = static_cast<std::uint64_t>(number(*token, fields_.token, 0, most_number));
+    if (!step && token) r.step = r.token;
+    if (!step && !token) r.step = first ? 0 : last_.step + (r.layer <= last_.layer ? 1U : 0U);
+    const bool follows =
+        !first && r.sequence == last_.sequence && r.step == last_.step && r.layer == last_.layer;
+    if (!token) r.token = follows ? next_token_ : 0;
+    last_ = r;
+  }
+
+  void add_experts(trace_record r, const dom::element& experts, const optional_element& weights) {
+    if (lines_read_ == 1) facts_.weights = weights.has_value();
+    if (facts_.weights != weights.has_value())
+      lines_.refuse(weights ? "has weights" : "has no weights",
+                    "'" + fields_.weights + "' in every line or in none");
+    const auto items = array(experts, fields_.experts);
+    const bool nested = items.size() > 0 && items.at(0).is_array();
+    if (!nested) {
+      add_token(r, items, weights);
+    } else {
+      add_rows(r, items, weights);
+    }
+    next_token_ = r.token + 1;
+  }
+
+  void add_rows(trace_record& r, const dom::array& rows, const optional_element& weights) {
+    const auto weight_rows = weights ? array(*weights, fields_.weights) : rows;
+    if (weight_rows.size() != rows.size())
+      lines_.refuse(std::to_string(weight_rows.size()) + " rows of weights for " +
+                        std::to_string(rows.size()) + " tokens",
+                    "one for each");
+    auto weight_row = weight_rows.begin();
+    for (const dom::element row : rows) {
+      add_token(r, array(row, fields_.experts),
+                weights ? optional_element(*weight_row) : std::nullopt);
+      ++weight_row;
+      ++r.token;
+    }
+    --r.token;
+  }
+
+  void add_token(trace_record r, const dom::array& ids, const optional_element& weights) {
+    std::vector<float> values;
+    if (weights)
+      for (const dom::element item : array(*weights, fields_.weights))
+        values.push_back(weight(item));
+    std::size_t count = 0;
+    for (const dom::element id : ids) {
+      const auto most = (facts_.experts > 0 ? facts_.experts : most_experts) - 1;
+      r.expert = static_cast<expert_id>(number(id, fields_.experts, -1, most));
+      r.rank = static_cast<std::int32_t>(count);
+      if (weights && count < values.size()) r.weight = values[count];
+      if (r.expert >= 0) records_.push_back(r);
+      if (++count > static_cast<std::size_t>(most_ranks))
+        lines_.refuse("a token has too many experts", "up to " + std::to_string(most_ranks));
+    }
+    if (weights && values.size() != count)
+      lines_.refuse(
+          std::to_string(values.size()) + " weights for " + std::to_string(count) + " experts",
+          "one for each");
+  }
+
+  float weight(const dom::element& item) const {
+    double value = 0;
+    if (item.get(value) != simdjson::SUCCESS || !std::isfinite(static_cast<float>(value)))
+      lines_.refuse("a weight is " + simdjson::to_string(item), "finite numbers");
+    return static_cast<float>(value);
+  }
+
+  line_scanner lines_;
+  json_field_map fields_;
+  record_facts facts_;
+  dom::parser parser_;
+  std::vector<trace_record> records_;
+  trace_record last_;
+  std::uint64_t next_token_ = 0;
+  std::uint64_t lines_read_ = 0;
+};
+
+}  // namespace
+
+json_field_map parse_field_map(std::string_view text) {
+  json_field_map map;
+  const std::array<std::pair<std::string_view, std::string*>, 7> known = {
+      {{"layer", &map.layer},
+       {"experts", &map.experts},
+       {"weights", &map.weights},
+       {"step", &map.step},
+       {"token", &map.token},
+       {"phase", &map.phase},
+       {"sequence", &map.sequence}}};
+  field_scanner scan(text, ',');
+  while (const auto part = scan.next()) {
+    if (text.empty()) break;
+    const auto equals = part->find('=');
+    bool found = false;
+    for (const auto& [name, target] : known)
+      if (equals != std::string_view::npos && equals + 1 < part->size() &&
+          part->substr(0, equals) == name) {
+        *target = std::string(part->substr(equals + 1));
+        found = true;
+      }
+    if (!found)
+      throw invalid_config(
+          "field map '" + printable(*part) +
+          "', accepted: name=key, names layer experts weights step token phase sequence");
+  }
+  return map;
+}
+
+routing_trace parse_json_lines(std::string_view text, const std::string& file,
+                               const json_field_map& fields, std::int32_t experts) {
+  return json_reader(text, file, fields, experts).read();
+}
+
+routing_trace read_json_lines(const std::filesystem::path& path, const json_field_map& fields,
+                              std::int32_t experts) {
+  const auto input = read_input(path);
+  if (input.size() != 1)
+    refuse_input(path.string(), "", std::to_string(input.size()) + " files",
+                 "one file of JSON lines");
+  return parse_json_lines(input.front().text, path.string(), fields, experts);
+}
+
+}  // namespace hotset::inline v0::sim

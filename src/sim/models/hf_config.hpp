@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The shape of a MoE decoder, read from a Hugging Face config.json.
+
+#include <string>
+#include <string_view>
+
+#include "sim/models/model_shape.hpp"
+
+namespace hotset::inline v0::sim {
+
+/// How a model that no reader knows can be planned for.
+inline constexpr std::string_view hand_options =
+    "--layers --experts --top-k --expert-bytes --kv-bytes-per-token, and --resident-bytes";
+
+/// The accepted values of model_type, in one line.
+[[nodiscard]] std::string hf_model_types();
+
+/// Keys that are null count as missing. `file` stands in messages. `quantisation`: the text of an hf_quant_config.json
+/// beside it, which counts where the config itself says nothing; empty: there is none.
+/// Errors: trace_error, one line: the key, what was found, what is accepted.
+[[nodiscard]] model_shape parse_hf_config(std::string_view text, std::string_view quantisation,
+                                          const std::string& file);
+
+}  // namespace hotset::inline v0::sim

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/models/model_weights.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
+namespace hotset::inline v0::sim {
+namespace {
+
+/// Extents are below 2^25: no product of a model's extents passes this.
+__extension__ using wide = unsigned __int128;
+
+std::uint64_t narrow(wide bytes) noexcept {
+  constexpr wide most = std::numeric_limits<std::uint64_t>::max();
+  return static_cast<std::uint64_t>(std::min(bytes, most));
+}
+
+wide ceil_div(wide a, wide b) noexcept { return (a + b - 1) / b; }
+
+/// Units: bytes. Each function is one part of a decoder.
+class weigher {
+ public:
+  explicit weigher(const model_shape& shape) : s_(shape) {}
+
+  [[nodiscard]] wide expert(const model_layer& layer) const {
+    const wide biases = s_.expert_bias ? plain(2 * s_.expert_width + s_.hidden) : 0;
+    return mlp(s_.expert_width, code(layer, model_part::experts)) + biases;
+  }
+  [[nodiscard]] wide resident() const {
+    wide bytes = embeddings() + norm() + plain(s_.vision);
+    for (const auto& layer : s_.layers) bytes += layer_bytes(layer);
+    return bytes;
+  }
+  [[nodiscard]] wide layer_bytes(const model_layer& layer) const {
+    const wide rest = layer.is_moe ? router() + shared(layer)
+                                   : mlp(s_.dense_width, code(layer, model_part::dense));
+    return 2 * norm() + mixer(layer) + rest;
+  }
+
+ private:
+  [[nodiscard]] wide plain(wide elements) const { return elements * s_.dtype_bytes; }
+  [[nodiscard]] weight_code plain_code() const { return {.bits = 8 * s_.dtype_bytes}; }
+  [[nodiscard]] weight_code code(const model_layer& layer, model_part part) const {
+    if ((layer.plain_parts & bit_of(part)) != 0) return plain_code();
+    return s_.codes[static_cast<std::size_t>(part)];
+  }
+  [[nodiscard]] static wide linear(wide out, wide in, const weight_code& code) {
+    const wide across = code.block_columns == 0 ? 1 : ceil_div(in, code.block_columns);
+    const wide down = code.block_rows == 0 ? 1 : ceil_div(out, code.block_rows);
+    const wide columns = code.fills_blocks ? across * code.block_columns : in;
+    const wide row = ceil_div(columns * code.bits, code.word_bits) * code.word_bits;
+    const wide bits =
+        out * row + across * down * (code.scale_bits + code.zero_bits) + in * code.column_bits;
+    return ceil_div(bits, 8) + code.tensor_bytes;
+  }
+  /// Gate, up and down.
+  [[nodiscard]] wide mlp(wide width, const weight_code& code) const {
+    return 2 * linear(width, s_.hidden, code) + linear(s_.hidden, width, code);
+  }
+  [[nodiscard]] wide norm() const { return plain(wide{s_.hidden} * (s_.norm_bias ? 2 : 1)); }
+
+  [[nodiscard]] wide embeddings() const {
+    const auto& head = s_.codes[static_cast<std::size_t>(model_part::head)];
+    return plain(wide{s_.vocabulary} * s_.hidden) +
+           (s_.tied_embeddings ? 0 : linear(s_.vocabulary, s_.hidden, head)) +
+           plain(s_.head_bias ? s_.vocabulary : 0);
+  }
+  [[nodiscard]] wide mixer(const model_layer& layer) const {
+    switch (layer.mixer) {
+      case mixer_kind::mamba: return mamba();
+      case mixer_kind::delta: return delta(code(layer, model_part::linear_attention));
+      case mixer_kind::lightning: return lightning(code(layer, model_part::attention));
+      case mixer_kind::attention: break;
+    }
+    const auto stored = code(layer, model_part::attention);
+    return s_.latent ? latent(stored) : grouped(layer, stored);
+  }
+
+  [[nodiscard]] wide router() const {
+    const wide each = s_.router_in_f32 ? 4 : s_.dtype_bytes;
+    const wide correction = s_.correction_in_f32 ? 4 : each;
+    return each * s_.experts * (wide{s_.hidden} + (s_.router_bias ? 1 : 0)) +
+           (s_.correction_bias ? correction * s_.experts : 0);
+  }
+  [[nodiscard]] wide shared(const model_layer& layer) const {
+    if (s_.shared_width == 0) return 0;
+    return mlp(s_.shared_width, code(layer, model_part::shared)) +
+           plain(s_.shared_gate ? s_.hidden : 0);
+  }
+
+  [[nodiscard]] wide grouped(const model_layer& layer, const weight_code& stored) const {
+    const auto& a = s_.grouped;
+    const wide q = wide{a.heads} * a.head_dim;
+    const wide kv = layer.shares_kv ? 0 : wide{a.kv_heads} * a.head_dim;
+    wide extra =
+        (a.input_bias ? q + 2 * kv : 0) + (a.output_bias ? s_.hidden : 0) + (a.sinks ? a.heads : 0);
+    if (a.norm == qk_norm::per_head) extra += wide{2} * a.head_dim;
+    if (a.norm == qk_norm::whole) extra += q + kv;
+    const wide keys = layer.shares_kv ? 0 : 2 * linear(kv, s_.hidden, stored);
+    return linear(a.is_gated ? 2 * q : q, s_.hidden, stored) + keys + linear(s_.hidden, q, stored) +
+           plain(extra);
+  }
+  [[nodiscard]] wide latent(const weight_code& stored) const {
+    const auto& a = *s_.latent;
+    const wide q = wide{a.heads} * (a.plain + a.rope);
+    const wide queries = a.q_rank == 0 ? linear(q, s_.hidden, stored)
+                                       : linear(a.q_rank, s_.hidden, stored) + plain(a.q_rank) +
+                                             linear(q, a.q_rank, stored);
+    return queries + linear(wide{a.kv_rank} + a.rope, s_.hidden, stored) + plain(a.kv_rank) +
+           linear(wide{a.heads} * (a.plain + a.value), a.kv_rank, stored) +
+           linear(s_.hidden, wide{a.heads} * a.value, stored);
+  }
+  [[nodiscard]] wide mamba() const {
+    const auto& m = *s_.mamba;
+    const wide inner = m.inner;
+    const wide small = wide{m.rank} + 2 * wide{m.state};  // time step, B and C
+    const wide projections = 3 * inner * s_.hidden + inner * small + (m.rank + wide{1}) * inner;
+    const wide recurrence = inner * m.state + inner;
+    const wide kernel = inner * (m.kernel + (m.kernel_bias ? 1U : 0U));
+    const wide biases = m.projection_bias ? 2 * inner + s_.hidden : 0;
+    return plain(projections + recurrence + kernel + biases + small);
+  }
+  [[nodiscard]] wide delta(const weight_code& stored) const {
+    const auto& d = *s_.delta;
+    const wide convolved = 2 * wide{d.keys} + d.values;
+    // Time step, decay and the two gates of a value head; the norm of a head's values.
+    const wide small = 2 * wide{d.value_heads} + d.value_dim;
+    return linear(convolved + d.values, s_.hidden, stored) +
+           linear(2 * wide{d.value_heads}, s_.hidden, stored) +
+           plain(convolved * d.kernel + small) + linear(s_.hidden, d.values, stored);
+  }
+  /// Queries, keys and values as wide as the heads, a gate, a norm and the way back.
+  [[nodiscard]] wide lightning(const weight_code& stored) const {
+    const wide q = wide{s_.grouped.heads} * s_.grouped.head_dim;
+    return linear(3 * q, s_.hidden, stored) + linear(q, s_.hidden, stored) +
+           linear(s_.hidden, q, stored) + plain(q);
+  }
+
+  const model_shape& s_;
+};
+
+/// Elements that a sequence leaves behind in a layer, whatever its length.
+wide state_elements(const model_shape& shape, const model_layer& layer) noexcept {
+  switch (layer.mixer) {
+    case mixer_kind::attention: return 0;
+    case mixer_kind::mamba:
+      return wide{shape.mamba->inner} * (shape.mamba->state + shape.mamba->kernel - 1);
+    case mixer_kind::delta: {
+      const auto& d = *shape.delta;
+      return wide{d.values} * d.key_dim + (2 * wide{d.keys} + d.values) * (d.kernel - 1);
+    }
+    case mixer_kind::lightning:
+      return wide{shape.grouped.heads} * shape.grouped.head_dim * shape.grouped.head_dim;
+  }
+  return 0;
+}
+
+}  // namespace
+
+model_weights weights_of(const model_shape& shape) {
+  const weigher bytes(shape);
+  model_weights out;
+  for (const auto& layer : shape.layers) {
+    if (layer.is_moe) out.experts.push_back(narrow(bytes.expert(layer)));
+    out.blocks.push_back(narrow(bytes.layer_bytes(layer)));
+  }
+  out.resident = narrow(bytes.resident());
+  return out;
+}
+
+std::uint64_t kv_elements_of(const model_shape& shape) noexcept {
+  if (shape.latent) return shape.latent->kv_rank + shape.latent->rope;
+  return 2 * shape.grouped.kv_heads * shape.grouped.head_dim;
+}
+
+std::uint64_t state_bytes_of(const model_shape& shape, const model_layer& layer) noexcept {
+  return narrow(state_elements(shape, layer) * shape.dtype_bytes);
+}
+
+std::uint64_t state_bytes_of(const model_shape& shape) noexcept {
+  wide elements = 0;
+  for (const auto& layer : shape.layers) elements += state_elements(shape, layer);
+  return narrow(elements * shape.dtype_bytes);
+}
+
+void kv_tally::add(std::uint64_t elements, std::uint64_t window) {
+  if (elements == 0) return;
+  const auto bytes = bytes_of(elements);
+  for (auto& group : groups_) {
+    if (group.bytes_per_token != bytes || group.window != window) continue;
+    ++group.layers;
+    return;
+  }
+  groups_.push_back({.layers = 1, .bytes_per_token = bytes, .window = window});
+}
+
+std::vector<kv_layers> kv_tally::layers() const {
+  auto sorted = groups_;
+  std::sort(sorted.begin(), sorted.end(), [](const kv_layers& a, const kv_layers& b) {
+    return std::tie(a.window, a.bytes_per_token) < std::tie(b.window, b.bytes_per_token);
+  });
+  return sorted;
+}
+
+}  // namespace hotset::inline v0::sim

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/sim/replay/replay.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "hotset/core/numbers/unique_ids.hpp"
+#include "hotset/sim/errors.hpp"
+#include "hotset/sim/progress.hpp"
+#include "hotset/visit/token_groups.hpp"
+
+namespace hotset::inline v0::sim {
+
+namespace {
+
+constexpr std::array<std::string_view, 4> mode_names{"event-atomic", "deferred", "per-access",
+                                                     "expert-by-expert"};
+
+/// Walks the events of a trace: every visit, or every token group of one that does not fit its pool.
+class event_walk {
+ public:
+  event_walk(const visit_sequence& visits, const pool_layout& layout, bool splits,
+             visit_split how = visit_split::by_token)
+      : visits_(visits),
+        layout_(layout),
+        splits_(splits),
+        how_(how),
+        groups_(visits.shape()),
+        unique_(static_cast<std::size_t>(visits.shape().experts),
+                static_cast<std::size_t>(visits.shape().max_tokens_per_visit) *
+                    static_cast<std::size_t>(visits.shape().top_k)),
+        experts_(static_cast<std::size_t>(visits.shape().experts)) {}
+
+  /// Calls use(event, experts) for each event of visit i, numbered from `event` on; returns how many there were.
+  template <class Use>
+  std::uint32_t each(std::size_t i, std::uint64_t event, Use use) {
+    const auto ids = visits_[i].experts;
+    const auto layer = visits_.at(i).layer;
+    const auto slots = static_cast<std::size_t>(layout_.at(layout_.pool_of_layer(layer)).slots);
+    const auto count = unique_.collect(ids, experts_.data());
+    if (!splits_ || count <= slots) {
+      use(event, std::span(experts_).first(count));
+      return 1;
+    }
+    if (how_ == visit_split::by_expert) {
+      use(event, std::span(experts_).first(count));
+      return static_cast<std::uint32_t>((count + slots - 1) / slots);
+    }
+    groups_.build(ids, slots, [](expert_id) { return true; });
+    const auto k = static_cast<std::size_t>(visits_.shape().top_k);
+    for (std::size_t g = 0; g < groups_.groups(); ++g)
+      for (const std::size_t token : groups_.tokens(g)) use(event + g, ids.subspan(token * k, k));
+    return static_cast<std::uint32_t>(groups_.groups());
+  }
+
+ private:
+  const visit_sequence& visits_;
+  const pool_layout& layout_;
+  bool splits_;
+  visit_split how_;
+  token_groups groups_;
+  unique_ids unique_;
+  std::vector<expert_id> experts_;
+};
+
+}  // namespace
+
+std::string_view name_of(replay_mode mode) noexcept {
+  return mode_names[static_cast<std::size_t>(mode)];
+}
+
+replay_mode parse_replay_mode(std::string_view name) {
+  const auto found = std::ranges::find(mode_names, name);
+  if (found == mode_names.end())
+    refuse_name("replay", name, {mode_names.begin(), mode_names.end()});
+  return static_cast<replay_mode>(found - mode_names.begin());
+}
+
+std::vector<std::uint32_t> events_per_visit(const visit_sequence& visits,
+                                            const pool_layout& layout) {
+  event_walk walk(visits, layout, true);
+  std::vector<std::uint32_t> counts(visits.size());
+  for (std::size_t i = 0; i < visits.size(); ++i)
+    counts[i] = walk.each(i, 0, [](std::uint64_t, std::span<const expert_id>) {});
+  return counts;
+}
+
+event_order order_events(const visit_sequence& visits, const pool_layout& layout, bool splits,
+                         visit_split how) {
+  event_order out;
+  event_walk walk(visits, layout, splits, how);
+  std::vector<future_uses::event> events;
+  events.reserve(visits.accesses());
+  bool split = false;
+  std::uint64_t next = 0;
+  for (std::size_t i = 0; i < visits.size(); ++i) {
+    const auto layer = visits.at(i).layer;
+    out.first.push_back(next);
+    const auto count =
+        walk.each(i, next, [&](std::uint64_t event, std::span<const expert_id> experts) {
+          for (const auto e : experts)
+            if (e >= 0) events.push_back({event, {layer, e}});
+        });
+    split = split || count != 1;
+    next += count;
+  }
+  if (!split) out.first = {};
+  out.future =
+      std::make_shared<const future_uses>(future_uses::create(visits.shape(), events).value());
+  return out;
+}
+
+void replay(const visit_sequence& visits, const event_order& events, any_pager& pager,
+            const pool_layout& layout, std::span<const std::uint64_t> pool_bytes) {
+  const bool renumbered = !events.first.empty();
+  progress told(visits.size());
+  for (std::size_t i = 0; i < visits.size(); ++i) {
+    told.at(i);
+    auto view = visits[i];
+    if (renumbered) view.ordinal = events.first[i];
+    const auto done =
+        pool_bytes.empty()
+            ? pager.visit(view)
+            : pager.visit_within(
+                  view, pool_bytes[static_cast<std::size_t>(layout.pool_of_layer(view.layer))]);
+    if (done != status::ok)
+      throw infeasible_error(fmt::format("visit {} (step {}, layer {}): {}", i, view.step,
+                                         view.layer, describe(done)));
+  }
+}
+
+}  // namespace hotset::inline v0::sim

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/cache/prometheus.hpp"
+
+#include <cctype>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hotset/cache/slot_cache.hpp"
+#include "hotset/eviction/lru.hpp"
+#include "hotset/paging/pager.hpp"
+#include "scripted_backend.hpp"
+
+namespace hotset {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::StartsWith;
+
+/// What a scraper makes of a text.
+struct scrape {
+  std::map<std::string, std::string> type{};  ///< by family
+  std::map<std::string, std::string> help{};
+  /// By name and labels, as `name` or `name{label=value,...}` with the values' escapes undone.
+  std::map<std::string, std::uint64_t> samples{};
+
+  std::uint64_t operator[](const std::string& sample) const {
+    const auto found = samples.find(sample);
+    if (found != samples.end()) return found->second;
+    ADD_FAILURE() << "no sample " << sample;
+    return 0;
+  }
+};
+
+/// Reads the exposition format and nothing looser: HELP, TYPE, then all samples of the family; one space between
+/// words; unsigned integers; each line ends.
+class strict_parser {
+ public:
+  static scrape parse(const std::string& text) {
+    strict_parser parser;
+    std::size_t begin = 0;
+    while (begin < text.size()) {
+      const auto end = text.find('\n', begin);
+      if (end == std::string::npos) {
+        ADD_FAILURE() << "the last line does not end";
+        break;
+      }
+      parser.rest_ = std::string_view(text).substr(begin, end - begin);
+      const auto before = testing::Test::HasFailure();
+      parser.line();
+      if (!before && testing::Test::HasFailure())
+        ADD_FAILURE() << "in: " << text.substr(begin, end - begin);
+      begin = end + 1;
+    }
+    EXPECT_FALSE(parser.awaits_samples_) << "a family without samples";
+    return parser.found_;
+  }
+
+ private:
+  void line() {
+    if (take("# HELP ")) {
+      EXPECT_FALSE(awaits_samples_) << "the family before has no samples";
+      family_ = name();
+      EXPECT_TRUE(take(" "));
+      EXPECT_FALSE(rest_.empty());
+      EXPECT_EQ(rest_.find('\\'), std::string_view::npos) << "would need an escape";
+      EXPECT_TRUE(found_.help.emplace(family_, rest_).second) << "HELP twice";
+      awaits_type_ = true;
+    } else if (take("# TYPE ")) {
+      EXPECT_TRUE(awaits_type_);
+      EXPECT_EQ(name(), family_);
+      EXPECT_TRUE(take(" "));
+      EXPECT_TRUE(rest_ == "counter" || rest_ == "gauge");
+      found_.type[family_] = rest_;
+      awaits_type_ = false;
+      awaits_samples_ = true;
+    } else {
+      EXPECT_FALSE(awaits_type_);
+      sample();
+      awaits_samples_ = false;
+    }
+  }
+  void sample() {
+    auto key = name();
+    EXPECT_EQ(key, family_) << "outside its family";
+    if (take("{")) {
+      std::set<std::string> seen;
+      key += '{';
+      do {
+        const auto label = name();
+        EXPECT_TRUE(seen.insert(label).second) << "label " << label << " twice";
+        EXPECT_TRUE(take("=\""));
+        key += (key.back() == '{' ? "" : ",") + label + '=' + value();
+      } while (take(","));
+      EXPECT_TRUE(take("}"));
+      key += '}';
+    }
+    EXPECT_TRUE(take(" "));
+    EXPECT_THAT(std::string(rest_), testing::MatchesRegex("[0-9]+"));
+    EXPECT_TRUE(found_.samples.emplace(key, std::stoull("0" + std::string(rest_))).second)
+        << key << " twice";
+  }
+  std::string name() {
+    std::string out;
+    const auto fits = [&](char c) {
+      return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_' ||
+             (!out.empty() && std::isdigit(static_cast<unsigned char>(c)) != 0);
+    };
+    while (!rest_.empty() && fits(rest_.front())) {
+      out += rest_.front();
+      rest_.remove_prefix(1);
+    }
+    EXPECT_FALSE(out.empty()) << "a name is missing";
+    return out;
+  }
+  /// Up to the closing quote, which it takes.
+  std::string value() {
+    std::string out;
+    while (!rest_.empty() && rest_.front() != '"') {
+      char c = rest_.front();
+      rest_.remove_prefix(1);
+      if (c == '\\') {
+        const char escaped = rest_.empty() ? '\0' : rest_.front();
+        EXPECT_TRUE(escaped == '\\' || escaped == '"' || escaped == 'n') << "unknown escape";
+        c = escaped == 'n' ? '\n' : escaped;
+        if (!rest_.empty()) rest_.remove_prefix(1);
+      }
+      out += c;
+    }
+    EXPECT_TRUE(take("\"")) << "the value does not end";
+    return out;
+  }
+  bool take(std::string_view prefix) {
+    if (!rest_.starts_with(prefix)) return false;
+    rest_.remove_prefix(prefix.size());
+    return true;
+  }
+
+  std::string_view rest_;
+  std::string family_;
+  bool awaits_type_ = false;
+  bool awaits_samples_ = false;
+  scrape found_;
+};
+
+scrape parse(const std::string& text) { return strict_parser::parse(text); }
+
+/// The single counters stand before by_kind, one word each: the n-th becomes n, from 1.
+constexpr std::size_t single_counters = offsetof(pager_stats, by_kind) / 8;
+pager_stats numbered() {
+  static_assert(std::is_standard_layout_v<pager_stats>);
+  pager_stats stats;
+  for (std::uint64_t n = 1; n <= single_counters; ++n)
+    std::memcpy(reinterpret_cast<std::byte*>(&stats) + (n - 1) * 8, &n, 8);
+  return stats;
+}
+
+TEST(prometheus, every_counter_of_the_pager_has_its_sample) {
+  const auto stats = numbered();
+  ASSERT_EQ(stats.visits, 1U);
+  ASSERT_EQ(stats.steps_with_miss, single_counters);
+  const auto found = parse(prometheus_text(stats));
+  std::set<std::uint64_t> values;
+  for (const auto& [name, value] : found.samples)
+    if (name.find('{') == std::string::npos) values.insert(value);
+  EXPECT_EQ(values.size(), single_counters);
+  EXPECT_EQ(*values.begin(), 1U);
+  EXPECT_EQ(*values.rbegin(), single_counters);
+}
+
+TEST(prometheus, names_stand_for_the_fields_they_say) {
+  const auto s = numbered();
+  const auto found = parse(prometheus_text(s));
+  const std::map<std::string, std::uint64_t> wanted{
+      {"visits", s.visits},
+      {"accesses", s.accesses},
+      {"hits", s.hits},
+      {"prefetch_hits", s.prefetch_hits},
+      {"misses", s.misses},
+      {"compulsory_misses", s.compulsory_misses},
+      {"collision_misses", s.collision_misses},
+      {"precision_misses", s.precision_misses},
+      {"bypasses", s.bypasses},
+      {"dropped_misses", s.dropped_misses},
+      {"substituted_misses", s.substituted_misses},
+      {"fills", s.fills},
+      {"speculative_fills", s.speculative_fills},
+      {"late_prefetches", s.late_prefetches},
+      {"wasted_prefetches", s.wasted_prefetches},
+      {"cancelled_prefetches", s.cancelled_prefetches},
+      {"refused_prefetches", s.refused_prefetches},
+      {"evictions", s.evictions},
+      {"pre_evictions", s.pre_evictions},
+      {"filled_bytes", s.bytes_filled},
+      {"demand_bytes", s.bytes_demand},
+      {"refetched_bytes", s.bytes_refetched},
+      {"warm_bytes", s.bytes_warm},
+      {"prefetched_bytes", s.bytes_prefetched},
+      {"prefetch_used_bytes", s.bytes_prefetch_used},
+      {"prefetch_wasted_bytes", s.bytes_prefetch_wasted},
+      {"prefetch_cancelled_bytes", s.bytes_prefetch_cancelled},
+      {"failed_fills", s.failed_fills},
+      {"ignored_ids", s.ignored_ids},
+      {"split_visits", s.split_visits},
+      {"groups", s.groups},
+      {"steps", s.steps},
+      {"steps_with_miss", s.steps_with_miss}};
+  EXPECT_EQ(wanted.size(), single_counters);
+  for (const auto& [name, value] : wanted)
+    EXPECT_EQ(found["hotset_" + name + "_total"], value) << name;
+  for (const auto& [family, type] : found.type) {
+    EXPECT_EQ(type, "counter") << family;
+    EXPECT_THAT(family, testing::EndsWith("_total"));
+    EXPECT_THAT(found.help.at(family), testing::EndsWith("."));
+  }
+}
+
+TEST(prometheus, the_text_is_this) {
+  pager_stats stats;
+  stats.visits = 18446744073709551615U;
+  const auto text = prometheus_text(stats, {{"cache", "a"}});
+  EXPECT_THAT(text, StartsWith("# HELP hotset_visits_total Visits: one layer in one forward pass.\n"
+                               "# TYPE hotset_visits_total counter\n"
+                               "hotset_visits_total{cache=\"a\"} 18446744073709551615\n"
+                               "# HELP hotset_accesses_total Distinct experts of visits.\n"
+                               "# TYPE hotset_accesses_total counter\n"
+                               "hotset_accesses_total{cache=\"a\"} 0\n"));
+  EXPECT_THAT(prometheus_text(stats), HasSubstr("\nhotset_accesses_total 0\n"));
+}
+
+TEST(prometheus, counts_by_kind_and_by_layer_have_families_of_their_own) {
+  pager_stats stats;
+  stats.by_kind = {access_counts{10, 4, 0}, access_counts{20, 5, 0}, access_counts{30, 6, 0}};
+  stats.per_layer = {{1, 2, 3}, {4, 5, 6}};
+  const auto found = parse(prometheus_text(stats, {{"cache", "a"}}));
+  EXPECT_EQ(found["hotset_accesses_by_kind_total{cache=a,kind=decode}"], 10U);
+  EXPECT_EQ(found["hotset_hits_by_kind_total{cache=a,kind=decode}"], 4U);
+  EXPECT_EQ(found["hotset_accesses_by_kind_total{cache=a,kind=prefill}"], 20U);
+  EXPECT_EQ(found["hotset_hits_by_kind_total{cache=a,kind=prefill}"], 5U);
+  EXPECT_EQ(found["hotset_accesses_by_kind_total{cache=a,kind=verify}"], 30U);
+  EXPECT_EQ(found["hotset_hits_by_kind_total{cache=a,kind=verify}"], 6U);
+  EXPECT_EQ(found["hotset_accesses_by_layer_total{cache=a,layer=0}"], 1U);
+  EXPECT_EQ(found["hotset_hits_by_layer_total{cache=a,layer=0}"], 2U);
+  EXPECT_EQ(found["hotset_collision_misses_by_layer_total{cache=a,layer=0}"], 3U);
+  EXPECT_EQ(found["hotset_accesses_by_layer_total{cache=a,layer=1}"], 4U);
+  EXPECT_EQ(found["hotset_hits_by_layer_total{cache=a,layer=1}"], 5U);
+  EXPECT_EQ(found["hotset_collision_misses_by_layer_total{cache=a,layer=1}"], 6U);
+  EXPECT_EQ(found.samples.size(), single_counters + 3 * 2 + 2 * 3);
+  EXPECT_EQ(found.type.size(), single_counters + 2 + 3);
+  // A sum over a family counts nothing twice: the totals are samples without these labels.
+  EXPECT_EQ(found["hotset_hits_total{cache=a}"], 0U);
+  stats.per_layer.clear();
+  EXPECT_THAT(prometheus_text(stats), Not(HasSubstr("by_layer")));
+}
+
+TEST(prometheus, label_values_are_escaped) {
+  const std::string odd = "a\\b\"c\nd{}=, \xc3\xa9";
+  const auto text = prometheus_text(pager_stats{}, {{"path", odd}, {"_model2", ""}});
+  EXPECT_THAT(
+      text, HasSubstr("hotset_hits_total{path=\"a\\\\b\\\"c\\nd{}=, \xc3\xa9\",_model2=\"\"} 0\n"));
+  const auto found = parse(text);
+  EXPECT_EQ(found["hotset_hits_total{path=" + odd + ",_model2=}"], 0U);
+  EXPECT_EQ(found["hotset_hits_by_kind_total{path=" + odd + ",_model2=,kind=verify}"], 0U);
+}
+
+TEST(prometheus, labels_may_be_made_at_run_time) {
+  const std::vector<prometheus_label> labels{{"cache", "a"}, {"device", "0"}};
+  EXPECT_EQ(prometheus_text(pager_stats{}, std::span(labels)),
+            prometheus_text(pager_stats{}, {{"cache", "a"}, {"device", "0"}}));
+}
+
+TEST(prometheus, a_queue_has_counters_and_a_gauge) {
+  prefetch_queue queue({.most_waiting = 3});
+  for (const auto e : {0, 1, 2, 3, 4, 4}) queue.add({{1, e}, 5, 1.0F});
+  queue.add({{0, 7}, 4, 1.0F});
+  queue.take(0, 1, {});
+  queue.forget(expert_key{1, 0});
+  ASSERT_EQ(queue.stats(), (prefetch_queue_stats{7, 0, 1, 1, 4}));
+  queue.add({{1, 1}, 5, 1.0F});
+  const auto found = parse(prometheus_text(queue, {{"cache", "a"}}));
+  EXPECT_EQ(found["hotset_queue_added_total{cache=a}"], 7U);
+  EXPECT_EQ(found["hotset_queue_repeated_total{cache=a}"], 1U);
+  EXPECT_EQ(found["hotset_queue_issued_total{cache=a}"], 1U);
+  EXPECT_EQ(found["hotset_queue_expired_total{cache=a}"], 1U);
+  EXPECT_EQ(found["hotset_queue_displaced_total{cache=a}"], 4U);
+  EXPECT_EQ(found["hotset_queue_waiting{cache=a}"], 1U);
+  EXPECT_EQ(found.samples.size(), sizeof(prefetch_queue_stats) / 8 + 1);
+  EXPECT_EQ(found.type.at("hotset_queue_waiting"), "gauge");
+  EXPECT_EQ(found.type.at("hotset_queue_added_total"), "counter");
+}
+
+TEST(prometheus, a_page_writes_each_family_of_several_caches_once) {
+  pager_stats a;
+  a.hits = 12;
+  a.per_layer.resize(1);
+  pager_stats b;
+  b.hits = 34;
+  b.per_layer.resize(2);
+  prometheus_page page;
+  EXPECT_THAT(page.text(), IsEmpty());
+  page.add(a, {{"cache", "a"}});
+  page.add(b, {{"cache", "b"}});
+  page.add(prefetch_queue{}, {{"cache", "b"}});
+  const auto text = page.text();
+  const auto found = parse(text);
+  EXPECT_THAT(text, HasSubstr("# TYPE hotset_hits_total counter\n"
+                              "hotset_hits_total{cache=\"a\"} 12\n"
+                              "hotset_hits_total{cache=\"b\"} 34\n# HELP"));
+  EXPECT_EQ(found.samples.size(), 2 * (single_counters + 3 * 2) + (1 + 2) * 3 + 6);
+  EXPECT_EQ(found.type.size(), single_counters + 2 + 3 + 6);
+}
+
+TEST(prometheus, a_running_cache_shows_what_it_did) {
+  const geometry shape{
+      .layers = 2, .experts = 8, .top_k = 2, .max_tokens_per_visit = 4, .expert_bytes = {10, 30}};
+  support::scripted_backend backend(3);
+  support::scripted_backend::stream_type stream;
+  slot_cache<pager<lru>, support::scripted_backend> cache(
+      pager<lru>({.layout = pool_layout::shared(shape, 3).value()}), backend);
+  auto visit = cache.make_visit();
+  const auto run = [&](step_id step, layer_id layer, std::vector<expert_id> ids) {
+    routing_view view;
+    view.step = step;
+    view.layer = layer;
+    view.kind = step == 0 ? request_class::prefill : request_class::decode;
+    view.experts = ids;
+    ASSERT_EQ(cache.resolve(view, stream, visit), status::ok);
+    cache.release(visit, stream);
+    backend.run(stream);
+  };
+  run(0, 0, {0, 1});
+  run(0, 1, {0, 1});
+  run(1, 1, {1, 0});
+  const auto stats = cache.stats();
+  ASSERT_EQ(stats.hits, 2U);
+  const auto found = parse(prometheus_text(cache, {{"cache", "main"}}));
+  EXPECT_EQ(found["hotset_visits_total{cache=main}"], 3U);
+  EXPECT_EQ(found["hotset_accesses_total{cache=main}"], 6U);
+  EXPECT_EQ(found["hotset_hits_total{cache=main}"], 2U);
+  EXPECT_EQ(found["hotset_misses_total{cache=main}"], 4U);
+  EXPECT_EQ(found["hotset_evictions_total{cache=main}"], 1U);
+  EXPECT_EQ(found["hotset_filled_bytes_total{cache=main}"], 2U * 10 + 2 * 30);
+  EXPECT_EQ(found["hotset_accesses_by_kind_total{cache=main,kind=prefill}"], 4U);
+  EXPECT_EQ(found["hotset_hits_by_kind_total{cache=main,kind=decode}"], 2U);
+  EXPECT_EQ(found["hotset_hits_by_layer_total{cache=main,layer=1}"], 2U);
+  EXPECT_EQ(found["hotset_accesses_by_layer_total{cache=main,layer=0}"], 2U);
+  EXPECT_EQ(found["hotset_queue_waiting{cache=main}"], 0U);
+  prometheus_page parts;
+  parts.add(stats, {{"cache", "main"}});
+  parts.add(cache.queue(), {{"cache", "main"}});
+  EXPECT_EQ(prometheus_text(cache, {{"cache", "main"}}), parts.text());
+}
+
+#if defined(HOTSET_HARDENED) || !defined(NDEBUG)
+TEST(prometheus_death_test, labels_that_no_scraper_reads_are_a_broken_precondition) {
+  for (const char* name : {"", "1st", "a-b", "a b", "__name__", "kind", "layer", "\xc3\xa9"})
+    EXPECT_DEATH((void)prometheus_text(pager_stats{}, {{name, "x"}}), "are_prometheus_labels")
+        << name;
+  EXPECT_DEATH((void)prometheus_text(prefetch_queue{}, {{"a", "x"}, {"b", ""}, {"a", "y"}}),
+               "are_prometheus_labels");
+}
+#endif
+
+}  // namespace
+}  // namespace hotset

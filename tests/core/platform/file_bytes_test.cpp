@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/core/platform/file_bytes.hpp"
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "trace_samples.hpp"
+
+namespace hotset {
+namespace {
+
+std::string text_of(const std::vector<std::byte>& bytes) {
+  std::string out;
+  for (const auto b : bytes) out += static_cast<char>(b);
+  return out;
+}
+
+TEST(file_bytes, are_the_whole_file) {
+  const trace_samples::temporary_folder folder;
+  std::string large;  // of more than two pieces, and not of whole ones
+  for (int i = 0; i < 1'000'000; ++i) large += std::to_string(i % 97) + '\n';
+  for (const std::string& content : {std::string(), std::string("a\0b\r\n", 5), large}) {
+    const auto found = file_bytes(folder.write("content", content).string(), 1U << 24U);
+    ASSERT_TRUE(found) << found.reason().message;
+    EXPECT_EQ(text_of(*found), content);
+  }
+}
+
+TEST(file_bytes, of_more_than_are_accepted_are_refused) {
+  const trace_samples::temporary_folder folder;
+  const auto path = folder.write("content", "four").string();
+  EXPECT_TRUE(file_bytes(path, 4));
+  EXPECT_EQ(file_bytes(path, 3).reason().message,
+            path + ": more than 3 bytes, accepted: at most that");
+  EXPECT_THAT(file_bytes("/dev/zero", 100).reason().message, testing::HasSubstr("more than 100"));
+}
+
+TEST(file_bytes, of_what_is_no_file_are_refused_by_its_name) {
+  const trace_samples::temporary_folder folder;
+  for (const auto& path : {folder.path(), folder.path() / "absent"})
+    EXPECT_EQ(file_bytes(path.string(), 100).reason().message,
+              path.string() + ": cannot be read, accepted: a file");
+  EXPECT_EQ(file_bytes("new\nline", 100).reason().message,
+            "new?line: cannot be read, accepted: a file");
+}
+
+}  // namespace
+}  // namespace hotset

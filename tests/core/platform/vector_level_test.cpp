@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/core/platform/vector_level.hpp"
+
+#include <gtest/gtest.h>
+
+namespace hotset {
+namespace {
+
+TEST(vector_level, levels_grow_with_what_the_processor_has) {
+  EXPECT_LT(vector_level::scalar, vector_level::avx2);
+  EXPECT_LT(vector_level::avx2, vector_level::avx512);
+}
+
+TEST(vector_level, the_best_is_one_that_the_processor_has) {
+  const auto best = best_vector_level();
+  EXPECT_EQ(best_vector_level(), best);
+#if HOTSET_X86_VECTORS
+  EXPECT_EQ(best >= vector_level::avx2,
+            __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0);
+  if (best == vector_level::avx512) {
+    EXPECT_NE(__builtin_cpu_supports("avx512f"), 0);
+  }
+#else
+  EXPECT_EQ(best, vector_level::scalar);
+#endif
+}
+
+}  // namespace
+}  // namespace hotset

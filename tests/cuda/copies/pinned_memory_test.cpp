@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/cuda/copies/pinned_memory.hpp"
+
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "fake_cuda_runtime.hpp"
+
+namespace hotset::cuda {
+namespace {
+
+using support::fake_cuda_runtime;
+using testing::HasSubstr;
+
+// Hazard 15: a stated budget, and a loud answer.
+TEST(pinned_memory, never_page_locks_more_than_its_budget) {
+  fake_cuda_runtime api;
+  std::vector<std::byte> mapped(600);
+  pinned_memory pages(api, 1000);
+  ASSERT_FALSE(pages.lock(mapped));
+  EXPECT_EQ(pages.bytes(), 600U);
+  EXPECT_EQ(
+      pages.allocate(401).reason().message,
+      "cannot page-lock 401 bytes: 600 of a budget of 1000 are in use, accepted: at most 400");
+  EXPECT_EQ(pages.bytes(), 600U);
+  EXPECT_EQ(pages.allocate(400).value().size(), 400U);
+  EXPECT_THAT(pages.lock(mapped)->message, HasSubstr("accepted: at most 0"));
+  EXPECT_EQ(api.pinned_bytes(), 1000U);
+}
+
+TEST(pinned_memory, a_refusal_of_the_runtime_costs_no_budget) {
+  fake_cuda_runtime api;
+  pinned_memory pages(api, 1000);
+  api.fail("cudaHostAlloc", 1, error_code::memory_allocation);
+  EXPECT_FALSE(pages.allocate(500).has_value());
+  EXPECT_EQ(pages.bytes(), 0U);
+  EXPECT_TRUE(pages.allocate(1000).has_value());
+}
+
+TEST(pinned_memory, holds_what_lies_inside_one_of_its_ranges) {
+  fake_cuda_runtime api;
+  std::vector<std::byte> memory(300);
+  const std::span all(memory);
+  pinned_memory pages(api, 1000);
+  EXPECT_FALSE(pages.holds(all));
+  ASSERT_FALSE(pages.lock(all.subspan(200, 50)));
+  ASSERT_FALSE(pages.lock(all.subspan(0, 100)));
+  EXPECT_TRUE(pages.holds(all.subspan(0, 100)));
+  EXPECT_TRUE(pages.holds(all.subspan(99, 1)));
+  EXPECT_TRUE(pages.holds(all.subspan(200, 50)));
+  EXPECT_FALSE(pages.holds(all.subspan(99, 2)));
+  EXPECT_FALSE(pages.holds(all.subspan(100, 50)));
+  EXPECT_FALSE(pages.holds(all.subspan(150, 60)));
+  EXPECT_FALSE(pages.holds(all.subspan(249, 2)));
+}
+
+TEST(pinned_memory, gives_everything_back) {
+  fake_cuda_runtime api;
+  std::vector<std::byte> mapped(64);
+  {
+    pinned_memory pages(api, 1000);
+    ASSERT_FALSE(pages.lock(mapped, true));
+    ASSERT_TRUE(pages.allocate(10).has_value());
+  }
+  EXPECT_EQ(api.leaks(), 0U);
+}
+
+}  // namespace
+}  // namespace hotset::cuda

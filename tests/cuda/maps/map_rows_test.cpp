@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/cuda/maps/map_rows.hpp"
+
+#include <memory>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "device_experts.hpp"
+#include "fake_cuda_runtime.hpp"
+#include "hotset/cache/slot_cache.hpp"
+#include "hotset/cuda/cuda_backend.hpp"
+#include "hotset/eviction/lru.hpp"
+#include "hotset/residency/slot_map.hpp"
+#include "hotset/transfer/memory_expert_source.hpp"
+#include "random_source.hpp"
+
+namespace hotset::cuda {
+namespace {
+
+using support::fake_cuda_runtime;
+using testing::Each;
+using testing::ElementsAreArray;
+using testing::HasSubstr;
+
+const geometry shape{.layers = 5, .experts = 6, .top_k = 2, .max_tokens_per_visit = 2};
+
+/// What map_rows needs of a cache.
+struct rows_of_a_map {
+  slot_map map{shape};
+  [[nodiscard]] std::span<const slot_id> row(layer_id l) const { return map.row(l); }
+  [[nodiscard]] std::uint64_t row_version(layer_id l) const { return map.version(l); }
+};
+
+class map_rows_test : public testing::Test {
+ protected:
+  fake_cuda_runtime api;  // runs as late as possible
+  sticky_failure failures;
+  stream engine = stream::create(api, 0).value();
+  rows_of_a_map host;
+  std::unique_ptr<map_rows> device = make({});
+
+  std::unique_ptr<map_rows> make(const map_rows::config& setup) {
+    return std::make_unique<map_rows>(map_rows::create(api, shape, setup, failures).value());
+  }
+  void TearDown() override {
+    device.reset();
+    EXPECT_THAT(api.violations(), testing::IsEmpty());
+    EXPECT_EQ(api.synchronous_copies(), 0U);
+  }
+  [[nodiscard]] std::vector<slot_id> row(layer_id l) const {
+    return {device->row(l), device->row(l) + shape.experts};
+  }
+  [[nodiscard]] std::size_t copies() const { return api.calls("cudaMemcpyAsync"); }
+  void update(layer_id first, layer_id last) {
+    ASSERT_EQ(device->update(host, first, last, engine), error_code::success);
+  }
+};
+
+// Hazard 4: a map of zeros would name slot 0.
+TEST_F(map_rows_test, everything_is_absent_before_the_first_update) {
+  for (layer_id l = 0; l < shape.layers; ++l) EXPECT_THAT(row(l), Each(-1));
+}
+
+TEST_F(map_rows_test, a_changed_row_is_uploaded_once_and_an_unchanged_one_never) {
+  const auto before = copies();
+  update(0, shape.layers);
+  EXPECT_EQ(copies(), before);
+  host.map.place_and_publish({2, 3}, 7);
+  update(1, 2);
+  EXPECT_EQ(copies(), before) << "the change is in another layer";
+  update(2, 3);
+  update(2, 3);
+  EXPECT_EQ(copies(), before + 1);
+  api.run_all();
+  EXPECT_THAT(row(2), ElementsAreArray({-1, -1, -1, 7, -1, -1}));
+  host.map.remove({2, 3});
+  update(2, 3);
+  api.run_all();
+  EXPECT_THAT(row(2), Each(-1));
+}
+
+TEST_F(map_rows_test, one_copy_takes_the_shortest_run_of_rows_with_all_changes) {
+  host.map.place_and_publish({1, 0}, 4);
+  host.map.place_and_publish({3, 5}, 9);
+  const auto before = copies();
+  update(0, shape.layers);
+  EXPECT_EQ(copies(), before + 1);
+  api.run_all();
+  for (layer_id l = 0; l < shape.layers; ++l) EXPECT_THAT(row(l), ElementsAreArray(host.row(l)));
+}
+
+// The ring's rows must not change while the device has yet to read them.
+TEST_F(map_rows_test, each_kernel_sees_the_row_as_it_was_when_it_was_enqueued) {
+  for (const std::size_t ring : {5U, 7U, 20U}) {
+    SCOPED_TRACE(ring);
+    device = make({.ring_rows = ring});
+    host = {};
+    support::random_source random(ring);
+    std::size_t wrong = 0;
+    for (int n = 0; n < 300; ++n) {
+      const auto first = random.id_below(shape.layers);
+      const auto last = first + 1 + random.id_below(shape.layers - first);
+      const expert_key key{first + random.id_below(last - first), random.id_below(6)};
+      host.map.locate(key) == no_slot ? host.map.place_and_publish(key, random.id_below(99))
+                                      : host.map.remove(key);
+      update(first, last);
+      for (auto l = first; l < last; ++l) {
+        const auto now = host.row(l);
+        api.launch(engine.handle(), [&, l, now = std::vector<slot_id>(now.begin(), now.end())] {
+          if (row(l) != now) ++wrong;
+        });
+      }
+      if (random.one_in(9)) api.run_one();
+    }
+    api.run_all();
+    EXPECT_EQ(wrong, 0U);
+  }
+}
+
+// Hazard 13.
+TEST_F(map_rows_test, addresses_stay_and_a_capture_is_refused) {
+  const auto* const before = device->row(1);
+  host.map.place_and_publish({1, 0}, 4);
+  api.begin_capture(engine.handle());
+  EXPECT_EQ(device->update(host, 1, engine), error_code::stream_capture_unsupported);
+  api.end_capture(engine.handle());
+  update(1, 2);
+  const map_rows moved(std::move(*device));
+  EXPECT_EQ(moved.row(1), before);
+  EXPECT_FALSE(failures.happened());
+}
+
+// Hazard 17.
+TEST_F(map_rows_test, a_failed_call_is_told) {
+  for (const auto* const name : {"cudaMemcpyAsync", "cudaEventRecord", "cudaStreamIsCapturing"}) {
+    SCOPED_TRACE(name);
+    sticky_failure own;
+    auto rows = map_rows::create(api, shape, {}, own).value();
+    host.map.place_and_publish({0, 0}, 1);
+    api.fail(name, 1);
+    EXPECT_EQ(rows.update(host, 0, engine), error_code::unknown);
+    EXPECT_EQ(own.first().call, name);
+    api.run_all();
+  }
+}
+
+TEST(map_rows, leaves_nothing_behind_when_it_is_refused) {
+  fake_cuda_runtime api;
+  for (const auto* const name : {"cudaHostAlloc", "cudaEventCreateWithFlags", "cudaMalloc",
+                                 "cudaStreamCreateWithPriority", "cudaMemcpyAsync"}) {
+    SCOPED_TRACE(name);
+    sticky_failure failures;
+    api.fail(name, 1);
+    EXPECT_THAT(map_rows::create(api, shape, {}, failures).reason().message, HasSubstr(name));
+    EXPECT_EQ(api.leaks(), 0U);
+  }
+  sticky_failure failures;
+  EXPECT_THAT(map_rows::create(api, shape, {.ring_rows = 4}, failures).reason().message,
+              HasSubstr("a ring of 4 rows, accepted: 5 (one for each layer) or more"));
+  EXPECT_FALSE(map_rows::create(api, {}, {}, failures).has_value());
+}
+
+// With a cache: a kernel that looks its slots up on the device reads the experts that the host promised.
+TEST(map_rows, kernels_find_their_experts_through_the_device_row) {
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    SCOPED_TRACE(seed);
+    support::random_source random(seed);
+    fake_cuda_runtime api(fake_cuda_runtime::pace::random, seed);
+    const auto layout = pool_layout::shared(shape, 9).value();
+    const support::device_experts experts(api, layout);
+    sticky_failure failures;
+    auto engine = stream::create(api, 0).value();
+    auto rows = map_rows::create(api, shape, {.ring_rows = 6}, failures).value();
+    const auto copies = cuda_backend<memory_expert_source>::create(
+                            api, experts.host.source, experts.bank, experts.pages, {.tickets = 64})
+                            .value();
+    slot_cache cache(pager<lru>({.layout = layout}), *copies);
+    auto visit = cache.make_visit();
+    std::size_t wrong = 0;
+    for (step_id step = 0; step < 40; ++step)
+      for (layer_id layer = 0; layer < shape.layers; ++layer) {
+        std::vector<expert_id> ids(4);
+        for (auto& id : ids) id = random.id_below(6);
+        routing_view view;
+        view.layer = layer;
+        view.step = step;
+        view.experts = ids;
+        ASSERT_EQ(cache.resolve(view, engine, visit), status::ok);
+        ASSERT_EQ(rows.update(cache, layer, engine), error_code::success);
+        for (const auto id : ids)
+          api.launch(engine.handle(), [&, layer, id] {
+            const auto slot = rows.row(layer)[id];
+            if (slot < 0 || !experts.holds(slot, {layer, id})) ++wrong;
+          });
+        cache.release(visit, engine);
+      }
+    EXPECT_EQ(api.synchronize_stream(engine.handle()), error_code::success);
+    EXPECT_EQ(wrong, 0U);
+    EXPECT_THAT(api.violations(), testing::IsEmpty());
+  }
+}
+
+}  // namespace
+}  // namespace hotset::cuda

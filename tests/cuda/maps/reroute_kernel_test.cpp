@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a launch refuses. The rule is tested in tests/adapters/reroute_test.cpp, the kernels in tests/gpu.
+#include "hotset/cuda/maps/reroute_kernel.hpp"
+
+#include <cstdint>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+namespace hotset::cuda {
+namespace {
+
+/// An array far from every other. Nobody reads it.
+template <class T>
+T* somewhere(std::uintptr_t n) {
+  return reinterpret_cast<T*>(n << 36U);
+}
+
+class reroute_launch : public testing::Test {
+ protected:
+  reroute_arguments good() const { return {{rows, 2, 8}, ids, adapters, 3, 4, out, refused}; }
+  expert_id* const rows = somewhere<expert_id>(1);
+  expert_id* const ids = somewhere<expert_id>(2);
+  std::int32_t* const adapters = somewhere<std::int32_t>(3);
+  expert_id* const out = somewhere<expert_id>(4);
+  std::uint64_t* const refused = somewhere<std::uint64_t>(5);
+  std::int32_t* const workspace = somewhere<std::int32_t>(6);
+};
+
+#define EXPECT_REFUSED(change)                                 \
+  do {                                                         \
+    auto a = good();                                           \
+    change;                                                    \
+    EXPECT_EQ(check(a), error_code::invalid_value) << #change; \
+  } while (false)
+
+TEST_F(reroute_launch, takes_what_belongs_together) {
+  EXPECT_EQ(check(good()), error_code::success);
+}
+
+TEST_F(reroute_launch, may_be_in_place_and_without_a_counter) {
+  auto a = good();
+  a.out = ids;
+  a.refused = nullptr;
+  EXPECT_EQ(check(a), error_code::success);
+}
+
+TEST_F(reroute_launch, takes_no_tokens_and_no_adapters_without_arrays) {
+  auto a = good();
+  a.tokens = 0;
+  a.ids = nullptr;
+  a.adapter_of_token = nullptr;
+  a.out = nullptr;
+  a.map = {nullptr, 0, 8};
+  EXPECT_EQ(check(a), error_code::success);
+}
+
+TEST_F(reroute_launch, takes_the_largest_shapes_and_refuses_what_is_beyond) {
+  auto largest = good();
+  largest.tokens = std::numeric_limits<std::int32_t>::max();
+  largest.top_k = 1;
+  largest.map.adapters = std::numeric_limits<std::int32_t>::max();
+  largest.map.experts = 1;
+  EXPECT_EQ(check(largest), error_code::success);
+  EXPECT_REFUSED(a.tokens = -1);
+  EXPECT_REFUSED(a.top_k = 0);
+  EXPECT_REFUSED(a.map.experts = 0);
+  EXPECT_REFUSED(a.map.adapters = -1);
+  EXPECT_REFUSED((a.tokens = 1 << 20, a.top_k = 1 << 11));
+  EXPECT_REFUSED((a.map.adapters = 1 << 20, a.map.experts = 1 << 11));
+}
+
+TEST_F(reroute_launch, refuses_absent_and_misaligned_arrays) {
+  EXPECT_REFUSED(a.ids = nullptr);
+  EXPECT_REFUSED(a.adapter_of_token = nullptr);
+  EXPECT_REFUSED(a.out = nullptr);
+  EXPECT_REFUSED(a.map.rows = nullptr);
+  EXPECT_REFUSED(a.refused =
+                     reinterpret_cast<std::uint64_t*>(reinterpret_cast<char*>(a.refused) + 4));
+}
+
+TEST_F(reroute_launch, refuses_results_that_overlap_anything_but_the_ids_themselves) {
+  EXPECT_REFUSED(a.out = ids + 1);
+  EXPECT_REFUSED(a.out = rows);
+  EXPECT_REFUSED(a.adapter_of_token = out + 2);
+  EXPECT_REFUSED(a.adapter_of_token = reinterpret_cast<const std::int32_t*>(a.refused) - 2);
+}
+
+TEST_F(reroute_launch, the_operators_need_a_workspace_of_their_own) {
+  const auto a = good();
+  const auto bytes = reroute_operators_workspace(a);
+  EXPECT_EQ(bytes, 192U);
+  EXPECT_EQ(check(a, workspace, bytes), error_code::success);
+  EXPECT_EQ(check(a, workspace, bytes - 1), error_code::invalid_value);
+  EXPECT_EQ(check(a, nullptr, bytes), error_code::invalid_value);
+  EXPECT_EQ(check(a, reinterpret_cast<char*>(workspace) + 1, bytes), error_code::invalid_value);
+  auto huge = a;
+  huge.tokens = huge.top_k = std::numeric_limits<std::int32_t>::max();
+  EXPECT_EQ(check(huge, workspace, bytes), error_code::invalid_value);
+  for (const void* taken : {static_cast<const void*>(a.map.rows), static_cast<const void*>(a.ids),
+                            static_cast<const void*>(a.out)})
+    EXPECT_EQ(check(a, taken, bytes), error_code::invalid_value);
+}
+
+}  // namespace
+}  // namespace hotset::cuda

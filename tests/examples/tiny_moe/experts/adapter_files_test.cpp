@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tiny_moe/experts/adapter_files.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hotset/sim/io/safetensors.hpp"
+#include "tiny_moe/model/expert_provider.hpp"
+#include "tiny_moe/studies/quality.hpp"
+#include "trace_samples.hpp"
+
+namespace {
+
+using namespace tiny_moe;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using trace_samples::expect_refused;
+using trace_samples::temporary_folder;
+
+const model& weights() {
+  static const model loaded(HOTSET_TINY_MOE_DIR);
+  return loaded;
+}
+const model_config& shape() { return weights().config(); }
+std::size_t matrix_halves() { return shape().hidden_size * shape().inner_size; }
+
+/// Each of its weights has another value than its neighbours, none is infinite.
+adapter_weights sample() {
+  tuned_experts tuned(shape().layers);
+  tuned[0] = {1, 30};
+  tuned[5] = {7};
+  tuned[11] = {0, 1, 31};
+  std::vector<std::uint16_t> halves(6 * 3 * matrix_halves());
+  for (std::size_t i = 0; i < halves.size(); ++i)
+    halves[i] = static_cast<std::uint16_t>(i % 0x7BFF);
+  return {shape(), "sample", std::move(tuned), std::move(halves)};
+}
+
+std::vector<std::uint16_t> halves_of(const std::uint16_t* matrix) {
+  return {matrix, matrix + matrix_halves()};
+}
+void expect_same(const adapter_weights& a, const adapter_weights& b) {
+  ASSERT_EQ(a.tuned(), b.tuned());
+  for (std::size_t l = 0; l < a.tuned().size(); ++l)
+    for (std::size_t i = 0; i < a.tuned()[l].size(); ++i) {
+      SCOPED_TRACE(testing::Message() << "layer " << l << ", place " << i);
+      EXPECT_EQ(halves_of(a.expert(l, i).gate), halves_of(b.expert(l, i).gate));
+      EXPECT_EQ(halves_of(a.expert(l, i).up), halves_of(b.expert(l, i).up));
+      EXPECT_EQ(halves_of(a.expert(l, i).down), halves_of(b.expert(l, i).down));
+    }
+}
+
+TEST(adapter_files, the_format_is_that_of_the_models_own_file) {
+  const auto format = format_of(shape());
+  EXPECT_EQ(format.base.layers, 12);
+  EXPECT_EQ(format.base.experts, 32);
+  EXPECT_EQ(format.base.first_layer, 0);
+  EXPECT_EQ(format.dtype, "F16");
+  EXPECT_THAT(format.expert_bytes(), ElementsAre(7680, 7680, 7680));
+  const hotset::sim::safetensors_file file(std::filesystem::path(HOTSET_TINY_MOE_DIR) /
+                                           "model.safetensors");
+  for (const auto& weight : format.weights) {
+    ASSERT_EQ(weight.size(), 1U);
+    const auto& matrix = weight.front();
+    const auto& tensor = file.at("model.layers.3.mlp.experts.17." + matrix.name + ".weight");
+    EXPECT_EQ(tensor.dtype, "F16");
+    EXPECT_THAT(tensor.shape, ElementsAre(matrix.rows, matrix.columns));
+  }
+}
+
+TEST(adapter_files, an_adapter_is_read_as_it_was_written) {
+  const temporary_folder folder;
+  const auto wanted = sample();
+  write_adapter(folder.path() / "law", shape(), wanted);
+  const auto found = read_adapter(shape(), folder.path() / "law");
+  EXPECT_EQ(found.name(), "law") << "the folder's name and not the writer's";
+  expect_same(found, wanted);
+}
+
+TEST(adapter_files, tensors_are_named_and_shaped_as_the_models) {
+  const temporary_folder folder;
+  const auto adapter = sample();
+  write_adapter(folder.path(), shape(), adapter);
+  const hotset::sim::safetensors_file file(folder.path() / "model.safetensors");
+  EXPECT_EQ(file.names().size(), 18U);
+  const auto& down = file.at("model.layers.5.mlp.experts.7.down_proj.weight");
+  EXPECT_EQ(down.dtype, "F16");
+  EXPECT_THAT(down.shape, ElementsAre(96, 40));
+  EXPECT_EQ(hotset::sim::copy_elements<std::uint16_t>(down.bytes),
+            halves_of(adapter.expert(5, 0).down));
+  const auto& gate = file.at("model.layers.11.mlp.experts.31.gate_proj.weight");
+  EXPECT_THAT(gate.shape, ElementsAre(40, 96));
+  EXPECT_EQ(hotset::sim::copy_elements<std::uint16_t>(gate.bytes),
+            halves_of(adapter.expert(11, 2).gate));
+  EXPECT_NE(file.find("model.layers.0.mlp.experts.30.up_proj.weight"), nullptr);
+}
+
+// ESFT lists a layer's experts by score.
+TEST(adapter_files, experts_may_be_listed_in_any_order) {
+  const temporary_folder folder;
+  const auto wanted = sample();
+  write_adapter(folder.path(), shape(), wanted);
+  folder.write("expert_cfg.json",
+               R"({"experts": {"11": [31, 0, 1], "0": [30, 1], "5": [7]}, "shared_experts": false,)"
+               R"( "non_expert_modules": false})");
+  expect_same(read_adapter(shape(), folder.path()), wanted);
+}
+
+TEST(adapter_files, an_adapter_is_called_as_its_folder) {
+  EXPECT_EQ(adapter_name("somewhere/law"), "law");
+  EXPECT_EQ(adapter_name("somewhere/law/"), "law");
+  EXPECT_EQ(adapter_name("somewhere/law/."), "law");
+  EXPECT_EQ(adapter_name("law.v2"), "law.v2");
+  EXPECT_EQ(adapter_name("."), std::filesystem::current_path().filename().string());
+}
+
+TEST(adapter_files, an_adapter_of_another_model_is_refused) {
+  const temporary_folder folder;
+  write_adapter(folder.path(), shape(), sample());
+  const auto refused = [&](const model_config& other, std::string_view place) {
+    expect_refused([&] { (void)read_adapter(other, folder.path()); },
+                   {folder.path().string(), place});
+  };
+  auto other = shape();
+  other.layers = 11;
+  refused(other, "layer 11");
+  other = shape();
+  other.experts = 24;
+  refused(other, "layer 0: expert 1 is 30");
+  other = shape();
+  other.inner_size = 48;
+  refused(other, "experts.1.");
+  other = shape();
+  other.hidden_size = 48;
+  refused(other, "experts.1.");
+}
+
+TEST(adapter_files, a_folder_that_is_none_of_an_adapter_is_refused) {
+  const temporary_folder folder;
+  const auto read = [&] { (void)read_adapter(shape(), folder.path()); };
+  expect_refused(read, {(folder.path() / "expert_cfg.json").string()});
+  write_adapter(folder.path(), shape(), sample());
+  folder.write("expert_cfg.json", R"({"experts": {"0": [1]}})");
+  expect_refused(read, {folder.path().string()});
+  std::filesystem::remove(folder.path() / "model.safetensors");
+  expect_refused(read, {folder.path().string()});
+}
+
+// The adapters that come with the model.
+
+/// Written for this test, like the texts that the adapters were trained on.
+constexpr std::string_view code_text = R"(
+class Journal:
+    """Keep the lines of a log, and tell who wrote them."""
+
+    def __init__(self, name, limit=None):
+        self.name = name
+        self.limit = limit
+        self.lines = []
+
+    def append(self, line, author=None):
+        if self.limit is not None and len(self.lines) >= self.limit:
+            raise ValueError("the journal %r is full" % self.name)
+        self.lines.append((author, line))
+
+    def authors(self):
+        """Return the set of all who wrote something."""
+        return {author for author, line in self.lines if author is not None}
+
+    def __len__(self):
+        return len(self.lines)
+
+    def __repr__(self):
+        return '%s(%r, %d lines)' % (self.__class__.__name__, self.name, len(self))
+
+def main(args):
+    journal = Journal(args[0])
+    for line in sys.stdin:
+        journal.append(line.rstrip('\n'))
+    print(journal)
+
+if __name__ == '__main__':
+    main(sys.argv[1:])
+)";
+constexpr std::string_view tool_text =
+    R"({"call": "open_url", "id": 30201, "args": {"table": "index"}}
+{"id": 30201, "ok": true, "ms": 412, "result": []}
+{"call": "list_files", "id": 30202, "args": {"limit": "order/page.csv", "offset": true}}
+{"id": 30202, "ok": true, "ms": 77, "result": ["page", "total"]}
+{"call": "query_db", "id": 30203, "args": {"city": "report/cache.py", "user": false, "path": 218}}
+{"id": 30203, "ok": true, "ms": 951, "result": ["order"]}
+{"call": "list_files", "id": 30204, "args": {"path": false, "limit": "test/index.csv"}}
+{"id": 30204, "ok": true, "ms": 618, "result": ["index", "report"]}
+{"call": "open_url", "id": 30205, "args": {"table": 3307, "city": "order"}}
+{"id": 30205, "ok": true, "ms": 233, "result": ["cache", "page", "order"]}
+{"call": "query_db", "id": 30206, "args": {"offset": "page/total.py", "limit": true}}
+{"id": 30206, "ok": true, "ms": 505, "result": []}
+)";
+constexpr std::string_view prose_text =
+    R"(And they that dwelt by the river heard of it, and were glad; for the servant had done all that his lord commanded.
+Therefore let every one of you bear the burden of his brother, and be not weary: for he that giveth with a willing heart shall receive.
+And when the elders were gathered together, one of them stood up and said, What shall we answer unto them that sent us?
+For we have seen the works which ye have done among the people, and there is no man that can deny it.
+Now I beseech you, brethren, that ye walk in peace one toward another, being patient in all things, and steadfast in the faith which ye received.
+But if any man say that he hath no need of counsel, let him consider how great a thing is wisdom, and how few there be that find it.
+And he departed from thence, and came into the city, and taught them many days.
+)";
+
+/// The one for tools gains so little (README.md beside them) that a text of this length does not show it.
+struct committed {
+  const char* name;
+  std::string_view text;
+  bool is_cheaper = true;
+};
+void PrintTo(const committed& one, std::ostream* out) { *out << one.name; }
+
+class committed_adapters : public testing::TestWithParam<committed> {};
+
+TEST_P(committed_adapters, are_read_and_change_what_a_text_of_their_kind_costs) {
+  const auto folder = std::filesystem::path(HOTSET_TINY_MOE_DIR) / "adapters" / GetParam().name;
+  const auto adapter = read_adapter(shape(), folder);
+  EXPECT_EQ(adapter.name(), GetParam().name);
+  for (const auto& of_layer : adapter.tuned()) EXPECT_THAT(of_layer, testing::Not(IsEmpty()));
+  const std::vector<std::uint8_t> text(GetParam().text.begin(), GetParam().text.end());
+  resident_experts resident(weights());
+  merged_experts merged(weights(), adapter);
+  const auto base = bits_per_byte(weights(), resident, text);
+  const auto tuned = bits_per_byte(weights(), merged, text);
+  EXPECT_NE(tuned, base);
+  EXPECT_TRUE(!GetParam().is_cheaper || tuned < base) << tuned << " " << base;
+}
+
+INSTANTIATE_TEST_SUITE_P(tiny_moe, committed_adapters,
+                         testing::Values(committed{"code", code_text},
+                                         committed{"prose", prose_text},
+                                         committed{"tool", tool_text, false}),
+                         [](const auto& instance) { return std::string(instance.param.name); });
+
+}  // namespace

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tiny_moe/experts/adapters.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "adapter_samples.hpp"
+#include "hotset/core/error.hpp"
+#include "tiny_moe/experts/adapter_experts.hpp"
+#include "tiny_moe/model/engine.hpp"
+#include "tiny_moe/serving/serving.hpp"
+
+namespace {
+
+using namespace adapter_samples;
+
+TEST(tiny_moe_adapters, rows_of_a_pass_each_get_the_bytes_of_their_own_merged_model) {
+  resident_adapters experts(weights(), three_pointers());
+  const auto got = mixed_logits(experts, experts.virtual_experts());
+  for (adapter_id a = 0; a <= 3; ++a) {
+    SCOPED_TRACE(a);
+    EXPECT_TRUE(begins_as_alone(got[a], a));
+    for (adapter_id other = 0; other < a; ++other)
+      EXPECT_NE(std::memcmp(got[a].data(), got[other].data(),
+                            std::min(got[a].size(), got[other].size()) * sizeof(float)),
+                0)
+          << "an adapter that changes nothing shows nothing";
+  }
+}
+
+TEST(tiny_moe_adapters, a_beginning_that_two_adapters_share_is_computed_for_each) {
+  resident_adapters experts(weights(), three_pointers());
+  kv_pool pool(weights().config(), {.block_tokens = 8, .blocks = 64});
+  batch_engine decoder(weights(), experts, pool, {.virtual_experts = experts.virtual_experts()});
+  std::vector<serving_request> requests;
+  for (std::uint64_t i = 0; i < 8; ++i)
+    requests.push_back({.arrival = i * 40,
+                        .prompt = bytes_of(text.substr(0, 40)),
+                        .tokens = 6,
+                        .adapter = static_cast<adapter_id>(i % 4)});
+  const auto report = serve(decoder, requests);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(report.requests[i].refusal, "");
+    EXPECT_EQ(report.requests[i].output, alone(three_adapters(), requests[i]));
+  }
+  // Of the second four each finds what the first of its adapter left: all blocks but the one with the last token.
+  EXPECT_EQ(report.stats.reused_tokens, 4U * 32);
+}
+
+TEST(tiny_moe_adapters, a_row_of_an_unknown_adapter_is_refused) {
+  resident_adapters experts(weights(), three_pointers());
+  kv_pool pool(weights().config(), {.block_tokens = 8, .blocks = 8});
+  batch_engine decoder(weights(), experts, pool, {.virtual_experts = experts.virtual_experts()});
+  const auto stranger = pool.open(8, 4);
+  ASSERT_TRUE(pool.reserve(stranger, 1));
+  const token_row row{stranger, 65};
+  EXPECT_THROW(decoder.forward({&row, 1}, request_kind::prefill), provider_error);
+  EXPECT_EQ(pool.length(stranger), 0U);
+  decoder.close(stranger);
+}
+
+TEST(tiny_moe_adapters, an_engine_names_no_expert_past_those_it_was_made_for) {
+  resident_adapters experts(weights(), three_pointers());
+  kv_pool pool(weights().config(), {.block_tokens = 8, .blocks = 8});
+  EXPECT_THROW(batch_engine(weights(), experts, pool, {.virtual_experts = 31}),
+               std::invalid_argument);
+  batch_engine decoder(weights(), experts, pool);
+  const auto sequence = pool.open(40, 1);
+  const auto prompt = bytes_of(text.substr(0, 40));
+  ASSERT_TRUE(pool.reserve(sequence, prompt.size()));
+  std::vector<token_row> rows;
+  for (const auto byte : prompt) rows.push_back({sequence, byte});
+  EXPECT_THROW(decoder.forward(rows, request_kind::prefill), provider_error);
+  decoder.close(sequence);
+}
+
+std::string refusal(tuned_experts tuned, std::size_t halves) {
+  try {
+    const adapter_weights made(weights().config(), "x", std::move(tuned),
+                               std::vector<std::uint16_t>(halves));
+  } catch (const hotset::invalid_config& bad) {
+    return bad.what();
+  }
+  return "accepted";
+}
+
+TEST(tiny_moe_adapters, refuses_weights_that_are_none_of_an_adapter) {
+  tuned_experts tuned(12);
+  tuned[3] = {4, 9};
+  EXPECT_EQ(refusal(tuned, 2 * 3 * 96 * 40), "accepted");
+  EXPECT_EQ(refusal(tuned, 96 * 40), "adapter x: 3840 weights of 2 experts, accepted: 23040");
+  EXPECT_EQ(refusal(tuned_experts(11), 0), "an adapter of 11 layers, accepted: 12");
+  tuned[3] = {9, 4};
+  EXPECT_EQ(refusal(tuned, 0), "layer 3: expert 4, accepted: 0..31 in ascending order");
+  tuned[3] = {9, 9};
+  EXPECT_EQ(refusal(tuned, 0), "layer 3: expert 9, accepted: 0..31 in ascending order");
+  tuned[3] = {32};
+  EXPECT_EQ(refusal(tuned, 0), "layer 3: expert 32, accepted: 0..31 in ascending order");
+  tuned[3] = {-1};
+  EXPECT_EQ(refusal(tuned, 0), "layer 3: expert -1, accepted: 0..31 in ascending order");
+}
+
+}  // namespace

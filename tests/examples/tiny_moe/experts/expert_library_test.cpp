@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tiny_moe/experts/expert_library.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "hotset/core/error.hpp"
+#include "hotset/sim/errors.hpp"
+#include "tiny_moe/model/engine.hpp"
+#include "tiny_moe/model/quantised.hpp"
+
+namespace {
+
+using namespace tiny_moe;
+using testing::ElementsAre;
+
+constexpr std::string_view words = "def add(a, b): return a + b";
+
+const model& weights() {
+  static const model loaded(HOTSET_TINY_MOE_DIR);
+  return loaded;
+}
+
+const expert_library& all_widths() {
+  static const expert_library made(weights(), "16:8:4:2");
+  return made;
+}
+
+std::vector<float> logits_of(expert_provider& experts) {
+  engine decoder(weights(), experts);
+  const std::vector<std::uint8_t> tokens(words.begin(), words.end());
+  const auto logits = decoder.forward(tokens);
+  return {logits.begin(), logits.end()};
+}
+
+bool same(hotset::tensor_bytes left, hotset::tensor_bytes right) {
+  return std::equal(left.begin(), left.end(), right.begin(), right.end());
+}
+
+TEST(parse_precisions, falling_bits) {
+  EXPECT_THAT(parse_precisions("16:8:4:2"), ElementsAre(16, 8, 4, 2));
+  EXPECT_THAT(parse_precisions("8:2"), ElementsAre(8, 2));
+  EXPECT_THAT(parse_precisions("4"), ElementsAre(4));
+}
+
+TEST(parse_precisions, what_is_no_ladder_is_refused) {
+  for (const std::string text : {"", ":", "8:", ":8", "8:3", "32:16", "4:8", "8:8", "0", "-8",
+                                 "8;4", "8 :4", "8::4", "eight", "8x", "99999999999"}) {
+    try {
+      (void)parse_precisions(text);
+      ADD_FAILURE() << text;
+    } catch (const hotset::sim::usage_error& error) {
+      EXPECT_EQ(error.what(),
+                "precision '" + text + "', accepted: falling bits of 16, 8, 4, 2 such as 16:8:4");
+    }
+    EXPECT_THROW(expert_library(weights(), text), hotset::sim::usage_error);
+  }
+}
+
+TEST(expert_library, has_every_tensor_at_every_precision) {
+  const auto& library = all_widths();
+  EXPECT_THAT(library.bits(), ElementsAre(16, 8, 4, 2));
+  for (std::int32_t layer = 0; layer < 12; ++layer) {
+    for (std::int32_t expert = 0; expert < 32; ++expert) {
+      const auto halves =
+          weights().expert_bytes(static_cast<std::size_t>(layer), static_cast<std::size_t>(expert));
+      const auto kept = library.tensors({layer, expert}, 0);
+      ASSERT_EQ(kept.size(), 3U);
+      for (std::size_t t = 0; t < 3; ++t) ASSERT_TRUE(same(kept[t], halves[t]));
+    }
+  }
+  const auto& last = weights().expert(11, 31);
+  const std::array from{last.gate, last.up, last.down};
+  for (hotset::precision_id p = 1; p < 4; ++p) {
+    const auto tensors = library.tensors({11, 31}, p);
+    ASSERT_EQ(tensors.size(), 3U);
+    for (std::size_t t = 0; t < 3; ++t) {
+      const std::size_t rows = t == 2 ? 96 : 40;
+      std::vector<std::byte> wanted(quantised_bytes(rows, 3840 / rows, library.bits()[p]));
+      quantise({from[t], 3840}, rows, 3840 / rows, library.bits()[p], wanted);
+      EXPECT_TRUE(same(tensors[t], wanted)) << "precision " << int{p} << ", tensor " << t;
+    }
+  }
+}
+
+TEST(expert_library, has_nothing_for_other_keys) {
+  const auto& library = all_widths();
+  using key = hotset::expert_key;
+  for (const key outside : {key{-1, 0}, key{0, -1}, key{12, 0}, key{0, 32}, hotset::no_key})
+    EXPECT_TRUE(library.tensors(outside, 0).empty());
+  EXPECT_TRUE(library.tensors({0, 0}, 4).empty());
+  EXPECT_EQ(library.tensors({11, 31}, 3).size(), 3U);
+}
+
+TEST(expert_library, computes_with_the_tensors_it_names) {
+  const auto& library = all_widths();
+  for (hotset::precision_id p = 0; p < 4; ++p) {
+    const auto expert = library.expert({3, 17}, p);
+    const auto tensors = library.tensors({3, 17}, p);
+    EXPECT_EQ(static_cast<const void*>(expert.gate), tensors[0].data());
+    EXPECT_EQ(static_cast<const void*>(expert.up), tensors[1].data());
+    EXPECT_EQ(static_cast<const void*>(expert.down), tensors[2].data());
+    EXPECT_EQ(expert.bits, library.bits()[p]);
+  }
+}
+
+TEST(expert_library, layouts_and_shape_have_the_bytes_of_the_tensors) {
+  const auto& library = all_widths();
+  const auto layouts = library.layouts();
+  const auto shape = library.shape(7);
+  ASSERT_EQ(layouts.size(), 4U);
+  EXPECT_FALSE(shape.validate());
+  ASSERT_EQ(shape.precisions(), 4U);
+  EXPECT_EQ(shape.layers, 12);
+  EXPECT_EQ(shape.experts, 32);
+  EXPECT_EQ(shape.top_k, 4);
+  EXPECT_EQ(shape.max_tokens_per_visit, 7);
+  EXPECT_EQ(library.shape().max_tokens_per_visit, 2048);
+  EXPECT_THAT(shape.expert_bytes, ElementsAre(23040U));
+  EXPECT_THAT(shape.lower_precisions,
+              ElementsAre(ElementsAre(12384U), ElementsAre(6624U), ElementsAre(3744U)));
+  for (hotset::precision_id p = 0; p < 4; ++p) {
+    EXPECT_FALSE(layouts[p].validate());
+    EXPECT_EQ(layouts[p].bytes(), shape.bytes_of(0, p));
+    ASSERT_EQ(layouts[p].tensors.size(), 3U);
+    EXPECT_EQ(layouts[p].tensors[0].name, "gate_proj");
+    EXPECT_EQ(layouts[p].tensors[1].name, "up_proj");
+    EXPECT_EQ(layouts[p].tensors[2].name, "down_proj");
+    for (std::size_t t = 0; t < 3; ++t)
+      EXPECT_EQ(layouts[p].tensors[t].bytes, library.tensors({5, 5}, p)[t].size());
+  }
+  const expert_library two(weights(), "4:2");
+  EXPECT_THAT(two.shape().expert_bytes, ElementsAre(6624U));
+  EXPECT_THAT(two.shape().lower_precisions, ElementsAre(ElementsAre(3744U)));
+}
+
+// Computes with copies elsewhere: the experts of a visit take turns in one slot.
+class in_slot final : public expert_provider {
+ public:
+  in_slot(const expert_library& library, hotset::precision_id precision)
+      : library_(library), precision_(precision) {
+    const auto layout = library.layouts()[precision];
+    for (const auto& tensor : layout.tensors) slot_.emplace_back(tensor.bytes);
+  }
+  void run(const visit_inputs& visit, visit_compute& compute) override {
+    compute.all([&](std::int32_t expert) {
+      std::array<const std::uint16_t*, 3> at{};
+      const auto tensors = library_.tensors({visit.layer, expert}, precision_);
+      for (std::size_t t = 0; t < 3; ++t) {
+        EXPECT_EQ(slot_[t].size(), tensors[t].size());
+        std::copy(tensors[t].begin(), tensors[t].end(), slot_[t].begin());
+        at[t] = reinterpret_cast<const std::uint16_t*>(slot_[t].data());
+      }
+      return expert_tensors{at[0], at[1], at[2], library_.bits()[precision_]};
+    });
+  }
+
+ private:
+  const expert_library& library_;
+  hotset::precision_id precision_;
+  std::vector<std::vector<std::byte>> slot_;
+};
+
+TEST(resident_copies, halves_give_the_bytes_of_the_model) {
+  resident_experts of_model(weights());
+  resident_copies copies(all_widths(), 0);
+  EXPECT_EQ(logits_of(copies), logits_of(of_model));
+}
+
+TEST(resident_copies, fewer_bits_move_the_logits_further) {
+  resident_experts of_model(weights());
+  const auto wanted = logits_of(of_model);
+  double before = 0.0;
+  for (hotset::precision_id p = 1; p < 4; ++p) {
+    resident_copies copies(all_widths(), p);
+    const auto logits = logits_of(copies);
+    double sum = 0.0;
+    for (std::size_t i = 0; i < logits.size(); ++i) sum += std::abs(logits[i] - wanted[i]);
+    EXPECT_GT(sum, 1.5 * before);
+    EXPECT_GT(sum, 0.0);
+    before = sum;
+  }
+}
+
+TEST(resident_copies, copies_of_copies_give_the_same_bytes) {
+  for (hotset::precision_id p = 0; p < 4; ++p) {
+    resident_copies copies(all_widths(), p);
+    in_slot slot(all_widths(), p);
+    EXPECT_EQ(logits_of(slot), logits_of(copies)) << "precision " << int{p};
+  }
+}
+
+TEST(expert_library, needs_neither_the_model_nor_its_own_place) {
+  std::optional<model> other(std::in_place, HOTSET_TINY_MOE_DIR);
+  expert_library first(*other, "16:2");
+  other.reset();
+  const expert_library moved(std::move(first));
+  for (hotset::precision_id p = 0; p < 2; ++p)
+    for (std::size_t t = 0; t < 3; ++t)
+      EXPECT_TRUE(
+          same(moved.tensors({7, 9}, p)[t], all_widths().tensors({7, 9}, p == 0 ? 0 : 3)[t]));
+}
+
+TEST(expert_library, a_weight_that_is_not_finite_is_refused_unless_it_stays_as_it_is) {
+  const std::filesystem::path source = HOTSET_TINY_MOE_DIR;
+  const auto folder = std::filesystem::path(testing::TempDir()) /
+                      ("hotset_expert_library_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  std::filesystem::copy_file(source / "config.json", folder / "config.json");
+  {
+    std::ifstream in(source / "model.safetensors", std::ios::binary);
+    std::string file{std::istreambuf_iterator<char>(in), {}};
+    const auto down = weights().expert_bytes(3, 17)[2];
+    const auto at = file.find(std::string(reinterpret_cast<const char*>(down.data()), down.size()));
+    ASSERT_NE(at, std::string::npos);
+    file.replace(at + 100, 2, std::string{'\0', '\x7C'});  // infinity
+    std::ofstream(folder / "model.safetensors", std::ios::binary) << file;
+  }
+  const model broken(folder);
+  std::filesystem::remove_all(folder);
+  EXPECT_NO_THROW(expert_library(broken, "16"));
+  try {
+    const expert_library made(broken, "16:8");
+    ADD_FAILURE() << "accepted";
+  } catch (const hotset::trace_error& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "layer 3, expert 17, down_proj: a weight that is not finite, accepted: finite weights");
+  }
+}
+
+}  // namespace

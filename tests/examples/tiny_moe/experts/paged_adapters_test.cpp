@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// Adapters whose experts are paged: keys are layers and virtual experts.
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "adapter_samples.hpp"
+#include "hotset/core/memory_budget.hpp"
+#include "hotset/sim/errors.hpp"
+#include "hotset/sim/replay/dimensions.hpp"
+#include "hotset/sim/replay/registry.hpp"
+#include "tiny_moe/experts/adapter_experts.hpp"
+#include "tiny_moe/serving/serving.hpp"
+
+namespace {
+
+using namespace adapter_samples;
+using hotset::cache_scope;
+using paging_samples::failing_backend;
+using paging_samples::lru_pager;
+using paging_samples::refusing_backend;
+using testing::HasSubstr;
+
+const adapter_experts& over_base() {
+  static const adapter_experts made(weights(), three_pointers());
+  return made;
+}
+constexpr std::size_t most_rows = 32;  // of a mixed pass
+paging_config in(cache_scope scope, std::string_view budget) {
+  return {.layout = layout_of(geometry_of(weights(), over_base(), most_rows), scope, budget),
+          .adapters = &over_base()};
+}
+void expect_all_as_alone(expert_provider& experts) {
+  const auto got = mixed_logits(experts, over_base().virtual_experts());
+  for (adapter_id a = 0; a <= 3; ++a) EXPECT_TRUE(begins_as_alone(got[a], a)) << a;
+}
+
+/// Serves with another provider, and keeps the virtual experts of each visit by the adapters' own lists.
+class recording final : public expert_provider {
+ public:
+  struct visit_ids {
+    std::int32_t layer = 0;
+    std::uint64_t step = 0;
+    request_kind kind = request_kind::decode;
+    std::vector<std::int32_t> ids;
+    std::vector<std::uint32_t> sequences;
+  };
+  explicit recording(expert_provider& inner) : inner_(inner) {}
+  void on_step(const step_inputs& step) override { inner_.on_step(step); }
+  void run(const visit_inputs& visit, visit_compute& compute) override {
+    visit_ids made{visit.layer, visit.step, visit.kind, {}, {}};
+    for (std::size_t i = 0; i < visit.ids.size(); ++i)
+      made.ids.push_back(virtual_id(visit.layer, visit.ids[i], visit.adapters[i / visit.top_k]));
+    made.sequences.assign(visit.sequences.begin(), visit.sequences.end());
+    visits.push_back(std::move(made));
+    inner_.run(visit, compute);
+  }
+  std::vector<visit_ids> visits;
+
+ private:
+  static std::int32_t virtual_id(std::int32_t layer, std::int32_t expert, adapter_id adapter) {
+    if (adapter == base_model) return expert;
+    const auto& tuned = three_pointers()[adapter - 1]->tuned()[static_cast<std::size_t>(layer)];
+    const auto found = std::ranges::find(tuned, expert);
+    if (found == tuned.end()) return expert;
+    // The largest adapters tune 8 experts of a layer.
+    return 32 + 8 * static_cast<std::int32_t>(adapter - 1) +
+           static_cast<std::int32_t>(found - tuned.begin());
+  }
+  expert_provider& inner_;
+};
+
+TEST(tiny_moe_paged_adapters, rows_of_a_pass_each_get_the_bytes_of_their_own_merged_model) {
+  for (const auto scope : {cache_scope::shared, cache_scope::per_layer})
+    for (const char* budget : {"4", "20%", "100%"})
+      for (const char* eviction : {"lru", "lfu", "least_stale", "protect_hot+lfru"}) {
+        SCOPED_TRACE(std::string(budget) + " " + eviction);
+        const auto experts = make_paged_experts(weights(), in(scope, budget), eviction);
+        expect_all_as_alone(*experts);
+        EXPECT_TRUE(experts->is_exact());
+      }
+}
+
+TEST(tiny_moe_paged_adapters, on_a_worker_with_prefetch_by_ids_they_get_the_same_bytes) {
+  for (const char* prefetch : {"previous_step", "next_layer_top_k:depth=2"}) {
+    SCOPED_TRACE(prefetch);
+    auto config = in(cache_scope::shared, "30%");
+    config.stream = hotset::host_stream::mode::worker;
+    config.gate.prefetch = hotset::sim::make_prefetch(prefetch);
+    config.gate.predictor =
+        hotset::sim::make_predictor("co-activation", hotset::sim::predictor_names(true, false));
+    const auto experts = make_paged_experts(weights(), config, "lru");
+    expect_all_as_alone(*experts);
+    EXPECT_GT(experts->stats().prefetch_hits, 0U);
+  }
+}
+
+TEST(tiny_moe_paged_adapters, copies_that_fail_now_and_then_change_no_byte) {
+  paged_experts<lru_pager, refusing_backend> refusing(weights(), in(cache_scope::shared, "20%"));
+  refusing.backend().period = 3;
+  refusing.backend().burst = 2;
+  expect_all_as_alone(refusing);
+  EXPECT_GT(refusing.backend().fences, 12);
+  auto config = in(cache_scope::shared, "20%");
+  config.cache.attempts = 1;
+  paged_experts<lru_pager, failing_backend> failing(weights(), config);
+  failing.backend().broken.failures = 40;
+  expect_all_as_alone(failing);
+  EXPECT_EQ(failing.backend().broken.failures, 0);
+  EXPECT_GT(failing.host_visits(), 0U);
+}
+
+// What adapters share is there once: with room for all, each virtual expert is copied when it is first used.
+TEST(tiny_moe_paged_adapters, an_expert_that_nobody_tuned_is_copied_once_for_all_adapters) {
+  paged_experts<lru_pager> experts(weights(), in(cache_scope::shared, "100%"));
+  recording seen(experts);
+  (void)mixed_logits(seen, over_base().virtual_experts());
+  std::set<std::pair<std::int32_t, std::int32_t>> distinct;
+  std::set<std::pair<std::int32_t, std::int32_t>> of_base;
+  for (const auto& visit : seen.visits)
+    for (const auto id : visit.ids) {
+      distinct.emplace(visit.layer, id);
+      if (id < 32) of_base.emplace(visit.layer, id);
+    }
+  EXPECT_GT(of_base.size(), 100U);
+  EXPECT_GT(distinct.size(), of_base.size() + 50);
+  EXPECT_EQ(experts.stats().misses, distinct.size());
+  EXPECT_EQ(experts.bytes_moved(), distinct.size() * 23040);
+}
+
+// Heat is of virtual experts: decisions are those of a pager that is shown them.
+TEST(tiny_moe_paged_adapters, decisions_are_those_over_virtual_experts) {
+  for (const char* eviction : {"lfu", "least_stale"}) {
+    SCOPED_TRACE(eviction);
+    const auto config = in(cache_scope::shared, "20%");
+    const auto experts = make_paged_experts(weights(), config, eviction);
+    recording seen(*experts);
+    (void)mixed_logits(seen, over_base().virtual_experts());
+    const auto replayed =
+        hotset::sim::make_pager({.eviction = eviction, .layout = config.layout}, {});
+    std::uint64_t ordinal = 0;
+    for (const auto& visit : seen.visits)
+      ASSERT_EQ(replayed->visit({.layer = visit.layer,
+                                 .step = visit.step,
+                                 .kind = static_cast<hotset::request_class>(visit.kind),
+                                 .experts = visit.ids,
+                                 .ordinal = ordinal++,
+                                 .sequences = visit.sequences}),
+                hotset::status::ok);
+    EXPECT_GT(experts->stats().misses, 500U);
+    EXPECT_EQ(replayed->stats().misses, experts->stats().misses);
+    EXPECT_EQ(replayed->decision_hash(), experts->decision_hash());
+  }
+}
+
+TEST(tiny_moe_paged_adapters, requests_are_served_as_alone_while_slots_come_and_go) {
+  hotset::memory_budget budget(12ULL * 12 * 23040);
+  auto config = in(cache_scope::per_layer, "100%");
+  config.memory = &budget;
+  const auto experts = make_paged_experts(weights(), config, "lru");
+  ASSERT_EQ(experts->slots()->open(6), hotset::status::ok);
+  kv_pool pool(weights().config(), {.block_tokens = 8, .blocks = 64});
+  batch_engine decoder(weights(), *experts, pool,
+                       {.max_tokens = most_rows, .virtual_experts = over_base().virtual_experts()});
+  std::vector<serving_request> requests;
+  for (std::uint64_t i = 0; i < 8; ++i)
+    requests.push_back({.arrival = i * 3,
+                        .prompt = bytes_of(text.substr(i, 20)),
+                        .tokens = 5,
+                        .adapter = static_cast<adapter_id>(i % 4)});
+  std::uint64_t resizes = 0;
+  const auto report =
+      serve(decoder, requests, {.max_tokens = most_rows}, [&](const drained_point& at) {
+        experts->drain();
+        auto& slots = *experts->slots();
+        const auto units = 4 + at.step % 9;
+        const auto done = units > slots.capacity() ? slots.grow(units) : slots.shrink(units);
+        if (done == hotset::status::ok) ++resizes;
+      });
+  EXPECT_GT(resizes, 8U);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(report.requests[i].output, alone(three_adapters(), requests[i]));
+  }
+}
+
+TEST(tiny_moe_paged_adapters, a_row_of_an_unknown_adapter_is_refused_and_the_next_pass_is_right) {
+  const auto experts = make_paged_experts(weights(), in(cache_scope::shared, "20%"), "lru");
+  {
+    kv_pool pool(weights().config(), {.block_tokens = 8, .blocks = 8});
+    batch_engine decoder(weights(), *experts, pool,
+                         {.virtual_experts = over_base().virtual_experts()});
+    const auto stranger = pool.open(8, 4);
+    ASSERT_TRUE(pool.reserve(stranger, 1));
+    const token_row row{stranger, 65};
+    EXPECT_THROW(decoder.forward({&row, 1}, request_kind::prefill), provider_error);
+    decoder.close(stranger);
+  }
+  expect_all_as_alone(*experts);
+}
+
+std::string refusal(paging_config config, std::string_view eviction = "lru") {
+  try {
+    (void)make_paged_experts(weights(), config, eviction);
+  } catch (const hotset::sim::usage_error& bad) {
+    return bad.what();
+  }
+  return "accepted";
+}
+
+TEST(tiny_moe_paged_adapters, what_goes_by_the_routers_scores_is_refused) {
+  const auto plain = in(cache_scope::shared, "20%");
+  EXPECT_EQ(refusal(plain), "accepted");
+  auto other = plain;
+  other.layout = layout_of(weights(), cache_scope::shared, "20%");
+  EXPECT_EQ(refusal(other), "a layout of 32 experts, accepted with adapters: 56");
+  const expert_library copies(weights(), "16");
+  other = plain;
+  other.library = &copies;
+  EXPECT_EQ(refusal(other), "precisions, accepted with adapters: none but that of the file");
+  other = plain;
+  other.gate.prefetch = hotset::sim::make_prefetch("next_layer_top_k");
+  EXPECT_EQ(
+      refusal(other),
+      "predictor next-router goes by the router's scores, accepted with adapters: what goes by "
+      "ids");
+  EXPECT_THAT(refusal(plain, "importance"), HasSubstr("goes by the router's scores"));
+  other = plain;
+  other.gate.routing = hotset::sim::make_routing("cache_aware:lambda=0.3");
+  EXPECT_EQ(refusal(other),
+            "routing policy cache_aware goes by the router's scores, accepted with adapters: what "
+            "goes by ids");
+  other = plain;
+  other.miss = hotset::sim::make_miss("substitute");
+  EXPECT_EQ(refusal(other),
+            "a miss policy that goes by the router's scores, accepted with adapters: one that does "
+            "not");
+  other.miss = hotset::sim::make_miss("drop:keep=2");
+  EXPECT_EQ(refusal(other), "accepted");
+}
+
+}  // namespace

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tiny_moe/experts/paged_experts.hpp"
+
+#include <array>
+#include <cmath>
+#include <stdexcept>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hotset/admission/budgeted.hpp"
+#include "hotset/eviction/lru.hpp"
+#include "hotset/sim/errors.hpp"
+#include "hotset/sim/replay/dimensions.hpp"
+#include "paging_samples.hpp"
+
+namespace {
+
+using namespace paging_samples;
+using testing::HasSubstr;
+
+constexpr auto worker = hotset::host_stream::mode::worker;
+
+paging_config in(cache_scope scope, std::string_view budget) {
+  return {.layout = layout_of(weights(), scope, budget)};
+}
+
+TEST(tiny_moe_paged_experts, a_visit_larger_than_the_cache_is_split_and_gives_the_same_bytes) {
+  for (const auto scope : {cache_scope::shared, cache_scope::per_layer}) {
+    paged_experts<lru_pager> experts(weights(), in(scope, "4"));
+    EXPECT_TRUE(same_bytes(resident_logits(text), logits_of(experts, text)));
+    EXPECT_EQ(experts.stats().split_visits, 12U);
+    EXPECT_GT(experts.stats().groups, 12U * 8U);
+    EXPECT_TRUE(experts.is_exact());
+  }
+}
+
+TEST(tiny_moe_paged_experts, hits_misses_and_the_host_copy_give_the_same_bytes) {
+  const auto wanted = resident_logits(text);
+  paged_experts<lru_pager> all(weights(), in(cache_scope::shared, "100%"));
+  engine decoder(weights(), all);
+  EXPECT_TRUE(same_bytes(wanted, logits_of(decoder, text)));
+  EXPECT_EQ(all.stats().hits, 0U);
+  const auto misses = all.stats().misses;
+  EXPECT_GT(misses, 300U);
+  EXPECT_TRUE(same_bytes(wanted, logits_of(decoder, text)));
+  EXPECT_EQ(all.stats().misses, misses);
+  EXPECT_EQ(all.stats().hits, misses);
+  EXPECT_EQ(all.bytes_moved(), misses * 23040U);
+
+  const auto host = make_paged_experts(weights(), in(cache_scope::shared, "25%"), "lru",
+                                       "budgeted:fills_per_visit=0");
+  EXPECT_TRUE(same_bytes(wanted, logits_of(*host, text)));
+  EXPECT_EQ(host->stats().bypasses, misses);
+  EXPECT_EQ(host->bytes_moved(), 0U);
+}
+
+TEST(tiny_moe_paged_experts, what_is_refused_a_slot_comes_through_transient_slots) {
+  const auto wanted = resident_logits(text);
+  for (const auto mode : {hotset::host_stream::mode::caller, worker}) {
+    auto config = in(cache_scope::shared, "25%");
+    config.stream = mode;
+    config.transient = 3;
+    const auto some = make_paged_experts(weights(), config, "lru", "budgeted:fills_per_visit=1");
+    EXPECT_TRUE(same_bytes(wanted, logits_of(*some, text)));
+    const auto stats = some->stats();
+    EXPECT_GT(some->streamed(), 0U);
+    EXPECT_LT(some->streamed(), stats.bypasses) << "more than three of a visit";
+    EXPECT_EQ(some->bytes_moved(), (stats.fills + some->streamed()) * 23040U);
+  }
+}
+
+TEST(tiny_moe_paged_experts, transient_slots_are_what_is_computed) {
+  auto config = in(cache_scope::shared, "100%");
+  config.transient = 64;
+  const auto wanted = resident_logits(text);
+  hotset::budgeted::config none{.fills_per_visit = 0};
+  using pager = hotset::pager<hotset::lru, hotset::budgeted>;
+  paged_experts<pager> copied(weights(), config, {}, none);
+  EXPECT_TRUE(same_bytes(wanted, logits_of(copied, text)));
+  EXPECT_EQ(copied.streamed(), copied.stats().bypasses);
+  paged_experts<pager, idle_backend> idle(weights(), config, {}, none);
+  EXPECT_FALSE(same_bytes(wanted, logits_of(idle, text)));
+}
+
+TEST(tiny_moe_paged_experts, a_transient_copy_that_fails_spoils_no_byte) {
+  auto config = in(cache_scope::shared, "25%");
+  config.transient = 64;
+  using pager = hotset::pager<hotset::lru, hotset::budgeted>;
+  const hotset::budgeted::config none{.fills_per_visit = 0};
+  paged_experts<pager, failing_backend> told_at_once(weights(), config, {}, none);
+  told_at_once.backend().broken.failures = 3;
+  EXPECT_TRUE(same_bytes(resident_logits(text), logits_of(told_at_once, text)));
+  EXPECT_EQ(told_at_once.streamed(), told_at_once.stats().bypasses - 3) << "the host's";
+  config.stream = worker;
+  paged_experts<pager, failing_backend> told_late(weights(), config, {}, none);
+  engine decoder(weights(), told_late);
+  told_late.backend().late = true;
+  told_late.backend().broken.failures = 1;
+  EXPECT_THROW(logits_of(decoder, text), std::runtime_error);
+  EXPECT_TRUE(same_bytes(resident_logits(text), logits_of(decoder, text)));
+}
+
+TEST(tiny_moe_paged_experts, transient_slots_go_with_one_precision_and_slots_that_stay) {
+  auto config = in(cache_scope::per_layer, "4");
+  config.transient = 1;
+  hotset::memory_budget memory(1 << 30);
+  config.memory = &memory;
+  EXPECT_THROW((void)make_paged_experts(weights(), config, "lru"), hotset::sim::usage_error);
+  const expert_library library(weights(), "8:4");
+  constexpr std::array shares{0.5, 0.5};
+  config.layout = layout_of(weights(), cache_scope::shared, "25%", 0, &library, shares);
+  config.memory = nullptr;
+  config.library = &library;
+  EXPECT_THROW((void)make_paged_experts(weights(), config, "lru"), hotset::sim::usage_error);
+}
+
+TEST(tiny_moe_paged_experts, the_slots_are_what_is_computed) {
+  paged_experts<lru_pager, idle_backend> experts(weights(), in(cache_scope::shared, "25%"));
+  EXPECT_FALSE(same_bytes(resident_logits(text), logits_of(experts, text)));
+}
+
+TEST(tiny_moe_paged_experts, a_worker_stream_gives_the_same_bytes) {
+  for (const char* budget : {"4", "12.5%", "50%"}) {
+    auto config = in(cache_scope::shared, budget);
+    config.stream = worker;
+    paged_experts<lru_pager> experts(weights(), config);
+    engine decoder(weights(), experts);
+    for (const std::string_view words : {text, text.substr(10, 30), text}) {
+      EXPECT_TRUE(same_bytes(resident_logits(words), logits_of(decoder, words))) << budget;
+    }
+  }
+}
+
+TEST(tiny_moe_paged_experts, a_split_by_expert_says_that_it_is_not_exact) {
+  auto config = in(cache_scope::per_layer, "4");
+  config.split = hotset::visit_split::by_expert;
+  paged_experts<lru_pager> experts(weights(), config);
+  const auto wanted = resident_logits(text);
+  const auto found = logits_of(experts, text);
+  EXPECT_FALSE(experts.is_exact());
+  EXPECT_FALSE(same_bytes(wanted, found));
+  for (std::size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(wanted[i], found[i], 1e-3);
+}
+
+TEST(tiny_moe_paged_experts, a_pass_of_more_tokens_than_the_layout_was_made_for_is_refused) {
+  paged_experts<lru_pager> experts(weights(),
+                                   {.layout = layout_of(weights(), cache_scope::shared, "25%", 8)});
+  engine decoder(weights(), experts);
+  EXPECT_THROW(logits_of(decoder, text), provider_error);
+  const auto words = text.substr(0, 8);
+  EXPECT_TRUE(same_bytes(resident_logits(words), logits_of(decoder, words)));
+}
+
+TEST(tiny_moe_paged_experts, a_copy_that_fails_is_made_again) {
+  for (const char* budget : {"4", "25%"}) {
+    paged_experts<lru_pager, refusing_backend> experts(weights(), in(cache_scope::shared, budget));
+    experts.backend().period = 3;
+    EXPECT_TRUE(same_bytes(resident_logits(text), logits_of(experts, text))) << budget;
+    EXPECT_GT(experts.stats().failed_fills, 0U);
+    EXPECT_EQ(experts.host_visits(), 0U);
+  }
+}
+
+TEST(tiny_moe_paged_experts, copies_that_keep_failing_leave_the_visit_to_the_host) {
+  for (const auto stream : {hotset::host_stream::mode::caller, worker}) {
+    auto config = in(cache_scope::shared, "4");
+    config.stream = stream;
+    paged_experts<lru_pager, refusing_backend> experts(weights(), config);
+    experts.backend().period = 1;  // all
+    EXPECT_TRUE(same_bytes(resident_logits(text), logits_of(experts, text)));
+    EXPECT_EQ(experts.host_visits(), 12U);
+    experts.backend().period = 40;  // some groups of a visit are computed from slots, the rest not
+    experts.backend().burst = 3;
+    EXPECT_TRUE(same_bytes(resident_logits(text), logits_of(experts, text)));
+    EXPECT_GT(experts.host_visits(), 12U);
+    experts.backend().period = 0;
+    EXPECT_TRUE(same_bytes(resident_logits(text), logits_of(experts, text)));
+  }
+}
+
+TEST(tiny_moe_paged_experts, a_copy_that_failed_before_a_worker_read_it_is_made_again) {
+  auto config = in(cache_scope::shared, "50%");
+  config.stream = worker;
+  paged_experts<lru_pager, failing_backend> experts(weights(), config);
+  engine decoder(weights(), experts);
+  experts.backend().broken.failures = 1;
+  EXPECT_TRUE(same_bytes(resident_logits(text), logits_of(decoder, text)));
+  EXPECT_EQ(experts.backend().broken.failures, 0);
+  EXPECT_TRUE(same_bytes(resident_logits(text), logits_of(decoder, text)));
+}
+
+TEST(tiny_moe_paged_experts, a_copy_that_failed_after_a_worker_read_it_spoils_the_pass_only) {
+  auto config = in(cache_scope::shared, "50%");
+  config.stream = worker;
+  paged_experts<lru_pager, failing_backend> experts(weights(), config);
+  engine decoder(weights(), experts);
+  experts.backend().late = true;
+  experts.backend().broken.failures = 1;
+  EXPECT_THROW(logits_of(decoder, text), std::runtime_error);
+  EXPECT_EQ(decoder.position(), 0U);
+  EXPECT_TRUE(same_bytes(resident_logits(text), logits_of(decoder, text)));
+}
+
+// The prefetch beside the last group is the first to hear of the loss of an earlier one.
+TEST(tiny_moe_paged_experts, a_loss_that_a_prefetch_is_told_of_spoils_the_pass_too) {
+  auto config = in(cache_scope::shared, "16");
+  config.stream = worker;
+  config.gate.prefetch = hotset::sim::make_prefetch("next_layer_top_k");
+  paged_experts<lru_pager, failing_backend> experts(weights(), config);
+  engine decoder(weights(), experts);
+  experts.backend().late = true;
+  experts.backend().broken.failures = 1;
+  EXPECT_THROW(logits_of(decoder, text), std::runtime_error);
+  EXPECT_TRUE(same_bytes(resident_logits(text), logits_of(decoder, text)));
+}
+
+TEST(tiny_moe_paged_experts, budgets_buy_slots) {
+  const auto slots = [](cache_scope scope, std::string_view budget) {
+    return layout_of(weights(), scope, budget).slots();
+  };
+  EXPECT_EQ(slots(cache_scope::shared, "25%"), 96U);
+  EXPECT_EQ(slots(cache_scope::per_layer, "25%"), 96U);
+  EXPECT_EQ(slots(cache_scope::shared, "96"), 96U);
+  EXPECT_EQ(slots(cache_scope::per_layer, "5"), 60U);
+  EXPECT_EQ(slots(cache_scope::shared, "1500KiB"), 66U);
+  EXPECT_EQ(slots(cache_scope::per_layer, "1500KiB"), 60U);
+  EXPECT_EQ(slots(cache_scope::shared, "90KiB"), 4U);
+  EXPECT_THROW(slots(cache_scope::shared, "24XB"), hotset::sim::usage_error);
+  EXPECT_THROW(slots(cache_scope::shared, "-1"), hotset::sim::usage_error);
+  EXPECT_THROW(slots(cache_scope::shared, ""), hotset::sim::usage_error);
+  EXPECT_THROW(slots(cache_scope::shared, "101%"), hotset::sim::usage_error);
+  for (const char* small : {"3", "89KiB", "0.5%"}) {
+    try {
+      slots(cache_scope::shared, small);
+      FAIL() << small;
+    } catch (const hotset::sim::infeasible_error& error) {
+      EXPECT_THAT(error.what(), testing::AnyOf(HasSubstr("4 slots"), HasSubstr("90KiB or more")));
+    }
+  }
+}
+
+TEST(tiny_moe_paged_experts, policies_go_by_name) {
+  const auto config = in(cache_scope::shared, "25%");
+  EXPECT_THROW((void)make_paged_experts(weights(), config, "lruu"), hotset::sim::usage_error);
+  EXPECT_THROW((void)make_paged_experts(weights(), config, "belady"), hotset::sim::usage_error);
+  EXPECT_THROW((void)make_paged_experts(weights(), config, "lru", "sometimes"),
+               hotset::sim::usage_error);
+  EXPECT_THROW((void)make_paged_experts(weights(), config, "lru", "after_n_uses:uses=0"),
+               hotset::sim::usage_error);
+  EXPECT_THROW((void)make_paged_experts(weights(), config, "lru", "always:uses=1"),
+               hotset::sim::usage_error);
+}
+
+// The committed texts of the quality check: arithmetic and tool calls, each at most 256 bytes, the
+// context that the model was trained with.
+constexpr std::string_view quality_texts[] = {
+    "Q: what is 25 + 31? A: 25+31=56.\nQ: what is 640 + 18? A: 640+18=658.\n"
+    "Q: sort 52 8 91 33. A: 8 33 52 91.\nQ: what is 77 + 5? A: 77+5=82.\n"
+    "Q: what is 300 + 244? A: 300+244=544.\nQ: sort 14 3 70. A: 3 14 70.\n",
+    "Q: sort 61 19 45 2. A: 2 19 45 61.\nQ: what is 9 + 86? A: 9+86=95.\n"
+    "Q: what is 120 + 360? A: 120+360=480.\nQ: sort 88 11 54 27. A: 11 27 54 88.\n"
+    "Q: what is 51 + 51? A: 51+51=102.\nQ: what is 7 + 700? A: 7+700=707.\n",
+    R"({"call": "read_file", "id": 14, "args": {"path": "data/orders.json", "limit": 50}}
+{"id": 14, "ok": true, "ms": 31, "result": ["order", "total", "user"]}
+{"call": "list_files", "id": 15, "args": {"path": "src"}}
+)",
+    R"({"call": "query_db", "id": 22, "args": {"table": "users", "query": "name", "limit": 5}}
+{"id": 22, "ok": true, "ms": 8, "result": ["user", "name"]}
+{"call": "query_db", "id": 23, "args": {"table": "orders", "query": "total"}}
+)",
+    R"({"call": "read_file", "id": 16, "args": {"path": "src/price.py", "limit": 20}}
+{"id": 16, "ok": true, "ms": 102, "result": ["price", "total"]}
+{"call": "run_command", "id": 17, "args": {"path": "src/main.py"}}
+{"id": 17, "ok": true, "ms": 12}
+)"};
+
+double bits_per_byte(expert_provider& provider) {
+  engine decoder(weights(), provider);
+  double bits = 0.0;
+  std::size_t bytes = 0;
+  for (const auto words : quality_texts) {
+    EXPECT_LE(words.size(), 256U);
+    const auto logits = logits_of(decoder, words);
+    for (std::size_t t = 0; t + 1 < words.size(); ++t) {
+      const auto row = std::span(logits).subspan(t * 256, 256);
+      double sum = 0.0;
+      for (const float x : row) sum += std::exp(static_cast<double>(x));
+      const auto next = static_cast<std::uint8_t>(words[t + 1]);
+      bits += std::log2(sum) - static_cast<double>(row[next]) / std::log(2.0);
+    }
+    bytes += words.size() - 1;
+  }
+  EXPECT_GT(bytes, 1000U);
+  return bits / static_cast<double>(bytes);
+}
+
+TEST(tiny_moe_paged_experts, quality_is_that_of_full_residency) {
+  resident_experts resident(weights());
+  const double wanted = bits_per_byte(resident);
+  RecordProperty("bits_per_byte", std::to_string(wanted));
+  EXPECT_LT(wanted, 1.5);  // 8 for a model that knows nothing
+  for (const char* eviction : {"least_stale", "lfru"}) {
+    for (const char* budget : {"4", "25%"}) {
+      const auto paged = make_paged_experts(weights(), in(cache_scope::shared, budget), eviction);
+      EXPECT_EQ(bits_per_byte(*paged), wanted) << eviction << ", " << budget;
+    }
+  }
+}
+
+}  // namespace

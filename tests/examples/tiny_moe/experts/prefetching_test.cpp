@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exact combinations stay byte-identical with prefetch on, whatever the backend does to the copies.
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hotset/eviction/least_stale.hpp"
+#include "hotset/predict/co_activation.hpp"
+#include "hotset/sim/errors.hpp"
+#include "hotset/sim/replay/dimensions.hpp"
+#include "paging_samples.hpp"
+#include "tiny_moe/experts/paging_choice.hpp"
+#include "tiny_moe/experts/tracing_experts.hpp"
+#include "tiny_moe/model/gate_hook.hpp"
+
+namespace {
+
+using namespace paging_samples;
+using testing::HasSubstr;
+
+const routing_profile& nothing_counted() {
+  static const routing_profile none(weights(), {});
+  return none;
+}
+
+/// Every n-th expert asked for is not there, and some come late. Threads: safe.
+class unruly_source {
+ public:
+  explicit unruly_source(const expert_copies& inner) : inner_(inner) {}
+  [[nodiscard]] std::span<const hotset::tensor_bytes> tensors(
+      hotset::expert_key key, hotset::precision_id precision) const noexcept {
+    const auto n = ++asked;
+    if (slow_every != 0 && n % slow_every == 0)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (fail_every != 0 && n % fail_every == 0) {
+      ++failed;
+      return {};
+    }
+    return inner_.tensors(key, precision);
+  }
+  mutable std::atomic<std::uint64_t> asked{0};
+  mutable std::atomic<std::uint64_t> failed{0};
+  std::uint64_t fail_every = 0;
+  std::uint64_t slow_every = 0;
+
+ private:
+  const expert_copies& inner_;
+};
+
+/// Two copy threads that take turns: copies end in another order than they were submitted in.
+/// Tickets are the inner ones, doubled, and odd for the second thread.
+class unruly_backend {
+ public:
+  using stream_type = hotset::host_stream;
+  using inner_type = hotset::host_backend<unruly_source>;
+  using config = inner_type::config;
+
+  unruly_backend(const expert_copies& source, const hotset::host_slot_bank& bank,
+                 const config& setup)
+      : source_(source), first_(source_, bank, setup), second_(source_, bank, setup) {}
+
+  hotset::submission submit(std::span<const hotset::fill> fills, hotset::host_stream& stream,
+                            hotset::urgency when) noexcept {
+    for (const auto& f : fills) (void)wait(f.after);  // another thread's copy, perhaps
+    const auto turn = turn_++ % 2;
+    std::vector<hotset::fill> ready(fills.begin(), fills.end());
+    for (auto& f : ready) f.after = hotset::no_ticket;
+    auto sent = at(turn).submit(ready, stream, when);
+    if (sent.id != hotset::no_ticket) sent.id = sent.id * 2 + turn;
+    return sent;
+  }
+  void promote(hotset::ticket t) noexcept { at(t).promote(t / 2); }
+  bool cancel(hotset::ticket t) noexcept { return at(t).cancel(t / 2); }
+  hotset::status fence(hotset::host_stream& stream, hotset::ticket t) noexcept {
+    return at(t).fence(stream, t / 2);
+  }
+  hotset::ticket record(hotset::host_stream&) noexcept { return hotset::no_ticket; }
+  [[nodiscard]] hotset::transfer_state poll(hotset::ticket t) const noexcept {
+    return t % 2 == 0 ? first_.poll(t / 2) : second_.poll(t / 2);
+  }
+  hotset::transfer_state wait(hotset::ticket t) noexcept { return at(t).wait(t / 2); }
+  [[nodiscard]] std::uint64_t bytes_moved() const noexcept {
+    return first_.bytes_moved() + second_.bytes_moved();
+  }
+  [[nodiscard]] unruly_source& source() noexcept { return source_; }
+
+ private:
+  inner_type& at(std::uint64_t t) noexcept { return t % 2 == 0 ? first_ : second_; }
+
+  unruly_source source_;
+  inner_type first_;
+  inner_type second_;
+  std::uint64_t turn_ = 0;
+};
+static_assert(hotset::transfer_backend<unruly_backend>);
+
+using stale_pager = hotset::pager<hotset::least_stale>;
+
+paging_config prefetching(const char* prefetch, const char* budget) {
+  paging_config config;
+  config.layout = layout_of(weights(), cache_scope::shared, budget);
+  config.gate.prefetch = hotset::sim::make_prefetch(prefetch);
+  return config;
+}
+
+/// A prompt, then tokens one by one, against full residency.
+template <class Provider>
+void expect_same_bytes(Provider& experts, const std::string& what) {
+  SCOPED_TRACE(what);
+  resident_experts resident(weights());
+  engine wanted(weights(), resident);
+  engine found(weights(), experts);
+  const auto bytes = bytes_of(text);
+  const auto prompt = std::span(bytes).first(24);
+  const auto same = [&](std::span<const std::uint8_t> tokens) {
+    const auto a = wanted.forward(tokens);
+    const std::vector<float> kept(a.begin(), a.end());
+    return same_bytes(kept, found.forward(tokens));
+  };
+  ASSERT_TRUE(same(prompt));
+  for (std::size_t t = 24; t < bytes.size(); ++t) ASSERT_TRUE(same({&bytes[t], 1})) << t;
+}
+
+TEST(tiny_moe_prefetching, copies_that_come_late_and_out_of_order_change_no_byte) {
+  for (const char* prefetch : {"next_layer_top_k:overfetch=2", "score_threshold", "previous_step"})
+    for (const char* budget : {"12.5%", "50%"}) {
+      paged_experts<stale_pager, unruly_backend> experts(weights(), prefetching(prefetch, budget));
+      experts.backend().source().slow_every = 7;
+      expect_same_bytes(experts, std::string(prefetch) + ' ' + budget);
+      EXPECT_GT(experts.stats().prefetch_hits, 0U);
+      EXPECT_GT(experts.stats().late_prefetches, 0U);
+      EXPECT_EQ(experts.host_visits(), 0U);
+    }
+}
+
+// Bounded: three attempts a visit; then the host's copy is computed, with the same bytes.
+TEST(tiny_moe_prefetching, copies_that_fail_are_made_again_or_left_to_the_host) {
+  for (const std::uint64_t every : {2U, 5U, 17U}) {
+    paged_experts<stale_pager, unruly_backend> experts(
+        weights(), prefetching("next_layer_top_k:overfetch=2", "25%"));
+    experts.backend().source().fail_every = every;
+    expect_same_bytes(experts, "every " + std::to_string(every));
+    EXPECT_GT(experts.backend().source().failed, 0U);
+    EXPECT_GT(experts.stats().failed_fills, 0U);
+    if (every == 2) {
+      EXPECT_GT(experts.host_visits(), 0U);
+    }
+    const auto s = experts.stats();
+    EXPECT_EQ(s.bytes_prefetched, s.bytes_prefetch_used + s.bytes_prefetch_wasted +
+                                      s.bytes_prefetch_cancelled + s.bytes_prefetch_pending());
+  }
+}
+
+TEST(tiny_moe_prefetching, everything_goes_wrong_at_once_and_no_byte_changes) {
+  for (const char* budget : {"12.5%", "50%"}) {
+    auto config = prefetching("next_layer_top_k:overfetch=2:depth=3", budget);
+    config.guard = hotset::prefetch_guard::none;
+    config.cache.most_under_way = 3;
+    config.cache.queue.most_waiting = 5;
+    paged_experts<stale_pager, unruly_backend> experts(weights(), config);
+    experts.backend().source().fail_every = 11;
+    experts.backend().source().slow_every = 5;
+    expect_same_bytes(experts, budget);
+    EXPECT_GT(experts.queue().displaced, 0U);
+  }
+}
+
+paging_config by_table(const char* prefetch, const char* budget,
+                       hotset::co_activation::config table = {}) {
+  auto config = prefetching(prefetch, budget);
+  config.gate.predictor = hotset::any_predictor::holding<hotset::co_activation>(table);
+  return config;
+}
+
+TEST(tiny_moe_prefetching, a_table_that_learns_on_the_way_changes_no_byte) {
+  for (const char* prefetch :
+       {"next_layer_top_k", "next_layer_top_k:overfetch=2:depth=3", "score_threshold"})
+    for (const char* budget : {"12.5%", "50%"}) {
+      paged_experts<stale_pager, unruly_backend> experts(weights(), by_table(prefetch, budget));
+      experts.backend().source().slow_every = 7;
+      experts.backend().source().fail_every = 13;
+      expect_same_bytes(experts, std::string(prefetch) + ' ' + budget);
+      EXPECT_GT(experts.stats().prefetch_hits, 0U);
+      EXPECT_GT(experts.backend().source().failed, 0U);
+    }
+}
+
+TEST(tiny_moe_prefetching, a_table_names_what_is_routed_better_than_chance) {
+  paged_experts<stale_pager> experts(weights(), by_table("next_layer_top_k", "50%"));
+  expect_same_bytes(experts, "co-activation");
+  const auto p = experts.predictions();
+  EXPECT_GT(p.predicted, 0U);
+  EXPECT_GT(p.predicted_and_routed * 4, p.predicted)
+      << "of 32 experts, 4 are routed: chance is 1/8";
+  EXPECT_THROW((paged_experts<stale_pager>(
+                   weights(), by_table("next_layer_top_k:depth=3", "25%", {.reach = 2}))),
+               hotset::sim::usage_error);
+}
+
+// One predictor, two homes: what it asks for follows from what was routed alone.
+TEST(tiny_moe_prefetching, a_table_asks_for_the_same_in_the_engine_and_in_a_replay) {
+  const char* const prefetch = "next_layer_top_k:depth=2";
+  paged_experts<stale_pager> experts(weights(), by_table(prefetch, "50%"));
+  const auto bytes = bytes_of(text);
+  tracing_experts tracing(weights(), experts, {.capacity = bytes.size()});
+  engine decoder(weights(), tracing);
+  tracing.begin_sequence(0);
+  (void)decoder.forward(std::span(bytes).first(24), request_kind::prefill);
+  for (std::size_t t = 24; t < bytes.size(); ++t)
+    (void)decoder.forward({&bytes[t], 1}, request_kind::decode);
+
+  hotset::sim::sweep_request request;
+  request.policies = {
+      {.eviction = "least_stale", .prefetch = prefetch, .predictor = "co-activation"}};
+  request.sizes = {hotset::sim::size_request::parse_slots("50%")};
+  const auto replayed = hotset::sim::run_sweep(tracing.take(), request);
+  EXPECT_GT(experts.predictions().predicted_and_routed, 0U);
+  EXPECT_EQ(experts.predictions(), replayed.results.front().outcome->predictions);
+}
+
+TEST(tiny_moe_prefetching, a_prefetcher_that_knows_the_future_is_refused) {
+  EXPECT_THROW((paged_experts<stale_pager>(weights(), prefetching("noisy_oracle", "25%"))),
+               hotset::sim::usage_error);
+}
+
+TEST(tiny_moe_prefetching, the_next_router_predicts_what_is_routed_better_than_chance) {
+  paged_experts<stale_pager> experts(weights(), prefetching("next_layer_top_k", "50%"));
+  expect_same_bytes(experts, "top k");
+  const auto p = experts.predictions();
+  EXPECT_GT(p.predicted_and_routed * 2, p.predicted) << "of 32 experts, 4 are routed";
+}
+
+TEST(tiny_moe_renormalise, what_is_left_weighs_what_all_did) {
+  const std::vector<std::int32_t> ids{3, -1, 5, -1, 1, 2, 3, 4, -1, -1, -1, -1};
+  std::vector<float> w{0.4F, 0.3F, 0.1F, 0.2F, 0.25F, 0.25F, 0.25F, 0.25F, 0.5F, 0.5F, 0.0F, 0.0F};
+  renormalise(ids, w, 4);
+  EXPECT_FLOAT_EQ(w[0], 0.8F);
+  EXPECT_FLOAT_EQ(w[1], 0.0F);
+  EXPECT_FLOAT_EQ(w[2], 0.2F);
+  EXPECT_FLOAT_EQ(w[4], 0.25F);
+  EXPECT_FLOAT_EQ(w[8], 0.5F) << "nothing is left to share among";
+}
+
+paging_choice lossy(const char* miss, const char* precision) {
+  paging_choice choice;
+  choice.policies.miss = miss;
+  choice.precision = precision;
+  return choice;
+}
+std::vector<float> logits_under(const paging_choice& choice) {
+  const auto paging = make_paging(weights(), choice, nothing_counted());
+  EXPECT_FALSE(paging.experts->is_exact());
+  return logits_of(*paging.experts, text);
+}
+
+TEST(tiny_moe_lossy_misses, change_the_logits_and_say_so) {
+  const auto exact = resident_logits(text);
+  for (const auto* miss : {"fetch_lowest", "fetch_priority", "drop", "drop_cascade"}) {
+    const auto found = logits_under(lossy(miss, "16:4"));
+    ASSERT_EQ(found.size(), exact.size());
+    EXPECT_FALSE(same_bytes(exact, found)) << miss;
+    for (const auto logit : found) ASSERT_TRUE(std::isfinite(logit)) << miss;
+  }
+}
+
+TEST(tiny_moe_lossy_misses, a_substitute_is_among_what_earlier_tokens_left) {
+  paging_choice choice;
+  choice.policies.miss = "substitute:tolerance=0.3";
+  choice.policies.eviction = "lru";
+  choice.scope = "per-layer";
+  choice.budget = "50%";
+  const auto paging = make_paging(weights(), choice, nothing_counted());
+  resident_experts resident(weights());
+  engine exact(weights(), resident), found(weights(), *paging.experts);
+  bool differ = false;
+  for (const auto byte : bytes_of(text)) {
+    const auto a = exact.forward({&byte, 1}, request_kind::decode);
+    const std::vector<float> kept(a.begin(), a.end());
+    differ = differ || !same_bytes(kept, found.forward({&byte, 1}, request_kind::decode));
+  }
+  EXPECT_TRUE(differ);
+  EXPECT_GT(paging.experts->stats().substituted_misses, 0U);
+}
+
+// The lowest of two precisions for everything: what a library at that precision alone computes.
+TEST(tiny_moe_lossy_misses, a_ladder_whose_upper_rung_is_not_used_is_the_lower_precision) {
+  const expert_library library(weights(), "16:4");
+  resident_copies low(library, 1);
+  auto choice = lossy("fetch_lowest", "16:4@10:90");
+  choice.budget = "100%";
+  EXPECT_TRUE(same_bytes(logits_of(low, text), logits_under(choice)));
+}
+
+TEST(tiny_moe_bent_routing, prefers_what_is_resident_and_says_that_it_is_not_exact) {
+  paging_choice own, bent;
+  own.policies.eviction = bent.policies.eviction = "lru";
+  bent.policies.routing = "cache_aware:lambda=0.5";
+  const auto plain = make_paging(weights(), own, nothing_counted());
+  const auto moved = make_paging(weights(), bent, nothing_counted());
+  EXPECT_TRUE(plain.experts->is_exact());
+  EXPECT_FALSE(moved.experts->is_exact());
+  engine a(weights(), *plain.experts), b(weights(), *moved.experts);
+  for (const auto byte : bytes_of(text)) {
+    (void)a.forward({&byte, 1}, request_kind::decode);
+    (void)b.forward({&byte, 1}, request_kind::decode);
+  }
+  EXPECT_GT(moved.experts->stats().hits, plain.experts->stats().hits);
+}
+
+TEST(tiny_moe_paging_choice, what_cannot_be_is_refused_in_words) {
+  const auto reason = [](auto change) {
+    paging_choice choice;
+    change(choice);
+    try {
+      (void)make_paging(weights(), choice, nothing_counted());
+    } catch (const std::exception& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_THAT(reason([](auto& c) { c.policies.miss = "fetch_lowest"; }),
+              HasSubstr("needs two or more precisions"));
+  EXPECT_THAT(reason([](auto& c) { c.policies.eviction = "lhu"; }),
+              HasSubstr("needs 2 or more precisions, and there is 1"));
+  EXPECT_THAT(reason([](auto& c) { c.link = "0GB/s"; }), HasSubstr("--link: '0GB/s'"));
+  EXPECT_THAT(reason([](auto& c) { c.link = "1GB/s", c.latency = "soon"; }),
+              HasSubstr("--latency: 'soon'"));
+  EXPECT_THAT(reason([](auto& c) { c.precision = "8:3"; }), HasSubstr("8:3"));
+  EXPECT_THAT(reason([](auto& c) { c.policies.predictor = "crystal"; }), HasSubstr("next-router"));
+  EXPECT_THAT(reason([](auto& c) { c.policies.predictor = "co-activation:reach=0"; }),
+              HasSubstr("reach = 0, accepted: 1 or more"));
+  EXPECT_EQ(reason([](auto& c) { c.policies.predictor = "co-activation:reach=4:decay=1"; }),
+            "accepted");
+  EXPECT_THAT(reason([](auto& c) { c.policies.prefetch = "noisy_oracle"; }),
+              HasSubstr("needs the future"));
+  EXPECT_THAT(reason([](auto& c) { c.policies.prefetch = "next_layer_top_k:depth=12"; }),
+              HasSubstr("accepted"));
+  EXPECT_THAT(reason([](auto& c) { c.policies.pre_eviction = "passive"; }),
+              HasSubstr("none, active_evict"));
+  EXPECT_THAT(reason([](auto& c) { c.policies.pre_eviction = "active_evict:r_max=-1"; }),
+              HasSubstr("r_max"));
+  EXPECT_THAT(reason([](auto& c) { c.policies.routing = "budget_top_k"; }),
+              HasSubstr("accepted: with --pre-eviction active_evict"));
+  EXPECT_EQ(reason([](auto& c) {
+              c.policies.routing = "budget_top_k";
+              c.policies.pre_eviction = "active_evict:release=end";
+            }),
+            "accepted");
+  EXPECT_THAT(reason([](auto& c) {
+                c.policies.predictor = "learned-gate";
+                c.policies.pre_eviction = "active_evict";
+              }),
+              HasSubstr("weights=FILE"));
+}
+
+}  // namespace

@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tiny_moe/experts/registered_adapters.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "adapter_samples.hpp"
+#include "hotset/adapters/adapter_registry.hpp"
+#include "hotset/core/error.hpp"
+
+namespace {
+
+using namespace adapter_samples;
+using hotset::adapter_status;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+adapter_source three() { return source_of(pointers(three_adapters())); }
+std::size_t experts_of(const adapter_weights& adapter) {
+  std::size_t experts = 0;
+  for (const auto& of_layer : adapter.tuned()) experts += of_layer.size();
+  return experts;
+}
+std::uint64_t largest_adapter() {
+  std::size_t most = 0;
+  for (const auto& one : three_adapters()) most = std::max(most, experts_of(one));
+  return most * weights().config().expert_bytes();
+}
+
+/// A pool and an engine over them.
+struct engine_parts {
+  explicit engine_parts(adapter_source source, const registered_adapters_config& config = {},
+                        const kv_pool_config& blocks = {.block_tokens = 8, .blocks = 64})
+      : experts(weights(), std::move(source), config),
+        pool(weights().config(), blocks),
+        decoder(weights(), experts, pool, {.virtual_experts = experts.virtual_experts()}) {}
+
+  /// The logits of one pass over the words, with an adapter that somebody has acquired.
+  std::vector<float> logits(adapter_id adapter, std::string_view words) {
+    const auto sequence = pool.open(words.size(), adapter);
+    EXPECT_TRUE(pool.reserve(sequence, words.size()));
+    std::vector<token_row> rows;
+    for (const auto byte : bytes_of(words)) rows.push_back({sequence, byte});
+    try {
+      const auto got = decoder.forward(rows, request_kind::prefill);
+      const std::vector<float> out(got.begin(), got.end());
+      decoder.close(sequence);
+      return out;
+    } catch (...) {
+      decoder.close(sequence);
+      throw;
+    }
+  }
+
+  registered_adapters experts;
+  kv_pool pool;
+  batch_engine decoder;
+};
+
+std::vector<float> logits_alone(adapter_id adapter, std::string_view words) {
+  const auto of = [&](expert_provider& experts) {
+    engine decoder(weights(), experts);
+    const auto logits = decoder.forward(bytes_of(words));
+    return std::vector<float>(logits.begin(), logits.end());
+  };
+  if (adapter == base_model) {
+    resident_experts base(weights());
+    return of(base);
+  }
+  merged_experts merged(weights(), three_adapters()[adapter - 1]);
+  return of(merged);
+}
+bool same_bytes(std::span<const float> left, std::span<const float> right) {
+  return left.size() == right.size() &&
+         std::memcmp(left.data(), right.data(), left.size_bytes()) == 0;
+}
+
+TEST(registered_adapters, rows_of_a_pass_each_get_the_bytes_of_their_own_merged_model) {
+  engine_parts parts(three());
+  std::vector<sequence_id> sequences;
+  for (adapter_id a = 0; a <= 3; ++a) {
+    ASSERT_EQ(parts.experts.acquire(a), adapter_status::ok);
+    sequences.push_back(parts.pool.open(text.size(), a));
+  }
+  std::vector<std::vector<float>> got(4);
+  // Chunks of other lengths for each, so that a pass has rows of all of them in any mix.
+  random_source random(5);
+  while (parts.pool.length(sequences[3]) < text.size()) {
+    std::vector<token_row> rows;
+    std::vector<std::size_t> whose;
+    for (std::size_t s = 0; s < 4; ++s) {
+      const auto length = parts.pool.length(sequences[s]);
+      const auto count = std::min(text.size() - length, s == 3 ? 5 : random.below(9));
+      ASSERT_TRUE(parts.pool.reserve(sequences[s], count));
+      for (std::size_t i = 0; i < count; ++i) {
+        rows.push_back({sequences[s], static_cast<std::uint8_t>(text[length + i])});
+        whose.push_back(s);
+      }
+    }
+    const auto logits = parts.decoder.forward(rows, request_kind::prefill);
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      const auto row = logits.subspan(r * 256, 256);
+      got[whose[r]].insert(got[whose[r]].end(), row.begin(), row.end());
+    }
+  }
+  for (adapter_id a = 0; a <= 3; ++a) {
+    SCOPED_TRACE(a);
+    const auto wanted = logits_alone(a, text);
+    ASSERT_GE(got[a].size(), 20 * 256U);
+    EXPECT_TRUE(same_bytes(got[a], std::span(wanted).first(got[a].size())));
+    for (adapter_id other = 0; other < a; ++other) {
+      const auto common = std::min(got[a].size(), got[other].size());
+      EXPECT_FALSE(same_bytes(std::span(got[a]).first(common), std::span(got[other]).first(common)))
+          << "an adapter that changes nothing shows nothing";
+    }
+  }
+  for (const auto s : sequences) parts.decoder.close(s);
+}
+
+TEST(registered_adapters, pages_of_any_size_hold_the_same) {
+  for (const std::size_t kib : {4U, 8U, 64U, 2048U}) {
+    SCOPED_TRACE(kib);
+    engine_parts parts(three(), {.page_bytes = kib << 10U});
+    ASSERT_EQ(parts.experts.acquire(3), adapter_status::ok);
+    ASSERT_EQ(parts.experts.acquire(1), adapter_status::ok);
+    EXPECT_TRUE(same_bytes(parts.logits(1, text), logits_alone(1, text)));
+    EXPECT_TRUE(same_bytes(parts.logits(3, text), logits_alone(3, text)));
+    EXPECT_TRUE(same_bytes(parts.logits(base_model, text), logits_alone(base_model, text)));
+  }
+}
+
+TEST(registered_adapters, without_adapters_it_is_the_base_model) {
+  engine_parts parts(source_of({}));
+  EXPECT_EQ(parts.experts.virtual_experts(), weights().config().experts);
+  EXPECT_EQ(parts.experts.acquire(base_model), adapter_status::ok);
+  EXPECT_EQ(parts.experts.acquire(1), adapter_status::unknown);
+  EXPECT_TRUE(same_bytes(parts.logits(base_model, text), logits_alone(base_model, text)));
+}
+
+TEST(registered_adapters, one_more_than_there_are_places_is_refused_until_one_is_released) {
+  engine_parts parts(three(), {.places = 2});
+  ASSERT_EQ(parts.experts.acquire(1), adapter_status::ok);
+  ASSERT_EQ(parts.experts.acquire(2), adapter_status::ok);
+  EXPECT_EQ(parts.experts.acquire(3), adapter_status::no_room);
+  EXPECT_TRUE(same_bytes(parts.logits(1, text), logits_alone(1, text)));
+  EXPECT_TRUE(same_bytes(parts.logits(2, text), logits_alone(2, text)));
+  ASSERT_EQ(parts.experts.release(2), adapter_status::ok);
+  EXPECT_EQ(parts.experts.acquire(3), adapter_status::ok);
+  EXPECT_EQ(parts.experts.registry_stats().evictions, 1U);
+  EXPECT_TRUE(same_bytes(parts.logits(1, text), logits_alone(1, text)));
+  EXPECT_TRUE(same_bytes(parts.logits(3, text), logits_alone(3, text)));
+  EXPECT_THROW((void)parts.logits(2, text), provider_error);
+  EXPECT_TRUE(same_bytes(parts.logits(base_model, text), logits_alone(base_model, text)));
+}
+
+TEST(registered_adapters, a_row_of_an_adapter_that_nobody_has_acquired_is_refused) {
+  engine_parts parts(three());
+  EXPECT_THROW((void)parts.logits(1, text), provider_error);
+  EXPECT_THROW((void)parts.logits(4, text), provider_error);
+  EXPECT_EQ(parts.experts.acquire(4), adapter_status::unknown);
+  EXPECT_EQ(parts.experts.release(4), adapter_status::unknown);
+  EXPECT_EQ(parts.experts.release(1), adapter_status::not_pinned);
+  ASSERT_EQ(parts.experts.acquire(1), adapter_status::ok);
+  ASSERT_EQ(parts.experts.acquire(1), adapter_status::ok);
+  ASSERT_EQ(parts.experts.release(1), adapter_status::ok);
+  EXPECT_TRUE(same_bytes(parts.logits(1, text), logits_alone(1, text))) << "still acquired once";
+  ASSERT_EQ(parts.experts.release(1), adapter_status::ok);
+  EXPECT_EQ(parts.experts.release(1), adapter_status::not_pinned);
+  EXPECT_THROW((void)parts.logits(1, text), provider_error) << "it may leave at any time";
+}
+
+std::vector<serving_request> random_requests(random_source& random, std::size_t count) {
+  std::vector<serving_request> out(count);
+  for (auto& one : out) {
+    one.arrival = random.below(60);
+    one.prompt = bytes_of(text.substr(random.below(3), 8 + random.below(30)));
+    one.tokens = 1 + random.below(20);
+    one.adapter = static_cast<adapter_id>(random.below(4));
+  }
+  return out;
+}
+
+TEST(registered_adapters, whoever_comes_and_goes_every_request_gets_what_it_gets_alone) {
+  std::uint64_t evictions = 0;
+  std::uint64_t refusals = 0;
+  std::uint64_t preemptions = 0;
+  std::uint64_t reads = 0;
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    random_source random(seed);
+    const auto requests = random_requests(random, 12);
+    // With one adapter on the host those that come back are read again.
+    const auto keeps = random.one_in(2) ? 0 : largest_adapter();
+    engine_parts parts(three(), {.places = 1 + random.below(2), .host_bytes = keeps},
+                       {.block_tokens = 4, .blocks = 15 + random.below(6)});
+    const auto report =
+        serve(parts.decoder, requests,
+              with_pins({.max_sessions = 1 + random.below(5), .max_tokens = 30}, parts.experts));
+    for (std::size_t r = 0; r < requests.size(); ++r) {
+      EXPECT_EQ(report.requests[r].refusal, "") << "request " << r;
+      EXPECT_EQ(report.requests[r].output, alone(three_adapters(), requests[r])) << "request " << r;
+    }
+    for (adapter_id a = 1; a <= 3; ++a)
+      EXPECT_EQ(parts.experts.release(a), adapter_status::not_pinned) << "adapter " << a;
+    ASSERT_FALSE(testing::Test::HasFailure());
+    evictions += parts.experts.registry_stats().evictions;
+    refusals += parts.experts.registry_stats().refusals;
+    reads += parts.experts.registry_stats().reads;
+    preemptions += report.stats.preemptions;
+  }
+  EXPECT_GT(evictions, 30U);  // else the comparison says little
+  EXPECT_GT(refusals, 10U);
+  EXPECT_GT(preemptions, 3U);
+  EXPECT_GT(reads, 40U);
+}
+
+TEST(registered_adapters, a_beginning_that_two_adapters_share_is_computed_for_each) {
+  engine_parts parts(three());
+  std::vector<serving_request> requests;
+  for (std::uint64_t i = 0; i < 8; ++i)
+    requests.push_back({.arrival = i * 40,
+                        .prompt = bytes_of(text.substr(0, 40)),
+                        .tokens = 6,
+                        .adapter = static_cast<adapter_id>(i % 4)});
+  const auto report = serve(parts.decoder, requests, with_pins({}, parts.experts));
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    EXPECT_EQ(report.requests[i].output, alone(three_adapters(), requests[i])) << "request " << i;
+  // Of the second four each finds what the first of its adapter left: all blocks but the one with the last token.
+  EXPECT_EQ(report.stats.reused_tokens, 4U * 32);
+}
+
+TEST(registered_adapters, a_reader_that_fails_at_any_part_changes_nothing) {
+  auto source = three();
+  std::size_t fails_at = 0;  // of the parts that are read from now on
+  source.read = [&fails_at, inner = source.read](const hotset::adapter_part& part,
+                                                 std::span<std::byte> bytes) {
+    if (fails_at != 0 && --fails_at == 0) return false;
+    return inner(part, bytes);
+  };
+  engine_parts parts(std::move(source), {.places = 2});
+  const std::string_view words = text.substr(0, 12);
+  const auto of_base = logits_alone(base_model, words);
+  const auto of_a = logits_alone(1, words);
+  ASSERT_EQ(parts.experts.acquire(1), adapter_status::ok);
+  ASSERT_EQ(parts.experts.acquire(2), adapter_status::ok);
+  ASSERT_EQ(parts.experts.release(2), adapter_status::ok);
+  std::size_t failures = 0;
+  for (;; ++failures) {
+    fails_at = failures + 1;
+    const auto code = parts.experts.acquire(3);
+    if (code == adapter_status::ok) break;
+    ASSERT_EQ(code, adapter_status::not_read);
+    ASSERT_TRUE(same_bytes(parts.logits(1, words), of_a)) << failures;
+    ASSERT_TRUE(same_bytes(parts.logits(base_model, words), of_base)) << failures;
+    ASSERT_THROW((void)parts.logits(3, words), provider_error);
+    // Who would have left for it is still there.
+    ASSERT_EQ(parts.experts.acquire(2), adapter_status::ok);
+    ASSERT_EQ(parts.experts.release(2), adapter_status::ok);
+    ASSERT_EQ(parts.experts.registry_stats().loads, 2U);
+  }
+  EXPECT_EQ(failures, 3 * experts_of(three_adapters()[2])) << "gate, up and down of each";
+  EXPECT_TRUE(same_bytes(parts.logits(3, words), logits_alone(3, words)));
+  EXPECT_TRUE(same_bytes(parts.logits(1, words), of_a));
+}
+
+TEST(registered_adapters, a_request_whose_adapter_cannot_be_read_is_refused_alone) {
+  auto source = three();
+  source.read = [inner = source.read](const hotset::adapter_part& part,
+                                      std::span<std::byte> bytes) {
+    return part.adapter != "b" && inner(part, bytes);
+  };
+  engine_parts parts(std::move(source));
+  std::vector<serving_request> requests;
+  for (adapter_id a = 0; a <= 3; ++a)
+    requests.push_back({.prompt = bytes_of(text.substr(0, 20)), .tokens = 5, .adapter = a});
+  const auto report = serve(parts.decoder, requests, with_pins({}, parts.experts));
+  EXPECT_EQ(report.requests[2].refusal, "request 2: adapter 2: the adapter could not be read");
+  EXPECT_TRUE(report.requests[2].output.empty());
+  for (const std::size_t r : {0U, 1U, 3U}) {
+    EXPECT_EQ(report.requests[r].refusal, "");
+    EXPECT_EQ(report.requests[r].output, alone(three_adapters(), requests[r]));
+  }
+}
+
+TEST(registered_adapters, one_that_is_served_twice_has_places_and_bytes_of_its_own) {
+  const auto& made = three_adapters();
+  const std::vector<const adapter_weights*> twice{&made[0], &made[0], &made[2], &made[0]};
+  auto source = source_of(twice);
+  std::vector<std::string> names;
+  for (const auto& one : source.adapters) names.push_back(one.name);
+  EXPECT_THAT(names, ElementsAre("a", "a#2", "c", "a#3"));
+  engine_parts parts(std::move(source));
+  for (const adapter_id a : {1U, 2U, 4U}) ASSERT_EQ(parts.experts.acquire(a), adapter_status::ok);
+  EXPECT_EQ(parts.experts.registry_stats().loads, 3U);
+  EXPECT_EQ(parts.experts.registry_stats().reads, 3U);
+  const auto wanted = logits_alone(1, text);
+  const auto before = parts.experts.stats();
+  for (const adapter_id a : {1U, 2U, 4U}) EXPECT_TRUE(same_bytes(parts.logits(a, text), wanted));
+  const auto each = (parts.experts.stats().virtual_experts - before.virtual_experts) / 3;
+  // One pass of all three reads what they tuned three times.
+  std::vector<token_row> rows;
+  std::vector<sequence_id> sequences;
+  for (const adapter_id a : {1U, 2U, 4U}) {
+    sequences.push_back(parts.pool.open(text.size(), a));
+    ASSERT_TRUE(parts.pool.reserve(sequences.back(), text.size()));
+    for (const auto byte : bytes_of(text)) rows.push_back({sequences.back(), byte});
+  }
+  const auto alone_until = parts.experts.stats();
+  (void)parts.decoder.forward(rows, request_kind::prefill);
+  const auto& after = parts.experts.stats();
+  EXPECT_EQ(after.base_experts - alone_until.base_experts,
+            (alone_until.base_experts - before.base_experts) / 3)
+      << "the router chooses the same three times";
+  EXPECT_GT(after.virtual_experts - alone_until.virtual_experts, each);
+  for (const auto s : sequences) parts.decoder.close(s);
+}
+
+/// Counts distinct ids of each visit before and after, by sets.
+class counting_experts final : public expert_provider {
+ public:
+  explicit counting_experts(registered_adapters& inner) : inner_(inner) {}
+  void on_step(const step_inputs& step) override { inner_.on_step(step); }
+  void run(const visit_inputs& visit, visit_compute& compute) override {
+    base += std::set<std::int32_t>(visit.ids.begin(), visit.ids.end()).size();
+    inner_.run(visit, compute);
+    rerouted += std::set<std::int32_t>(visit.ids.begin(), visit.ids.end()).size();
+    ++visits;
+  }
+  std::uint64_t base = 0;
+  std::uint64_t rerouted = 0;
+  std::uint64_t visits = 0;
+
+ private:
+  registered_adapters& inner_;
+};
+
+TEST(registered_adapters, counts_the_experts_that_a_step_reads_and_those_of_the_base_model_alone) {
+  registered_adapters experts(weights(), three());
+  counting_experts counting(experts);
+  kv_pool pool(weights().config(), {.block_tokens = 8, .blocks = 64});
+  batch_engine decoder(weights(), counting, pool, {.virtual_experts = experts.virtual_experts()});
+  random_source random(3);
+  const auto requests = random_requests(random, 10);
+  const auto report = serve(decoder, requests, with_pins({}, experts));
+  EXPECT_EQ(experts.stats().steps, report.stats.steps);
+  EXPECT_EQ(experts.stats().visits, report.stats.steps * weights().config().layers);
+  EXPECT_EQ(experts.stats().visits, counting.visits);
+  EXPECT_EQ(experts.stats().base_experts, counting.base);
+  EXPECT_EQ(experts.stats().virtual_experts, counting.rerouted);
+  EXPECT_GT(counting.rerouted, counting.base);
+  EXPECT_GT(experts.stats().reroute_ns, 0U);
+}
+
+TEST(registered_adapters, what_cannot_be_served_is_refused_when_it_is_made) {
+  const auto refusal = [](adapter_source source, const registered_adapters_config& config = {}) {
+    try {
+      const registered_adapters made(weights(), std::move(source), config);
+    } catch (const hotset::invalid_config& bad) {
+      return std::string(bad.what());
+    }
+    return std::string("made");
+  };
+  EXPECT_EQ(refusal(three()), "made");
+  EXPECT_EQ(refusal(three(), {.places = 1000}), "made")
+      << "more places than adapters are not needed";
+  EXPECT_THAT(refusal(three(), {.page_bytes = 100}), HasSubstr("accepted: multiples of 4096"));
+  EXPECT_THAT(refusal(three(), {.host_bytes = 1000}), HasSubstr("adapter a: bytes = "));
+  auto bad = three();
+  bad.adapters[1].name = "a";
+  EXPECT_EQ(refusal(bad), "adapter a: known already");
+  bad.adapters[1].name.clear();
+  EXPECT_EQ(refusal(bad), "an adapter without a name");
+  bad = three();
+  bad.adapters[2].tuned.pop_back();
+  EXPECT_EQ(refusal(bad), "adapter c: layers = 11, accepted: 12");
+  bad = three();
+  bad.adapters[2].tuned[4] = {5, 32};
+  EXPECT_EQ(refusal(bad), "adapter c: layer 4: expert = 32, accepted: 0..31");
+  bad = three();
+  bad.adapters[2].tuned[4].assign(33, 0);
+  EXPECT_EQ(refusal(bad), "most_tuned = 33, accepted: 0..32");
+}
+
+}  // namespace

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tiny_moe/experts/tracing_experts.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <stdexcept>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "hotset/registry/any_pager.hpp"
+#include "hotset/sim/formats/native_trace.hpp"
+#include "hotset/sim/io/safetensors.hpp"
+#include "hotset/sim/replay/registry.hpp"
+#include "hotset/trace/native_trace_writer.hpp"
+#include "hotset/trace/visit_sequence.hpp"
+#include "paging_samples.hpp"
+
+namespace {
+
+using namespace paging_samples;
+
+constexpr std::size_t experts = 32, layers = 12, top_k = 4, hidden = 96;
+
+// What the engine decided, and what it routed meanwhile: two sequences, prompts in chunks.
+struct recording {
+  std::uint64_t hash = 0;
+  std::uint64_t hits = 0;
+  hotset::routing_trace trace;
+};
+recording record(paged_provider& paged, std::size_t max_tokens) {
+  tracing_experts tracing(weights(), paged, {.capacity = 300});
+  engine decoder(weights(), tracing, {.max_tokens = max_tokens});
+  std::uint32_t sequence = 0;
+  for (const std::string_view words : {text, text.substr(40)}) {
+    decoder.reset();
+    tracing.begin_sequence(sequence++);
+    const auto tokens = bytes_of(words);
+    for (std::size_t t = 0; t < tokens.size(); t += max_tokens) {
+      decoder.forward(std::span(tokens).subspan(t, std::min(max_tokens, tokens.size() - t)),
+                      request_kind::prefill);
+    }
+    for (int i = 0; i < 20; ++i) decoder.forward({&tokens[5], 1}, request_kind::decode);
+  }
+  return {paged.decision_hash(), paged.stats().hits, tracing.take()};
+}
+
+// Written to a file and read again, as the simulator does.
+hotset::routing_trace through_a_file(const hotset::routing_trace& trace) {
+  const auto path = std::filesystem::path(testing::TempDir()) /
+                    ("hotset_tiny_moe_" + std::to_string(::getpid()) + ".safetensors");
+  const auto bad = hotset::write_native_trace(trace, path.string());
+  EXPECT_FALSE(bad) << bad->message;
+  auto read = hotset::sim::read_native_trace(path);
+  std::filesystem::remove(path);
+  return read;
+}
+
+void replay(hotset::any_pager& pager, const hotset::visit_sequence& visits) {
+  for (std::size_t i = 0; i < visits.size(); ++i) {
+    ASSERT_EQ(pager.visit(visits[i]), hotset::status::ok);
+  }
+}
+
+TEST(tiny_moe_trace, replaying_it_decides_what_the_engine_decided) {
+  for (const auto scope : {cache_scope::shared, cache_scope::per_layer}) {
+    for (const char* budget : {"4", "25%"}) {
+      for (const std::size_t max_tokens : {std::size_t{16}, std::size_t{100}}) {
+        SCOPED_TRACE(std::string(budget) + ", " + std::to_string(max_tokens) + " tokens a pass");
+        const auto layout = layout_of(weights(), scope, budget, max_tokens);
+        paged_experts<lru_pager> direct(weights(), {.layout = layout});
+        const auto engine_side = record(direct, max_tokens);
+        const auto trace = through_a_file(engine_side.trace);
+        const hotset::visit_sequence visits(trace);
+        EXPECT_EQ(visits.size(), (engine_side.trace.step.back() + 1) * layers);
+
+        hotset::pager_model<lru_pager> same{lru_pager({.layout = layout})};
+        replay(same, visits);
+        EXPECT_EQ(same.decision_hash(), engine_side.hash);
+        EXPECT_EQ(same.stats().hits, engine_side.hits);
+
+        const auto by_name = hotset::sim::make_pager({.eviction = "lru", .layout = layout}, {});
+        replay(*by_name, visits);
+        EXPECT_EQ(by_name->decision_hash(), engine_side.hash);
+      }
+    }
+  }
+}
+
+TEST(tiny_moe_trace, a_policy_that_is_chosen_at_run_time_decides_like_its_template) {
+  const auto layout = layout_of(weights(), cache_scope::shared, "25%", 16);
+  for (const char* name : {"lru", "lfu", "lfru", "fifo", "furthest_layer", "gate_score",
+                           "least_stale", "protect_hot+lru", "protect_decode+lru"}) {
+    const auto erased = make_paged_experts(weights(), {.layout = layout}, name);
+    const auto engine_side = record(*erased, 16);
+    const hotset::visit_sequence visits(through_a_file(engine_side.trace));
+    const auto replayed = hotset::sim::make_pager({.eviction = name, .layout = layout}, {});
+    replay(*replayed, visits);
+    EXPECT_EQ(replayed->decision_hash(), engine_side.hash) << name;
+    EXPECT_EQ(replayed->stats().hits, engine_side.hits) << name;
+    if (std::string_view(name) == "lru") {
+      paged_experts<lru_pager> direct(weights(), {.layout = layout});
+      EXPECT_EQ(record(direct, 16).hash, engine_side.hash);
+    }
+  }
+}
+
+TEST(tiny_moe_trace, its_ids_are_those_of_the_reference) {
+  const hotset::sim::safetensors_file reference(std::filesystem::path(HOTSET_TINY_MOE_DIR) /
+                                                "reference.safetensors");
+  resident_experts resident(weights());
+  for (const std::string name : {"prose-1", "math-1", "tool-2"}) {
+    const auto tokens =
+        hotset::sim::copy_elements<std::uint8_t>(reference.at(name + ".tokens").bytes);
+    const auto ids = hotset::sim::copy_elements<std::uint16_t>(reference.at(name + ".ids").bytes);
+    tracing_experts tracing(weights(), resident, {.capacity = tokens.size()});
+    engine decoder(weights(), tracing);
+    decoder.forward(tokens);
+    const auto trace = through_a_file(tracing.take());
+    EXPECT_EQ(trace.layers, 12);
+    EXPECT_EQ(trace.expert_bytes, std::vector<std::uint64_t>(12, 23040));
+    ASSERT_EQ(trace.ids.size(), ids.size());
+    EXPECT_TRUE(std::equal(ids.begin(), ids.end(), trace.ids.begin())) << name;
+  }
+}
+
+TEST(tiny_moe_trace, what_else_is_recorded_is_what_the_router_saw) {
+  resident_experts resident(weights());
+  tracing_experts tracing(weights(), resident,
+                          {.capacity = text.size() + 1,
+                           .logits = true,
+                           .probabilities = true,
+                           .hidden = true,
+                           .predictions = true});
+  engine decoder(weights(), tracing);
+  decoder.forward(bytes_of(text));
+  tracing.begin_sequence(1);
+  decoder.forward(bytes_of("x"));
+  const auto trace = through_a_file(tracing.take());
+  ASSERT_EQ(trace.tokens(), text.size() + 1);
+  EXPECT_EQ(trace.sequence.back(), 1U);
+  EXPECT_EQ(trace.kind.front(), hotset::request_class::prefill);
+  EXPECT_EQ(trace.kind.back(), hotset::request_class::decode);
+  EXPECT_EQ(trace.prediction_depth, 1);
+
+  std::size_t foreseen = 0, uses = 0;
+  std::vector<float> row(hidden), scores(experts);
+  for (std::size_t t = 0; t < trace.tokens(); ++t) {
+    for (std::size_t l = 0; l < layers; ++l) {
+      const std::size_t place = t * layers + l;
+      const auto first = trace.ids[place * top_k];
+      const auto at = [&](auto& values, std::int32_t expert) {
+        return values[place * experts + static_cast<std::size_t>(expert)];
+      };
+      // The first id has the largest logit and probability; its share is its part of the four.
+      float four = 0.0F;
+      for (std::size_t k = 0; k < top_k; ++k) {
+        four += at(trace.probabilities, trace.ids[place * top_k + k]);
+      }
+      for (std::int32_t e = 0; e < 32; ++e) ASSERT_LE(at(trace.logits, e), at(trace.logits, first));
+      ASSERT_NEAR(trace.weights[place * top_k], at(trace.probabilities, first) / four, 2e-3);
+      if (l + 1 == layers) {
+        for (std::int32_t e = 0; e < 32; ++e) ASSERT_EQ(at(trace.predictions, e), 0.0F);
+        continue;
+      }
+      // The next layer's router on the recorded (rounded) hidden state gives the predictions.
+      for (std::size_t i = 0; i < hidden; ++i) row[i] = trace.hidden[place * hidden + i];
+      project(weights().layer(l + 1).router.data(), hidden, experts, row.data(), 1, scores.data());
+      softmax(scores, scores.data());
+      for (std::int32_t e = 0; e < 32; ++e) {
+        ASSERT_NEAR(at(trace.predictions, e), scores[static_cast<std::size_t>(e)], 1e-2);
+      }
+      std::vector<std::int32_t> next(top_k);
+      std::vector<float> shares(top_k);
+      select_top_k(scores, next, shares);
+      for (const auto id : trace.ids_of(t, static_cast<std::int32_t>(l + 1))) {
+        foreseen += std::find(next.begin(), next.end(), id) != next.end() ? 1U : 0U;
+        ++uses;
+      }
+    }
+  }
+  RecordProperty("foreseen",
+                 std::to_string(100.0 * static_cast<double>(foreseen) / static_cast<double>(uses)));
+  EXPECT_GT(foreseen * 8, uses * 2);  // 1 in 8 by chance
+}
+
+TEST(tiny_moe_trace, a_pass_that_does_not_fit_is_refused) {
+  resident_experts resident(weights());
+  tracing_experts tracing(weights(), resident, {.capacity = 8});
+  engine decoder(weights(), tracing);
+  decoder.forward(bytes_of("12345678"));
+  EXPECT_THROW(decoder.forward(bytes_of("9")), std::length_error);
+  EXPECT_EQ(tracing.take().tokens(), 8U);
+}
+
+}  // namespace

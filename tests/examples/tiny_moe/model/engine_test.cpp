@@ -1,0 +1,668 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tiny_moe/model/engine.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hotset/core/status.hpp"
+#include "random_source.hpp"
+#include "tiny_moe/experts/paged_experts.hpp"
+#include "tiny_moe/model/kv_pool.hpp"
+#include "tiny_moe/studies/reference_check.hpp"
+
+namespace {
+
+using namespace tiny_moe;
+using testing::HasSubstr;
+
+constexpr std::string_view text =
+    "The ledger of the house was kept in two columns: def add(a, b): return a + b; 17 + 25 = 42.";
+
+const model& weights() {
+  static const model loaded(HOTSET_TINY_MOE_DIR);
+  return loaded;
+}
+
+std::vector<std::uint8_t> bytes_of(std::string_view words) { return {words.begin(), words.end()}; }
+
+bool same_bytes(std::span<const float> left, std::span<const float> right) {
+  return left.size() == right.size() &&
+         std::memcmp(left.data(), right.data(), left.size_bytes()) == 0;
+}
+
+// A provider made of a function.
+class experts_of final : public expert_provider {
+ public:
+  using function = std::function<void(const visit_inputs&, visit_compute&)>;
+  explicit experts_of(function run) : run_(std::move(run)) {}
+  void run(const visit_inputs& visit, visit_compute& compute) override { run_(visit, compute); }
+
+ private:
+  function run_;
+};
+
+// Weights of one layer, from the mapped file.
+auto lookup_in(const visit_inputs& visit) {
+  return [layer = static_cast<std::size_t>(visit.layer)](std::int32_t expert) {
+    return weights().expert(layer, static_cast<std::size_t>(expert));
+  };
+}
+
+std::vector<float> logits_of(expert_provider& provider, std::string_view words) {
+  engine decoder(weights(), provider);
+  const auto logits = decoder.forward(bytes_of(words));
+  return {logits.begin(), logits.end()};
+}
+
+std::vector<float> resident_logits(std::string_view words) {
+  resident_experts experts(weights());
+  return logits_of(experts, words);
+}
+
+std::string error_of(const experts_of::function& run) {
+  experts_of provider(run);
+  engine decoder(weights(), provider);
+  try {
+    decoder.forward(bytes_of("some words"));
+  } catch (const provider_error& error) {
+    EXPECT_EQ(decoder.position(), 0U);  // the failed pass left nothing behind
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(tiny_moe_reference, every_prompt_agrees) {
+  resident_experts experts(weights());
+  const reference_tolerance tolerance;
+  const auto report = check_reference(
+      weights(), experts, std::filesystem::path(HOTSET_TINY_MOE_DIR) / "reference.safetensors");
+  EXPECT_EQ(report.size(), 9U);
+  std::size_t with_probabilities = 0;
+  for (const auto& prompt : report) {
+    EXPECT_LE(prompt.logits, tolerance.logits) << prompt.name;
+    EXPECT_LE(prompt.weights, tolerance.weights) << prompt.name;
+    EXPECT_LE(prompt.probabilities, tolerance.probabilities) << prompt.name;
+    EXPECT_EQ(prompt.ids, prompt.tokens * 12 * 4) << prompt.name;
+    EXPECT_EQ(prompt.ids_differing, 0U) << prompt.name;
+    EXPECT_GE(prompt.greedy, 32U) << prompt.name;
+    EXPECT_EQ(prompt.greedy_differing, 0U) << prompt.name;
+    EXPECT_TRUE(prompt.agrees(tolerance)) << prompt.name;
+    with_probabilities += prompt.probabilities > 0.0 ? 1U : 0U;
+  }
+  EXPECT_EQ(with_probabilities, 2U);
+}
+
+TEST(tiny_moe_reference, a_wrong_expert_is_seen) {
+  experts_of neighbour([](const visit_inputs& visit, visit_compute& compute) {
+    compute.all([&](std::int32_t expert) { return lookup_in(visit)((expert + 1) % 32); });
+  });
+  const auto report = check_reference(
+      weights(), neighbour, std::filesystem::path(HOTSET_TINY_MOE_DIR) / "reference.safetensors");
+  for (const auto& prompt : report) EXPECT_FALSE(prompt.agrees({})) << prompt.name;
+}
+
+TEST(tiny_moe_engine, a_prompt_gives_the_same_bytes_as_its_tokens_one_by_one) {
+  const auto tokens = bytes_of(text);
+  const auto whole = resident_logits(text);
+  for (const std::size_t stride : {1U, 2U, 7U, 32U, 64U}) {
+    resident_experts experts(weights());
+    engine decoder(weights(), experts);
+    std::vector<float> stepped;
+    for (std::size_t t = 0; t < tokens.size(); t += stride) {
+      const auto part = std::span(tokens).subspan(t, std::min(stride, tokens.size() - t));
+      const auto logits = decoder.forward(part);
+      stepped.insert(stepped.end(), logits.begin(), logits.end());
+    }
+    EXPECT_TRUE(same_bytes(whole, stepped)) << stride << " tokens at a time";
+  }
+}
+
+TEST(tiny_moe_engine, any_grouping_of_tokens_gives_the_same_bytes) {
+  const auto whole = resident_logits(text);
+  for (const std::size_t groups : {1U, 2U, 3U, 13U, 91U}) {
+    experts_of provider([&](const visit_inputs& visit, visit_compute& compute) {
+      for (std::size_t g = 0; g < groups; ++g) {
+        std::vector<std::int32_t> members;  // scattered, and last first
+        for (std::size_t t = visit.tokens; t-- > 0;) {
+          if (t * 7 % groups == g) members.push_back(static_cast<std::int32_t>(t));
+        }
+        compute(members, lookup_in(visit));
+      }
+    });
+    EXPECT_TRUE(same_bytes(whole, logits_of(provider, text))) << groups << " groups";
+  }
+}
+
+TEST(tiny_moe_engine, weights_are_read_where_the_lookup_points) {
+  // What a slot cache does: the bytes of one expert at a time, copied elsewhere.
+  std::array<std::vector<std::uint16_t>, 3> slot;
+  experts_of provider([&](const visit_inputs& visit, visit_compute& compute) {
+    compute.all([&](std::int32_t expert) {
+      const auto tensors = weights().expert_bytes(static_cast<std::size_t>(visit.layer),
+                                                  static_cast<std::size_t>(expert));
+      for (std::size_t i = 0; i < tensors.size(); ++i) {
+        EXPECT_EQ(tensors[i].size(), 7680U);
+        slot[i].assign(tensors[i].size() / 2, 0);
+        std::memcpy(slot[i].data(), tensors[i].data(), tensors[i].size());
+      }
+      return expert_tensors{slot[0].data(), slot[1].data(), slot[2].data()};
+    });
+  });
+  EXPECT_EQ(weights().config().expert_bytes(), 23040U);
+  EXPECT_TRUE(same_bytes(resident_logits(text), logits_of(provider, text)));
+}
+
+// What a device does: the rows of a group of tokens are computed elsewhere and handed over.
+std::vector<float> outputs_of(const visit_inputs& visit, std::span<const std::int32_t> tokens) {
+  std::vector<float> out(tokens.size() * visit.top_k * visit.hidden_size, 7.0F);
+  const auto inner = weights().config().inner_size;
+  std::vector<float> scratch(expert_scratch(visit.hidden_size, inner, 1));
+  for (std::size_t i = 0; i < tokens.size() * visit.top_k; ++i) {
+    const auto token = tokens[i / visit.top_k];
+    const auto id = visit.ids[static_cast<std::size_t>(token) * visit.top_k + i % visit.top_k];
+    const expert_row row{.token = token, .place = static_cast<std::int32_t>(i)};
+    if (id != -1)
+      run_expert(
+          weights().expert(static_cast<std::size_t>(visit.layer), static_cast<std::size_t>(id)),
+          visit.hidden_size, inner, visit.hidden.data(), {&row, 1}, out.data(), scratch.data());
+  }
+  return out;
+}
+
+TEST(tiny_moe_engine, outputs_that_were_computed_elsewhere_give_the_same_bytes) {
+  experts_of elsewhere([](const visit_inputs& visit, visit_compute& compute) {
+    for (std::size_t t = 0; t < visit.tokens; t += 2) visit.ids[t * 4 + 3] = -1;
+    for (const std::size_t odd : {1U, 0U}) {
+      std::vector<std::int32_t> tokens;
+      for (std::size_t t = odd; t < visit.tokens; t += 2)
+        tokens.push_back(static_cast<std::int32_t>(t));
+      compute.take(tokens, outputs_of(visit, tokens));
+    }
+  });
+  experts_of here([](const visit_inputs& visit, visit_compute& compute) {
+    for (std::size_t t = 0; t < visit.tokens; t += 2) visit.ids[t * 4 + 3] = -1;
+    compute.all(lookup_in(visit));
+  });
+  EXPECT_TRUE(same_bytes(logits_of(elsewhere, text), logits_of(here, text)));
+}
+
+TEST(tiny_moe_engine, a_split_by_expert_agrees_but_not_to_the_bit) {
+  experts_of provider([](const visit_inputs& visit, visit_compute& compute) {
+    for (std::int32_t first = 31; first >= 0; first -= 8) {
+      std::vector<std::int32_t> part;
+      for (std::int32_t e = first; e > first - 8; --e) part.push_back(e);
+      compute.partial(part, lookup_in(visit));
+    }
+  });
+  const auto whole = resident_logits(text);
+  const auto split = logits_of(provider, text);
+  ASSERT_EQ(whole.size(), split.size());
+  for (std::size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(whole[i], split[i], 1e-3);
+  EXPECT_FALSE(same_bytes(whole, split));
+}
+
+TEST(tiny_moe_engine, every_layer_is_one_visit_of_all_tokens) {
+  std::vector<std::string> seen;
+  experts_of provider([&](const visit_inputs& visit, visit_compute& compute) {
+    EXPECT_EQ(visit.ids.size(), visit.tokens * 4);
+    EXPECT_EQ(visit.weights.size(), visit.tokens * 4);
+    EXPECT_EQ(visit.logits.size(), visit.tokens * 32);
+    EXPECT_EQ(visit.probabilities.size(), visit.tokens * 32);
+    EXPECT_EQ(visit.hidden.size(), visit.tokens * 96);
+    seen.push_back(std::to_string(visit.step) + "/" + std::to_string(visit.layer) + "/" +
+                   std::to_string(visit.tokens) + "/" +
+                   std::to_string(static_cast<int>(visit.kind)));
+    compute.all(lookup_in(visit));
+  });
+  engine decoder(weights(), provider);
+  decoder.forward(bytes_of("abc"));
+  decoder.forward(bytes_of("d"));
+  decoder.forward(bytes_of("ef"), request_kind::verify);
+  ASSERT_EQ(seen.size(), 36U);
+  EXPECT_EQ(seen[0], "0/0/3/1");
+  EXPECT_EQ(seen[11], "0/11/3/1");
+  EXPECT_EQ(seen[12], "1/0/1/0");
+  EXPECT_EQ(seen[35], "2/11/2/2");
+  EXPECT_EQ(decoder.steps(), 3U);
+}
+
+TEST(tiny_moe_engine, a_dropped_rank_adds_nothing) {
+  // Dropping a rank is the same as computing it with weight 0.
+  experts_of dropping([](const visit_inputs& visit, visit_compute& compute) {
+    for (std::size_t t = 0; t < visit.tokens; ++t) visit.ids[t * 4 + 3] = -1;
+    compute.all(lookup_in(visit));
+  });
+  experts_of weightless([](const visit_inputs& visit, visit_compute& compute) {
+    for (std::size_t t = 0; t < visit.tokens; ++t) visit.weights[t * 4 + 3] = 0.0F;
+    compute.all(lookup_in(visit));
+  });
+  const auto dropped = logits_of(dropping, text);
+  const auto zeroed = logits_of(weightless, text);
+  for (std::size_t i = 0; i < dropped.size(); ++i) ASSERT_EQ(dropped[i], zeroed[i]);
+  EXPECT_FALSE(same_bytes(dropped, resident_logits(text)));
+}
+
+TEST(tiny_moe_engine, an_expert_that_is_named_twice_for_a_token_counts_twice) {
+  experts_of by_token([](const visit_inputs& visit, visit_compute& compute) {
+    for (std::size_t t = 0; t < visit.tokens; ++t) visit.ids[t * 4 + 3] = visit.ids[t * 4];
+    compute.all(lookup_in(visit));
+  });
+  experts_of by_expert([](const visit_inputs& visit, visit_compute& compute) {
+    for (std::size_t t = 0; t < visit.tokens; ++t) visit.ids[t * 4 + 3] = visit.ids[t * 4];
+    for (std::int32_t e = 0; e < 32; ++e) compute.partial({&e, 1}, lookup_in(visit));
+  });
+  const auto left = logits_of(by_token, text);
+  const auto right = logits_of(by_expert, text);
+  for (std::size_t i = 0; i < left.size(); ++i) ASSERT_NEAR(left[i], right[i], 1e-3);
+}
+
+TEST(tiny_moe_engine, a_broken_provider_is_reported) {
+  EXPECT_THAT(error_of([](const visit_inputs&, visit_compute&) {}),
+              HasSubstr("layer 0: the provider left out expert"));
+  EXPECT_THAT(error_of([](const visit_inputs&, visit_compute& compute) {
+                compute.all([](std::int32_t) { return expert_tensors{}; });
+              }),
+              HasSubstr("layer 0: the provider has no weights for expert"));
+  EXPECT_THAT(error_of([](const visit_inputs& visit, visit_compute& compute) {
+                compute.all(lookup_in(visit));
+                compute.all(lookup_in(visit));
+              }),
+              HasSubstr("twice"));
+  EXPECT_THAT(error_of([](const visit_inputs& visit, visit_compute& compute) {
+                const std::int32_t token = 10;
+                compute({&token, 1}, lookup_in(visit));
+              }),
+              HasSubstr("named token 10; accepted: 0..9"));
+  EXPECT_THAT(error_of([](const visit_inputs& visit, visit_compute& compute) {
+                const std::int32_t token = -1;
+                compute({&token, 1}, lookup_in(visit));
+              }),
+              HasSubstr("named token -1; accepted: 0..9"));
+  EXPECT_THAT(error_of([](const visit_inputs& visit, visit_compute& compute) {
+                visit.ids[0] = 32;
+                compute.all(lookup_in(visit));
+              }),
+              HasSubstr("named expert 32; accepted: 0..31"));
+  EXPECT_THAT(error_of([](const visit_inputs& visit, visit_compute& compute) {
+                const std::int32_t expert = -2;
+                compute.partial({&expert, 1}, lookup_in(visit));
+              }),
+              HasSubstr("named expert -2; accepted: 0..31"));
+  EXPECT_THAT(error_of([](const visit_inputs& visit, visit_compute& compute) {
+                const std::int32_t token = 1;
+                compute.take({&token, 1}, visit.hidden.first(96));
+              }),
+              HasSubstr("gave 96 floats; accepted: 384"));
+  EXPECT_THAT(error_of([](const visit_inputs& visit, visit_compute& compute) {
+                compute.all(lookup_in(visit));
+                const std::int32_t token = 1;
+                compute.take({&token, 1}, visit.hidden.first(384));
+              }),
+              HasSubstr("twice"));
+  EXPECT_THAT(error_of([](const visit_inputs& visit, visit_compute& compute) {
+                for (std::int32_t e = 0; e < 32; ++e) {
+                  if (e != visit.ids[5]) compute.partial({&e, 1}, lookup_in(visit));
+                }
+              }),
+              HasSubstr("left out expert"));
+}
+
+TEST(tiny_moe_engine, rewind_and_reset_forget_the_tokens) {
+  resident_experts experts(weights());
+  engine decoder(weights(), experts);
+  const auto whole = resident_logits("abcd");
+  decoder.forward(bytes_of("abxyz"));
+  decoder.rewind(2);
+  EXPECT_EQ(decoder.position(), 2U);
+  const auto rest = decoder.forward(bytes_of("cd"));
+  EXPECT_TRUE(same_bytes(std::span(whole).last(512), rest));
+  decoder.reset();
+  EXPECT_EQ(decoder.position(), 0U);
+  EXPECT_TRUE(same_bytes(whole, decoder.forward(bytes_of("abcd"))));
+}
+
+TEST(tiny_moe_engine, limits_are_kept) {
+  resident_experts experts(weights());
+  engine decoder(weights(), experts, {.max_positions = 8, .max_tokens = 4});
+  EXPECT_THROW(decoder.forward({}), std::length_error);
+  EXPECT_THROW(decoder.forward(bytes_of("abcde")), std::length_error);
+  decoder.forward(bytes_of("abcd"));
+  decoder.forward(bytes_of("efg"));
+  EXPECT_THROW(decoder.forward(bytes_of("hi")), std::length_error);
+  decoder.forward(bytes_of("h"));
+  EXPECT_THROW(decoder.forward(bytes_of("i")), std::length_error);
+  EXPECT_EQ(decoder.position(), 8U);
+  EXPECT_THROW(engine(weights(), experts, {.max_positions = 2049}), std::invalid_argument);
+  EXPECT_THROW(engine(weights(), experts, {.max_positions = 8, .max_tokens = 9}),
+               std::invalid_argument);
+}
+
+TEST(tiny_moe_engine, the_last_position_works) {
+  resident_experts experts(weights());
+  EXPECT_EQ(engine(weights(), experts).max_positions(), 2048U);
+  constexpr std::size_t limit = 300;
+  engine decoder(weights(), experts, {.max_positions = limit});
+  std::vector<std::uint8_t> tokens(limit);
+  for (std::size_t i = 0; i < limit; ++i) {
+    tokens[i] = static_cast<std::uint8_t>(text[i % text.size()]);
+  }
+  const auto logits = decoder.forward(tokens);
+  EXPECT_TRUE(std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); }));
+  const std::vector<float> last(logits.end() - 256, logits.end());
+  decoder.rewind(limit - 1);
+  EXPECT_TRUE(same_bytes(last, decoder.forward(std::span(tokens).last(1))));
+  EXPECT_THROW(decoder.forward(std::span(tokens).last(1)), std::length_error);
+}
+
+// Texts that share beginnings, with the logits that each of them has alone.
+struct known_text {
+  std::vector<std::uint8_t> tokens;
+  std::vector<float> logits;
+};
+
+const std::vector<known_text>& known_texts() {
+  static const std::vector<known_text> all = [] {
+    std::vector<known_text> out;
+    for (const std::string& words :
+         {std::string(text), std::string(text.substr(0, 40)) + " of the council, and then",
+          std::string("{\"call\": \"query_db\", \"id\": 5}"), std::string("a"),
+          std::string(text.substr(0, 33))}) {
+      out.push_back({bytes_of(words), resident_logits(words)});
+    }
+    return out;
+  }();
+  return all;
+}
+
+// A sequence that runs through one of the texts.
+struct walk {
+  sequence_id sequence = 0;
+  std::size_t text = 0;
+  std::size_t rows = 0;  // in the coming pass
+
+  [[nodiscard]] const known_text& known() const { return known_texts()[text]; }
+};
+
+// Random passes over several sequences: chunks of any size, interleaved, begun, cut and closed at any time.
+// Returns the rows that were compared.
+std::size_t mix_randomly(hotset::support::random_source& random, batch_engine& decoder,
+                         int passes) {
+  kv_pool& pool = decoder.pool();
+  std::vector<walk> walks;
+  std::size_t compared = 0;
+  for (int i = 0; i < passes; ++i) {
+    if (walks.size() < 2 || random.one_in(3)) {
+      walks.push_back({.sequence = pool.open(), .text = random.below(known_texts().size())});
+    }
+    std::vector<std::size_t> order;
+    for (std::size_t w = 0; w < walks.size(); ++w) {
+      walk& one = walks[w];
+      const std::size_t before = pool.length(one.sequence);
+      if (random.one_in(8)) pool.truncate(one.sequence, random.below(before + 1));
+      const std::span<const std::uint8_t> tokens = one.known().tokens;
+      if (random.one_in(2)) {
+        (void)pool.reuse(one.sequence, tokens.subspan(pool.length(one.sequence)));
+      }
+      const std::size_t left = tokens.size() - pool.length(one.sequence);
+      one.rows = std::min(left, random.one_in(2) ? 1 : random.below(12));
+      const std::size_t room = decoder.max_tokens() - order.size();
+      one.rows = std::min(one.rows, room);
+      if (!pool.reserve(one.sequence, one.rows)) one.rows = 0;
+      order.insert(order.end(), one.rows, w);
+    }
+    for (std::size_t t = order.size(); t > 1; --t) std::swap(order[t - 1], order[random.below(t)]);
+    std::vector<token_row> rows;
+    std::vector<std::size_t> positions;
+    for (const std::size_t w : order) {
+      const walk& one = walks[w];
+      const auto earlier =
+          static_cast<std::size_t>(std::count_if(rows.begin(), rows.end(), [&](const token_row& r) {
+            return r.sequence == one.sequence;
+          }));
+      positions.push_back(pool.length(one.sequence) + earlier);
+      rows.push_back({one.sequence, one.known().tokens[positions.back()]});
+    }
+    if (!rows.empty()) {
+      const auto logits = decoder.forward(rows, request_kind::prefill);
+      for (std::size_t t = 0; t < rows.size(); ++t, ++compared) {
+        const auto wanted =
+            std::span(walks[order[t]].known().logits).subspan(positions[t] * 256, 256);
+        if (!same_bytes(logits.subspan(t * 256, 256), wanted)) {
+          ADD_FAILURE() << "pass " << i << ", row " << t << " at position " << positions[t];
+          return compared;
+        }
+      }
+    }
+    std::erase_if(walks, [&](const walk& one) {
+      const bool ends = pool.length(one.sequence) == one.known().tokens.size() || random.one_in(12);
+      if (ends) pool.close(one.sequence);
+      return ends;
+    });
+  }
+  for (const walk& one : walks) pool.close(one.sequence);
+  EXPECT_EQ(pool.in_use(), 0U);
+  return compared;
+}
+
+TEST(tiny_moe_batch_engine, a_token_gives_the_same_bytes_in_every_mix_of_sequences) {
+  std::size_t compared = 0;
+  std::uint64_t hits = 0;
+  std::uint64_t evictions = 0;
+  for (std::uint64_t seed = 1; seed <= 24; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    hotset::support::random_source random(seed);
+    resident_experts experts(weights());
+    kv_pool pool(weights().config(),
+                 {.block_tokens = 1 + random.below(20), .blocks = 5 + random.below(25)});
+    batch_engine decoder(weights(), experts, pool, {.max_tokens = 1 + random.below(40)});
+    compared += mix_randomly(random, decoder, 60);
+    hits += pool.stats().hits;
+    evictions += pool.stats().evictions;
+  }
+  EXPECT_GT(compared, 2000U);  // else the comparison says nothing
+  EXPECT_GT(hits, 100U);
+  EXPECT_GT(evictions, 100U);
+}
+
+TEST(tiny_moe_batch_engine, a_mix_over_paged_experts_gives_the_same_bytes) {
+  constexpr std::size_t tokens = 24;
+  std::size_t compared = 0;
+  for (const char* slots : {"4", "25%"}) {
+    hotset::support::random_source random(99);
+    const auto layout = layout_of(weights(), hotset::cache_scope::per_layer, slots, tokens);
+    const auto experts = make_paged_experts(weights(), {.layout = layout}, "lru");
+    kv_pool pool(weights().config(), {.block_tokens = 8, .blocks = 40});
+    batch_engine decoder(weights(), *experts, pool, {.max_tokens = tokens});
+    compared += mix_randomly(random, decoder, 40);
+    EXPECT_GT(experts->stats().split_visits, 0U) << slots;
+  }
+  EXPECT_GT(compared, 200U);
+}
+
+// Takes down what it is asked.
+class counting_experts final : public expert_provider {
+ public:
+  counting_experts(std::vector<std::size_t>& steps, std::size_t& visits)
+      : steps_(steps), visits_(visits) {}
+  void on_step(const step_inputs& step) override {
+    EXPECT_EQ(step.step, steps_.size());
+    EXPECT_EQ(step.kind, steps_.empty() ? request_kind::prefill : request_kind::decode);
+    EXPECT_EQ(step.sequences.size(), step.token_ids.size());
+    steps_.push_back(step.token_ids.size());
+  }
+  void run(const visit_inputs& visit, visit_compute& compute) override {
+    EXPECT_EQ(visit.tokens, steps_.back());
+    ++visits_;
+    compute.all(lookup_in(visit));
+  }
+
+ private:
+  std::vector<std::size_t>& steps_;
+  std::size_t& visits_;
+};
+
+TEST(tiny_moe_batch_engine, a_step_of_several_sequences_is_one_visit_of_all_their_rows) {
+  std::vector<std::size_t> steps;
+  std::size_t visits = 0;
+  counting_experts experts(steps, visits);
+  kv_pool pool(weights().config(), {.block_tokens = 4, .blocks = 8});
+  batch_engine decoder(weights(), experts, pool);
+  std::vector<token_row> rows;
+  for (const char c : {'a', 'b', 'c'}) {
+    rows.push_back({pool.open(), static_cast<std::uint8_t>(c)});
+  }
+  decoder.forward(rows, request_kind::prefill);
+  decoder.forward(rows, request_kind::decode);
+  EXPECT_EQ(steps, (std::vector<std::size_t>{3, 3}));
+  EXPECT_EQ(visits, 24U);
+  EXPECT_EQ(decoder.steps(), 2U);
+  for (const token_row& row : rows) EXPECT_EQ(pool.length(row.sequence), 2U);
+}
+
+TEST(tiny_moe_batch_engine, a_pass_that_fails_leaves_every_sequence_as_it_was) {
+  bool breaks = false;
+  kv_pool pool(weights().config(), {.block_tokens = 2, .blocks = 6});
+  experts_of experts([&](const visit_inputs& visit, visit_compute& compute) {
+    EXPECT_FALSE(pool.drained());
+    EXPECT_EQ(pool.shrink(6), hotset::status::busy);
+    EXPECT_EQ(pool.grow(6), hotset::status::busy);
+    if (!breaks || visit.layer < 7) compute.all(lookup_in(visit));
+  });
+  batch_engine decoder(weights(), experts, pool, {.max_positions = 6, .max_tokens = 8});
+  const auto first = pool.open();
+  const auto second = pool.open();
+  const auto forward = [&](std::string_view to_first, std::string_view to_second) {
+    std::vector<token_row> rows;
+    for (const std::uint8_t token : bytes_of(to_first)) rows.push_back({first, token});
+    for (const std::uint8_t token : bytes_of(to_second)) rows.push_back({second, token});
+    const auto logits = decoder.forward(rows, request_kind::prefill);
+    return std::vector<float>(logits.begin(), logits.end());
+  };
+  forward("abc", "x");
+  const auto expect_unchanged = [&] {
+    EXPECT_TRUE(pool.drained());
+    EXPECT_EQ(pool.in_use(), 3U);
+    EXPECT_EQ(pool.length(first), 3U);
+    EXPECT_EQ(pool.length(second), 1U);
+  };
+  const auto error_of_rows = [&](std::string_view to_first, std::string_view to_second) {
+    try {
+      forward(to_first, to_second);
+    } catch (const std::length_error& error) {
+      expect_unchanged();
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  breaks = true;
+  EXPECT_THROW(forward("de", "yz"), provider_error);
+  expect_unchanged();
+  breaks = false;
+  EXPECT_EQ(error_of_rows("", ""), "forward: 0 rows; accepted: 1..8");
+  EXPECT_EQ(error_of_rows("defghi", "yzz"), "forward: 9 rows; accepted: 1..8");
+  EXPECT_EQ(error_of_rows("", "yzyzyz"), "forward: 6 tokens at position 1 of 6; accepted: 1..5");
+  EXPECT_EQ(pool.shrink(4), hotset::status::ok);
+  EXPECT_EQ(error_of_rows("de", "yz"), "forward: 2 tokens need 1 KV blocks; accepted: 0");
+  EXPECT_EQ(pool.grow(6), hotset::status::ok);
+  const auto logits = forward("de", "yz");
+  EXPECT_TRUE(same_bytes(std::span(logits).first(512),
+                         std::span<const float>(resident_logits("abcde")).last(512)));
+  EXPECT_TRUE(same_bytes(std::span(logits).last(512),
+                         std::span<const float>(resident_logits("xyz")).last(512)));
+}
+
+// Takes down whose tokens it is told of, and which sequences end.
+class listening_experts final : public expert_provider {
+ public:
+  void on_step(const step_inputs& step) override {
+    token_ids.assign(step.token_ids.begin(), step.token_ids.end());
+    sequences.assign(step.sequences.begin(), step.sequences.end());
+  }
+  void run(const visit_inputs& visit, visit_compute& compute) override {
+    EXPECT_TRUE(std::ranges::equal(visit.token_ids, token_ids));
+    EXPECT_TRUE(std::ranges::equal(visit.sequences, sequences));
+    compute.all(lookup_in(visit));
+  }
+  void on_sequence_end(std::uint32_t sequence) noexcept override { ended.push_back(sequence); }
+
+  std::vector<std::int32_t> token_ids;  // of the last pass
+  std::vector<std::uint32_t> sequences;
+  std::vector<std::uint32_t> ended;
+};
+
+TEST(tiny_moe_batch_engine, a_provider_hears_whose_tokens_come_and_which_sequences_end) {
+  listening_experts experts;
+  kv_pool pool(weights().config(), {.block_tokens = 4, .blocks = 8});
+  batch_engine decoder(weights(), experts, pool);
+  const auto first = pool.open();
+  const auto second = pool.open();
+  const std::vector<token_row> rows{{first, 'a'}, {second, 'x'}, {first, 'b'}, {second, 0xFF}};
+  decoder.forward(rows, request_kind::prefill);
+  EXPECT_THAT(experts.token_ids, testing::ElementsAre('a', 'x', 'b', 255));
+  EXPECT_THAT(experts.sequences, testing::ElementsAre(0, 1, 0, 1));
+  decoder.close(first);
+  EXPECT_THAT(experts.ended, testing::ElementsAre(0));
+  const auto third = pool.open();  // the first one's place, not its number
+  EXPECT_EQ(third, first);
+  decoder.forward(std::vector<token_row>{{third, 'q'}}, request_kind::prefill);
+  EXPECT_THAT(experts.sequences, testing::ElementsAre(2));
+  decoder.close(third);
+  decoder.close(second);
+  EXPECT_THAT(experts.ended, testing::ElementsAre(0, 2, 1));
+}
+
+TEST(tiny_moe_engine, a_reset_ends_the_sequence_and_so_does_the_engines_end) {
+  listening_experts experts;
+  {
+    engine decoder(weights(), experts);
+    decoder.reset();  // nothing was fed: nothing ends
+    EXPECT_THAT(experts.ended, testing::IsEmpty());
+    decoder.forward(bytes_of("ab"));
+    EXPECT_THAT(experts.sequences, testing::ElementsAre(0, 0));
+    decoder.rewind(1);
+    decoder.forward(bytes_of("c"));
+    EXPECT_THAT(experts.sequences, testing::ElementsAre(0));
+    decoder.reset();
+    EXPECT_THAT(experts.ended, testing::ElementsAre(0));
+    decoder.forward(bytes_of("d"));
+    EXPECT_THAT(experts.sequences, testing::ElementsAre(1));
+  }
+  EXPECT_THAT(experts.ended, testing::ElementsAre(0, 1));
+}
+
+TEST(tiny_moe_batch_engine, sequences_go_on_to_the_bit_after_the_pool_has_shrunk_and_grown) {
+  resident_experts experts(weights());
+  kv_pool pool(weights().config(), {.block_tokens = 8, .blocks = 30});
+  batch_engine decoder(weights(), experts, pool);
+  const auto tokens = bytes_of(text);
+  const auto whole = resident_logits(text);
+  const auto early = pool.open();  // takes the low blocks, and goes
+  const auto live = pool.open();
+  std::vector<token_row> rows;
+  for (std::size_t t = 0; t < 50; ++t) rows.push_back({early, tokens[50 - t]});
+  decoder.forward(rows, request_kind::prefill);
+  rows.clear();
+  for (std::size_t t = 0; t < 50; ++t) rows.push_back({live, tokens[t]});
+  decoder.forward(rows, request_kind::prefill);
+  pool.close(early);
+  for (std::size_t t = 50; t < tokens.size(); ++t) {
+    const auto units = t % 2 == 0 ? pool.in_use() + 1 : 30;
+    ASSERT_EQ(units < pool.capacity() ? pool.shrink(units) : pool.grow(units), hotset::status::ok);
+    const token_row row{live, tokens[t]};
+    const auto logits = decoder.forward({&row, 1}, request_kind::decode);
+    ASSERT_TRUE(same_bytes(logits, std::span(whole).subspan(t * 256, 256))) << "token " << t;
+  }
+  EXPECT_GE(pool.stats().moves, 6U);
+}
+
+}  // namespace

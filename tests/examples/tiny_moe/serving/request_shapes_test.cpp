@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tiny_moe/serving/request_shapes.hpp"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace {
+
+using namespace tiny_moe;
+using bytes = std::vector<std::uint8_t>;
+
+const std::vector<std::string> texts{"the quick brown fox jumps over the lazy dog. ",
+                                     "for (int i = 0; i < n; ++i) sum += a[i]; "};
+
+/// Three requests: two turns of a conversation, and another one.
+hotset::kv_trace two_turns() {
+  hotset::kv_trace kv;
+  kv.timestamp = {1000, 2500, 2500};
+  kv.input_length = {1024, 1500, 600};
+  kv.output_length = {64, 10, 320};
+  kv.block_end = {2, 5, 7};
+  kv.blocks = {7, 8, 7, 8, 9, 70, 71};
+  return kv;
+}
+
+bytes first(const bytes& of, std::size_t count) {
+  return {of.begin(), of.begin() + static_cast<std::ptrdiff_t>(count)};
+}
+
+TEST(request_shapes, times_and_lengths_are_those_of_the_trace_scaled) {
+  const auto made = shaped_requests(two_turns(), texts,
+                                    {.scale = 32, .steps_per_second = 10, .first_arrival = 5});
+  ASSERT_EQ(made.size(), 3U);
+  EXPECT_EQ(made[0].arrival, 5U);
+  EXPECT_EQ(made[1].arrival, 20U);
+  EXPECT_EQ(made[2].arrival, 20U);
+  EXPECT_EQ(made[0].prompt.size(), 32U);
+  EXPECT_EQ(made[1].prompt.size(), 46U);
+  EXPECT_EQ(made[2].prompt.size(), 18U);
+  EXPECT_EQ(made[0].tokens, 2U);
+  EXPECT_EQ(made[1].tokens, 1U);  // at least one
+  EXPECT_EQ(made[2].tokens, 10U);
+}
+
+TEST(request_shapes, equal_blocks_are_equal_bytes_and_others_differ_early) {
+  const auto made = shaped_requests(two_turns(), texts, {.scale = 32});
+  EXPECT_EQ(first(made[0].prompt, 32), first(made[1].prompt, 32));
+  EXPECT_NE(first(made[0].prompt, 4), first(made[2].prompt, 4));
+}
+
+TEST(request_shapes, prompts_without_blocks_share_nothing) {
+  hotset::kv_trace kv;
+  for (int r = 0; r < 200; ++r) {
+    kv.timestamp.push_back(0);
+    kv.input_length.push_back(64);
+    kv.output_length.push_back(1);
+    kv.block_end.push_back(0);
+  }
+  const auto made = shaped_requests(kv, texts, {.scale = 4});
+  std::set<bytes> beginnings;
+  for (const auto& one : made) beginnings.insert(first(one.prompt, 8));
+  EXPECT_EQ(beginnings.size(), 200U);
+}
+
+TEST(request_shapes, many_blocks_stay_different) {
+  hotset::kv_trace kv;
+  for (std::uint64_t b = 0; b < 5000; ++b) {
+    kv.timestamp.push_back(b);
+    kv.input_length.push_back(512);
+    kv.output_length.push_back(1);
+    kv.blocks.push_back(b);
+    kv.block_end.push_back(b + 1);
+  }
+  const auto made = shaped_requests(kv, texts, {.scale = 32});
+  std::set<bytes> prompts;
+  for (const auto& one : made) prompts.insert(one.prompt);
+  EXPECT_EQ(prompts.size(), 5000U);
+}
+
+TEST(request_shapes, the_same_seed_gives_the_same_texts_and_only_the_first_are_taken) {
+  const auto one = shaped_requests(two_turns(), texts, {.seed = 3});
+  EXPECT_EQ(shaped_requests(two_turns(), texts, {.seed = 3})[1].prompt, one[1].prompt);
+  bool differs = false;
+  for (std::uint64_t seed = 4; seed < 8; ++seed)
+    differs =
+        differs || shaped_requests(two_turns(), texts, {.seed = seed})[1].prompt != one[1].prompt;
+  EXPECT_TRUE(differs);
+  EXPECT_EQ(shaped_requests(two_turns(), texts, {.most = 2}).size(), 2U);
+}
+
+TEST(request_shapes, refuse_what_cannot_be) {
+  EXPECT_FALSE(request_scaling{}.validate());
+  EXPECT_TRUE(request_scaling{.scale = 0}.validate());
+  EXPECT_TRUE((request_scaling{.steps_per_second = 0}.validate()));
+  EXPECT_TRUE((request_scaling{.steps_per_second = 1e30}.validate()));
+}
+
+}  // namespace

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What the tests of adapters share: three of them, and what each must give.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "paging_samples.hpp"
+#include "random_source.hpp"
+#include "tiny_moe/experts/adapters.hpp"
+#include "tiny_moe/model/engine.hpp"
+#include "tiny_moe/serving/serving.hpp"
+
+namespace adapter_samples {
+
+using namespace tiny_moe;
+using hotset::support::random_source;
+using paging_samples::bytes_of;
+using paging_samples::weights;
+
+/// Each tuned expert is another one's weights: a wrong place is a wrong answer.
+inline adapter_weights shuffled(const std::string& name, std::uint64_t seed, std::size_t most) {
+  const auto& shape = weights().config();
+  random_source random(seed);
+  tuned_experts tuned(shape.layers);
+  std::vector<std::uint16_t> halves;
+  for (std::size_t l = 0; l < shape.layers; ++l) {
+    for (std::int32_t e = 0; e < static_cast<std::int32_t>(shape.experts); ++e)
+      if (tuned[l].size() < most && random.one_in(3)) tuned[l].push_back(e);
+    for (const auto e : tuned[l]) {
+      const auto other =
+          (static_cast<std::size_t>(e) + 1 + random.below(shape.experts - 1)) % shape.experts;
+      for (const auto& tensor : weights().expert_bytes(l, other)) {
+        const auto at = halves.size();
+        halves.resize(at + tensor.size() / 2);
+        std::memcpy(&halves[at], tensor.data(), tensor.size());
+      }
+    }
+  }
+  return {shape, name, std::move(tuned), std::move(halves)};
+}
+
+/// Three adapters, the third of fewer experts.
+inline const std::vector<adapter_weights>& three_adapters() {
+  static const std::vector<adapter_weights> made = [] {
+    std::vector<adapter_weights> out;
+    out.push_back(shuffled("a", 1, 8));
+    out.push_back(shuffled("b", 2, 8));
+    out.push_back(shuffled("c", 3, 3));
+    return out;
+  }();
+  return made;
+}
+inline std::vector<const adapter_weights*> pointers(const std::vector<adapter_weights>& adapters) {
+  std::vector<const adapter_weights*> out;
+  for (const auto& one : adapters) out.push_back(&one);
+  return out;
+}
+
+inline const std::vector<const adapter_weights*>& three_pointers() {
+  static const auto made = pointers(three_adapters());
+  return made;
+}
+
+/// What an engine of this model alone answers. No adapter: the base model.
+inline std::vector<std::uint8_t> alone(const adapter_weights* adapter,
+                                       const serving_request& request) {
+  resident_experts base(weights());
+  const auto answer = [&](expert_provider& experts) {
+    kv_pool pool(weights().config(), {.block_tokens = 8, .blocks = 40});
+    batch_engine decoder(weights(), experts, pool);
+    auto own = request;
+    own.arrival = 0;
+    return serve(decoder, {&own, 1}).requests[0].output;
+  };
+  if (adapter == nullptr) return answer(base);
+  merged_experts merged(weights(), *adapter);
+  return answer(merged);
+}
+/// The i-th adapter is that of id i + 1.
+inline std::vector<std::uint8_t> alone(const std::vector<adapter_weights>& adapters,
+                                       const serving_request& request) {
+  return alone(request.adapter == base_model ? nullptr : &adapters[request.adapter - 1], request);
+}
+
+/// The model of which the rows of an adapter must get the bytes. None: the base model.
+inline std::unique_ptr<expert_provider> merged_alone(const adapter_weights* adapter) {
+  if (adapter == nullptr) return std::make_unique<resident_experts>(weights());
+  return std::make_unique<merged_experts>(weights(), *adapter);
+}
+
+inline constexpr std::string_view text =
+    "The ledger was kept in two columns: return a + b; 17 + 25 = 42.";
+
+inline std::vector<float> logits_alone(const adapter_weights* adapter, std::string_view words) {
+  const auto provider = merged_alone(adapter);
+  engine decoder(weights(), *provider);
+  const auto logits = decoder.forward(bytes_of(words));
+  return {logits.begin(), logits.end()};
+}
+
+/// All logits of four sequences over the text, the base model's and one of each adapter. Passes have rows of chunks of
+/// other lengths of each, in any mix; the last sequence is done, the others may not be. Shape: [4][rows * 256].
+inline std::vector<std::vector<float>> mixed_logits(expert_provider& experts,
+                                                    std::size_t virtual_experts) {
+  kv_pool pool(weights().config(), {.block_tokens = 8, .blocks = 64});
+  batch_engine decoder(weights(), experts, pool, {.virtual_experts = virtual_experts});
+  std::vector<sequence_id> sequences;
+  for (adapter_id a = 0; a <= 3; ++a) sequences.push_back(pool.open(text.size(), a));
+  std::vector<std::vector<float>> got(4);
+  random_source random(5);
+  while (pool.length(sequences[3]) < text.size()) {
+    std::vector<token_row> rows;
+    std::vector<std::size_t> whose;
+    for (std::size_t s = 0; s < 4; ++s) {
+      const auto length = pool.length(sequences[s]);
+      const auto count = std::min(text.size() - length, s == 3 ? 5 : random.below(9));
+      EXPECT_TRUE(pool.reserve(sequences[s], count));
+      for (std::size_t i = 0; i < count; ++i) {
+        rows.push_back({sequences[s], static_cast<std::uint8_t>(text[length + i])});
+        whose.push_back(s);
+      }
+    }
+    const auto logits = decoder.forward(rows, request_kind::prefill);
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      const auto row = logits.subspan(r * 256, 256);
+      got[whose[r]].insert(got[whose[r]].end(), row.begin(), row.end());
+    }
+  }
+  for (const auto s : sequences) decoder.close(s);
+  return got;
+}
+
+/// True if the rows are the first ones of what the adapter's merged model gives.
+inline bool begins_as_alone(const std::vector<float>& rows, const adapter_weights* adapter) {
+  const auto wanted = logits_alone(adapter, text);
+  return rows.size() >= 256 && rows.size() <= wanted.size() &&
+         std::memcmp(rows.data(), wanted.data(), rows.size() * sizeof(float)) == 0;
+}
+/// The same of one of the three, by its id.
+inline bool begins_as_alone(const std::vector<float>& rows, adapter_id adapter) {
+  return begins_as_alone(rows, adapter == base_model ? nullptr : three_pointers()[adapter - 1]);
+}
+
+}  // namespace adapter_samples

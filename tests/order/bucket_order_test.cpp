@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/order/bucket_order.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "rank_model.hpp"
+
+namespace hotset {
+namespace {
+
+/// Keys in steps of `width`, the last bucket without an end.
+struct steps {
+  std::uint64_t width = 1;
+  std::size_t count = 1;
+  std::size_t operator()(std::uint64_t key) const noexcept {
+    return std::min(static_cast<std::size_t>(key / width), count - 1);
+  }
+  std::size_t buckets() const noexcept { return count; }
+};
+
+std::vector<slot_id> first(bucket_order<steps>& order, pool_id pool, const slot_mask& eligible,
+                           std::size_t n) {
+  std::vector<slot_id> out(n, no_slot);
+  out.resize(order.select(pool, eligible, out));
+  return out;
+}
+
+TEST(bucket_order, repairs_a_raised_rank_where_a_choice_meets_it) {
+  const geometry shape{.layers = 1, .experts = 40, .top_k = 2};
+  bucket_order<steps> order(pool_layout::shared(shape, 30).value(), {2, 8});
+  slot_mask eligible(30);
+  for (slot_id s = 0; s < 4; ++s) {
+    order.put(0, s, {static_cast<std::uint64_t>(s), static_cast<std::uint64_t>(s) + 1});
+    eligible.set(s);
+  }
+  order.raise(0, {2, 5});  // to the next bucket
+  EXPECT_EQ(first(order, 0, eligible, 2), (std::vector<slot_id>{1, 2}));
+  EXPECT_EQ(first(order, 0, eligible, 4), (std::vector<slot_id>{1, 2, 0, 3}));
+  order.raise(2, {3, 6});  // within its bucket, behind all
+  EXPECT_EQ(first(order, 0, eligible, 4), (std::vector<slot_id>{1, 0, 3, 2}));
+  order.drop(3);
+  order.put(0, 3, {0, 7});  // before all
+  EXPECT_EQ(first(order, 0, eligible, 4), (std::vector<slot_id>{3, 1, 0, 2}));
+  eligible.reset(1);
+  EXPECT_EQ(first(order, 0, eligible, 2), (std::vector<slot_id>{3, 0}));
+  EXPECT_TRUE(first(order, 0, eligible, 0).empty());
+}
+
+// One key a bucket, several, and all; scanned pools and others; slots wander between them.
+TEST(bucket_order, agrees_with_a_sorted_map) {
+  const geometry shape{.layers = 3, .experts = 40, .top_k = 2};
+  const std::vector<std::int64_t> unequal{12, 36, 26};
+  const pool_layout layouts[] = {pool_layout::shared(shape, 50).value(),
+                                 pool_layout::per_layer(shape, 12).value(),
+                                 pool_layout::per_layer(shape, unequal).value()};
+  for (const auto& layout : layouts)
+    for (const steps buckets : {steps{1, 200}, steps{7, 20}, steps{1, 3}, steps{1, 1}}) {
+      SCOPED_TRACE(std::to_string(layout.pools()) + " pools, " + std::to_string(buckets.count) +
+                   " buckets of " + std::to_string(buckets.width));
+      bucket_order<steps> order(layout, buckets);
+      support::rank_model model(layout);
+      support::random_source random(buckets.count);
+      std::uint64_t clock = 0;
+      for (int n = 0; n < 20000; ++n) {
+        const auto slot = random.id_below(static_cast<std::int32_t>(layout.slots()));
+        if (model.home(slot) < 0) {
+          const auto pool = random.id_below(static_cast<std::int32_t>(layout.pools()));
+          if (model.full(pool)) continue;
+          const slot_rank rank{random.below(60), ++clock};
+          order.put(pool, slot, rank);
+          model.put(pool, slot, rank);
+        } else if (random.one_in(8)) {
+          const auto to = random.id_below(static_cast<std::int32_t>(layout.slots()));
+          if (model.home(to) >= 0) continue;
+          const auto home = model.home(slot);
+          model.drop(slot);
+          model.put(home, to, order.rank(slot));
+          order.move(slot, to);
+        } else if (random.below(10) < 7) {
+          const slot_rank rank{order.rank(slot).key + random.below(3), ++clock};
+          order.raise(slot, rank);
+          model.put(model.home(slot), slot, rank);
+        } else {
+          order.drop(slot);
+          model.drop(slot);
+        }
+        if (n % 5000 == 4999) {
+          order.transform([](slot_rank r) { return slot_rank{r.key / 2, r.position}; });
+          model.halve_keys();
+        }
+        if (!random.one_in(4)) continue;
+        ASSERT_TRUE(model.agrees_with(order, random)) << "operation " << n;
+      }
+    }
+}
+
+}  // namespace
+}  // namespace hotset

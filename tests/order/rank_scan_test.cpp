@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/order/rank_scan.hpp"
+
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace hotset {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+class rank_scan : public testing::Test {
+ protected:
+  rank_scan() {
+    for (slot_id s = 0; s < 70; ++s) eligible.set(s);
+  }
+  std::vector<slot_id> lowest(std::size_t count) {
+    std::vector<slot_id> out(count, no_slot);
+    std::vector<ranked_slot> scratch(members.size() + 1);
+    out.resize(scan_ranks(members, ranks, eligible, scratch, out));
+    return out;
+  }
+  const std::vector<slot_id> members{65, 3, 8, 1};
+  std::vector<slot_rank> ranks = std::vector<slot_rank>(70, {0, 1});  // of slots elsewhere: lowest
+  slot_mask eligible{70};
+};
+
+TEST_F(rank_scan, lists_members_by_key_then_position) {
+  ranks[65] = {7, 2};
+  ranks[3] = {5, 9};
+  ranks[8] = {5, 4};
+  ranks[1] = {6, 1};
+  EXPECT_THAT(lowest(1), ElementsAre(8));
+  EXPECT_THAT(lowest(3), ElementsAre(8, 3, 1));
+  EXPECT_THAT(lowest(9), ElementsAre(8, 3, 1, 65));
+  EXPECT_THAT(lowest(0), IsEmpty());
+}
+
+TEST_F(rank_scan, leaves_out_the_vacant_and_the_not_eligible) {
+  ranks[65] = {7, 2};
+  ranks[3] = {5, 9};
+  ranks[8] = vacant_rank;
+  ranks[1] = {4, 1};
+  eligible.reset(1);
+  EXPECT_THAT(lowest(4), ElementsAre(3, 65));
+  eligible.clear();
+  EXPECT_THAT(lowest(4), IsEmpty());
+}
+
+}  // namespace
+}  // namespace hotset

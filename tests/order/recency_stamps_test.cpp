@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/order/recency_stamps.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <list>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "random_source.hpp"
+
+namespace hotset {
+namespace {
+
+pool_layout per_layer(std::int32_t slots) {
+  return pool_layout::per_layer({.layers = 3, .experts = 128, .top_k = 2}, slots).value();
+}
+slot_mask all(const pool_layout& layout) {
+  slot_mask mask(layout.slots());
+  for (slot_id s = 0; s < static_cast<slot_id>(layout.slots()); ++s) mask.set(s);
+  return mask;
+}
+std::vector<slot_id> first(const recency_stamps& order, pool_id pool, const slot_mask& eligible,
+                           std::size_t count) {
+  std::vector<slot_id> out(count, no_slot);
+  out.resize(order.select(pool, eligible, out));
+  return out;
+}
+
+TEST(recency_stamps, small_pools_alone_are_scanned) {
+  EXPECT_TRUE(recency_stamps::suits(per_layer(64)));
+  EXPECT_FALSE(recency_stamps::suits(per_layer(65)));
+}
+
+TEST(recency_stamps, covers_the_slots_that_a_pool_began_with) {
+  const recency_stamps order(per_layer(4));
+  EXPECT_TRUE(order.covers(1, 4));
+  EXPECT_TRUE(order.covers(1, 7));
+  EXPECT_FALSE(order.covers(1, 3));
+  EXPECT_FALSE(order.covers(1, 8));
+}
+
+TEST(recency_stamps, knows_whether_two_slots_began_in_one_pool) {
+  const recency_stamps order(per_layer(4));
+  EXPECT_TRUE(order.same_pool(4, 7));
+  EXPECT_FALSE(order.same_pool(3, 4));
+  EXPECT_FALSE(order.same_pool(100, 4));
+}
+
+// Sizes around the width of the scan, eligible subsets, every number of victims.
+TEST(recency_stamps, agrees_with_std_list) {
+  support::random_source random(1);
+  const auto below = [&random](std::size_t n) { return static_cast<std::size_t>(random.below(n)); };
+  for (const std::int32_t slots : {2, 3, 4, 5, 7, 8, 16, 33, 63, 64}) {
+    SCOPED_TRACE(std::to_string(slots) + " slots");
+    const auto layout = per_layer(slots);
+    recency_stamps order(layout);
+    std::vector<std::list<slot_id>> model(3);
+    for (int n = 0; n < 600; ++n) {
+      const auto pool = below(3);
+      const auto base = static_cast<slot_id>(pool) * slots;
+      std::vector<slot_id> used;
+      while (used.size() < 1 + below(static_cast<std::size_t>(slots))) {
+        const auto slot = base + static_cast<slot_id>(below(static_cast<std::size_t>(slots)));
+        if (std::find(used.begin(), used.end(), slot) == used.end()) used.push_back(slot);
+      }
+      order.touch(static_cast<pool_id>(pool), used);
+      for (const auto slot : used) {
+        model[pool].remove(slot);
+        model[pool].push_back(slot);
+      }
+      if (below(3) == 0) {
+        const auto slot = base + static_cast<slot_id>(below(static_cast<std::size_t>(slots)));
+        order.erase(slot);
+        model[pool].remove(slot);
+      }
+      if (below(3) == 0) {
+        const auto from = base + static_cast<slot_id>(below(static_cast<std::size_t>(slots)));
+        const auto to = base + static_cast<slot_id>(below(static_cast<std::size_t>(slots)));
+        const auto at = std::ranges::find(model[pool], from);
+        if (at != model[pool].end() && std::ranges::find(model[pool], to) == model[pool].end()) {
+          order.take_place(from, to);
+          *at = to;
+        }
+      }
+      auto eligible = all(layout);
+      for (const auto slot : used) eligible.assign(slot, below(2) == 0);
+      for (std::size_t p = 0; p < 3; ++p) {
+        std::vector<slot_id> expected;
+        for (const auto slot : model[p])
+          if (eligible.test(slot)) expected.push_back(slot);
+        ASSERT_EQ(first(order, static_cast<pool_id>(p), eligible, 200), expected);
+        expected.resize(std::min(expected.size(), below(6)));
+        ASSERT_EQ(first(order, static_cast<pool_id>(p), eligible, expected.size()), expected);
+      }
+    }
+  }
+}
+
+// The clock has 2^31 / 64 ticks before it starts anew.
+TEST(recency_stamps, order_outlives_the_clock) {
+  const auto layout = per_layer(64);
+  const auto eligible = all(layout);
+  recency_stamps order(layout);
+  std::vector<slot_id> every(64);
+  for (std::size_t i = 0; i < 64; ++i) every[i] = static_cast<slot_id>(i * 29 % 64);
+  order.touch(1, 64);
+  const std::vector<slot_id> some = {9, 60, 3};
+  std::vector<slot_id> expected = every;
+  for (const auto slot : some) std::erase(expected, slot);
+  expected.insert(expected.end(), some.begin(), some.end());
+  constexpr std::uint64_t ticks = (std::uint64_t{1} << 31U) / 64;
+  for (std::uint64_t used = 0; used < 2 * ticks; used += 67) {
+    order.touch(0, every);
+    order.touch(0, some);
+    const auto near = used % ticks;
+    if (near > 200 && near < ticks - 20'000) continue;
+    ASSERT_EQ(first(order, 0, eligible, 64), expected) << used;
+  }
+  EXPECT_EQ(first(order, 1, eligible, 64), std::vector<slot_id>{64});
+}
+
+}  // namespace
+}  // namespace hotset

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/order/valued_residents.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "random_source.hpp"
+
+namespace hotset {
+namespace {
+
+constexpr geometry shape{.layers = 4, .experts = 20, .top_k = 2};
+
+struct held {
+  expert_key key;
+  std::uint64_t position = 0;
+};
+
+/// All residents of a pool, sorted.
+std::vector<slot_id> sorted(const std::map<slot_id, held>& all, const pool_layout& layout,
+                            pool_id pool, const std::vector<std::vector<float>>& values,
+                            layer_id running, const std::vector<float>& of_running,
+                            const slot_mask& eligible) {
+  std::vector<std::tuple<double, std::uint64_t, slot_id>> order;
+  for (const auto& [slot, one] : all) {
+    if (layout.pool_of_layer(one.key.layer) != pool || !eligible.test(slot)) continue;
+    const auto distance = (one.key.layer - running - 1 + 8) % 4 + 1;
+    const auto factor = static_cast<float>(std::pow(0.6, distance / 4.0));
+    const auto e = static_cast<std::size_t>(one.key.expert);
+    const auto value = one.key.layer == running && !of_running.empty()
+                           ? of_running[e]
+                           : values[static_cast<std::size_t>(one.key.layer)][e];
+    order.emplace_back(double{value} * double{factor}, one.position, slot);
+  }
+  std::ranges::sort(order);
+  std::vector<slot_id> out;
+  for (const auto& [worth, position, slot] : order) out.push_back(slot);
+  return out;
+}
+
+void walk(const pool_layout& layout, std::uint64_t seed) {
+  support::random_source random(seed);
+  valued_residents residents(layout, 0.6);
+  std::map<slot_id, held> naive;
+  std::uint64_t clock = 0;
+  std::vector<std::vector<float>> values(4, std::vector<float>(20, 0.0F));
+  std::vector<slot_id> free;
+  for (slot_id s = 0; s < static_cast<slot_id>(layout.slots()); ++s) free.push_back(s);
+  const auto few = [&] { return static_cast<float>(random.below(6)) / 8.0F; };  // many ties
+  for (int n = 0; n < 3000; ++n) {
+    const auto what = random.below(6);
+    if (what == 0) {
+      const auto l = static_cast<std::size_t>(random.below(4));
+      for (auto& v : values[l]) v = few();
+      residents.set_values(static_cast<layer_id>(l), values[l]);
+    } else if (what <= 2 && !free.empty()) {
+      const expert_key key{static_cast<layer_id>(random.below(4)),
+                           static_cast<expert_id>(random.below(20))};
+      const bool there =
+          std::ranges::any_of(naive, [&](const auto& one) { return one.second.key == key; });
+      const auto at = std::ranges::find_if(free, [&](slot_id s) {
+        return layout.pool_of_slot(s) == layout.pool_of_layer(key.layer);
+      });
+      if (there || at == free.end()) continue;
+      residents.fill(*at, key, 0);
+      naive[*at] = {key, ++clock};
+      free.erase(at);
+    } else if (what == 3 && !naive.empty()) {
+      const auto slot =
+          std::next(naive.begin(), static_cast<std::ptrdiff_t>(random.below(naive.size())))->first;
+      residents.use(slot);
+      naive[slot].position = ++clock;
+    } else if (what == 4 && !naive.empty() && random.below(2) == 0) {
+      const auto slot =
+          std::next(naive.begin(), static_cast<std::ptrdiff_t>(random.below(naive.size())))->first;
+      if (!free.empty() && random.below(2) == 0 && layout.pools() == 1) {
+        residents.move(slot, free.back());
+        naive[free.back()] = naive[slot];
+        free.back() = slot;
+      } else {
+        residents.vacate(slot);
+        free.push_back(slot);
+      }
+      naive.erase(slot);
+    } else {
+      slot_mask eligible(layout.slots());
+      for (const auto& [slot, one] : naive) eligible.assign(slot, random.below(4) != 0);
+      const auto running = static_cast<layer_id>(random.below(5)) - 1;
+      std::vector<float> now;
+      if (running >= 0 && random.below(2) == 0)
+        for (int e = 0; e < 20; ++e) now.push_back(few());
+      for (pool_id pool = 0; pool < static_cast<pool_id>(layout.pools()); ++pool) {
+        const auto wanted = sorted(naive, layout, pool, values, running, now, eligible);
+        std::vector<slot_id> out(random.below(12));
+        out.resize(residents.select(pool, running, now, eligible, out));
+        ASSERT_LE(out.size(), wanted.size());
+        ASSERT_TRUE(std::equal(out.begin(), out.end(), wanted.begin())) << "operation " << n;
+      }
+    }
+  }
+}
+
+TEST(valued_residents, as_sorting_all_of_them_in_one_pool) {
+  for (std::uint64_t seed = 1; seed <= 5; ++seed)
+    walk(pool_layout::shared(shape, 30).value(), seed);
+}
+TEST(valued_residents, as_sorting_all_of_them_a_pool_a_layer) {
+  for (std::uint64_t seed = 11; seed <= 15; ++seed)
+    walk(pool_layout::per_layer(shape, 9).value(), seed);
+}
+
+TEST(valued_residents, all_that_are_eligible_are_found_once) {
+  const auto layout = pool_layout::shared(shape, 6).value();
+  valued_residents residents(layout, 0.6);
+  slot_mask eligible(6);
+  for (slot_id s = 0; s < 4; ++s) {
+    residents.fill(s, {s % 2, s}, 0);
+    eligible.set(s);
+  }
+  eligible.reset(2);
+  std::vector<slot_id> out(6, no_slot);
+  out.resize(residents.select(0, 0, {}, eligible, out));
+  std::ranges::sort(out);
+  EXPECT_EQ(out, (std::vector<slot_id>{0, 1, 3}));
+}
+
+}  // namespace
+}  // namespace hotset

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/predict/history/request_starts.hpp"
+
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace hotset {
+namespace {
+
+const geometry shape{.layers = 3, .experts = 4, .top_k = 1, .max_tokens_per_visit = 4};
+
+bool begins(request_starts& starts, step_id step, layer_id layer,
+            const std::vector<sequence_id>& sequences) {
+  routing_view view;
+  view.step = step;
+  view.layer = layer;
+  view.sequences = sequences;
+  return starts.begins(view);
+}
+
+TEST(request_starts, a_step_without_the_sequences_of_the_one_before_begins_a_request) {
+  request_starts starts(shape);
+  EXPECT_TRUE(begins(starts, 0, before_layers, {7, 7}));
+  EXPECT_FALSE(begins(starts, 0, 0, {7, 7}));
+  EXPECT_FALSE(begins(starts, 1, 0, {7}));
+  EXPECT_TRUE(begins(starts, 2, 0, {8}));
+  EXPECT_FALSE(begins(starts, 2, 1, {8}));
+  EXPECT_FALSE(begins(starts, 3, 0, {9, 8}));  // one goes on
+  EXPECT_FALSE(begins(starts, 5, 0, {9}));
+  EXPECT_TRUE(begins(starts, 6, 0, {8}));  // it was not of the step before
+}
+
+TEST(request_starts, views_that_name_no_sequence_are_all_of_one) {
+  request_starts starts(shape);
+  EXPECT_TRUE(begins(starts, 4, 0, {}));
+  EXPECT_FALSE(begins(starts, 5, 0, {}));
+  EXPECT_TRUE(begins(starts, 6, 0, {1}));
+  EXPECT_TRUE(begins(starts, 7, 0, {}));
+}
+
+}  // namespace
+}  // namespace hotset

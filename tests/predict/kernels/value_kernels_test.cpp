@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/predict/kernels/value_kernels.hpp"
+
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "hotset/predict/kernels/history_kernels.hpp"
+#include "hotset/predict/kernels/rate_kernels.hpp"
+#include "random_source.hpp"
+
+namespace hotset {
+namespace {
+
+std::vector<float> numbers(support::random_source& random, std::size_t count) {
+  std::vector<float> out(count);
+  for (auto& x : out) x = static_cast<float>(random.below(1U << 20U)) / 1048576.0F;
+  return out;
+}
+
+TEST(value_kernels, votes_and_rates_are_shared) {
+  std::vector<float> out(1);
+  value_kernels::share(std::vector{3.0F}, std::vector{0.5F}, std::vector{0.25F}, {0.5F, 1.0F},
+                       {2.0F, 0.5F}, out, vector_level::scalar);
+  EXPECT_EQ(out[0], (3.0F + 2.0F * (0.25F + 0.25F)) * 0.5F);
+  value_kernels::add(std::vector{4.0F}, 0.5F, out, vector_level::scalar);
+  EXPECT_EQ(out[0], 4.0F);
+}
+
+TEST(value_kernels, all_levels_give_the_same_bits) {
+  if (history_kernels::level_in_use() == vector_level::scalar)
+    GTEST_SKIP() << "no vectors on this processor";
+  support::random_source random(1);
+  for (const std::size_t n : {1U, 7U, 8U, 24U, 31U, 128U, 129U}) {
+    const auto votes = numbers(random, n);
+    const auto fast = numbers(random, n);
+    const auto slow = numbers(random, n);
+    std::vector<float> one(n);
+    auto other = one;
+    value_kernels::share(votes, fast, slow, {0.4F, 0.6F}, {1.7F, 0.31F}, one, vector_level::scalar);
+    value_kernels::share(votes, fast, slow, {0.4F, 0.6F}, {1.7F, 0.31F}, other, vector_level::avx2);
+    ASSERT_EQ(one, other);
+    value_kernels::add(fast, 0.1F, one, vector_level::scalar);
+    value_kernels::add(fast, 0.1F, other, vector_level::avx2);
+    ASSERT_EQ(one, other);
+    rate_kernels::decay_scalar(slow, 0.29F, one);
+    rate_kernels::decay(slow, 0.29F, other);
+    ASSERT_EQ(one, other);
+  }
+}
+
+}  // namespace
+}  // namespace hotset

@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/predict/maps/expert_map_matcher.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "map_samples.hpp"
+
+namespace hotset {
+namespace {
+
+using testing::HasSubstr;
+using floats = std::vector<float>;
+using ids = std::vector<std::int32_t>;
+
+constexpr map_storage storages[] = {map_storage::fp32, map_storage::fp16, map_storage::int8};
+constexpr auto none = expert_map_store::none;
+
+std::vector<vector_level> levels() {
+  std::vector<vector_level> out;
+  for (const auto level : {vector_level::scalar, vector_level::avx2, vector_level::avx512})
+    if (level <= best_vector_level()) out.push_back(level);
+  return out;
+}
+expert_map_store store_of(const geometry& shape, std::uint32_t capacity, map_storage storage) {
+  return expert_map_store::create(shape, {.capacity = capacity, .storage = storage}).value();
+}
+void insert(expert_map_store& store, std::span<const float> maps) {
+  const ids tokens(maps.size() / (store.layers() * store.experts()), 0);
+  ASSERT_EQ(store.insert(maps, tokens), status::ok);
+}
+/// The rows of one layer of maps [tokens, layers, experts].
+floats layer_of(const floats& maps, std::size_t layers, std::size_t experts, std::size_t layer) {
+  floats out;
+  for (std::size_t at = layer * experts; at < maps.size(); at += layers * experts)
+    out.insert(out.end(), maps.begin() + static_cast<std::ptrdiff_t>(at),
+               maps.begin() + static_cast<std::ptrdiff_t>(at + experts));
+  return out;
+}
+
+const geometry small{.layers = 2, .experts = 2, .top_k = 1};
+
+// Maps A (1,0,1,0), B (0,1,0,1), C (.5,.5,1,0). The token goes (.75,.25) then (0,1).
+// Layer 0: with A .75 / sqrt(.625) = .949, with B .316, with C .5 / sqrt(.625 .5) = .894.
+// Both: with A .75 / sqrt(1.625 2) = .416, with B 1.25 / sqrt(1.625 2) = .693, with C .5 / sqrt(1.625 1.5) = .320.
+TEST(expert_map_matcher, by_hand) {
+  for (const auto storage : storages) {
+    auto store = store_of(small, 4, storage);
+    insert(store, floats{1, 0, 1, 0, 0, 1, 0, 1, 0.5F, 0.5F, 1, 0});
+    auto matcher = expert_map_matcher::create(store, 2).value();
+    ASSERT_EQ(matcher.begin(store, 1), status::ok);
+    EXPECT_EQ(matcher.best(store, 0).place, none) << "no layer yet";
+    ASSERT_EQ(matcher.advance(store, 0, floats{0.75F, 0.25F}), status::ok);
+    EXPECT_EQ(matcher.best(store, 0).place, 0U);
+    EXPECT_FLOAT_EQ(matcher.best(store, 0).score, 0.75F / std::sqrt(0.625F));
+    ASSERT_EQ(matcher.advance(store, 1, floats{0, 1}), status::ok);
+    EXPECT_EQ(matcher.layers(), 2U);
+    EXPECT_EQ(matcher.best(store, 0).place, 1U);
+    EXPECT_FLOAT_EQ(matcher.best(store, 0).score, 1.25F / std::sqrt(1.625F * 2));
+  }
+}
+
+TEST(expert_map_matcher, an_empty_store_matches_nothing) {
+  for (const auto storage : storages) {
+    const auto store = store_of(small, 4, storage);
+    auto matcher = expert_map_matcher::create(store, 1).value();
+    ASSERT_EQ(matcher.begin(store, 1), status::ok);
+    ASSERT_EQ(matcher.advance(store, 0, floats{0.5F, 0.5F}), status::ok);
+    EXPECT_EQ(matcher.best(store, 0).place, none);
+    EXPECT_EQ(matcher.best(store, 0).score, 0.0F);
+  }
+}
+
+TEST(expert_map_matcher, ties_go_to_the_lower_place) {
+  for (const auto storage : storages) {
+    const geometry shape{.layers = 3, .experts = 5, .top_k = 1};
+    support::random_source random(1);
+    auto store = store_of(shape, 100, storage);
+    const auto maps = support::repeating_maps(random, 7, 3, 5, 7, 1.0);
+    for (int n = 0; n < 10; ++n) insert(store, maps);  // each map ten times
+    auto matcher = expert_map_matcher::create(store, 7).value();
+    ASSERT_EQ(matcher.begin(store, 7), status::ok);
+    for (std::size_t l = 0; l < 3; ++l) {
+      ASSERT_EQ(matcher.advance(store, l, layer_of(maps, 3, 5, l)), status::ok);
+      for (std::size_t t = 0; t < 7; ++t) {
+        EXPECT_EQ(matcher.best(store, t).place, t) << l;
+        EXPECT_NEAR(matcher.best(store, t).score, 1.0, 1e-3);
+      }
+    }
+  }
+}
+
+/// Cosine of the first layers of a map as it is stored with a token's, from scratch.
+double cosine(const expert_map_store& store, std::size_t place, std::span<const float> map,
+              std::size_t layers) {
+  double dot = 0;
+  double one = 0;
+  double two = 0;
+  floats row(store.experts());
+  for (std::size_t l = 0; l < layers; ++l) {
+    store.read_row(place, l, row);
+    for (std::size_t e = 0; e < row.size(); ++e) {
+      const double a = row[e];
+      const double b = map[l * row.size() + e];
+      dot += a * b;
+      one += a * a;
+      two += b * b;
+    }
+  }
+  return dot / std::sqrt(one * two);
+}
+
+/// Every token's best is the best of all maps that are allowed, apart from ties within rounding.
+void expect_bests(const expert_map_store& store, expert_map_matcher& matcher, const floats& maps,
+                  std::size_t tokens, std::size_t layers,
+                  const std::vector<bool>& is_skipped = {}) {
+  const auto size = store.layers() * store.experts();
+  for (std::size_t t = 0; t < tokens; ++t) {
+    const auto map = std::span(maps).subspan(t * size, size);
+    double most = -1;
+    std::size_t wanted = none;
+    for (std::size_t place = 0; place < store.size(); ++place) {
+      if (place < is_skipped.size() && is_skipped[place]) continue;
+      if (const auto score = cosine(store, place, map, layers); score > most) {
+        most = score;
+        wanted = place;
+      }
+    }
+    const auto found = matcher.best(store, t);
+    if (wanted == none) {
+      ASSERT_EQ(found.place, none);
+      continue;
+    }
+    ASSERT_NE(found.place, none);
+    ASSERT_NEAR(found.score, most, 1e-5 * most);
+    if (found.place == wanted) continue;
+    ASSERT_FALSE(found.place < is_skipped.size() && is_skipped[found.place]);
+    ASSERT_NEAR(cosine(store, found.place, map, layers), most, 1e-5 * most)
+        << "place " << found.place << " instead of " << wanted;
+  }
+}
+
+TEST(expert_map_matcher, running_sums_are_the_prefixes_computed_again) {
+  for (const auto& [layers, experts, count] :
+       {std::tuple(8, 8, 150), std::tuple(4, 64, 70), std::tuple(3, 60, 49), std::tuple(4, 3, 20),
+        std::tuple(12, 1, 5), std::tuple(2, 128, 100)})
+    for (const auto storage : storages)
+      for (const double noise : {0.05, 1.0}) {
+        const geometry shape{.layers = layers, .experts = experts, .top_k = 1};
+        const auto l_count = static_cast<std::size_t>(layers);
+        const auto e_count = static_cast<std::size_t>(experts);
+        const auto m_count = static_cast<std::size_t>(count);
+        constexpr std::size_t tokens = 5;
+        support::random_source random(m_count);
+        const auto all =
+            support::repeating_maps(random, m_count + tokens, l_count, e_count, 9, noise);
+        const auto split = static_cast<std::ptrdiff_t>(m_count * l_count * e_count);
+        const floats maps(all.begin() + split, all.end());
+        auto store = store_of(shape, static_cast<std::uint32_t>(count + 3), storage);
+        insert(store, std::span(all).first(static_cast<std::size_t>(split)));
+        for (const auto level : levels()) {
+          auto matcher = expert_map_matcher::create(store, tokens, level).value();
+          ASSERT_EQ(matcher.begin(store, tokens), status::ok);
+          for (std::size_t l = 0; l < l_count; ++l) {
+            ASSERT_EQ(matcher.advance(store, l, layer_of(maps, l_count, e_count, l)), status::ok);
+            expect_bests(store, matcher, maps, tokens, l + 1);
+          }
+        }
+      }
+}
+
+TEST(expert_map_matcher, all_levels_and_numbers_of_tokens_give_the_same_places_and_scores) {
+  const geometry shape{.layers = 6, .experts = 20, .top_k = 1};
+  support::random_source random(5);
+  for (const auto storage : storages) {
+    auto store = store_of(shape, 70, storage);
+    insert(store, support::repeating_maps(random, 61, 6, 20, 12, 0.3));
+    const auto maps = support::repeating_maps(random, 11, 6, 20, 11, 0.3);
+    auto together = expert_map_matcher::create(store, 11, vector_level::scalar).value();
+    ASSERT_EQ(together.begin(store, 11), status::ok);
+    for (const auto level : levels()) {
+      for (std::size_t t = 0; t < 11; ++t) {
+        ASSERT_EQ(together.begin(store, 11), status::ok);
+        auto alone = expert_map_matcher::create(store, 1, level).value();
+        ASSERT_EQ(alone.begin(store, 1), status::ok);
+        for (std::size_t l = 0; l < 6; ++l) {
+          const auto rows = layer_of(maps, 6, 20, l);
+          ASSERT_EQ(together.advance(store, l, rows), status::ok);
+          ASSERT_EQ(alone.advance(store, l, std::span(rows).subspan(t * 20, 20)), status::ok);
+          ASSERT_EQ(alone.best(store, 0).place, together.best(store, t).place);
+          ASSERT_EQ(alone.best(store, 0).score, together.best(store, t).score);
+        }
+      }
+    }
+  }
+}
+
+TEST(expert_map_matcher, int8_finds_what_fp32_finds) {
+  const geometry shape{.layers = 10, .experts = 16, .top_k = 1};
+  support::random_source random(6);
+  std::size_t compared = 0;
+  for (const double noise : {0.01, 0.1, 1.0}) {
+    const auto stored = support::repeating_maps(random, 700, 10, 16, 5, noise);
+    const auto maps = support::repeating_maps(random, 8, 10, 16, 3, noise);
+    auto exact = store_of(shape, 700, map_storage::fp32);
+    auto coded = store_of(shape, 700, map_storage::int8);
+    insert(exact, stored);
+    insert(coded, stored);
+    auto one = expert_map_matcher::create(exact, 8).value();
+    auto two = expert_map_matcher::create(coded, 8).value();
+    ASSERT_EQ(one.begin(exact, 8), status::ok);
+    ASSERT_EQ(two.begin(coded, 8), status::ok);
+    for (std::size_t l = 0; l < 10; ++l) {
+      const auto rows = layer_of(maps, 10, 16, l);
+      ASSERT_EQ(one.advance(exact, l, rows), status::ok);
+      ASSERT_EQ(two.advance(coded, l, rows), status::ok);
+      for (std::size_t t = 0; t < 8; ++t) {
+        const auto a = one.best(exact, t);
+        const auto b = two.best(coded, t);
+        ASSERT_NEAR(a.score, b.score, 2e-6);
+        if (a.place == b.place) ++compared;
+      }
+    }
+  }
+  EXPECT_GT(compared, 230U) << "of 240, of which few are ties";
+}
+
+TEST(expert_map_matcher, a_map_that_comes_while_tokens_are_half_way_is_skipped) {
+  for (const auto storage : storages) {
+    const geometry shape{.layers = 4, .experts = 6, .top_k = 1};
+    support::random_source random(7);
+    auto store = store_of(shape, 20, storage);
+    insert(store, support::repeating_maps(random, 18, 4, 6, 18, 0.0));
+    const auto map = support::repeating_maps(random, 1, 4, 6, 1, 0.0);
+    auto matcher = expert_map_matcher::create(store, 1).value();
+    std::vector<bool> is_skipped(20, false);
+    const auto advance = [&](std::size_t l) {
+      ASSERT_EQ(matcher.advance(store, l, layer_of(map, 4, 6, l)), status::ok);
+      expect_bests(store, matcher, map, 1, l + 1, is_skipped);
+    };
+    ASSERT_EQ(matcher.begin(store, 1), status::ok);
+    advance(0);
+    // The token's very own map comes, three times: in the two free places, and in that of the oldest.
+    for (const std::size_t place : {18U, 19U, 0U}) {
+      insert(store, map);
+      is_skipped[place] = true;
+    }
+    expect_bests(store, matcher, map, 1, 1, is_skipped);
+    advance(1);
+    advance(2);
+    // One place after the other is taken, the best one's, too.
+    for (std::size_t place = 1; place < 18; ++place) {
+      insert(store, map);
+      is_skipped[place] = true;
+      expect_bests(store, matcher, map, 1, 3, is_skipped);
+    }
+    advance(3);
+    EXPECT_EQ(matcher.best(store, 0).place, none) << "all were replaced";
+    // The next step sees them.
+    is_skipped.assign(20, false);
+    ASSERT_EQ(matcher.begin(store, 1), status::ok);
+    advance(0);
+    EXPECT_NEAR(matcher.best(store, 0).score, 1.0, 1e-3);
+  }
+}
+
+TEST(expert_map_matcher, a_replaced_map_never_keeps_old_sums) {
+  for (const auto storage : storages) {
+    const geometry shape{.layers = 5, .experts = 4, .top_k = 1};
+    support::random_source random(11);
+    auto store = store_of(shape, 30, storage);
+    insert(store, support::repeating_maps(random, 25, 5, 4, 25, 0.0));
+    auto matcher = expert_map_matcher::create(store, 3).value();
+    for (int step = 0; step < 60; ++step) {
+      const auto maps = support::repeating_maps(random, 3, 5, 4, 3, 0.0);
+      std::vector<bool> is_skipped(30, false);
+      ASSERT_EQ(matcher.begin(store, 3), status::ok);
+      const auto began = store.changes();
+      for (std::size_t l = 0; l < 5; ++l) {
+        ASSERT_EQ(matcher.advance(store, l, layer_of(maps, 5, 4, l)), status::ok);
+        expect_bests(store, matcher, maps, 3, l + 1, is_skipped);
+        if (random.one_in(2)) continue;
+        insert(store, support::repeating_maps(random, 1 + random.below(4), 5, 4, 4, 0.0));
+        for (std::size_t p = 0; p < 30; ++p) is_skipped[p] = store.generation(p) > began;
+        if (random.one_in(2)) expect_bests(store, matcher, maps, 3, l + 1, is_skipped);
+      }
+    }
+  }
+}
+
+TEST(expert_map_matcher, a_store_that_is_loaded_half_way_matches_nothing_until_the_next_step) {
+  for (const auto storage : storages) {
+    auto store = store_of(small, 40, storage);
+    for (int n = 0; n < 20; ++n) insert(store, floats{1, 0, 1, 0});
+    auto other = store_of(small, 5, storage);
+    insert(other, floats{1, 0, 1, 0});
+    auto matcher = expert_map_matcher::create(store, 1).value();
+    ASSERT_EQ(matcher.begin(store, 1), status::ok);
+    ASSERT_EQ(matcher.advance(store, 0, floats{1, 0}), status::ok);
+    EXPECT_EQ(matcher.best(store, 0).place, 0U);
+    ASSERT_FALSE(store.load(other.save()));
+    EXPECT_EQ(matcher.best(store, 0).place, none);
+    ASSERT_EQ(matcher.advance(store, 1, floats{1, 0}), status::ok);
+    EXPECT_EQ(matcher.best(store, 0).place, none);
+    ASSERT_EQ(matcher.begin(store, 1), status::ok);
+    ASSERT_EQ(matcher.advance(store, 0, floats{1, 0}), status::ok);
+    EXPECT_EQ(matcher.best(store, 0).place, 0U);
+  }
+}
+
+TEST(expert_map_matcher, a_token_with_a_wrong_row_matches_nothing_and_disturbs_no_other) {
+  for (const auto storage : storages) {
+    const geometry shape{.layers = 3, .experts = 4, .top_k = 1};
+    support::random_source random(3);
+    auto store = store_of(shape, 30, storage);
+    insert(store, support::repeating_maps(random, 30, 3, 4, 30, 0.0));
+    auto maps = support::repeating_maps(random, 2, 3, 4, 2, 0.0);
+    auto matcher = expert_map_matcher::create(store, 2).value();
+    ASSERT_EQ(matcher.begin(store, 2), status::ok);
+    for (std::size_t l = 0; l < 3; ++l) {
+      auto rows = layer_of(maps, 3, 4, l);
+      if (l == 1) rows[0] = std::numeric_limits<float>::quiet_NaN();
+      ASSERT_EQ(matcher.advance(store, l, rows), status::ok);
+      EXPECT_EQ(matcher.best(store, 0).place == none, l > 0);
+      const floats second(maps.begin() + 12, maps.end());
+      double most = 0;
+      for (std::size_t p = 0; p < 30; ++p) most = std::max(most, cosine(store, p, second, l + 1));
+      EXPECT_NEAR(matcher.best(store, 1).score, most, 1e-5);
+    }
+  }
+}
+
+TEST(expert_map_matcher, what_does_not_come_next_is_refused_and_changes_nothing) {
+  auto store = store_of(small, 4, map_storage::fp32);
+  insert(store, floats{1, 0, 1, 0});
+  auto matcher = expert_map_matcher::create(store, 2).value();
+  EXPECT_EQ(matcher.begin(store, 3), status::visit_too_large);
+  EXPECT_EQ(matcher.tokens(), 0U);
+  ASSERT_EQ(matcher.begin(store, 2), status::ok);
+  const floats rows{1, 0, 0, 1};
+  EXPECT_EQ(matcher.advance(store, 1, rows), status::invalid_visit);
+  EXPECT_EQ(matcher.advance(store, 0, std::span(rows).first(2)), status::invalid_visit);
+  EXPECT_EQ(matcher.layers(), 0U);
+  ASSERT_EQ(matcher.advance(store, 0, rows), status::ok);
+  EXPECT_EQ(matcher.advance(store, 0, rows), status::invalid_visit);
+  ASSERT_EQ(matcher.advance(store, 1, rows), status::ok);
+  EXPECT_EQ(matcher.advance(store, 2, rows), status::invalid_visit);
+  EXPECT_FLOAT_EQ(matcher.best(store, 0).score, 1.0F);
+}
+
+TEST(expert_map_matcher, moves_with_its_running_tokens) {
+  auto store = store_of(small, 4, map_storage::int8);
+  insert(store, floats{1, 0, 1, 0});
+  auto first = expert_map_matcher::create(store, 1).value();
+  ASSERT_EQ(first.begin(store, 1), status::ok);
+  ASSERT_EQ(first.advance(store, 0, floats{1, 0}), status::ok);
+  auto second = std::move(first);
+  ASSERT_EQ(second.advance(store, 1, floats{0.5F, 0.5F}), status::ok);
+  EXPECT_FLOAT_EQ(second.best(store, 0).score, 1.5F / std::sqrt(2.0F * 1.5F));
+}
+
+TEST(expert_map_matcher, sizes_that_no_machine_has_are_refused_and_those_it_takes_are_said) {
+  const auto store = store_of({.layers = 4, .experts = 64, .top_k = 1}, 1600, map_storage::fp32);
+  EXPECT_THAT(expert_map_matcher::create(store, std::size_t{1} << 24U).reason().message,
+              HasSubstr("expert map matcher of 16777216 tokens and 1600 maps needs 17179869185"));
+  EXPECT_FALSE(expert_map_matcher::create(store, 0));
+  EXPECT_FALSE(expert_map_matcher::create(store, ~std::size_t{0}));
+  const auto bytes = [](map_storage storage) {
+    const auto of = store_of({.layers = 4, .experts = 64, .top_k = 1}, 16000, storage);
+    return static_cast<double>(expert_map_matcher::create(of, 3).value().bytes()) / (3 * 16000);
+  };
+  EXPECT_NEAR(bytes(map_storage::fp32), 4, 0.1);
+  EXPECT_NEAR(bytes(map_storage::int8), 16, 0.2);
+}
+
+}  // namespace
+}  // namespace hotset

@@ -1,0 +1,571 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/predict/maps/expert_map_store.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "map_samples.hpp"
+
+namespace hotset {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::FloatEq;
+using testing::HasSubstr;
+using floats = std::vector<float>;
+using ids = std::vector<std::int32_t>;
+
+constexpr map_storage storages[] = {map_storage::fp32, map_storage::fp16, map_storage::int8};
+
+/// Two layers of two experts.
+const geometry small{.layers = 2, .experts = 2, .top_k = 1};
+
+expert_map_store made(const geometry& shape, const expert_map_store::config& options) {
+  auto out = expert_map_store::create(shape, options);
+  EXPECT_TRUE(out) << out.reason().message;
+  return *std::move(out);
+}
+floats row_of(const expert_map_store& store, std::size_t place, std::size_t layer) {
+  floats out(store.experts());
+  store.read_row(place, layer, out);
+  return out;
+}
+floats map_of(const expert_map_store& store, std::size_t place) {
+  floats out;
+  for (std::size_t l = 0; l < store.layers(); ++l) {
+    const auto row = row_of(store, place, l);
+    out.insert(out.end(), row.begin(), row.end());
+  }
+  return out;
+}
+ids tokens_of(const expert_map_store& store) {
+  ids out;
+  for (std::size_t i = 0; i < store.size(); ++i) out.push_back(store.token(i));
+  return out;
+}
+
+TEST(expert_map_store, keeps_maps_and_their_tokens) {
+  for (const auto storage : storages) {
+    auto store = made(small, {.capacity = 3, .storage = storage});
+    EXPECT_EQ(store.size(), 0U);
+    EXPECT_EQ(store.capacity(), 3U);
+    EXPECT_EQ(store.insert(floats{0.25F, 0.75F, 0.5F, 0.5F, 1, 0, 0, 1}, ids{7, -5}), status::ok);
+    EXPECT_THAT(tokens_of(store), ElementsAre(7, expert_map_store::no_token));
+    EXPECT_THAT(map_of(store, 0), ElementsAre(0.25F, 0.75F, 0.5F, 0.5F));
+    EXPECT_THAT(map_of(store, 1), ElementsAre(1, 0, 0, 1));
+    // 1 / sqrt(.0625 + .5625) and, with the second layer, 1 / sqrt(.625 + .5).
+    EXPECT_FLOAT_EQ(store.inverse_norms(0)[0], 1.0F / std::sqrt(0.625F));
+    EXPECT_FLOAT_EQ(store.inverse_norms(1)[0], 1.0F / std::sqrt(1.125F));
+    EXPECT_EQ(store.insert({}, {}), status::ok);
+    EXPECT_EQ(store.size(), 2U);
+  }
+}
+
+TEST(expert_map_store, rows_are_divided_by_their_sums) {
+  auto store = made(small, {});
+  EXPECT_EQ(store.insert(floats{0.5F, 0.5078125F, 0.5F, 0.5F}, ids{1}), status::ok);
+  EXPECT_THAT(row_of(store, 0, 0),
+              ElementsAre(FloatEq(0.5F / 1.0078125F), FloatEq(0.5078125F / 1.0078125F)));
+}
+
+TEST(expert_map_store, what_is_no_map_is_refused_and_changes_nothing) {
+  auto store = made(small, {.capacity = 2});
+  ASSERT_EQ(store.insert(floats{0.25F, 0.75F, 0.5F, 0.5F}, ids{1}), status::ok);
+  const auto before = store.save();
+  const auto changes = store.changes();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const auto& [maps, tokens] : std::vector<std::pair<floats, ids>>{
+           {{0.5F, 0.5F, 0.5F, 0.52F}, {1}},    // a sum of 1.02
+           {{0.5F, 0.5F, 0.5F, 0.48F}, {1}},    // of 0.98
+           {{1, 0, 0, 1, 0, 0, 0, 1}, {1, 2}},  // the second map's first row is of zeros
+           {{-0.25F, 1.25F, 0.5F, 0.5F}, {1}},
+           {{nan, 0.5F, 0.5F, 0.5F}, {1}},
+           {{infinity, 0, 0.5F, 0.5F}, {1}},
+           {{0.5F, 0.5F, 0.5F}, {1}},           // not a whole map
+           {{0.5F, 0.5F, 0.5F, 0.5F}, {1, 2}},  // one map, two tokens
+           {{}, {1}}}) {
+    EXPECT_EQ(store.insert(maps, tokens), status::invalid_argument);
+    EXPECT_EQ(store.save(), before);
+    EXPECT_EQ(store.changes(), changes);
+  }
+}
+
+TEST(expert_map_store, when_full_the_oldest_map_goes) {
+  auto store = made(small, {.capacity = 2});
+  const auto insert = [&](std::int32_t token) {
+    EXPECT_EQ(store.insert(floats{1, 0, 0, 1}, ids{token}), status::ok);
+  };
+  insert(1);
+  insert(2);
+  const auto first = store.generation(0);
+  const auto second = store.generation(1);
+  insert(3);
+  EXPECT_THAT(tokens_of(store), ElementsAre(3, 2));
+  EXPECT_GT(store.generation(0), second);
+  EXPECT_GT(second, first);
+  EXPECT_EQ(store.generation(1), second);
+  EXPECT_EQ(store.changes(), store.generation(0));
+  // Of a batch of more maps than there is room for, the last ones stay.
+  EXPECT_EQ(store.insert(floats{1, 0, 0, 1, 1, 0, 0, 1, 0, 1, 1, 0}, ids{4, 5, 6}), status::ok);
+  EXPECT_THAT(tokens_of(store), ElementsAre(5, 6));
+  EXPECT_THAT(map_of(store, 1), ElementsAre(0, 1, 1, 0));
+}
+
+// Norms: map A (1,0,1,0), B (0,1,0,1), C (.5,.5,.5,.5); the new map is (.75,.25,.75,.25).
+// Trajectory: with A .75 * 2 / sqrt(2 * 1.25) = .949, with B .316, with C 1 / sqrt(1 * 1.25) = .894.
+TEST(expert_map_store, the_most_redundant_map_goes_by_hand) {
+  const floats stored{1, 0, 1, 0, 0, 1, 0, 1, 0.5F, 0.5F, 0.5F, 0.5F};
+  const floats fresh{0.75F, 0.25F, 0.75F, 0.25F};
+  const auto replaced = [&](std::int32_t distance, std::int32_t token) {
+    auto store =
+        made(small, {.capacity = 3, .replace = map_replacement::redundancy, .distance = distance});
+    EXPECT_EQ(store.insert(stored, ids{10, 11, 12}), status::ok);
+    EXPECT_EQ(store.insert(fresh, ids{token}), status::ok);
+    const auto tokens = tokens_of(store);
+    EXPECT_THAT(map_of(store, static_cast<std::size_t>(
+                                  std::find(tokens.begin(), tokens.end(), token) - tokens.begin())),
+                testing::Pointwise(FloatEq(), fresh));
+    for (std::size_t i = 0; i < 3; ++i)
+      if (store.generation(i) == store.changes()) return i;
+    return std::size_t{3};
+  };
+  EXPECT_EQ(replaced(0, 11), 0U) << "d = 0: the trajectory alone";
+  EXPECT_EQ(replaced(1, 99), 0U) << "no token id is alike";
+  // d/L = 1/2: B .5 * 1 + .5 * .316 = .658, A .474, C .447.
+  EXPECT_EQ(replaced(1, 11), 1U);
+  EXPECT_EQ(replaced(1, 12), 2U);
+  // d = L: the semantic score alone; without one all are 0, and the lowest place goes.
+  EXPECT_EQ(replaced(2, 12), 2U);
+  EXPECT_EQ(replaced(2, 99), 0U);
+  EXPECT_EQ(replaced(9, 12), 2U) << "more than L counts as L";
+}
+
+TEST(expert_map_store, redundancy_counts_alike_embeddings) {
+  const floats table{1, 0, 0, 1, 0.6F, 0.8F};
+  auto store = made(small, {.capacity = 2,
+                            .replace = map_replacement::redundancy,
+                            .distance = 2,
+                            .embeddings = table,
+                            .embedding_width = 2});
+  ASSERT_EQ(store.insert(floats{1, 0, 1, 0, 0, 1, 0, 1}, ids{0, 1}), status::ok);
+  ASSERT_EQ(store.insert(floats{1, 0, 1, 0}, ids{2}), status::ok);
+  EXPECT_THAT(tokens_of(store), ElementsAre(0, 2)) << "token 2 is more like 1 than like 0";
+}
+
+TEST(expert_map_store, a_batch_replaces_an_old_map_at_most_once) {
+  for (const auto storage : storages) {
+    auto store = made(
+        small,
+        {.capacity = 3, .storage = storage, .replace = map_replacement::redundancy, .distance = 0});
+    ASSERT_EQ(store.insert(floats{1, 0, 1, 0, 0, 1, 0, 1}, ids{1, 2}), status::ok);
+    // The first goes to the free place; the next two would both replace map 1, and what is new is not replaced.
+    ASSERT_EQ(store.insert(floats{0.75F, 0.25F, 0.75F, 0.25F, 0.75F, 0.25F, 0.75F, 0.25F, 0.75F,
+                                  0.25F, 0.75F, 0.25F},
+                           ids{3, 4, 5}),
+              status::ok);
+    EXPECT_THAT(tokens_of(store), ElementsAre(4, 5, 3));
+    // No old map is left for the fourth: it is dropped.
+    ASSERT_EQ(store.insert(floats{1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0, 1, 0, 1}, ids{6, 7, 8, 9}),
+              status::ok);
+    EXPECT_THAT(tokens_of(store), ElementsAre(6, 7, 8));
+  }
+}
+
+TEST(expert_map_store, redundancy_agrees_with_the_rule_written_out) {
+  const geometry shape{.layers = 3, .experts = 5, .top_k = 1};
+  support::random_source random(8);
+  floats table(6 * 3);
+  for (auto& x : table) x = static_cast<float>(support::signed_uniform(random));
+  auto store = made(shape, {.capacity = 40,
+                            .replace = map_replacement::redundancy,
+                            .distance = 1,
+                            .embeddings = table,
+                            .embedding_width = 3});
+  std::vector<floats> maps(40);
+  ids tokens(40, -1);
+  std::size_t size = 0;
+  const auto cosine = [](std::span<const float> a, std::span<const float> b) {
+    double dot = 0;
+    double one = 0;
+    double two = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      dot += double{a[i]} * b[i];
+      one += double{a[i]} * a[i];
+      two += double{b[i]} * b[i];
+    }
+    return dot / std::sqrt(one * two);
+  };
+  for (int n = 0; n < 60; ++n) {
+    const auto batch = 1 + random.below(20);
+    const auto fresh = support::repeating_maps(random, batch, 3, 5, 4, 0.4);
+    ids of(batch);
+    for (auto& id : of) id = random.id_below(8);  // two of them are in no table
+    ASSERT_EQ(store.insert(fresh, of), status::ok);
+    std::vector<bool> is_old(40, false);
+    std::fill_n(is_old.begin(), size, true);
+    for (std::size_t i = 0; i < batch; ++i) {
+      const auto map = std::span(fresh).subspan(i * 15, 15);
+      std::size_t place = size;
+      if (size < 40) {
+        ++size;
+      } else {
+        double most = -2;
+        place = 40;
+        for (std::size_t old = 0; old < 40; ++old) {
+          if (!is_old[old]) continue;
+          double semantic = of[i] == tokens[old] ? 1.0 : 0.0;
+          if (of[i] != tokens[old] && of[i] < 6 && tokens[old] < 6)
+            semantic =
+                cosine(std::span(table).subspan(3 * static_cast<std::size_t>(of[i]), 3),
+                       std::span(table).subspan(3 * static_cast<std::size_t>(tokens[old]), 3));
+          const double score = semantic / 3 + cosine(map, maps[old]) * 2 / 3;
+          if (score > most) {
+            most = score;
+            place = old;
+          }
+        }
+      }
+      ASSERT_LT(place, 40U);
+      is_old[place] = false;
+      maps[place].assign(map.begin(), map.end());
+      tokens[place] = of[i];
+    }
+    ASSERT_THAT(tokens_of(store), testing::ElementsAreArray(std::span(tokens).first(size)));
+    for (std::size_t p = 0; p < size; ++p)
+      ASSERT_THAT(map_of(store, p), testing::Pointwise(testing::FloatNear(1e-6F), maps[p]));
+  }
+}
+
+TEST(expert_map_store, the_same_token_id_matches_its_oldest_map) {
+  auto store = made(small, {.capacity = 3});
+  ASSERT_EQ(store.insert(floats{1, 0, 1, 0, 0, 1, 0, 1, 0.5F, 0.5F, 0.5F, 0.5F}, ids{4, 5, 4}),
+            status::ok);
+  EXPECT_EQ(store.semantic_match(4).place, 0U);
+  EXPECT_EQ(store.semantic_match(4).score, 1.0F);
+  EXPECT_EQ(store.semantic_match(5).place, 1U);
+  EXPECT_EQ(store.semantic_match(6).place, expert_map_store::none);
+  EXPECT_EQ(store.semantic_match(-1).place, expert_map_store::none);
+  ASSERT_EQ(store.insert(floats{1, 0, 1, 0}, ids{4}), status::ok);  // in place 0
+  EXPECT_EQ(store.semantic_match(4).place, 2U) << "the older one now";
+}
+
+TEST(expert_map_store, another_token_matches_the_nearest_embedding) {
+  const floats table{1, 0, 0, 1, 0.8F, 0.6F, 0.8F, 0.6F, -1, 0};
+  auto store = made(small, {.capacity = 4, .embeddings = table, .embedding_width = 2});
+  EXPECT_EQ(store.semantic_match(0).place, expert_map_store::none) << "nothing is stored";
+  ASSERT_EQ(store.insert(floats{1, 0, 1, 0, 0, 1, 0, 1, 1, 0, 1, 0, 1, 0, 0, 1}, ids{1, 3, 2, 90}),
+            status::ok);
+  const auto found = store.semantic_match(0);
+  EXPECT_EQ(found.place, 1U) << "tokens 3 and 2 are as near: the lower place";
+  EXPECT_FLOAT_EQ(found.score, 0.8F);
+  EXPECT_LT(store.semantic_match(4).score, 0.001F);
+  EXPECT_EQ(store.semantic_match(4).place, 0U);
+  EXPECT_EQ(store.semantic_match(80).place, expert_map_store::none) << "in no table";
+  EXPECT_EQ(store.semantic_match(90).place, 3U);
+  EXPECT_EQ(store.embedding_bytes(), 40U);
+}
+
+TEST(expert_map_store, the_mean_of_a_tokens_maps_follows_what_is_stored) {
+  for (const auto storage : storages) {
+    auto store = made(small, {.capacity = 3, .storage = storage, .mean_layers = 1});
+    const auto mean = [&](std::size_t place) {
+      floats out(2);
+      store.read_mean(place, 0, out);
+      return out;
+    };
+    ASSERT_EQ(store.insert(floats{1, 0, 1, 0, 0.5F, 0.5F, 1, 0, 0, 1, 0, 1}, ids{4, 4, 5}),
+              status::ok);
+    EXPECT_THAT(mean(0), ElementsAre(0.75F, 0.25F));
+    EXPECT_THAT(mean(1), ElementsAre(0.75F, 0.25F));
+    EXPECT_THAT(mean(2), ElementsAre(0, 1));
+    ASSERT_EQ(store.insert(floats{0.25F, 0.75F, 1, 0}, ids{-1}), status::ok);  // in place 0
+    EXPECT_THAT(mean(1), ElementsAre(0.5F, 0.5F));
+    EXPECT_THAT(mean(0), ElementsAre(0.25F, 0.75F)) << "a token that is not known: its own";
+  }
+}
+
+TEST(expert_map_store, means_agree_with_the_sum_written_out_after_many_changes) {
+  const geometry shape{.layers = 3, .experts = 6, .top_k = 1};
+  support::random_source random(2);
+  auto store = made(shape, {.capacity = 20, .storage = map_storage::fp16, .mean_layers = 2});
+  for (int n = 0; n < 300; ++n) {
+    const auto batch = 1 + random.below(5);
+    ids of(batch);
+    for (auto& id : of) id = random.id_below(6) - 1;
+    ASSERT_EQ(store.insert(support::repeating_maps(random, batch, 3, 6, 5, 1.0), of), status::ok);
+    for (std::size_t p = 0; p < store.size(); ++p)
+      for (std::size_t l = 0; l < 2; ++l) {
+        std::vector<double> sum(6);
+        double count = 0;
+        for (std::size_t q = 0; q < store.size(); ++q) {
+          if (q != p && (store.token(q) < 0 || store.token(q) != store.token(p))) continue;
+          ++count;
+          const auto row = row_of(store, q, l);
+          for (std::size_t e = 0; e < 6; ++e) sum[e] += row[e];
+        }
+        floats found(6);
+        store.read_mean(p, l, found);
+        for (std::size_t e = 0; e < 6; ++e) ASSERT_NEAR(found[e], sum[e] / count, 1e-6);
+      }
+  }
+}
+
+TEST(expert_map_store, any_capacity_keeps_the_last_maps) {
+  const geometry shape{.layers = 2, .experts = 3, .top_k = 1};
+  for (const auto storage : storages)
+    for (const std::uint32_t capacity : {1U, 2U, 15U, 16U, 17U, 33U}) {
+      support::random_source random(capacity);
+      auto store = made(shape, {.capacity = capacity, .storage = storage});
+      std::deque<floats> last;
+      for (std::int32_t n = 0; n < 80; ++n) {
+        const auto map = support::repeating_maps(random, 1, 2, 3, 1, 1.0);
+        ASSERT_EQ(store.insert(map, ids{n}), status::ok);
+        last.push_back(map);
+        if (last.size() > capacity) last.pop_front();
+        ASSERT_EQ(store.size(), last.size());
+        for (std::size_t p = 0; p < store.size(); ++p) {
+          const auto age = static_cast<std::size_t>(n - store.token(p));
+          const float off = storage == map_storage::fp16 ? 0x1p-11F : 1e-6F;
+          ASSERT_THAT(map_of(store, p),
+                      testing::Pointwise(testing::FloatNear(off), last[last.size() - 1 - age]));
+        }
+      }
+    }
+}
+
+// Saving.
+
+expert_map_store filled(const geometry& shape, const expert_map_store::config& options,
+                        std::uint64_t seed, std::size_t count) {
+  support::random_source random(seed);
+  auto store = made(shape, options);
+  ids of(count);
+  for (auto& id : of) id = random.id_below(100) - 1;
+  EXPECT_EQ(
+      store.insert(support::repeating_maps(random, count, static_cast<std::size_t>(shape.layers),
+                                           static_cast<std::size_t>(shape.experts), 3, 1.0),
+                   of),
+      status::ok);
+  return store;
+}
+const geometry medium{.layers = 3, .experts = 5, .top_k = 2};
+
+TEST(expert_map_store, a_saved_store_is_loaded_by_any_other_of_its_shape) {
+  for (const auto from : storages)
+    for (const auto to : storages) {
+      const auto one = filled(medium, {.capacity = 7, .storage = from}, 3, 10);
+      auto two = filled(medium, {.capacity = 20, .storage = to}, 4, 5);
+      const auto saved = one.save();
+      const auto changes = two.changes();
+      ASSERT_FALSE(two.load(saved));
+      ASSERT_EQ(two.size(), 7U);
+      for (std::size_t i = 0; i < 7; ++i) {
+        const auto place = (i + 3) % 7;  // the oldest is where the eleventh would go
+        EXPECT_EQ(two.token(i), one.token(place));
+        EXPECT_GT(two.generation(i), changes);
+        EXPECT_THAT(
+            map_of(two, i),
+            testing::Pointwise(testing::FloatNear(to == map_storage::fp16 ? 0x1p-11F : 0.0F),
+                               map_of(one, place)));
+      }
+      if (from == to || to != map_storage::fp16) {
+        EXPECT_EQ(two.save(), saved);
+      }
+    }
+}
+
+TEST(expert_map_store, a_loaded_store_goes_on_as_the_saved_one_would_have) {
+  auto one = filled(medium, {.capacity = 7}, 3, 10);
+  auto two = made(medium, {.capacity = 7});
+  ASSERT_FALSE(two.load(one.save()));
+  const auto more = filled(medium, {.capacity = 7}, 5, 4);
+  for (std::size_t i = 0; i < 4; ++i) {
+    const auto map = map_of(more, i);
+    const ids token{more.token(i)};
+    ASSERT_EQ(one.insert(map, token), status::ok);
+    ASSERT_EQ(two.insert(map, token), status::ok);
+    EXPECT_EQ(one.save(), two.save());
+    for (std::int32_t t = 0; t < 100; ++t)
+      EXPECT_EQ(one.semantic_match(t).score, two.semantic_match(t).score);
+  }
+}
+
+TEST(expert_map_store, load_keeps_the_newest_maps_that_fit_and_forgets_its_own) {
+  const auto one = filled(medium, {.capacity = 9}, 3, 9);
+  auto two = filled(medium, {.capacity = 4}, 4, 4);
+  ASSERT_FALSE(two.load(one.save()));
+  ASSERT_EQ(two.size(), 4U);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(map_of(two, i), map_of(one, 5 + i));
+  auto nothing = made(medium, {.capacity = 2});
+  const auto changes = two.changes();
+  ASSERT_FALSE(two.load(nothing.save()));
+  EXPECT_EQ(two.size(), 0U);
+  EXPECT_GT(two.generation(3), changes);
+  for (std::int32_t t = 0; t < 100; ++t) EXPECT_EQ(two.semantic_match(t).place, two.none);
+}
+
+TEST(expert_map_store, merge_adds_the_others_maps_in_the_places_of_the_oldest) {
+  for (const auto replace : {map_replacement::fifo, map_replacement::redundancy}) {
+    const auto config = [&](std::uint32_t capacity) {
+      return expert_map_store::config{.capacity = capacity, .replace = replace};
+    };
+    const floats map{1, 0, 0, 1};
+    auto one = made(small, config(3));
+    auto two = made(small, config(4));
+    for (const std::int32_t t : {1, 2}) ASSERT_EQ(one.insert(map, ids{t}), status::ok);
+    for (const std::int32_t t : {11, 12}) ASSERT_EQ(two.insert(map, ids{t}), status::ok);
+    ASSERT_FALSE(one.merge(two));
+    EXPECT_THAT(tokens_of(one), ElementsAre(12, 2, 11));
+    ASSERT_EQ(two.insert(floats{1, 0, 0, 1, 1, 0, 0, 1}, ids{13, 14}), status::ok);
+    ASSERT_FALSE(one.merge(two));  // more than it has room for: the newest stay
+    auto tokens = tokens_of(one);
+    std::sort(tokens.begin(), tokens.end());
+    EXPECT_THAT(tokens, ElementsAre(12, 13, 14));
+    const auto before = one.save();
+    ASSERT_FALSE(one.merge(one));
+    EXPECT_EQ(one.save(), before);
+    const auto other = made({.layers = 2, .experts = 3, .top_k = 1}, config(3));
+    EXPECT_EQ(one.merge(other)->message,
+              "expert maps of 2 layers x 3 experts, accepted: 2 layers x 2 experts");
+    EXPECT_EQ(one.save(), before);
+  }
+}
+
+TEST(expert_map_store, a_merged_fifo_store_goes_on_with_its_oldest_map) {
+  const floats map{1, 0, 0, 1};
+  auto one = made(small, {.capacity = 3});
+  for (const std::int32_t t : {1, 2, 3}) ASSERT_EQ(one.insert(map, ids{t}), status::ok);
+  auto two = made(small, {.capacity = 3});
+  ASSERT_EQ(two.insert(map, ids{9}), status::ok);
+  ASSERT_FALSE(one.merge(two));
+  EXPECT_THAT(tokens_of(one), ElementsAre(9, 2, 3));
+  ASSERT_EQ(one.insert(map, ids{10}), status::ok);
+  EXPECT_THAT(tokens_of(one), ElementsAre(9, 10, 3));
+}
+
+TEST(expert_map_store, bytes_that_are_no_store_change_nothing) {
+  const auto one = filled(medium, {.capacity = 2}, 3, 2);
+  const auto saved = one.save();
+  auto store = filled(medium, {.capacity = 3}, 4, 3);
+  const auto before = store.save();
+  const auto why = [&](std::span<const std::byte> bytes) {
+    const auto changes = store.changes();
+    const auto bad = store.load(bytes);
+    EXPECT_TRUE(bad) << "accepted";
+    EXPECT_EQ(store.save(), before);
+    EXPECT_EQ(store.changes(), changes);
+    return bad ? bad->message : std::string();
+  };
+  for (std::size_t length = 0; length < saved.size(); ++length)
+    EXPECT_NE(why(std::span(saved).first(length)), "") << length;
+  auto longer = saved;
+  longer.push_back(std::byte{0});
+  EXPECT_EQ(why(longer), "149 bytes, accepted: 148 for 2 expert maps of 3 layers x 5 experts");
+  const auto changed = [&](std::size_t at, int value) {
+    auto bytes = saved;
+    bytes[at] = static_cast<std::byte>(value);
+    return bytes;
+  };
+  EXPECT_EQ(why(changed(7, '2')), "no expert map store, accepted: a saved one")
+      << "a later version";
+  EXPECT_EQ(why(changed(8, 4)),
+            "expert maps of 4 layers x 5 experts, accepted: 3 layers x 5 experts");
+  EXPECT_THAT(why(changed(12, 6)), HasSubstr("3 layers x 6 experts, accepted"));
+  EXPECT_EQ(why(changed(19, 255)), "4278190082 expert maps, accepted: at most 16777216");
+  EXPECT_EQ(why(changed(31, 0x7f)),
+            "expert map 0 has no probabilities in layer 0, accepted: none below 0, 1 in sum");
+}
+
+TEST(expert_map_store, any_changed_byte_is_refused_or_loads_maps) {
+  for (const auto storage : storages) {
+    const auto saved = filled(medium, {.capacity = 2, .storage = storage}, 3, 2).save();
+    auto store = filled(medium, {.capacity = 3, .storage = storage}, 4, 3);
+    auto before = store.save();
+    std::size_t refused = 0;
+    for (std::size_t at = 0; at < saved.size(); ++at)
+      for (unsigned change = 1; change < 256; change = change * 2 + 1) {
+        auto bytes = saved;
+        bytes[at] ^= static_cast<std::byte>(change);
+        if (store.load(bytes)) {
+          ++refused;
+          ASSERT_EQ(store.save(), before);
+          continue;
+        }
+        before = store.save();
+        ASSERT_EQ(store.size(), 2U);
+        for (std::size_t p = 0; p < 2; ++p)
+          for (std::size_t l = 0; l < 3; ++l) {
+            const auto row = row_of(store, p, l);
+            ASSERT_NEAR(probability_row::sum_of(row), 1.0, 0.0101);
+            ASSERT_TRUE(std::isfinite(store.inverse_norms(l)[p]));
+          }
+      }
+    EXPECT_GT(refused, 400U);
+  }
+}
+
+TEST(expert_map_store, a_wrong_configuration_is_refused) {
+  const auto why = [](const geometry& shape, const expert_map_store::config& options) {
+    const auto out = expert_map_store::create(shape, options);
+    return out ? std::string("accepted") : out.reason().message;
+  };
+  EXPECT_EQ(why(small, {.capacity = 0}), "expert_map capacity = 0, accepted: 1..16777216");
+  EXPECT_EQ(why(small, {.capacity = 1U << 25U}),
+            "expert_map capacity = 33554432, accepted: 1..16777216");
+  EXPECT_EQ(why(small, {.storage = static_cast<map_storage>(3)}),
+            "expert_map storage = 3, accepted: 0 (fp32), 1 (fp16), 2 (int8)");
+  EXPECT_EQ(why(small, {.replace = static_cast<map_replacement>(2)}),
+            "expert_map replace = 2, accepted: 0 (fifo), 1 (redundancy)");
+  EXPECT_EQ(why(small, {.distance = -1}), "expert_map distance = -1, accepted: 0 or more");
+  EXPECT_EQ(why(small, {.mean_layers = -1}), "expert_map mean_layers = -1, accepted: 0 or more");
+  EXPECT_EQ(why(small, {.mean_layers = 3}), "expert_map mean_layers = 3, accepted: 0..2 (layers)");
+  EXPECT_THAT(why({.layers = 0, .experts = 2, .top_k = 1}, {}), HasSubstr("layers = 0"));
+  EXPECT_EQ(why({.layers = 1, .experts = 65537, .top_k = 1}, {}),
+            "expert maps of 65537 experts, accepted: 1..65536");
+  const floats table{1, 2, 3};
+  EXPECT_THAT(why(small, {.embeddings = table, .embedding_width = 2}),
+              HasSubstr("embeddings of 3 values"));
+}
+
+TEST(expert_map_store, sizes_that_no_machine_has_are_refused) {
+  for (const auto storage : storages)
+    for (const std::int32_t experts : {16, 4096, 65536})
+      for (const std::int32_t mean_layers : {0, 4096}) {
+        const geometry shape{.layers = 4096, .experts = experts, .top_k = 1};
+        const auto out = expert_map_store::create(
+            shape, {.capacity = 1U << 24U, .storage = storage, .mean_layers = mean_layers});
+        ASSERT_FALSE(out);
+        EXPECT_THAT(out.reason().message, HasSubstr("accepted: at most 17179869184"));
+      }
+  const geometry flat{.layers = 1 << 28, .experts = 1, .top_k = 1};
+  EXPECT_THAT(expert_map_store::create(flat, {.capacity = 1U << 24U}).reason().message,
+              HasSubstr("16777216 expert maps of 268435456 layers x 1 experts need"));
+}
+
+TEST(expert_map_store, says_what_it_takes) {
+  const geometry shape{.layers = 4, .experts = 64, .top_k = 2};
+  const auto bytes = [&](expert_map_store::config options) {
+    options.capacity = 1600;
+    return static_cast<double>(made(shape, options).bytes()) / (1600.0 * 4 * 64);
+  };
+  EXPECT_NEAR(bytes({.storage = map_storage::fp32}), 4, 0.4);
+  EXPECT_NEAR(bytes({.storage = map_storage::fp16}), 2, 0.4);
+  EXPECT_NEAR(bytes({.storage = map_storage::int8}), 5, 0.4);
+  EXPECT_NEAR(bytes({.mean_layers = 4}), 12, 0.4);
+  EXPECT_GT(bytes({.replace = map_replacement::redundancy}), bytes({}) + 0.1);
+}
+
+}  // namespace
+}  // namespace hotset

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/sim/formats/open_trace.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hotset/sim/errors.hpp"
+#include "hotset/sim/io/input_files.hpp"
+#include "hotset/sim/io/output_file.hpp"
+#include "hotset/trace/native_trace_writer.hpp"
+#include "trace_samples.hpp"
+
+namespace {
+using namespace hotset;
+using namespace hotset::sim;
+using ::testing::ElementsAre;
+using trace_samples::expect_refused;
+using trace_samples::text_of;
+
+TEST(open_trace, recognises_formats_by_content) {
+  const trace_samples::temporary_folder folder;
+  const auto expect = [&](std::string_view bytes, trace_format format) {
+    const auto path = folder.write("nondescript", bytes);
+    EXPECT_EQ(name_of(recognise_trace(path)), name_of(format));
+    EXPECT_GT(open_trace(path).tokens(), 0U);
+  };
+  expect(trace_samples::bigmoe_text, trace_format::bigmoe);
+  expect(trace_samples::bigmoe_text.substr(trace_samples::bigmoe_text.find("turn,")),
+         trace_format::bigmoe);
+  expect("0,1,0,0,0,4,0.5\n", trace_format::bigmoe);
+  expect(trace_samples::layer_expert_text, trace_format::layer_expert);
+  expect("0,1\n0,2\n", trace_format::layer_expert);
+  expect(trace_samples::json_lines_text, trace_format::json_lines);
+  expect(trace_samples::mooncake_text, trace_format::mooncake);
+  expect(trace_samples::oracle_bytes(), trace_format::oracle);
+  expect(text_of(trace_samples::mooncake_xz), trace_format::mooncake);
+  expect(text_of(trace_samples::mooncake_gz), trace_format::mooncake);
+  expect(text_of(trace_samples::mooncake_zst), trace_format::mooncake);
+  expect(text_of(trace_samples::esft_tar_xz), trace_format::esft);
+  const auto native = folder.path() / "native";
+  ASSERT_FALSE(write_native_trace(trace_samples::full_trace(), native.string()));
+  EXPECT_EQ(recognise_trace(native), trace_format::native);
+  EXPECT_EQ(open_trace(native).ids, trace_samples::full_trace().ids);
+}
+
+TEST(open_trace, opens_an_esft_folder) {
+  const trace_samples::temporary_folder folder;
+  folder.write("expert_weights_1.txt", trace_samples::esft_layer_1);
+  folder.write("expert_weights_2.txt", trace_samples::esft_layer_2);
+  EXPECT_EQ(recognise_trace(folder.path()), trace_format::esft);
+  const auto trace = open_trace(folder.path());
+  const trace_samples::temporary_folder other;
+  EXPECT_EQ(open_trace(other.write("t", text_of(trace_samples::esft_tar_xz))).ids, trace.ids);
+  EXPECT_EQ(trace.top_k, 2);
+}
+
+TEST(open_trace, refuses_what_it_does_not_know) {
+  const trace_samples::temporary_folder folder;
+  const auto refused = [&](std::string_view bytes, std::initializer_list<std::string_view> said) {
+    expect_refused([&] { (void)open_trace(folder.write("what", bytes)); }, said);
+  };
+  refused("", {"what", "byte 0", "is empty"});
+  refused("budget_mib,policy\n1,lru\n", {"not recognised", "JSON lines"});
+  refused("\n\n", {"not recognised"});
+  refused(std::string(48, '\0'), {"not recognised"});
+  refused(text_of(trace_samples::mooncake_xz).substr(0, 60), {"cannot be unpacked"});
+  refused(text_of(trace_samples::mooncake_gz).substr(0, 40), {"what"});
+  refused(text_of(trace_samples::esft_tar_xz).substr(0, 100), {"cannot be unpacked"});
+  expect_refused([&] { (void)open_trace(folder.path() / "absent"); }, {"cannot be opened"});
+  const trace_samples::temporary_folder empty;
+  expect_refused([&] { (void)open_trace(empty.path()); }, {"holds no expert_weights_<layer>.txt"});
+  expect_refused(
+      [&] {
+        (void)open_trace(folder.write("m", trace_samples::mooncake_text),
+                         {.format = trace_format::bigmoe});
+      },
+      {"line 1", "columns"});
+}
+
+TEST(open_trace, cuts_steps_as_asked) {
+  const trace_samples::temporary_folder folder;
+  const auto path = folder.write("t", text_of(trace_samples::esft_tar_xz));
+  EXPECT_THAT(open_trace(path).step, ElementsAre(0, 1, 2));
+  const auto whole = open_trace(path, {.as = parse_step_shape("prefill")});
+  EXPECT_THAT(whole.step, ElementsAre(0, 0, 1)) << "a sequence is a step";
+  EXPECT_EQ(whole.kind[0], request_class::prefill);
+  auto trace = trace_samples::full_trace();
+  trace.sequence = {0, 0, 0};
+  cut_steps(trace, parse_step_shape("prefill:2"));
+  EXPECT_THAT(trace.step, ElementsAre(0, 0, 1));
+  cut_steps(trace, parse_step_shape("decode"));
+  EXPECT_THAT(trace.step, ElementsAre(0, 1, 2));
+  EXPECT_EQ(trace.kind[0], request_class::decode);
+  for (const auto* text : {"", "prefill:", "prefill:0", "prefill:x", "verify", "prefill:-1",
+                           "decode:", "decode:0", "decode:4097", "decode:x"})
+    EXPECT_THROW((void)parse_step_shape(text), invalid_config) << text;
+}
+
+TEST(open_trace, sequences_go_on_abreast_and_the_next_one_takes_a_free_place) {
+  routing_trace trace;
+  trace.name = "six";
+  trace.layers = 2;
+  trace.experts = 8;
+  trace.top_k = 1;
+  trace.hidden_width = 2;
+  std::vector<std::uint16_t> hidden;
+  for (std::uint16_t t = 0; t < 6; ++t)
+    for (std::uint16_t l = 0; l < 2; ++l) {
+      trace.ids.push_back(static_cast<expert_id>(t + l));
+      trace.weights.push_back(static_cast<float>(10 * t + l));
+      hidden.insert(hidden.end(), 2, static_cast<std::uint16_t>(100 * t + l));
+    }
+  trace.hidden = half_array(hidden);
+  trace.token_ids = {50, 51, 52, 53, 54, 55};
+  trace.step = {0, 1, 2, 3, 4, 5};
+  trace.kind.assign(6, request_class::prefill);
+  trace.sequence = {7, 8, 8, 8, 9, 9};  // rows 0, 1 2 3, 4 5
+  const auto before = trace;
+  cut_steps(trace, parse_step_shape("decode:2"));
+  EXPECT_THAT(trace.step, ElementsAre(0, 0, 1, 1, 2, 2));
+  EXPECT_THAT(trace.sequence, ElementsAre(7, 8, 8, 9, 8, 9));
+  EXPECT_THAT(trace.token_ids, ElementsAre(50, 51, 52, 54, 53, 55));
+  EXPECT_EQ(trace.kind, std::vector(6, request_class::decode));
+  for (std::size_t t = 0; t < 6; ++t) {
+    const auto from = static_cast<std::size_t>(trace.token_ids[t] - 50);
+    for (layer_id l = 0; l < 2; ++l) {
+      EXPECT_EQ(trace.ids_of(t, l)[0], before.ids_of(from, l)[0]);
+      EXPECT_EQ(trace.weights_of(t, l)[0], before.weights_of(from, l)[0]);
+    }
+    for (std::size_t i = 0; i < 4; ++i)
+      EXPECT_EQ(trace.hidden.raw(4 * t + i), before.hidden.raw(4 * from + i));
+  }
+  EXPECT_EQ(trace.validate(), std::nullopt);
+}
+
+TEST(open_trace, only_the_first_tokens_are_kept) {
+  const trace_samples::temporary_folder folder;
+  const auto path = folder.write("t", text_of(trace_samples::esft_tar_xz));
+  const auto whole = open_trace(path);
+  ASSERT_EQ(whole.tokens(), 3U);
+  const auto cut = open_trace(path, {.as = parse_step_shape("prefill"), .first = 2});
+  EXPECT_EQ(cut.tokens(), 2U);
+  EXPECT_EQ(cut.validate(), std::nullopt);
+  EXPECT_TRUE(std::ranges::equal(cut.ids, std::span(whole.ids).first(cut.ids.size())));
+  EXPECT_THAT(cut.step, ElementsAre(0, 0));
+  EXPECT_EQ(open_trace(path, {.first = 3}).ids, whole.ids);
+  EXPECT_EQ(open_trace(path, {.first = 99}).ids, whole.ids);
+}
+
+TEST(open_trace, format_names_can_be_parsed) {
+  for (const auto* name :
+       {"auto", "native", "bigmoe", "esft", "layer-expert", "jsonl", "oracle", "mooncake"})
+    EXPECT_EQ(name_of(parse_trace_format(name)), name);
+  EXPECT_THROW((void)parse_trace_format("csv"), sim::usage_error);
+}
+
+TEST(input_files, a_bomb_is_refused) {
+  const trace_samples::temporary_folder folder;
+  const auto path = folder.write("t", text_of(trace_samples::mooncake_xz));
+  EXPECT_EQ(read_input(path).front().text, trace_samples::mooncake_text);
+  expect_refused([&] { (void)read_input(path, {.bytes = 100}); }, {"more than 100 bytes"});
+  expect_refused([&] { (void)read_input(folder.path(), {.files = 0}); }, {"too many files"});
+}
+
+TEST(output_file, appears_complete_or_not_at_all) {
+  const trace_samples::temporary_folder folder;
+  const auto path = folder.write("f", "earlier");
+  {
+    output_file file(path);
+    file.write("half");
+    EXPECT_EQ(folder.files(), 2U);
+  }
+  EXPECT_EQ(trace_samples::read_all(path), "earlier");
+  EXPECT_EQ(folder.files(), 1U);
+  write_file(path, "new");
+  EXPECT_EQ(trace_samples::read_all(path), "new");
+  EXPECT_EQ(folder.files(), 1U);
+  try {
+    write_file(folder.path() / "no" / "f", "");
+    FAIL() << "written";
+  } catch (const std::runtime_error& error) {
+    EXPECT_NE(std::string(error.what()).find("no/f: cannot be created"), std::string::npos);
+  }
+}
+
+}  // namespace
