@@ -147,6 +147,9 @@ class cudart final : public runtime {
   error_code copy(const copy_request& what, stream_handle stream) noexcept override {
     return told(cudaMemcpyAsync(what.to, what.from, what.bytes, cudaMemcpyHostToDevice, stream));
   }
+  error_code copy_on_device(const copy_request& what, stream_handle stream) noexcept override {
+    return told(cudaMemcpyAsync(what.to, what.from, what.bytes, cudaMemcpyDeviceToDevice, stream));
+  }
   error_code copy_batch(std::span<void* const> to, std::span<const void* const> from,
                         std::span<const std::size_t> bytes,
                         stream_handle stream) noexcept override {

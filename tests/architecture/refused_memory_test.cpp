@@ -5,7 +5,6 @@
 #include <array>
 #include <cstddef>
 #include <functional>
-#include <string_view>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -36,8 +35,9 @@ const geometry shape{.layers = 3,
                      .experts = 12,
                      .top_k = 2,
                      .max_tokens_per_visit = 4,
-                     .expert_bytes = {300, 50, 300}};
-const std::vector<expert_layout> layouts{{{{"up", 100}, {"down", 200}}}, {{{"all", 50}}}};
+                     .expert_bytes = {14'000, 3'000, 14'000}};
+// Tensors of pages: an elastic bank asks for memory at almost every slot.
+const std::vector<expert_layout> layouts{{{{"up", 5'000}, {"down", 9'000}}}, {{{"all", 3'000}}}};
 
 /// Calls `make` with the first, the second, ... allocation refused, until none is. Returns how often it was refused.
 std::size_t refuse_each(const std::function<bool()>& make) {
@@ -58,7 +58,8 @@ TEST(refused_memory, a_bank_is_not_made_and_says_why) {
   const auto layout = pool_layout::per_layer(shape, 6).value();
   memory_budget budget(1 << 20);
   const auto told = [](const result<host_slot_bank>& made) {
-    EXPECT_TRUE(made || made.reason().message == std::string_view("no host memory"));
+    EXPECT_TRUE(made || made.reason().message.ends_with("no host memory") ||
+                made.reason().message.ends_with("out of memory"));
     return made.has_value();
   };
   EXPECT_GT(refuse_each([&] { return told(host_slot_bank::create(layout, layouts)); }), 5U);
@@ -83,7 +84,7 @@ TEST(refused_memory, a_bank_holds_what_it_held) {
     EXPECT_EQ(budget.in_use(), before);
     return false;
   });
-  EXPECT_EQ(refused, 6U) << "two tensors of three slots";
+  EXPECT_GT(refused, 6U) << "the blocks of two tensors, and the books of them";
 }
 
 TEST(refused_memory, virtual_memory_is_mapped_whole_or_not_at_all) {
@@ -129,9 +130,9 @@ class refused_resize : public testing::Test {
   host_slot_bank bank = host_slot_bank::create_elastic(layout, layouts, budget).value();
   host_backend<memory_expert_source> backend{source, bank};
   cache_type cache{pager<Eviction>({.layout = layout}), backend};
-  expert_slots<cache_type, host_slot_bank> pool{cache, bank};
-  cache_visit visit = cache.make_visit();
   host_stream stream;
+  expert_slots<cache_type, host_slot_bank> pool{cache, bank, stream};
+  cache_visit visit = cache.make_visit();
   support::random_source random{5};
   bool opened = false;
 

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/cache/expert_slots.hpp"
 
+#include <chrono>
+#include <cstddef>
 #include <numeric>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -16,6 +20,7 @@
 #include "hotset/core/memory_budget.hpp"
 #include "hotset/eviction/lru.hpp"
 #include "hotset/paging/pager.hpp"
+#include "hotset/testing/gate.hpp"
 #include "hotset/transfer/host_backend.hpp"
 #include "pager_walk.hpp"
 
@@ -44,7 +49,7 @@ class expert_slots_test : public testing::Test {
         bank(host_slot_bank::create_elastic(layout, layouts, budget).value()),
         backend(experts.source, bank),
         cache(pager<lru>({.layout = layout}), backend),
-        pool(cache, bank),
+        pool(cache, bank, stream),
         visit(cache.make_visit()) {}
 
   [[nodiscard]] bool holds(slot_id slot, expert_key key) const {
@@ -160,6 +165,7 @@ TEST_F(expert_slots_test, refuses_what_cannot_be) {
 template <class Cache>
 class refusing_cache {
  public:
+  using stream_type = typename Cache::stream_type;
   explicit refusing_cache(Cache& behind) : behind_(behind) {}
   int refused_quota = -1;    ///< calls from now; below 0: none
   int refused_compact = -1;  ///< as refused_quota
@@ -168,6 +174,10 @@ class refusing_cache {
   status drain() noexcept { return behind_.drain(); }
   status set_quota(layer_id layer, std::int32_t slots) noexcept {
     return refused_quota-- == 0 ? status::busy : behind_.set_quota(layer, slots);
+  }
+  template <class What>
+  status invalidate(What what) noexcept {
+    return behind_.invalidate(what);
   }
   template <class Moved>
   status compact(Moved moved) {
@@ -185,7 +195,7 @@ TEST_F(expert_slots_test, refused_quotas_are_restored) {
   const std::vector<std::int32_t> after{8, 5, 3};
   ASSERT_EQ(pool.set_quotas(before), status::ok);
   refusing_cache stubborn(cache);
-  expert_slots again(stubborn, bank);
+  expert_slots again(stubborn, bank, stream);
   const auto quota = [&](std::size_t l) { return cache.pager().quota(static_cast<layer_id>(l)); };
   for (int n = 0; n < 3; ++n) {
     SCOPED_TRACE(n);
@@ -209,7 +219,7 @@ TEST_F(expert_slots_test, refused_quotas_are_restored) {
 
 TEST_F(expert_slots_test, an_opening_that_is_refused_leaves_the_layouts_quotas) {
   refusing_cache stubborn(cache);
-  expert_slots again(stubborn, bank);
+  expert_slots again(stubborn, bank, stream);
   for (int n = 0; n < 3; ++n) {
     stubborn.refused_quota = n;
     EXPECT_EQ(again.open(4), status::busy);
@@ -272,7 +282,9 @@ TEST(expert_slots_of_two_sizes, a_refused_growth_gives_back_what_other_sizes_too
   const auto places = experts.places();
   for (std::uint64_t of_second = 0; of_second < 3; ++of_second) {
     SCOPED_TRACE(of_second);
-    const support::other_user other(budget, 3 * (experts_type::unit_bytes - 64) + of_second * 64);
+    const support::other_user other(budget,
+                                    3 * (experts_type::unit_bytes - experts_type::small_bytes) +
+                                        of_second * experts_type::small_bytes);
     const auto before = budget.in_use();
     EXPECT_EQ(experts.pool.grow(9), status::exceeds_memory);
     EXPECT_EQ(budget.in_use(), before);
@@ -291,7 +303,8 @@ TEST(expert_slots_of_a_small_layout, layers_that_lose_go_first) {
   host_backend<memory_expert_source> backend(experts.source, bank);
   slot_cache<pager<lru>, host_backend<memory_expert_source>> cache(pager<lru>({.layout = layout}),
                                                                    backend);
-  expert_slots pool(cache, bank);
+  host_stream stream;
+  expert_slots pool(cache, bank, stream);
   ASSERT_EQ(pool.open(6), status::ok);
   const std::vector<std::int32_t> unequal{12, 3, 3};
   const std::vector<std::int32_t> turned{3, 3, 12};
@@ -301,6 +314,59 @@ TEST(expert_slots_of_a_small_layout, layers_that_lose_go_first) {
   EXPECT_EQ(bank.held(0), 18U);
   EXPECT_EQ(pool.set_quotas(std::vector<std::int32_t>{12, 3, 4}), status::exceeds_memory);
   EXPECT_EQ(pool.capacity(), 3U);
+}
+
+// What a stream has yet to run still reads the slots that it was given.
+TEST(expert_slots_of_a_stream, wait_for_what_reads_slots) {
+  memory_budget budget(1 << 20);
+  const auto layout = pool_layout::per_layer(shape, 6).value();
+  support::host_experts experts(layout, {100, 200});
+  auto bank = host_slot_bank::create_elastic(layout, layouts, budget).value();
+  host_backend<memory_expert_source> backend(experts.source, bank);
+  slot_cache<pager<lru>, host_backend<memory_expert_source>> cache(pager<lru>({.layout = layout}),
+                                                                   backend);
+  host_stream stream(host_stream::mode::worker);
+  expert_slots pool(cache, bank, stream);
+  ASSERT_EQ(pool.open(6), status::ok);
+
+  struct reader {
+    const host_slot_bank& bank;
+    suites::gate open;
+    std::vector<std::pair<slot_id, expert_key>> slots{};
+    int wrong = 0;
+    static void run(void* context) noexcept {
+      auto& self = *static_cast<reader*>(context);
+      suites::gate::pass(&self.open);
+      for (const auto& [slot, key] : self.slots)
+        for (std::size_t t = 0; t < 2; ++t)
+          self.wrong += support::holds(self.bank.bytes(slot, t), key, t) ? 0 : 1;
+    }
+  } late{bank, {}};
+  auto visit = cache.make_visit();
+  for (layer_id l = 0; l < shape.layers; ++l)
+    for (const auto& ids : {std::vector<expert_id>{0, 1, 2, 3}, {4, 5, 6, 7}}) {
+      routing_view view;
+      view.layer = l;
+      view.experts = ids;
+      ASSERT_EQ(cache.resolve(view, stream, visit), status::ok);
+      cache.release(visit, stream);
+    }
+  ASSERT_EQ(cache.drain(), status::ok);
+  for (std::size_t k = 0; k < shape.keys(); ++k) {
+    const auto key = shape.key(k);
+    const auto slot = cache.row(key.layer)[static_cast<std::size_t>(key.expert)];
+    if (slot != no_slot) late.slots.emplace_back(slot, key);
+  }
+  ASSERT_EQ(late.slots.size(), 18U);
+  stream.run(&reader::run, &late);
+  std::thread opener([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    late.open.open();
+  });
+  EXPECT_EQ(pool.shrink(3), status::ok);
+  opener.join();
+  stream.drain();
+  EXPECT_EQ(late.wrong, 0);
 }
 
 struct expert_slots_short_of_memory : expert_slots_test {

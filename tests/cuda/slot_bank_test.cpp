@@ -7,7 +7,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "fake_cuda_driver.hpp"
 #include "fake_cuda_runtime.hpp"
+#include "hotset/concepts/slot_bank.hpp"
 
 namespace hotset::cuda {
 namespace {
@@ -76,6 +78,77 @@ TEST(cuda_slot_bank, addresses_survive_a_move) {
   EXPECT_EQ(moved.bytes(1, 1).data(), before);
   EXPECT_EQ(api.calls("cudaFree"), 0U);
 }
+
+// Hazard 13 again: what a graph was captured with stays through a resize, and the tail of the last slot is there.
+TEST(cuda_slot_bank, an_elastic_one_has_memory_behind_held_slots_alone) {
+  constexpr std::size_t page = 4096;
+  fake_cuda_runtime api;
+  support::fake_cuda_driver driver(page);
+  memory_budget budget(1 << 20);
+  {
+    auto memory = virtual_memory::create(driver, 0).value();
+    auto bank = slot_bank::create_elastic(api, memory, pools(), layouts, budget,
+                                          {.alignment = page, .tail_padding = page})
+                    .value();
+    EXPECT_TRUE(bank.is_elastic());
+    EXPECT_EQ(bank.device_bytes(), 0U);
+    EXPECT_EQ(bank.slot_bytes(0), 2 * page);
+    auto* const first = bank.bytes(0, 0).data();
+    ASSERT_EQ(bank.hold(0, 2), status::ok);
+    EXPECT_EQ(bank.held(0), 2U);
+    EXPECT_EQ(budget.in_use(), 4 * page);
+    EXPECT_EQ(bank.device_bytes(), 6 * page);  // of each array two slots and the tail
+    EXPECT_EQ(bank.bytes(0, 0).data(), first);
+    EXPECT_TRUE(driver.has_access(bank.bytes(1, 1).data() + 2 * page - 1));
+    EXPECT_FALSE(driver.has_access(bank.bytes(2, 1).data() + page));
+    EXPECT_FALSE(driver.has_access(bank.bytes(3, 0).data()));
+    ASSERT_EQ(bank.hold(0, 0), status::ok);
+    EXPECT_FALSE(driver.has_access(first));
+    EXPECT_EQ(driver.physical_bytes(), 0U);
+    EXPECT_EQ(bank.hold(0, 3), status::ok);
+    EXPECT_EQ(bank.bytes(0, 0).data(), first);
+  }
+  EXPECT_EQ(budget.in_use(), 0U);
+  EXPECT_THAT(driver.leaks(), testing::IsEmpty());
+  EXPECT_THAT(driver.violations(), testing::IsEmpty());
+}
+
+TEST(cuda_slot_bank, an_elastic_one_takes_memory_of_its_own_device) {
+  fake_cuda_runtime api;
+  support::fake_cuda_driver driver(4096);
+  memory_budget budget(1 << 20);
+  auto memory = virtual_memory::create(driver, 1).value();
+  EXPECT_THAT(slot_bank::create_elastic(api, memory, pools(), layouts, budget, {}).reason().message,
+              HasSubstr("virtual memory of device 1, accepted: of device 0"));
+  auto whole = slot_bank::create(api, pools(), layouts, {}).value();
+  EXPECT_FALSE(whole.is_elastic());
+  EXPECT_EQ(whole.hold(0, 1), status::invalid_argument);
+  EXPECT_EQ(whole.held(0), 3U);
+}
+
+TEST(cuda_slot_bank, copies_a_slot_in_the_order_of_the_stream) {
+  fake_cuda_runtime api;
+  {
+    auto bank = slot_bank::create(api, pools(), layouts, {}).value();
+    const auto order = stream::create(api, 0).value();
+    api.launch(order.handle(), [&] {  // runs as late as it can
+      bank.bytes(0, 0)[19] = std::byte{7};
+      bank.bytes(0, 1)[9] = std::byte{8};
+    });
+    ASSERT_EQ(bank.copy_slot(0, 2, order), status::ok);
+    EXPECT_EQ(api.pending(), 3U);
+    ASSERT_EQ(bank.finish(order), status::ok);
+    EXPECT_EQ(bank.bytes(2, 0)[19], std::byte{7});
+    EXPECT_EQ(bank.bytes(2, 1)[9], std::byte{8});
+    api.fail("cudaMemcpyAsync on the device", 2);
+    EXPECT_EQ(bank.copy_slot(0, 1, order), status::fill_failed);
+    api.fail("cudaStreamSynchronize", 1);
+    EXPECT_EQ(bank.finish(order), status::fill_failed);
+    EXPECT_EQ(bank.finish(order), status::ok);
+  }
+  EXPECT_THAT(api.violations(), testing::IsEmpty());
+}
+static_assert(hotset::slot_bank<slot_bank, stream>);
 
 }  // namespace
 }  // namespace hotset::cuda

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A small cache whose slots are a resizable pool, with experts that can be told by their bytes.
+/// A small cache whose slots are a resizable pool, on a host or a device, with experts that can be told by their bytes.
 
 #include <algorithm>
 #include <cstddef>
@@ -22,23 +22,42 @@
 
 namespace hotset::support {
 
+/// Slots of the host, and what copies into them.
+struct elastic_host {
+  using bank_type = host_slot_bank;
+  using backend_type = host_backend<memory_expert_source>;
+
+  elastic_host(const memory_expert_source& source, const pool_layout& layout,
+               const std::vector<expert_layout>& layouts, memory_budget& budget)
+      : bank(host_slot_bank::create_elastic(layout, layouts, budget).value()),
+        backend(source, bank) {}
+
+  bank_type bank;
+  backend_type backend;
+  host_stream stream;
+};
+
 /// Three layers of two size classes. An entry of the suite, but for the budget that it takes its slots from.
-class elastic_experts {
+/// `Machine`: as elastic_host. `Times`: what the tensors of 100, 200 and 50 bytes are multiplied with.
+template <class Machine, std::uint64_t Times = 1>
+class elastic_experts_on {
  public:
-  using cache_type = slot_cache<pager<lru>, host_backend<memory_expert_source>>;
-  using pool_type = expert_slots<cache_type, host_slot_bank>;
+  using cache_type = slot_cache<pager<lru>, typename Machine::backend_type>;
+  using pool_type = expert_slots<cache_type, typename Machine::bank_type>;
   static constexpr std::uint64_t most_units = 12;
   static constexpr bool use_varies = false;  // what a token needs
-  /// A slot in every layer: 128 and 256 bytes in two of them, 64 in the third.
-  static constexpr std::uint64_t unit_bytes = std::uint64_t{2} * (128 + 256) + 64;
+  /// A slot in every layer: of two tensors in two of them, of a small one in the third; in cache lines.
+  static constexpr std::uint64_t in_lines(std::uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+  static constexpr std::uint64_t small_bytes = in_lines(50 * Times);
+  static constexpr std::uint64_t unit_bytes =
+      2 * (in_lines(100 * Times) + in_lines(200 * Times)) + small_bytes;
 
-  elastic_experts(memory_budget& budget, std::uint64_t units)
+  elastic_experts_on(memory_budget& budget, std::uint64_t units)
       : source_(make_source()),
-        bank_(host_slot_bank::create_elastic(layout_, layouts(), budget).value()),
-        backend_(source_, bank_),
-        cache_(pager<lru>({.layout = layout_}), backend_),
+        machine(source_, layout_, layouts(), budget),
+        cache_(pager<lru>({.layout = layout_}), machine.backend),
         visit_(cache_.make_visit()),
-        pool(cache_, bank_) {
+        pool(cache_, machine.bank, machine.stream) {
     EXPECT_EQ(pool.open(units), status::ok);
     EXPECT_EQ(pool.unit_bytes(), unit_bytes);
   }
@@ -52,9 +71,9 @@ class elastic_experts {
     for (int n = 0; n < 12; ++n) {
       std::vector<expert_id> ids(2 * (1 + random.below(4)));
       for (auto& id : ids) id = random.id_below(shape_.experts);
-      ASSERT_EQ(
-          cache_.serve(view(n % shape_.layers, ids), stream_, visit_, [](const visit_group&) {}),
-          status::ok);
+      ASSERT_EQ(cache_.serve(view(n % shape_.layers, ids), machine.stream, visit_,
+                             [](const visit_group&) {}),
+                status::ok);
     }
     ASSERT_EQ(cache_.drain(), status::ok);
   }
@@ -76,11 +95,10 @@ class elastic_experts {
       if (slot == no_slot) continue;
       const auto name =
           "layer " + std::to_string(key.layer) + " expert " + std::to_string(key.expert);
-      const auto* const at = bank_.bytes(slot, 0).data();
-      EXPECT_NE(at, nullptr) << name << " lives where no memory is";
-      for (std::size_t t = 0; at != nullptr && t < bank_.tensors(slot); ++t)
-        EXPECT_TRUE(holds(bank_.bytes(slot, t), key, t)) << name << " tensor " << t;
-      out[name] = at;
+      const auto& bank = machine.bank;
+      for (std::size_t t = 0; t < bank.tensors(slot); ++t)
+        EXPECT_TRUE(holds(bank.bytes(slot, t), key, t)) << name << " tensor " << t;
+      out[name] = bank.bytes(slot, 0).data();
     }
     expect_consistent(cache_.pager());
     return out;
@@ -89,25 +107,25 @@ class elastic_experts {
   /// An open visit of residents, which changes nothing else.
   class open_visit {
    public:
-    explicit open_visit(elastic_experts& owner) : owner_(owner) {
+    explicit open_visit(elastic_experts_on& owner) : owner_(owner) {
       const auto row = owner.cache_.row(0);
       std::vector<expert_id> ids;
       for (expert_id e = 0; ids.size() < 2; ++e)
         if (row[static_cast<std::size_t>(e)] != no_slot) ids.push_back(e);
-      EXPECT_EQ(owner.cache_.resolve(view(0, ids), owner.stream_, owner.visit_), status::ok);
+      EXPECT_EQ(owner.cache_.resolve(view(0, ids), owner.machine.stream, owner.visit_), status::ok);
     }
     open_visit(const open_visit&) = delete;
     open_visit& operator=(const open_visit&) = delete;
-    ~open_visit() { owner_.cache_.release(owner_.visit_, owner_.stream_); }
+    ~open_visit() { owner_.cache_.release(owner_.visit_, owner_.machine.stream); }
 
    private:
-    elastic_experts& owner_;
+    elastic_experts_on& owner_;
   };
   [[nodiscard]] open_visit hold_up() { return open_visit(*this); }
 
  private:
   static std::vector<expert_layout> layouts() {
-    return {{{{"up", 100}, {"down", 200}}}, {{{"all", 50}}}};
+    return {{{{"up", 100 * Times}, {"down", 200 * Times}}}, {{{"all", 50 * Times}}}};
   }
   static routing_view view(layer_id layer, const std::vector<expert_id>& ids) {
     routing_view out;
@@ -134,18 +152,21 @@ class elastic_experts {
                   .experts = 12,
                   .top_k = 2,
                   .max_tokens_per_visit = 4,
-                  .expert_bytes = {300, 50, 300}};
+                  .expert_bytes = {300 * Times, 50 * Times, 300 * Times}};
   pool_layout layout_ = pool_layout::per_layer(shape_, shape_.experts).value();
   std::vector<std::vector<std::byte>> bytes_;
   memory_expert_source source_;
-  host_slot_bank bank_;
-  host_backend<memory_expert_source> backend_;
+
+ public:
+  Machine machine;
+
+ private:
   cache_type cache_;
   cache_visit visit_;
-  host_stream stream_;
 
  public:
   pool_type pool;
 };
+using elastic_experts = elastic_experts_on<elastic_host>;
 
 }  // namespace hotset::support

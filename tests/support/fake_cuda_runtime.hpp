@@ -239,6 +239,17 @@ class fake_cuda_runtime : public cuda::runtime {
   code copy(const cuda::copy_request& what, cuda::stream_handle stream) noexcept override {
     return call("cudaMemcpyAsync", [&] { enqueue_copies({&what, 1}, stream); });
   }
+  code copy_on_device(const cuda::copy_request& what,
+                      cuda::stream_handle stream) noexcept override {
+    return call("cudaMemcpyAsync on the device", [&] {
+      int device = -1;
+      if (!inside(device_, what.from, what.bytes, &device) &&
+          !inside(reserved_, what.from, what.bytes, &device))
+        violate("a copy on the device comes from elsewhere");
+      if (device != of(stream).device) violate("a copy comes from the memory of another device");
+      enqueue_copies({&what, 1}, stream, true);
+    });
+  }
   code copy_batch(std::span<void* const> to, std::span<const void* const> from,
                   std::span<const std::size_t> bytes,
                   cuda::stream_handle stream) noexcept override {
@@ -349,7 +360,8 @@ class fake_cuda_runtime : public cuda::runtime {
       }
     return false;
   }
-  void enqueue_copies(std::span<const cuda::copy_request> copies, cuda::stream_handle stream) {
+  void enqueue_copies(std::span<const cuda::copy_request> copies, cuda::stream_handle stream,
+                      bool on_device = false) {
     auto& s = of(stream);
     if (s.capturing) violate("a copy is put into a capture");
     if (s.device != current()) violate("a copy is enqueued while another device is current");
@@ -359,7 +371,7 @@ class fake_cuda_runtime : public cuda::runtime {
       if (!inside(device_, c.to, c.bytes, &device) && !inside(reserved_, c.to, c.bytes, &device))
         violate("a copy leaves its device memory");
       if (device != s.device) violate("a copy goes to the memory of another device");
-      if (!inside(host_, c.from, c.bytes)) ++synchronous_copies_;
+      if (!on_device && !inside(host_, c.from, c.bytes)) ++synchronous_copies_;
       item.copies.push_back(c);
     }
     s.work.push_back(std::move(item));

@@ -65,6 +65,9 @@ class quiet_cuda_runtime final : public cuda::runtime {
   code copy(const cuda::copy_request&, cuda::stream_handle) noexcept override {
     return code::success;
   }
+  code copy_on_device(const cuda::copy_request&, cuda::stream_handle) noexcept override {
+    return code::success;
+  }
   code copy_batch(std::span<void* const>, std::span<const void* const>,
                   std::span<const std::size_t>, cuda::stream_handle) noexcept override {
     return code::success;

@@ -39,7 +39,8 @@ static_assert(hotset::resizable_pool<expert_pool>);
 template <class Cache>
 class expert_pool_of final : public expert_pool {
  public:
-  expert_pool_of(Cache& cache, hotset::host_slot_bank& bank) : slots_(cache, bank) {}
+  expert_pool_of(Cache& cache, hotset::host_slot_bank& bank, typename Cache::stream_type& stream)
+      : slots_(cache, bank, stream) {}
 
   [[nodiscard]] hotset::status open(std::uint64_t units) override { return slots_.open(units); }
   [[nodiscard]] std::uint64_t unit_bytes() const noexcept override { return slots_.unit_bytes(); }

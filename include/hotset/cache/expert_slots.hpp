@@ -7,15 +7,16 @@
 /// Source: WiSP Appendix D (the expert-scratch resize), for any quotas. tinyserve's shrink left residents above the new
 /// capacity: here a slot's memory goes only when nobody lives there.
 /// Deviations: none.
-/// Cost: O(slots), and a copy of each resident that lies too high. Allocates nothing after construction; for drained points.
+/// Cost: O(slots), and a copy of each resident that lies too high. Its own books take no memory after construction; for drained
+/// points.
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <vector>
 
+#include "hotset/concepts/slot_bank.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/pool_layout.hpp"
@@ -23,17 +24,21 @@
 
 namespace hotset::inline v0 {
 
-/// Cache: a slot_cache over per-layer pools. Bank: as host_slot_bank, elastic, that of the cache's backend. Both outlive
-/// it. Threads: as the cache.
+/// Cache: a slot_cache over per-layer pools. Bank: a slot_bank of a host or a device, elastic, that of the cache's backend.
+/// Copies are enqueued on the stream on which slots are read; what other streams read there must have ended before a call. All
+/// three outlive it. Threads: as the cache.
 /// A unit is a slot in every layer. Between calls the bank holds the slots of all quotas, and no others: after
 /// `set_quotas` with unequal ones more than the capacity says. `shrink` and `grow` give every layer the same.
-template <class Cache, class Bank>
+template <class Cache, slot_bank<typename Cache::stream_type> Bank>
 class expert_slots {
  public:
-  /// Takes the memory that its calls need: they take none.
-  expert_slots(Cache& cache, Bank& bank)
+  using stream_type = typename Cache::stream_type;
+
+  /// Takes the memory that its own books need.
+  expert_slots(Cache& cache, Bank& bank, stream_type& stream)
       : cache_(&cache),
         bank_(&bank),
+        stream_(&stream),
         same_(layers()),
         before_(layers()),
         last_(layers()),
@@ -98,11 +103,13 @@ class expert_slots {
   }
   /// Any quotas, one for each layer. Slots of a size class are worth the same wherever they go.
   /// Errors: invalid_argument, busy (a visit is open), exceeds_memory (memory was refused), or what `drain` of the cache
-  /// says; then nothing has changed but experts that were evicted on the way.
+  /// says; then nothing has changed but experts that were evicted on the way. fill_failed where the stream failed;
+  /// where a copy on it did, then nobody is resident.
   status set_quotas(std::span<const std::int32_t> quotas) noexcept {
     if (const auto bad = check(quotas); bad != status::ok) return bad;
     if (const auto lost = cache_->drain(); lost != status::ok) return lost;
     if (!drained()) return status::busy;
+    if (const auto failed = bank_->finish(*stream_); failed != status::ok) return failed;
     note_quotas();
     for (std::size_t c = 0; c < larger_.size(); ++c) larger_[c] = std::max(held_[c], wanted_[c]);
     if (const auto refused = hold(larger_); refused != status::ok) return refused;
@@ -191,9 +198,16 @@ class expert_slots {
     }
     return status::ok;
   }
-  /// Residents into the first slots of their class, with their bytes.
+  /// Residents into the first slots of their class, with their bytes. Where these do not follow, nobody is resident.
   status gather() noexcept {
-    return cache_->compact([this](slot_id from, slot_id to) { copy(from, to); });
+    auto copied = status::ok;
+    const auto moved = cache_->compact([&](slot_id from, slot_id to) {
+      if (const auto code = bank_->copy_slot(from, to, *stream_); code != status::ok) copied = code;
+    });
+    if (const auto code = bank_->finish(*stream_); code != status::ok) copied = code;
+    if (copied == status::ok) return moved;
+    for (std::size_t l = 0; l < layers(); ++l) (void)cache_->invalidate(id(l));
+    return copied;
   }
 
   /// Until one is refused: `restore` then. Those that lose slots go first: the others take them.
@@ -212,15 +226,10 @@ class expert_slots {
         if (before_[l] != pages().quota(id(l)) && (before_[l] < pages().quota(id(l))) == losing)
           (void)cache_->set_quota(id(l), before_[l]);
   }
-  void copy(slot_id from, slot_id to) const noexcept {
-    for (std::size_t t = 0; t < bank_->tensors(from); ++t) {
-      const auto bytes = bank_->bytes(from, t);
-      std::memcpy(bank_->bytes(to, t).data(), bytes.data(), bytes.size());
-    }
-  }
 
   Cache* cache_;
   Bank* bank_;
+  stream_type* stream_;
   std::vector<std::int32_t> same_;    ///< [layers] quotas that are asked for
   std::vector<std::int32_t> before_;  ///< [layers] quotas before the change under way
   std::vector<std::int32_t> last_;    ///< [layers] quotas before the last change

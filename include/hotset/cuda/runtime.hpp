@@ -14,13 +14,15 @@ struct CUevent_st;
 
 namespace hotset::inline v0::cuda {
 
+/// The runtime's stream.
 using stream_handle = CUstream_st*;
+/// The runtime's event.
 using event_handle = CUevent_st*;
 
 /// How likely a stream's work goes first where two compete.
 enum class stream_priority : int { low, high };
 
-/// One host-to-device copy.
+/// One copy to a device: from the host, or on the device.
 struct copy_request {
   void* to = nullptr;          ///< device memory
   const void* from = nullptr;  ///< host memory
@@ -72,6 +74,8 @@ class runtime : public error_texts {
   /// Whether `copy_batch` exists here (runtime and driver of CUDA 12.8 and later).
   [[nodiscard]] virtual bool has_copy_batch() const noexcept = 0;
   virtual error_code copy(const copy_request& what, stream_handle stream) noexcept = 0;
+  /// From and to memory of the current device, mapped or allocated.
+  virtual error_code copy_on_device(const copy_request& what, stream_handle stream) noexcept = 0;
   /// Pre: has_copy_batch(); `to`, `from` and `bytes` are of one length, the targets do not overlap, the sources are
   /// page-locked and stay until the stream has passed. The legacy default stream takes no batch: it gets single copies.
   virtual error_code copy_batch(std::span<void* const> to, std::span<const void* const> from,

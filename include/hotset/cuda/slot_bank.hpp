@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Slot memory on a device: one array for each tensor of each size class.
+/// Slot memory on a device: one array for each tensor of each size class; all of it for good, or as much as is held at a time.
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/expert_layout.hpp"
+#include "hotset/core/memory_budget.hpp"
 #include "hotset/core/pool_layout.hpp"
+#include "hotset/core/status.hpp"
 #include "hotset/cuda/device_scope.hpp"
 #include "hotset/cuda/runtime.hpp"
+#include "hotset/cuda/stream.hpp"
+#include "hotset/cuda/virtual_memory.hpp"
+#include "hotset/memory/elastic_arrays.hpp"
 #include "hotset/memory/slot_bank_layout.hpp"
 
 namespace hotset::inline v0::cuda {
@@ -31,14 +38,11 @@ class slot_bank {
   /// Errors: those of slot_bank_layout; what the runtime said (nothing is left behind).
   static result<slot_bank> create(runtime& api, const pool_layout& layout,
                                   const std::vector<expert_layout>& layouts, const config& setup) {
-    if (setup.alignment == 0 || (setup.alignment & (setup.alignment - 1)) != 0)
-      return error{"a slot alignment of " + std::to_string(setup.alignment) +
-                   ", accepted: a power of two"};
-    auto places = slot_bank_layout::create(layout, layouts, setup.alignment, setup.beside);
-    if (!places) return places.reason();
+    auto bank = without_memory(api, layout, layouts, setup);
+    if (!bank) return bank;
+    auto& made = *bank;
     const device_scope scope(api, setup.device);
     if (scope.what().happened()) return describe(api, scope.what());
-    slot_bank made(api, setup.device, *std::move(places));
     made.memory_.reserve(
         made.places_.arrays().size());  // nothing is refused between taking and keeping
     for (const auto& array : made.places_.arrays()) {
@@ -52,6 +56,23 @@ class slot_bank {
       made.memory_.push_back(static_cast<std::byte*>(memory));
       made.bytes_ += bytes;
     }
+    return bank;
+  }
+  /// No slot is held yet: `hold` takes memory of the device from `budget`. Addresses stay, so captured graphs outlive a
+  /// resize. `memory`, of `setup.device`, and `budget` outlive the bank. Errors: as `create`; no addresses to be had.
+  static result<slot_bank> create_elastic(runtime& api, virtual_memory& memory,
+                                          const pool_layout& layout,
+                                          const std::vector<expert_layout>& layouts,
+                                          memory_budget& budget, const config& setup) {
+    if (memory.device() != setup.device)
+      return error{"virtual memory of device " + std::to_string(memory.device()) +
+                   ", accepted: of device " + std::to_string(setup.device)};
+    auto made = without_memory(api, layout, layouts, setup);
+    if (!made) return made;
+    auto elastic =
+        elastic_arrays<virtual_memory>::create(memory, budget, made->places_, setup.tail_padding);
+    if (!elastic) return elastic.reason();
+    made->elastic_.emplace(*std::move(elastic));
     return made;
   }
   slot_bank(slot_bank&& other) noexcept
@@ -59,6 +80,7 @@ class slot_bank {
         device_(other.device_),
         places_(std::move(other.places_)),
         memory_(std::exchange(other.memory_, {})),
+        elastic_(std::move(other.elastic_)),
         bytes_(other.bytes_) {}
   slot_bank& operator=(slot_bank&&) = delete;
   ~slot_bank() {
@@ -74,22 +96,62 @@ class slot_bank {
   /// Device memory. Pre: slot and tensor in range.
   [[nodiscard]] std::span<std::byte> bytes(slot_id slot, std::size_t tensor) const noexcept {
     const auto where = places_.at(slot, tensor);
-    return {memory_[where.array] + where.offset, where.bytes};
+    return {base(where.array) + where.offset, where.bytes};
   }
+  /// As hotset::slot_bank says. Of a bank that is not elastic all slots are held, and `hold` is an invalid_argument.
+  [[nodiscard]] std::uint64_t slot_bytes(std::size_t size_class) const noexcept {
+    return places_.slot_bytes(size_class);
+  }
+  [[nodiscard]] std::size_t held(std::size_t size_class) const noexcept {
+    return elastic_ ? elastic_->held(size_class) : places_.slots_of(size_class);
+  }
+  status hold(std::size_t size_class, std::size_t slots) noexcept {
+    return elastic_ ? elastic_->hold(size_class, slots) : status::invalid_argument;
+  }
+  status copy_slot(slot_id from, slot_id to, const stream& on) noexcept {
+    const device_scope scope(api_, device_);
+    for (std::size_t t = 0; t < tensors(from); ++t) {
+      const auto bytes = this->bytes(from, t);
+      if (api_.copy_on_device({this->bytes(to, t).data(), bytes.data(), bytes.size()},
+                              on.handle()) != error_code::success)
+        return status::fill_failed;
+    }
+    return status::ok;
+  }
+  status finish(const stream& on) noexcept {
+    return api_.synchronize_stream(on.handle()) == error_code::success ? status::ok
+                                                                       : status::fill_failed;
+  }
+  [[nodiscard]] bool is_elastic() const noexcept { return elastic_.has_value(); }
   /// A kernel finds a slot at base(array) + places().local(slot) * places().arrays()[array].stride.
   [[nodiscard]] const slot_bank_layout& places() const noexcept { return places_; }
-  [[nodiscard]] std::byte* base(std::size_t array) const noexcept { return memory_[array]; }
+  [[nodiscard]] std::byte* base(std::size_t array) const noexcept {
+    return elastic_ ? elastic_->base(array) : memory_[array];
+  }
   /// Units: bytes of device memory, padding included.
-  [[nodiscard]] std::uint64_t device_bytes() const noexcept { return bytes_; }
+  [[nodiscard]] std::uint64_t device_bytes() const noexcept {
+    return elastic_ ? elastic_->bytes() : bytes_;
+  }
 
  private:
   slot_bank(runtime& api, int device, slot_bank_layout places)
       : api_(api), device_(device), places_(std::move(places)) {}
+  static result<slot_bank> without_memory(runtime& api, const pool_layout& layout,
+                                          const std::vector<expert_layout>& layouts,
+                                          const config& setup) {
+    if (setup.alignment == 0 || (setup.alignment & (setup.alignment - 1)) != 0)
+      return error{"a slot alignment of " + std::to_string(setup.alignment) +
+                   ", accepted: a power of two"};
+    auto places = slot_bank_layout::create(layout, layouts, setup.alignment, setup.beside);
+    if (!places) return places.reason();
+    return slot_bank(api, setup.device, *std::move(places));
+  }
 
   runtime& api_;
   int device_;
   slot_bank_layout places_;
-  std::vector<std::byte*> memory_;  ///< [arrays]
+  std::vector<std::byte*> memory_;  ///< [arrays] of a bank that holds all for good
+  std::optional<elastic_arrays<virtual_memory>> elastic_;
   std::uint64_t bytes_ = 0;
 };
 

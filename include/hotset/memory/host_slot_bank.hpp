@@ -4,9 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
+#include <cstring>
 #include <memory>
 #include <new>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -17,11 +18,14 @@
 #include "hotset/core/memory_budget.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/status.hpp"
+#include "hotset/memory/elastic_arrays.hpp"
+#include "hotset/memory/host_virtual_memory.hpp"
 #include "hotset/memory/slot_bank_layout.hpp"
 
 namespace hotset::inline v0 {
 
-/// Addresses are stable for as long as the slot is held. Memory: slots * expert bytes, padded to cache lines.
+/// Addresses are stable for the bank's life. Memory: slots * expert bytes, padded to cache lines; of an elastic bank that of
+/// the held slots, in pages (elastic_arrays).
 class host_slot_bank {
  public:
   /// All slots in one array for each tensor, for the bank's life; `beside` more of them, numbered after the cache's, are the
@@ -29,26 +33,18 @@ class host_slot_bank {
   static result<host_slot_bank> create(const pool_layout& layout,
                                        const std::vector<expert_layout>& layouts,
                                        std::size_t beside = 0) noexcept {
-    return build(layout, layouts, beside, [](host_slot_bank& out) { out.take_all(); });
+    return build(layout, layouts, beside, [](host_slot_bank& out) { return out.take_all(); });
   }
-  /// No slot is held yet: `hold` takes memory from `budget`, which outlives the bank, slot by slot.
+  /// No slot is held yet: `hold` takes memory from `budget`, which outlives the bank.
+  /// Errors: those of slot_bank_layout; no memory file or no addresses to be had.
   static result<host_slot_bank> create_elastic(const pool_layout& layout,
                                                const std::vector<expert_layout>& layouts,
                                                memory_budget& budget) noexcept {
-    return build(layout, layouts, 0, [&](host_slot_bank& out) { out.budget_ = &budget; });
+    return build(layout, layouts, 0, [&](host_slot_bank& out) { return out.reserve_all(budget); });
   }
-  host_slot_bank(host_slot_bank&& other) noexcept
-      : places_(std::move(other.places_)),
-        arrays_(std::move(other.arrays_)),
-        pieces_(std::move(other.pieces_)),
-        first_(std::move(other.first_)),
-        held_(std::move(other.held_)),
-        budget_(std::exchange(other.budget_, nullptr)) {}
+  host_slot_bank(host_slot_bank&&) noexcept = default;
   host_slot_bank& operator=(host_slot_bank&&) = delete;
-  ~host_slot_bank() {
-    if (budget_ == nullptr) return;
-    for (std::size_t c = 0; c < held_.size(); ++c) (void)hold(c, 0);
-  }
+  ~host_slot_bank() = default;
 
   /// Why a cache of `layout` cannot live here; nothing if it can.
   [[nodiscard]] validation check(const pool_layout& layout) const { return places_.check(layout); }
@@ -56,39 +52,37 @@ class host_slot_bank {
   [[nodiscard]] std::size_t beside() const noexcept { return places_.beside(); }
   /// Tensors of the experts that the slot can hold.
   [[nodiscard]] std::size_t tensors(slot_id slot) const noexcept { return places_.tensors(slot); }
-  /// Pre: slot and tensor in range, the slot is held.
+  /// Pre: slot and tensor in range. Only of a held slot may the bytes be touched.
   [[nodiscard]] std::span<std::byte> bytes(slot_id slot, std::size_t tensor) const noexcept {
     const auto where = places_.at(slot, tensor);
-    return {first_[where.array][places_.local(slot)], where.bytes};
+    return {first_[where.array] + where.offset, where.bytes};
   }
 
-  /// Memory of one slot of a size class.
+  /// As slot_bank says. Of a bank that is not elastic all slots are held, and `hold` is an invalid_argument.
   [[nodiscard]] std::uint64_t slot_bytes(std::size_t size_class) const noexcept {
-    std::uint64_t bytes = 0;
-    for (const auto& array : places_.arrays())
-      if (array.size_class == size_class) bytes += array.stride;
-    return bytes;
+    return places_.slot_bytes(size_class);
   }
-  /// Slots of a size class that have memory: the first ones.
   [[nodiscard]] std::size_t held(std::size_t size_class) const noexcept {
-    return held_[size_class];
+    return elastic_ ? elastic_->held(size_class) : places_.slots_of(size_class);
   }
-  /// Gives the first `slots` slots of a size class memory, and no others. Their contents stay; new ones are unknown.
-  /// Pre: elastic; nobody uses the slots that go. Errors: invalid_argument (more slots than there are),
-  /// exceeds_memory (the budget or the machine refuses); then nothing has changed.
   status hold(std::size_t size_class, std::size_t slots) noexcept {
-    if (budget_ == nullptr || size_class >= held_.size() || slots > slots_of(size_class))
-      return status::invalid_argument;
-    const auto before = held_[size_class];
-    while (held_[size_class] < slots)
-      if (!take_slot(size_class)) {
-        while (held_[size_class] > before) drop_slot(size_class);
-        return status::exceeds_memory;
-      }
-    while (held_[size_class] > slots) drop_slot(size_class);
+    return elastic_ ? elastic_->hold(size_class, slots) : status::invalid_argument;
+  }
+  /// At once. Pre: what was enqueued on the stream has run.
+  template <class Stream>
+  status copy_slot(slot_id from, slot_id to, Stream& /*stream*/) const noexcept {
+    for (std::size_t t = 0; t < tensors(from); ++t) {
+      const auto bytes = this->bytes(from, t);
+      std::memcpy(this->bytes(to, t).data(), bytes.data(), bytes.size());
+    }
     return status::ok;
   }
-  [[nodiscard]] bool is_elastic() const noexcept { return budget_ != nullptr; }
+  template <class Stream>
+  status finish(Stream& stream) const noexcept {
+    stream.drain();
+    return status::ok;
+  }
+  [[nodiscard]] bool is_elastic() const noexcept { return elastic_.has_value(); }
 
  private:
   static constexpr std::size_t alignment = 64;
@@ -108,67 +102,38 @@ class host_slot_bank {
           auto places = slot_bank_layout::create(layout, layouts, alignment, beside);
           if (!places) return places.reason();
           host_slot_bank out(*std::move(places));
-          finish(out);
+          if (auto bad = finish(out)) return *std::move(bad);
           return out;
         },
         no_host_memory());
   }
-  explicit host_slot_bank(slot_bank_layout places) : places_(std::move(places)) {
+  explicit host_slot_bank(slot_bank_layout places) : places_(std::move(places)) {}
+
+  validation take_all() {
     for (const auto& array : places_.arrays()) {
-      pieces_.emplace_back(array.slots);
-      first_.emplace_back(array.slots, nullptr);
-      if (array.size_class >= held_.size()) held_.resize(array.size_class + 1, 0);
-    }
-  }
-  void take_all() {
-    for (std::size_t a = 0; a < places_.arrays().size(); ++a) {
-      const auto& array = places_.arrays()[a];
       arrays_.emplace_back();  // its own memory may be refused
       arrays_.back().reset(
           static_cast<std::byte*>(::operator new (array.total(), std::align_val_t{alignment})));
-      for (std::size_t s = 0; s < array.slots; ++s)
-        first_[a][s] = arrays_.back().get() + s * array.stride;
-      held_[array.size_class] = array.slots;
+      first_.push_back(arrays_.back().get());
     }
+    return std::nullopt;
   }
-
-  [[nodiscard]] std::size_t slots_of(std::size_t size_class) const noexcept {
-    for (const auto& array : places_.arrays())
-      if (array.size_class == size_class) return array.slots;
-    return 0;
-  }
-  /// The next slot of the class, all its tensors or none.
-  bool take_slot(std::size_t size_class) noexcept {
-    if (!budget_->take(slot_bytes(size_class))) return false;
-    const auto slot = held_[size_class]++;
-    for (std::size_t a = 0; a < places_.arrays().size(); ++a) {
-      const auto& array = places_.arrays()[a];
-      if (array.size_class != size_class) continue;
-      pieces_[a][slot].reset(static_cast<std::byte*>(
-          ::operator new (array.stride, std::align_val_t{alignment}, std::nothrow)));
-      first_[a][slot] = pieces_[a][slot].get();
-      if (first_[a][slot] != nullptr) continue;
-      drop_slot(size_class);
-      return false;
-    }
-    return true;
-  }
-  void drop_slot(std::size_t size_class) noexcept {
-    const auto slot = --held_[size_class];
-    for (std::size_t a = 0; a < places_.arrays().size(); ++a) {
-      if (places_.arrays()[a].size_class != size_class) continue;
-      pieces_[a][slot].reset();
-      first_[a][slot] = nullptr;
-    }
-    budget_->give_back(slot_bytes(size_class));
+  validation reserve_all(memory_budget& budget) {
+    auto pages = host_virtual_memory::create();
+    if (!pages) return pages.reason();
+    pages_ = std::make_unique<host_virtual_memory>(*std::move(pages));
+    auto elastic = elastic_arrays<host_virtual_memory>::create(*pages_, budget, places_);
+    if (!elastic) return elastic.reason();
+    elastic_.emplace(*std::move(elastic));
+    for (std::size_t a = 0; a < places_.arrays().size(); ++a) first_.push_back(elastic_->base(a));
+    return std::nullopt;
   }
 
   slot_bank_layout places_;
-  std::vector<memory> arrays_;               ///< of a bank that holds all for good
-  std::vector<std::vector<memory>> pieces_;  ///< [arrays][slots of its class], of an elastic bank
-  std::vector<std::vector<std::byte*>> first_;  ///< [arrays][slots of its class]
-  std::vector<std::size_t> held_;               ///< by size class
-  memory_budget* budget_ = nullptr;             ///< of an elastic bank
+  std::vector<memory> arrays_;                  ///< of a bank that holds all for good
+  std::unique_ptr<host_virtual_memory> pages_;  ///< of an elastic bank, like what follows
+  std::optional<elastic_arrays<host_virtual_memory>> elastic_;
+  std::vector<std::byte*> first_;  ///< [arrays] where the first slot lies
 };
 
 }  // namespace hotset::inline v0

@@ -33,6 +33,7 @@ class slot_bank_layout {
       return std::max<std::size_t>(1, slots) * stride;
     }
   };
+  /// Where one tensor of one slot lies.
   struct place {
     std::size_t array = 0;   ///< index in arrays()
     std::size_t offset = 0;  ///< of the slot's first byte in the array
@@ -107,6 +108,17 @@ class slot_bank_layout {
   [[nodiscard]] std::size_t slots() const noexcept { return slots_.size(); }
   [[nodiscard]] std::size_t beside() const noexcept { return beside_; }
   [[nodiscard]] std::span<const array> arrays() const noexcept { return arrays_; }
+  [[nodiscard]] std::size_t slots_of(std::size_t size_class) const noexcept {
+    const auto found = std::ranges::find(arrays_, size_class, &array::size_class);
+    return found == arrays_.end() ? 0 : found->slots;
+  }
+  /// Memory of one slot of a size class. Units: bytes.
+  [[nodiscard]] std::uint64_t slot_bytes(std::size_t size_class) const noexcept {
+    std::uint64_t bytes = 0;
+    for (const auto& one : arrays_)
+      if (one.size_class == size_class) bytes += one.stride;
+    return bytes;
+  }
   /// Tensors of the experts that the slot can hold. Pre: slot in range.
   [[nodiscard]] std::size_t tensors(slot_id slot) const noexcept {
     return classes_[slots_[static_cast<std::size_t>(slot)].size_class].tensors;
