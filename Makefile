@@ -10,13 +10,14 @@ install = cmake --install build/$(1) $(if $(PREFIX),--prefix "$(PREFIX)")
 # Where nothing is tested no library for tests is looked for.
 no_tests = -DHOTSET_BUILD_TESTS=OFF
 
-.PHONY: help demo test bench style check install install-headers format clean
+.PHONY: help demo test bench style reference check install install-headers format clean
 help:
 	@echo 'make demo            build what the demo needs and run it'
 	@echo 'make test            build everything and run all tests (preset dev)'
 	@echo 'make bench           a short run of every benchmark (preset release)'
 	@echo 'make style           formatting, and every header compiled alone'
-	@echo 'make check           formatting, lint, headers one by one, the suite under asan, threads under tsan'
+	@echo 'make reference       the reference of the headers, in build/reference/html'
+	@echo 'make check           formatting, reference, lint, headers one by one, the suite under asan, threads under tsan'
 	@echo 'make install         build and install the libraries and the command line; PREFIX=<folder> says where'
 	@echo 'make install-headers install the core alone, which is headers: nothing is compiled'
 	@echo 'make format          format the sources in place'
@@ -48,6 +49,9 @@ style: packages-style
 	$(call configure,dev)
 	$(call build,dev,all_verify_interface_header_sets)
 
+reference: packages-reference
+	cmake/reference.sh
+
 # Cheapest first, and within an hour on two cores: the suite once, under AddressSanitizer by clang++, the second compiler (benchmarks are built; consumers
 # compile what is installed with options of their own, and are `make test`'s), with fifty times the random operations of `make test`, which is the suite
 # as users build it; ThreadSanitizer on the tests that start threads. UndefinedBehaviorSanitizer does without the checks
@@ -56,7 +60,7 @@ style: packages-style
 # Two tests of minutes of arithmetic are left out of both: the engine's answers as a whole, and the command `verify`, whose cases
 # another test runs.
 check: export HOTSET_INTERLEAVING_OPERATIONS = 5000000
-check: packages-check style
+check: packages-check style reference
 	cmake/lint.sh build/dev
 	$(call configure,tsan)
 	$(call build,tsan)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs the Debian packages of cmake/debian-packages.txt that are missing; silent when none is.
 # Nothing that is installed is upgraded, unless a missing package cannot go without.
-#   install-packages.sh install-headers|install|demo|test|bench|style|check|format   for that target of make
+#   install-packages.sh install-headers|install|demo|test|bench|style|reference|check|format   for that target of make
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -15,11 +15,12 @@ case $target in
   bench) parts="build sim examples benchmarks" ;;
   test) parts="build sim examples tests" ;;
   style) parts="build sim examples tests format" ;;
-  check) parts="build sim examples tests benchmarks format lint sanitizers" ;;
+  reference) parts="reference" ;;
+  check) parts="build sim examples tests benchmarks format lint sanitizers reference" ;;
   format) parts="format" ;;
   *)
     echo "install-packages.sh: unknown target '$target';" \
-      "accepted: install-headers, install, demo, test, bench, style, check, format" >&2
+      "accepted: install-headers, install, demo, test, bench, style, reference, check, format" >&2
     exit 2
     ;;
 esac

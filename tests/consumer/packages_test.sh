@@ -63,6 +63,9 @@ lacks libgtest-dev
 ask style
 has clang-format libgtest-dev
 lacks libbenchmark-dev clang-tidy
+ask reference
+has doxygen
+lacks g++
 ask check
 has $all
 
@@ -83,7 +86,7 @@ has g++ ninja-build
 lacks cmake
 
 # Every target of make asks for its own packages.
-for target in demo test bench style check install install-headers; do
+for target in demo test bench style reference check install install-headers; do
   steps=$(env -u MAKEFLAGS make -n -C "$source" "$target")
   grep -q "install-packages.sh $target\$" <<<"$steps" ||
     fail "make $target does not ask for the packages of $target"

@@ -44,6 +44,7 @@ struct adapter_part {
 /// Fills the bytes of a part. Returns false if it cannot.
 using adapter_loader = std::function<bool(const adapter_part&, std::span<std::byte>)>;
 
+/// Sizes of a registry: the model's, those of the device and of the host cache.
 struct adapter_registry_config {
   std::int32_t layers = 0;
   std::int32_t experts = 0;                 ///< of the base model's layers, M
@@ -97,6 +98,7 @@ class adapter_registry {
  public:
   using config = adapter_registry_config;
   using tensor_type = virtual_weight_tensor<Memory>;
+  /// What `acquire` answers.
   struct acquired {
     adapter_status code = adapter_status::ok;
     std::int32_t index = -1;  ///< what a token's adapter is for the reroute; -1 unless ok

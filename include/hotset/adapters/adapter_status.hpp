@@ -8,6 +8,7 @@
 namespace hotset::inline v0 {
 
 // clang-format off: version 14 takes an attributed enum for a function
+/// What became of a call.
 enum class [[nodiscard]] adapter_status : std::uint8_t{
     ok = 0,
     unknown,      ///< no adapter of that name was added

@@ -21,6 +21,7 @@
 
 namespace hotset::inline v0 {
 
+/// Where an adapter's experts lie: a stride apart, or wherever there is room.
 enum class adapter_placement : std::uint8_t { strided, dense };
 
 /// Threads: compatible. Memory: 4 bytes per adapter and expert.

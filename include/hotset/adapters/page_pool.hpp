@@ -28,8 +28,10 @@ namespace hotset::inline v0 {
 
 /// Index of a page in its pool; another page may have it later.
 using page_id = std::uint32_t;
+/// No page.
 inline constexpr page_id no_page = std::numeric_limits<page_id>::max();
 
+/// Sizes of a pool.
 struct page_pool_config {
   std::size_t page_bytes = std::size_t{2} << 20;  ///< a multiple of the memory's granularity
   std::uint32_t pages = 0;                        ///< that are created at the start

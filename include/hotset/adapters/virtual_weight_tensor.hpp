@@ -28,6 +28,7 @@
 
 namespace hotset::inline v0 {
 
+/// Sizes of the tensor.
 struct virtual_weight_tensor_config {
   std::int32_t base_experts = 0;     ///< M
   std::int32_t adapter_experts = 0;  ///< places behind them, such as A * stride

@@ -25,6 +25,7 @@ enum class binding : std::uint8_t {
   budget,  ///< neither floor nor fullness: KV blocks are worth more, or there are none and all bytes are used
   full,  ///< nothing: every expert is resident
 };
+/// "floor", "budget", "full".
 [[nodiscard]] constexpr std::string_view name_of(binding b) noexcept {
   switch (b) {
     case binding::floor: return "floor";

@@ -13,6 +13,7 @@
 
 namespace hotset::inline v0 {
 
+/// One of them.
 struct copy_underway {
   ticket batch = no_ticket;
   slot_id slot = no_slot;  ///< no_slot: given up; only its end is waited for

@@ -236,23 +236,28 @@ consteval bool is_eviction_policy() {
 
 // What a runtime calls that takes any policy: nothing happens where the policy does not hear of it.
 
+/// As on_step.
 template <class P>
 void tell_step([[maybe_unused]] P& policy, [[maybe_unused]] step_id step,
                [[maybe_unused]] layer_id layer) noexcept {
   if constexpr (P::traits.hears_steps) policy.on_step(step, layer);
 }
+/// As on_bypass.
 template <class P>
 void tell_bypass([[maybe_unused]] P& policy, [[maybe_unused]] const access& a) noexcept {
   if constexpr (P::traits.hears_bypasses) policy.on_bypass(a);
 }
+/// As on_request.
 template <class P>
 void tell_request([[maybe_unused]] P& policy, [[maybe_unused]] const access& a) noexcept {
   if constexpr (P::traits.hears_requests) policy.on_request(a);
 }
+/// As on_routed.
 template <class P>
 void tell_routed([[maybe_unused]] P& policy, [[maybe_unused]] const routing_view& view) noexcept {
   if constexpr (P::traits.hears_routes) policy.on_routed(view);
 }
+/// As on_forecast.
 template <class P>
 void tell_forecast([[maybe_unused]] P& policy, [[maybe_unused]] const visit_context& context,
                    [[maybe_unused]] const forecast& expected) noexcept {

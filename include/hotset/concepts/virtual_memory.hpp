@@ -25,6 +25,7 @@
 namespace hotset::inline v0 {
 
 // clang-format off: version 14 takes an attributed enum for a function
+/// What became of a call.
 enum class [[nodiscard]] memory_status : std::uint8_t{
     ok = 0,
     invalid_argument,  ///< a size, offset, range or block that is none; nothing changed

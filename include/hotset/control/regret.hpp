@@ -49,6 +49,7 @@ class regret {
       return std::nullopt;
     }
   };
+  /// What was counted so far.
   struct outcome {
     std::uint64_t visits = 0;
     std::uint64_t fills = 0;

@@ -10,6 +10,7 @@ namespace hotset::inline v0 {
 
 /// Names a point in a backend's work: a submitted batch of copies, or a recorded reader. 0: nothing to wait for.
 using ticket = std::uint64_t;
+/// There is nothing to wait for.
 inline constexpr ticket no_ticket = 0;
 
 /// How soon a batch of copies is needed.

@@ -25,7 +25,9 @@ using precision_id = std::uint8_t;
 /// One request's tokens, from its prompt to its end.
 using sequence_id = std::uint32_t;
 
+/// Of an absent expert.
 inline constexpr slot_id no_slot = -1;
+/// Of a place without an expert.
 inline constexpr expert_id no_expert = -1;
 /// Where a step is before its first layer.
 inline constexpr layer_id before_layers = -1;
@@ -37,6 +39,7 @@ struct expert_key {
   friend constexpr auto operator<=>(const expert_key&, const expert_key&) = default;
 };
 
+/// Of a slot that holds nothing.
 inline constexpr expert_key no_key{};
 
 /// A step as a mark of which 0 says never. The last step of all has the mark of the one before it.

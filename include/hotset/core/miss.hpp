@@ -30,6 +30,7 @@ enum class miss_action : std::uint8_t {
   substitute,  ///< the policy has written other experts in its places
 };
 
+/// What becomes of one miss.
 struct miss_decision {
   miss_action action = miss_action::fetch;
   precision_id precision = 0;  ///< of a fetch

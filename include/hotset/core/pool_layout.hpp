@@ -23,6 +23,7 @@ enum class cache_scope : std::uint8_t { shared, per_layer };
 /// Slot ids are global; a pool's slots are contiguous when it is built.
 class pool_layout {
  public:
+  /// Slots side by side, and the layers that they serve.
   struct pool {
     slot_id first_slot = 0;
     std::int32_t slots = 0;

@@ -16,6 +16,7 @@ inline constexpr std::array<std::pair<request_class, const char*>, 3> request_cl
      {request_class::prefill, "prefill"},
      {request_class::verify, "verify"}}};
 
+/// "decode", "prefill", "verify".
 [[nodiscard]] constexpr const char* name_of(request_class kind) noexcept {
   return request_classes[static_cast<std::size_t>(kind)].second;
 }

@@ -60,6 +60,7 @@ inline void divide_by_sum(std::span<float> scores) noexcept {
   for (auto& s : scores) s = static_cast<float>(static_cast<double>(s) / sum);
 }
 
+/// How logits become scores.
 enum class score_function : std::uint8_t { softmax, sigmoid };
 
 /// Of one token at a time. Arrays are [experts]; an empty bias is none. Allocates nothing after construction. Exponentials

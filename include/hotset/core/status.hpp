@@ -8,6 +8,7 @@
 namespace hotset::inline v0 {
 
 // clang-format off: version 14 takes an attributed enum for a function
+/// What became of a call on the way of a visit: no such call throws.
 enum class [[nodiscard]] status : std::uint8_t{
     ok = 0,
     invalid_visit,    ///< layer out of range, or arrays whose lengths do not belong together

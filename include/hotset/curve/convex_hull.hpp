@@ -17,6 +17,7 @@ namespace hotset::inline v0 {
 /// Immutable. Threads: const use is safe. Misses below the first corner are those of the first corner.
 class convex_hull {
  public:
+  /// A capacity and its misses.
   struct corner {
     std::size_t slots = 0;
     double misses = 0;

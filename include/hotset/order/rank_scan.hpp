@@ -12,6 +12,7 @@
 
 namespace hotset::inline v0 {
 
+/// A slot and its rank, as they are compared.
 struct ranked_slot {
   slot_rank rank;
   std::uint32_t slot = 0;

@@ -9,6 +9,7 @@
 
 namespace hotset::inline v0 {
 
+/// Uses of one layer, or of one class of requests.
 struct access_counts {
   std::uint64_t accesses = 0;    ///< distinct experts of visits
   std::uint64_t hits = 0;        ///< of them, resident before their visit
@@ -16,6 +17,7 @@ struct access_counts {
   friend bool operator==(const access_counts&, const access_counts&) = default;
 };
 
+/// Since the pager was made, or its statistics were cleared.
 struct pager_stats {
   std::uint64_t visits = 0;
   std::uint64_t accesses = 0;

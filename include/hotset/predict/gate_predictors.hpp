@@ -20,6 +20,7 @@
 
 namespace hotset::inline v0 {
 
+/// What the running visit shows, read in one of three ways.
 template <gate_source Source>
 class gate_predictor {
   static constexpr bool by_routers = Source == gate_source::next_router;
@@ -72,8 +73,11 @@ class gate_predictor {
   next_layer_gate gate_;
 };
 
+/// Predictions that the trace or the engine recorded.
 using recorded_scores = gate_predictor<gate_source::recorded>;
+/// The gate scores of the running layer, taken for the next layers'.
 using current_gate = gate_predictor<gate_source::current_gate>;
+/// The routers of the next layers, on the running hidden state.
 using next_router = gate_predictor<gate_source::next_router>;
 
 static_assert(predictor<recorded_scores> && predictor<current_gate> && predictor<next_router>);

@@ -54,10 +54,15 @@ struct decorator_row {
   std::function<any_eviction_policy::config(parameters&, const any_eviction_policy::config& inner)>
       make{};
 };
+/// A policy by name, its traits, and how it is built.
 using admission_row = policy_row<any_admission_policy, admission_traits>;
+/// As admission_row.
 using prefetch_row = policy_row<any_prefetch_policy, prefetch_traits>;
+/// As admission_row.
 using miss_row = policy_row<any_miss_policy, miss_traits>;
+/// As admission_row.
 using routing_row = policy_row<any_routing_policy, routing_traits>;
+/// As admission_row; a predictor may be made of others.
 struct predictor_row : policy_row<any_predictor, predictor_traits> {
   /// Of a predictor that is made of others; it is not made without them.
   std::function<any_predictor::config(parameters&, const std::vector<any_predictor::config>& parts)>

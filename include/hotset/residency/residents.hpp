@@ -25,6 +25,7 @@ namespace hotset::inline v0 {
 /// Complexity: O(1) where nothing else is said. No allocation after construction.
 class residents {
  public:
+  /// What a pool may hold, and holds.
   struct pool_state {
     std::int32_t capacity = 0;  ///< slots that its quota claims
     precision_id precision = 0;

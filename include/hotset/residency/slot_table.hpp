@@ -12,12 +12,14 @@
 
 namespace hotset::inline v0 {
 
+/// What a slot holds.
 enum class slot_state : std::uint8_t {
   free,      ///< holds nothing
   filling,   ///< a speculative copy is on its way
   resident,  ///< holds its key's bytes, or will before any reader that was told of it
 };
 
+/// All that is known of a slot.
 struct slot_entry {
   expert_key key{};
   ticket last_reader = no_ticket;  ///< copies into the slot start after it

@@ -8,6 +8,7 @@
 
 namespace hotset::inline v0::sim {
 
+/// Called now and then with what is done and what there is to do.
 using progress_report = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
 /// While one lives, the computations of this thread report to it; the innermost one counts.

@@ -48,8 +48,10 @@ struct visit {
   sequence_id sequence = 0;
   std::vector<expert_id> experts;
 };
+/// What a policy lives through.
 using script = std::vector<visit>;
 
+/// Random visits with steps, sequences and classes.
 inline script write_script(const geometry& shape, std::size_t visits, random_source& random) {
   script out;
   step_id step = 3;
@@ -82,6 +84,7 @@ inline script write_script(const geometry& shape, std::size_t visits, random_sou
   return out;
 }
 
+/// An entry for a policy without options.
 template <class P>
 struct plain {
   using policy = P;
@@ -423,6 +426,7 @@ class eviction_walk {
   bool failed_ = false;
 };
 
+/// What the suite is run on: pools of one layer and of all, of one size class and of several.
 inline std::vector<std::pair<std::string, pool_layout>> eviction_layouts() {
   std::vector<std::pair<std::string, pool_layout>> out;
   const geometry small{.layers = 5, .experts = 8, .top_k = 3};

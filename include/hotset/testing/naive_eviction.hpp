@@ -45,12 +45,14 @@ struct expectation {
   std::vector<double> most;
 };
 
+/// A visit that the naive form may look at before it comes.
 struct planned_visit {
   step_id step = 0;
   layer_id layer = 0;
   std::set<expert_id> experts;
 };
 
+/// All that any naive form goes by.
 struct state {
   geometry shape;
   std::map<slot_id, resident> residents;
@@ -86,22 +88,26 @@ struct state {
 using ranking =
     std::function<void(const state&, const resident&, const visit_context&, std::vector<double>&)>;
 
+/// base to the n-th, one multiplication after the other.
 inline double power(double base, std::uint64_t n) {
   double p = 1.0;
   while (n-- > 0) p *= base;
   return p;
 }
 
+/// Naive form of lru.
 inline ranking by_recency() {
   return [](const state&, const resident& r, const visit_context&, std::vector<double>& out) {
     out.push_back(r.position);
   };
 }
+/// Naive form of fifo.
 inline ranking by_arrival() {
   return [](const state&, const resident& r, const visit_context&, std::vector<double>& out) {
     out.push_back(r.arrival);
   };
 }
+/// Naive form of lfu.
 inline ranking by_whole_count() {
   return [](const state& s, const resident& r, const visit_context&, std::vector<double>& out) {
     const auto found = s.counts.find(r.key);
@@ -109,12 +115,14 @@ inline ranking by_whole_count() {
     out.push_back(r.position);
   };
 }
+/// Naive form of lfu that counts residents alone.
 inline ranking by_resident_count() {
   return [](const state&, const resident& r, const visit_context&, std::vector<double>& out) {
     out.push_back(r.uses);
     out.push_back(r.position);
   };
 }
+/// Naive form of gate_score.
 inline ranking by_gate() {
   return [](const state& s, const resident& r, const visit_context&, std::vector<double>& out) {
     const auto found = s.gates.find(r.key);
@@ -122,6 +130,7 @@ inline ranking by_gate() {
     out.push_back(r.position);
   };
 }
+/// Naive form of popularity.
 inline ranking by_profile() {
   return [](const state& s, const resident& r, const visit_context&, std::vector<double>& out) {
     const auto found = s.profile.find(r.key);
@@ -129,6 +138,7 @@ inline ranking by_profile() {
     out.push_back(r.position);
   };
 }
+/// Naive form of lfru.
 inline ranking by_decayed_frequency() {
   return [](const state& s, const resident& r, const visit_context& c, std::vector<double>& out) {
     const auto found = s.heat.find(r.key);
@@ -142,6 +152,7 @@ inline ranking by_decayed_frequency() {
     out.push_back(r.position);
   };
 }
+/// Naive form of furthest_layer.
 inline ranking by_layer_distance() {
   return [](const state& s, const resident& r, const visit_context& c, std::vector<double>& out) {
     const auto layers = s.shape.layers;
@@ -154,6 +165,7 @@ inline ranking by_layer_distance() {
 inline double staleness(const resident& r, const visit_context& c) {
   return r.epoch < c.step ? 0.0 : r.epoch == c.step ? 1.0 : 2.0;
 }
+/// Naive form of least_stale.
 inline ranking by_staleness() {
   return [](const state&, const resident& r, const visit_context& c, std::vector<double>& out) {
     const bool left = r.key.layer <= c.layer;
@@ -164,6 +176,7 @@ inline ranking by_staleness() {
     out.push_back(r.arrival);
   };
 }
+/// Naive form of least_stale that goes by layers.
 inline ranking by_staleness_and_layer() {
   return [](const state&, const resident& r, const visit_context& c, std::vector<double>& out) {
     out.push_back(staleness(r, c));
@@ -171,6 +184,7 @@ inline ranking by_staleness_and_layer() {
     out.push_back(r.arrival);
   };
 }
+/// Naive form of least_stale by epochs.
 inline ranking by_epoch() {
   return [](const state&, const resident& r, const visit_context&, std::vector<double>& out) {
     out.push_back(static_cast<double>(r.epoch));
@@ -178,6 +192,7 @@ inline ranking by_epoch() {
     out.push_back(r.position);
   };
 }
+/// Naive form of belady.
 inline ranking by_next_use() {
   return [](const state& s, const resident& r, const visit_context& c, std::vector<double>& out) {
     double next = 1e300;
@@ -302,12 +317,14 @@ inline ranking by_activation_ratio() {
     out.push_back(r.position);
   };
 }
+/// Naive form of protect_hot.
 inline ranking sparing_hot(double uses, ranking inner) {
   return [=](const state& s, const resident& r, const visit_context& c, std::vector<double>& out) {
     out.push_back(r.uses >= uses ? 1.0 : 0.0);
     inner(s, r, c, out);
   };
 }
+/// Naive form of protect_decode.
 inline ranking sparing_decode(step_id window, ranking inner) {
   return [=](const state& s, const resident& r, const visit_context& c, std::vector<double>& out) {
     const bool spared =

@@ -32,10 +32,14 @@
 
 namespace hotset::suites {
 
+/// The model of the suite.
 inline const geometry transfer_shape{.layers = 2, .experts = 8, .top_k = 2};
+/// Slots of each layer.
 inline constexpr std::int64_t transfer_slots = 4;
+/// The expert that the source has not.
 inline constexpr expert_key absent_expert{1, 6};
 
+/// Whether an entry's backend copies, or tells times alone.
 template <class Entry>
 constexpr bool moves_bytes() {
   if constexpr (requires { Entry::moves_bytes; })
@@ -44,6 +48,7 @@ constexpr bool moves_bytes() {
     return true;
 }
 
+/// The suite of every backend; entries say how one is built.
 template <class Entry>
 class transfer_conformance : public testing::Test {
  protected:

@@ -19,6 +19,7 @@ namespace hotset::inline v0 {
 /// Memory: 8 bytes per use and 12 per key. With token groups, a group is an event.
 class future_uses {
  public:
+  /// A key is used at an ordinal.
   struct event {
     std::uint64_t ordinal = 0;
     expert_key key{};

@@ -17,6 +17,7 @@ namespace hotset::inline v0 {
 /// Threads: safe. No allocation after construction; enqueueing waits while the ring is full.
 class host_stream {
  public:
+  /// Who runs the work: the caller at once, or a thread.
   enum class mode { caller, worker };
   using work = void (*)(void* context) noexcept;
 

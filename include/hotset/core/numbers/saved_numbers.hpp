@@ -9,6 +9,7 @@
 
 namespace hotset::inline v0 {
 
+/// Appends 4 bytes, the lowest first.
 inline void save_number(std::uint32_t n, std::vector<std::byte>& out) {
   for (unsigned shift = 0; shift < 32; shift += 8)
     out.push_back(static_cast<std::byte>((n >> shift) & 0xffU));

@@ -11,8 +11,11 @@
 namespace hotset::inline v0 {
 
 inline namespace literals {
+/// Bytes of so many KiB.
 constexpr std::uint64_t operator""_KiB(unsigned long long n) { return n << 10U; }
+/// Bytes of so many MiB.
 constexpr std::uint64_t operator""_MiB(unsigned long long n) { return n << 20U; }
+/// Bytes of so many GiB.
 constexpr std::uint64_t operator""_GiB(unsigned long long n) { return n << 30U; }
 }  // namespace literals
 

@@ -7,6 +7,7 @@
 
 namespace hotset::inline v0 {
 
+/// How bad it is.
 enum class log_level : std::uint8_t { warning, error };
 
 /// Copyable; empty by default, and then nothing is told. The callback must not call back into the object that

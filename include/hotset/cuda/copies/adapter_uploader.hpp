@@ -20,6 +20,7 @@
 
 namespace hotset::inline v0::cuda {
 
+/// The ring that adapters go through, and who reads them.
 struct adapter_uploader_config {
   int device = 0;
   std::size_t pieces = 4;

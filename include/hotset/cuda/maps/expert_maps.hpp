@@ -20,6 +20,7 @@
 
 namespace hotset::inline v0::cuda {
 
+/// Sizes of the maps.
 struct expert_maps_config {
   int device = 0;
   std::int32_t layers = 0;

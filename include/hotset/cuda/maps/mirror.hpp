@@ -51,14 +51,18 @@ inline mirror_counts mirror_on_host(unique_ids& unique, std::span<const expert_i
 ///     behind those of the rounds, the warps and the lanes before it
 namespace mirror_step {
 
+/// The position of a thread that has nothing to write.
 inline constexpr std::uint32_t nowhere = 0xffffffffU;
+/// Threads of a warp.
 inline constexpr std::uint32_t warp_size = 32;
 
+/// What a routed id is.
 struct found {
   slot_id slot = no_slot;
   bool is_missing = false;  ///< an expert without a slot
   bool is_ignored = false;  ///< no expert
 };
+/// What the row says of a routed id.
 [[nodiscard]] HOTSET_HOST_DEVICE constexpr found look_up(expert_id id, const slot_id* row,
                                                          std::uint32_t experts) noexcept {
   if (static_cast<std::uint32_t>(id) >= experts) return {no_slot, false, true};
@@ -76,10 +80,12 @@ struct found {
   return id < experts && first[id] == i;
 }
 
+/// Counts of the warps before one, and of all.
 struct sums {
   std::uint32_t before = 0;  ///< of the warps before this one
   std::uint32_t all = 0;
 };
+/// Sums up what the warps counted. Shape: of_warp [warps].
 [[nodiscard]] HOTSET_HOST_DEVICE constexpr sums sum_warps(const std::uint32_t* of_warp,
                                                           std::uint32_t warps,
                                                           std::uint32_t warp) noexcept {

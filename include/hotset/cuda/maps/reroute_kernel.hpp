@@ -27,6 +27,7 @@ struct reroute_arguments {
   std::uint64_t* refused = nullptr;  ///< [1] if given: the ids out of range are added to it
 };
 
+/// Routed ids of the batch.
 [[nodiscard]] constexpr std::int64_t entries_of(const reroute_arguments& a) noexcept {
   return std::int64_t{a.tokens} * a.top_k;
 }

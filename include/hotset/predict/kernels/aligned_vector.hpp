@@ -8,6 +8,7 @@
 
 namespace hotset::inline v0 {
 
+/// Memory from multiples of 64 bytes on.
 template <class T>
 struct aligned_allocator {
   using value_type = T;
@@ -26,6 +27,7 @@ struct aligned_allocator {
   friend bool operator==(const aligned_allocator&, const aligned_allocator&) = default;
 };
 
+/// A vector that the widest loads can read from its beginning.
 template <class T>
 using aligned_vector = std::vector<T, aligned_allocator<T>>;
 

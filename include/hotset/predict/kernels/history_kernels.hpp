@@ -43,8 +43,7 @@ struct visit {
   std::uint16_t gain = 0;
 };
 
-// Scalar: the reference.
-
+/// The reference of move_on.
 inline void move_on_scalar(const visit& now, std::span<const std::uint16_t> from,
                            std::span<std::uint16_t> to) noexcept {
   for (std::size_t row = 0; row < to.size(); ++row) {

@@ -29,7 +29,9 @@ namespace map_kernels {
 inline constexpr std::size_t lanes = 16;         ///< maps of a block
 inline constexpr std::size_t codes_in_word = 4;  ///< of int8: experts side by side
 inline constexpr float digit = 64.0F;            ///< of int8: a row's code is two digits below this
+/// The largest code of a row's value.
 inline constexpr int most_row_code = 4095;
+/// The largest code of a stored value.
 inline constexpr int most_map_code = 255;
 
 /// One layer's maps, or whole blocks of them.
@@ -99,8 +101,6 @@ template <class Code>
 }
 
 namespace detail {
-
-// Scalar: the reference.
 
 template <class Value>
 void add_dots_scalar(const slice& maps, const rows& of, float* sums, std::size_t stride,

@@ -24,17 +24,20 @@ struct shares {
   float scale = 1;
 };
 
-// Scalar: the reference. Shapes: all [experts].
+// Shapes: all [experts].
 
+/// Of one expert.
 inline float rate_of(float fast, float slow, blend of) noexcept {
   return std::fma(of.fast, fast, of.slow * slow);
 }
+/// The reference of share.
 inline void share_scalar(std::span<const float> votes, std::span<const float> fast,
                          std::span<const float> slow, blend of, shares by, std::span<float> out,
                          std::size_t from = 0) noexcept {
   for (std::size_t e = from; e < out.size(); ++e)
     out[e] = std::fma(by.rest, rate_of(fast[e], slow[e], of), votes[e]) * by.scale;
 }
+/// The reference of add.
 inline void add_scalar(std::span<const float> what, float times, std::span<float> to,
                        std::size_t from = 0) noexcept {
   for (std::size_t e = from; e < to.size(); ++e) to[e] = std::fma(times, what[e], to[e]);

@@ -27,8 +27,6 @@ struct ballot {
   float weight = 0;
 };
 
-// Scalar: the reference.
-
 /// votes[e] = the sum, ballots in order, of weight * of_numbers[the number of e].
 inline void count_scalar(std::span<const ballot> ballots, std::span<float> votes) noexcept {
   std::fill_n(votes.data(), votes.size(), 0.0F);
@@ -43,6 +41,7 @@ inline void count_scalar(std::span<const ballot> ballots, std::span<float> votes
     }
   }
 }
+/// The reference of add.
 inline void add_scalar(std::span<const std::uint64_t> set, float weight,
                        std::span<float> votes) noexcept {
   for (std::size_t w = 0; w < set.size(); ++w)

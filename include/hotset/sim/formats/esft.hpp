@@ -17,6 +17,7 @@
 
 namespace hotset::inline v0::sim {
 
+/// What the records do not say of themselves.
 struct esft_options {
   /// 0: the largest that divides every line into tokens of distinct experts whose weights sum to at most 1.
   std::int32_t top_k = 0;

@@ -10,6 +10,7 @@
 
 namespace hotset::inline v0::sim {
 
+/// What the rows do not say.
 struct layer_expert_options {
   std::int32_t top_k = 0;    ///< 0: the shortest run of one layer
   std::int32_t experts = 0;  ///< 0: the highest id + 1

@@ -13,6 +13,7 @@
 
 namespace hotset::inline v0::sim {
 
+/// The formats that are known.
 enum class trace_format : std::uint8_t {
   automatic,     ///< by content
   native,        ///< safetensors, hotset.trace/1
@@ -45,6 +46,7 @@ struct step_shape {
 /// places, and as soon as a sequence ends the next one begins in its place. Complexity: O(bytes of the trace).
 void cut_steps(routing_trace& trace, const step_shape& shape);
 
+/// How a recording is read.
 struct open_trace_options {
   trace_format format = trace_format::automatic;
   /// None: the recording's own steps; a token a step where it has none.

@@ -12,6 +12,7 @@ namespace hotset::inline v0::sim {
 
 class output_file;
 
+/// Bytes of a record.
 inline constexpr std::size_t oracle_general_record = 24;
 
 /// One layer, top_k 1, each record a step of its own; objects are renumbered in the order of their
@@ -32,6 +33,7 @@ inline constexpr std::size_t oracle_general_record = 24;
 /// next: number of the record (from 0) that next names the object, -1 if none does.
 /// Errors: trace_error if a size exceeds 2^32 - 1; as output_file if it cannot be written.
 void write_oracle_general(const routing_trace& trace, output_file& out);
+/// The same to a file.
 void write_oracle_general(const routing_trace& trace, const std::filesystem::path& path);
 
 }  // namespace hotset::inline v0::sim

@@ -27,6 +27,7 @@ static_assert(std::endian::native == std::endian::little, "GGUF files are little
 /// Source: docs/gguf.md of ggml, versions 2 and 3.
 class gguf_file {
  public:
+  /// The type of a metadata value, as the file numbers it.
   enum class value_type : std::uint32_t {
     u8 = 0,
     i8 = 1,
@@ -54,6 +55,7 @@ class gguf_file {
     /// Nothing unless it is one string.
     [[nodiscard]] std::optional<std::string_view> text() const noexcept;
   };
+  /// The description of one tensor.
   struct tensor {
     std::string name;
     std::string_view type;  ///< as ggml names it: "Q4_K", "F16", ...

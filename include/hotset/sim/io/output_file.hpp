@@ -15,6 +15,7 @@ namespace hotset::inline v0::sim {
 /// Thrown when the reader of an output is gone; nothing is wrong then.
 struct closed_pipe {};
 
+/// Whether an output is text or bytes.
 enum class output_content : std::uint8_t {
   text,
   binary,  ///< not for terminals

@@ -12,6 +12,7 @@
 
 namespace hotset::inline v0::sim {
 
+/// What a description does not say of a deployment.
 struct model_options {
   /// Of one element of the cache of keys and values: 16, 8, 8.5 (q8_0), 4.5 (q4_0), ... A layer's token is rounded up
   /// to whole bytes.

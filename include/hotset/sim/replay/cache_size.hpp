@@ -15,6 +15,7 @@ namespace hotset::inline v0::sim {
 
 /// How large the cache is.
 struct size_request {
+  /// What the size is counted in.
   enum class unit : std::uint8_t {
     slots,    ///< of the shared pool, or of every layer
     percent,  ///< of the experts in the scope, rounded half up, at least 1
@@ -34,6 +35,7 @@ struct size_request {
 
 /// Errors: usage_error.
 [[nodiscard]] cache_scope parse_scope(std::string_view name);
+/// As parse_scope accepts it.
 [[nodiscard]] std::string_view name_of(cache_scope scope) noexcept;
 
 /// Slots, or for deferred replay bytes, of one replay.

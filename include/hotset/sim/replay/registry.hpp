@@ -25,8 +25,11 @@ template <class T>
 /// The library's policies and belady_bypass, the simulator's own; and what a program has added (`policies()`).
 [[nodiscard]] const policy_registry& known_policies();
 
+/// What `--eviction` accepts.
 [[nodiscard]] std::vector<std::string> eviction_names();
+/// What may stand before an eviction policy.
 [[nodiscard]] std::vector<std::string> eviction_decorator_names();
+/// What `--admission` accepts.
 [[nodiscard]] std::vector<std::string> admission_names();
 
 /// True if the named policy needs the future of the trace. Errors, here and below: usage_error.
@@ -41,6 +44,7 @@ void check_precisions(std::string_view eviction, const pool_layout& layout, bool
 /// Refuses two that cannot be built together, whatever trace they will see.
 void check_policies(std::string_view eviction, std::string_view admission);
 
+/// A pager of the policies that are named. Errors: usage_error.
 [[nodiscard]] std::unique_ptr<any_pager> make_pager(const pager_request& request,
                                                     const policy_knowledge& knowledge);
 /// The same pager under a slot cache on a virtual clock.

@@ -24,6 +24,7 @@ enum class replay_mode : std::uint8_t {
   expert_by_expert,  ///< a visit's experts one after the other, none protected: only to compare with SpecMD
 };
 
+/// As parse_replay_mode accepts it.
 [[nodiscard]] std::string_view name_of(replay_mode mode) noexcept;
 /// Errors: usage_error that lists the names.
 [[nodiscard]] replay_mode parse_replay_mode(std::string_view name);

@@ -83,6 +83,7 @@ struct run_result {
   std::string size{};  ///< as it was asked for
 };
 
+/// All replays of one trace.
 struct sweep_result {
   std::string name;
   std::int32_t layers = 0, experts = 0, top_k = 0;

@@ -50,6 +50,7 @@ struct replay_times {
   ticks decoding = 0;         ///< summed over decode rows: how long their step took
 };
 
+/// What a replay with a clock tells beside its counters.
 struct replay_outcome {
   replay_times times{};
   std::uint64_t bytes_back = 0;  ///< of victims

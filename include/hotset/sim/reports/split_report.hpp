@@ -14,6 +14,7 @@ namespace hotset::inline v0::sim {
 /// {"schema", "results": [{"name", "bursts", "outcomes": [{"policy", "cap", "seconds_per_burst", "over_oracle", "moves",
 /// "caps"}]}]}. over_oracle is null where the oracle pays nothing and the policy does.
 [[nodiscard]] std::string to_json_text(std::span<const split_result> results);
+/// A row for each policy of each result.
 [[nodiscard]] std::string to_table(std::span<const split_result> results,
                                    const table_view& view = {});
 /// What table_view::columns may hold, besides "all".

@@ -12,6 +12,7 @@
 
 namespace hotset::inline v0::sim {
 
+/// Of JSON text.
 inline constexpr std::string_view simulate_schema = "hotset.simulate/1";
 
 /// {"schema", "trace": {...}, "results": [...]}: counters, seconds, and the two ratios of a prefetcher. Null: not

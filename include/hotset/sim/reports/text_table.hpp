@@ -28,6 +28,7 @@ void check_columns(const table_view& view, std::vector<std::string> known);
 /// Columns of one height, and which of them go first when there is no room.
 class text_table {
  public:
+  /// A title and its cells.
   struct column {
     std::string name;     ///< as --columns takes it
     std::string title;    ///< with the unit

@@ -8,7 +8,7 @@
 
 namespace hotset::inline v0::sim {
 
-/// {"pool", "burst_steps", "seed", "bursts": {<kind>: {"count", "shorter", "mean", "least", "most"}},
+/// {"pool", "burst_steps", "seed", "bursts": {"decode": {"count", "shorter", "mean", "least", "most"}},
 /// "burst_overlap", "decode_burst_overlap": {"pairs", "jaccard", "held"}, "step_overlap": {"pairs", "share"},
 /// "sequence_footprint": {"after": [{"bursts", "sequences", "share"}], "end": {"sequences", "mean", "least", "most"}},
 /// "trace_footprint": {"after": [{"bursts", "share"}], "end": {"bursts", "share"}},

@@ -16,6 +16,7 @@
 
 namespace hotset::inline v0::sim {
 
+/// Of JSON text.
 inline constexpr std::string_view coactivation_schema = "hotset.coactivation/1";
 
 /// The tokens of one user in order. The trace must outlive it.
@@ -64,9 +65,11 @@ struct table_support {
   std::size_t cap = 0;  ///< of the layer that needs most: support_cap
   double mean = 0;      ///< over the layers that were used
 };
+/// The residency that covers so much of the uses, by layer.
 [[nodiscard]] table_support support_of(const co_activation& table, std::size_t experts,
                                        double coverage);
 
+/// Users, sizes of training, and the tables that are compared.
 struct study_request {
   std::vector<user_tokens> users{};
   std::vector<std::uint64_t> sizes{};  ///< tokens of training of each user, ascending
@@ -84,11 +87,13 @@ struct study_score {
 struct study_cell {
   study_score personal{}, population{}, others{};
 };
+/// The cells of one user.
 struct study_user {
   std::string name;
   std::uint64_t tested = 0;         ///< tokens, all those after the largest size
   std::vector<study_cell> cells{};  ///< by size
 };
+/// All users and sizes.
 struct study_result {
   std::vector<std::uint64_t> sizes{};
   std::vector<study_user> users{};

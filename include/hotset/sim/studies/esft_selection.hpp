@@ -21,11 +21,13 @@
 
 namespace hotset::inline v0::sim {
 
+/// What experts are chosen by: the share of the tokens that they got, or of the gate.
 enum class esft_score : std::uint8_t { token, gate };
 
 /// "token", "gate". Errors: usage_error that lists the names.
 [[nodiscard]] esft_score parse_esft_score(std::string_view name);
 
+/// An expert and its share.
 struct scored_expert {
   expert_id expert = no_expert;
   double score = 0;

@@ -16,6 +16,7 @@
 
 namespace hotset::inline v0::sim {
 
+/// Of JSON text.
 inline constexpr std::string_view curve_schema = "hotset.curve/1";
 
 /// "exact", "shards:0.01" (a share of the keys) or "shards:8192" (so many keys at most).
@@ -35,6 +36,7 @@ struct pool_curve {
   std::uint32_t widest = 0;         ///< widest union of a visit: with fewer slots a visit is split
   std::vector<double> misses{};  ///< by slots from 0 on; below `widest` not what a pager would miss
 };
+/// Of one trace in one scope.
 struct curve_set {
   std::string name;
   std::string scope, method, replay;

@@ -28,6 +28,7 @@
 
 namespace hotset::inline v0::sim {
 
+/// Of JSON text.
 inline constexpr std::string_view plan_schema = "hotset.plan/1";
 
 /// What becomes of the routed experts on several devices.
@@ -35,10 +36,12 @@ enum class device_split : std::uint8_t {
   expert,  ///< each device has experts of its own, one after the other; the first devices have one more than the last
   tensor,  ///< each device has its part of every expert
 };
+/// "expert", "tensor".
 [[nodiscard]] constexpr std::string_view name_of(device_split s) noexcept {
   return s == device_split::expert ? "expert" : "tensor";
 }
 
+/// The model, the device, the load and what is known of its routing.
 struct plan_request {
   memory_model model{};
   std::uint32_t devices = 1;  ///< expert: at most the experts of a layer
@@ -66,6 +69,7 @@ struct expert_curves {
   std::uint32_t widest = 0;
 };
 
+/// Another way to serve the model, beside the plan.
 struct plan_alternative {
   std::string name;
   std::uint64_t cap = 0;  ///< 0: it has none for all layers
@@ -74,6 +78,7 @@ struct plan_alternative {
   bool feasible = false;
   std::uint64_t host_layers = 0;  ///< the first MoE layers, whose experts are on the host for good
 };
+/// What one more byte would save a consumer.
 struct plan_marginal {
   std::string consumer;
   double seconds_per_byte = 0;  ///< that one more unit would save
@@ -100,6 +105,7 @@ struct engine_setting {
   std::string engine, text;
 };
 
+/// The division of a device's memory, and what it is predicted to cost.
 struct memory_plan {
   plan_request request{};
   /// What the slowest device has of it: its experts, or parts of experts, and its sessions. Without traces.

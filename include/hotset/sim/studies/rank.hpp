@@ -13,6 +13,7 @@
 
 namespace hotset::inline v0::sim {
 
+/// Of JSON text.
 inline constexpr std::string_view rank_schema = "hotset.rank/1";
 
 /// A cache that all policies were replayed in.
@@ -30,6 +31,7 @@ struct rank_cell {
   [[nodiscard]] std::optional<double> gap_closed(std::uint64_t misses) const noexcept;
 };
 
+/// How well one policy does in all cells.
 struct ranked_policy {
   std::string eviction{};
   bool offline = false;  ///< sees the future
@@ -39,6 +41,7 @@ struct ranked_policy {
   std::optional<double> mean{};                     ///< over the cells that have a gap
 };
 
+/// All policies, the best first.
 struct ranking {
   sweep_result sweep{};  ///< all replays
   std::vector<rank_cell> cells{};

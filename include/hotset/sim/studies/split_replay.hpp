@@ -21,14 +21,17 @@
 
 namespace hotset::inline v0::sim {
 
+/// Of JSON text.
 inline constexpr std::string_view split_schema = "hotset.split/1";
 
+/// The routing of experts and the requests of one kind of work.
 struct workflow {
   std::string name{};
   const routing_trace* routing = nullptr;
   const kv_trace* requests = nullptr;
 };
 
+/// Workflows, the budget that they share, and what counts.
 struct split_request {
   std::vector<workflow> workflows{};
   /// Its budget, units, floors and prices are those of all policies.
@@ -47,6 +50,7 @@ struct split_outcome {
   std::uint64_t moves = 0;
   std::vector<std::uint64_t> caps{};  ///< of the controller, by burst
 };
+/// What each policy paid on one workflow, or on all of them in turn.
 struct split_result {
   std::string name;
   std::uint64_t bursts = 0;  ///< that count

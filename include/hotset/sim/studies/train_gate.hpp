@@ -16,6 +16,7 @@
 
 namespace hotset::inline v0::sim {
 
+/// Of JSON text.
 inline constexpr std::string_view train_gate_schema = "hotset.train-gate/1";
 
 /// What a network's scores should be.
@@ -24,6 +25,7 @@ enum class gate_target : std::uint8_t {
   probabilities,  ///< what the router gave each expert
 };
 
+/// What is trained, and how long.
 struct gate_training {
   std::int32_t depth = 1;    ///< distances, 1 to this
   std::int32_t width = 64;   ///< hidden units of a network; 0: none, the networks are linear
@@ -54,6 +56,7 @@ struct distance_quality {
   friend bool operator==(const distance_quality&, const distance_quality&) = default;
 };
 
+/// The weights, and how good they are on what was held out.
 struct gate_training_result {
   std::string trace;
   std::int32_t top_k = 0;

@@ -24,6 +24,7 @@
 
 namespace hotset::inline v0::sim {
 
+/// How a working set is measured.
 struct working_set_options {
   std::uint32_t burst = 32;      ///< steps of a burst, unless they are prefill
   std::uint32_t distances = 32;  ///< agreement is measured at 1, 2, 4, ... up to this
@@ -54,6 +55,7 @@ struct burst_overlap {
   share_sum jaccard;  ///< |A and B| / |A or B|
   share_sum held;     ///< |A and B| / |B|: what a cache of A would have had for B
 };
+/// What sequences have used after a number of bursts.
 struct footprint_point {
   std::uint64_t bursts = 0;
   share_sum pool;  ///< over those that have so many bursts
@@ -63,12 +65,14 @@ struct footprint {
   std::vector<footprint_point> after;  ///< 1, 2, 4, ... bursts
   share_sum end;
 };
+/// How alike steps are that lie so far apart.
 struct agreement_point {
   std::uint64_t distance = 0;
   share_sum in_order;
   share_sum shuffled;  ///< the same with the steps of each sequence in an order drawn from the seed
 };
 
+/// Of one trace.
 struct working_set {
   working_set_options options;
   std::uint64_t pool = 0;             ///< layers x experts

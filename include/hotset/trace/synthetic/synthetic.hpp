@@ -293,6 +293,7 @@ template <class Progress>
     return detail::synthetic_generator<detail::logit_router>(config).run(std::move(progress));
   return detail::synthetic_generator<detail::popularity_router>(config).run(std::move(progress));
 }
+/// The same, and nobody is told.
 [[nodiscard]] inline result<routing_trace> synthetic_trace(const synthetic_config& config) {
   return synthetic_trace(config, [](std::uint64_t, std::uint64_t) {});
 }

@@ -16,6 +16,7 @@
 
 namespace hotset::inline v0 {
 
+/// Conversations that are made, and how they come.
 struct synthetic_requests_config {
   std::uint32_t requests = 200;
   std::uint32_t conversations = 4;  ///< alive at one time
