@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+# An overlay port of the tree that it lies in: vcpkg install hotset --overlay-ports=packaging/vcpkg
+get_filename_component(SOURCE_PATH "${CURRENT_PORT_DIR}/../../.." ABSOLUTE)
+
+vcpkg_check_features(OUT_FEATURE_OPTIONS features FEATURES sim HOTSET_BUILD_SIM)
+vcpkg_cmake_configure(
+  SOURCE_PATH "${SOURCE_PATH}"
+  OPTIONS ${features}
+          -DHOTSET_BUILD_CUDA=OFF
+          -DHOTSET_BUILD_TESTS=OFF
+          -DHOTSET_BUILD_BENCHMARKS=OFF
+          -DHOTSET_BUILD_EXAMPLES=OFF
+          -DHOTSET_INSTALL=ON)
+vcpkg_cmake_install()
+vcpkg_cmake_config_fixup(CONFIG_PATH lib/cmake/hotset)
+vcpkg_fixup_pkgconfig()
+if("sim" IN_LIST FEATURES)
+  vcpkg_copy_tools(TOOL_NAMES hotset AUTO_CLEAN)
+endif()
+
+file(REMOVE_RECURSE "${CURRENT_PACKAGES_DIR}/debug/include" "${CURRENT_PACKAGES_DIR}/debug/share")
+vcpkg_install_copyright(FILE_LIST "${SOURCE_PATH}/LICENSE")
