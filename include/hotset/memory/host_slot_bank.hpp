@@ -36,7 +36,7 @@ class host_slot_bank {
     return build(layout, layouts, beside, [](host_slot_bank& out) { return out.take_all(); });
   }
   /// No slot is held yet: `hold` takes memory from `budget`, which outlives the bank.
-  /// Errors: those of slot_bank_layout; no memory file or no addresses to be had.
+  /// Errors: those of slot_bank_layout; no memory file or no addresses to be had; a system that is not Linux.
   static result<host_slot_bank> create_elastic(const pool_layout& layout,
                                                const std::vector<expert_layout>& layouts,
                                                memory_budget& budget) noexcept {

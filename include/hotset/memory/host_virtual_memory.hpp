@@ -11,15 +11,19 @@
 #include <string>
 #include <utility>
 
+#if defined(__linux__)
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#endif
 
 #include "hotset/concepts/virtual_memory.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/memory/mapping_ledger.hpp"
 
 namespace hotset::inline v0 {
+
+#if defined(__linux__)
 
 /// Reading where nothing is mapped is a segmentation fault. A new block holds zeros. Outlives its ranges.
 /// The kernel bounds the mappings of a process (vm.max_map_count, 65530 by default): scattered pages need two each.
@@ -180,6 +184,36 @@ class host_virtual_memory {
   std::span<std::byte> spare_{};  ///< mappings held back for `unmap`
   mapping_ledger ledger_;
 };
+
+#else
+
+/// On other systems there is none: `create` says so, and banks of a fixed size need none.
+class host_virtual_memory {
+ public:
+  /// As on Linux.
+  struct config {
+    std::size_t granularity = 0;
+    std::uint64_t physical_bytes = std::numeric_limits<std::uint64_t>::max();
+  };
+  /// Errors: always.
+  static result<host_virtual_memory> create(const config&) noexcept { return create(); }
+  static result<host_virtual_memory> create() noexcept {
+    return error{"virtual memory of the host, accepted: on Linux"};
+  }
+
+  [[nodiscard]] std::size_t granularity() const noexcept { return 1; }
+  memory_status reserve(std::size_t, std::span<std::byte>&) noexcept { return none; }
+  memory_status release(std::span<std::byte>) noexcept { return none; }
+  memory_status create_block(std::size_t, memory_block&) noexcept { return none; }
+  memory_status destroy_block(memory_block) noexcept { return none; }
+  memory_status map(std::span<std::byte>, std::size_t, memory_block) noexcept { return none; }
+  memory_status unmap(std::span<std::byte>, std::size_t, std::size_t) noexcept { return none; }
+
+ private:
+  static constexpr memory_status none = memory_status::failed;
+};
+
+#endif
 
 static_assert(virtual_memory<host_virtual_memory>);
 
