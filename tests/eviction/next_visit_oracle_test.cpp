@@ -146,8 +146,7 @@ TEST(next_visit_oracle, begins_with_the_past_that_it_is_given) {
   const auto layout = reference::shared(1, 4);
   two_rates seen(layout.shape(), {});
   const std::vector<expert_id> used{4};
-  seen.stage(0, used);
-  seen.keep();
+  seen.visit(0, used);
   const auto order_with = [&](std::shared_ptr<const two_rates> past) {
     hand_walk<next_visit_oracle> w(layout, {.future = future(1, {}), .past = std::move(past)});
     w.begin(0, 0);

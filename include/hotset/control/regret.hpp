@@ -89,10 +89,7 @@ class regret {
   /// Begins a window: who is resident (pager::residents(), the least wanted first) and the fills so far. The visits of the
   /// one before are the past from now on.
   void begin_window(std::vector<expert_key> residents, std::uint64_t fills) {
-    for (std::size_t i = 0; i < ends_.size(); ++i) {
-      past_.stage(layers_[i], visit(i));
-      past_.keep();
-    }
+    for (std::size_t i = 0; i < ends_.size(); ++i) past_.visit(layers_[i], visit(i));
     residents_ = std::move(residents);
     fills_before_ = fills;
     ids_.clear();

@@ -83,13 +83,12 @@ class next_visit_oracle {
   void on_routed(const routing_view& view) noexcept {
     staged_layer_ = before_layers;
     if (view.layer < 0 || view.layer >= layers_) return;
-    const auto count = unique_.collect(view.experts, routed_.data());
-    rates_.stage(view.layer, std::span(routed_).first(count));
+    routed_count_ = unique_.collect(view.experts, routed_.data());
     staged_layer_ = view.layer;
     staged_step_ = view.step;
   }
   void on_step(step_id step, layer_id layer) noexcept {
-    if (is_staged(step, layer)) rates_.keep();
+    if (is_staged(step, layer)) rates_.visit(layer, routed());
     staged_layer_ = before_layers;
   }
   void on_hit(const access& a) noexcept {
@@ -110,11 +109,13 @@ class next_visit_oracle {
     const auto running = context.ordinal + (context.speculative ? 0U : 1U);
     const auto from = std::max(running, next_ordinal_);
     const bool staged = is_staged(context.step, context.layer);
+    const auto after = staged ? rates_.after(context.layer, routed()) : two_rates::rates{};
     return slots_.select(context.pool, eligible, out, [&](expert_key key) {
       const auto ahead = distance(context.layer, key.layer);
       if (coming_.uses(key, from)) return used_next + static_cast<double>(layers_ - ahead);
       const bool fresh = staged && key.layer == context.layer;
-      return double{fresh ? staged_rate(key.expert) : kept_rate(key)} *
+      const auto e = static_cast<std::size_t>(key.expert);
+      return double{fresh ? rates_.rate(after.fast[e], after.slow[e]) : kept_rate(key)} *
              double{worth_[static_cast<std::size_t>(ahead)]};
     });
   }
@@ -138,9 +139,8 @@ class next_visit_oracle {
     const auto ahead = key - running - 1;
     return ahead < 0 ? ahead + layers_ : ahead;
   }
-  [[nodiscard]] float staged_rate(expert_id expert) const noexcept {
-    const auto e = static_cast<std::size_t>(expert);
-    return rates_.rate(rates_.staged_fast()[e], rates_.staged_slow()[e]);
+  [[nodiscard]] std::span<const expert_id> routed() const noexcept {
+    return std::span(routed_).first(routed_count_);
   }
   [[nodiscard]] float kept_rate(expert_key key) const noexcept {
     const auto e = static_cast<std::size_t>(key.expert);
@@ -153,7 +153,8 @@ class next_visit_oracle {
   step_id staged_step_ = 0;
   unique_ids unique_;
   std::vector<expert_id> routed_;  // distinct experts of the staged visit
-  std::vector<float> worth_;       // [distance]
+  std::size_t routed_count_ = 0;
+  std::vector<float> worth_;  // [distance]
   next_visits coming_;
   std::uint64_t next_ordinal_ = 0;  // behind all visits that took place
   scanned_slots slots_;

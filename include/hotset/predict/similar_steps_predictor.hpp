@@ -188,8 +188,7 @@ class similar_steps_predictor {
     history_.stage(view);
     if (history_.streams() == 0) return;
     const auto count = distinct_.collect(view.chosen(), ids_.data());
-    rates_.stage(view.layer, std::span<const expert_id>(ids_).first(count));
-    rates_.keep();
+    rates_.visit(view.layer, std::span<const expert_id>(ids_).first(count));
     history_.keep();
   }
   /// Of a prompt's tokens the last one alone is compared with others.

@@ -14,41 +14,37 @@ constexpr geometry shape{.layers = 2, .experts = 4, .top_k = 2};
 TEST(two_rates, first_visits_are_a_mean_then_the_rates_decay) {
   two_rates rates(shape, {.fast_half_life = 1, .slow_half_life = 1000});
   const std::vector<expert_id> used{1, 2};
-  rates.stage(0, used);
-  EXPECT_FLOAT_EQ(rates.staged_fast()[1], 0.5F);  // 1 / (n + 1), n = 1
-  EXPECT_FLOAT_EQ(rates.staged_slow()[1], 0.5F);
-  EXPECT_EQ(rates.fast(0)[1], 0.0F) << "not kept yet";
-  rates.keep();
-  rates.stage(0, used);
-  rates.keep();
+  EXPECT_FLOAT_EQ(rates.after(0, used).fast[1], 0.5F);  // 1 / (n + 1), n = 1
+  EXPECT_FLOAT_EQ(rates.after(0, used).slow[1], 0.5F);
+  EXPECT_EQ(rates.fast(0)[1], 0.0F) << "it has not taken place";
+  rates.visit(0, used);
+  rates.visit(0, used);
   EXPECT_FLOAT_EQ(rates.fast(0)[2], 0.75F);  // 1 - 2^-1 is more than 1/3
   EXPECT_FLOAT_EQ(rates.slow(0)[2], 0.5F + 0.5F / 3);
-  rates.stage(0, std::vector<expert_id>{0});
-  rates.keep();
+  rates.visit(0, std::vector<expert_id>{0});
   EXPECT_FLOAT_EQ(rates.fast(0)[2], 0.375F);
   EXPECT_FLOAT_EQ(rates.fast(0)[0], 0.5F);
   EXPECT_EQ(rates.fast(1)[2], 0.0F) << "another layer";
   EXPECT_FLOAT_EQ(rates.rate(1.0F, 0.5F), 0.4F + 0.6F * 0.5F);
 }
 
-TEST(two_rates, staging_leaves_no_trace) {
+TEST(two_rates, looking_ahead_tells_what_comes_and_leaves_no_trace) {
   two_rates rates(shape, {});
   two_rates other(shape, {});
   for (const expert_id e : {0, 1, 3, 1}) {
-    rates.stage(1, std::vector<expert_id>{2});
-    rates.stage(0, std::vector<expert_id>{3});
-    rates.forget_staged();
-    rates.keep();  // nothing is staged
-    rates.stage(1, std::vector{e});
-    rates.stage(1, std::vector{e});
-    rates.keep();
-    other.stage(1, std::vector{e});
-    other.keep();
-    for (layer_id l = 0; l < 2; ++l)
-      for (std::size_t i = 0; i < 4; ++i) {
+    (void)rates.after(1, std::vector<expert_id>{2});
+    (void)rates.after(0, std::vector<expert_id>{3});
+    const auto [fast, slow] = rates.after(1, std::vector{e});
+    rates.visit(1, std::vector{e});
+    other.visit(1, std::vector{e});
+    for (std::size_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(rates.fast(1)[i], fast[i]);
+      EXPECT_EQ(rates.slow(1)[i], slow[i]);
+      for (layer_id l = 0; l < 2; ++l) {
         EXPECT_EQ(rates.fast(l)[i], other.fast(l)[i]);
         EXPECT_EQ(rates.slow(l)[i], other.slow(l)[i]);
       }
+    }
   }
 }
 

@@ -127,14 +127,13 @@ class next_use_values {
     staged_ = view.layer;
     staged_step_ = view.step;
     id_count_ = distinct_.collect(routed, ids_.data());
-    rates_.stage(view.layer, staged_experts());
     if (history_) history_->stage(view);
   }
   /// The staged visit takes place. Nothing happens where none is staged.
   void keep() noexcept {
     if (staged_ < 0) return;
     kept_step_[index(staged_)] = staged_step_;
-    rates_.keep();
+    rates_.visit(staged_, staged_experts());
     if (history_) history_->keep();
     staged_ = -1;
     valued_ = false;
@@ -142,7 +141,6 @@ class next_use_values {
   void drop_stage() noexcept {
     staged_ = -1;
     valued_ = false;
-    rates_.forget_staged();
     if (history_) history_->drop_stage();
   }
   /// Whether values() has been asked since the visit was staged.
@@ -179,8 +177,7 @@ class next_use_values {
 
   void evaluate() noexcept {
     const auto streams = history_ ? history_->streams() : 0;
-    const auto fast = rates_.staged_fast();
-    const auto slow = rates_.staged_slow();
+    const auto [fast, slow] = rates_.after(staged_, staged_experts());
     const float of_each = 1.0F / static_cast<float>(std::max<std::size_t>(streams, 1));
     const value_kernels::blend rates{rates_.blend() * of_each, (1.0F - rates_.blend()) * of_each};
     if (streams < 2) {

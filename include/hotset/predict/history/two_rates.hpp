@@ -23,9 +23,7 @@
 
 namespace hotset::inline v0 {
 
-/// A visit is staged before its victims are chosen, and kept when it takes place: staging another one, or the same one
-/// again, forgets what was staged. Threads: compatible. Nothing allocates after construction.
-/// Memory: 8 bytes a key, 8 an expert of one layer more.
+/// Threads: compatible. Nothing allocates after construction. Memory: 8 bytes a key, 8 an expert of one layer more.
 class two_rates {
  public:
   struct config {
@@ -58,34 +56,27 @@ class two_rates {
         fast_(shape.keys(), 0.0F),
         slow_(shape.keys(), 0.0F),
         visits_(static_cast<std::size_t>(shape.layers), 0),
-        staged_fast_(experts_, 0.0F),
-        staged_slow_(experts_, 0.0F) {}
+        ahead_fast_(experts_, 0.0F),
+        ahead_slow_(experts_, 0.0F) {}
 
-  /// What the rates would be after a visit of `layer` that uses `distinct`. Shape: [any], ids of the layer, each once.
-  /// Complexity: O(experts), vectorised.
-  void stage(layer_id layer, std::span<const expert_id> distinct) noexcept {
-    staged_ = layer;
-    const auto n = static_cast<float>(visits_[index(layer)] + 1);
-    const auto fast = std::max(fast_step_, 1.0F / (n + 1.0F));
-    const auto slow = std::max(slow_step_, 1.0F / (n + 1.0F));
-    rate_kernels::decay(fast_row(layer), fast, staged_fast_);
-    rate_kernels::decay(slow_row(layer), slow, staged_slow_);
-    for (const auto e : distinct) {
-      staged_fast_[static_cast<std::size_t>(e)] += fast;
-      staged_slow_[static_cast<std::size_t>(e)] += slow;
-    }
+  /// A visit of `layer` uses `distinct`. Shape: [any], ids of the layer, each once. Complexity: O(experts), vectorised.
+  void visit(layer_id layer, std::span<const expert_id> distinct) noexcept {
+    take_in(layer, distinct, {fast_row(layer), slow_row(layer)});
+    auto& visits = visits_[index(layer)];
+    if (visits < most_visits) ++visits;
   }
-  /// The staged visit takes place. Nothing happens where none is staged.
-  void keep() noexcept {
-    if (staged_ < 0) return;
-    std::copy_n(staged_fast_.data(), experts_, fast_row(staged_).data());
-    std::copy_n(staged_slow_.data(), experts_, slow_row(staged_).data());
-    if (visits_[index(staged_)] < most_visits) ++visits_[index(staged_)];
-    staged_ = -1;
+  /// Shapes: [experts].
+  struct rates {
+    std::span<const float> fast;
+    std::span<const float> slow;
+  };
+  /// What the layer's rates would be after such a visit, which leaves no trace; good until the next call. As of visit().
+  [[nodiscard]] rates after(layer_id layer, std::span<const expert_id> distinct) noexcept {
+    take_in(layer, distinct, {ahead_fast_, ahead_slow_});
+    return {ahead_fast_, ahead_slow_};
   }
-  void forget_staged() noexcept { staged_ = -1; }
 
-  /// Writes what was kept. Pre: `to` is of this geometry.
+  /// Writes what has taken place. Pre: `to` is of this geometry.
   void save(saved_history& to) const {
     to.fast = fast_;
     to.slow = slow_;
@@ -96,19 +87,15 @@ class two_rates {
     std::copy_n(saved.fast.data(), fast_.size(), fast_.data());
     std::copy_n(saved.slow.data(), slow_.size(), slow_.data());
     std::copy_n(saved.visits.data(), visits_.size(), visits_.data());
-    staged_ = -1;
   }
 
-  /// Shape: [experts]. As kept.
+  /// Shape: [experts].
   [[nodiscard]] std::span<const float> fast(layer_id layer) const noexcept {
     return std::span(fast_).subspan(begin(layer), experts_);
   }
   [[nodiscard]] std::span<const float> slow(layer_id layer) const noexcept {
     return std::span(slow_).subspan(begin(layer), experts_);
   }
-  /// Shape: [experts]. As staged. Pre: a visit is staged.
-  [[nodiscard]] std::span<const float> staged_fast() const noexcept { return staged_fast_; }
-  [[nodiscard]] std::span<const float> staged_slow() const noexcept { return staged_slow_; }
   /// blend * fast + (1 - blend) * slow.
   [[nodiscard]] float rate(float fast, float slow) const noexcept {
     return std::fma(blend_, fast, (1.0F - blend_) * slow);
@@ -119,6 +106,23 @@ class two_rates {
   /// Both steps have reached their least long before.
   static constexpr std::uint32_t most_visits = saved_history::most_visits;
 
+  struct rows {
+    std::span<float> fast;
+    std::span<float> slow;
+  };
+
+  void take_in(layer_id layer, std::span<const expert_id> distinct, rows to) noexcept {
+    const float least = 1.0F / (static_cast<float>(visits_[index(layer)] + 1) + 1.0F);
+    const float fast_step = std::max(fast_step_, least);
+    const float slow_step = std::max(slow_step_, least);
+    rate_kernels::decay(fast_row(layer), fast_step, to.fast);
+    rate_kernels::decay(slow_row(layer), slow_step, to.slow);
+    for (const auto id : distinct) {
+      const auto e = static_cast<std::size_t>(id);
+      to.fast[e] += fast_step;
+      to.slow[e] += slow_step;
+    }
+  }
   static float step_of(double half_life) {
     return static_cast<float>(1 - std::exp2(-1 / half_life));
   }
@@ -138,9 +142,8 @@ class two_rates {
   std::vector<float> fast_;            // [key]
   std::vector<float> slow_;            // [key]
   std::vector<std::uint32_t> visits_;  // [layer]
-  layer_id staged_ = -1;
-  std::vector<float> staged_fast_;  // [expert]
-  std::vector<float> staged_slow_;  // [expert]
+  std::vector<float> ahead_fast_;      // [expert]
+  std::vector<float> ahead_slow_;      // [expert]
 };
 
 }  // namespace hotset::inline v0
