@@ -54,7 +54,8 @@ class naive_history {
     for (auto& of : out) {
       of.similar.assign(rows_.size(), 0);
       const auto known = similar_.find(of.sequence);
-      const bool goes_on = known != similar_.end() && of.tokens == 1;
+      const bool goes_on = known != similar_.end() && of.tokens == 1 &&
+                           (step == step_ || asked_.contains(of.sequence));
       for (int r = first_row(); r < static_cast<int>(rows_.size()); ++r) {
         auto& s = of.similar[static_cast<std::size_t>(r)];
         if (goes_on && step == step_) s = known->second[static_cast<std::size_t>(r)];
@@ -77,9 +78,12 @@ class naive_history {
     return has_ended(at(next).step) ? next : -1;
   }
 
+  /// `asked`: whether anybody wanted to know what the sequences were similar to.
   void keep(step_id step, layer_id layer, const std::vector<naive_token>& tokens,
-            const std::vector<stream>& streams) {
+            const std::vector<stream>& streams, bool asked = true) {
     if (step != step_) {
+      forget_what_nobody_asked_for();
+      for (const auto& of : streams) asked_.erase(of.sequence);
       step_ = step;
       running_.clear();
       for (const auto& token : tokens) {
@@ -94,10 +98,23 @@ class naive_history {
         running_.push_back(r);
       }
     }
-    for (const auto& of : streams) similar_[of.sequence] = of.similar;
+    for (const auto& of : streams) {
+      similar_[of.sequence] = of.similar;
+      if (asked) asked_.insert(of.sequence);
+    }
     for (auto& [sequence, all] : similar_) all.resize(rows_.size(), 0);
     for (std::size_t t = 0; t < tokens.size(); ++t)
       rows_[static_cast<std::size_t>(running_[t])].sets[layer] = valid(tokens[t].ids);
+  }
+
+  void end(sequence_id sequence) {
+    last_.erase(sequence);
+    similar_.erase(sequence);
+    asked_.erase(sequence);
+  }
+  /// Somebody wants to know what the sequence's last token was similar to.
+  void ask(sequence_id sequence) {
+    if (similar_.contains(sequence)) asked_.insert(sequence);
   }
 
   /// What the sequence's token in the running step is most similar to, the best first, of equals the latest: with a successor whose
@@ -124,6 +141,11 @@ class naive_history {
   [[nodiscard]] const token_row& at(int r) const { return rows_[static_cast<std::size_t>(r)]; }
 
  private:
+  /// Of those that visit in the step that begins, stage() has seen to it.
+  void forget_what_nobody_asked_for() {
+    for (auto& [sequence, all] : similar_)
+      if (!asked_.contains(sequence)) std::ranges::fill(all, 0U);
+  }
   [[nodiscard]] bool is_kept(int r) const { return r >= first_row(); }
   [[nodiscard]] bool has_ended(step_id step) const {
     return staged_step_ != step_ || step != step_;
@@ -141,6 +163,7 @@ class naive_history {
   std::vector<int> running_;  // rows of this step, by token
   std::map<sequence_id, int> last_;
   std::map<sequence_id, std::vector<std::uint32_t>> similar_;
+  std::set<sequence_id> asked_;  // about, since their last step began
   step_id step_ = ~step_id{0};
   step_id staged_step_ = 0;
 };

@@ -45,7 +45,7 @@ class naive_similar_steps {
         options_.history ? history_.stage(step, layer, tokens) : std::vector<stream>{};
     auto worth = values(layer, streams);
     const auto missed = serve(layer, tokens, used, worth);
-    history_.keep(step, layer, tokens, streams);
+    history_.keep(step, layer, tokens, streams, shared_ || evicted_);
     value_[layer] = worth;
     return missed;
   }
@@ -151,6 +151,8 @@ class naive_similar_steps {
                           position, k);
     }
     std::ranges::sort(others);
+    evicted_ = held + missed >
+               slots_;  // else nobody asks what anything is worth, but in a pool of several layers
     for (std::size_t n = 0; held + missed > slots_ + n; ++n)
       resident_.erase(std::get<pair_key>(others[n]));
     // Recency follows the last appearance.
@@ -170,6 +172,7 @@ class naive_similar_steps {
   naive_history history_;
   std::size_t slots_;
   bool shared_;
+  bool evicted_ = false;  // at the last visit
   std::map<layer_id, std::vector<float>> fast_;
   std::map<layer_id, std::vector<float>> slow_;
   std::map<layer_id, std::vector<float>> value_;

@@ -3,12 +3,15 @@
 #include "hotset/predict/history/routing_history.hpp"
 
 #include <cstdint>
+#include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "hotset/predict/history/next_use_values.hpp"
+#include "naive_history.hpp"
 #include "random_source.hpp"
 #include "token_visit.hpp"
 
@@ -111,6 +114,152 @@ TEST(routing_history, what_is_no_visit_of_the_model_stages_nothing) {
     of.keep();
   }
   EXPECT_EQ(ids_of(of, 0, 0), std::set<expert_id>{});
+}
+
+/// Sequences that come and go, quote what was said before, and are asked about at some visits, at none of a step, or between.
+class asked_now_and_then {
+ public:
+  explicit asked_now_and_then(std::uint64_t seed)
+      : random_(seed), naive_(long_shape, options), of_(long_shape, options) {}
+
+  void take_step(step_id step) {
+    const auto tokens = next_tokens();
+    const auto asks_in = random_.below(2) == 0 ? 0U : 1 + random_.below(4);  // visits of eight
+    for (layer_id l = 0; l < long_shape.layers; ++l) {
+      if (random_.below(20) == 0) continue;
+      if (random_.below(4) == 0) try_and_drop(step + random_.below(2), l, tokens);
+      const auto streams = stage(step, l, tokens);
+      const bool asked = random_.below(8) < asks_in;
+      if (asked) expect_same(streams);
+      of_.keep();
+      naive_.keep(step, l, at(l, tokens), streams, asked);
+      if (random_.below(40) == 0) ask_between(tokens.front().sequence);
+    }
+    if (random_.below(10) == 0) {
+      const auto ended = static_cast<sequence_id>(1 + random_.below(3));
+      of_.end_sequence(ended);
+      naive_.end(ended);
+    }
+  }
+  [[nodiscard]] std::size_t compared() const { return compared_; }
+
+ private:
+  static constexpr geometry long_shape{
+      .layers = 6, .experts = 20, .top_k = 3, .max_tokens_per_visit = 4};
+  static constexpr history::config options{.rows = 256, .sequences = 4, .reach = 1};
+  static constexpr std::size_t most = 60;
+  struct token {
+    sequence_id sequence = 0;
+    std::uint64_t phrase = 0;
+    bool errs = false;
+  };
+
+  std::vector<token> next_tokens() {
+    std::vector<token> out;
+    for (sequence_id s = 1; s <= 3; ++s) {
+      if (s != 1 && random_.below(3) == 0) continue;  // it pauses
+      const auto prompt = random_.below(15) == 0 && out.size() < 2 ? 2U : 1U;
+      for (std::size_t t = 0; t < prompt; ++t)
+        out.push_back({s, (said_[s] += 1 + random_.below(8) / 7) % 12, random_.below(4) == 0});
+    }
+    return out;
+  }
+  static std::vector<support::naive_token> at(layer_id layer, const std::vector<token>& tokens) {
+    std::vector<support::naive_token> out;
+    for (const auto& one : tokens) {
+      std::vector<expert_id> ids;
+      for (std::uint64_t k = 0; k < 3; ++k)
+        ids.push_back(static_cast<expert_id>(
+            (one.phrase * 7 + k * 5 + static_cast<std::uint64_t>(layer) + (one.errs ? k : 0)) %
+            21));  // 20 is no expert
+      out.push_back({one.sequence, ids});
+    }
+    return out;
+  }
+  std::vector<support::naive_history::stream> stage(step_id step, layer_id layer,
+                                                    const std::vector<token>& tokens) {
+    const auto routed = at(layer, tokens);
+    visit v{layer, step, {}, {}};
+    for (const auto& one : routed) {
+      v.ids.insert(v.ids.end(), one.ids.begin(), one.ids.end());
+      v.sequences.push_back(one.sequence);
+    }
+    of_.stage(v.view());
+    return naive_.stage(step, layer, routed);
+  }
+  /// A plan that is made and aborted, or one of the next step; it asks, too.
+  void try_and_drop(step_id step, layer_id layer, const std::vector<token>& tokens) {
+    const auto streams = stage(step, layer, tokens);
+    if (random_.below(3) != 0) expect_same(streams);
+    if (random_.below(2) == 0) of_.drop_stage();
+    if (random_.below(4) == 0) ask_between(tokens.front().sequence);
+  }
+  history::rows_with any_need() {
+    return random_.below(2) == 0 ? history::rows_with::successor : history::rows_with::layers;
+  }
+  void ask_between(sequence_id sequence) {
+    if (naive_.similar(sequence) == nullptr) return;
+    naive_.ask(sequence);
+    const auto need = any_need();
+    std::vector<history::match> found(most);
+    found.resize(of_.find_similar_to(sequence, need, found));
+    const bool successors = need == history::rows_with::successor;
+    expect_rows(found, naive_.best(*naive_.similar(sequence), successors, most));
+  }
+  void expect_same(const std::vector<support::naive_history::stream>& streams) {
+    ASSERT_EQ(of_.streams(), streams.size());
+    for (std::size_t s = 0; s < streams.size(); ++s) {
+      const auto need = any_need();
+      std::vector<history::match> found(most);
+      found.resize(of_.find_similar(s, need, found));
+      const bool successors = need == history::rows_with::successor;
+      expect_rows(found, naive_.best(streams[s].similar, successors, most));
+    }
+  }
+  void expect_rows(const std::vector<history::match>& found,
+                   const std::vector<std::pair<std::uint32_t, int>>& wanted) {
+    ASSERT_EQ(found.size(), wanted.size());
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      EXPECT_EQ(found[i].similarity, wanted[i].first);
+      EXPECT_EQ(found[i].row, wanted[i].second % 256);
+      ++compared_;
+    }
+  }
+
+  support::random_source random_;
+  support::naive_history naive_;
+  history of_;
+  std::map<sequence_id, std::uint64_t> said_;
+  std::size_t compared_ = 0;
+};
+
+TEST(routing_history, what_nobody_asks_for_is_made_up_for_when_somebody_does) {
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    SCOPED_TRACE(seed);
+    asked_now_and_then now_and_then(seed);
+    for (step_id step = 0; step < 600 && !testing::Test::HasFailure(); ++step) {
+      SCOPED_TRACE(step);
+      now_and_then.take_step(step);
+    }
+    EXPECT_GT(now_and_then.compared(), 10'000U);
+  }
+}
+
+TEST(routing_history, a_step_that_nobody_asked_about_is_not_passed_on) {
+  const history::config slow{.rows = 256, .reach = 0.5};  // remembers what the last tokens routed
+  history asked(shape, slow);
+  history left_alone(shape, slow);
+  step_id step = 0;
+  for (const expert_id e : {1, 2, 3, 1, 2}) {
+    for (auto* of : {&asked, &left_alone}) see(*of, {0, step, {e, 9}, {}});
+    (void)best(asked, 0);
+    ++step;
+  }
+  std::vector<history::match> found(4);
+  for (auto* of : {&asked, &left_alone}) of->stage(visit{0, step, {7, 8}, {}}.view());
+  ASSERT_GT(asked.find_similar(0, history::rows_with::layers, found), 0U);
+  EXPECT_EQ(found[0].row, 2) << "what came after the token that was like the last one";
+  EXPECT_EQ(left_alone.find_similar(0, history::rows_with::layers, found), 0U);
 }
 
 TEST(next_use_values, the_same_visit_of_a_step_counts_once) {

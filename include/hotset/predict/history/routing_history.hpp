@@ -6,13 +6,15 @@
 ///       running sequence every row has a similarity. At a visit of the sequence, with U its last token's experts,
 ///       s -= floor(s * d); s += floor(d / |U|) * |U & row|, d = reach / layers: an average over the last visits, which
 ///       forgets within a fraction of a step. When the sequence goes on to a new token, each row's similarity passes on to
-///       its successor. Where a visit brings several tokens of a sequence, similarities begin anew with the last one.
+///       its successor. Where a visit brings several tokens of a sequence, similarities begin anew with the last one; so they do
+///       with a step where nobody has asked for them throughout the one before.
 /// Source: ours.
 /// Deviations: the rule was found with one ring in which all steps follow one another. Here successors say what follows what: the
 ///       rows of all sequences share the ring, each running sequence is compared with all of them, and the tokens of a prompt
-///       are rows of their own. A row says nothing before its successor's step has ended. docs/which-policy.md has what each brings.
-/// Cost: stage O(rows) a running sequence, vectorised; find_similar O(rows); uses_after O(horizon * ids) once a row and layer; keep O(ids),
-///       a new step O(rows a sequence). Nothing allocates after construction.
+///       are rows of their own. A row says nothing before its successor's step has ended. Visits whose similarities nobody needs,
+///       as where all experts are resident, cost no more than writing them down. docs/which-policy.md has what each brings.
+/// Cost: stage and keep O(ids). find_similar O(rows), vectorised, a visit since it was asked last, at most those of a step. uses_after
+///       O(horizon * ids) once a row and layer. A new step O(rows) a sequence that was asked about. Nothing allocates after construction.
 /// Memory: rows * layers * experts / 4 bytes, and 4 * rows bytes a sequence: 1.5 MiB at 48 x 128, 1,024 rows, 64 KiB for 16 sequences.
 ///       Where first uses are kept, half a byte more for each row, layer and expert: 3 MiB.
 
@@ -38,6 +40,7 @@
 #include "hotset/predict/history/live_sequences.hpp"
 #include "hotset/predict/history/saved_history.hpp"
 #include "hotset/predict/history/view_tokens.hpp"
+#include "hotset/predict/history/visit_log.hpp"
 #include "hotset/predict/kernels/history_kernels.hpp"
 
 namespace hotset::inline v0 {
@@ -87,7 +90,7 @@ class routing_history {
         top_k_(static_cast<std::size_t>(shape.top_k)),
         rows_(static_cast<std::size_t>(options.rows)),
         words_((experts_ + 127) / 128 * 2),
-        fades_(fading(options.reach / shape.layers)),
+        fades_(options.reach / shape.layers, top_k_),
         tokens_(shape),
         distinct_(experts_, top_k_),
         live_(static_cast<std::size_t>(options.sequences)),
@@ -100,6 +103,9 @@ class routing_history {
         followed_(rows_, 0),
         seen_(layers_, 1),
         last_(live_.rows(), no_row),
+        log_(live_.rows(), layers_, top_k_),
+        asked_(live_.rows(), 0),
+        anew_(live_.rows(), 1),
         candidates_(rows_ + history_kernels::places_beyond),
         ranked_(rows_),
         planes_of_(top_k_) {
@@ -108,10 +114,7 @@ class routing_history {
     streams_.resize(most_streams);
     similar_.assign(live_.rows() + most_streams, std::vector<std::uint16_t>(rows_, 0));
     for (std::size_t r = 0; r < live_.rows(); ++r) of_live_.push_back(r);
-    for (std::size_t s = 0; s < most_streams; ++s) {
-      streams_[s].similar = live_.rows() + s;
-      streams_[s].ids.resize(top_k_);
-    }
+    for (std::size_t s = 0; s < most_streams; ++s) streams_[s].similar = live_.rows() + s;
     most_pending_ = std::min(most_tokens, rows_ / 2);
     pending_.resize(most_pending_);
     pending_ids_.resize(most_pending_ * top_k_);
@@ -132,7 +135,10 @@ class routing_history {
            first_uses::bytes_for(static_cast<std::uint64_t>(shape.layers), rows,
                                  static_cast<std::uint64_t>(shape.experts), horizon) +
            rows * (14 + 2 * (static_cast<std::uint64_t>(options.sequences) + streams)) +
-           tokens * (24 + 4 * static_cast<std::uint64_t>(shape.top_k));
+           tokens * (24 + 4 * static_cast<std::uint64_t>(shape.top_k)) +
+           visit_log::bytes_for(static_cast<std::uint64_t>(options.sequences),
+                                static_cast<std::uint64_t>(shape.layers),
+                                static_cast<std::uint64_t>(shape.top_k));
   }
 
   [[nodiscard]] std::size_t layers() const noexcept { return layers_; }
@@ -154,13 +160,15 @@ class routing_history {
     if (opens) clear_unseen();
     find_streams(view);
     remember_tokens(view);
-    for (std::size_t s = 0; s < stream_count_; ++s) compare(view, streams_[s], opens);
   }
   /// The staged visit takes place: its rows are written. Nothing happens where none is staged.
   void keep() noexcept {
     if (staged_ < 0) return;
-    if (staged_step_ != step_) begin_step();
-    for (std::size_t s = 0; s < stream_count_; ++s) take_similarities(streams_[s]);
+    if (opens_step()) {
+      end_step();
+      begin_step();
+    }
+    for (std::size_t s = 0; s < stream_count_; ++s) keep_similarities(streams_[s]);
     write_rows();
     seen_[index(staged_)] = 1;
     staged_ = -1;
@@ -171,17 +179,21 @@ class routing_history {
     stream_count_ = 0;
   }
 
-  /// Sequences of the staged visit that are compared.
+  /// Sequences of the staged visit that may be compared.
   [[nodiscard]] std::size_t streams() const noexcept { return stream_count_; }
   /// The rows that are most similar to a stream's, at most out.size(), most similar first, of equals the latest; returns how many.
-  /// Rows without any similarity are left out. Pre: of < streams(). Complexity: O(rows).
+  /// Rows without any similarity are left out. Pre: of < streams().
   std::size_t find_similar(std::size_t of, rows_with need, std::span<match> out) noexcept {
-    return find(similar_[streams_[of].similar], need, out);
+    auto& asked = streams_[of];
+    if (!asked.compared) compare(asked);
+    return find(similar_[asked.similar], need, out);
   }
   /// As above, of what was kept last for a sequence; none for one that is not known.
   std::size_t find_similar_to(sequence_id sequence, rows_with need, std::span<match> out) noexcept {
     const auto r = live_.find(sequence);
-    return r == live_sequences::none ? 0 : find(similar_[of_live_[r]], need, out);
+    if (r == live_sequences::none) return 0;
+    asked_[r] = 1;
+    return find(catch_up(r), need, out);
   }
   /// Whether the sequence is one of those that are followed.
   [[nodiscard]] bool follows(sequence_id sequence) const noexcept {
@@ -257,23 +269,22 @@ class routing_history {
   static constexpr std::size_t most_ranked = 64;  ///< more candidates than that are sorted
 
   struct fading {
-    explicit fading(double share)
-        : decay(static_cast<std::uint16_t>(std::clamp(share * 65536, 1.0, 65535.0))) {}
-    /// So that a row that matches for ever comes to `alike`.
-    [[nodiscard]] std::uint16_t gain(std::size_t experts) const noexcept {
-      return experts == 0 ? std::uint16_t{0} : static_cast<std::uint16_t>(decay / 2U / experts);
+    fading(double share, std::size_t top_k)
+        : decay(static_cast<std::uint16_t>(std::clamp(share * 65536, 1.0, 65535.0))), gains{0} {
+      for (std::size_t experts = 1; experts <= top_k; ++experts)
+        gains.push_back(static_cast<std::uint16_t>(decay / 2U / experts));
     }
     std::uint16_t decay;
+    std::vector<std::uint16_t> gains;  ///< [experts] a row that matches for ever comes to `alike`
   };
   /// A sequence of the staged visit.
   struct stream {
     sequence_id sequence = 0;
     std::size_t tokens = 0;
-    std::size_t last = 0;        ///< its last token in the view
     std::size_t remembered = 0;  ///< of its tokens, the last ones
+    std::size_t last = 0;        ///< of its tokens the last one, in pending_
     std::size_t similar = 0;     ///< in similar_
-    std::vector<expert_id> ids;  ///< of the last token, distinct
-    std::size_t count = 0;
+    bool compared = false;       ///< its similarities are those after the staged visit
   };
   struct token {
     sequence_id sequence = 0;
@@ -344,15 +355,16 @@ class routing_history {
         ++stream_count_;
         found.sequence = sequence;
         found.tokens = 0;
-        found.last = t;
+        found.compared = false;
       }
       ++found.tokens;
     }
-    // A long prompt must not push out all rows, nor those of others.
-    const auto share =
-        std::max<std::size_t>(1, rows_ / 2 / std::max<std::size_t>(1, stream_count_));
     for (std::size_t s = 0; s < stream_count_; ++s)
-      streams_[s].remembered = std::min(streams_[s].tokens, share);
+      streams_[s].remembered = streams_[s].tokens == 1 ? 1 : most_remembered(streams_[s].tokens);
+  }
+  /// A long prompt must not push out all rows, nor those of others.
+  [[nodiscard]] std::size_t most_remembered(std::size_t tokens) const noexcept {
+    return std::min(tokens, std::max<std::size_t>(1, rows_ / 2 / stream_count_));
   }
   /// Copies what will be the rows: the view need not last until the visit is kept.
   void remember_tokens(const routing_view& view) noexcept {
@@ -364,40 +376,90 @@ class routing_history {
       if (s == stream_count_ || streams_[s].tokens-- > streams_[s].remembered) continue;
       const auto ids = tokens_.ids_of(view, t);
       std::copy_n(ids.data(), top_k_, pending_ids_.data() + pending_count_ * top_k_);
+      streams_[s].last = pending_count_;
       pending_[pending_count_++] = {sequence, no_row};
     }
   }
-  void compare(const routing_view& view, stream& of, bool opens) noexcept {
-    of.count = distinct_.collect(tokens_.ids_of(view, of.last), of.ids.data());
-    const std::span now(similar_[of.similar]);
-    for (std::size_t i = 0; i < of.count; ++i)
-      planes_of_[i] = plane(view.layer, static_cast<std::size_t>(of.ids[i]));
-    history_kernels::move_on({std::span<const std::uint64_t* const>(planes_of_).first(of.count),
-                              fades_.decay, fades_.gain(of.count)},
-                             passed_on(of, opens, now), now, level_);
-    if (opens) return;
-    // The running step's rows still hold what was there before them in layers that it has not visited.
-    for (const auto& one : step_rows_) now[history_kernels::place_of(one.row)] = 0;
+
+  // --- comparing
+
+  [[nodiscard]] bool opens_step() const noexcept { return staged_step_ != step_; }
+  [[nodiscard]] std::span<const expert_id> pending_ids(std::size_t i) const noexcept {
+    return std::span(pending_ids_).subspan(i * top_k_, top_k_);
   }
-  /// What a stream's similarities go on from: what was similar to the sequence's last token is what its successors are to this one.
-  /// `room` is written where that stands nowhere yet.
-  [[nodiscard]] std::span<const std::uint16_t> passed_on(const stream& of, bool opens,
-                                                         std::span<std::uint16_t> room) noexcept {
+  void compare(stream& of) noexcept {
+    const std::span now(similar_[of.similar]);
+    move_on(staged_, pending_ids(of.last), similar_before(of, now), now);
+    if (!opens_step()) clear_step_rows(now);
+    of.compared = true;
+  }
+  void move_on(layer_id layer, std::span<const expert_id> ids, std::span<const std::uint16_t> from,
+               std::span<std::uint16_t> to) noexcept {
+    const auto count = distinct_.collect(ids, [&](std::size_t at, expert_id id) {
+      planes_of_[at] = plane(layer, static_cast<std::size_t>(id));
+    });
+    const std::span<const std::uint64_t* const> planes(planes_of_.data(), count);
+    history_kernels::move_on({planes, fades_.decay, fades_.gains[count]}, from, to, level_);
+  }
+  /// The running step's rows still hold what was there before them in layers that it has not visited.
+  void clear_step_rows(std::span<std::uint16_t> similar) const noexcept {
+    for (const auto& one : step_rows_) similar[history_kernels::place_of(one.row)] = 0;
+  }
+  /// What a stream's similarities go on from; `room` is written where that stands nowhere yet.
+  [[nodiscard]] std::span<const std::uint16_t> similar_before(
+      const stream& of, std::span<std::uint16_t> room) noexcept {
     const auto r = live_.find(of.sequence);
-    const bool anew = r == live_sequences::none || of.remembered > 1;
-    if (!anew && !opens) return similar_[of_live_[r]];
-    if (anew) {
+    if (r == live_sequences::none || of.remembered > 1 || (opens_step() && asked_[r] == 0)) {
       std::fill_n(room.data(), rows_, std::uint16_t{0});
       return room;
     }
-    const auto& from = similar_[of_live_[r]];
-    for (std::size_t place = 0; place < rows_; ++place)
-      room[place] = before_[place] == no_row ? std::uint16_t{0} : from[before_[place]];
+    if (!opens_step()) return catch_up(r);
+    pass_on(r, room);
     return room;
+  }
+  /// What was similar to the sequence's last token is what its successors are to the next one.
+  void pass_on(std::size_t r, std::span<std::uint16_t> to) noexcept {
+    const auto from = catch_up(r);
+    for (std::size_t place = 0; place < rows_; ++place)
+      to[place] = before_[place] == no_row ? std::uint16_t{0} : from[before_[place]];
+  }
+  /// A running sequence's similarities, after all of its visits that took place.
+  std::span<std::uint16_t> catch_up(std::size_t r) noexcept {
+    const std::span similar(similar_[of_live_[r]]);
+    if (anew_[r] != 0) std::fill_n(similar.data(), rows_, std::uint16_t{0});
+    anew_[r] = 0;
+    if (log_.is_empty(r)) return similar;
+    log_.drain(r, [&](layer_id layer, std::span<const expert_id> ids) {
+      move_on(layer, ids, similar, similar);
+    });
+    clear_step_rows(similar);
+    return similar;
+  }
+  void begin_anew(std::size_t r) noexcept {
+    anew_[r] = 1;
+    log_.clear(r);
   }
 
   // --- keeping
 
+  /// The rows that the next step takes are still what they were.
+  void end_step() noexcept {
+    for (std::size_t r = 0; r < live_.rows(); ++r) {
+      if (asked_[r] != 0)
+        catch_up(r);
+      else
+        begin_anew(r);
+    }
+    for (std::size_t s = 0; s < stream_count_; ++s) {
+      const auto r = live_.find(streams_[s].sequence);
+      if (r == live_sequences::none) continue;
+      if (asked_[r] != 0 && !streams_[s].compared) {
+        pass_on(r, similar_[streams_[s].similar]);
+        std::swap(of_live_[r], streams_[s].similar);
+      }
+      asked_[r] = 0;
+    }
+  }
   void begin_step() noexcept {
     std::ranges::fill(seen_, std::uint8_t{0});
     step_ = staged_step_;
@@ -407,7 +469,11 @@ class routing_history {
     for (std::size_t i = 0; i < pending_count_; ++i) {
       const auto r = live_.enter(
           pending_[i].sequence, step_, [](std::size_t) {},
-          [this](std::size_t row) { last_[row] = no_row; });
+          [this](std::size_t row) {
+            last_[row] = no_row;
+            asked_[row] = 0;
+            begin_anew(row);
+          });
       const auto row = r == live_sequences::none ? no_row : append(r);
       step_rows_.push_back({pending_[i].sequence, row});
     }
@@ -442,38 +508,48 @@ class routing_history {
       if (last == row) last = no_row;
     for (auto& all : similar_) all[place] = 0;
   }
-  void take_similarities(stream& of) noexcept {
+  void keep_similarities(stream& of) noexcept {
     const auto r = live_.find(of.sequence);
-    if (r != live_sequences::none) std::swap(of_live_[r], of.similar);
+    if (r == live_sequences::none) return;
+    if (!of.compared) {
+      if (of.remembered > 1) begin_anew(r);
+      log_.add(r, staged_, pending_ids(of.last));
+      return;
+    }
+    std::swap(of_live_[r], of.similar);
+    log_.clear(r);
+    anew_[r] = 0;
+    asked_[r] = 1;
   }
   /// The step's rows are those of its first visit's tokens: others have none.
   void write_rows() noexcept {
     std::size_t at = 0;
     for (std::size_t i = 0; i < pending_count_ && at < step_rows_.size(); ++i) {
       if (step_rows_[at].sequence != pending_[i].sequence) continue;
-      write(index(staged_), step_rows_[at++].row,
-            std::span<const expert_id>(pending_ids_).subspan(i * top_k_, top_k_));
+      write(index(staged_), step_rows_[at++].row, pending_ids(i));
     }
   }
   void write(std::size_t layer, row_id row, std::span<const expert_id> ids) noexcept {
     clear(layer, row);
     auto* const bits = set_of(layer, row);
     auto* const planes = word_of_planes(layer, row);
+    const auto of_row = std::uint64_t{1} << (row % 64);
+    const auto apart = rows_ / 64;
     for (const auto id : ids) {
-      const auto e = static_cast<std::size_t>(id);
-      if (id < 0 || e >= experts_) continue;
+      const auto e = static_cast<std::size_t>(static_cast<std::uint32_t>(id));
+      if (e >= experts_) continue;
       bits[e / 64] |= std::uint64_t{1} << (e % 64);
-      planes[e * (rows_ / 64)] |= std::uint64_t{1} << (row % 64);
+      planes[e * apart] |= of_row;
     }
   }
   void clear(std::size_t layer, row_id row) noexcept {
     auto* const bits = set_of(layer, row);
     auto* const planes = word_of_planes(layer, row);
+    const auto others = ~(std::uint64_t{1} << (row % 64));
+    const auto apart = rows_ / 64;
     for (std::size_t w = 0; w < words_; ++w)
-      for (auto left = std::exchange(bits[w], 0); left != 0; left &= left - 1) {
-        const auto e = w * 64 + static_cast<std::size_t>(std::countr_zero(left));
-        planes[e * (rows_ / 64)] &= ~(std::uint64_t{1} << (row % 64));
-      }
+      for (auto left = std::exchange(bits[w], 0); left != 0; left &= left - 1)
+        planes[(w * 64 + static_cast<std::size_t>(std::countr_zero(left))) * apart] &= others;
   }
 
   // --- saving
@@ -496,9 +572,11 @@ class routing_history {
     std::ranges::fill(whole_, std::uint16_t{0});
     std::ranges::fill(followed_, std::uint16_t{0});
     std::ranges::fill(seen_, std::uint8_t{1});
-    for (auto& all : similar_) std::ranges::fill(all, std::uint16_t{0});
-    for (std::size_t r = 0; r < live_.rows(); ++r)
+    for (std::size_t r = 0; r < live_.rows(); ++r) {
       if (live_.is_live(r)) live_.leave(r);
+      asked_[r] = 0;
+      begin_anew(r);
+    }
     step_ = std::numeric_limits<step_id>::max();
     step_rows_.clear();
     preceding_.clear();
@@ -558,6 +636,9 @@ class routing_history {
   std::vector<std::uint16_t> followed_;  ///< [place] 0xffff: its successor's step has ended
   std::vector<std::uint8_t> seen_;       ///< [layer] 1: visited in this step
   std::vector<row_id> last_;             ///< [running sequence] its last row
+  visit_log log_;                        ///< of the running sequences
+  std::vector<std::uint8_t> asked_;      ///< [running sequence] 1: about, since its step began
+  std::vector<std::uint8_t> anew_;       ///< [running sequence] 1: before the log all are 0
   std::vector<std::uint16_t> candidates_;
   std::vector<std::uint32_t> ranked_;
   std::vector<const std::uint64_t*> planes_of_;

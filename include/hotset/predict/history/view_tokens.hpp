@@ -23,7 +23,8 @@ class view_tokens {
 
   /// Tokens of a view. One that opens a step and names neither ids nor sequences is about one token.
   [[nodiscard]] std::size_t tokens(const routing_view& view) const noexcept {
-    if (view.layer != before_layers) return view.experts.size() / top_k_;
+    if (view.layer != before_layers)  // most are one token, and a division takes longer than to ask
+      return view.experts.size() == top_k_ ? 1 : view.experts.size() / top_k_;
     if (!view.sequences.empty()) return view.sequences.size();
     return view.token_ids.empty() ? 1 : view.token_ids.size();
   }
@@ -31,9 +32,9 @@ class view_tokens {
   /// visit_too_large.
   [[nodiscard]] status check(const routing_view& view) const noexcept {
     if (view.layer < before_layers || view.layer >= layers_) return status::invalid_visit;
-    if (view.layer != before_layers && view.experts.size() % top_k_ != 0)
-      return status::invalid_visit;
     const auto count = tokens(view);
+    if (view.layer != before_layers && view.experts.size() != count * top_k_)
+      return status::invalid_visit;
     if (count > most_tokens_) return status::visit_too_large;
     const auto fits = [count](std::size_t size) { return size == 0 || size == count; };
     return fits(view.sequences.size()) && fits(view.token_ids.size()) ? status::ok

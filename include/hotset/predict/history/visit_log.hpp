@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// The visits of the running step that a sequence's similarities do not show yet: which layers, and what its last token routed in each.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "hotset/core/ids.hpp"
+#include "hotset/core/platform/assert.hpp"
+
+namespace hotset::inline v0 {
+
+/// A list for each of `sequences`, of at most `layers` visits. Threads: compatible. Nothing allocates after construction.
+/// Memory: 4 * layers * (top_k + 1) bytes a sequence.
+class visit_log {
+ public:
+  visit_log(std::size_t sequences, std::size_t layers, std::size_t top_k)
+      : most_(layers),
+        top_k_(top_k),
+        counts_(sequences, 0),
+        layers_(sequences * layers, 0),
+        ids_(sequences * layers * top_k, no_expert) {}
+
+  static constexpr std::uint64_t bytes_for(std::uint64_t sequences, std::uint64_t layers,
+                                           std::uint64_t top_k) noexcept {
+    return sequences * layers * (top_k + 1) * sizeof(expert_id);
+  }
+
+  [[nodiscard]] bool is_empty(std::size_t sequence) const noexcept {
+    return counts_[sequence] == 0;
+  }
+  /// Shape of ids: [top_k]. Pre: the list has room.
+  void add(std::size_t sequence, layer_id layer, std::span<const expert_id> ids) noexcept {
+    HOTSET_ASSERT(ids.size() == top_k_ && counts_[sequence] < most_);
+    const auto at = sequence * most_ + counts_[sequence]++;
+    layers_[at] = layer;
+    std::copy_n(ids.data(), top_k_, ids_.data() + at * top_k_);
+  }
+  /// Calls take(layer, ids) for each visit, the first one first, and forgets them.
+  template <class Take>
+  void drain(std::size_t sequence, Take take) noexcept {
+    const auto first = sequence * most_;
+    for (auto at = first; at < first + counts_[sequence]; ++at)
+      take(layers_[at], std::span<const expert_id>(ids_).subspan(at * top_k_, top_k_));
+    clear(sequence);
+  }
+  void clear(std::size_t sequence) noexcept { counts_[sequence] = 0; }
+
+ private:
+  std::size_t most_;
+  std::size_t top_k_;
+  std::vector<std::size_t> counts_;
+  std::vector<layer_id> layers_;  // [sequence, visit]
+  std::vector<expert_id> ids_;    // [sequence, visit, top_k]
+};
+
+}  // namespace hotset::inline v0

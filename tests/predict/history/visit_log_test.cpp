@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/predict/history/visit_log.hpp"
+
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace hotset {
+namespace {
+
+using visits = std::vector<std::pair<layer_id, std::vector<expert_id>>>;
+
+visits drained(visit_log& log, std::size_t sequence) {
+  visits out;
+  log.drain(sequence, [&](layer_id layer, std::span<const expert_id> ids) {
+    out.emplace_back(layer, std::vector<expert_id>(ids.begin(), ids.end()));
+  });
+  return out;
+}
+
+TEST(visit_log, gives_back_each_sequences_visits_in_their_order_and_once) {
+  visit_log log(2, 3, 2);
+  EXPECT_TRUE(log.is_empty(0));
+  log.add(0, 2, std::vector<expert_id>{4, 5});
+  log.add(1, 0, std::vector<expert_id>{6, no_expert});
+  log.add(0, 1, std::vector<expert_id>{4, 7});
+  EXPECT_FALSE(log.is_empty(0));
+  EXPECT_EQ(drained(log, 0), (visits{{2, {4, 5}}, {1, {4, 7}}}));
+  EXPECT_TRUE(log.is_empty(0));
+  EXPECT_EQ(drained(log, 0), visits{});
+  EXPECT_EQ(drained(log, 1), (visits{{0, {6, no_expert}}}));
+}
+
+TEST(visit_log, has_room_for_a_visit_of_each_layer_again_once_it_is_cleared) {
+  visit_log log(2, 3, 1);
+  for (int round = 0; round < 3; ++round) {
+    for (layer_id l = 0; l < 3; ++l) {
+      log.add(0, l, std::vector<expert_id>{l + round});
+      log.add(1, l, std::vector<expert_id>{9});
+    }
+    log.clear(1);
+    EXPECT_TRUE(log.is_empty(1));
+    EXPECT_EQ(drained(log, 0), (visits{{0, {round}}, {1, {1 + round}}, {2, {2 + round}}}));
+  }
+}
+
+}  // namespace
+}  // namespace hotset
