@@ -152,7 +152,7 @@ predictors() {
   local ids=last-routed,co-activation,activation-matrix,mixed+co-activation+last-routed+activation-matrix
   ids+=,similar-steps,mixed+co-activation+last-routed+activation-matrix+similar-steps
   local maps=expert-map:capacity=1000,expert-map:capacity=10000,expert-map:capacity=50000
-  local long=similar-steps:rows=32768
+  local long=similar-steps:rows=1024,similar-steps:rows=32768
   local gates=current-gate,learned-gate:weights=tiny.gate
   local mix=mixed+co-activation+last-routed+activation-matrix+expert-map:capacity=10000+learned-gate:weights=tiny.gate
   mix+=,mixed+co-activation+last-routed+activation-matrix+expert-map:capacity=50000+learned-gate:weights=tiny.gate
@@ -164,7 +164,7 @@ predictors() {
   precision replayed.trace --learn-from stored.trace --prefetch next_layer_top_k --predictor recorded
   [ -n "$data" ] || return 0
   local routed=expert-map:capacity=1000:source=weights,expert-map:capacity=10000:source=weights
-  routed+=,similar-steps:rows=4096,mixed:rate=3+co-activation+last-routed+activation-matrix+similar-steps
+  routed+=,similar-steps:rows=1024,mixed:rate=3+co-activation+last-routed+activation-matrix+similar-steps
   local ids_mix=mixed+co-activation+last-routed+activation-matrix+expert-map:capacity=10000:source=ids
   for trace in "$data/routing/bigmoe-gemma/gemma.route.csv" "$data/routing/esft-law/esft-law.tar.xz"; do
     for d in 1 2 3 4; do

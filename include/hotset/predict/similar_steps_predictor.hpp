@@ -48,12 +48,13 @@ class similar_steps_predictor {
     std::int32_t matches = 16;  ///< rows that vote
     similarity_weights::config weights{};
     double doubt = 0.1;  ///< weight of the rates beside the votes
-    routing_history::config history{
-        .reach = 8};  ///< nearer layers say more of the next than of what comes after the step
+    /// More rows than eviction has: a forecast waits for nothing, and no step is too far back to tell of the next layer.
+    /// Reach: nearer layers say more of the next than of what comes after the step.
+    routing_history::config history{.rows = 4096, .reach = 8};
     two_rates::config rates{};
     history_source from{};  ///< what it starts from; none: nothing
 
-    /// Parameters by name, as in `similar-steps:rows=4096:matches=32` or `similar-steps:from=FILE`.
+    /// Parameters by name, as in `similar-steps:rows=1024:matches=32` or `similar-steps:from=FILE`.
     template <class From>
     static config read(From& from) {
       config out;
