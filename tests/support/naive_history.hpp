@@ -35,6 +35,7 @@ class naive_history {
     std::set<expert_id> last;
     std::size_t tokens = 0;
     std::vector<std::uint32_t> similar;  // [row]
+    std::vector<std::uint32_t> of_step;  // [row] by the visits of the step alone
   };
 
   naive_history(const geometry& shape, const routing_history::config& options)
@@ -46,26 +47,39 @@ class naive_history {
     for (auto token = tokens.rbegin(); token != tokens.rend(); ++token) {
       auto found = std::ranges::find(out, token->sequence, &stream::sequence);
       if (found == out.end())
-        found = out.insert(out.end(), {token->sequence, valid(token->ids), 0, {}});
+        found = out.insert(out.end(), {token->sequence, valid(token->ids), 0, {}, {}});
       ++found->tokens;
     }
     const auto decay = static_cast<std::uint32_t>(
         std::clamp(history_.reach / shape_.layers * 65536, 1.0, 65535.0));
+    // Where nobody has asked in the step that ends, rows that the next one takes pass nothing on.
+    const auto first_passing = [&](bool asked) {
+      const auto rows = static_cast<int>(rows_.size() + (asked ? 0 : tokens.size()));
+      return std::max(0, rows - history_.rows);
+    };
     for (auto& of : out) {
       of.similar.assign(rows_.size(), 0);
-      const auto known = similar_.find(of.sequence);
-      const bool goes_on = known != similar_.end() && of.tokens == 1 &&
-                           (step == step_ || asked_.contains(of.sequence));
+      of.of_step.assign(rows_.size(), 0);
+      const bool goes_on = similar_.contains(of.sequence) && of.tokens == 1;
+      const bool asked = asked_.contains(of.sequence);
       for (int r = first_row(); r < static_cast<int>(rows_.size()); ++r) {
-        auto& s = of.similar[static_cast<std::size_t>(r)];
-        if (goes_on && step == step_) s = known->second[static_cast<std::size_t>(r)];
-        if (goes_on && step != step_ && at(r).before >= 0 && is_kept(at(r).before))
-          s = known->second[static_cast<std::size_t>(at(r).before)];
+        const auto i = static_cast<std::size_t>(r);
+        auto& s = of.similar[i];
+        if (goes_on && step == step_) {
+          s = similar_.at(of.sequence)[i];
+          of.of_step[i] = of_step_.at(of.sequence)[i];
+        } else if (goes_on && at(r).before >= first_passing(asked)) {
+          const auto& from = asked ? similar_ : of_step_;
+          s = from.at(of.sequence)[static_cast<std::size_t>(at(r).before)];
+        }
         std::uint32_t matches = 0;
         if (const auto set = at(r).sets.find(layer); set != at(r).sets.end())
           for (const auto e : of.last) matches += static_cast<std::uint32_t>(set->second.count(e));
-        s -= s * decay / 65536;
-        if (!of.last.empty()) s += decay / 2 / static_cast<std::uint32_t>(of.last.size()) * matches;
+        for (auto* moved : {&s, &of.of_step[i]}) {
+          *moved -= *moved * decay / 65536;
+          if (!of.last.empty())
+            *moved += decay / 2 / static_cast<std::uint32_t>(of.last.size()) * matches;
+        }
       }
     }
     staged_step_ = step;
@@ -82,6 +96,7 @@ class naive_history {
   void keep(step_id step, layer_id layer, const std::vector<naive_token>& tokens,
             const std::vector<stream>& streams, bool asked = true) {
     if (step != step_) {
+      for (const auto& of : streams) asked_.insert(of.sequence);  // stage() has seen to them
       forget_what_nobody_asked_for();
       for (const auto& of : streams) asked_.erase(of.sequence);
       step_ = step;
@@ -100,9 +115,11 @@ class naive_history {
     }
     for (const auto& of : streams) {
       similar_[of.sequence] = of.similar;
+      of_step_[of.sequence] = of.of_step;
       if (asked) asked_.insert(of.sequence);
     }
-    for (auto& [sequence, all] : similar_) all.resize(rows_.size(), 0);
+    for (auto* all_of : {&similar_, &of_step_})
+      for (auto& [sequence, all] : *all_of) all.resize(rows_.size(), 0);
     for (std::size_t t = 0; t < tokens.size(); ++t)
       rows_[static_cast<std::size_t>(running_[t])].sets[layer] = valid(tokens[t].ids);
   }
@@ -110,6 +127,7 @@ class naive_history {
   void end(sequence_id sequence) {
     last_.erase(sequence);
     similar_.erase(sequence);
+    of_step_.erase(sequence);
     asked_.erase(sequence);
   }
   /// Somebody wants to know what the sequence's last token was similar to.
@@ -141,10 +159,10 @@ class naive_history {
   [[nodiscard]] const token_row& at(int r) const { return rows_[static_cast<std::size_t>(r)]; }
 
  private:
-  /// Of those that visit in the step that begins, stage() has seen to it.
   void forget_what_nobody_asked_for() {
-    for (auto& [sequence, all] : similar_)
-      if (!asked_.contains(sequence)) std::ranges::fill(all, 0U);
+    for (auto* all_of : {&similar_, &of_step_})
+      for (auto& [sequence, all] : *all_of)
+        if (!asked_.contains(sequence)) std::ranges::fill(all, 0U);
   }
   [[nodiscard]] bool is_kept(int r) const { return r >= first_row(); }
   [[nodiscard]] bool has_ended(step_id step) const {
@@ -163,6 +181,7 @@ class naive_history {
   std::vector<int> running_;  // rows of this step, by token
   std::map<sequence_id, int> last_;
   std::map<sequence_id, std::vector<std::uint32_t>> similar_;
+  std::map<sequence_id, std::vector<std::uint32_t>> of_step_;
   std::set<sequence_id> asked_;  // about, since their last step began
   step_id step_ = ~step_id{0};
   step_id staged_step_ = 0;

@@ -245,21 +245,32 @@ TEST(routing_history, what_nobody_asks_for_is_made_up_for_when_somebody_does) {
   }
 }
 
-TEST(routing_history, a_step_that_nobody_asked_about_is_not_passed_on) {
+TEST(routing_history, a_step_that_nobody_asked_about_passes_on_what_it_says_itself) {
   const history::config slow{.rows = 256, .reach = 0.5};  // remembers what the last tokens routed
   history asked(shape, slow);
   history left_alone(shape, slow);
-  step_id step = 0;
-  for (const expert_id e : {1, 2, 3, 1, 2}) {
-    for (auto* of : {&asked, &left_alone}) see(*of, {0, step, {e, 9}, {}});
-    (void)best(asked, 0);
-    ++step;
-  }
-  std::vector<history::match> found(4);
-  for (auto* of : {&asked, &left_alone}) of->stage(visit{0, step, {7, 8}, {}}.view());
-  ASSERT_GT(asked.find_similar(0, history::rows_with::layers, found), 0U);
-  EXPECT_EQ(found[0].row, 2) << "what came after the token that was like the last one";
-  EXPECT_EQ(left_alone.find_similar(0, history::rows_with::layers, found), 0U);
+  const auto similarity_of_row_2_after = [&](history& of, const std::vector<expert_id>& last) {
+    of = history(shape, slow);
+    step_id step = 0;
+    for (const expert_id e : {1, 2, 3, 4, 1}) {
+      see(of, {0, step++, {e, 9}, {}});
+      if (&of == &asked) (void)best(of, 0);
+    }
+    see(of, {0, step++, last, {}});  // the row that routed like the token before is row 0, then 1
+    if (&of == &asked) (void)best(of, 0);
+    of.stage(visit{0, step, {15, 15}, {}}.view());
+    std::vector<history::match> found(8);
+    found.resize(of.find_similar(0, history::rows_with::layers, found));
+    const auto row = std::ranges::find(found, 2, &history::match::row);
+    return row == found.end() ? 0 : int{row->similarity};
+  };
+  // Row 2 comes two rows after what the token before the last routed, and one row after what the last one did.
+  const auto both = similarity_of_row_2_after(asked, {2, 9});
+  const auto last_alone = similarity_of_row_2_after(left_alone, {2, 9});
+  EXPECT_GT(last_alone, 0);
+  EXPECT_GT(both, last_alone) << "what was passed on before counts, too";
+  EXPECT_GT(similarity_of_row_2_after(asked, {14, 14}), 0);
+  EXPECT_EQ(similarity_of_row_2_after(left_alone, {14, 14}), 0);
 }
 
 TEST(next_use_values, the_same_visit_of_a_step_counts_once) {

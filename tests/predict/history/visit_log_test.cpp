@@ -12,25 +12,23 @@ namespace {
 
 using visits = std::vector<std::pair<layer_id, std::vector<expert_id>>>;
 
-visits drained(visit_log& log, std::size_t sequence) {
+visits visits_of(const visit_log& log, std::size_t sequence) {
   visits out;
-  log.drain(sequence, [&](layer_id layer, std::span<const expert_id> ids) {
+  log.each(sequence, [&](layer_id layer, std::span<const expert_id> ids) {
     out.emplace_back(layer, std::vector<expert_id>(ids.begin(), ids.end()));
   });
   return out;
 }
 
-TEST(visit_log, gives_back_each_sequences_visits_in_their_order_and_once) {
+TEST(visit_log, gives_back_each_sequences_visits_in_their_order) {
   visit_log log(2, 3, 2);
   EXPECT_TRUE(log.is_empty(0));
   log.add(0, 2, std::vector<expert_id>{4, 5});
   log.add(1, 0, std::vector<expert_id>{6, no_expert});
   log.add(0, 1, std::vector<expert_id>{4, 7});
   EXPECT_FALSE(log.is_empty(0));
-  EXPECT_EQ(drained(log, 0), (visits{{2, {4, 5}}, {1, {4, 7}}}));
-  EXPECT_TRUE(log.is_empty(0));
-  EXPECT_EQ(drained(log, 0), visits{});
-  EXPECT_EQ(drained(log, 1), (visits{{0, {6, no_expert}}}));
+  EXPECT_EQ(visits_of(log, 0), (visits{{2, {4, 5}}, {1, {4, 7}}}));
+  EXPECT_EQ(visits_of(log, 1), (visits{{0, {6, no_expert}}}));
 }
 
 TEST(visit_log, has_room_for_a_visit_of_each_layer_again_once_it_is_cleared) {
@@ -40,10 +38,28 @@ TEST(visit_log, has_room_for_a_visit_of_each_layer_again_once_it_is_cleared) {
       log.add(0, l, std::vector<expert_id>{l + round});
       log.add(1, l, std::vector<expert_id>{9});
     }
-    log.clear(1);
-    EXPECT_TRUE(log.is_empty(1));
-    EXPECT_EQ(drained(log, 0), (visits{{0, {round}}, {1, {1 + round}}, {2, {2 + round}}}));
+    EXPECT_EQ(visits_of(log, 0), (visits{{0, {round}}, {1, {1 + round}}, {2, {2 + round}}}));
+    for (std::size_t sequence = 0; sequence < 2; ++sequence) {
+      log.clear(sequence);
+      EXPECT_TRUE(log.is_empty(sequence));
+      EXPECT_EQ(visits_of(log, sequence), visits{});
+    }
   }
+}
+
+TEST(visit_log, takes_over_what_another_one_holds) {
+  visit_log log(2, 2, 2);
+  visit_log other(2, 2, 2);
+  log.add(1, 0, std::vector<expert_id>{1, 2});
+  other.add(1, 1, std::vector<expert_id>{3, 4});
+  other.add(1, 0, std::vector<expert_id>{5, 6});
+  other.add(0, 0, std::vector<expert_id>{7, 8});
+  log.copy(1, other);
+  other.clear(1);
+  EXPECT_EQ(visits_of(log, 1), (visits{{1, {3, 4}}, {0, {5, 6}}}));
+  EXPECT_TRUE(log.is_empty(0));
+  log.copy(1, other);
+  EXPECT_TRUE(log.is_empty(1));
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 ///       running sequence every row has a similarity. At a visit of the sequence, with U its last token's experts,
 ///       s -= floor(s * d); s += floor(d / |U|) * |U & row|, d = reach / layers: an average over the last visits, which
 ///       forgets within a fraction of a step. When the sequence goes on to a new token, each row's similarity passes on to
-///       its successor. Where a visit brings several tokens of a sequence, similarities begin anew with the last one; so they do
-///       with a step where nobody has asked for them throughout the one before.
+///       its successor. Where a visit brings several tokens of a sequence, similarities begin anew with the last one. A
+///       step throughout which nobody asks for them passes on what its own visits say, and nothing of the steps before.
 /// Source: ours.
 /// Deviations: the rule was found with one ring in which all steps follow one another. Here successors say what follows what: the
 ///       rows of all sequences share the ring, each running sequence is compared with all of them, and the tokens of a prompt
@@ -104,21 +104,25 @@ class routing_history {
         seen_(layers_, 1),
         last_(live_.rows(), no_row),
         log_(live_.rows(), layers_, top_k_),
+        earlier_(live_.rows(), layers_, top_k_),
         asked_(live_.rows(), 0),
         anew_(live_.rows(), 1),
+        goes_on_(live_.rows(), 0),
         candidates_(rows_ + history_kernels::places_beyond),
         ranked_(rows_),
         planes_of_(top_k_) {
     const auto most_tokens = static_cast<std::size_t>(shape.max_tokens_per_visit);
     const auto most_streams = std::min(live_.rows(), most_tokens);
     streams_.resize(most_streams);
-    similar_.assign(live_.rows() + most_streams, std::vector<std::uint16_t>(rows_, 0));
+    spare_ = live_.rows() + most_streams;
+    similar_.assign(spare_ + 1, std::vector<std::uint16_t>(rows_, 0));
     for (std::size_t r = 0; r < live_.rows(); ++r) of_live_.push_back(r);
     for (std::size_t s = 0; s < most_streams; ++s) streams_[s].similar = live_.rows() + s;
     most_pending_ = std::min(most_tokens, rows_ / 2);
     pending_.resize(most_pending_);
     pending_ids_.resize(most_pending_ * top_k_);
     step_rows_.reserve(most_pending_);
+    earlier_rows_.reserve(most_pending_);
     preceding_.reserve(most_pending_);
   }
 
@@ -134,11 +138,11 @@ class routing_history {
     return sets * rows / 8 +
            first_uses::bytes_for(static_cast<std::uint64_t>(shape.layers), rows,
                                  static_cast<std::uint64_t>(shape.experts), horizon) +
-           rows * (14 + 2 * (static_cast<std::uint64_t>(options.sequences) + streams)) +
-           tokens * (24 + 4 * static_cast<std::uint64_t>(shape.top_k)) +
-           visit_log::bytes_for(static_cast<std::uint64_t>(options.sequences),
-                                static_cast<std::uint64_t>(shape.layers),
-                                static_cast<std::uint64_t>(shape.top_k));
+           rows * (16 + 2 * (static_cast<std::uint64_t>(options.sequences) + streams)) +
+           tokens * (32 + 4 * static_cast<std::uint64_t>(shape.top_k)) +
+           2 * visit_log::bytes_for(static_cast<std::uint64_t>(options.sequences),
+                                    static_cast<std::uint64_t>(shape.layers),
+                                    static_cast<std::uint64_t>(shape.top_k));
   }
 
   [[nodiscard]] std::size_t layers() const noexcept { return layers_; }
@@ -390,7 +394,7 @@ class routing_history {
   void compare(stream& of) noexcept {
     const std::span now(similar_[of.similar]);
     move_on(staged_, pending_ids(of.last), similar_before(of, now), now);
-    if (!opens_step()) clear_step_rows(now);
+    if (!opens_step()) clear_rows(step_rows_, now);
     of.compared = true;
   }
   void move_on(layer_id layer, std::span<const expert_id> ids, std::span<const std::uint16_t> from,
@@ -401,68 +405,122 @@ class routing_history {
     const std::span<const std::uint64_t* const> planes(planes_of_.data(), count);
     history_kernels::move_on({planes, fades_.decay, fades_.gains[count]}, from, to, level_);
   }
-  /// The running step's rows still hold what was there before them in layers that it has not visited.
-  void clear_step_rows(std::span<std::uint16_t> similar) const noexcept {
-    for (const auto& one : step_rows_) similar[history_kernels::place_of(one.row)] = 0;
+  /// A running step's rows still hold what was there before them in layers that it has not visited.
+  static void clear_rows(const std::vector<token>& rows,
+                         std::span<std::uint16_t> similar) noexcept {
+    for (const auto& one : rows) similar[history_kernels::place_of(one.row)] = 0;
   }
-  /// What a stream's similarities go on from; `room` is written where that stands nowhere yet.
+  /// What a stream's similarities go on from; `room` is written where that stands nowhere yet. Of a sequence that nobody has asked
+  /// about in its step nothing else is changed: the visit may not take place.
   [[nodiscard]] std::span<const std::uint16_t> similar_before(
       const stream& of, std::span<std::uint16_t> room) noexcept {
     const auto r = live_.find(of.sequence);
-    if (r == live_sequences::none || of.remembered > 1 || (opens_step() && asked_[r] == 0)) {
+    if (r == live_sequences::none || of.remembered > 1) {
       std::fill_n(room.data(), rows_, std::uint16_t{0});
       return room;
     }
-    if (!opens_step()) return catch_up(r);
-    pass_on(r, room);
+    if (!opens_step()) return asked_[r] != 0 || is_up_to_date(r) ? catch_up(r) : made_up(r, room);
+    if (asked_[r] != 0) {
+      pass_on(catch_up(r), room);
+      return room;
+    }
+    const std::span since_step_began(similar_[spare_]);
+    std::fill_n(since_step_began.data(), rows_, std::uint16_t{0});
+    take_in(log_, step_rows_, r, since_step_began);
+    pass_on(since_step_began, room);
+    forget_after_next_rows(room);
     return room;
   }
-  /// What was similar to the sequence's last token is what its successors are to the next one.
-  void pass_on(std::size_t r, std::span<std::uint16_t> to) noexcept {
-    const auto from = catch_up(r);
+  /// What was similar to a sequence's last token is what its successors are to the next one.
+  void pass_on(std::span<const std::uint16_t> from, std::span<std::uint16_t> to) const noexcept {
     for (std::size_t place = 0; place < rows_; ++place)
       to[place] = before_[place] == no_row ? std::uint16_t{0} : from[before_[place]];
   }
-  /// A running sequence's similarities, after all of its visits that took place.
-  std::span<std::uint16_t> catch_up(std::size_t r) noexcept {
-    const std::span similar(similar_[of_live_[r]]);
-    if (anew_[r] != 0) std::fill_n(similar.data(), rows_, std::uint16_t{0});
-    anew_[r] = 0;
-    if (log_.is_empty(r)) return similar;
-    log_.drain(r, [&](layer_id layer, std::span<const expert_id> ids) {
+  /// The rows that the step will take pass nothing on, for once it has begun nobody knows them.
+  void forget_after_next_rows(std::span<std::uint16_t> similar) const noexcept {
+    for (std::size_t i = 0; i < pending_count_; ++i)
+      if (const auto after = after_[(oldest_ + i) % rows_]; after != no_row)
+        similar[history_kernels::place_of(after)] = 0;
+  }
+  [[nodiscard]] bool is_up_to_date(std::size_t r) const noexcept {
+    return anew_[r] == 0 && log_.is_empty(r);
+  }
+  /// A running sequence's similarities after all of its visits that took place, written to `out`.
+  std::span<const std::uint16_t> made_up(std::size_t r, std::span<std::uint16_t> out) noexcept {
+    if (anew_[r] == 0) {
+      std::copy_n(similar_[of_live_[r]].data(), rows_, out.data());
+    } else {
+      const std::span before_step(similar_[spare_]);
+      std::fill_n(before_step.data(), rows_, std::uint16_t{0});
+      take_in(earlier_, earlier_rows_, r, before_step);
+      pass_on(before_step, out);
+    }
+    take_in(log_, step_rows_, r, out);
+    return out;
+  }
+  void take_in(const visit_log& visits, const std::vector<token>& rows_of_step, std::size_t r,
+               std::span<std::uint16_t> similar) noexcept {
+    visits.each(r, [&](layer_id layer, std::span<const expert_id> ids) {
       move_on(layer, ids, similar, similar);
     });
-    clear_step_rows(similar);
+    clear_rows(rows_of_step, similar);
+  }
+  /// The same where they stand.
+  std::span<std::uint16_t> catch_up(std::size_t r) noexcept {
+    const std::span similar(similar_[of_live_[r]]);
+    if (is_up_to_date(r)) return similar;
+    if (anew_[r] != 0)
+      made_up(r, similar);
+    else
+      take_in(log_, step_rows_, r, similar);
+    keep_up(r);
     return similar;
   }
-  void begin_anew(std::size_t r) noexcept {
-    anew_[r] = 1;
+  /// They show all visits.
+  void keep_up(std::size_t r) noexcept {
+    anew_[r] = 0;
     log_.clear(r);
+    earlier_.clear(r);
+  }
+  void begin_anew(std::size_t r) noexcept {
+    keep_up(r);
+    anew_[r] = 1;
   }
 
   // --- keeping
 
   /// The rows that the next step takes are still what they were.
   void end_step() noexcept {
+    for (std::size_t s = 0; s < stream_count_; ++s)
+      if (const auto r = live_.find(streams_[s].sequence); r != live_sequences::none)
+        go_on(r, streams_[s]);
     for (std::size_t r = 0; r < live_.rows(); ++r) {
-      if (asked_[r] != 0)
-        catch_up(r);
-      else
-        begin_anew(r);
-    }
-    for (std::size_t s = 0; s < stream_count_; ++s) {
-      const auto r = live_.find(streams_[s].sequence);
-      if (r == live_sequences::none) continue;
-      if (asked_[r] != 0 && !streams_[s].compared) {
-        pass_on(r, similar_[streams_[s].similar]);
-        std::swap(of_live_[r], streams_[s].similar);
+      if (goes_on_[r] == 0) {
+        if (asked_[r] != 0)
+          catch_up(r);
+        else
+          begin_anew(r);
       }
-      asked_[r] = 0;
+      goes_on_[r] = 0;
     }
+  }
+  /// The sequence of a stream has a token in the next step, too.
+  void go_on(std::size_t r, stream& of) noexcept {
+    if (asked_[r] == 0) {
+      earlier_.copy(r, log_);
+      log_.clear(r);
+      anew_[r] = 1;
+    } else if (!of.compared) {
+      pass_on(catch_up(r), similar_[of.similar]);
+      std::swap(of_live_[r], of.similar);
+    }
+    asked_[r] = 0;
+    goes_on_[r] = 1;
   }
   void begin_step() noexcept {
     std::ranges::fill(seen_, std::uint8_t{0});
     step_ = staged_step_;
+    std::swap(step_rows_, earlier_rows_);
     step_rows_.clear();
     preceding_.clear();
     step_rows_speak_ = false;
@@ -517,8 +575,7 @@ class routing_history {
       return;
     }
     std::swap(of_live_[r], of.similar);
-    log_.clear(r);
-    anew_[r] = 0;
+    keep_up(r);
     asked_[r] = 1;
   }
   /// The step's rows are those of its first visit's tokens: others have none.
@@ -579,6 +636,7 @@ class routing_history {
     }
     step_ = std::numeric_limits<step_id>::max();
     step_rows_.clear();
+    earlier_rows_.clear();
     preceding_.clear();
     step_rows_speak_ = false;
     oldest_ = 0;
@@ -637,18 +695,22 @@ class routing_history {
   std::vector<std::uint8_t> seen_;       ///< [layer] 1: visited in this step
   std::vector<row_id> last_;             ///< [running sequence] its last row
   visit_log log_;                        ///< of the running sequences
+  visit_log earlier_;                    ///< of the step before, while anew_
   std::vector<std::uint8_t> asked_;      ///< [running sequence] 1: about, since its step began
-  std::vector<std::uint8_t> anew_;       ///< [running sequence] 1: before the log all are 0
+  std::vector<std::uint8_t> anew_;       ///< [running sequence] 1: before the logs all are 0
+  std::vector<std::uint8_t> goes_on_;    ///< [running sequence] 1: into the next step, scratch
   std::vector<std::uint16_t> candidates_;
   std::vector<std::uint32_t> ranked_;
   std::vector<const std::uint64_t*> planes_of_;
-  std::vector<std::vector<std::uint16_t>> similar_;  ///< [running sequences, then streams][place]
+  std::vector<std::vector<std::uint16_t>> similar_;  ///< [running sequences, streams, spare][place]
+  std::size_t spare_ = 0;                            ///< in similar_
   std::vector<std::size_t> of_live_;                 ///< [running sequence] in similar_
   std::size_t oldest_ = 0;                           ///< the next row to be written
   step_id step_ = std::numeric_limits<step_id>::max();
-  std::vector<token> step_rows_;   ///< of this step
-  std::vector<row_id> preceding_;  ///< rows whose successors are of this step
-  bool step_rows_speak_ = false;   ///< as if it had ended
+  std::vector<token> step_rows_;     ///< of this step
+  std::vector<token> earlier_rows_;  ///< of the one before
+  std::vector<row_id> preceding_;    ///< rows whose successors are of this step
+  bool step_rows_speak_ = false;     ///< as if it had ended
   // What is staged.
   layer_id staged_ = -1;
   step_id staged_step_ = 0;

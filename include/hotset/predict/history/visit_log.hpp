@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The visits of the running step that a sequence's similarities do not show yet: which layers, and what its last token routed in each.
+/// The visits of a step that a sequence's similarities do not show yet: which layers, and what its last token routed in each.
 
 #include <algorithm>
 #include <cstddef>
@@ -39,13 +39,19 @@ class visit_log {
     layers_[at] = layer;
     std::copy_n(ids.data(), top_k_, ids_.data() + at * top_k_);
   }
-  /// Calls take(layer, ids) for each visit, the first one first, and forgets them.
+  /// Calls take(layer, ids) for each visit, the first one first.
   template <class Take>
-  void drain(std::size_t sequence, Take take) noexcept {
+  void each(std::size_t sequence, Take take) const noexcept {
     const auto first = sequence * most_;
     for (auto at = first; at < first + counts_[sequence]; ++at)
-      take(layers_[at], std::span<const expert_id>(ids_).subspan(at * top_k_, top_k_));
-    clear(sequence);
+      take(layers_[at], std::span(ids_).subspan(at * top_k_, top_k_));
+  }
+  /// The list becomes that of another log of the same shape.
+  void copy(std::size_t sequence, const visit_log& from) noexcept {
+    const auto first = sequence * most_;
+    const auto count = counts_[sequence] = from.counts_[sequence];
+    std::copy_n(from.layers_.data() + first, count, layers_.data() + first);
+    std::copy_n(from.ids_.data() + first * top_k_, count * top_k_, ids_.data() + first * top_k_);
   }
   void clear(std::size_t sequence) noexcept { counts_[sequence] = 0; }
 
