@@ -13,9 +13,10 @@
 ///       rows of all sequences share the ring, each running sequence is compared with all of them, and the tokens of a prompt
 ///       are rows of their own. A row says nothing before its successor's step has ended. Visits whose similarities nobody needs,
 ///       as where all experts are resident, cost no more than writing them down. docs/which-policy.md has what each brings.
-/// Cost: stage and keep O(ids). find_similar O(rows), vectorised, a visit since it was asked last, at most those of a step. uses_after
+/// Cost: stage and keep O(ids). find_similar O(rows), vectorised, a visit since it was asked last, at most those of two steps. uses_after
 ///       O(horizon * ids) once a row and layer. A new step O(rows) a sequence that was asked about. Nothing allocates after construction.
-/// Memory: rows * layers * experts / 4 bytes, and 4 * rows bytes a sequence: 1.5 MiB at 48 x 128, 1,024 rows, 64 KiB for 16 sequences.
+/// Memory: rows * layers * experts / 4 bytes, and 4 * rows + 8 * layers * (top_k + 1) a sequence: 1.5 MiB at 48 x 128, 1,024 rows,
+///       118 KiB for 16 sequences of top-8.
 ///       Where first uses are kept, half a byte more for each row, layer and expert: 3 MiB.
 
 #include <algorithm>
@@ -424,10 +425,7 @@ class routing_history {
       pass_on(catch_up(r), room);
       return room;
     }
-    const std::span since_step_began(similar_[spare_]);
-    std::fill_n(since_step_began.data(), rows_, std::uint16_t{0});
-    take_in(log_, step_rows_, r, since_step_began);
-    pass_on(since_step_began, room);
+    pass_on_alone(log_, step_rows_, r, room);
     forget_after_next_rows(room);
     return room;
   }
@@ -435,6 +433,14 @@ class routing_history {
   void pass_on(std::span<const std::uint16_t> from, std::span<std::uint16_t> to) const noexcept {
     for (std::size_t place = 0; place < rows_; ++place)
       to[place] = before_[place] == no_row ? std::uint16_t{0} : from[before_[place]];
+  }
+  /// What a step's visits say by themselves, passed on.
+  void pass_on_alone(const visit_log& visits, const std::vector<token>& rows_of_step, std::size_t r,
+                     std::span<std::uint16_t> to) noexcept {
+    const std::span alone(similar_[spare_]);
+    std::fill_n(alone.data(), rows_, std::uint16_t{0});
+    take_in(visits, rows_of_step, r, alone);
+    pass_on(alone, to);
   }
   /// The rows that the step will take pass nothing on, for once it has begun nobody knows them.
   void forget_after_next_rows(std::span<std::uint16_t> similar) const noexcept {
@@ -450,10 +456,7 @@ class routing_history {
     if (anew_[r] == 0) {
       std::copy_n(similar_[of_live_[r]].data(), rows_, out.data());
     } else {
-      const std::span before_step(similar_[spare_]);
-      std::fill_n(before_step.data(), rows_, std::uint16_t{0});
-      take_in(earlier_, earlier_rows_, r, before_step);
-      pass_on(before_step, out);
+      pass_on_alone(earlier_, earlier_rows_, r, out);
     }
     take_in(log_, step_rows_, r, out);
     return out;
