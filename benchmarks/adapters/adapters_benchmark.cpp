@@ -50,7 +50,7 @@ class adapter_loads {
         registry_(registry_type::create(pool_, copies_, shape(), fill).value()),
         source_(adapter_bytes(), std::byte{7}) {
     std::vector<expert_id> all;
-    for (expert_id e = 0; e < experts; ++e) all.push_back(e);
+    for (const auto e : each<expert_id>(experts)) all.push_back(e);
     (void)registry_.add("a", std::vector(static_cast<std::size_t>(layers), all));
     (void)load();  // now the host has it, and the pool has its pages
     unload();
@@ -67,10 +67,11 @@ class adapter_loads {
   /// The same bytes from host memory to the pages that are mapped. Pre: loaded.
   void copy() {
     std::size_t at = 0;
-    for (layer_id l = 0; l < layers; ++l)
+    for (const auto l : each<layer_id>(layers))
       for (std::size_t w = 0; w < expert_bytes.size(); ++w) {
         const auto bytes = static_cast<std::size_t>(experts) * expert_bytes[w];
-        std::memcpy(registry_.tensor(l, w).bytes(experts).data(), source_.data() + at, bytes);
+        const auto to = registry_.tensor(l, w).bytes(expert_id{experts});
+        std::memcpy(to.data(), source_.data() + at, bytes);
         at += bytes;
       }
   }
@@ -159,7 +160,7 @@ tiny_moe::adapter_weights perturbed(std::uint64_t seed) {
   for (std::size_t l = 0; l < shape.layers; ++l) {
     const auto first = random.below(4);
     for (auto e = first; e < shape.experts; e += 4) {
-      tuned[l].push_back(static_cast<std::int32_t>(e));
+      tuned[l].push_back(static_cast<expert_id>(e));
       for (const auto& tensor : weights().expert_bytes(l, e)) {
         const auto at = halves.size();
         halves.resize(at + tensor.size() / sizeof(std::uint16_t));

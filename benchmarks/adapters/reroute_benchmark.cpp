@@ -39,7 +39,7 @@ struct batch {
     splitmix64 random(7);
     for (std::int32_t a = 0; a < adapters; ++a) {
       std::vector<expert_id> tuned;
-      for (expert_id e = 0; e < experts && tuned.size() < most_tuned; ++e)
+      for (expert_id e{}; e < experts && tuned.size() < most_tuned; ++e)
         if (random.below(5) == 0) tuned.push_back(e);
       (void)map.assign(a, tuned);
     }
@@ -51,11 +51,11 @@ struct batch {
       for (std::size_t k = 0; k < top_k; ++k) {
         const auto id = static_cast<expert_id>(random.below(experts));
         ids.push_back(id);
-        entries.push_back(std::max(adapter, 0) * experts + id);
+        entries.push_back(std::max(adapter, 0) * experts + number(id));
       }
     }
-    for (expert_id e = 0; e < map.virtual_experts(); ++e)
-      slots.push_back(random.below(2) == 0 ? no_slot : e);
+    for (const auto s : each<slot_id>(map.virtual_experts()))
+      slots.push_back(random.below(2) == 0 ? no_slot : s);
     out.resize(ids.size());
   }
   [[nodiscard]] redirect_rows rows() const {
@@ -66,13 +66,13 @@ struct batch {
   std::vector<expert_id> ids;
   std::vector<std::int32_t> entries;  // of the map, for the gather that checks nothing
   std::vector<slot_id> slots;
-  std::vector<expert_id> out;
+  std::vector<std::int32_t> out;
 };
 
 /// The peer: a division, a test and an address for each id.
 std::uint64_t former_reroute(redirect_rows map, std::span<const expert_id> ids,
                              std::span<const std::int32_t> adapter_of_token,
-                             std::span<expert_id> out) {
+                             std::span<std::int32_t> out) {
   std::uint64_t done = 0;
   const auto tokens = adapter_of_token.size();
   const auto top_k = tokens == 0 ? 0 : ids.size() / tokens;
@@ -80,38 +80,41 @@ std::uint64_t former_reroute(redirect_rows map, std::span<const expert_id> ids,
     const auto adapter = adapter_of_token[i / top_k];
     const bool refused = is_refused(map, ids[i], adapter);
     done += refused ? 1U : 0U;
-    out[i] = refused ? no_expert : redirected(map, ids[i], adapter);
+    out[i] = number(refused ? no_expert : redirected(map, ids[i], adapter));
   }
   return done;
 }
 
-void gather_each(const expert_id* rows, const std::vector<std::int32_t>& entries, expert_id* out) {
-  for (std::size_t i = 0; i < entries.size(); ++i) out[i] = rows[entries[i]];
+void gather_each(const expert_id* rows, const std::vector<std::int32_t>& entries,
+                 std::int32_t* out) {
+  for (std::size_t i = 0; i < entries.size(); ++i) out[i] = number(rows[entries[i]]);
 }
 #if HOTSET_X86_VECTORS
 __attribute__((target("avx512f,avx2,popcnt"))) void gather_16(
-    const expert_id* rows, const std::vector<std::int32_t>& entries, expert_id* out) {
+    const expert_id* rows, const std::vector<std::int32_t>& entries, std::int32_t* out) {
+  const auto* const places = reroute_kernels::detail::numbers(rows);
   for (std::size_t i = 0; i < entries.size(); i += 16) {
     const auto left = entries.size() - i;
     const auto here = static_cast<__mmask16>(left < 16 ? (1U << left) - 1 : 0xffffU);
     const __m512i at = _mm512_maskz_loadu_epi32(here, entries.data() + i);
-    const __m512i found = reroute_kernels::detail::gather_16(at, here, at, rows);
+    const __m512i found = reroute_kernels::detail::gather_16(at, here, at, places);
     _mm512_mask_storeu_epi32(out + i, here, found);
   }
 }
 __attribute__((target("avx2"))) void gather_8(const expert_id* rows,
                                               const std::vector<std::int32_t>& entries,
-                                              expert_id* out) {
+                                              std::int32_t* out) {
+  const auto* const places = reroute_kernels::detail::numbers(rows);
   std::size_t i = 0;
   for (; i + 8 <= entries.size(); i += 8) {
     const __m256i at = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(entries.data() + i));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), _mm256_i32gather_epi32(rows, at, 4));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), _mm256_i32gather_epi32(places, at, 4));
   }
-  for (; i < entries.size(); ++i) out[i] = rows[entries[i]];
+  for (; i < entries.size(); ++i) out[i] = number(rows[entries[i]]);
 }
 #endif
-void gather(vector_level level, const batch& b, expert_id* out) {
-  const auto* const rows = b.map.rows().data();
+void gather(vector_level level, const batch& b, std::int32_t* out) {
+  const auto* const rows = b.rows().rows;
 #if HOTSET_X86_VECTORS
   if (level == vector_level::avx512) return gather_16(rows, b.entries, out);
   if (level == vector_level::avx2) return gather_8(rows, b.entries, out);
@@ -179,7 +182,7 @@ void bench_shape(std::size_t tokens, std::size_t top_k, mix of) {
       time_ids(state, made, [level](batch& b) { gather(level, b, b.out.data()); });
     });
     bench("Reroute/" + end, tokens, top_k, of, [level](benchmark::State& state, batch& made) {
-      std::vector<expert_id> expected(made.ids.size());
+      std::vector<std::int32_t> expected(made.ids.size());
       (void)former_reroute(made.rows(), made.ids, made.adapter_of_token, expected);
       time_ids(state, made, [level](batch& b) {
         benchmark::DoNotOptimize(reroute(b.rows(), b.ids, b.adapter_of_token, b.out, level));
@@ -188,9 +191,9 @@ void bench_shape(std::size_t tokens, std::size_t top_k, mix of) {
     });
     bench("RerouteToSlots/" + end, tokens, top_k, of,
           [level](benchmark::State& state, batch& made) {
-            std::vector<expert_id> expected(made.ids.size());
+            std::vector<std::int32_t> expected(made.ids.size());
             (void)former_reroute(made.rows(), made.ids, made.adapter_of_token, expected);
-            for (auto& e : expected) e = made.slots[static_cast<std::size_t>(e)];
+            for (auto& e : expected) e = number(made.slots[static_cast<std::size_t>(e)]);
             time_ids(state, made, [level](batch& b) {
               benchmark::DoNotOptimize(
                   reroute_to_slots(b.rows(), b.slots, b.ids, b.adapter_of_token, b.out, level));

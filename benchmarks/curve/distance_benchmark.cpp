@@ -85,8 +85,8 @@ void BM_Distance_bitmap(benchmark::State& state) {
   std::uint64_t sum = 0;
   for (auto _ : state) {
     for (const auto id : ids) {
-      sum += stack.distance(static_cast<std::size_t>(id));
-      stack.touch(static_cast<std::size_t>(id));
+      sum += stack.distance(index_of(id));
+      stack.touch(index_of(id));
     }
   }
   benchmark::DoNotOptimize(sum);
@@ -107,7 +107,7 @@ void BM_Distance_fenwick(benchmark::State& state) {
       for (; i < tree.size(); i += i & (0 - i)) tree[i] += n;
     };
     for (std::size_t t = 1; t <= ids.size(); ++t) {
-      auto& touched = last[static_cast<std::size_t>(ids[t - 1])];
+      auto& touched = last[index_of(ids[t - 1])];
       if (touched != 0) {
         std::uint32_t before = 0;
         for (std::size_t i = touched - 1; i > 0; i &= i - 1) before += tree[i];

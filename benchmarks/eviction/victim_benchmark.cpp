@@ -38,7 +38,7 @@ void BM_Victim(benchmark::State& state) {
     a.key = layout.shape().key(n % layout.shape().keys());
     a.slot = slot;
     policy.on_fill(a);
-    held[static_cast<std::size_t>(slot)] = a.key;
+    held[index_of(slot)] = a.key;
     eligible.set(slot);
   };
   for (std::int64_t s = 0; s < slots; ++s)
@@ -53,12 +53,12 @@ void BM_Victim(benchmark::State& state) {
     tell_step(policy, context.step, context.layer);
     for (int h = 0; h < 4; ++h) {
       a.slot = static_cast<slot_id>(random.below(static_cast<std::uint64_t>(slots)));
-      a.key = held[static_cast<std::size_t>(a.slot)];
+      a.key = held[index_of(a.slot)];
       policy.on_hit(a);
     }
     std::array<slot_id, 1> victim{no_slot};
     if (policy.select_victims(context, eligible, victim) != 1) state.SkipWithError("no victim");
-    policy.on_evict(victim[0], held[static_cast<std::size_t>(victim[0])]);
+    policy.on_evict(victim[0], held[index_of(victim[0])]);
     fill(victim[0], next++);
   }
 }

@@ -46,7 +46,7 @@ struct fills_of_a_size {
                    .value()) {
     for (std::size_t i = 0; i < count; ++i) {
       fill f;
-      f.key = {0, static_cast<expert_id>(i)};
+      f.key = {layer_id{0}, static_cast<expert_id>(i)};
       f.slot = static_cast<slot_id>(i);
       fills.push_back(f);
     }
@@ -67,9 +67,8 @@ struct fills_of_a_size {
     for (std::size_t i = 0; i + misses <= fills.size(); i += misses)
       for (auto n = i; n < i + misses; ++n) {
         const auto to = model.bank.bytes(fills[n].slot, 0);
-        HOTSET_REQUIRE(
-            api.copy({to.data(), model.source.tensors(fills[n].key, 0)[0].data(), to.size()},
-                     engine.handle()));
+        const auto from = model.source.tensors(fills[n].key, precision_id{0})[0];
+        HOTSET_REQUIRE(api.copy({to.data(), from.data(), to.size()}, engine.handle()));
       }
     HOTSET_REQUIRE(api.synchronize_stream(engine.handle()));
     return gigabytes() / seconds_since(start);
@@ -106,15 +105,16 @@ struct small_visits {
     for (int n = 0; n < visits; ++n) {
       std::vector<expert_id> ids;
       // The last eight stay; the missing ones come round after more experts than there are slots.
-      for (expert_id id = 0; id < top_k - missing; ++id) ids.push_back(id);
-      for (int m = 0; m < missing; ++m) ids.push_back(top_k + next_++ % (experts - top_k));
+      for (const auto id : each<expert_id>(top_k - missing)) ids.push_back(id);
+      for (int m = 0; m < missing; ++m)
+        ids.push_back(expert_id{top_k + next_++ % (experts - top_k)});
       routing_view view;
       view.step = ++step;
       view.experts = ids;
       const auto start = clock_type::now();
       const auto resolved = cache.resolve(view, engine, visit);
       if (!whole) total += seconds_since(start);
-      const auto updated = rows.update(cache, 0, engine);
+      const auto updated = rows.update(cache, layer_id{0}, engine);
       cache.release(visit, engine);
       if (whole) total += seconds_since(start);
       if (resolved != status::ok || updated != cuda::error_code::success)
@@ -125,7 +125,7 @@ struct small_visits {
   }
 
  private:
-  expert_id next_ = 0;
+  std::int32_t next_ = 0;
 };
 
 }  // namespace

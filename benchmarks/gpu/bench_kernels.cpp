@@ -23,7 +23,7 @@ std::vector<expert_id> routed_ids(support::random_source& random, std::int32_t t
                                   std::int32_t top_k, std::int32_t experts) {
   std::vector<expert_id> ids;
   std::vector<expert_id> all(static_cast<std::size_t>(experts));
-  std::iota(all.begin(), all.end(), 0);
+  std::iota(all.begin(), all.end(), expert_id{0});
   for (std::int32_t t = 0; t < tokens; ++t)
     for (std::int32_t k = 0; k < top_k; ++k) {
       const auto at = static_cast<std::size_t>(k + random.id_below(experts - k));
@@ -101,8 +101,8 @@ HOTSET_BENCH(mirror) {
     for (const std::int32_t tokens : {1, 8, 32, 256, 1024, 4096})
       for (const std::int32_t resident_percent : {100, 50}) {
         std::vector<slot_id> slots_of_row;
-        for (std::int32_t e = 0; e < experts; ++e)
-          slots_of_row.push_back(random.id_below(100) < resident_percent ? e : no_slot);
+        for (const auto s : each<slot_id>(experts))
+          slots_of_row.push_back(random.id_below(100) < resident_percent ? s : no_slot);
         const auto count = static_cast<std::size_t>(tokens * top_k);
         const auto ids = upload(routed_ids(random, tokens, top_k, experts));
         const auto row = upload(slots_of_row);

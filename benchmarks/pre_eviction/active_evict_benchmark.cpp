@@ -29,7 +29,7 @@ struct visits {
         row(experts) {
     splitmix64 random(7);
     std::vector<expert_id> order(experts);
-    std::iota(order.begin(), order.end(), 0);
+    std::iota(order.begin(), order.end(), expert_id{0});
     for (std::size_t visit = 0; visit < kinds; ++visit) {
       for (std::size_t k = 0; k < top_k; ++k)
         std::swap(order[k], order[k + random.below(experts - k)]);

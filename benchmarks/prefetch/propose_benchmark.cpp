@@ -34,7 +34,7 @@ struct routing {
         scores_per_visit(tokens * static_cast<std::size_t>(shape.experts)) {
     splitmix64 random(5);
     std::vector<expert_id> order(static_cast<std::size_t>(shape.experts));
-    std::iota(order.begin(), order.end(), 0);
+    std::iota(order.begin(), order.end(), expert_id{0});
     for (std::size_t visit = 0; visit < rounds * layers; ++visit)
       for (std::size_t t = 0; t < tokens; ++t) {
         // The lower an id, the more often it is drawn.

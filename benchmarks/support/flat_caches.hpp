@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
-#include <span>
 #include <unordered_map>
 #include <vector>
+
+#include "hotset/core/id_view.hpp"
+#include "hotset/core/ids.hpp"
 
 namespace benchmarks {
 
@@ -22,15 +24,15 @@ class flat_lru {
         owner_(static_cast<std::size_t>(layers) * slots_, -1),
         stamp_(static_cast<std::size_t>(layers) * slots_, 0) {}
 
-  void visit(std::int32_t layer, std::span<const std::int32_t> ids) noexcept {
-    std::int32_t* const slot_of = &slot_of_[static_cast<std::size_t>(layer) * experts_];
-    std::int32_t* const owner = &owner_[static_cast<std::size_t>(layer) * slots_];
-    std::uint32_t* const stamp = &stamp_[static_cast<std::size_t>(layer) * slots_];
+  void visit(hotset::layer_id layer, hotset::id_view<hotset::expert_id> ids) noexcept {
+    std::int32_t* const slot_of = &slot_of_[index_of(layer) * experts_];
+    std::int32_t* const owner = &owner_[index_of(layer) * slots_];
+    std::uint32_t* const stamp = &stamp_[index_of(layer) * slots_];
     std::size_t missed[64];
     std::size_t misses = 0;
     const auto now = clock_;
     for (std::size_t i = 0; i < ids.size(); ++i) {
-      const auto slot = slot_of[ids[i]];
+      const auto slot = slot_of[index_of(ids[i])];
       if (slot >= 0) {
         stamp[slot] = now + static_cast<std::uint32_t>(i) + 1;
         ++hits_;
@@ -42,7 +44,7 @@ class flat_lru {
       std::size_t oldest = 0;
       for (std::size_t s = 1; s < slots_; ++s) oldest = stamp[s] < stamp[oldest] ? s : oldest;
       if (owner[oldest] >= 0) slot_of[owner[oldest]] = -1;
-      owner[oldest] = ids[missed[m]];
+      owner[oldest] = number(ids[missed[m]]);
       slot_of[owner[oldest]] = static_cast<std::int32_t>(oldest);
       stamp[oldest] = now + static_cast<std::uint32_t>(missed[m]) + 1;
     }
@@ -66,9 +68,10 @@ class list_lru {
   list_lru(std::int32_t layers, std::int32_t, std::int32_t slots)
       : slots_(static_cast<std::size_t>(slots)), layers_(static_cast<std::size_t>(layers)) {}
 
-  void visit(std::int32_t layer, std::span<const std::int32_t> ids) {
-    auto& cache = layers_[static_cast<std::size_t>(layer)];
-    for (const auto id : ids) {
+  void visit(hotset::layer_id layer, hotset::id_view<hotset::expert_id> ids) {
+    auto& cache = layers_[index_of(layer)];
+    for (const auto expert : ids) {
+      const auto id = number(expert);
       const auto found = cache.where.find(id);
       if (found != cache.where.end()) {
         cache.order.splice(cache.order.end(), cache.order, found->second);

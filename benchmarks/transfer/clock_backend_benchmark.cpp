@@ -19,7 +19,7 @@ constexpr std::int32_t experts = 128;
 constexpr std::size_t most_demand = 8;
 
 struct visit {
-  layer_id layer = 0;
+  layer_id layer{};
   std::size_t demand = 0;
   std::size_t speculative = 0;
   ticks compute = 0;
@@ -29,9 +29,9 @@ struct visit {
 std::vector<visit> make_visits(bool speculative) {
   splitmix64 random(7);
   std::vector<visit> visits(4096);
-  layer_id layer = 0;
+  std::int32_t next = 0;
   for (auto& v : visits) {
-    v.layer = layer++ % layers;
+    v.layer = layer_id{next++ % layers};
     v.demand = random.below(most_demand + 1);
     v.speculative = speculative ? random.below(2) : 0;
     v.compute = 20'000 + random.below(40'000);
@@ -72,7 +72,7 @@ void BM_TimedVisit(benchmark::State& state) {
       }
     }
     if (v.speculative != 0) {
-      prefetch.key = {v.layer, 100};
+      prefetch.key = {v.layer, expert_id{100}};
       (void)backend.submit(std::span(&prefetch, 1), stream, urgency::soon);
     }
     stream.run(v.compute);

@@ -18,14 +18,16 @@ namespace {
 
 using namespace hotset;
 
-constexpr layer_id layers = 48;
+constexpr std::int32_t layers = 48;
 constexpr std::int32_t experts = 128;
+
+layer_id after(layer_id layer) { return layer_id{(number(layer) + 1) % layers}; }
 
 /// Requests for the layer after each of a step's visits, `count` each.
 std::vector<prefetch_request> requests_of(std::size_t count) {
   splitmix64 random(3);
   std::vector<prefetch_request> out;
-  for (layer_id l = 0; l < layers; ++l)
+  for (const auto l : each<layer_id>(layers))
     for (std::size_t n = 0; n < count; ++n)
       out.push_back({{l, static_cast<expert_id>(random.below(experts))}, 0});
   return out;
@@ -43,9 +45,9 @@ void BM_FillQueue(benchmark::State& state) {
     const auto step = visit / layers;
     queue.expire(step, layer);
     for (std::size_t n = 0; n < count; ++n) {
-      auto request = requests[static_cast<std::size_t>(layer) * count + n];
+      auto request = requests[index_of(layer) * count + n];
       request.for_step = layer + 1 == layers ? step + 1 : step;
-      request.key.layer = (layer + 1) % layers;
+      request.key.layer = after(layer);
       queue.add(request);
     }
     kept.clear();
@@ -88,8 +90,7 @@ void BM_PrefetchingVisit(benchmark::State& state) {
     backend.advance(stream.host());
     if (cache.resolve(view, stream, visit) != status::ok) state.SkipWithError("refused");
     for (auto& request : wanted)
-      request = {{(view.layer + 1) % layers, draw()},
-                 view.layer + 1 == layers ? view.step + 1 : view.step};
+      request = {{after(view.layer), draw()}, view.layer + 1 == layers ? view.step + 1 : view.step};
     if (cache.prefetch(visit.plan().context(), wanted, stream) != status::ok)
       state.SkipWithError("lost");
     stream.run(200'000);

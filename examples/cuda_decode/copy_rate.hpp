@@ -28,7 +28,7 @@ namespace cuda_decode {
   const auto pass = [&] {
     std::uint64_t moved = 0;
     for (std::size_t i = 0; moved < bytes; i = (i + 1) % geometry.keys())
-      for (const auto tensor : source.tensors(geometry.key(i), 0)) {
+      for (const auto tensor : source.tensors(geometry.key(i), hotset::precision_id{0})) {
         require(api, api.copy({place.data(), tensor.data(), tensor.size()}, stream.handle()),
                 "cudaMemcpyAsync");
         moved += tensor.size();

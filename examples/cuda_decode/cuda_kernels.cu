@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(sum_lanes* rows_of_block) gate_up_rows(expert_
   const std::uint32_t row = blockIdx.x * rows_of_block + threadIdx.y;
   const auto found = slot_of(a, place);
   if (found.is_missing && row == 0 && threadIdx.x == 0) atomicAdd(a.skipped, 1U);
-  if (found.slot < 0 || row >= a.form.inner) return;
+  if (number(found.slot) < 0 || row >= a.form.inner) return;
   const float* const in = a.in + static_cast<std::size_t>(place / a.top_k) * a.form.hidden;
   const auto gate = matrix_in(a.form, a.form.gate, a.bank.base, a.bank.stride, found.slot);
   const auto up = matrix_in(a.form, a.form.up, a.bank.base, a.bank.stride, found.slot);
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(sum_lanes* rows_of_block) down_rows(expert_arg
   if (row >= a.form.hidden) return;
   const auto found = slot_of(a, place);
   float sum = 0;
-  if (found.slot >= 0) {
+  if (number(found.slot) >= 0) {
     const auto down = matrix_in(a.form, a.form.down, a.bank.base, a.bank.stride, found.slot);
     sum = row_sum<Format>(down, row, a.inner + static_cast<std::size_t>(place) * a.form.inner);
   }

@@ -99,7 +99,7 @@ struct finish_arguments {
                                                               const std::byte* const* base,
                                                               const std::size_t* stride,
                                                               hotset::slot_id slot) noexcept {
-  const auto at = static_cast<std::size_t>(slot);
+  const auto at = index_of(slot);
   return {base[place.tensor] + at * stride[place.tensor] + place.first_byte,
           base[place.scales] + at * stride[place.scales] + place.first_scale, place.columns,
           form.block_rows, form.block_columns};

@@ -11,6 +11,7 @@
 namespace cuda_decode {
 namespace {
 
+using hotset::each;
 using hotset::expert_id;
 using hotset::layer_id;
 
@@ -62,7 +63,7 @@ decoder::decoder(const device_parts& parts, const model_shape& shape, experts_on
                     static_cast<std::uint32_t>(hotset::no_expert));
   upload_inputs();
   enqueue_begin(carried_.data());
-  enqueue_layer(0, true);
+  enqueue_layer(layer_id{0}, true);
   enqueue_finish();
   wait();
   put_first_token();
@@ -109,13 +110,12 @@ std::span<const float> decoder::step(std::span<const expert_id> ids,
 }
 
 std::span<const expert_id> decoder::missing(layer_id layer) const noexcept {
-  return std::span(missing_.data() + place_of(layer),
-                   mirrored_.values()[static_cast<std::size_t>(layer)].missing);
+  return std::span(missing_.data() + place_of(layer), mirrored_.values()[index_of(layer)].missing);
 }
 
 void decoder::eager_step(const float* from) {
   enqueue_begin(from);
-  for (layer_id l = 0; l < shape_.layers; ++l) {
+  for (const auto l : each<layer_id>(shape_.layers)) {
     if (known_ == routing_known::in_time && experts_.is_decided_by_host(l)) wait();
     experts_.serve(view_of_layer(l), stream_, [this, l](std::span<const std::uint32_t>) {
       if (mode_ == decode_mode::layer_graphs)
@@ -135,7 +135,7 @@ void decoder::captured_step() {
   if (!step_graph_)
     step_graph_.emplace(graph::capture(parts_.api, parts_.graphs, stream_.handle(), [this] {
       enqueue_begin(carried_.data());
-      for (layer_id l = 0; l < shape_.layers; ++l) enqueue_layer(l, true);
+      for (const auto l : each<layer_id>(shape_.layers)) enqueue_layer(l, true);
       enqueue_finish();
     }));
   require(parts_.api, step_graph_->launch(stream_.handle()), "cudaGraphLaunch");
@@ -148,7 +148,7 @@ void decoder::captured_step() {
                            std::to_string(skipped) + " places were skipped");
   if (missing == 0) {
     const auto moved = experts_.traffic().bytes_moved;
-    for (layer_id l = 0; l < shape_.layers; ++l) visit_on_host(l);
+    for (const auto l : each<layer_id>(shape_.layers)) visit_on_host(l);
     if (experts_.traffic().bytes_moved != moved)
       throw std::logic_error("the graph missed nothing, but the host's map did");
     return;
@@ -191,7 +191,7 @@ void decoder::enqueue_layer(layer_id layer, bool with_mirror) {
                             .experts = shape_.experts,
                             .slots = mirror_slots_.data() + place,
                             .missing = missing_.data() + place,
-                            .counts = mirrored_.data() + layer},
+                            .counts = mirrored_.data() + index_of(layer)},
                            stream),
             "mirror");
   require(parts_.api, kernels.gate_up(experts, stream), "gate_up");
@@ -222,11 +222,10 @@ void decoder::enqueue_finish() {
 
 void decoder::launch_layer(layer_id layer) {
   // Layers come in order, so the next graph to make is this layer's.
-  if (layer_graphs_.size() == static_cast<std::size_t>(layer))
+  if (layer == layer_graphs_.size())
     layer_graphs_.push_back(graph::capture(parts_.api, parts_.graphs, stream_.handle(),
                                            [&] { enqueue_layer(layer, false); }));
-  require(parts_.api, layer_graphs_[static_cast<std::size_t>(layer)].launch(stream_.handle()),
-          "cudaGraphLaunch");
+  require(parts_.api, layer_graphs_[layer].launch(stream_.handle()), "cudaGraphLaunch");
 }
 
 void decoder::wait() {

@@ -15,6 +15,7 @@
 #include "cuda_decode/graph.hpp"
 #include "cuda_decode/routing.hpp"
 #include "cuda_decode/shape.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/cuda/stream.hpp"
 
 namespace cuda_decode {
@@ -86,7 +87,7 @@ class decoder {
   [[nodiscard]] hotset::routing_view view_of_layer(hotset::layer_id layer) const noexcept;
   [[nodiscard]] expert_arguments arguments_of(hotset::layer_id layer) const noexcept;
   [[nodiscard]] std::size_t place_of(hotset::layer_id layer) const noexcept {
-    return static_cast<std::size_t>(layer) * top_k_;
+    return index_of(layer) * top_k_;
   }
 
   device_parts parts_;
@@ -113,7 +114,7 @@ class decoder {
   pinned_array<float> result_;
   pinned_array<std::uint32_t> result_skipped_;
 
-  std::vector<graph> layer_graphs_;
+  hotset::per_layer<graph> layer_graphs_;
   std::optional<graph> step_graph_;
   std::vector<hotset::expert_id> ids_;  ///< of the running step
   decode_counts counts_{};

@@ -54,7 +54,8 @@ void paged_experts::serve(const hotset::routing_view& visit, hotset::cuda::strea
 }
 
 void paged_experts::publish(hotset::cuda::stream& stream) {
-  require_uploaded(rows_.update(cache_, 0, cache_.pager().layout().shape().layers, stream));
+  const auto layers = cache_.pager().layout().shape().layers;
+  require_uploaded(rows_.update(cache_, hotset::layer_id{0}, hotset::layer_id{layers}, stream));
 }
 
 expert_traffic paged_experts::traffic() const noexcept {
@@ -65,8 +66,7 @@ expert_traffic paged_experts::traffic() const noexcept {
 void paged_experts::require_resolved(hotset::status state, hotset::layer_id layer) const {
   if (state == hotset::status::ok) return;
   const auto trouble = copies_->trouble();
-  throw device_error("layer " + std::to_string(layer) + ": " +
-                     std::string(hotset::describe(state)) +
+  throw device_error("layer " + to_string(layer) + ": " + std::string(hotset::describe(state)) +
                      (trouble ? ": " + trouble->message : std::string()));
 }
 

@@ -11,8 +11,8 @@ namespace {
 // out = the expert applied to `in`. A bank of one slot is wherever the expert's tensors are.
 void run_expert(const model_shape& shape, std::span<const hotset::tensor_bytes> tensors,
                 const std::vector<float>& in, std::vector<float>& inner, float* out) {
-  const hotset::expert_id id = 0;
-  const hotset::slot_id row = 0;
+  const hotset::expert_id id{};
+  const hotset::slot_id row{};
   std::uint32_t skipped = 0;
   expert_arguments a;
   a.form = shape.form;
@@ -44,15 +44,16 @@ std::vector<std::vector<float>> reference_decode(const model_shape& shape,
   std::vector<std::vector<float>> results;
   for (std::size_t s = 0; s < steps; ++s) {
     on_host::normalize({carried.data(), hidden.data(), size});
-    for (hotset::layer_id l = 0; l < shape.layers; ++l) {
+    for (const auto l : hotset::each<hotset::layer_id>(shape.layers)) {
       on_host::normalize({hidden.data(), normed.data(), size});
       const auto ids = routing.ids(s, l);
       for (std::size_t k = 0; k < top_k; ++k) {
         std::fill_n(out.data() + k * size, size, 0.0F);
         if (ids[k] >= 0)
-          run_expert(shape, source.tensors({l, ids[k]}, 0), normed, inner, out.data() + k * size);
+          run_expert(shape, source.tensors({l, ids[k]}, hotset::precision_id{0}), normed, inner,
+                     out.data() + k * size);
       }
-      on_host::combine({.weights = routing.weights(s).data() + static_cast<std::size_t>(l) * top_k,
+      on_host::combine({.weights = routing.weights(s).data() + index_of(l) * top_k,
                         .out = out.data(),
                         .hidden = hidden.data(),
                         .tokens = 1,

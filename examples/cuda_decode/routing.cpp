@@ -8,7 +8,9 @@
 namespace cuda_decode {
 namespace {
 
+using hotset::each;
 using hotset::expert_id;
+using hotset::layer_id;
 
 [[noreturn]] void refuse(const std::string& what, std::int64_t found, const std::string& accepted) {
   throw hotset::trace_error("the trace has " + std::to_string(found) + " " + what +
@@ -40,7 +42,7 @@ decode_routing::decode_routing(const hotset::routing_trace& trace, const model_s
   ids_.reserve(steps * layers_ * top_k_);
   for (std::size_t t = 0; ids_.size() < steps * layers_ * top_k_; ++t) {
     if (trace.kind[t] != hotset::request_class::decode) continue;
-    for (hotset::layer_id l = 0; l < shape.layers; ++l) {
+    for (const auto l : each<layer_id>(shape.layers)) {
       const auto ids = trace.ids_of(t, l);
       const auto weights = trace.weights_of(t, l);
       ids_.insert(ids_.end(), ids.begin(), ids.end());
@@ -55,7 +57,7 @@ decode_routing::decode_routing(const hotset::routing_trace& trace, const model_s
 std::uint64_t decode_routing::distinct(std::size_t first, std::size_t last) const {
   std::uint64_t count = 0;
   for (auto s = first; s < last; ++s)
-    for (hotset::layer_id l = 0; l < layers(); ++l) {
+    for (const auto l : each<layer_id>(layers())) {
       const auto now = ids(s, l);
       for (std::size_t k = 0; k < top_k_; ++k)
         if (is_first(now, k)) ++count;
@@ -66,7 +68,7 @@ std::uint64_t decode_routing::distinct(std::size_t first, std::size_t last) cons
 std::uint64_t decode_routing::turned_over(std::size_t first, std::size_t last) const {
   std::uint64_t count = 0;
   for (auto s = first; s < last; ++s)
-    for (hotset::layer_id l = 0; l < layers(); ++l) {
+    for (const auto l : each<layer_id>(layers())) {
       const auto now = ids(s, l);
       const auto before = ids(s - 1, l);
       for (std::size_t k = 0; k < top_k_; ++k)

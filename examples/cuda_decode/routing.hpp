@@ -41,7 +41,7 @@ class decode_routing {
   /// [top_k] of one layer in one step.
   [[nodiscard]] std::span<const hotset::expert_id> ids(std::size_t step,
                                                        hotset::layer_id layer) const noexcept {
-    return ids(step).subspan(static_cast<std::size_t>(layer) * top_k_, top_k_);
+    return ids(step).subspan(index_of(layer) * top_k_, top_k_);
   }
 
   /// Distinct experts of steps first..last-1, all layers together.

@@ -11,6 +11,7 @@ namespace cuda_decode {
 namespace {
 
 using hotset::expert_id;
+using hotset::layer_id;
 using hotset::slot_id;
 
 std::int64_t fetch_slots(const hotset::geometry& shape, offload_fetch fetch) noexcept {
@@ -66,11 +67,12 @@ static_experts::static_experts(hotset::cuda::runtime& api, const hotset::geometr
                   static_cast<std::size_t>(shape.top_k)),
       all_(static_cast<std::size_t>(shape.experts)),
       tokens_(static_cast<std::size_t>(shape.max_tokens_per_visit)) {
-  std::iota(all_.begin(), all_.end(), 0);
+  std::iota(all_.begin(), all_.end(), expert_id{0});
   std::iota(tokens_.begin(), tokens_.end(), 0U);
   wanted_.reserve(all_.size());
   fills_.reserve(all_.size());
-  for (hotset::layer_id l = 0; l < resident_layers_; ++l) fetch(l, all_, l * shape.experts, stream);
+  for (const auto l : hotset::each<layer_id>(resident_layers_))
+    fetch(l, all_, slot_id{number(l) * shape.experts}, stream);
   publish(stream);
   require(api, api.synchronize_stream(stream.handle()), "cudaStreamSynchronize");
   bytes_before_ = copies_->counts().bytes_direct;
@@ -93,12 +95,12 @@ void static_experts::make_resident(const hotset::routing_view& visit,
     return;
   }
   fetch(visit.layer, fetch_ == offload_fetch::layer ? all_ : wanted_,
-        resident_layers_ * shape_.experts, stream);
+        slot_id{resident_layers_ * shape_.experts}, stream);
   require_ok(rows_.update(map_, visit.layer, stream));
 }
 
 void static_experts::publish(hotset::cuda::stream& stream) {
-  require_ok(rows_.update(map_, 0, shape_.layers, stream));
+  require_ok(rows_.update(map_, layer_id{0}, layer_id{shape_.layers}, stream));
 }
 
 expert_traffic static_experts::traffic() const noexcept {
@@ -107,24 +109,23 @@ expert_traffic static_experts::traffic() const noexcept {
   return out;
 }
 
-void static_experts::fetch(hotset::layer_id layer, std::span<const expert_id> experts,
-                           slot_id first_slot, hotset::cuda::stream& stream) {
-  const auto row =
-      std::span(map_.slots).subspan(static_cast<std::size_t>(layer) * map_.experts, map_.experts);
+void static_experts::fetch(layer_id layer, std::span<const expert_id> experts, slot_id first_slot,
+                           hotset::cuda::stream& stream) {
+  const auto row = map_.slots.row(layer);
   std::ranges::fill(row, hotset::no_slot);
-  ++map_.versions[static_cast<std::size_t>(layer)];
+  ++map_.versions[layer];
   fills_.clear();
   for (const auto e : experts) {
-    const auto slot = static_cast<slot_id>(first_slot + static_cast<slot_id>(fills_.size()));
+    const auto slot = first_slot + static_cast<std::int32_t>(fills_.size());
     fills_.push_back({.key = {layer, e}, .slot = slot});
-    row[static_cast<std::size_t>(e)] = slot;
+    row[index_of(e)] = slot;
   }
   if (fills_.empty()) return;
   const auto sent = copies_->submit(fills_, stream, hotset::urgency::now);
   if (sent.accepted == fills_.size() && copies_->fence(stream, sent.id) == hotset::status::ok)
     return;
   const auto trouble = copies_->trouble();
-  throw device_error("layer " + std::to_string(layer) + ": the experts were not copied: " +
+  throw device_error("layer " + to_string(layer) + ": the experts were not copied: " +
                      (trouble ? trouble->message : "the host copy is not page-locked"));
 }
 

@@ -10,6 +10,8 @@
 #include "cuda_decode/experts_on_device.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
+#include "hotset/core/per_id.hpp"
+#include "hotset/core/per_key.hpp"
 #include "hotset/cuda/copies/pinned_memory.hpp"
 #include "hotset/cuda/cuda_backend.hpp"
 #include "hotset/cuda/maps/map_rows.hpp"
@@ -68,18 +70,15 @@ class static_experts final : public experts_on_device {
   /// The slot map: what map_rows asks a cache for.
   struct slot_rows {
     explicit slot_rows(const hotset::geometry& shape)
-        : experts(static_cast<std::size_t>(shape.experts)),
-          slots(shape.keys(), hotset::no_slot),
-          versions(static_cast<std::size_t>(shape.layers), 0) {}
+        : slots(shape, hotset::no_slot), versions(shape.layer_count(), 0) {}
     [[nodiscard]] std::span<const hotset::slot_id> row(hotset::layer_id layer) const noexcept {
-      return std::span(slots).subspan(static_cast<std::size_t>(layer) * experts, experts);
+      return slots.row(layer);
     }
     [[nodiscard]] std::uint64_t row_version(hotset::layer_id layer) const noexcept {
-      return versions[static_cast<std::size_t>(layer)];
+      return versions[layer];
     }
-    std::size_t experts;
-    std::vector<hotset::slot_id> slots;
-    std::vector<std::uint64_t> versions;
+    hotset::per_key<hotset::slot_id> slots;
+    hotset::per_layer<std::uint64_t> versions;
   };
 
   void make_resident(const hotset::routing_view& visit, hotset::cuda::stream& stream);

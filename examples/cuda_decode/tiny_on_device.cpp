@@ -53,8 +53,7 @@ hotset::memory_expert_source page_locked_source(const tiny_moe::model& weights,
   for (std::size_t i = 0; i < geometry.keys(); ++i) {
     const auto key = geometry.key(i);
     std::vector<hotset::tensor_bytes> copies;
-    for (const auto tensor : weights.expert_bytes(static_cast<std::size_t>(key.layer),
-                                                  static_cast<std::size_t>(key.expert))) {
+    for (const auto tensor : weights.expert_bytes(index_of(key.layer), index_of(key.expert))) {
       const auto copy = pages.allocate(tensor.size()).value();
       std::ranges::copy(tensor, copy.begin());
       copies.emplace_back(copy);
@@ -100,7 +99,7 @@ void device_expert_provider::run(const tiny_moe::visit_inputs& visit,
     compute_group(visit);
     require(parts_.api, parts_.api.synchronize_stream(stream_.handle()), "cudaStreamSynchronize");
     if (host_skipped_.values()[0] != 0)
-      throw tiny_moe::provider_error("layer " + std::to_string(visit.layer) +
+      throw tiny_moe::provider_error("layer " + to_string(visit.layer) +
                                      ": an expert had no slot on the device");
     compute.take(tokens_,
                  outputs_.values().first(tokens_.size() * visit.top_k * visit.hidden_size));

@@ -35,7 +35,7 @@ int main() {
 
   std::size_t computed = 0, wrong = 0;
   for (hotset::step_id step = 0; step < 100; ++step)
-    for (hotset::layer_id layer = 0; layer < shape.layers; ++layer) {
+    for (const auto layer : hotset::each<hotset::layer_id>(shape.layers)) {
       std::vector<hotset::expert_id> ids;  // a router's: eight tokens, two experts each
       for (std::size_t token = 0; token < 8; ++token)
         for (const std::size_t rank : {0U, 1U})
@@ -45,7 +45,7 @@ int main() {
                       [&](const hotset::visit_group& group) {
                         for (const auto token : group.tokens())
                           for (const auto e : group.routed().subspan(std::size_t{token} * 2, 2)) {
-                            const auto slot = group.row()[static_cast<std::size_t>(e)];
+                            const auto slot = group.row()[index_of(e)];
                             const auto expected = static_cast<std::byte>(shape.index({layer, e}));
                             wrong += bank.bytes(slot, 0)[0] == expected ? 0U : 1U;
                             ++computed;

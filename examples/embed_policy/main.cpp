@@ -50,10 +50,10 @@ class expert_slots {
   }
 
  private:
-  hotset::expert_key& key(hotset::slot_id slot) { return keys_[static_cast<std::size_t>(slot)]; }
+  hotset::expert_key& key(hotset::slot_id slot) { return keys_[index_of(slot)]; }
   [[nodiscard]] hotset::slot_id find(hotset::expert_key key) const {
-    for (hotset::slot_id s = 0; s < used_; ++s)
-      if (keys_[static_cast<std::size_t>(s)] == key) return s;
+    for (hotset::slot_id s{}; s < used_; ++s)
+      if (keys_[index_of(s)] == key) return s;
     return hotset::no_slot;
   }
 
@@ -63,7 +63,7 @@ class expert_slots {
       {}};
   std::array<hotset::expert_key, slots> keys_{};
   hotset::slot_mask eligible_{slots};
-  hotset::slot_id used_ = 0;
+  hotset::slot_id used_{};
 };
 
 }  // namespace
@@ -72,7 +72,12 @@ int main() {
   expert_slots cache;
   int hits = 0, uses = 0;
   for (hotset::step_id step = 0; step < 100; ++step)
-    for (hotset::layer_id layer = 0; layer < layers; ++layer, uses += top_k)
-      hits += cache.visit(step, layer, {layer, static_cast<hotset::expert_id>(8 + (step + 3) % 8)});
+    for (const auto layer : hotset::each<hotset::layer_id>(layers)) {
+      // An expert of the layer's own, and one of eight in turn.
+      hits += cache.visit(
+          step, layer,
+          {hotset::expert_id{number(layer)}, static_cast<hotset::expert_id>(8 + (step + 3) % 8)});
+      uses += top_k;
+    }
   std::printf("lfru in a runtime's own %d slots: %d hits of %d\n", slots, hits, uses);
 }

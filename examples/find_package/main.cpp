@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The smallest user of an installed hotset: a pager decides, visit by visit, what would be copied where.
+#include <cstdint>
 #include <cstdio>
 #include <vector>
 
@@ -18,8 +19,8 @@ int main() {
   if (!made) return 1;
   auto& cache = *made;
 
-  const std::vector<std::vector<hotset::expert_id>> routed{{0, 1}, {4, 5}, {0, 2},
-                                                           {4, 5}, {0, 1}, {6, 5}};
+  const std::vector<std::vector<std::int32_t>> routed{{0, 1}, {4, 5}, {0, 2},
+                                                      {4, 5}, {0, 1}, {6, 5}};  // a router's ids
   auto plan = cache.make_plan();
   for (std::size_t i = 0; i < routed.size(); ++i) {
     hotset::routing_view visit;
@@ -29,7 +30,7 @@ int main() {
     if (cache.plan(visit, plan) != hotset::status::ok) return 1;
     for (const auto& fill : plan.fills())
       std::printf("step %d layer %d: copy expert %d into slot %d\n", static_cast<int>(visit.step),
-                  visit.layer, fill.key.expert, fill.slot);
+                  number(visit.layer), number(fill.key.expert), number(fill.slot));
     if (cache.commit(plan) != hotset::status::ok) return 1;
   }
   std::printf("%d hits of %d\n", static_cast<int>(cache.stats().hits),

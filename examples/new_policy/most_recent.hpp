@@ -6,9 +6,9 @@
 #include <span>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/core/policy/no_options.hpp"
 
 class most_recent {
@@ -26,7 +26,7 @@ class most_recent {
     std::size_t count = 0;
     for (std::uint64_t before = clock_ + 1; count < out.size(); before = at(out[count++]).second) {
       out[count] = hotset::no_slot;
-      for (auto s = eligible.next(0); s != hotset::no_slot; s = eligible.next(s + 1))
+      for (auto s = eligible.next(); s != hotset::no_slot; s = eligible.next(s + 1))
         if (at(s).first == visit.pool && at(s).second < before)
           if (out[count] == hotset::no_slot || at(s).second > at(out[count]).second) out[count] = s;
       if (out[count] == hotset::no_slot) break;
@@ -36,8 +36,8 @@ class most_recent {
 
  private:
   using use = std::pair<hotset::pool_id, std::uint64_t>;  // when: the larger, the later
-  use& at(hotset::slot_id slot) noexcept { return slots_[static_cast<std::size_t>(slot)]; }
-  std::vector<use> slots_;
+  use& at(hotset::slot_id slot) noexcept { return slots_[slot]; }
+  hotset::per_slot<use> slots_;
   std::uint64_t clock_ = 0;
 };
 

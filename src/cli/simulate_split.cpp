@@ -88,7 +88,7 @@ std::uint64_t slot_bytes_of(const split_options& options, const routing_trace& t
         trace.name));
   std::uint64_t bytes = 0;
   const auto shape = trace.shape();
-  for (layer_id l = 0; l < trace.layers; ++l) bytes += shape.bytes_of(l);
+  for (const auto l : each<layer_id>(trace.layers)) bytes += shape.bytes_of(l);
   return bytes;
 }
 

@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(most_threads) mirror(mirror_arguments a) {
     a.slots[i] = found.slot;
     if (found.is_ignored) ++ignored_here;
     if (found.is_missing) {
-      atomicMin(&first[id], i);
+      atomicMin(&first[index_of(id)], i);
       any_missing = true;
     }
   }

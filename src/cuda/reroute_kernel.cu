@@ -42,9 +42,9 @@ __global__ void mask_ids(const expert_id* ids, const std::int32_t* adapters, red
   const std::uint32_t i = place();
   if (i >= entries) return;
   std::int32_t kind = stays;
-  if (ids[i] >= 0 && adapters[i] >= 0) kind = is_looked_up;
-  if (ids[i] >= map.experts) kind = is_out_of_range;
-  if (ids[i] >= 0 && adapters[i] >= map.adapters) kind = is_out_of_range;
+  if (number(ids[i]) >= 0 && adapters[i] >= 0) kind = is_looked_up;
+  if (number(ids[i]) >= map.experts) kind = is_out_of_range;
+  if (number(ids[i]) >= 0 && adapters[i] >= map.adapters) kind = is_out_of_range;
   kinds[i] = kind;
 }
 
@@ -52,7 +52,8 @@ __global__ void offset_ids(const expert_id* ids, const std::int32_t* adapters,
                            const std::int32_t* kinds, std::int32_t experts, std::uint32_t entries,
                            std::int32_t* offsets) {
   const std::uint32_t i = place();
-  if (i < entries) offsets[i] = kinds[i] == is_looked_up ? adapters[i] * experts + ids[i] : -1;
+  if (i < entries)
+    offsets[i] = kinds[i] == is_looked_up ? adapters[i] * experts + number(ids[i]) : -1;
 }
 
 __global__ void gather_rows(const expert_id* rows, const std::int32_t* offsets,
@@ -98,7 +99,7 @@ error_code launch_reroute_operators(const reroute_arguments& arguments, void* wo
   auto* const adapters = static_cast<std::int32_t*>(workspace);
   auto* const kinds = adapters + entries;
   auto* const offsets = kinds + entries;
-  auto* const gathered = offsets + entries;
+  auto* const gathered = reinterpret_cast<expert_id*>(offsets + entries);
   using in = const std::int32_t*;
   auto code = launch_each(broadcast_adapters, entries, stream, a.adapter_of_token,
                           static_cast<std::uint32_t>(a.top_k), entries, adapters);
@@ -110,8 +111,8 @@ error_code launch_reroute_operators(const reroute_arguments& arguments, void* wo
   if (code == error_code::success)
     code = launch_each(gather_rows, entries, stream, a.map.rows, in{offsets}, entries, gathered);
   if (code == error_code::success)
-    code = launch_each(select_ids, entries, stream, a.ids, in{gathered}, in{kinds}, entries, a.out,
-                       a.refused);
+    code = launch_each(select_ids, entries, stream, a.ids, static_cast<const expert_id*>(gathered),
+                       in{kinds}, entries, a.out, a.refused);
   return code;
 }
 

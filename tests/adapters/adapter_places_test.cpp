@@ -6,11 +6,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "written_ids.hpp"
+
 namespace hotset {
 namespace {
 
+using support::expert_lists;
 using testing::ElementsAre;
-using layers = std::vector<std::vector<expert_id>>;
 using firsts = std::vector<expert_id>;
 
 /// Of a base model of ten experts, in three layers.
@@ -27,7 +29,7 @@ adapter_places places(adapter_placement placement, std::int32_t stride, std::int
 TEST(adapter_places, strided_ones_follow_from_the_index) {
   auto tight = places(adapter_placement::strided, 0, 0);
   firsts first(3);
-  const layers tuned{{0, 1}, {}, {9}};
+  const auto tuned = expert_lists({{0, 1}, {}, {9}});
   EXPECT_TRUE(tight.take(2, tuned, first));
   EXPECT_THAT(first, ElementsAre(18, 10, 18));
   auto wide = places(adapter_placement::strided, 6, 0);
@@ -37,9 +39,9 @@ TEST(adapter_places, strided_ones_follow_from_the_index) {
 
 TEST(adapter_places, dense_ones_are_the_first_gap_of_each_layer) {
   auto dense = places(adapter_placement::dense, 0, 6);
-  const layers a{{0, 1}, {4}, {}};
-  const layers b{{5}, {1, 2, 3}, {7}};
-  const layers c{{1, 2, 3}, {8}, {0, 1, 2, 3}};
+  const auto a = expert_lists({{0, 1}, {4}, {}});
+  const auto b = expert_lists({{5}, {1, 2, 3}, {7}});
+  const auto c = expert_lists({{1, 2, 3}, {8}, {0, 1, 2, 3}});
   firsts of_a(3), of_b(3), of_c(3);
   EXPECT_TRUE(dense.take(0, a, of_a));
   EXPECT_TRUE(dense.take(1, b, of_b));
@@ -48,19 +50,20 @@ TEST(adapter_places, dense_ones_are_the_first_gap_of_each_layer) {
   EXPECT_THAT(of_b, ElementsAre(12, 11, 10));
   EXPECT_THAT(of_c, ElementsAre(13, 14, 11));
   dense.give(a, of_a);
-  EXPECT_TRUE(dense.take(0, layers{{6}, {6}, {6}}, of_a));
+  EXPECT_TRUE(dense.take(0, expert_lists({{6}, {6}, {6}}), of_a));
   EXPECT_THAT(of_a, ElementsAre(10, 10, 15));
 }
 
 TEST(adapter_places, are_given_in_every_layer_or_in_none) {
   auto dense = places(adapter_placement::dense, 0, 4);
   firsts first(3);
-  const layers large{{0, 1, 2}, {0}, {0}};
+  const auto large = expert_lists({{0, 1, 2}, {0}, {0}});
   ASSERT_TRUE(dense.take(0, large, first));
   firsts other(3);
-  EXPECT_FALSE(dense.take(1, layers{{5}, {0, 1}, {0, 1, 2, 3}}, other)) << "the third has three";
+  EXPECT_FALSE(dense.take(1, expert_lists({{5}, {0, 1}, {0, 1, 2, 3}}), other))
+      << "the third has three";
   // Nothing of the first two layers was kept.
-  EXPECT_TRUE(dense.take(1, layers{{5}, {0, 1, 2}, {0, 1, 2}}, other));
+  EXPECT_TRUE(dense.take(1, expert_lists({{5}, {0, 1, 2}, {0, 1, 2}}), other));
   EXPECT_THAT(other, ElementsAre(13, 11, 11));
 }
 
@@ -68,7 +71,7 @@ TEST(adapter_places, a_copy_is_tried_on_without_a_change) {
   auto dense = places(adapter_placement::dense, 0, 4);
   auto trial = dense;
   firsts first(3);
-  const layers all{{0, 1, 2, 3}, {0, 1, 2, 3}, {0, 1, 2, 3}};
+  const auto all = expert_lists({{0, 1, 2, 3}, {0, 1, 2, 3}, {0, 1, 2, 3}});
   ASSERT_TRUE(trial.take(0, all, first));
   EXPECT_FALSE(trial.take(1, all, first));
   EXPECT_TRUE(dense.take(0, all, first));

@@ -18,10 +18,12 @@
 #include "hotset/core/memory_budget.hpp"
 #include "hotset/memory/host_virtual_memory.hpp"
 #include "random_source.hpp"
+#include "written_ids.hpp"
 
 namespace hotset {
 namespace {
 
+using support::expert_lists;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using enum adapter_status;
@@ -142,18 +144,18 @@ class adapter_registry_steps : public testing::Test {
   }
   /// What every byte of an expert of an adapter is.
   std::byte content(std::string_view name, layer_id layer, std::size_t weight, expert_id expert) {
-    const auto number =
+    const auto nth =
         numbers.try_emplace(std::string(name), static_cast<int>(numbers.size()) + 1).first->second;
-    return static_cast<std::byte>(1 + number * 17 + layer * 8 + static_cast<int>(weight) * 4 +
-                                  expert);
+    return static_cast<std::byte>(1 + nth * 17 + number(layer) * 8 + static_cast<int>(weight) * 4 +
+                                  number(expert));
   }
   /// Whether a token of the adapter finds the adapter's experts, and the base model's where it has tuned none.
   bool serves(const registry_type& r, std::string_view name, std::int32_t index,
               const layers& tuned) {
-    for (layer_id l = 0; l < 2; ++l)
-      for (expert_id e = 0; e < 4; ++e) {
-        const auto& own = tuned[static_cast<std::size_t>(l)];
-        const auto place = r.map(l).row(index)[static_cast<std::size_t>(e)];
+    for (const auto l : each<layer_id>(2))
+      for (const auto e : each<expert_id>(4)) {
+        const auto& own = tuned[index_of(l)];
+        const auto place = r.map(l).row(index)[index_of(e)];
         const bool is_own = std::ranges::find(own, e) != own.end();
         if (is_own != (place >= 4)) return false;
         if (!is_own && place != e) return false;
@@ -169,16 +171,16 @@ class adapter_registry_steps : public testing::Test {
     return true;
   }
   static bool redirects_nothing(const registry_type& r, std::int32_t index) {
-    for (layer_id l = 0; l < 2; ++l)
-      for (expert_id e = 0; e < 4; ++e)
-        if (r.map(l).row(index)[static_cast<std::size_t>(e)] != e) return false;
+    for (const auto l : each<layer_id>(2))
+      for (const auto e : each<expert_id>(4))
+        if (r.map(l).row(index)[index_of(e)] != e) return false;
     return true;
   }
   /// Behind the base model's experts, in both layers; a weight is backed where the other one is.
   static std::size_t backed_places(const registry_type& r) {
     std::size_t count = 0;
-    for (layer_id l = 0; l < 2; ++l)
-      for (expert_id e = 4; e < r.map(l).virtual_experts(); ++e) {
+    for (const auto l : each<layer_id>(2))
+      for (auto e = 4_expert; e < r.map(l).virtual_experts(); ++e) {
         EXPECT_EQ(r.tensor(l, 0).is_backed(e), r.tensor(l, 1).is_backed(e));
         count += r.tensor(l, 0).is_backed(e) ? 1U : 0U;
       }
@@ -187,10 +189,10 @@ class adapter_registry_steps : public testing::Test {
   /// Whether an adapter's place redirects nothing and holds nothing.
   static bool is_empty(const registry_type& r, std::int32_t index) {
     if (!redirects_nothing(r, index)) return false;
-    for (layer_id l = 0; l < 2; ++l) {
+    for (const auto l : each<layer_id>(2)) {
       for (std::size_t w = 0; w < 2; ++w)
-        for (expert_id e = 0; e < 3; ++e)
-          if (r.tensor(l, w).is_backed(4 + index * 3 + e)) return false;
+        for (const auto e : each<expert_id>(3))
+          if (r.tensor(l, w).is_backed(e + 4 + index * 3)) return false;
     }
     return true;
   }
@@ -199,28 +201,28 @@ class adapter_registry_steps : public testing::Test {
 TEST_F(adapter_registry_steps, is_mapped_copied_and_fenced_before_the_maps_name_it) {
   auto p = pool(40);
   auto r = registry(p, shape());
-  ASSERT_FALSE(r.add("law", {{2, 0}, {1}}));
+  ASSERT_FALSE(r.add("law", expert_lists({{2, 0}, {1}})));
   EXPECT_EQ(r.index_of("law"), -1);
   log.clear();
-  copies.on_event = [&](const char*) { EXPECT_TRUE(r.map(0).row(0)[0] == 0); };
+  copies.on_event = [&](const char*) { EXPECT_TRUE(r.map(0_layer).row(0)[0] == 0); };
   const auto got = r.acquire("law");
   EXPECT_EQ(got.code, ok);
   EXPECT_EQ(got.index, 0);
   EXPECT_EQ(r.index_of("law"), 0);
   EXPECT_THAT(log, ElementsAre("map", "copy", "fence"));
-  EXPECT_THAT(r.map(0).row(0), ElementsAre(4, 1, 5, 3)) << "by ascending expert";
-  EXPECT_THAT(r.map(1).row(0), ElementsAre(0, 4, 2, 3));
-  EXPECT_TRUE(serves(r, "law", 0, {{0, 2}, {1}}));
+  EXPECT_THAT(r.map(0_layer).row(0), ElementsAre(4, 1, 5, 3)) << "by ascending expert";
+  EXPECT_THAT(r.map(1_layer).row(0), ElementsAre(0, 4, 2, 3));
+  EXPECT_TRUE(serves(r, "law", 0, expert_lists({{0, 2}, {1}})));
   copies.on_event = nullptr;
 }
 
 TEST_F(adapter_registry_steps, leaves_the_maps_then_its_readers_end_and_only_then_is_unmapped) {
   auto p = pool(40);
   auto r = registry(p, shape());
-  ASSERT_FALSE(r.add("law", {{2, 0}, {1}}));
+  ASSERT_FALSE(r.add("law", expert_lists({{2, 0}, {1}})));
   ASSERT_EQ(r.acquire("law").code, ok);
   EXPECT_EQ(r.unload("law"), pinned);
-  EXPECT_TRUE(serves(r, "law", 0, {{0, 2}, {1}}));
+  EXPECT_TRUE(serves(r, "law", 0, expert_lists({{0, 2}, {1}})));
   ASSERT_EQ(r.release("law"), ok);
   EXPECT_EQ(r.release("law"), not_pinned);
   log.clear();
@@ -228,9 +230,10 @@ TEST_F(adapter_registry_steps, leaves_the_maps_then_its_readers_end_and_only_the
   const auto version = r.version();
   copies.on_wait = [&] {
     ++waits;
-    EXPECT_THAT(r.map(0).row(0), ElementsAre(0, 1, 2, 3));
+    EXPECT_THAT(r.map(0_layer).row(0), ElementsAre(0, 1, 2, 3));
     EXPECT_GT(r.version(), version);
-    EXPECT_EQ(r.tensor(0, 0).bytes(5).front(), content("law", 0, 0, 2)) << "a reader still reads";
+    EXPECT_EQ(r.tensor(0_layer, 0).bytes(5_expert).front(), content("law", 0_layer, 0, 2_expert))
+        << "a reader still reads";
   };
   ASSERT_EQ(r.unload("law"), ok);
   EXPECT_EQ(waits, 1);
@@ -244,13 +247,13 @@ TEST_F(adapter_registry_steps, leaves_the_maps_then_its_readers_end_and_only_the
 TEST_F(adapter_registry_steps, readers_that_do_not_end_keep_the_adapter_where_it_is) {
   auto p = pool(40);
   auto r = registry(p, shape());
-  ASSERT_FALSE(r.add("law", {{2, 0}, {1}}));
+  ASSERT_FALSE(r.add("law", expert_lists({{2, 0}, {1}})));
   ASSERT_EQ(r.acquire("law").code, ok);
   ASSERT_EQ(r.release("law"), ok);
   copies.fail_wait = true;
   EXPECT_EQ(r.unload("law"), not_drained);
   EXPECT_EQ(r.index_of("law"), 0);
-  EXPECT_TRUE(serves(r, "law", 0, {{0, 2}, {1}}));
+  EXPECT_TRUE(serves(r, "law", 0, expert_lists({{0, 2}, {1}})));
 }
 
 TEST_F(adapter_registry_steps, what_is_forgotten_is_nowhere_and_its_name_may_be_anothers) {
@@ -258,14 +261,14 @@ TEST_F(adapter_registry_steps, what_is_forgotten_is_nowhere_and_its_name_may_be_
   auto setup = shape();
   setup.most_known = 2;
   auto r = registry(p, setup);
-  ASSERT_FALSE(r.add("law", {{2, 0}, {1}}));
-  ASSERT_FALSE(r.add("read", {{1}, {}}));
+  ASSERT_FALSE(r.add("law", expert_lists({{2, 0}, {1}})));
+  ASSERT_FALSE(r.add("read", expert_lists({{1}, {}})));
   EXPECT_EQ(r.forget("nobody"), unknown);
   ASSERT_EQ(r.acquire("read").code, ok);
   ASSERT_EQ(r.acquire("law").index, 1);
   const auto both = r.host_bytes();
   EXPECT_EQ(r.forget("law"), pinned);
-  EXPECT_TRUE(serves(r, "law", 1, {{0, 2}, {1}}));
+  EXPECT_TRUE(serves(r, "law", 1, expert_lists({{0, 2}, {1}})));
   ASSERT_EQ(r.release("law"), ok);
   log.clear();
   ASSERT_EQ(r.forget("law"), ok);
@@ -278,19 +281,19 @@ TEST_F(adapter_registry_steps, what_is_forgotten_is_nowhere_and_its_name_may_be_
   EXPECT_EQ(r.stats().host_evictions, 0U);
   EXPECT_EQ(r.forget("law"), unknown);
   EXPECT_EQ(r.acquire("law").code, unknown);
-  EXPECT_TRUE(serves(r, "read", 0, {{1}, {}}));
-  ASSERT_FALSE(r.add("law", {{3}, {}})) << "there is room for a name again";
+  EXPECT_TRUE(serves(r, "read", 0, expert_lists({{1}, {}})));
+  ASSERT_FALSE(r.add("law", expert_lists({{3}, {}}))) << "there is room for a name again";
   EXPECT_FALSE(r.is_cached("law"));
   EXPECT_EQ(r.acquire("law").index, 1);
-  EXPECT_TRUE(serves(r, "law", 1, {{3}, {}}));
+  EXPECT_TRUE(serves(r, "law", 1, expert_lists({{3}, {}})));
   EXPECT_EQ(r.stats().reads, 3U);
 }
 
 TEST_F(adapter_registry_steps, what_is_not_on_the_device_is_forgotten_without_a_wait) {
   auto p = pool(40);
   auto r = registry(p, shape());
-  ASSERT_FALSE(r.add("law", {{2, 0}, {1}}));
-  ASSERT_FALSE(r.add("never read", {{2}, {1}}));
+  ASSERT_FALSE(r.add("law", expert_lists({{2, 0}, {1}})));
+  ASSERT_FALSE(r.add("never read", expert_lists({{2}, {1}})));
   ASSERT_EQ(r.acquire("law").code, ok);
   ASSERT_EQ(r.release("law"), ok);
   ASSERT_EQ(r.unload("law"), ok);
@@ -306,7 +309,7 @@ TEST_F(adapter_registry_steps, what_is_not_on_the_device_is_forgotten_without_a_
 TEST_F(adapter_registry_steps, readers_that_do_not_end_keep_what_is_to_be_forgotten) {
   auto p = pool(40);
   auto r = registry(p, shape());
-  ASSERT_FALSE(r.add("law", {{2, 0}, {1}}));
+  ASSERT_FALSE(r.add("law", expert_lists({{2, 0}, {1}})));
   ASSERT_EQ(r.acquire("law").code, ok);
   ASSERT_EQ(r.release("law"), ok);
   const auto bytes = r.host_bytes();
@@ -316,14 +319,15 @@ TEST_F(adapter_registry_steps, readers_that_do_not_end_keep_what_is_to_be_forgot
   EXPECT_TRUE(r.is_cached("law"));
   EXPECT_EQ(r.host_bytes(), bytes);
   EXPECT_EQ(r.index_of("law"), 0);
-  EXPECT_TRUE(serves(r, "law", 0, {{0, 2}, {1}}));
+  EXPECT_TRUE(serves(r, "law", 0, expert_lists({{0, 2}, {1}})));
   EXPECT_EQ(r.forget("law"), ok);
 }
 
 TEST_F(adapter_registry_steps, the_least_recently_used_that_nobody_uses_makes_room) {
   auto p = pool(40);
   auto r = registry(p, shape());
-  for (const auto* const name : {"a", "b", "c"}) ASSERT_FALSE(r.add(name, {{1}, {2}}));
+  for (const auto* const name : {"a", "b", "c"})
+    ASSERT_FALSE(r.add(name, expert_lists({{1}, {2}})));
   ASSERT_EQ(r.acquire("a").index, 0);
   ASSERT_EQ(r.acquire("b").index, 1);
   EXPECT_EQ(r.acquire("c").code, no_room);
@@ -334,8 +338,8 @@ TEST_F(adapter_registry_steps, the_least_recently_used_that_nobody_uses_makes_ro
   ASSERT_EQ(r.release("a"), ok);
   EXPECT_EQ(r.acquire("c").index, 1) << "b was used before a";
   EXPECT_EQ(r.index_of("b"), -1);
-  EXPECT_TRUE(serves(r, "a", 0, {{1}, {2}}));
-  EXPECT_TRUE(serves(r, "c", 1, {{1}, {2}}));
+  EXPECT_TRUE(serves(r, "a", 0, expert_lists({{1}, {2}})));
+  EXPECT_TRUE(serves(r, "c", 1, expert_lists({{1}, {2}})));
   EXPECT_EQ(r.stats().loads, 3U);
   EXPECT_EQ(r.stats().hits, 1U);
   EXPECT_EQ(r.stats().evictions, 1U);
@@ -346,8 +350,8 @@ TEST_F(adapter_registry_steps, the_least_recently_used_that_nobody_uses_makes_ro
 TEST_F(adapter_registry_steps, nobody_leaves_where_that_would_not_make_room) {
   auto p = pool(12);  // three experts of a layer take 5 + 3 pages
   auto r = registry(p, shape());
-  ASSERT_FALSE(r.add("small", {{1}, {}}));
-  ASSERT_FALSE(r.add("large", {{0, 1, 2}, {0, 1, 2}}));
+  ASSERT_FALSE(r.add("small", expert_lists({{1}, {}})));
+  ASSERT_FALSE(r.add("large", expert_lists({{0, 1, 2}, {0, 1, 2}})));
   ASSERT_EQ(r.acquire("small").code, ok);
   ASSERT_EQ(r.release("small"), ok);
   log.clear();
@@ -363,22 +367,23 @@ TEST_F(adapter_registry_steps, who_leaves_is_decided_by_what_the_budget_has_left
                memory, {.page_bytes = page, .pages = 0, .most_pages = 40}, &budget)
                .value();
   auto r = registry(p, shape());
-  ASSERT_FALSE(r.add("a", {{0, 1, 2}, {}}));
-  ASSERT_FALSE(r.add("b", {{}, {0, 1, 2}}));
+  ASSERT_FALSE(r.add("a", expert_lists({{0, 1, 2}, {}})));
+  ASSERT_FALSE(r.add("b", expert_lists({{}, {0, 1, 2}})));
   ASSERT_EQ(r.acquire("a").code, ok);
   EXPECT_EQ(budget.in_use(), budget.limit()) << "five pages and three";
   EXPECT_EQ(r.acquire("b").code, no_room);
   ASSERT_EQ(r.release("a"), ok);
   EXPECT_EQ(r.acquire("b").code, ok);
   EXPECT_EQ(r.index_of("a"), -1);
-  EXPECT_TRUE(serves(r, "b", 0, {{}, {0, 1, 2}}));
+  EXPECT_TRUE(serves(r, "b", 0, expert_lists({{}, {0, 1, 2}})));
 }
 
 TEST_F(adapter_registry_steps, the_host_keeps_the_most_recently_used) {
   auto p = pool(60);
   auto r = registry(p, shape(3));
   // An expert is 2.25 pages: two of these fit into fourteen.
-  for (const auto* const name : {"a", "b", "c"}) ASSERT_FALSE(r.add(name, {{1, 2}, {3}}));
+  for (const auto* const name : {"a", "b", "c"})
+    ASSERT_FALSE(r.add(name, expert_lists({{1, 2}, {3}})));
   ASSERT_EQ(r.acquire("a").code, ok);
   ASSERT_EQ(r.acquire("b").code, ok);
   EXPECT_EQ(r.host_bytes(), 2 * 3 * (2 * page + page / 4));
@@ -388,7 +393,7 @@ TEST_F(adapter_registry_steps, the_host_keeps_the_most_recently_used) {
   EXPECT_FALSE(r.is_cached("b"));
   EXPECT_TRUE(r.is_cached("c"));
   EXPECT_EQ(r.host_bytes(), 2 * 3 * (2 * page + page / 4));
-  EXPECT_TRUE(serves(r, "b", 1, {{1, 2}, {3}})) << "the device has it";
+  EXPECT_TRUE(serves(r, "b", 1, expert_lists({{1, 2}, {3}}))) << "the device has it";
   for (const auto* const name : {"a", "a", "b"}) ASSERT_EQ(r.release(name), ok);
   ASSERT_EQ(r.unload("a"), ok);
   ASSERT_EQ(r.unload("b"), ok);
@@ -406,18 +411,21 @@ TEST_F(adapter_registry_steps, what_cannot_be_an_adapter_of_the_model_is_refused
     const auto refused = r.add(name, std::move(tuned));
     return refused ? refused->message : std::string("added");
   };
-  EXPECT_EQ(reason("a", {{0}, {1}}), "added");
-  EXPECT_THAT(reason("", {{0}, {1}}), HasSubstr("without a name"));
-  EXPECT_THAT(reason("a", {{0}, {1}}), HasSubstr("adapter a: known already"));
-  EXPECT_THAT(reason("b", {{0}}), HasSubstr("layers = 1, accepted: 2"));
-  EXPECT_THAT(reason("b", {{0}, {4}}), HasSubstr("layer 1: expert = 4, accepted: 0..3"));
-  EXPECT_THAT(reason("b", {{-1}, {}}), HasSubstr("layer 0: expert = -1"));
-  EXPECT_THAT(reason("b", {{2, 1, 2}, {}}), HasSubstr("expert 2 is named twice"));
-  EXPECT_THAT(reason("b", {{0, 1, 2, 3}, {}}), HasSubstr("tuned experts = 4, accepted: at most 3"));
+  EXPECT_EQ(reason("a", expert_lists({{0}, {1}})), "added");
+  EXPECT_THAT(reason("", expert_lists({{0}, {1}})), HasSubstr("without a name"));
+  EXPECT_THAT(reason("a", expert_lists({{0}, {1}})), HasSubstr("adapter a: known already"));
+  EXPECT_THAT(reason("b", expert_lists({{0}})), HasSubstr("layers = 1, accepted: 2"));
+  EXPECT_THAT(reason("b", expert_lists({{0}, {4}})),
+              HasSubstr("layer 1: expert = 4, accepted: 0..3"));
+  EXPECT_THAT(reason("b", expert_lists({{-1}, {}})), HasSubstr("layer 0: expert = -1"));
+  EXPECT_THAT(reason("b", expert_lists({{2, 1, 2}, {}})), HasSubstr("expert 2 is named twice"));
+  EXPECT_THAT(reason("b", expert_lists({{0, 1, 2, 3}, {}})),
+              HasSubstr("tuned experts = 4, accepted: at most 3"));
   EXPECT_FALSE(r.is_known("b"));
   for (const auto* const name : {"b", "c", "d", "e", "f"})
     EXPECT_EQ(reason(name, {{}, {}}), "added");
-  EXPECT_THAT(reason("g", {{}, {}}), HasSubstr("known adapters = 7, accepted: at most 6"));
+  EXPECT_THAT(reason("g", expert_lists({{}, {}})),
+              HasSubstr("known adapters = 7, accepted: at most 6"));
   EXPECT_EQ(r.acquire("g").code, unknown);
   EXPECT_EQ(r.release("g"), unknown);
   EXPECT_EQ(r.unload("g"), unknown);
@@ -429,7 +437,7 @@ TEST_F(adapter_registry_steps, an_adapter_that_the_host_cannot_keep_is_refused) 
   auto setup = shape();
   setup.host_bytes = 2 * page;
   auto r = registry(p, setup);
-  const auto refused = r.add("a", {{0}, {1}});
+  const auto refused = r.add("a", expert_lists({{0}, {1}}));
   ASSERT_TRUE(refused);
   EXPECT_THAT(refused->message, HasSubstr("accepted: at most " + std::to_string(2 * page)));
 }
@@ -454,14 +462,14 @@ TEST_F(adapter_registry_steps, a_shape_that_cannot_be_has_a_reason) {
 TEST_F(adapter_registry_steps, a_load_that_fails_leaves_nothing_whichever_step_it_was) {
   auto p = pool(40);
   auto r = registry(p, shape());
-  ASSERT_FALSE(r.add("a", {{1, 3}, {0, 1, 2}}));
-  ASSERT_FALSE(r.add("b", {{0, 1, 2}, {2}}));
+  ASSERT_FALSE(r.add("a", expert_lists({{1, 3}, {0, 1, 2}})));
+  ASSERT_FALSE(r.add("b", expert_lists({{0, 1, 2}, {2}})));
   ASSERT_EQ(r.acquire("a").code, ok);
   const auto version = r.version();
   const auto expect_as_before = [&] {
     EXPECT_EQ(r.index_of("b"), -1);
     EXPECT_TRUE(is_empty(r, 1));
-    EXPECT_TRUE(serves(r, "a", 0, {{1, 3}, {0, 1, 2}}));
+    EXPECT_TRUE(serves(r, "a", 0, expert_lists({{1, 3}, {0, 1, 2}})));
     EXPECT_EQ(r.version(), version);
     EXPECT_EQ(r.release("b"), not_pinned);
   };
@@ -493,8 +501,8 @@ TEST_F(adapter_registry_steps, a_load_that_fails_leaves_nothing_whichever_step_i
     ASSERT_EQ(p.trim(0), memory_status::ok);
   }
   EXPECT_EQ(steps, 18U) << "nine pages are created and mapped, two are shared";
-  EXPECT_TRUE(serves(r, "b", 1, {{0, 1, 2}, {2}}));
-  EXPECT_TRUE(serves(r, "a", 0, {{1, 3}, {0, 1, 2}}));
+  EXPECT_TRUE(serves(r, "b", 1, expert_lists({{0, 1, 2}, {2}})));
+  EXPECT_TRUE(serves(r, "a", 0, expert_lists({{1, 3}, {0, 1, 2}})));
 }
 
 /// What a registry should have done, by the definitions.
@@ -505,7 +513,7 @@ class registry_model {
     std::int32_t index = -1;
     std::uint32_t pins = 0;
     std::uint64_t used = 0;
-    std::vector<expert_id> first{4, 4};  ///< place in each layer
+    std::vector<expert_id> first{4_expert, 4_expert};  ///< place in each layer
   };
   struct room {
     events leaving{};
@@ -516,7 +524,7 @@ class registry_model {
   std::size_t page = 0;
   std::uint64_t bound = 0;
   std::int32_t places = 0;
-  expert_id dense_places = 0;  ///< of a layer; 0: strided
+  std::int32_t dense_places = 0;  ///< of a layer; 0: strided
 
   /// Those that must leave for an adapter, its index and places; nothing if there is no room to be made.
   std::optional<room> room_for(const std::string& name) {
@@ -567,18 +575,18 @@ class registry_model {
   bool find_places(const names& there, std::int32_t index, adapter& wanted) const {
     std::vector<expert_id> found;
     for (std::size_t l = 0; l < 2; ++l) {
-      const auto count = static_cast<expert_id>(wanted.tuned[l].size());
-      if (dense_places == 0) found.push_back(4 + 3 * index);
+      const auto count = static_cast<std::int32_t>(wanted.tuned[l].size());
+      if (dense_places == 0) found.push_back(4_expert + 3 * index);
       if (dense_places == 0) continue;
       std::set<expert_id> taken;
       for (const auto& [i, name] : there) {
         const auto& other = known.find(name)->second;
         for (std::size_t k = 0; k < other.tuned[l].size(); ++k)
-          taken.insert(other.first[l] + static_cast<expert_id>(k));
+          taken.insert(other.first[l] + static_cast<std::int32_t>(k));
       }
-      expert_id at = 4;
+      auto at = 4_expert;
       const auto is_free = [&] {
-        for (expert_id k = 0; k < count; ++k)
+        for (std::int32_t k = 0; k < count; ++k)
           if (taken.contains(at + k)) return false;
         return true;
       };
@@ -632,7 +640,7 @@ TEST_P(adapter_registry_walk, agrees_with_a_simple_model_after_each_of_100000_op
   const auto add = [&](const std::string& name) {
     std::vector<std::vector<expert_id>> tuned(2);
     for (auto& layer : tuned)
-      for (expert_id e = 0; e < 4; ++e)
+      for (const auto e : each<expert_id>(4))
         if (layer.size() < 3 && random.one_in(2)) layer.push_back(e);
     EXPECT_FALSE(r.add(name, tuned));
     model.known[name].tuned = tuned;
@@ -648,9 +656,9 @@ TEST_P(adapter_registry_walk, agrees_with_a_simple_model_after_each_of_100000_op
   copies.on_wait = [&] {
     for (const auto& one : readers)
       for (std::size_t l = 0; l < 2; ++l)
-        for (expert_id e = 0; e < 4; ++e)
+        for (const auto e : each<expert_id>(4))
           for (std::size_t w = 0; w < 2; ++w) {
-            const auto place = one.rows[l][static_cast<std::size_t>(e)];
+            const auto place = one.rows[l][index_of(e)];
             if (place < 4) continue;
             const auto layer = static_cast<layer_id>(l);
             EXPECT_EQ(r.tensor(layer, w).bytes(place).front(), content(one.name, layer, w, e));
@@ -706,8 +714,8 @@ TEST_P(adapter_registry_walk, agrees_with_a_simple_model_after_each_of_100000_op
           ASSERT_EQ(got.index, planned->index);
           a.index = got.index;
           a.first = planned->first;
-          for (const layer_id l : {0, 1}) {
-            const auto of = static_cast<std::size_t>(l);
+          for (const auto l : each<layer_id>(2)) {
+            const auto of = index_of(l);
             if (a.tuned[of].empty()) continue;
             ASSERT_EQ(r.map(l).first_place(a.index), a.first[of]);
             if (a.first[of] != 4 + 3 * a.index) ++moved;
@@ -718,7 +726,7 @@ TEST_P(adapter_registry_walk, agrees_with_a_simple_model_after_each_of_100000_op
         ++a.pins;
         a.used = ++clock;
         reader one{name, {}};
-        for (const layer_id l : {0, 1})
+        for (const auto l : each<layer_id>(2))
           one.rows.emplace_back(r.map(l).row(got.index).begin(), r.map(l).row(got.index).end());
         if (readers.size() < 8) readers.push_back(one);
       }
@@ -746,7 +754,7 @@ TEST_P(adapter_registry_walk, agrees_with_a_simple_model_after_each_of_100000_op
       }
     }
     idle = 0;
-    for (const layer_id l : {0, 1})
+    for (const auto l : each<layer_id>(2))
       for (const std::size_t w : {0U, 1U}) idle += r.tensor(l, w).idle_pages();
     ASSERT_EQ(p.in_use(), model.pages_now() + idle);
     ASSERT_LE(r.host_bytes(), setup.host_bytes);

@@ -24,8 +24,11 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-using ids = std::vector<expert_id>;
+using ids = std::vector<std::int32_t>;
 
+std::vector<expert_id> rows_of(const expert_redirect& map) {
+  return {map.rows().begin(), map.rows().end()};
+}
 expert_redirect small() { return *expert_redirect::create({8, 2, 3}); }
 
 TEST(expert_redirect, places_follow_the_base_model_adapter_by_adapter) {
@@ -61,36 +64,35 @@ TEST(expert_redirect, another_assignment_replaces_the_first) {
 TEST(expert_redirect, what_is_refused_changes_nothing) {
   auto map = small();
   ASSERT_EQ(map.assign(1, ids{2}), status::ok);
-  const ids before(map.rows().begin(), map.rows().end());
+  const auto before = rows_of(map);
   for (const ids& bad : {ids{-1}, ids{8}, ids{4, 5, 4}, ids{0, 1, 2, 3}})
     EXPECT_EQ(map.assign(1, bad), status::invalid_argument);
   for (const auto adapter : {-1, 2})
     EXPECT_EQ(map.assign(adapter, ids{1}), status::invalid_argument);
-  EXPECT_EQ(ids(map.rows().begin(), map.rows().end()), before);
+  EXPECT_EQ(rows_of(map), before);
 }
 
 TEST(expert_redirect, is_the_map_of_figure_4) {
   const auto map = reroute_samples::figure_4_map();
   EXPECT_EQ(map.virtual_experts(), 80);
-  for (expert_id e = 0; e < 64; ++e) {
-    const auto first = e == 3 ? 64 : e == 14 ? 65 : e == 47 ? 66 : e;
-    EXPECT_EQ(map.row(0)[static_cast<std::size_t>(e)], first);
+  for (const auto e : each<expert_id>(64)) {
+    const auto first = e == 3 ? 64_expert : e == 14 ? 65_expert : e == 47 ? 66_expert : e;
+    EXPECT_EQ(map.row(0)[index_of(e)], first);
   }
-  const std::vector<std::pair<expert_id, expert_id>> second = {
+  const std::vector<std::pair<std::size_t, std::int32_t>> second = {
       {5, 72}, {13, 73}, {14, 74}, {27, 75}, {35, 76}, {57, 77}, {59, 78}, {4, 4}, {58, 58}};
-  for (const auto& [e, place] : second) EXPECT_EQ(map.row(1)[static_cast<std::size_t>(e)], place);
+  for (const auto& [e, place] : second) EXPECT_EQ(map.row(1)[e], place);
 }
 
 // The first line of the figure: which expert lies at which place.
 TEST(expert_redirect, places_of_figure_4_are_those_of_its_tensor) {
   const auto map = reroute_samples::figure_4_map();
-  ids tensor(80, -1);
-  for (expert_id e = 0; e < 64; ++e) tensor[static_cast<std::size_t>(e)] = e;
+  per_expert<expert_id> tensor(std::vector<expert_id>(80, no_expert));
+  for (const auto e : each<expert_id>(64)) tensor[e] = e;
   for (std::int32_t a = 0; a < 2; ++a)
-    for (expert_id e = 0; e < 64; ++e)
-      tensor[static_cast<std::size_t>(map.row(a)[static_cast<std::size_t>(e)])] = e;
-  EXPECT_THAT(std::span(tensor).subspan(64), ElementsAre(3, 14, 47, -1, -1, -1, -1, -1,  //
-                                                         5, 13, 14, 27, 35, 57, 59, -1));
+    for (const auto e : each<expert_id>(64)) tensor[map.row(a)[index_of(e)]] = e;
+  EXPECT_THAT(std::span(tensor.values()).subspan(64), ElementsAre(3, 14, 47, -1, -1, -1, -1, -1,  //
+                                                                  5, 13, 14, 27, 35, 57, 59, -1));
   EXPECT_EQ(map.tuned_experts(0), 3);
   EXPECT_EQ(map.tuned_experts(1), 7);
 }
@@ -106,8 +108,8 @@ TEST(expert_redirect, a_stride_leaves_room_between_adapters) {
 
 TEST(expert_redirect, a_strided_map_takes_no_place_from_its_caller) {
   auto map = small();
-  EXPECT_EQ(map.assign(0, ids{1}, 8), status::invalid_argument);
-  EXPECT_EQ(map.assign(0, ids{}, 8), status::invalid_argument);
+  EXPECT_EQ(map.assign(0, ids{1}, 8_expert), status::invalid_argument);
+  EXPECT_EQ(map.assign(0, ids{}, 8_expert), status::invalid_argument);
   EXPECT_THAT(map.row(0), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
@@ -123,8 +125,8 @@ TEST(expert_redirect, a_dense_map_begins_where_its_caller_says) {
   auto map = small_and_dense();
   EXPECT_EQ(map.virtual_experts(), 15);
   EXPECT_EQ(map.first_place(1), no_expert);
-  ASSERT_EQ(map.assign(1, ids{6, 0, 3}, 12), status::ok);
-  ASSERT_EQ(map.assign(0, ids{0, 7}, 10), status::ok);
+  ASSERT_EQ(map.assign(1, ids{6, 0, 3}, 12_expert), status::ok);
+  ASSERT_EQ(map.assign(0, ids{0, 7}, 10_expert), status::ok);
   EXPECT_THAT(map.row(1), ElementsAre(12, 1, 2, 13, 4, 5, 14, 7));
   EXPECT_THAT(map.row(0), ElementsAre(10, 1, 2, 3, 4, 5, 6, 11));
   EXPECT_EQ(map.first_place(0), 10);
@@ -137,35 +139,35 @@ TEST(expert_redirect, a_dense_map_begins_where_its_caller_says) {
 
 TEST(expert_redirect, dense_places_are_in_range_and_of_one_adapter) {
   auto map = small_and_dense();
-  ASSERT_EQ(map.assign(0, ids{0, 1}, 10), status::ok);  // 10 and 11
-  const ids before(map.rows().begin(), map.rows().end());
+  ASSERT_EQ(map.assign(0, ids{0, 1}, 10_expert), status::ok);  // 10 and 11
+  const auto before = rows_of(map);
   const auto refused = [&](const ids& tuned, expert_id first) {
     return map.assign(1, tuned, first) == status::invalid_argument;
   };
-  for (const auto first : {7, 14, 15, -1, 0, std::numeric_limits<expert_id>::max(),
-                           std::numeric_limits<expert_id>::min()})
-    EXPECT_TRUE(refused({2, 3}, first)) << first;
-  for (const auto first : {9, 10, 11}) EXPECT_TRUE(refused({2, 3}, first)) << first;
-  EXPECT_TRUE(refused({2, 3, 4}, 8));
-  EXPECT_TRUE(refused({2}, 11));
-  EXPECT_TRUE(refused({2, 2}, 8));
-  EXPECT_TRUE(refused({8}, 8));
-  EXPECT_TRUE(refused({0, 1, 2, 3}, 8));
+  for (const auto first : {7, 14, 15, -1, 0, std::numeric_limits<std::int32_t>::max(),
+                           std::numeric_limits<std::int32_t>::min()})
+    EXPECT_TRUE(refused({2, 3}, expert_id{first})) << first;
+  for (const auto first : {9, 10, 11}) EXPECT_TRUE(refused({2, 3}, expert_id{first})) << first;
+  EXPECT_TRUE(refused({2, 3, 4}, 8_expert));
+  EXPECT_TRUE(refused({2}, 11_expert));
+  EXPECT_TRUE(refused({2, 2}, 8_expert));
+  EXPECT_TRUE(refused({8}, 8_expert));
+  EXPECT_TRUE(refused({0, 1, 2, 3}, 8_expert));
   for (const auto adapter : {-1, 3})
-    EXPECT_EQ(map.assign(adapter, ids{1}, 8), status::invalid_argument);
+    EXPECT_EQ(map.assign(adapter, ids{1}, 8_expert), status::invalid_argument);
   EXPECT_EQ(map.assign(1, ids{1}), status::invalid_argument) << "no place was said";
-  EXPECT_EQ(ids(map.rows().begin(), map.rows().end()), before);
+  EXPECT_EQ(rows_of(map), before);
   EXPECT_EQ(map.first_place(1), no_expert);
-  EXPECT_FALSE(refused({2, 3}, 8));
-  EXPECT_FALSE(refused({2, 3, 5}, 12)) << "those at 8 and 9 are given up";
+  EXPECT_FALSE(refused({2, 3}, 8_expert));
+  EXPECT_FALSE(refused({2, 3, 5}, 12_expert)) << "those at 8 and 9 are given up";
 }
 
 TEST(expert_redirect, an_adapter_may_move_over_its_own_dense_places) {
   auto map = small_and_dense();
-  ASSERT_EQ(map.assign(0, ids{0, 1, 2}, 8), status::ok);
-  ASSERT_EQ(map.assign(0, ids{0, 1, 2}, 9), status::ok);
+  ASSERT_EQ(map.assign(0, ids{0, 1, 2}, 8_expert), status::ok);
+  ASSERT_EQ(map.assign(0, ids{0, 1, 2}, 9_expert), status::ok);
   EXPECT_THAT(map.row(0), ElementsAre(9, 10, 11, 3, 4, 5, 6, 7));
-  ASSERT_EQ(map.assign(0, {}, -5), status::ok) << "none is at no place";
+  ASSERT_EQ(map.assign(0, {}, expert_id{-5}), status::ok) << "none is at no place";
   EXPECT_EQ(map.first_place(0), no_expert);
 }
 
@@ -187,8 +189,8 @@ TEST(expert_redirect, agrees_with_brute_force_in_any_order_of_assignments) {
                            row(static_cast<std::size_t>(experts)));
     for (int n = 0; n < 200; ++n) {
       const auto adapter = random.id_below(adapters + 2) - 1;
-      const auto first =
-          random.one_in(16) ? random.id_below(100) - 50 : experts + random.id_below(places + 1);
+      const expert_id first{random.one_in(16) ? random.id_below(100) - 50
+                                              : experts + random.id_below(places + 1)};
       ids tuned;
       for (auto count = random.id_below(random.one_in(8) ? 21 : 4); count-- > 0;)
         tuned.push_back(random.id_below(experts));
@@ -196,7 +198,7 @@ TEST(expert_redirect, agrees_with_brute_force_in_any_order_of_assignments) {
                      tuned.size() <= static_cast<std::size_t>(most_tuned);
       row wanted(static_cast<std::size_t>(experts));
       auto place = first;
-      for (expert_id e = 0; e < experts; ++e) {
+      for (const auto e : each<expert_id>(experts)) {
         const auto named = std::count(tuned.begin(), tuned.end(), e);
         is_good = is_good && named < 2;
         if (named == 0) continue;
@@ -204,15 +206,15 @@ TEST(expert_redirect, agrees_with_brute_force_in_any_order_of_assignments) {
           for (const auto& taken : naive[other])
             is_good = is_good && (static_cast<std::int32_t>(other) == adapter || taken != place);
         is_good = is_good && place >= experts && place < experts + places;
-        wanted[static_cast<std::size_t>(e)] = place++;
+        wanted[index_of(e)] = place++;
       }
       ASSERT_EQ(map.assign(adapter, tuned, first) == status::ok, is_good)
           << "round " << round << ", assignment " << n;
       if (is_good) naive[static_cast<std::size_t>(adapter)] = wanted;
       for (std::int32_t a = 0; a < adapters; ++a)
-        for (expert_id e = 0; e < experts; ++e)
-          ASSERT_EQ(map.row(a)[static_cast<std::size_t>(e)],
-                    naive[static_cast<std::size_t>(a)][static_cast<std::size_t>(e)].value_or(e));
+        for (const auto e : each<expert_id>(experts))
+          ASSERT_EQ(map.row(a)[index_of(e)],
+                    naive[static_cast<std::size_t>(a)][index_of(e)].value_or(e));
     }
   }
 }
@@ -220,7 +222,7 @@ TEST(expert_redirect, agrees_with_brute_force_in_any_order_of_assignments) {
 TEST(expert_redirect, what_the_allocator_of_places_gives_is_taken) {
   support::random_source random(0xa110c);
   constexpr std::int32_t adapters = 12;
-  auto places = *dense_places::create({.first = 64, .places = 60});
+  auto places = *dense_places::create({.first = 64_expert, .places = 60});
   auto map = *expert_redirect::create({.experts = 64,
                                        .adapters = adapters,
                                        .most_tuned = 13,
@@ -235,7 +237,7 @@ TEST(expert_redirect, what_the_allocator_of_places_gives_is_taken) {
       continue;
     }
     ids tuned;
-    for (expert_id e = random.id_below(5); e < 64 && tuned.size() < 13;
+    for (std::int32_t e = random.id_below(5); e < 64 && tuned.size() < 13;
          e += 1 + random.id_below(20))
       tuned.push_back(e);
     const auto first = places.take(static_cast<std::int32_t>(tuned.size()));

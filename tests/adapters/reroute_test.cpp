@@ -22,23 +22,27 @@ using reroute_samples::batch;
 using testing::Each;
 using testing::ElementsAre;
 
+/// What an engine has for them, and gets.
+std::vector<std::int32_t> numbers_of(const std::vector<expert_id>& ids) {
+  return support::routed_ids(ids).ids;
+}
 struct answer {
-  std::vector<expert_id> out;
+  std::vector<std::int32_t> out;
   reroute_result result;
 };
 answer reroute_of(const batch& b, vector_level level) {
-  answer a{std::vector<expert_id>(b.ids.size(), -77), {}};
+  answer a{std::vector<std::int32_t>(b.ids.size(), -77), {}};
   a.result = reroute(b.rows(), b.ids, b.adapter_of_token, a.out, level);
   return a;
 }
 answer reroute_in_place(const batch& b, vector_level level) {
-  answer a{b.ids, {}};
+  answer a{numbers_of(b.ids), {}};
   a.result = reroute(b.rows(), a.out, b.adapter_of_token, a.out, level);
   return a;
 }
 void expect_the_rule(const batch& b, vector_level level) {
   std::uint64_t refused = 0;
-  const auto expected = reroute_samples::rerouted(b, refused);
+  const auto expected = numbers_of(reroute_samples::rerouted(b, refused));
   for (const auto& a : {reroute_of(b, level), reroute_in_place(b, level)}) {
     ASSERT_EQ(a.result.code, status::ok);
     ASSERT_EQ(a.out, expected);
@@ -62,7 +66,7 @@ TEST_P(reroute_at, is_figure_4) {
   for (const auto& a : {reroute_of(b, GetParam()), reroute_in_place(b, GetParam())}) {
     EXPECT_EQ(a.result.code, status::ok);
     EXPECT_EQ(a.result.refused, 0U);
-    EXPECT_EQ(a.out, reroute_samples::figure_4_rerouted());
+    EXPECT_EQ(a.out, numbers_of(reroute_samples::figure_4_rerouted()));
   }
 }
 
@@ -72,12 +76,12 @@ TEST_P(reroute_at, negative_ids_stay_and_what_is_out_of_range_becomes_no_expert)
   b.tokens = 4;
   b.top_k = 12;
   b.adapter_of_token = {0, -1, 2, -5};
-  b.ids = {-1, -9, 64,   -1, -1, -1, -1, -1, -1, -1, -1, -1,  //
-           -1, 63, 65,   -1, -1, -1, -1, -1, -1, -1, -1, -1,  //
-           -2, 3,  80,   -1, -1, -1, -1, -1, -1, -1, -1, -1,  //
-           3,  14, 1000, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+  b.ids = support::expert_ids({-1, -9, 64,   -1, -1, -1, -1, -1, -1, -1, -1, -1,  //
+                               -1, 63, 65,   -1, -1, -1, -1, -1, -1, -1, -1, -1,  //
+                               -2, 3,  80,   -1, -1, -1, -1, -1, -1, -1, -1, -1,  //
+                               3,  14, 1000, -1, -1, -1, -1, -1, -1, -1, -1, -1});
   for (const auto& a : {reroute_of(b, GetParam()), reroute_in_place(b, GetParam())}) {
-    auto expected = b.ids;
+    auto expected = numbers_of(b.ids);
     for (const auto place : {2, 14, 25, 26, 38}) expected[static_cast<std::size_t>(place)] = -1;
     EXPECT_EQ(a.out, expected);
     EXPECT_EQ(a.result.refused, 5U);
@@ -107,7 +111,7 @@ TEST_P(reroute_at, agrees_with_the_formula_for_every_top_k_and_number_of_tokens)
       b.adapter_of_token.resize(static_cast<std::size_t>(tokens));
       b.ids.resize(static_cast<std::size_t>(tokens * top_k));
       for (auto& adapter : b.adapter_of_token) adapter = random.id_below(b.adapters + 2) - 1;
-      for (auto& id : b.ids) id = random.id_below(b.experts + 2) - 1;
+      for (auto& id : b.ids) id = expert_id{random.id_below(b.experts + 2) - 1};
       expect_the_rule(b, GetParam());
       if (HasFatalFailure()) return;
     }
@@ -119,7 +123,7 @@ TEST_P(reroute_at, tokens_of_one_adapter_and_of_the_base_model_are_no_special_ca
   for (const std::int32_t adapter : {-1, 0, 1, 2}) {
     std::fill(b.adapter_of_token.begin(), b.adapter_of_token.end(), adapter);
     expect_the_rule(b, GetParam());
-    b.ids[static_cast<std::size_t>(random.below(b.ids.size()))] = 64;
+    b.ids[static_cast<std::size_t>(random.below(b.ids.size()))] = 64_expert;
     expect_the_rule(b, GetParam());
   }
 }
@@ -138,9 +142,10 @@ class fenced_page {
   ~fenced_page() { (void)::munmap(at_, 3 * bytes_); }
 
   /// The values at the page's beginning or at its end.
-  std::span<std::int32_t> hold(const std::vector<std::int32_t>& values, bool at_end) const {
-    auto* const page = reinterpret_cast<std::int32_t*>(at_ + bytes_);
-    const auto first = at_end ? bytes_ / sizeof(std::int32_t) - values.size() : 0;
+  template <class T>
+  std::span<T> hold(const std::vector<T>& values, bool at_end) const {
+    auto* const page = reinterpret_cast<T*>(at_ + bytes_);
+    const auto first = at_end ? bytes_ / sizeof(T) - values.size() : 0;
     std::copy(values.begin(), values.end(), page + first);
     return {page + first, values.size()};
   }
@@ -165,8 +170,8 @@ TEST_P(reroute_at, touches_nothing_outside_its_arrays) {
       const auto done = reroute(map, ids.hold(b.ids, at_end),
                                 adapters.hold(b.adapter_of_token, at_end), to, GetParam());
       std::uint64_t refused = 0;
-      ASSERT_EQ(std::vector<expert_id>(to.begin(), to.end()),
-                reroute_samples::rerouted(b, refused));
+      ASSERT_EQ(std::vector<std::int32_t>(to.begin(), to.end()),
+                numbers_of(reroute_samples::rerouted(b, refused)));
       ASSERT_EQ(done.refused, refused);
     }
   }
@@ -176,7 +181,7 @@ TEST_P(reroute_at, what_lies_beside_the_result_stays) {
   support::random_source random(8);
   for (int round = 0; round < 500; ++round) {
     const auto b = reroute_samples::random_batch(random);
-    std::vector<expert_id> wide(b.ids.size() + 64, -77);
+    std::vector<std::int32_t> wide(b.ids.size() + 64, -77);
     const auto out = std::span(wide).subspan(32 - static_cast<std::size_t>(round) % 4);
     ASSERT_EQ(
         reroute(b.rows(), b.ids, b.adapter_of_token, out.first(b.ids.size()), GetParam()).code,
@@ -194,9 +199,9 @@ TEST_P(reroute_at, rows_may_be_more_than_a_lane_can_address) {
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) GTEST_SKIP() << "12 GiB of addresses cannot be had";
   auto* const rows = static_cast<expert_id*>(memory);
-  rows[2 * std::size_t{experts} + 5] = 41;
-  rows[3 * std::size_t{experts} - 1] = 42;
-  std::vector<expert_id> ids(64, -3);
+  rows[2 * std::size_t{experts} + 5] = 41_expert;
+  rows[3 * std::size_t{experts} - 1] = 42_expert;
+  std::vector<std::int32_t> ids(64, -3);
   ids[0] = 5;
   ids[1] = ids[63] = experts - 1;
   ids[2] = experts;
@@ -205,7 +210,7 @@ TEST_P(reroute_at, rows_may_be_more_than_a_lane_can_address) {
   expected[0] = 41;
   expected[1] = 42;
   expected[2] = -1;
-  std::vector<expert_id> out(ids.size());
+  std::vector<std::int32_t> out(ids.size());
   const auto done =
       reroute({rows, 3, experts}, ids, std::vector<std::int32_t>{2, -1}, out, GetParam());
   EXPECT_EQ(done.refused, 1U);
@@ -220,16 +225,16 @@ TEST_P(reroute_at, an_empty_batch_is_one) {
 }
 
 TEST_P(reroute_at, a_map_of_no_adapter_has_the_base_model_alone) {
-  const std::vector<expert_id> ids{0, 3, 4, -2};
-  std::vector<expert_id> out(4);
+  const std::vector<std::int32_t> ids{0, 3, 4, -2};
+  std::vector<std::int32_t> out(4);
   const redirect_rows none{nullptr, 0, 4};
   EXPECT_EQ(reroute(none, ids, std::vector<std::int32_t>{-1, 0}, out, GetParam()).refused, 1U);
   EXPECT_THAT(out, ElementsAre(0, 3, -1, -2));
 }
 
 TEST(reroute, lengths_that_do_not_belong_together_are_refused_and_nothing_is_written) {
-  const std::vector<expert_id> ids{0, 1, 2, 3};
-  std::vector<expert_id> out(4, -77);
+  const std::vector<std::int32_t> ids{0, 1, 2, 3};
+  std::vector<std::int32_t> out(4, -77);
   const redirect_rows none{nullptr, 0, 4};
   const std::vector<std::int32_t> adapters{-1, -1, -1};
   EXPECT_EQ(reroute(none, ids, adapters, out).code, status::invalid_argument);
@@ -241,9 +246,9 @@ TEST(reroute, lengths_that_do_not_belong_together_are_refused_and_nothing_is_wri
 
 TEST(reroute, is_at_the_best_level_unless_told_otherwise) {
   const auto b = reroute_samples::figure_4();
-  std::vector<expert_id> out(b.ids.size());
+  std::vector<std::int32_t> out(b.ids.size());
   EXPECT_EQ(reroute(b.rows(), b.ids, b.adapter_of_token, out).code, status::ok);
-  EXPECT_EQ(out, reroute_samples::figure_4_rerouted());
+  EXPECT_EQ(out, numbers_of(reroute_samples::figure_4_rerouted()));
 }
 
 }  // namespace

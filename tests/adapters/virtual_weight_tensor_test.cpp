@@ -19,6 +19,7 @@
 #include "hotset/cuda/virtual_memory.hpp"
 #include "hotset/memory/host_virtual_memory.hpp"
 #include "random_source.hpp"
+#include "written_ids.hpp"
 
 namespace hotset {
 namespace {
@@ -119,24 +120,25 @@ TYPED_TEST(virtual_weight_tensors, memory_is_only_where_experts_are) {
   const auto unit = this->page;
   EXPECT_EQ(t.addresses().size(), 15 * unit);
   EXPECT_EQ(t.physical_bytes(), 6 * unit) << "the base model";
-  ASSERT_EQ(t.place(4, 2), ok);
+  ASSERT_EQ(t.place(4_expert, 2), ok);
   EXPECT_EQ(pool.in_use(), 3U) << "pages 6 to 8";
-  ASSERT_EQ(t.place(7, 1), ok);
+  ASSERT_EQ(t.place(7_expert, 1), ok);
   EXPECT_EQ(pool.in_use(), 5U) << "pages 10 and 11, the first of them by half";
   EXPECT_EQ(t.physical_bytes(), 11 * unit);
   EXPECT_EQ(this->entry.physical_bytes(), 11 * unit);
-  EXPECT_EQ(t.bytes(7).data() - t.addresses().data(),
+  EXPECT_EQ(t.bytes(7_expert).data() - t.addresses().data(),
             static_cast<std::ptrdiff_t>(10 * unit + unit / 2));
-  EXPECT_EQ(t.bytes(7).size(), unit + unit / 2);
+  EXPECT_EQ(t.bytes(7_expert).size(), unit + unit / 2);
   std::vector<bool> backed;
-  for (expert_id e = -1; e <= 10; ++e) backed.push_back(t.is_backed(e));
+  for (auto e = no_expert; e <= 10; ++e) backed.push_back(t.is_backed(e));
   EXPECT_EQ(backed, (std::vector<bool>{false, true, true, true, true, true, true, false, true,
                                        false, false, false}));
-  for (const expert_id e : {0, 1, 2, 3, 4, 5, 7}) this->write(t.bytes(e), e + 1);
-  for (const expert_id e : {0, 1, 2, 3, 4, 5, 7}) EXPECT_TRUE(this->holds(t.bytes(e), e + 1)) << e;
-  ASSERT_EQ(t.remove(4, 2), ok);
+  const auto there = support::expert_ids({0, 1, 2, 3, 4, 5, 7});
+  for (const auto e : there) this->write(t.bytes(e), number(e) + 1);
+  for (const auto e : there) EXPECT_TRUE(this->holds(t.bytes(e), number(e) + 1)) << e;
+  ASSERT_EQ(t.remove(4_expert, 2), ok);
   EXPECT_EQ(pool.in_use(), 2U);
-  ASSERT_EQ(t.remove(7, 1), ok);
+  ASSERT_EQ(t.remove(7_expert, 1), ok);
   EXPECT_EQ(pool.in_use(), 0U);
   EXPECT_EQ(pool.capacity(), 5U) << "kept for the next adapter";
 }
@@ -144,46 +146,46 @@ TYPED_TEST(virtual_weight_tensors, memory_is_only_where_experts_are) {
 TYPED_TEST(virtual_weight_tensors, neighbours_share_the_page_that_both_touch) {
   auto pool = this->pool(0, 16);
   auto t = this->tensor(pool, 4, 6);
-  ASSERT_EQ(t.place(4, 3), ok);
+  ASSERT_EQ(t.place(4_expert, 3), ok);
   EXPECT_EQ(pool.in_use(), 5U) << "pages 6 to 10";
-  ASSERT_EQ(t.place(7, 1), ok);
+  ASSERT_EQ(t.place(7_expert, 1), ok);
   EXPECT_EQ(pool.in_use(), 6U) << "page 10 is shared";
-  this->write(t.bytes(6), 1);
-  this->write(t.bytes(7), 2);
-  EXPECT_TRUE(this->holds(t.bytes(6), 1));
-  ASSERT_EQ(t.remove(4, 3), ok);
+  this->write(t.bytes(6_expert), 1);
+  this->write(t.bytes(7_expert), 2);
+  EXPECT_TRUE(this->holds(t.bytes(6_expert), 1));
+  ASSERT_EQ(t.remove(4_expert, 3), ok);
   EXPECT_EQ(pool.in_use(), 2U);
-  EXPECT_TRUE(this->holds(t.bytes(7), 2)) << "the shared page stays";
-  ASSERT_EQ(t.place(4, 3), ok);
-  EXPECT_TRUE(this->holds(t.bytes(7), 2));
-  ASSERT_EQ(t.remove(7, 1), ok);
-  ASSERT_EQ(t.remove(4, 3), ok);
+  EXPECT_TRUE(this->holds(t.bytes(7_expert), 2)) << "the shared page stays";
+  ASSERT_EQ(t.place(4_expert, 3), ok);
+  EXPECT_TRUE(this->holds(t.bytes(7_expert), 2));
+  ASSERT_EQ(t.remove(7_expert, 1), ok);
+  ASSERT_EQ(t.remove(4_expert, 3), ok);
   EXPECT_EQ(pool.in_use(), 0U);
 }
 
 TYPED_TEST(virtual_weight_tensors, an_expert_between_two_shares_what_is_there) {
   auto pool = this->pool(0, 16);
   auto t = this->tensor(pool, 4, 6);
-  ASSERT_EQ(t.place(4, 1), ok);
-  ASSERT_EQ(t.place(6, 1), ok);
+  ASSERT_EQ(t.place(4_expert, 1), ok);
+  ASSERT_EQ(t.place(6_expert, 1), ok);
   EXPECT_EQ(pool.in_use(), 4U) << "6 and 7, 9 and 10";
-  ASSERT_EQ(t.place(5, 1), ok);
+  ASSERT_EQ(t.place(5_expert, 1), ok);
   EXPECT_EQ(pool.in_use(), 5U) << "7 is shared, 8 is new";
-  ASSERT_EQ(t.remove(5, 1), ok);
+  ASSERT_EQ(t.remove(5_expert, 1), ok);
   EXPECT_EQ(pool.in_use(), 4U);
 }
 
 TYPED_TEST(virtual_weight_tensors, the_last_page_of_the_base_model_is_there_for_the_first_adapter) {
   auto pool = this->pool(0, 16);
   auto t = this->tensor(pool, 3, 3);
-  this->write(t.bytes(2), 7);
+  this->write(t.bytes(2_expert), 7);
   EXPECT_EQ(t.physical_bytes(), 5 * this->page);
-  ASSERT_EQ(t.place(3, 2), ok);
+  ASSERT_EQ(t.place(3_expert, 2), ok);
   EXPECT_EQ(pool.in_use(), 3U) << "pages 5 to 7; page 4 is the base model's";
-  this->write(t.bytes(3), 8);
-  EXPECT_TRUE(this->holds(t.bytes(2), 7));
-  ASSERT_EQ(t.remove(3, 2), ok);
-  EXPECT_TRUE(this->holds(t.bytes(2), 7));
+  this->write(t.bytes(3_expert), 8);
+  EXPECT_TRUE(this->holds(t.bytes(2_expert), 7));
+  ASSERT_EQ(t.remove(3_expert, 2), ok);
+  EXPECT_TRUE(this->holds(t.bytes(2_expert), 7));
   EXPECT_EQ(t.physical_bytes(), 5 * this->page);
 }
 
@@ -191,90 +193,90 @@ TYPED_TEST(virtual_weight_tensors, small_experts_may_need_no_page_of_their_own) 
   auto pool = this->pool(0, 4);
   using made_type = typename TestFixture::tensor_type;
   auto t = made_type::create(pool, {3, 9, this->page / 8}).value();
-  ASSERT_EQ(t.place(3, 5), ok);
+  ASSERT_EQ(t.place(3_expert, 5), ok);
   EXPECT_EQ(pool.in_use(), 0U);
-  ASSERT_EQ(t.place(8, 1), ok);
-  ASSERT_EQ(t.place(9, 3), ok);
+  ASSERT_EQ(t.place(8_expert, 1), ok);
+  ASSERT_EQ(t.place(9_expert, 3), ok);
   EXPECT_EQ(pool.in_use(), 1U);
-  ASSERT_EQ(t.remove(8, 1), ok);
+  ASSERT_EQ(t.remove(8_expert, 1), ok);
   EXPECT_EQ(pool.in_use(), 1U);
-  ASSERT_EQ(t.remove(9, 3), ok);
+  ASSERT_EQ(t.remove(9_expert, 3), ok);
   EXPECT_EQ(pool.in_use(), 0U);
 }
 
 TYPED_TEST(virtual_weight_tensors, what_cannot_be_placed_or_removed_changes_nothing) {
   auto pool = this->pool(0, 4);
   auto t = this->tensor(pool, 4, 6);
-  ASSERT_EQ(t.place(5, 2), ok);
+  ASSERT_EQ(t.place(5_expert, 2), ok);
   EXPECT_EQ(pool.in_use(), 4U) << "pages 7 to 10";
-  EXPECT_EQ(t.place(3, 1), invalid_argument) << "the base model's";
-  EXPECT_EQ(t.place(9, 2), invalid_argument) << "beyond the end";
-  EXPECT_EQ(t.place(9, std::numeric_limits<std::int32_t>::max()), invalid_argument);
-  EXPECT_EQ(t.place(4, -1), invalid_argument);
-  EXPECT_EQ(t.place(-1, 1), invalid_argument);
-  EXPECT_EQ(t.place(6, 2), in_use);
-  EXPECT_EQ(t.place(4, 2), in_use);
-  EXPECT_EQ(t.place(9, 1), out_of_memory);
-  EXPECT_EQ(t.remove(5, 1), invalid_argument) << "a part";
-  EXPECT_EQ(t.remove(6, 1), invalid_argument) << "the other part";
-  EXPECT_EQ(t.remove(5, 3), invalid_argument) << "more";
-  EXPECT_EQ(t.remove(8, 1), invalid_argument) << "nothing is there";
-  EXPECT_EQ(t.remove(3, 1), invalid_argument);
-  EXPECT_EQ(t.place(7, 0), ok);
-  EXPECT_EQ(t.remove(7, 0), ok);
+  EXPECT_EQ(t.place(3_expert, 1), invalid_argument) << "the base model's";
+  EXPECT_EQ(t.place(9_expert, 2), invalid_argument) << "beyond the end";
+  EXPECT_EQ(t.place(9_expert, std::numeric_limits<std::int32_t>::max()), invalid_argument);
+  EXPECT_EQ(t.place(4_expert, -1), invalid_argument);
+  EXPECT_EQ(t.place(no_expert, 1), invalid_argument);
+  EXPECT_EQ(t.place(6_expert, 2), in_use);
+  EXPECT_EQ(t.place(4_expert, 2), in_use);
+  EXPECT_EQ(t.place(9_expert, 1), out_of_memory);
+  EXPECT_EQ(t.remove(5_expert, 1), invalid_argument) << "a part";
+  EXPECT_EQ(t.remove(6_expert, 1), invalid_argument) << "the other part";
+  EXPECT_EQ(t.remove(5_expert, 3), invalid_argument) << "more";
+  EXPECT_EQ(t.remove(8_expert, 1), invalid_argument) << "nothing is there";
+  EXPECT_EQ(t.remove(3_expert, 1), invalid_argument);
+  EXPECT_EQ(t.place(7_expert, 0), ok);
+  EXPECT_EQ(t.remove(7_expert, 0), ok);
   EXPECT_EQ(pool.in_use(), 4U);
-  EXPECT_TRUE(t.is_backed(5) && t.is_backed(6));
-  EXPECT_FALSE(t.is_backed(4) || t.is_backed(7) || t.is_backed(9));
+  EXPECT_TRUE(t.is_backed(5_expert) && t.is_backed(6_expert));
+  EXPECT_FALSE(t.is_backed(4_expert) || t.is_backed(7_expert) || t.is_backed(9_expert));
 }
 
 TYPED_TEST(virtual_weight_tensors, a_place_that_fails_leaves_nothing_whichever_step_it_was) {
   auto pool = this->pool(1, 16);
   auto t = this->tensor(pool, 4, 6);
-  ASSERT_EQ(t.place(7, 1), ok);
-  this->write(t.bytes(7), 9);
+  ASSERT_EQ(t.place(7_expert, 1), ok);
+  this->write(t.bytes(7_expert), 9);
   const auto capacity = pool.capacity();
   const auto bytes = t.physical_bytes();
   std::size_t steps = 0;
   for (;; ++steps) {
     this->entry.fail(steps + 1);
-    const auto code = t.place(4, 3);
+    const auto code = t.place(4_expert, 3);
     this->entry.fail(0);
     if (code == ok) break;
     ASSERT_EQ(t.physical_bytes(), bytes) << steps;
     ASSERT_EQ(pool.capacity(), capacity) << steps;
     ASSERT_EQ(pool.in_use(), 2U) << steps;
-    ASSERT_FALSE(t.is_backed(4)) << steps;
+    ASSERT_FALSE(t.is_backed(4_expert)) << steps;
     ASSERT_EQ(t.idle_pages(), 0U) << steps;
-    ASSERT_TRUE(this->holds(t.bytes(7), 9)) << steps;
+    ASSERT_TRUE(this->holds(t.bytes(7_expert), 9)) << steps;
   }
   EXPECT_GE(steps, 8U) << "4 pages are created and mapped";
-  EXPECT_TRUE(this->holds(t.bytes(7), 9));
+  EXPECT_TRUE(this->holds(t.bytes(7_expert), 9));
 }
 
 TYPED_TEST(virtual_weight_tensors, a_page_that_is_not_unmapped_is_idle_and_tried_again) {
   auto pool = this->pool(0, 16);
   auto t = this->tensor(pool, 4, 6);
-  ASSERT_EQ(t.place(4, 2), ok);
+  ASSERT_EQ(t.place(4_expert, 2), ok);
   this->entry.fail(2);
-  EXPECT_EQ(t.remove(4, 2), ok) << "the experts are gone, whatever the memory says";
+  EXPECT_EQ(t.remove(4_expert, 2), ok) << "the experts are gone, whatever the memory says";
   this->entry.fail(0);
-  EXPECT_FALSE(t.is_backed(4));
+  EXPECT_FALSE(t.is_backed(4_expert));
   EXPECT_EQ(t.idle_pages(), 1U);
   EXPECT_EQ(pool.in_use(), 1U) << "nobody else gets it";
   EXPECT_EQ(t.physical_bytes(), 7 * this->page);
   this->entry.fail(1);
   EXPECT_NE(t.reclaim(), ok);
   this->entry.fail(1);
-  EXPECT_NE(t.place(4, 2), ok) << "it is in the way";
+  EXPECT_NE(t.place(4_expert, 2), ok) << "it is in the way";
   this->entry.fail(0);
   EXPECT_EQ(t.idle_pages(), 1U);
-  ASSERT_EQ(t.place(8, 2), ok) << "it is not in the way";
-  ASSERT_EQ(t.place(4, 2), ok);
+  ASSERT_EQ(t.place(8_expert, 2), ok) << "it is not in the way";
+  ASSERT_EQ(t.place(4_expert, 2), ok);
   EXPECT_EQ(t.idle_pages(), 0U);
   EXPECT_EQ(pool.in_use(), 6U);
-  this->write(t.bytes(4), 3);
+  this->write(t.bytes(4_expert), 3);
   this->entry.fail(1);
-  ASSERT_EQ(t.remove(4, 2), ok);
+  ASSERT_EQ(t.remove(4_expert, 2), ok);
   this->entry.fail(0);
   EXPECT_EQ(t.idle_pages(), 1U);
   EXPECT_EQ(t.reclaim(), ok);
@@ -285,13 +287,13 @@ TYPED_TEST(virtual_weight_tensors, its_end_gives_everything_back) {
   auto pool = this->pool(2, 16);
   {
     auto t = this->tensor(pool, 4, 6);
-    ASSERT_EQ(t.place(4, 3), ok);
-    ASSERT_EQ(t.place(7, 3), ok);
+    ASSERT_EQ(t.place(4_expert, 3), ok);
+    ASSERT_EQ(t.place(7_expert, 3), ok);
     auto moved = std::move(t);
-    this->write(moved.bytes(7), 1);
+    this->write(moved.bytes(7_expert), 1);
     EXPECT_EQ(pool.in_use(), 9U);
     this->entry.fail(1);
-    ASSERT_EQ(moved.remove(7, 3), ok);
+    ASSERT_EQ(moved.remove(7_expert, 3), ok);
     this->entry.fail(0);
     EXPECT_EQ(moved.idle_pages(), 1U);
   }
@@ -347,7 +349,7 @@ class tensor_walk {
                            stride,
                            std::vector<int>(static_cast<std::size_t>(base + adapters * stride)),
                            {}});
-      for (expert_id e = 0; e < base; ++e) tag(subjects_.back(), e);
+      for (const auto e : each<expert_id>(base)) tag(subjects_.back(), e);
     }
   }
   void step() {
@@ -411,7 +413,7 @@ class tensor_walk {
            page_;
   }
   /// By the definition: a page has memory if an expert that is there has a byte in it.
-  [[nodiscard]] std::vector<bool> pages_of(const subject& s, expert_id first = 0,
+  [[nodiscard]] std::vector<bool> pages_of(const subject& s, expert_id first = 0_expert,
                                            std::int32_t count = 0) const {
     std::vector<bool> touched(s.tensor.addresses().size() / page_);
     for (std::size_t e = 0; e < s.tags.size(); ++e) {
@@ -441,7 +443,7 @@ class tensor_walk {
   }
   void tag(subject& s, expert_id e) {
     next_tag_ = next_tag_ % 255 + 1;
-    s.tags[static_cast<std::size_t>(e)] = next_tag_;
+    s.tags[index_of(e)] = next_tag_;
     at_edges(s, e, [&](std::byte* at) { ASSERT_NE(entry_.touch(at), nullptr); });
     std::ranges::fill(s.tensor.bytes(e), static_cast<std::byte>(next_tag_));
   }
@@ -449,7 +451,7 @@ class tensor_walk {
     at_edges(s, e, [&](std::byte* at) {
       const auto* const byte = entry_.touch(at);
       ASSERT_NE(byte, nullptr);
-      ASSERT_EQ(std::to_integer<int>(*byte), s.tags[static_cast<std::size_t>(e)])
+      ASSERT_EQ(std::to_integer<int>(*byte), s.tags[index_of(e)])
           << "another's byte in expert " << e;
     });
   }
@@ -457,13 +459,13 @@ class tensor_walk {
     const auto experts = static_cast<std::int32_t>(s.tags.size());
     const auto base = s.tensor.shape().base_experts;
     const bool strided = random_.one_in(2);
-    const auto first =
-        strided ? base + s.stride * random_.id_below(4) : random_.id_below(experts + 1);
+    const expert_id first{strided ? base + s.stride * random_.id_below(4)
+                                  : random_.id_below(experts + 1)};
     const auto count = random_.id_below(strided ? s.stride + 1 : 5);
     auto expected = ok;
     if (first < base || first + count > experts)
       expected = invalid_argument;
-    else if (std::any_of(s.tags.begin() + first, s.tags.begin() + first + count,
+    else if (std::any_of(s.tags.begin() + number(first), s.tags.begin() + number(first) + count,
                          [](int t) { return t != 0; }))
       expected = in_use;
     else if (missing(s, first, count) > pool_.bound() - pool_.in_use())
@@ -484,7 +486,7 @@ class tensor_walk {
     for (auto e = first; e < first + count; ++e) tag(s, e);
   }
   void remove(subject& s) {
-    auto first = random_.id_below(static_cast<std::int32_t>(s.tags.size()) + 1);
+    expert_id first{random_.id_below(static_cast<std::int32_t>(s.tags.size()) + 1)};
     auto count = 1 + random_.id_below(4);
     if (!s.placements.empty() && !random_.one_in(8)) {
       auto p = s.placements.begin();
@@ -497,7 +499,7 @@ class tensor_walk {
     ++outcomes[is_there ? "removed" : "remove: refused"];
     if (!is_there) return;
     s.placements.erase(p);
-    std::fill_n(s.tags.begin() + first, count, 0);
+    std::fill_n(s.tags.begin() + number(first), count, 0);
     if (s.tensor.idle_pages() != 0) ++outcomes["an idle page"];
   }
   void trim(bool arms) {
@@ -554,11 +556,11 @@ TEST(virtual_weight_tensor_on_cuda, gives_access_once_for_each_placement) {
   using call = support::fake_cuda_driver::call;
   EXPECT_EQ(entry.driver.calls(call::set_access), 1U) << "the base model is one block";
   EXPECT_EQ(entry.driver.calls(call::map), 1U);
-  ASSERT_EQ(t.place(3, 4), ok);
+  ASSERT_EQ(t.place(3_expert, 4), ok);
   EXPECT_EQ(entry.driver.calls(call::map), 1U + 6U)
       << "pages 4 to 10, the first of them the base model's";
   EXPECT_EQ(entry.driver.calls(call::set_access), 2U);
-  ASSERT_EQ(t.place(7, 4), ok);
+  ASSERT_EQ(t.place(7_expert, 4), ok);
   EXPECT_EQ(entry.driver.calls(call::set_access), 3U);
 }
 
@@ -572,15 +574,15 @@ TEST(virtual_weight_tensor_on_cuda, a_page_without_access_is_mapped_anew_before_
   using call = support::fake_cuda_driver::call;
   entry.driver.fail(call::set_access, 1);
   for (const std::size_t nth : {1U, 7U, 8U}) entry.driver.fail(call::unmap, nth);
-  EXPECT_EQ(t.place(3, 4), out_of_memory);
+  EXPECT_EQ(t.place(3_expert, 4), out_of_memory);
   EXPECT_FALSE(entry.driver.armed());
   EXPECT_EQ(t.idle_pages(), 1U);
   EXPECT_EQ(t.physical_bytes(), 6U * 65536) << "the base model's and the one that stayed";
-  EXPECT_FALSE(t.is_backed(3));
-  ASSERT_EQ(t.place(6, 1), ok) << "page 10 is its last";
+  EXPECT_FALSE(t.is_backed(3_expert));
+  ASSERT_EQ(t.place(6_expert, 1), ok) << "page 10 is its last";
   EXPECT_EQ(t.idle_pages(), 0U);
-  EXPECT_NE(entry.driver.touch(&t.bytes(6).front()), nullptr);
-  EXPECT_NE(entry.driver.touch(&t.bytes(6).back()), nullptr);
+  EXPECT_NE(entry.driver.touch(&t.bytes(6_expert).front()), nullptr);
+  EXPECT_NE(entry.driver.touch(&t.bytes(6_expert).back()), nullptr);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ TEST(after_n_uses, later_if_it_left_a_short_while_ago) {
   after_n_uses policy(layout, {.uses = 1, .after_eviction = 3, .window = 4});
   EXPECT_EQ(ask(policy, {use_of(1, 0)}), verdict{1});
   policy.on_use(use_of(1, 0), false, true);
-  policy.on_evict({0, 1}, 2);
+  policy.on_evict({0_layer, 1_expert}, 2);
   EXPECT_EQ(ask(policy, {use_of(1, 3)}), verdict{0});
   policy.on_use(use_of(1, 3), false, false);
   EXPECT_EQ(ask(policy, {use_of(1, 6)}), verdict{0});

@@ -22,8 +22,8 @@ std::uint64_t hash_of(typename Admission::config admission) {
   auto plan = pages.make_plan();
   support::random_source random(7);
   for (step_id step = 0; step < 200; ++step)
-    for (layer_id layer = 0; layer < shape.layers; ++layer) {
-      const std::vector<expert_id> ids{random.id_below(9), random.id_below(9)};
+    for (const auto layer : each<layer_id>(shape.layers)) {
+      const std::vector<std::int32_t> ids{random.id_below(9), random.id_below(9)};
       routing_view view;
       view.layer = layer;
       view.step = step;

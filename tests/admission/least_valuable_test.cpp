@@ -11,6 +11,7 @@
 #include "hotset/eviction/two_rate.hpp"
 #include "hotset/paging/pager.hpp"
 #include "random_source.hpp"
+#include "written_ids.hpp"
 
 namespace hotset {
 namespace {
@@ -25,14 +26,14 @@ class cache {
   cache(std::int32_t slots, const typename Admission::config& options)
       : pages_({.layout = pool_layout::shared(shape, slots).value(), .admission = options}),
         plan_(pages_.make_plan()) {}
-  void use(std::vector<expert_id> ids) {
+  void use(std::vector<std::int32_t> ids) {
     routing_view view;
     view.step = step_++;
     view.experts = ids;
     ASSERT_EQ(pages_.serve(view, plan_, [](const visit_group&) {}), status::ok);
   }
-  [[nodiscard]] bool holds(expert_id e) const {
-    return pages_.row(0)[static_cast<std::size_t>(e)] != no_slot;
+  [[nodiscard]] bool holds(support::written_expert e) const {
+    return pages_.row(0_layer)[index_of(e.id)] != no_slot;
   }
   [[nodiscard]] pager_stats stats() const { return pages_.stats(); }
   [[nodiscard]] auto& pages() { return pages_; }
@@ -52,7 +53,7 @@ TEST(least_valuable, a_stranger_passes_by_residents_that_are_worth_more) {
   }
   c.use({0, 7});
   EXPECT_FALSE(c.holds(7));
-  for (expert_id e = 0; e < 4; ++e) EXPECT_TRUE(c.holds(e));
+  for (const auto e : each<expert_id>(4)) EXPECT_TRUE(c.holds(e));
   for (int n = 0; n < 3; ++n) c.use({0, 7});
   EXPECT_TRUE(c.holds(7)) << "used again and again it is worth more than the others";
 }
@@ -78,7 +79,7 @@ TEST(least_valuable, nobody_passes_by_while_slots_are_free) {
     c.use({2, 3});
   }
   c.use({4, 5});  // worth less than any other
-  for (expert_id e = 0; e < 6; ++e) EXPECT_TRUE(c.holds(e));
+  for (const auto e : each<expert_id>(6)) EXPECT_TRUE(c.holds(e));
 }
 
 TEST(least_valuable, a_plan_that_is_aborted_leaves_no_trace) {
@@ -93,7 +94,7 @@ TEST(least_valuable, a_plan_that_is_aborted_leaves_no_trace) {
   support::random_source random(4);
   std::uint64_t refused = 0;
   for (step_id step = 0; step < 400; ++step)
-    for (layer_id l = 0; l < 3; ++l) {
+    for (const auto l : each<layer_id>(3)) {
       std::vector<expert_id> ids;
       for (int k = 0; k < 3; ++k)
         ids.push_back(static_cast<expert_id>(random.below(24) * random.below(24) / 24));
@@ -102,7 +103,7 @@ TEST(least_valuable, a_plan_that_is_aborted_leaves_no_trace) {
       view.step = step;
       view.experts = ids;
       auto elsewhere = view;
-      elsewhere.layer = (l + 2) % 3;
+      elsewhere.layer = static_cast<layer_id>((number(l) + 2) % 3);
       for (const auto& tried : {elsewhere, view}) {
         ASSERT_EQ(one.plan(tried, plan), status::ok);
         ASSERT_EQ(one.abort(plan), status::ok);
@@ -126,7 +127,7 @@ TEST(least_valuable, evicts_for_a_prefetch_and_goes_on) {
   }
   visit_context context;
   context.step = 100;
-  const std::vector<prefetch_request> wanted{{{0, 6}, 101, 1.0F}};
+  const std::vector<prefetch_request> wanted{{{0_layer, 6_expert}, 101, 1.0F}};
   ASSERT_EQ(c.pages().plan_prefetch(context, wanted, c.plan()), status::ok);
   ASSERT_EQ(c.plan().fills().size(), 1U);
   const auto f = c.plan().fills()[0];

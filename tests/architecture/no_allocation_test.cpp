@@ -118,7 +118,7 @@ void work(Pager& p, visit_plan& plan, const std::vector<expert_id>& ids,
           const std::vector<float>& weights, const std::vector<prefetch_request>& requests,
           support::random_source& random) {
   for (step_id step = 0; step < 60; ++step)
-    for (layer_id layer = 0; layer < 3; ++layer) {
+    for (const auto layer : each<layer_id>(3)) {
       routing_view view;
       view.layer = layer;
       view.step = step;
@@ -152,7 +152,7 @@ void work(Pager& p, visit_plan& plan, const std::vector<expert_id>& ids,
           random.one_in(4) ? p.failed(f.slot, f.generation) : p.arrived(f.slot, f.generation);
       }
       if (random.one_in(10)) p.trim(context, random.below(12), {});
-      if (random.one_in(10)) (void)p.invalidate(expert_key{layer, random.id_below(24)});
+      if (random.one_in(10)) (void)p.invalidate(expert_key{layer, expert_id{random.id_below(24)}});
       if (random.one_in(10)) (void)p.set_quota(layer, 4 + random.id_below(6));
     }
 }
@@ -165,9 +165,10 @@ std::size_t allocations_of(typename Eviction::config eviction = {},
   std::vector<expert_id> ids(400);
   std::vector<float> weights(400);
   std::vector<prefetch_request> requests(100);
-  for (auto& id : ids) id = random.id_below(26) - 1;
+  for (auto& id : ids) id = expert_id{random.id_below(26) - 1};
   for (auto& w : weights) w = static_cast<float>(random.below(100)) / 100.0F;
-  for (auto& r : requests) r = {{random.id_below(3), random.id_below(24)}, random.below(60)};
+  for (auto& r : requests)
+    r = {{layer_id{random.id_below(3)}, expert_id{random.id_below(24)}}, random.below(60)};
   std::size_t total = 0;
   for (const auto& layout :
        {pool_layout::shared(shape, 9).value(), pool_layout::per_layer(shape, 7).value()}) {
@@ -242,8 +243,9 @@ std::size_t allocations_of_a_cache(const pool_layout& layout, Backend& backend,
                                    typename Backend::stream_type& stream, Update update) {
   support::random_source random(4);
   std::vector<expert_id> ids(400);
-  for (auto& id : ids) id = random.id_below(26) - 1;
-  const std::vector<prefetch_request> requests{{{0, 1}, 0}, {{1, 2}, 0}, {{2, 3}, 0}};
+  for (auto& id : ids) id = expert_id{random.id_below(26) - 1};
+  const std::vector<prefetch_request> requests{
+      {{0_layer, 1_expert}, 0}, {{1_layer, 2_expert}, 0}, {{2_layer, 3_expert}, 0}};
   slot_cache cache(pager<lru>({.layout = layout}), backend);
   auto visit = cache.make_visit();
   const auto before = allocations.load();
@@ -334,7 +336,7 @@ std::size_t allocations_of_a_gate(
   std::size_t failures = 0;
   for (step_id step = 0; step < 120; ++step) {
     const auto tokens = step % 4 == 0 ? std::size_t{6} : std::size_t{1};
-    for (auto& id : ids) id = random.id_below(26) - 1;
+    for (auto& id : ids) id = expert_id{random.id_below(26) - 1};
     for (auto& w : weights) w = static_cast<float>(random.below(100)) / 100.0F;
     for (std::size_t i = 0; i < logits.size(); ++i) {
       logits[i] = static_cast<float>(random.below(1000)) / 100.0F;

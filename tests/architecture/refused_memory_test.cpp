@@ -160,7 +160,7 @@ class refused_resize : public testing::Test {
   }
   [[nodiscard]] std::vector<std::int32_t> quotas() const {
     std::vector<std::int32_t> out;
-    for (layer_id l = 0; l < shape.layers; ++l) out.push_back(cache.pager().quota(l));
+    for (const auto l : each<layer_id>(shape.layers)) out.push_back(cache.pager().quota(l));
     return out;
   }
   /// Every row names slots that have memory and hold the bytes of their expert.
@@ -170,7 +170,7 @@ class refused_resize : public testing::Test {
     ASSERT_EQ(bank.held(1), opened ? static_cast<std::size_t>(q[1]) : 0U);
     for (std::size_t k = 0; k < shape.keys(); ++k) {
       const auto key = shape.key(k);
-      const auto slot = cache.row(key.layer)[static_cast<std::size_t>(key.expert)];
+      const auto slot = cache.row(key.layer)[index_of(key.expert)];
       if (slot == no_slot) continue;
       for (std::size_t t = 0; t < bank.tensors(slot); ++t) {
         ASSERT_NE(bank.bytes(slot, t).data(), nullptr);

@@ -43,8 +43,8 @@ class watched_copies : public testing::Test {
 };
 
 TEST_F(watched_copies, tell_of_what_has_ended_and_keep_the_rest) {
-  copies.watch({.batch = 1, .slot = 2, .generation = 7});
-  copies.watch({.batch = 2, .slot = 3, .generation = 1, .speculative = true});
+  copies.watch({.batch = 1, .slot = 2_slot, .generation = 7});
+  copies.watch({.batch = 2, .slot = 3_slot, .generation = 1, .speculative = true});
   copies.watch({.batch = 3, .slot = no_slot});
   EXPECT_EQ(copies.speculative(), 1U);
   backend.state = {{1, arrived}, {2, pending}, {3, failed}};
@@ -61,24 +61,24 @@ TEST_F(watched_copies, tell_of_what_has_ended_and_keep_the_rest) {
 TEST_F(watched_copies, a_failed_one_is_a_loss_unless_its_slot_waits_for_it_still) {
   pages.slots[2].state = slot_state::filling;
   pages.slots[2].generation = 7;
-  copies.watch({.batch = 1, .slot = 2, .generation = 7});
+  copies.watch({.batch = 1, .slot = 2_slot, .generation = 7});
   backend.state = {{1, failed}};
   EXPECT_TRUE(copies.take_in_settled(backend, pages));
   EXPECT_THAT(pages.failures, ElementsAre(Pair(2, 7U)));
 
   pages.slots[2].state = slot_state::resident;
-  copies.watch({.batch = 1, .slot = 2, .generation = 7});
+  copies.watch({.batch = 1, .slot = 2_slot, .generation = 7});
   EXPECT_FALSE(copies.take_in_settled(backend, pages));
 
   pages.slots[2].state = slot_state::filling;
-  copies.watch({.batch = 1, .slot = 2, .generation = 6});
+  copies.watch({.batch = 1, .slot = 2_slot, .generation = 6});
   EXPECT_FALSE(copies.take_in_settled(backend, pages))
       << "another copy is on its way into the slot";
 }
 
 TEST_F(watched_copies, are_waited_for_in_their_order) {
-  copies.watch({.batch = 5, .slot = 2});
-  copies.watch({.batch = 4, .slot = 3});
+  copies.watch({.batch = 5, .slot = 2_slot});
+  copies.watch({.batch = 4, .slot = 3_slot});
   copies.wait_for_first(backend);
   copies.wait_for_all(backend);
   EXPECT_THAT(backend.waited, ElementsAre(5U, 5U, 4U));

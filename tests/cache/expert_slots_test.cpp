@@ -60,13 +60,13 @@ class expert_slots_test : public testing::Test {
   /// Every row names slots that have memory and hold the bytes of their expert.
   void expect_right() {
     std::size_t quotas = 0;
-    for (layer_id l = 0; l < shape.layers; ++l)
+    for (const auto l : each<layer_id>(shape.layers))
       quotas += static_cast<std::size_t>(cache.pager().quota(l));
     ASSERT_EQ(bank.held(0), quotas);
     ASSERT_EQ(budget.in_use(), quotas * bank.slot_bytes(0));
     for (std::size_t k = 0; k < shape.keys(); ++k) {
       const auto key = shape.key(k);
-      const auto slot = cache.row(key.layer)[static_cast<std::size_t>(key.expert)];
+      const auto slot = cache.row(key.layer)[index_of(key.expert)];
       if (slot == no_slot) continue;
       ASSERT_LT(static_cast<std::size_t>(slot), quotas);
       ASSERT_TRUE(holds(slot, key)) << "layer " << key.layer << " expert " << key.expert;
@@ -129,15 +129,14 @@ TEST_F(expert_slots_test, layers_may_have_unequal_quotas) {
     std::vector<std::int32_t> quotas(3);
     for (auto& q : quotas) q = 2 + random.id_below(11);
     ASSERT_EQ(pool.set_quotas(quotas), status::ok);
-    for (layer_id l = 0; l < 3; ++l)
-      EXPECT_EQ(cache.pager().quota(l), quotas[static_cast<std::size_t>(l)]);
+    for (const auto l : each<layer_id>(3)) EXPECT_EQ(cache.pager().quota(l), quotas[index_of(l)]);
     expect_right();
   }
 }
 
 TEST_F(expert_slots_test, an_open_visit_is_busy) {
   ASSERT_EQ(pool.open(6), status::ok);
-  const std::vector<expert_id> ids{1, 2};
+  const std::vector<std::int32_t> ids{1, 2};
   routing_view view;
   view.experts = ids;
   ASSERT_EQ(cache.resolve(view, stream, visit), status::ok);
@@ -223,7 +222,7 @@ TEST_F(expert_slots_test, an_opening_that_is_refused_leaves_the_layouts_quotas) 
   for (int n = 0; n < 3; ++n) {
     stubborn.refused_quota = n;
     EXPECT_EQ(again.open(4), status::busy);
-    for (layer_id l = 0; l < 3; ++l) EXPECT_EQ(cache.pager().quota(l), 12);
+    for (const auto l : each<layer_id>(3)) EXPECT_EQ(cache.pager().quota(l), 12);
     EXPECT_EQ(budget.in_use(), 0U);
   }
   EXPECT_EQ(again.open(4), status::ok);
@@ -310,7 +309,7 @@ TEST(expert_slots_of_a_small_layout, layers_that_lose_go_first) {
   const std::vector<std::int32_t> turned{3, 3, 12};
   EXPECT_EQ(pool.set_quotas(unequal), status::ok);
   EXPECT_EQ(pool.set_quotas(turned), status::ok);
-  EXPECT_EQ(cache.pager().quota(2), 12);
+  EXPECT_EQ(cache.pager().quota(2_layer), 12);
   EXPECT_EQ(bank.held(0), 18U);
   EXPECT_EQ(pool.set_quotas(std::vector<std::int32_t>{12, 3, 4}), status::exceeds_memory);
   EXPECT_EQ(pool.capacity(), 3U);
@@ -343,8 +342,8 @@ TEST(expert_slots_of_a_stream, wait_for_what_reads_slots) {
     }
   } late{bank, {}};
   auto visit = cache.make_visit();
-  for (layer_id l = 0; l < shape.layers; ++l)
-    for (const auto& ids : {std::vector<expert_id>{0, 1, 2, 3}, {4, 5, 6, 7}}) {
+  for (const auto l : each<layer_id>(shape.layers))
+    for (const auto& ids : {std::vector<std::int32_t>{0, 1, 2, 3}, {4, 5, 6, 7}}) {
       routing_view view;
       view.layer = l;
       view.experts = ids;
@@ -354,7 +353,7 @@ TEST(expert_slots_of_a_stream, wait_for_what_reads_slots) {
   ASSERT_EQ(cache.drain(), status::ok);
   for (std::size_t k = 0; k < shape.keys(); ++k) {
     const auto key = shape.key(k);
-    const auto slot = cache.row(key.layer)[static_cast<std::size_t>(key.expert)];
+    const auto slot = cache.row(key.layer)[index_of(key.expert)];
     if (slot != no_slot) late.slots.emplace_back(slot, key);
   }
   ASSERT_EQ(late.slots.size(), 18U);
@@ -376,13 +375,13 @@ struct expert_slots_short_of_memory : expert_slots_test {
 TEST_F(expert_slots_short_of_memory, a_refused_growth_changes_nothing) {
   ASSERT_EQ(pool.open(5), status::ok);
   walk(60);
-  const auto row = std::vector<slot_id>(cache.row(1).begin(), cache.row(1).end());
+  const auto row = std::vector<slot_id>(cache.row(1_layer).begin(), cache.row(1_layer).end());
   for (std::uint64_t others = 0; others < 6; ++others) {
     ASSERT_TRUE(budget.take(others * 384));
     EXPECT_EQ(pool.grow(7), status::exceeds_memory);
     budget.give_back(others * 384);
     EXPECT_EQ(pool.capacity(), 5U);
-    EXPECT_THAT(cache.row(1), testing::ElementsAreArray(row));
+    EXPECT_THAT(cache.row(1_layer), testing::ElementsAreArray(row));
     expect_right();
   }
   EXPECT_EQ(pool.grow(6), status::ok);

@@ -282,12 +282,12 @@ TEST(prometheus, labels_may_be_made_at_run_time) {
 
 TEST(prometheus, a_queue_has_counters_and_a_gauge) {
   prefetch_queue queue({.most_waiting = 3});
-  for (const auto e : {0, 1, 2, 3, 4, 4}) queue.add({{1, e}, 5, 1.0F});
-  queue.add({{0, 7}, 4, 1.0F});
+  for (const auto e : {0, 1, 2, 3, 4, 4}) queue.add({{1_layer, expert_id{e}}, 5, 1.0F});
+  queue.add({{0_layer, 7_expert}, 4, 1.0F});
   queue.take(0, 1, {});
-  queue.forget(expert_key{1, 0});
+  queue.forget(expert_key{1_layer, 0_expert});
   ASSERT_EQ(queue.stats(), (prefetch_queue_stats{7, 0, 1, 1, 4}));
-  queue.add({{1, 1}, 5, 1.0F});
+  queue.add({{1_layer, 1_expert}, 5, 1.0F});
   const auto found = parse(prometheus_text(queue, {{"cache", "a"}}));
   EXPECT_EQ(found["hotset_queue_added_total{cache=a}"], 7U);
   EXPECT_EQ(found["hotset_queue_repeated_total{cache=a}"], 1U);
@@ -329,7 +329,7 @@ TEST(prometheus, a_running_cache_shows_what_it_did) {
   slot_cache<pager<lru>, support::scripted_backend> cache(
       pager<lru>({.layout = pool_layout::shared(shape, 3).value()}), backend);
   auto visit = cache.make_visit();
-  const auto run = [&](step_id step, layer_id layer, std::vector<expert_id> ids) {
+  const auto run = [&](step_id step, layer_id layer, std::vector<std::int32_t> ids) {
     routing_view view;
     view.step = step;
     view.layer = layer;
@@ -339,9 +339,9 @@ TEST(prometheus, a_running_cache_shows_what_it_did) {
     cache.release(visit, stream);
     backend.run(stream);
   };
-  run(0, 0, {0, 1});
-  run(0, 1, {0, 1});
-  run(1, 1, {1, 0});
+  run(0, 0_layer, {0, 1});
+  run(0, 1_layer, {0, 1});
+  run(1, 1_layer, {1, 0});
   const auto stats = cache.stats();
   ASSERT_EQ(stats.hits, 2U);
   const auto found = parse(prometheus_text(cache, {{"cache", "main"}}));

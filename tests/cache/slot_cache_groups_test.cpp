@@ -72,9 +72,11 @@ TEST_F(two_visits, a_group_that_failed_is_tried_again) {
 TEST_F(slot_cache_wide, prefetches_between_groups_wait_for_the_last_one) {
   ASSERT_EQ(resolve(0, 0, {0, 1, 2, 3, 4, 5, 6, 7}), status::ok);
   ASSERT_TRUE(visit.more());
-  ASSERT_EQ(prefetch({{{1, 2}, 0}, {{1, 3}, 0}, {{0, 7}, 1}}), status::ok);
+  ASSERT_EQ(
+      prefetch({{{1_layer, 2_expert}, 0}, {{1_layer, 3_expert}, 0}, {{0_layer, 7_expert}, 1}}),
+      status::ok);
   cache.release(visit, stream);
-  ASSERT_EQ(prefetch({{{1, 4}, 0}}), status::ok);
+  ASSERT_EQ(prefetch({{{1_layer, 4_expert}, 0}}), status::ok);
   EXPECT_EQ(cache.stats().speculative_fills, 0U);
   EXPECT_EQ(cache.queue().size(), 4U);
   ASSERT_EQ(cache.resolve_next(stream, visit), status::ok);
@@ -88,10 +90,11 @@ TEST_F(slot_cache_wide, prefetches_between_groups_wait_for_the_last_one) {
 TEST_F(slot_cache_wide, warm_waits_for_the_last_group) {
   ASSERT_EQ(resolve(0, 0, {0, 1, 2, 3, 4, 5, 6, 7}), status::ok);
   cache.release(visit, stream);
-  ASSERT_EQ(cache.invalidate(layer_id{0}), status::ok) << "all slots are free now";
-  const std::vector<expert_key> keys{{1, 0}, {1, 1}, {1, 2}, {1, 3}};
+  ASSERT_EQ(cache.invalidate(0_layer), status::ok) << "all slots are free now";
+  const std::vector<expert_key> keys{
+      {1_layer, 0_expert}, {1_layer, 1_expert}, {1_layer, 2_expert}, {1_layer, 3_expert}};
   EXPECT_EQ(cache.warm(keys, stream), status::visit_unfinished);
-  ASSERT_EQ(prefetch({{{1, 2}, 0}, {{1, 3}, 0}}), status::ok);
+  ASSERT_EQ(prefetch({{{1_layer, 2_expert}, 0}, {{1_layer, 3_expert}, 0}}), status::ok);
   EXPECT_EQ(cache.stats().speculative_fills, 0U) << "free slots too are for the groups";
   ASSERT_EQ(cache.resolve_next(stream, visit), status::ok);
   cache.release(visit, stream);
@@ -104,14 +107,14 @@ TEST(slot_cache_groups, prefetches_into_other_pools_go_on) {
   slot_cache cache(pager<lru>({.layout = pool_layout::per_layer(support::cache_shape, 3).value()}),
                    backend);
   auto visit = cache.make_visit();
-  const std::vector<expert_id> ids{0, 1, 2, 3, 4, 5};
+  const std::vector<std::int32_t> ids{0, 1, 2, 3, 4, 5};
   ASSERT_EQ(cache.resolve({.experts = ids}, stream, visit), status::ok);
   ASSERT_TRUE(visit.more());
   cache.release(visit, stream);
-  const std::vector<prefetch_request> wanted{{{1, 2}, 0}, {{0, 7}, 1}};
+  const std::vector<prefetch_request> wanted{{{1_layer, 2_expert}, 0}, {{0_layer, 7_expert}, 1}};
   ASSERT_EQ(cache.prefetch(visit.plan().context(), wanted, stream), status::ok);
-  EXPECT_NE(cache.pager().locate({1, 2}), no_slot);
-  EXPECT_EQ(cache.pager().locate({0, 7}), no_slot);
+  EXPECT_NE(cache.pager().locate({1_layer, 2_expert}), no_slot);
+  EXPECT_EQ(cache.pager().locate({0_layer, 7_expert}), no_slot);
   while (visit.more()) {
     ASSERT_EQ(cache.resolve_next(stream, visit), status::ok);
     cache.release(visit, stream);
@@ -121,7 +124,9 @@ TEST(slot_cache_groups, prefetches_into_other_pools_go_on) {
 // Copies on their way and the slots of an open visit may leave a visit nothing: then the copies give way.
 TEST_F(slot_cache_wide, copies_on_their_way_give_way_to_a_visit_beside_an_open_one) {
   ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
-  ASSERT_EQ(prefetch({{{1, 2}, 0}, {{1, 3}, 1}, {{1, 4}, 1}}), status::ok);
+  ASSERT_EQ(
+      prefetch({{{1_layer, 2_expert}, 0}, {{1_layer, 3_expert}, 1}, {{1_layer, 4_expert}, 1}}),
+      status::ok);
   ASSERT_EQ(cache.stats().speculative_fills, 3U);
   auto other = cache.make_visit();
   ASSERT_EQ(resolve(other, 0, 1, {2, 6}), status::ok);
@@ -138,7 +143,9 @@ TEST_F(slot_cache_wide, copies_on_their_way_give_way_to_a_visit_beside_an_open_o
 TEST_F(slot_cache_wide, copies_that_cannot_be_taken_back_are_waited_for) {
   backend.refuse_cancels = true;
   ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
-  ASSERT_EQ(prefetch({{{1, 2}, 0}, {{1, 3}, 1}, {{1, 4}, 1}}), status::ok);
+  ASSERT_EQ(
+      prefetch({{{1_layer, 2_expert}, 0}, {{1_layer, 3_expert}, 1}, {{1_layer, 4_expert}, 1}}),
+      status::ok);
   auto other = cache.make_visit();
   ASSERT_EQ(resolve(other, 0, 1, {2, 6}), status::ok);
   EXPECT_EQ(cache.stats().cancelled_prefetches, 0U);
@@ -151,7 +158,9 @@ TEST_F(slot_cache_wide, copies_that_cannot_be_taken_back_are_waited_for) {
 
 TEST_F(slot_cache_wide, copies_for_the_visit_itself_are_the_last_to_give_way) {
   ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
-  ASSERT_EQ(prefetch({{{1, 3}, 0}, {{1, 4}, 0}, {{1, 2}, 1}}), status::ok);
+  ASSERT_EQ(
+      prefetch({{{1_layer, 3_expert}, 0}, {{1_layer, 4_expert}, 0}, {{1_layer, 2_expert}, 1}}),
+      status::ok);
   ASSERT_NE(locate(1, 2), no_slot);
   const auto own = backend.last();
   auto other = cache.make_visit();
@@ -170,13 +179,13 @@ TEST(slot_cache_groups, copies_for_the_visit_itself_are_waited_for_where_there_i
                    backend);
   auto open = cache.make_visit();
   auto visit = cache.make_visit();
-  const std::vector<expert_id> ids{0, 1};
+  const std::vector<std::int32_t> ids{0, 1};
   ASSERT_EQ(cache.resolve({.experts = ids}, stream, open), status::ok);
-  const std::vector<prefetch_request> wanted{{{1, 2}, 0}, {{1, 3}, 0}};
+  const std::vector<prefetch_request> wanted{{{1_layer, 2_expert}, 0}, {{1_layer, 3_expert}, 0}};
   ASSERT_EQ(cache.prefetch(open.plan().context(), wanted, stream), status::ok);
   ASSERT_EQ(cache.stats().speculative_fills, 2U);
-  const std::vector<expert_id> tokens{2, 6, 3, 7};
-  ASSERT_EQ(cache.resolve({.layer = 1, .experts = tokens}, stream, visit), status::ok);
+  const std::vector<std::int32_t> tokens{2, 6, 3, 7};
+  ASSERT_EQ(cache.resolve({.layer = 1_layer, .experts = tokens}, stream, visit), status::ok);
   EXPECT_EQ(cache.stats().cancelled_prefetches, 0U);
   cache.release(visit, stream);
   while (visit.more()) {
@@ -199,17 +208,18 @@ void expect_room_in_every_group(typename Pager::config setup, std::uint64_t seed
   slot_cache cache(Pager(std::move(setup)), backend, {.queue = {.most_waiting = 16}});
   auto visit = cache.make_visit();
   auto open = cache.make_visit();
-  std::vector<expert_id> ids;
-  std::vector<expert_id> others;
-  const auto draw = [&](std::vector<expert_id>& to, std::uint64_t tokens) {
+  std::vector<std::int32_t> ids;
+  std::vector<std::int32_t> others;
+  const auto draw = [&](std::vector<std::int32_t>& to, std::uint64_t tokens) {
     to.resize(tokens * static_cast<std::size_t>(shape.top_k));
     for (auto& id : to) id = random.id_below(shape.experts + 1) - 1;
   };
   const auto speculate = [&](const visit_context& context) {
     std::vector<prefetch_request> wanted;
     for (int n = 0; n < 6; ++n)
-      wanted.push_back({{random.id_below(shape.layers), random.id_below(shape.experts)},
-                        context.step + random.below(2)});
+      wanted.push_back(
+          {{layer_id{random.id_below(shape.layers)}, expert_id{random.id_below(shape.experts)}},
+           context.step + random.below(2)});
     ASSERT_EQ(cache.prefetch(context, wanted, stream), status::ok);
     if (random.one_in(3)) {
       const std::vector<expert_key> keys{wanted[0].key, wanted[1].key};
@@ -217,7 +227,7 @@ void expect_room_in_every_group(typename Pager::config setup, std::uint64_t seed
       ASSERT_TRUE(warmed == status::ok || warmed == status::visit_unfinished) << describe(warmed);
     }
     if (random.one_in(4)) {
-      const auto forgotten = cache.invalidate(random.id_below(shape.layers));
+      const auto forgotten = cache.invalidate(layer_id{random.id_below(shape.layers)});
       ASSERT_TRUE(forgotten == status::ok || forgotten == status::busy) << describe(forgotten);
     }
     if (random.one_in(3) && backend.poll(backend.last()) == transfer_state::pending)
@@ -229,7 +239,7 @@ void expect_room_in_every_group(typename Pager::config setup, std::uint64_t seed
     if (random.one_in(2)) {
       draw(others, 1);
       routing_view view;
-      view.layer = random.id_below(shape.layers);
+      view.layer = layer_id{random.id_below(shape.layers)};
       view.step = step;
       view.experts = others;
       ASSERT_EQ(cache.resolve(view, stream, open), status::ok);
@@ -237,7 +247,7 @@ void expect_room_in_every_group(typename Pager::config setup, std::uint64_t seed
     }
     draw(ids, 1 + random.below(static_cast<std::uint64_t>(shape.max_tokens_per_visit)));
     routing_view view;
-    view.layer = random.id_below(shape.layers);
+    view.layer = layer_id{random.id_below(shape.layers)};
     view.step = step;
     view.experts = ids;
     auto state = cache.resolve(view, stream, visit);

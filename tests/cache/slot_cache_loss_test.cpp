@@ -37,9 +37,9 @@ struct slot_cache_loss : slot_cache_wide {
     EXPECT_EQ(kernels, 2);
   }
   void expect_absent() {
-    for (const expert_id e : {0, 1}) {
+    for (const auto e : {0_expert, 1_expert}) {
       EXPECT_EQ(locate(0, e), no_slot) << "expert " << e << " never came";
-      EXPECT_EQ(cache.row(0)[static_cast<std::size_t>(e)], -1);
+      EXPECT_EQ(cache.row(0_layer)[index_of(e)], -1);
     }
     support::expect_consistent(cache.pager());
   }
@@ -62,7 +62,11 @@ TEST_F(slot_cache_loss, of_the_victims_of_refused_prefetches) {
   whole(0, 1, {6, 7});
   whole(0, 1, {5, 5});
   backend.accept = 0;
-  ASSERT_EQ(prefetch({{{1, 2}, 1}, {{1, 3}, 1}, {{1, 4}, 1}, {{1, 5}, 1}}), status::ok);
+  ASSERT_EQ(prefetch({{{1_layer, 2_expert}, 1},
+                      {{1_layer, 3_expert}, 1},
+                      {{1_layer, 4_expert}, 1},
+                      {{1_layer, 5_expert}, 1}}),
+            status::ok);
   ASSERT_NE(locate(0, 0), no_slot);
   fail_first();
   EXPECT_EQ(cache.settle(), status::fill_failed);
@@ -70,7 +74,7 @@ TEST_F(slot_cache_loss, of_the_victims_of_refused_prefetches) {
 }
 
 TEST_F(slot_cache_loss, of_the_victims_of_a_plan_that_a_late_hit_undid) {
-  ASSERT_EQ(prefetch({{{1, 2}, 1}}), status::ok);
+  ASSERT_EQ(prefetch({{{1_layer, 2_expert}, 1}}), status::ok);
   backend.refuse_fences = 1;
   backend.before_fence = [&] { backend.accept = 0; };
   ASSERT_EQ(resolve(1, 1, {2, 3, 4, 5}), status::fill_failed);
@@ -100,7 +104,8 @@ TEST_F(slot_cache_loss, of_victims_of_which_the_backend_took_some) {
 TEST_F(slot_cache_loss, is_told_by_the_call_after_an_invalidation_that_was_refused) {
   ASSERT_EQ(cache.settle(), status::ok);
   ASSERT_EQ(resolve(1, 1, {2, 3}), status::ok);
-  EXPECT_EQ(cache.invalidate(expert_key{1, 2}), status::busy) << "an open visit reads it";
+  EXPECT_EQ(cache.invalidate(expert_key{1_layer, 2_expert}), status::busy)
+      << "an open visit reads it";
   EXPECT_EQ(cache.settle(), status::fill_failed);
   EXPECT_EQ(cache.drain(), status::ok);
   expect_absent();
@@ -108,7 +113,7 @@ TEST_F(slot_cache_loss, is_told_by_the_call_after_an_invalidation_that_was_refus
 
 TEST_F(slot_cache_loss, is_told_by_an_invalidation_that_was_made) {
   whole(0, 1, {2, 3});
-  EXPECT_EQ(cache.invalidate(expert_key{1, 2}), status::fill_failed);
+  EXPECT_EQ(cache.invalidate(expert_key{1_layer, 2_expert}), status::fill_failed);
   EXPECT_EQ(locate(1, 2), no_slot) << "forgotten all the same";
   EXPECT_EQ(cache.drain(), status::ok);
 }
@@ -119,17 +124,17 @@ TEST_F(slot_cache_loss, is_told_by_a_change_of_quota_and_by_compaction) {
     ASSERT_EQ(resolve(1, 1, {2, 3}), status::ok);
     cache.release(visit, stream);
     const auto change = [&] {
-      return quota ? cache.set_quota(0, 3) : cache.compact([](slot_id, slot_id) {});
+      return quota ? cache.set_quota(0_layer, 3) : cache.compact([](slot_id, slot_id) {});
     };
     EXPECT_EQ(change(), status::fill_failed);
-    EXPECT_EQ(cache.pager().quota(0), quota ? 5 : 3) << "nothing else was done";
+    EXPECT_EQ(cache.pager().quota(0_layer), quota ? 5 : 3) << "nothing else was done";
     EXPECT_EQ(change(), status::ok);
     EXPECT_EQ(cache.drain(), status::ok);
   }
 }
 
 TEST_F(slot_cache_loss, is_told_by_warm_and_by_prefetch) {
-  const std::vector<expert_key> keys{{1, 6}};
+  const std::vector<expert_key> keys{{1_layer, 6_expert}};
   EXPECT_EQ(cache.warm(keys, stream), status::fill_failed);
   EXPECT_EQ(cache.warm(keys, stream), status::ok);
   EXPECT_NE(locate(1, 6), no_slot);
@@ -143,7 +148,9 @@ TEST_F(slot_cache_loss, is_told_by_warm_and_by_prefetch) {
 
 TEST_F(slot_cache_loss, is_told_though_the_slot_is_being_filled_with_something_else) {
   ASSERT_EQ(cache.pager().trim({}, 0, {}), 2U);
-  ASSERT_EQ(prefetch({{{1, 2}, 1}, {{1, 3}, 1}, {{1, 4}, 1}}), status::ok);
+  ASSERT_EQ(
+      prefetch({{{1_layer, 2_expert}, 1}, {{1_layer, 3_expert}, 1}, {{1_layer, 4_expert}, 1}}),
+      status::ok);
   bool reused = false;
   for (const auto& f : backend.batches.at(first).fills)
     reused = reused || cache.pager().slot(f.slot).state == slot_state::filling;
@@ -166,7 +173,7 @@ TEST(slot_cache_end, logs_a_loss_that_nobody_was_told_of) {
     slot_cache cache(pager<lru>({.layout = pool_layout::shared(support::cache_shape, 5).value()}),
                      backend, {.log = log});
     auto visit = cache.make_visit();
-    const std::vector<expert_id> ids{0, 1};
+    const std::vector<std::int32_t> ids{0, 1};
     told.clear();
     ASSERT_EQ(cache.resolve({.experts = ids}, stream, visit), status::ok);
     cache.release(visit, stream);
@@ -235,8 +242,8 @@ TEST_F(slot_cache_steps, no_prefetch_takes_a_slot_of_an_open_visit_whose_copies_
   cache.release(visit, stream);
   backend.before_fence = [this] { backend.accept = 0; };  // of prefetches, for now
   backend.accept = 0;
-  ASSERT_EQ(prefetch({{{1, 6}, 10}, {{1, 7}, 10}}), status::ok);
-  for (const expert_id e : {2, 4, 6}) {
+  ASSERT_EQ(prefetch({{{1_layer, 6_expert}, 10}, {{1_layer, 7_expert}, 10}}), status::ok);
+  for (const std::int32_t e : {2, 4, 6}) {
     backend.accept = scripted_backend::all;
     ASSERT_EQ(resolve(1, 0, {e, e + 1}), status::ok);
     cache.release(visit, stream);

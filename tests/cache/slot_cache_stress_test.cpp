@@ -24,12 +24,12 @@ using support::host_experts;
 using support::watched_source;
 
 const geometry shape{.layers = 3, .experts = 16, .top_k = 2, .max_tokens_per_visit = 6};
-constexpr expert_id broken = 15;  ///< of every layer: the source does not have it
+constexpr auto broken = 15_expert;  ///< of every layer: the source does not have it
 
 struct kernel {
   const host_experts* experts = nullptr;
   std::atomic<int>* wrong = nullptr;
-  layer_id layer = 0;
+  layer_id layer{};
   std::vector<expert_id> ids;
   std::vector<slot_id> slots;
   static void run(void* self) noexcept {
@@ -50,7 +50,7 @@ TEST_P(slot_cache_stress, every_kernel_reads_the_experts_of_its_visit) {
     const auto layout = seed % 2 == 0 ? pool_layout::per_layer(shape, 5).value()
                                       : pool_layout::shared(shape, 7).value();
     host_experts experts(layout);
-    for (layer_id l = 0; l < 3; ++l) experts.source.remove({l, broken});
+    for (const auto l : each<layer_id>(3)) experts.source.remove({l, broken});
     host_backend<memory_expert_source> backend(experts.source, experts.bank);
     std::atomic<int> wrong{0};
     std::deque<kernel> kernels;
@@ -64,12 +64,12 @@ TEST_P(slot_cache_stress, every_kernel_reads_the_experts_of_its_visit) {
       k.slots.assign(plan.slots().begin(), plan.slots().end());
       for (const auto s : k.slots) ASSERT_NE(s, no_slot);
       for (std::size_t i = 0; i < k.ids.size(); ++i)
-        ASSERT_EQ(cache.row(layer)[static_cast<std::size_t>(k.ids[i])], k.slots[i]);
+        ASSERT_EQ(cache.row(layer)[index_of(k.ids[i])], k.slots[i]);
       stream.run(kernel::run, &k);
     };
     const auto walked =
-        support::walk(cache, visit, stream, random, {.visits = 450, .routed = broken}, launch,
-                      [&] { support::expect_consistent(cache.pager()); });
+        support::walk(cache, visit, stream, random, {.visits = 450, .routed = number(broken)},
+                      launch, [&] { support::expect_consistent(cache.pager()); });
     ASSERT_EQ(walked, status::ok);
     stream.drain();
     EXPECT_EQ(wrong.load(), 0);
@@ -129,9 +129,9 @@ class steps_with_losses {
  private:
   /// False if the step is lost.
   bool visit_layers(step_id step) {
-    for (layer_id layer = 0; layer < shape.layers; ++layer) {
+    for (const auto layer : each<layer_id>(shape.layers)) {
       std::vector<expert_id> ids(2 * (1 + random_.below(6)));
-      for (auto& id : ids) id = random_.id_below(broken);
+      for (auto& id : ids) id = expert_id{random_.id_below(number(broken))};
       if (random_.one_in(30)) {
         ids.back() = broken;
         ++broken_routed;
@@ -153,7 +153,8 @@ class steps_with_losses {
   bool prefetch(step_id step, layer_id layer) {
     std::vector<prefetch_request> wanted;
     for (int p = 0; p < 3; ++p)
-      wanted.push_back({{(layer + 1) % shape.layers, random_.id_below(shape.experts)},
+      wanted.push_back({{layer_id{(number(layer) + 1) % shape.layers},
+                         expert_id{random_.id_below(shape.experts)}},
                         layer + 1 < shape.layers ? step : step + 1});
     const auto got = cache_.prefetch(visit_.plan().context(), wanted, stream_);
     EXPECT_TRUE(got == status::ok || got == status::fill_failed) << describe(got);
@@ -207,7 +208,7 @@ TEST(slot_cache_groups, a_visit_of_4210_groups_does_not_forget_that_its_first_co
   const geometry model{.layers = 2, .experts = groups, .top_k = 1, .max_tokens_per_visit = groups};
   const auto layout = pool_layout::per_layer(model, std::vector<std::int64_t>{1, groups}).value();
   host_experts experts(layout, {8});
-  experts.source.remove({0, 0});
+  experts.source.remove({0_layer, 0_expert});
   gate first_group;
   watched_source source(experts.source);
   source.on_ask = [&](std::size_t asked) {
@@ -217,7 +218,7 @@ TEST(slot_cache_groups, a_visit_of_4210_groups_does_not_forget_that_its_first_co
   host_stream stream(host_stream::mode::worker);
   slot_cache cache(pager<lru>({.layout = layout}), backend);
   auto visit = cache.make_visit();
-  std::vector<expert_id> ids(groups);
+  std::vector<std::int32_t> ids(groups);
   std::iota(ids.begin(), ids.end(), 0);
   routing_view view;
   view.experts = ids;
@@ -244,12 +245,12 @@ TEST(slot_cache_fences, a_recycled_slot_is_not_overwritten_while_a_kernel_still_
   host_backend<memory_expert_source> backend(experts.source, experts.bank);
   std::atomic<int> wrong{0};
   gate held;
-  kernel first{&experts, &wrong, 0, {}, {}};
-  kernel second{&experts, &wrong, 1, {}, {}};
+  kernel first{&experts, &wrong, 0_layer, {}, {}};
+  kernel second{&experts, &wrong, 1_layer, {}, {}};
   host_stream stream(host_stream::mode::worker);
   slot_cache cache(pager<lru>({.layout = layout}), backend);
   auto visit = cache.make_visit();
-  const std::vector<expert_id> ids{3, 4};
+  const std::vector<expert_id> ids{3_expert, 4_expert};
   routing_view view;
   view.experts = ids;
   ASSERT_EQ(cache.resolve(view, stream, visit), status::ok);
@@ -259,7 +260,7 @@ TEST(slot_cache_fences, a_recycled_slot_is_not_overwritten_while_a_kernel_still_
   stream.run(kernel::run, &first);
   cache.release(visit, stream);
   const auto before = 2 * (96U + 33 + 257);
-  view.layer = 1;
+  view.layer = 1_layer;
   ASSERT_EQ(cache.resolve(view, stream, visit), status::ok);
   second.ids = ids;
   second.slots.assign(visit.plan().slots().begin(), visit.plan().slots().end());

@@ -73,9 +73,9 @@ TEST_F(slot_cache_steps, a_recycled_slot_is_filled_after_its_last_reader) {
 TEST_F(slot_cache_steps, slots_of_an_open_visit_are_no_victims) {
   ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
   auto other = cache.make_visit();
-  const std::vector<expert_id> ids{2, 3};
+  const std::vector<std::int32_t> ids{2, 3};
   routing_view view;
-  view.layer = 1;
+  view.layer = 1_layer;
   view.experts = ids;
   EXPECT_EQ(cache.resolve(view, stream, other), status::no_victim);
   EXPECT_FALSE(other.is_open());
@@ -96,7 +96,7 @@ TEST_F(slot_cache_steps, a_refused_copy_gives_its_victim_back_and_nothing_is_hal
   EXPECT_EQ(locate(0, 5), no_slot);
   EXPECT_EQ(locate(0, 0), no_slot) << "its bytes are gone";
   EXPECT_NE(locate(0, 1), no_slot) << "its copy was refused";
-  for (slot_id s = 0; s < 3; ++s) EXPECT_EQ(cache.pager().slot(s).pins, 0);
+  for (const auto s : each<slot_id>(3)) EXPECT_EQ(cache.pager().slot(s).pins, 0);
   // The accepted copy may still move: the next one into its slot waits for it.
   const auto given_up = backend.batches.rbegin()->first;
   backend.accept = scripted_backend::all;
@@ -113,7 +113,7 @@ TEST_F(slot_cache_steps, a_full_backend_changes_nothing) {
   EXPECT_EQ(resolve(1, 0, {2, 3}), status::fill_failed);
   EXPECT_NE(locate(0, 0), no_slot);
   EXPECT_NE(locate(0, 1), no_slot);
-  EXPECT_EQ(prefetch({{{0, 7}, 3}}), status::ok);
+  EXPECT_EQ(prefetch({{{0_layer, 7_expert}, 3}}), status::ok);
   EXPECT_EQ(cache.queue().size(), 1U) << "the link had no room: the request waits";
   EXPECT_NE(locate(0, 0), no_slot);
   EXPECT_EQ(locate(0, 7), no_slot);
@@ -160,25 +160,25 @@ TEST_F(slot_cache_steps, a_failure_is_told_though_the_slot_was_given_up_since) {
 
 // Hazard 3.
 TEST_F(slot_cache_wide, prefetched_experts_are_readable_when_they_have_arrived_in_whatever_order) {
-  ASSERT_EQ(prefetch({{{0, 6}, 0}}), status::ok);
+  ASSERT_EQ(prefetch({{{0_layer, 6_expert}, 0}}), status::ok);
   const auto first = backend.last();
-  ASSERT_EQ(prefetch({{{0, 7}, 0}}), status::ok);
+  ASSERT_EQ(prefetch({{{0_layer, 7_expert}, 0}}), status::ok);
   const auto second = backend.last();
   EXPECT_EQ(backend.batches[first].when, urgency::soon);
   EXPECT_THAT(backend.fenced, IsEmpty());
-  EXPECT_EQ(cache.row(0)[6], -1);
+  EXPECT_EQ(cache.row(0_layer)[6], -1);
   backend.finish(second);
   whole(0, 1, {0, 1});
-  EXPECT_EQ(cache.row(0)[6], -1);
-  EXPECT_NE(cache.row(0)[7], -1);
+  EXPECT_EQ(cache.row(0_layer)[6], -1);
+  EXPECT_NE(cache.row(0_layer)[7], -1);
   backend.finish(first);
   whole(1, 1, {0, 1});
-  EXPECT_NE(cache.row(0)[6], -1);
+  EXPECT_NE(cache.row(0_layer)[6], -1);
   backend.run(stream);
 }
 
 TEST_F(slot_cache_wide, a_late_hit_is_promoted_and_fenced) {
-  ASSERT_EQ(prefetch({{{0, 6}, 0}}), status::ok);
+  ASSERT_EQ(prefetch({{{0_layer, 6_expert}, 0}}), status::ok);
   const auto late = backend.last();
   whole(0, 0, {6, 1});
   EXPECT_TRUE(backend.batches[late].promoted);
@@ -189,7 +189,7 @@ TEST_F(slot_cache_wide, a_late_hit_is_promoted_and_fenced) {
 }
 
 TEST_F(slot_cache_wide, late_hits_of_later_groups_are_fenced_too) {
-  ASSERT_EQ(prefetch({{{0, 6}, 0}}), status::ok);
+  ASSERT_EQ(prefetch({{{0_layer, 6_expert}, 0}}), status::ok);
   const auto late = backend.last();
   ASSERT_EQ(resolve(0, 0, {0, 1, 0, 2, 1, 3, 6, 4}), status::ok);
   ASSERT_TRUE(visit.more());
@@ -209,9 +209,10 @@ TEST_F(slot_cache_wide, late_hits_of_later_groups_are_fenced_too) {
 TEST_F(slot_cache_wide, a_late_hit_whose_copy_fails_is_fetched_again) {
   backend.blocking = true;
   backend.failing = {1};
-  ASSERT_EQ(prefetch({{{0, 6}, 0}}), status::ok);
+  ASSERT_EQ(prefetch({{{0_layer, 6_expert}, 0}}), status::ok);
   whole(0, 0, {6, 1});
-  EXPECT_EQ(backend.content[static_cast<std::size_t>(locate(0, 6))], (expert_key{0, 6}));
+  EXPECT_EQ(backend.content[static_cast<std::size_t>(locate(0, 6))],
+            (expert_key{0_layer, 6_expert}));
   EXPECT_EQ(cache.stats().failed_fills, 1U);
   EXPECT_EQ(resolve(1, 0, {6, 1}), status::ok)
       << "nobody read the failed copy: there is nothing to tell";
@@ -220,7 +221,7 @@ TEST_F(slot_cache_wide, a_late_hit_whose_copy_fails_is_fetched_again) {
 
 // A backend may refuse a fence (in a capture, say) while the copy goes on: what comes into its slot next waits for it.
 TEST_F(slot_cache_wide, a_slot_whose_fence_failed_is_not_filled_before_its_copy_has_ended) {
-  ASSERT_EQ(prefetch({{{0, 6}, 0}}), status::ok);
+  ASSERT_EQ(prefetch({{{0_layer, 6_expert}, 0}}), status::ok);
   const auto late = backend.last();
   const auto slot = locate(0, 6);
   backend.refuse_fences = 1;
@@ -236,7 +237,7 @@ TEST_F(slot_cache_wide, a_slot_whose_fence_failed_is_not_filled_before_its_copy_
 
 TEST_F(slot_cache_wide, a_speculative_copy_that_fails_unread_is_forgotten_in_silence) {
   backend.failing = {1};
-  ASSERT_EQ(prefetch({{{0, 6}, 0}}), status::ok);
+  ASSERT_EQ(prefetch({{{0_layer, 6_expert}, 0}}), status::ok);
   backend.finish(backend.last());
   whole(0, 0, {0, 1});
   EXPECT_EQ(locate(0, 6), no_slot);
@@ -245,7 +246,7 @@ TEST_F(slot_cache_wide, a_speculative_copy_that_fails_unread_is_forgotten_in_sil
 
 TEST_F(slot_cache_wide, a_prefetch_that_the_backend_refuses_is_tried_again) {
   backend.accept = 0;
-  EXPECT_EQ(prefetch({{{0, 6}, 1}, {{0, 7}, 1}}), status::ok);
+  EXPECT_EQ(prefetch({{{0_layer, 6_expert}, 1}, {{0_layer, 7_expert}, 1}}), status::ok);
   EXPECT_EQ(locate(0, 6), no_slot);
   support::expect_consistent(cache.pager());
   backend.accept = scripted_backend::all;
@@ -263,7 +264,7 @@ TEST_F(slot_cache_wide, a_full_backend_gives_the_victims_of_refused_prefetches_b
   ASSERT_EQ(cache.settle(), status::ok);
   const auto before = cache.pager().residents();
   backend.accept = 0;
-  ASSERT_EQ(prefetch({{{0, 6}, 1}, {{0, 7}, 1}}), status::ok);
+  ASSERT_EQ(prefetch({{{0_layer, 6_expert}, 1}, {{0_layer, 7_expert}, 1}}), status::ok);
   EXPECT_EQ(cache.pager().residents(), before);
   EXPECT_EQ(cache.stats().speculative_fills, 0U);
 }
@@ -275,22 +276,24 @@ TEST(slot_cache_prefetch, requests_beyond_the_bound_wait_for_copies_to_arrive) {
   slot_cache cache(pager<lru>({.layout = pool_layout::shared(shape, 8).value()}), backend,
                    {.most_under_way = 2});
   auto visit = cache.make_visit();
-  const std::vector<prefetch_request> wanted{{{0, 4}, 1}, {{0, 5}, 1}, {{0, 6}, 1}};
+  const std::vector<prefetch_request> wanted{
+      {{0_layer, 4_expert}, 1}, {{0_layer, 5_expert}, 1}, {{0_layer, 6_expert}, 1}};
   ASSERT_EQ(cache.prefetch({}, wanted, stream), status::ok);
   EXPECT_EQ(cache.stats().speculative_fills, 2U);
   EXPECT_EQ(cache.queue().size(), 1U);
   backend.finish(backend.last());
-  const std::vector<expert_id> ids{0, 1};
-  ASSERT_EQ(cache.resolve({.layer = 1, .step = 0, .experts = ids}, stream, visit), status::ok);
+  const std::vector<std::int32_t> ids{0, 1};
+  ASSERT_EQ(cache.resolve({.layer = 1_layer, .step = 0, .experts = ids}, stream, visit),
+            status::ok);
   cache.release(visit, stream);
   EXPECT_EQ(cache.stats().speculative_fills, 3U);
-  EXPECT_NE(cache.pager().locate({0, 6}), no_slot);
+  EXPECT_NE(cache.pager().locate({0_layer, 6_expert}), no_slot);
   backend.run(stream);
 }
 
 TEST_F(slot_cache_wide, a_prefetch_whose_visit_came_and_did_not_use_it_is_taken_back) {
-  ASSERT_EQ(prefetch({{{0, 6}, 0}, {{0, 7}, 1}}), status::ok);
-  const auto stale = cache.pager().locate({0, 6});
+  ASSERT_EQ(prefetch({{{0_layer, 6_expert}, 0}, {{0_layer, 7_expert}, 1}}), status::ok);
+  const auto stale = cache.pager().locate({0_layer, 6_expert});
   ASSERT_NE(stale, no_slot);
   whole(0, 0, {0, 1});
   EXPECT_EQ(locate(0, 6), no_slot);
@@ -307,7 +310,7 @@ TEST_F(slot_cache_wide, a_prefetch_whose_visit_came_and_did_not_use_it_is_taken_
 
 // The visit of its own step was skipped.
 TEST_F(slot_cache_wide, a_prefetch_for_a_step_that_is_over_is_taken_back) {
-  ASSERT_EQ(prefetch({{{0, 6}, 0}}), status::ok);
+  ASSERT_EQ(prefetch({{{0_layer, 6_expert}, 0}}), status::ok);
   whole(0, 1, {0, 1});
   ASSERT_NE(locate(0, 6), no_slot);
   whole(1, 0, {0, 1});
@@ -320,20 +323,21 @@ TEST_F(slot_cache_wide, a_prefetch_for_a_step_that_is_over_is_taken_back) {
 TEST_F(slot_cache_wide, a_prefetch_for_the_last_step_of_all_is_over_with_it) {
   constexpr step_id last = ~step_id{0};
   whole(0, 0, {0, 1});
-  for (int i = 0; i < 20; ++i) ASSERT_EQ(prefetch({{{0, 0}, last}, {{0, 6}, last}}), status::ok);
+  for (int i = 0; i < 20; ++i)
+    ASSERT_EQ(prefetch({{{0_layer, 0_expert}, last}, {{0_layer, 6_expert}, last}}), status::ok);
   whole(last, 0, {2, 3});
   backend.run(stream);
   ASSERT_EQ(cache.settle(), status::ok);
   EXPECT_EQ(locate(0, 6), no_slot);
   whole(last, 1, {0, 1});
-  ASSERT_EQ(prefetch({{{1, 2}, last}, {{1, 3}, last}}), status::ok);
+  ASSERT_EQ(prefetch({{{1_layer, 2_expert}, last}, {{1_layer, 3_expert}, last}}), status::ok);
   EXPECT_EQ(locate(0, 0), no_slot) << "nobody asks for it any more";
   backend.run(stream);
 }
 
 TEST_F(slot_cache_wide, a_waiting_request_ends_with_its_visit) {
   backend.accept = 0;
-  ASSERT_EQ(prefetch({{{0, 6}, 0}}), status::ok);
+  ASSERT_EQ(prefetch({{{0_layer, 6_expert}, 0}}), status::ok);
   backend.accept = scripted_backend::all;
   whole(0, 0, {0, 1});
   EXPECT_TRUE(cache.queue().empty());
@@ -344,9 +348,9 @@ TEST_F(slot_cache_wide, a_waiting_request_ends_with_its_visit) {
 
 TEST_F(slot_cache_wide, requests_for_experts_whose_host_bytes_go_away_are_forgotten) {
   backend.accept = 0;
-  ASSERT_EQ(prefetch({{{0, 6}, 1}, {{1, 6}, 1}}), status::ok);
-  ASSERT_EQ(cache.invalidate(expert_key{0, 6}), status::ok);
-  ASSERT_EQ(cache.invalidate(layer_id{1}), status::ok);
+  ASSERT_EQ(prefetch({{{0_layer, 6_expert}, 1}, {{1_layer, 6_expert}, 1}}), status::ok);
+  ASSERT_EQ(cache.invalidate(expert_key{0_layer, 6_expert}), status::ok);
+  ASSERT_EQ(cache.invalidate(1_layer), status::ok);
   EXPECT_TRUE(cache.queue().empty());
 }
 
@@ -354,7 +358,7 @@ TEST_F(slot_cache_wide, requests_for_experts_whose_host_bytes_go_away_are_forgot
 TEST_F(slot_cache_steps, a_prefetch_never_evicts_what_an_open_visit_reads) {
   whole(0, 1, {7, 7});
   ASSERT_EQ(resolve(0, 0, {0, 1}), status::ok);
-  ASSERT_EQ(prefetch({{{1, 2}, 0}, {{1, 3}, 0}}), status::ok);
+  ASSERT_EQ(prefetch({{{1_layer, 2_expert}, 0}, {{1_layer, 3_expert}, 0}}), status::ok);
   EXPECT_NE(locate(0, 0), no_slot);
   EXPECT_NE(locate(0, 1), no_slot);
   launch();
@@ -371,18 +375,20 @@ TEST(slot_cache_prefetch, residents_that_are_asked_for_are_told_of_before_a_vict
                                        .guard = prefetch_guard::none}),
                    backend);
   auto visit = cache.make_visit();
-  const std::vector<expert_id> old{0, 1}, now{2, 3};
-  ASSERT_EQ(cache.resolve({.layer = 1, .step = 0, .experts = old}, stream, visit), status::ok);
+  const std::vector<std::int32_t> old{0, 1}, now{2, 3};
+  ASSERT_EQ(cache.resolve({.layer = 1_layer, .step = 0, .experts = old}, stream, visit),
+            status::ok);
   cache.release(visit, stream);
-  ASSERT_EQ(cache.resolve({.layer = 0, .step = 1, .experts = now}, stream, visit), status::ok);
+  ASSERT_EQ(cache.resolve({.layer = 0_layer, .step = 1, .experts = now}, stream, visit),
+            status::ok);
   cache.release(visit, stream);
   backend.run(stream);
   // Both stale keys are candidates; the second request is for one of them.
-  const std::vector<prefetch_request> wanted{{{1, 7}, 1}, {{1, 0}, 1}};
+  const std::vector<prefetch_request> wanted{{{1_layer, 7_expert}, 1}, {{1_layer, 0_expert}, 1}};
   ASSERT_EQ(cache.prefetch(visit.plan().context(), wanted, stream), status::ok);
-  EXPECT_NE(cache.pager().locate({1, 7}), no_slot);
-  EXPECT_NE(cache.pager().locate({1, 0}), no_slot);
-  EXPECT_EQ(cache.pager().locate({1, 1}), no_slot);
+  EXPECT_NE(cache.pager().locate({1_layer, 7_expert}), no_slot);
+  EXPECT_NE(cache.pager().locate({1_layer, 0_expert}), no_slot);
+  EXPECT_EQ(cache.pager().locate({1_layer, 1_expert}), no_slot);
 }
 
 // Hazard 9, under prefetch.
@@ -393,18 +399,19 @@ TEST(slot_cache_prefetch, prefetches_of_a_prompt_spare_the_decode_working_set) {
     slot_cache cache(pager<protect_decode<lru>>({.layout = pool_layout::shared(shape, 4).value()}),
                      backend);
     auto visit = cache.make_visit();
-    const std::vector<expert_id> answer{0, 1}, prompt{2, 3};
-    EXPECT_EQ(cache.resolve({.layer = 0, .step = 0, .experts = answer}, stream, visit), status::ok);
+    const std::vector<std::int32_t> answer{0, 1}, prompt{2, 3};
+    EXPECT_EQ(cache.resolve({.layer = 0_layer, .step = 0, .experts = answer}, stream, visit),
+              status::ok);
     cache.release(visit, stream);
-    EXPECT_EQ(
-        cache.resolve({.layer = 0, .step = 1, .kind = kind, .experts = prompt}, stream, visit),
-        status::ok);
+    EXPECT_EQ(cache.resolve({.layer = 0_layer, .step = 1, .kind = kind, .experts = prompt}, stream,
+                            visit),
+              status::ok);
     cache.release(visit, stream);
     backend.run(stream);
-    const std::vector<prefetch_request> wanted{{{1, 4}, 1}};
+    const std::vector<prefetch_request> wanted{{{1_layer, 4_expert}, 1}};
     EXPECT_EQ(cache.prefetch(visit.plan().context(), wanted, stream), status::ok);
-    EXPECT_NE(cache.pager().locate({1, 4}), no_slot);
-    return cache.pager().locate({0, 0}) != no_slot;
+    EXPECT_NE(cache.pager().locate({1_layer, 4_expert}), no_slot);
+    return cache.pager().locate({0_layer, 0_expert}) != no_slot;
   };
   EXPECT_TRUE(kept(request_class::prefill));
   EXPECT_FALSE(kept(request_class::decode)) << "least recent, and nothing speaks for it";
@@ -417,7 +424,7 @@ TEST_F(slot_cache_wide, a_speculative_copy_waits_for_the_last_reader_of_its_slot
   const auto slot = locate(0, 0);
   const auto reader = cache.pager().slot(slot).last_reader;
   ASSERT_NE(reader, no_ticket);
-  ASSERT_EQ(prefetch({{{1, 5}, 0}}), status::ok);
+  ASSERT_EQ(prefetch({{{1_layer, 5_expert}, 0}}), status::ok);
   const auto copy = backend.last();
   ASSERT_EQ(locate(1, 5), slot);
   EXPECT_EQ(backend.batches[copy].fills[0].after, reader);
@@ -432,13 +439,13 @@ TEST_F(slot_cache_wide, a_speculative_copy_that_fails_leaves_its_slot_free_and_n
   whole(0, 1, {0, 0});
   backend.run(stream);
   backend.failing = {backend.submits + 1};
-  ASSERT_EQ(prefetch({{{1, 5}, 1}}), status::ok);
+  ASSERT_EQ(prefetch({{{1_layer, 5_expert}, 1}}), status::ok);
   const auto slot = locate(1, 5);
   backend.finish(backend.last());
   ASSERT_EQ(cache.settle(), status::ok) << "nobody read it";
   EXPECT_EQ(cache.pager().slot(slot).state, slot_state::free);
-  EXPECT_EQ(cache.row(1)[5], -1);
-  EXPECT_EQ(cache.row(0)[0], -1) << "its victim's bytes are gone";
+  EXPECT_EQ(cache.row(1_layer)[5], -1);
+  EXPECT_EQ(cache.row(0_layer)[0], -1) << "its victim's bytes are gone";
   EXPECT_EQ(cache.stats().bytes_prefetch_wasted, 1U);
   support::expect_consistent(cache.pager());
 }
@@ -457,7 +464,8 @@ TEST(slot_cache_prefetch, tells_its_warnings_to_a_callback) {
   ASSERT_EQ(told.size(), 1U);
   EXPECT_THAT(told[0], testing::HasSubstr("3 slots"));
   backend.accept = 0;
-  const std::vector<prefetch_request> wanted{{{1, 4}, 1}, {{2, 5}, 1}, {{3, 6}, 1}};
+  const std::vector<prefetch_request> wanted{
+      {{1_layer, 4_expert}, 1}, {{2_layer, 5_expert}, 1}, {{3_layer, 6_expert}, 1}};
   ASSERT_EQ(cache.prefetch({}, wanted, stream), status::ok);
   ASSERT_EQ(told.size(), 2U) << "told once";
   EXPECT_THAT(told[1], testing::HasSubstr("queue of prefetches is full"));
@@ -514,16 +522,17 @@ TEST(slot_cache_config, is_checked_when_the_cache_is_built) {
 
 // Hazard 20.
 TEST_F(slot_cache_wide, invalidate_waits_for_the_copies_that_read_the_host_bytes) {
-  ASSERT_EQ(prefetch({{{0, 6}, 0}}), status::ok);
+  ASSERT_EQ(prefetch({{{0_layer, 6_expert}, 0}}), status::ok);
   const auto speculative = backend.last();
   ASSERT_EQ(resolve(0, 1, {0, 1}), status::ok);
-  EXPECT_EQ(cache.invalidate(expert_key{1, 0}), status::busy) << "an open visit reads it";
+  EXPECT_EQ(cache.invalidate(expert_key{1_layer, 0_expert}), status::busy)
+      << "an open visit reads it";
   cache.release(visit, stream);
-  EXPECT_EQ(cache.invalidate(layer_id{0}), status::ok);
+  EXPECT_EQ(cache.invalidate(0_layer), status::ok);
   EXPECT_EQ(backend.poll(speculative), transfer_state::arrived);
   EXPECT_EQ(locate(0, 6), no_slot);
-  EXPECT_EQ(cache.invalidate(expert_key{1, 0}), status::ok);
-  EXPECT_EQ(cache.invalidate(expert_key{9, 0}), status::invalid_argument);
+  EXPECT_EQ(cache.invalidate(expert_key{1_layer, 0_expert}), status::ok);
+  EXPECT_EQ(cache.invalidate(expert_key{9_layer, 0_expert}), status::invalid_argument);
 }
 
 TEST_F(slot_cache_steps, invalidate_waits_for_copies_that_were_given_up) {
@@ -531,7 +540,7 @@ TEST_F(slot_cache_steps, invalidate_waits_for_copies_that_were_given_up) {
   EXPECT_EQ(resolve(0, 0, {0, 1}), status::fill_failed);
   const auto given_up = backend.last();
   ASSERT_EQ(backend.poll(given_up), transfer_state::pending);
-  EXPECT_EQ(cache.invalidate(expert_key{0, 0}), status::ok);
+  EXPECT_EQ(cache.invalidate(expert_key{0_layer, 0_expert}), status::ok);
   EXPECT_NE(backend.poll(given_up), transfer_state::pending) << "it still reads the host bytes";
   backend.accept = scripted_backend::all;
   EXPECT_EQ(resolve(1, 0, {0, 1}), status::ok);
@@ -549,11 +558,16 @@ TEST_F(slot_cache_steps, a_failure_of_copies_that_were_given_up_is_not_told_twic
 }
 
 TEST_F(slot_cache_wide, warm_fills_and_waits) {
-  const std::vector<expert_key> keys{{0, 1}, {0, 2}, {1, 3}, {1, 4}, {1, 5}, {1, 6}};
+  const std::vector<expert_key> keys{{0_layer, 1_expert}, {0_layer, 2_expert}, {1_layer, 3_expert},
+                                     {1_layer, 4_expert}, {1_layer, 5_expert}, {1_layer, 6_expert}};
   EXPECT_EQ(cache.warm(keys, stream), status::ok);
-  EXPECT_EQ(cache.pager().residents(),
-            (std::vector<expert_key>{{0, 1}, {0, 2}, {1, 3}, {1, 4}, {1, 5}}));
-  EXPECT_EQ(backend.content[static_cast<std::size_t>(locate(1, 5))], (expert_key{1, 5}));
+  EXPECT_EQ(cache.pager().residents(), (std::vector<expert_key>{{0_layer, 1_expert},
+                                                                {0_layer, 2_expert},
+                                                                {1_layer, 3_expert},
+                                                                {1_layer, 4_expert},
+                                                                {1_layer, 5_expert}}));
+  EXPECT_EQ(backend.content[static_cast<std::size_t>(locate(1, 5))],
+            (expert_key{1_layer, 5_expert}));
 }
 
 // What is on its way is bounded by what was reserved for it.
@@ -564,13 +578,14 @@ TEST(slot_cache_warm, makes_room_for_its_copies_beside_those_of_visits) {
   slot_cache cache(pager<lru>({.layout = pool_layout::shared(narrow, 4).value()}), backend);
   auto visit = cache.make_visit();
   for (step_id step = 0; step < 3; ++step) {
-    const expert_id first = step % 2 == 0 ? 0 : 4;
-    const std::vector<expert_id> ids{first, first + 1, first + 2, first + 3};
+    const std::int32_t first = step % 2 == 0 ? 0 : 4;
+    const std::vector<std::int32_t> ids{first, first + 1, first + 2, first + 3};
     ASSERT_EQ(cache.resolve({.step = step, .experts = ids}, stream, visit), status::ok);
     cache.release(visit, stream);
   }
   ASSERT_EQ(cache.pager().trim({}, 0, {}), 4U);
-  const std::vector<expert_key> keys{{1, 0}, {1, 1}, {1, 2}, {1, 3}};
+  const std::vector<expert_key> keys{
+      {1_layer, 0_expert}, {1_layer, 1_expert}, {1_layer, 2_expert}, {1_layer, 3_expert}};
   EXPECT_EQ(cache.warm(keys, stream), status::ok);
   EXPECT_EQ(cache.pager().residents(), keys);
   backend.run(stream);
@@ -578,14 +593,14 @@ TEST(slot_cache_warm, makes_room_for_its_copies_beside_those_of_visits) {
 
 // Hazard 22.
 TEST_F(slot_cache_wide, a_quota_changes_at_a_drained_point) {
-  ASSERT_EQ(prefetch({{{0, 6}, 0}}), status::ok);
+  ASSERT_EQ(prefetch({{{0_layer, 6_expert}, 0}}), status::ok);
   whole(0, 1, {0, 1});
-  EXPECT_EQ(cache.set_quota(0, 2), status::ok) << "the copy was waited for";
-  EXPECT_EQ(cache.pager().quota(0), 2);
+  EXPECT_EQ(cache.set_quota(0_layer, 2), status::ok) << "the copy was waited for";
+  EXPECT_EQ(cache.pager().quota(0_layer), 2);
   support::expect_consistent(cache.pager());
   ASSERT_EQ(resolve(1, 0, {4, 5}), status::ok);
-  EXPECT_EQ(cache.set_quota(0, 5), status::ok);
-  EXPECT_EQ(cache.set_quota(0, 2), status::ok);
+  EXPECT_EQ(cache.set_quota(0_layer, 5), status::ok);
+  EXPECT_EQ(cache.set_quota(0_layer, 2), status::ok);
   cache.release(visit, stream);
   backend.run(stream);
 }
@@ -594,7 +609,8 @@ TEST_F(slot_cache_wide, the_end_of_a_cache_waits_for_its_copies) {
   scripted_backend other(5);
   {
     cache_type brief(pager<lru>({.layout = pool_layout::shared(shape, 5).value()}), other);
-    ASSERT_EQ(brief.prefetch({}, std::vector<prefetch_request>{{{0, 6}, 0}}, stream), status::ok);
+    ASSERT_EQ(brief.prefetch({}, std::vector<prefetch_request>{{{0_layer, 6_expert}, 0}}, stream),
+              status::ok);
     EXPECT_EQ(other.poll(other.last()), transfer_state::pending);
   }
   EXPECT_EQ(other.poll(other.last()), transfer_state::arrived);
@@ -610,16 +626,16 @@ TEST_F(slot_cache_steps, two_caches_side_by_side_do_not_influence_each_other) {
   cache_type other(pager<lru>({.layout = pool_layout::shared(shape, 3).value()}), other_backend);
   auto alone_visit = alone.make_visit();
   auto other_visit = other.make_visit();
-  for (expert_id e = 0; e < 30; ++e) {
-    const std::vector<expert_id> ids{e % 5, (e * 3 + 1) % 8};
-    const std::vector<expert_id> others{e % 7, (e + 4) % 8};
+  for (std::int32_t e = 0; e < 30; ++e) {
+    const std::vector<std::int32_t> ids{e % 5, (e * 3 + 1) % 8};
+    const std::vector<std::int32_t> others{e % 7, (e + 4) % 8};
     routing_view view;
     view.step = static_cast<step_id>(e);
     view.experts = ids;
     ASSERT_EQ(alone.resolve(view, alone_stream, alone_visit), status::ok);
     alone.release(alone_visit, alone_stream);
     whole(view.step, 0, ids);
-    view.layer = 1;
+    view.layer = 1_layer;
     view.experts = others;
     ASSERT_EQ(other.resolve(view, other_stream, other_visit), status::ok);
     other.release(other_visit, other_stream);

@@ -36,7 +36,7 @@ class train_gate : public hotset_test::command_line {
                                      static_cast<std::int32_t>(t / 4 % 4),
                                      static_cast<std::int32_t>(t * t / 3 % 4), 0};
       for (int l = 0; l < 3; ++l) {
-        trace.ids.push_back(routed[l]);
+        trace.ids.push_back(hotset::expert_id{routed[l]});
         for (int i = 0; i < 4; ++i)
           states.push_back(hotset::float_to_half(routed[l + 1] == i ? 1.0F : 0.0F));
       }

@@ -190,14 +190,14 @@ static_assert(!eviction_policy<bypass_that_answers>);
 TEST(eviction_policy, who_takes_any_policy_tells_it_what_it_hears) {
   const auto layout = pool_layout::shared({.layers = 1, .experts = 2, .top_k = 1}, 1).value();
   hears_all all(layout, {});
-  tell_step(all, 1, 0);
+  tell_step(all, 1, 0_layer);
   tell_bypass(all, {});
   tell_request(all, {});
   tell_routed(all, {});
   tell_forecast(all, {}, {});
   EXPECT_EQ(all.heard, 5);
   archetype none(layout, {});
-  tell_step(none, 1, 0);
+  tell_step(none, 1, 0_layer);
   tell_bypass(none, {});
   tell_request(none, {});
   tell_routed(none, {});

@@ -18,7 +18,7 @@ struct archetype {
   void decide(std::span<const miss>, const routing_view&, const residency_view&,
               std::span<expert_id>, std::span<miss_decision>) noexcept {}
   void observe(std::span<const float>) noexcept {}
-  precision_id prefetch_precision() noexcept { return 0; }
+  precision_id prefetch_precision() noexcept { return 0_precision; }
 };
 struct throwing_choice : archetype {
   using archetype::archetype;

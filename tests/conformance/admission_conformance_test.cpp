@@ -41,7 +41,7 @@ TYPED_TEST(admission_conformance, answers_0_or_1_twice_alike_and_writes_no_furth
         a.ordinal = visit;
         misses.push_back(a);
       }
-      const visit_context context{layer, 0, visit / 3, visit, request_class::decode};
+      const visit_context context{layer, 0_pool, visit / 3, visit, request_class::decode};
       std::vector<std::uint8_t> first(misses.size() + 2, 9);
       auto second = first;
       auto other = first;

@@ -105,9 +105,8 @@ visit draw(const geometry& shape, random_source& random) {
     for (auto& one : z) one = static_cast<float>(random.below(64)) / 8.0F;
     std::vector<expert_id> order(wide);
     for (std::size_t e = 0; e < wide; ++e) order[e] = static_cast<expert_id>(e);
-    std::stable_sort(order.begin(), order.end(), [&](expert_id a, expert_id b) {
-      return z[static_cast<std::size_t>(a)] > z[static_cast<std::size_t>(b)];
-    });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](expert_id a, expert_id b) { return z[index_of(a)] > z[index_of(b)]; });
     for (std::size_t r = 0; r < k; ++r) {
       v.experts.push_back(random.one_in(20) ? no_expert : order[r]);
       if (weighed) v.weights.push_back(1.0F / static_cast<float>(r + 1 + random.below(4)));
@@ -143,7 +142,7 @@ visit draw(const geometry& shape, random_source& random) {
   return v;
 }
 
-constexpr miss_decision untouched{static_cast<miss_action>(99), 99};
+constexpr miss_decision untouched{static_cast<miss_action>(99), 99_precision};
 bool same(miss_decision a, miss_decision b) {
   return a.action == b.action && (a.action != miss_action::fetch || a.precision == b.precision);
 }
@@ -237,7 +236,7 @@ void walk(const geometry& shape, std::uint64_t seed) {
     }
     if (M::traits.fetches_all) {
       for (std::size_t m = 0; m < v.misses.size(); ++m)
-        EXPECT_TRUE(same(first.out[m], {miss_action::fetch, 0}));
+        EXPECT_TRUE(same(first.out[m], {miss_action::fetch, 0_precision}));
     }
     policy.observe(v.weights);
     twin.observe(v.weights);
@@ -282,9 +281,9 @@ TYPED_TEST(miss_conformance, a_visit_without_misses_needs_no_answer) {
       .layers = 1, .experts = 4, .top_k = 2, .expert_bytes = {8}, .lower_precisions = {{4}}};
   M policy(shape, TypeParam::options());
   visit v;
-  v.experts = {2, 0};
+  v.experts = {2_expert, 0_expert};
   v.logits.assign(4, 0.0F);
-  v.row.assign(4, 0);
+  v.row.assign(4, 0_slot);
   const answer<M> a(policy, v);
   EXPECT_EQ(a.ids, v.experts);
   EXPECT_TRUE(same(a.out[0], untouched));

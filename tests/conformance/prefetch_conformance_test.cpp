@@ -88,7 +88,7 @@ TYPED_TEST_SUITE(prefetch_conformance, entries);
 // ---- visits
 
 struct visit {
-  layer_id layer = 0;
+  layer_id layer{};
   step_id step = 0;
   std::vector<expert_id> experts;    // with ids that are no expert
   std::vector<float> probabilities;  // [tokens, depth, experts]
@@ -106,20 +106,20 @@ struct visit {
 expert_id any_id(const geometry& shape, random_source& random) {
   switch (random.below(12)) {
     case 0: return no_expert;
-    case 1: return shape.experts;
-    case 2: return std::numeric_limits<expert_id>::min();
+    case 1: return expert_id{shape.experts};
+    case 2: return expert_id{std::numeric_limits<std::int32_t>::min()};
     // Skewed, so that something is hot.
-    default: return random.id_below(1 + random.id_below(shape.experts));
+    default: return expert_id{random.id_below(1 + random.id_below(shape.experts))};
   }
 }
 
 std::vector<visit> write_visits(const geometry& shape, std::int32_t depth, std::size_t count,
                                 random_source& random) {
   std::vector<visit> out(count + 1);
-  layer_id layer = 0;
+  std::int32_t layer = 0;
   step_id step = 5;
   for (auto& v : out) {
-    v.layer = layer;
+    v.layer = layer_id{layer};
     v.step = step;
     const auto tokens = 1 + random.below(static_cast<std::uint64_t>(shape.max_tokens_per_visit));
     v.experts.resize(tokens * static_cast<std::size_t>(shape.top_k));
@@ -157,7 +157,7 @@ class walker {
   void move() { policy_ = std::make_unique<P>(std::move(*policy_)); }
 
   asked propose(const visit& v, const forecast& expected, std::size_t room) {
-    const prefetch_request untouched{{-7, -7}, 77, 7.0F};
+    const prefetch_request untouched{{layer_id{-7}, expert_id{-7}}, 77, 7.0F};
     std::vector<prefetch_request> out(room + 3, untouched);
     const auto count = policy_->propose(v.view(), expected, std::span(out).first(room));
     EXPECT_LE(count, room);

@@ -67,7 +67,7 @@ struct visit {
   std::vector<float> weights;
   std::vector<float> logits;
   std::vector<slot_id> row;
-  layer_id layer = 0;
+  layer_id layer{};
   [[nodiscard]] routing_view view() const {
     routing_view v;
     v.layer = layer;
@@ -80,7 +80,7 @@ struct visit {
 /// The router chooses by logit, some of which are masked, and weighs by softmax.
 visit draw(random_source& random) {
   visit v;
-  v.layer = random.id_below(2);
+  v.layer = layer_id{random.id_below(2)};
   const auto tokens = 1 + random.below(4);
   for (std::uint64_t t = 0; t < tokens; ++t) {
     std::vector<float> z(10);
@@ -89,7 +89,7 @@ visit draw(random_source& random) {
                               : static_cast<float>(random.below(40)) / 8.0F;
     z[random.below(10)] = 1.0F;
     std::vector<expert_id> order;
-    for (expert_id e = 0; e < 10; ++e)
+    for (const auto e : each<expert_id>(10))
       if (std::isfinite(z[static_cast<std::size_t>(e)])) order.push_back(e);
     std::stable_sort(order.begin(), order.end(), [&](expert_id a, expert_id b) {
       return z[static_cast<std::size_t>(a)] > z[static_cast<std::size_t>(b)];
@@ -104,7 +104,7 @@ visit draw(random_source& random) {
     }
     v.logits.insert(v.logits.end(), z.begin(), z.end());
   }
-  for (slot_id e = 0; e < 10; ++e) v.row.push_back(random.one_in(2) ? e : no_slot);
+  for (const auto e : each<slot_id>(10)) v.row.push_back(random.one_in(2) ? e : no_slot);
   return v;
 }
 
@@ -116,7 +116,7 @@ struct answer {
 };
 template <class R>
 answer route(R& policy, const visit& v) {
-  answer a{status::ok, std::vector<expert_id>(v.experts.size() + 1, 77),
+  answer a{status::ok, std::vector<expert_id>(v.experts.size() + 1, 77_expert),
            std::vector<float>(v.experts.size() + 1, 77.0F)};
   a.code = policy.route(v.view(), {v.row}, std::span(a.ids).first(v.experts.size()),
                         std::span(a.weights).first(v.experts.size()));
@@ -180,12 +180,12 @@ TYPED_TEST(routing_conformance, a_view_that_lacks_what_is_needed_changes_nothing
       blind.logits.clear();
       const auto refused = route(policy, blind);
       EXPECT_EQ(refused.code, status::invalid_visit);
-      EXPECT_EQ(refused.ids, std::vector<expert_id>(v.experts.size(), 77));
+      EXPECT_EQ(refused.ids, std::vector<expert_id>(v.experts.size(), 77_expert));
       EXPECT_EQ(refused.weights, std::vector<float>(v.experts.size(), 77.0F));
     }
-    std::vector<expert_id> few(v.experts.size() - 1, 77);
+    std::vector<expert_id> few(v.experts.size() - 1, 77_expert);
     EXPECT_EQ(policy.route(v.view(), {v.row}, few, {}), status::invalid_visit);
-    EXPECT_EQ(few, std::vector<expert_id>(v.experts.size() - 1, 77));
+    EXPECT_EQ(few, std::vector<expert_id>(v.experts.size() - 1, 77_expert));
     EXPECT_EQ(route(policy, v), route(twin, v));
   }
 }

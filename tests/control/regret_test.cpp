@@ -25,7 +25,7 @@ struct judged {
         judge(layout, {.visits = visits}) {
     judge.begin_window({}, 0);
   }
-  void visit(layer_id layer, step_id step, const std::vector<expert_id>& ids) {
+  void visit(layer_id layer, step_id step, const std::vector<std::int32_t>& ids) {
     routing_view view;
     view.layer = layer;
     view.step = step;
@@ -54,9 +54,9 @@ struct judged {
 // One pool of 3: A B, C, A B. LRU gives up what is used next.
 TEST(regret, of_a_hand_walked_window) {
   judged<lru> cache(pool_layout::shared(shape, 3).value());
-  cache.visit(0, 0, {0, 1});
-  cache.visit(0, 1, {2, 3});
-  cache.visit(0, 2, {0, 2});
+  cache.visit(0_layer, 0, {0, 1});
+  cache.visit(0_layer, 1, {2, 3});
+  cache.visit(0_layer, 2, {0, 2});
   // LRU: 0 1, then 2 3 for 0 and the free slot, then 0 again: 5. Belady gives up 1: 4.
   const auto found = cache.end();
   EXPECT_EQ(found.visits, 3U);
@@ -73,11 +73,11 @@ TEST(regret, of_a_hand_walked_window) {
 // One pool of 4: A B, A C, D E, D E, B C. At D E the next visit says nothing, and A was used most. Belady gives it up.
 TEST(regret, what_no_one_could_have_known_lies_beyond_the_horizon) {
   judged<lru> cache(pool_layout::shared(shape, 4).value());
-  cache.visit(0, 0, {0, 1});
-  cache.visit(0, 1, {0, 2});
-  cache.visit(0, 2, {3, 4});
-  cache.visit(0, 3, {3, 4});
-  cache.visit(0, 4, {1, 2});
+  cache.visit(0_layer, 0, {0, 1});
+  cache.visit(0_layer, 1, {0, 2});
+  cache.visit(0_layer, 2, {3, 4});
+  cache.visit(0_layer, 3, {3, 4});
+  cache.visit(0_layer, 4, {1, 2});
   const auto found = cache.end();
   EXPECT_EQ(found.fills, 6U);
   EXPECT_EQ(found.best_fills, 5U);
@@ -91,9 +91,9 @@ TEST(regret, what_no_one_could_have_known_lies_beyond_the_horizon) {
 TEST(regret, a_cache_may_copy_less_than_the_oracle) {
   judged<lru> cache(pool_layout::shared(shape, 4).value());
   step_id step = 0;
-  for (const auto& ids :
-       std::vector<std::vector<expert_id>>{{0, 1}, {0, 1}, {0, 1}, {2, 3}, {4, 5}, {4, 5}, {2, 3}})
-    cache.visit(0, step++, ids);
+  for (const auto& ids : std::vector<std::vector<std::int32_t>>{
+           {0, 1}, {0, 1}, {0, 1}, {2, 3}, {4, 5}, {4, 5}, {2, 3}})
+    cache.visit(0_layer, step++, ids);
   const auto found = cache.end();
   EXPECT_EQ(found.fills, 6U);
   EXPECT_EQ(found.best_fills, 6U);
@@ -121,13 +121,13 @@ TEST(regret, the_oracle_remembers_the_windows_before) {
   const auto layout = pool_layout::shared(shape, 4).value();
   judged<lru> cache(layout);
   step_id step = 0;
-  for (const auto& ids : std::vector<std::vector<expert_id>>{{0, 1}, {0, 1}, {0, 1}, {2, 3}})
-    cache.visit(0, step++, ids);
+  for (const auto& ids : std::vector<std::vector<std::int32_t>>{{0, 1}, {0, 1}, {0, 1}, {2, 3}})
+    cache.visit(0_layer, step++, ids);
   (void)cache.end();
   judged<lru> forgetful(layout);
   forgetful.judge.begin_window(cache.pages.residents(), 0);
-  for (const auto& ids : std::vector<std::vector<expert_id>>{{4, 5}, {4, 5}, {0, 1}}) {
-    cache.visit(0, step, ids);
+  for (const auto& ids : std::vector<std::vector<std::int32_t>>{{4, 5}, {4, 5}, {0, 1}}) {
+    cache.visit(0_layer, step, ids);
     routing_view view;
     view.step = step++;
     view.experts = ids;
@@ -143,9 +143,9 @@ TEST(regret, the_oracle_remembers_the_windows_before) {
 
 TEST(regret, begins_with_who_is_resident) {
   judged<lru> cache(pool_layout::shared(shape, 4).value());
-  cache.visit(0, 0, {0, 1});
+  cache.visit(0_layer, 0, {0, 1});
   EXPECT_EQ(cache.end().best_fills, 2U);
-  cache.visit(0, 1, {0, 1});
+  cache.visit(0_layer, 1, {0, 1});
   const auto found = cache.end();
   EXPECT_EQ(found.fills, 0U);
   EXPECT_EQ(found.best_fills, 0U);
@@ -160,8 +160,8 @@ TEST(regret, is_never_below_zero_whatever_the_window) {
     std::uint64_t best = 0;
     std::size_t in_window = 0;
     for (step_id step = 0; step < 300; ++step)
-      for (layer_id layer = 0; layer < 2; ++layer) {
-        std::vector<expert_id> ids;
+      for (const auto layer : each<layer_id>(2)) {
+        std::vector<std::int32_t> ids;
         for (int n = 0; n < 2; ++n) ids.push_back(std::min(random.id_below(8), random.id_below(8)));
         cache.visit(layer, step, ids);
         if (++in_window < length) continue;
@@ -184,7 +184,7 @@ TEST(regret, is_never_below_zero_whatever_the_window) {
 TEST(regret, a_full_window_takes_no_more) {
   regret judge(pool_layout::shared(shape, 4).value(), {.visits = 1});
   judge.begin_window({}, 0);
-  const std::vector<expert_id> ids{1, 2};
+  const std::vector<std::int32_t> ids{1, 2};
   routing_view view;
   view.experts = ids;
   EXPECT_TRUE(judge.observe(view));

@@ -73,26 +73,26 @@ TEST(geometry, byte_counts_are_none_one_or_one_per_layer) {
   EXPECT_EQ(reason(shape), "expert_bytes[1] = 0, accepted: 1 or more");
   shape.expert_bytes = {10, 20, 30};
   EXPECT_EQ(reason(shape), "accepted");
-  EXPECT_EQ(shape.bytes_of(2), 30U);
+  EXPECT_EQ(shape.bytes_of(2_layer), 30U);
   shape.expert_bytes = {7};
-  EXPECT_EQ(shape.bytes_of(2), 7U);
+  EXPECT_EQ(shape.bytes_of(2_layer), 7U);
   shape.expert_bytes = {};
-  EXPECT_EQ(shape.bytes_of(2), 1U) << "unknown bytes count as one";
+  EXPECT_EQ(shape.bytes_of(2_layer), 1U) << "unknown bytes count as one";
 }
 
 TEST(geometry, layers_of_equal_bytes_share_a_size_class_unless_told_otherwise) {
   auto shape = sound;
   shape.expert_bytes = {30, 10, 30};
   EXPECT_THAT(shape.size_classes(), ElementsAre(0, 1, 0));
-  shape.layer_size_class = {1, 0, 1};
+  shape.layer_size_class = {1_size_class, 0_size_class, 1_size_class};
   EXPECT_THAT(shape.size_classes(), ElementsAre(1, 0, 1));
   EXPECT_EQ(reason(shape), "accepted");
-  shape.layer_size_class = {1, 0};
+  shape.layer_size_class = {1_size_class, 0_size_class};
   EXPECT_THAT(reason(shape),
               HasSubstr("layer_size_class has 2 entries, accepted: none or one per layer (3)"));
-  shape.layer_size_class = {0, 3, 0};
+  shape.layer_size_class = {0_size_class, 3_size_class, 0_size_class};
   EXPECT_EQ(reason(shape), "layer_size_class[1] = 3, accepted: 0..2");
-  shape.layer_size_class = {0, -1, 0};
+  shape.layer_size_class = {0_size_class, size_class_id{-1}, 0_size_class};
   EXPECT_THAT(reason(shape), HasSubstr("layer_size_class[1] = -1"));
 }
 
@@ -102,7 +102,8 @@ TEST(geometry, every_key_has_its_own_index) {
     EXPECT_EQ(sound.index(sound.key(i)), i);
   }
   for (const expert_key outside :
-       {expert_key{-1, 0}, expert_key{3, 0}, expert_key{0, -1}, expert_key{0, 8}, no_key})
+       {expert_key{before_layers, 0_expert}, expert_key{3_layer, 0_expert},
+        expert_key{0_layer, no_expert}, expert_key{0_layer, 8_expert}, no_key})
     EXPECT_FALSE(sound.contains(outside));
 }
 
@@ -112,10 +113,10 @@ TEST(geometry, bytes_fall_from_precision_to_precision) {
   shape.lower_precisions = {{8}, {4, 3}};
   EXPECT_FALSE(shape.validate());
   EXPECT_EQ(shape.precisions(), 3U);
-  EXPECT_EQ(shape.bytes_of(1), 12U);
-  EXPECT_EQ(shape.bytes_of(1, 1), 8U);
-  EXPECT_EQ(shape.bytes_of(0, 2), 4U);
-  EXPECT_EQ(shape.bytes_of(1, 2), 3U);
+  EXPECT_EQ(shape.bytes_of(1_layer), 12U);
+  EXPECT_EQ(shape.bytes_of(1_layer, 1_precision), 8U);
+  EXPECT_EQ(shape.bytes_of(0_layer, 2_precision), 4U);
+  EXPECT_EQ(shape.bytes_of(1_layer, 2_precision), 3U);
 }
 
 TEST(geometry, precisions_that_cannot_be_are_refused) {

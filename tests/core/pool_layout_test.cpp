@@ -46,26 +46,26 @@ TEST(pool_layout, a_pool_holds_at_most_its_layers_experts) {
             24U);
   const auto layout = pool_layout::per_layer(shape, 99).value();
   EXPECT_EQ(layout.slots(), 24U);
-  EXPECT_EQ(layout.at(1).slots, 8);
+  EXPECT_EQ(layout.at(1_pool).slots, 8);
 }
 
 TEST(pool_layout, shared_serves_all_layers_from_one_pool) {
   const auto layout = pool_layout::shared(shape, 7).value();
   EXPECT_EQ(layout.pools(), 1U);
-  EXPECT_THAT(layout.at(0).layers, ElementsAre(0, 1, 2));
-  EXPECT_EQ(layout.at(0).slots, 7);
-  for (layer_id l = 0; l < 3; ++l) EXPECT_EQ(layout.pool_of_layer(l), 0);
+  EXPECT_THAT(layout.at(0_pool).layers, ElementsAre(0, 1, 2));
+  EXPECT_EQ(layout.at(0_pool).slots, 7);
+  for (const auto l : each<layer_id>(3)) EXPECT_EQ(layout.pool_of_layer(l), 0);
 }
 
 TEST(pool_layout, per_layer_quotas_may_differ) {
   const auto layout = pool_layout::per_layer(shape, std::array<std::int64_t, 3>{4, 2, 3}).value();
   EXPECT_EQ(layout.pools(), 3U);
   EXPECT_EQ(layout.slots(), 9U);
-  EXPECT_EQ(layout.at(1).first_slot, 4);
-  EXPECT_EQ(layout.at(2).first_slot, 6);
-  EXPECT_EQ(layout.pool_of_slot(3), 0);
-  EXPECT_EQ(layout.pool_of_slot(4), 1);
-  EXPECT_EQ(layout.pool_of_slot(8), 2);
+  EXPECT_EQ(layout.at(1_pool).first_slot, 4);
+  EXPECT_EQ(layout.at(2_pool).first_slot, 6);
+  EXPECT_EQ(layout.pool_of_slot(3_slot), 0);
+  EXPECT_EQ(layout.pool_of_slot(4_slot), 1);
+  EXPECT_EQ(layout.pool_of_slot(8_slot), 2);
   EXPECT_THAT(reason(pool_layout::per_layer(shape, std::array<std::int64_t, 2>{4, 2})),
               HasSubstr("2 slot counts for 3 pools"));
 }
@@ -76,18 +76,18 @@ TEST(pool_layout, size_classes_get_a_pool_each) {
   const auto layout =
       pool_layout::shared_by_size_class(mixed, std::array<std::int64_t, 2>{5, 3}).value();
   EXPECT_EQ(layout.pools(), 2U);
-  EXPECT_THAT(layout.at(0).layers, ElementsAre(0, 2));
-  EXPECT_THAT(layout.at(1).layers, ElementsAre(1));
-  EXPECT_EQ(layout.at(1).size_class, 1);
-  EXPECT_EQ(layout.pool_of_layer(1), 1);
-  EXPECT_EQ(layout.pool_of_layer(2), 0);
+  EXPECT_THAT(layout.at(0_pool).layers, ElementsAre(0, 2));
+  EXPECT_THAT(layout.at(1_pool).layers, ElementsAre(1));
+  EXPECT_EQ(layout.at(1_pool).size_class, 1);
+  EXPECT_EQ(layout.pool_of_layer(1_layer), 1);
+  EXPECT_EQ(layout.pool_of_layer(2_layer), 0);
   EXPECT_THAT(reason(pool_layout::shared_by_size_class(mixed, std::array<std::int64_t, 1>{5})),
               HasSubstr("1 slot counts for 2 pools"));
 }
 
 TEST(pool_layout, a_size_class_without_layers_is_refused) {
   auto sparse = shape;
-  sparse.layer_size_class = {0, 2, 0};
+  sparse.layer_size_class = {0_size_class, 2_size_class, 0_size_class};
   EXPECT_THAT(
       reason(pool_layout::shared_by_size_class(sparse, std::array<std::int64_t, 3>{5, 3, 3})),
       HasSubstr("size class 1 has no layer"));
@@ -97,9 +97,9 @@ TEST(pool_layout, a_pool_can_grow_to_the_slots_of_its_class) {
   auto mixed = shape;
   mixed.expert_bytes = {30, 10, 30};
   const auto layout = pool_layout::per_layer(mixed, std::array<std::int64_t, 3>{4, 2, 3}).value();
-  EXPECT_EQ(layout.most_slots(0), 7U) << "its own and those of layer 2";
-  EXPECT_EQ(layout.most_slots(1), 2U);
-  EXPECT_EQ(pool_layout::per_layer(shape, 6).value().most_slots(0), 8U)
+  EXPECT_EQ(layout.most_slots(0_pool), 7U) << "its own and those of layer 2";
+  EXPECT_EQ(layout.most_slots(1_pool), 2U);
+  EXPECT_EQ(pool_layout::per_layer(shape, 6).value().most_slots(0_pool), 8U)
       << "never more than it has experts";
 }
 
@@ -116,23 +116,24 @@ TEST(pool_layout, a_pool_per_precision_serves_all_layers) {
   EXPECT_EQ(layout.precisions(), 3U);
   EXPECT_EQ(layout.pools(), 3U);
   EXPECT_EQ(layout.slots(), 17U);
-  for (precision_id p = 0; p < 3; ++p) {
-    EXPECT_EQ(layout.pool_of(2, p), p);
-    EXPECT_EQ(layout.at(p).precision, p);
-    EXPECT_EQ(layout.at(p).size_class, p);
+  for (const auto p : each<precision_id>(3)) {
+    const pool_id pool{number(p)};
+    EXPECT_EQ(layout.pool_of(2_layer, p), pool);
+    EXPECT_EQ(layout.at(pool).precision, p);
+    EXPECT_EQ(layout.at(pool).size_class, number(p));
   }
-  EXPECT_EQ(layout.pool_of_layer(1), 0);
+  EXPECT_EQ(layout.pool_of_layer(1_layer), 0);
 }
 
 TEST(pool_layout, a_pool_per_layer_and_precision) {
   const auto layout =
       pool_layout::per_layer_by_precision(ladder, std::array<std::int64_t, 3>{2, 1, 1}).value();
   EXPECT_EQ(layout.pools(), 9U);
-  EXPECT_EQ(layout.pool_of(1, 2), 5);
-  EXPECT_THAT(layout.at(5).layers, ElementsAre(1));
-  EXPECT_EQ(layout.at(5).precision, 2);
-  EXPECT_EQ(layout.at(5).size_class, layout.at(8).size_class);
-  EXPECT_NE(layout.at(5).size_class, layout.at(4).size_class);
+  EXPECT_EQ(layout.pool_of(1_layer, 2_precision), 5);
+  EXPECT_THAT(layout.at(5_pool).layers, ElementsAre(1));
+  EXPECT_EQ(layout.at(5_pool).precision, 2);
+  EXPECT_EQ(layout.at(5_pool).size_class, layout.at(8_pool).size_class);
+  EXPECT_NE(layout.at(5_pool).size_class, layout.at(4_pool).size_class);
 }
 
 // Hazard 7, with the room of a token counted over all precisions.

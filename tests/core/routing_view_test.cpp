@@ -12,8 +12,8 @@ namespace {
 using testing::ElementsAre;
 
 TEST(routing_view, what_the_router_chose_is_what_is_routed_unless_a_policy_changed_it) {
-  const std::vector<expert_id> routed{4, -1};
-  const std::vector<expert_id> choice{4, 7};
+  const std::vector<std::int32_t> routed{4, -1};
+  const std::vector<std::int32_t> choice{4, 7};
   routing_view view;
   view.experts = routed;
   EXPECT_THAT(view.chosen(), ElementsAre(4, -1));

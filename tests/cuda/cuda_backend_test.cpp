@@ -56,14 +56,16 @@ class cuda_backend_test : public testing::Test {
 TEST_F(cuda_backend_test, a_submit_is_a_batch_for_each_size_and_one_event) {
   make();
   const auto events = api.calls("cudaEventRecord");
-  const auto sent = submit({fill_of({0, 1}, 0), fill_of({0, 2}, 1), fill_of({1, 3}, 2)});
+  const auto sent =
+      submit({fill_of({0_layer, 1_expert}, 0_slot), fill_of({0_layer, 2_expert}, 1_slot),
+              fill_of({1_layer, 3_expert}, 2_slot)});
   EXPECT_EQ(sent.accepted, 3U);
   EXPECT_EQ(api.calls("cudaMemcpyBatchAsync"), 3U);
   EXPECT_EQ(api.calls("cudaMemcpyAsync"), 0U);
   EXPECT_EQ(api.calls("cudaEventRecord"), events + 1);
   EXPECT_EQ(api.calls("cudaStreamWaitEvent"), 0U) << "nobody reads the slots";
   EXPECT_EQ(copies->wait(sent.id), transfer_state::arrived);
-  EXPECT_TRUE(experts->holds(2, {1, 3}));
+  EXPECT_TRUE(experts->holds(2_slot, {1_layer, 3_expert}));
   EXPECT_EQ(copies->counts().bytes_direct, 3U * (96 + 33 + 257));
   EXPECT_EQ(copies->counts().copy_calls, 3U);
 }
@@ -74,12 +76,13 @@ TEST_F(cuda_backend_test, the_readers_of_a_batch_are_waited_for_once_each) {
   const auto one = copies->record(engine);
   const auto two = copies->record(engine);
   const auto waits = api.calls("cudaStreamWaitEvent");
-  const auto sent = submit({fill_of({0, 1}, 0, one), fill_of({0, 2}, 1, one), fill_of({0, 3}, 2),
-                            fill_of({0, 4}, 3, two)});
+  const auto sent =
+      submit({fill_of({0_layer, 1_expert}, 0_slot, one), fill_of({0_layer, 2_expert}, 1_slot, one),
+              fill_of({0_layer, 3_expert}, 2_slot), fill_of({0_layer, 4_expert}, 3_slot, two)});
   EXPECT_EQ(api.calls("cudaStreamWaitEvent"), waits + 2);
   api.run_all();
   EXPECT_EQ(copies->poll(sent.id), transfer_state::pending);
-  EXPECT_FALSE(experts->holds(2, {0, 3})) << "one event covers the batch";
+  EXPECT_FALSE(experts->holds(2_slot, {0_layer, 3_expert})) << "one event covers the batch";
   api.release_holds();
   EXPECT_EQ(copies->wait(sent.id), transfer_state::arrived);
 }
@@ -89,8 +92,8 @@ TEST_F(cuda_backend_test, a_demand_without_readers_passes_one_that_waits) {
   make();
   api.hold(engine.handle(), [] { return false; });
   const auto reader = copies->record(engine);
-  const auto waits = submit({fill_of({0, 1}, 0, reader)});
-  const auto free = submit({fill_of({0, 2}, 1)});
+  const auto waits = submit({fill_of({0_layer, 1_expert}, 0_slot, reader)});
+  const auto free = submit({fill_of({0_layer, 2_expert}, 1_slot)});
   EXPECT_EQ(copies->wait(free.id), transfer_state::arrived);
   EXPECT_EQ(copies->poll(waits.id), transfer_state::pending);
   api.release_holds();
@@ -99,36 +102,37 @@ TEST_F(cuda_backend_test, a_demand_without_readers_passes_one_that_waits) {
 
 TEST_F(cuda_backend_test, demand_waits_for_the_chunks_that_are_ahead_and_no_more) {
   make({.chunk_bytes = 32, .chunks_ahead = 2});
-  const auto speculative = submit({fill_of({0, 1}, 0), fill_of({0, 2}, 1)}, urgency::soon);
+  const auto speculative = submit(
+      {fill_of({0_layer, 1_expert}, 0_slot), fill_of({0_layer, 2_expert}, 1_slot)}, urgency::soon);
   EXPECT_EQ(api.calls("cudaMemcpyAsync"), 2U) << "of 24 chunks";
-  const auto demand = submit({fill_of({0, 3}, 2)});
+  const auto demand = submit({fill_of({0_layer, 3_expert}, 2_slot)});
   EXPECT_EQ(copies->wait(demand.id), transfer_state::arrived);
   EXPECT_LT(copies->counts().bytes_direct, 386U + 8 * 32U);
   EXPECT_EQ(copies->poll(speculative.id), transfer_state::pending);
   while (copies->poll(speculative.id) == transfer_state::pending) api.run_all();
-  EXPECT_TRUE(experts->holds(0, {0, 1}));
-  EXPECT_TRUE(experts->holds(1, {0, 2}));
+  EXPECT_TRUE(experts->holds(0_slot, {0_layer, 1_expert}));
+  EXPECT_TRUE(experts->holds(1_slot, {0_layer, 2_expert}));
 }
 
 // A stream that waits for an event which was never recorded does not wait at all.
 TEST_F(cuda_backend_test, a_fence_of_a_batch_that_is_not_enqueued_enqueues_it) {
   make({.chunk_bytes = 16, .chunks_ahead = 1});
-  const auto late = submit({fill_of({0, 1}, 0)}, urgency::soon);
+  const auto late = submit({fill_of({0_layer, 1_expert}, 0_slot)}, urgency::soon);
   bool right = false;
   ASSERT_EQ(copies->fence(engine, late.id), status::ok);
-  api.launch(engine.handle(), [&] { right = experts->holds(0, {0, 1}); });
+  api.launch(engine.handle(), [&] { right = experts->holds(0_slot, {0_layer, 1_expert}); });
   EXPECT_EQ(api.synchronize_stream(engine.handle()), error_code::success);
   EXPECT_TRUE(right);
 }
 
 TEST_F(cuda_backend_test, a_copy_may_wait_for_a_batch_that_is_not_enqueued) {
   make({.chunk_bytes = 16, .chunks_ahead = 1});
-  const auto given_up = submit({fill_of({0, 1}, 0)}, urgency::soon);
-  const auto next = submit({fill_of({0, 2}, 0, given_up.id)});
+  const auto given_up = submit({fill_of({0_layer, 1_expert}, 0_slot)}, urgency::soon);
+  const auto next = submit({fill_of({0_layer, 2_expert}, 0_slot, given_up.id)});
   EXPECT_EQ(copies->wait(next.id), transfer_state::arrived);
   EXPECT_EQ(copies->poll(given_up.id), transfer_state::arrived);
   api.run_all();
-  EXPECT_TRUE(experts->holds(0, {0, 2}));
+  EXPECT_TRUE(experts->holds(0_slot, {0_layer, 2_expert}));
 }
 
 TEST_F(cuda_backend_test, in_the_engines_stream_no_event_is_waited_for) {
@@ -139,12 +143,13 @@ TEST_F(cuda_backend_test, in_the_engines_stream_no_event_is_waited_for) {
   int before = -1;
   bool right = false;
   api.launch(engine.handle(), [&] { before = step++; });
-  const auto now = submit({fill_of({0, 1}, 0)});
-  const auto soon = submit({fill_of({0, 2}, 1)}, urgency::soon);
+  const auto now = submit({fill_of({0_layer, 1_expert}, 0_slot)});
+  const auto soon = submit({fill_of({0_layer, 2_expert}, 1_slot)}, urgency::soon);
   ASSERT_EQ(copies->fence(engine, now.id), status::ok);
   ASSERT_EQ(copies->fence(engine, soon.id), status::ok);
   api.launch(engine.handle(), [&] {
-    right = before == 0 && experts->holds(0, {0, 1}) && experts->holds(1, {0, 2});
+    right = before == 0 && experts->holds(0_slot, {0_layer, 1_expert}) &&
+            experts->holds(1_slot, {0_layer, 2_expert});
   });
   EXPECT_EQ(api.synchronize_stream(engine.handle()), error_code::success);
   EXPECT_TRUE(right);
@@ -157,15 +162,16 @@ TEST_F(cuda_backend_test, in_the_engines_stream_no_event_is_waited_for) {
 TEST_F(cuda_backend_test, pageable_experts_are_staged_or_refused) {
   experts = std::make_unique<device_experts>(api, pool_layout::shared(shape, 4).value(), false);
   make();
-  const auto refused = submit({fill_of({0, 1}, 0)});
+  const auto refused = submit({fill_of({0_layer, 1_expert}, 0_slot)});
   EXPECT_EQ(copies->wait(refused.id), transfer_state::failed);
   EXPECT_FALSE(copies->trouble()) << "the backend goes on";
   make({.staging_pieces = 2, .staging_piece_bytes = 64, .staging_threads = 2});
   for (const auto when : {urgency::now, urgency::soon}) {
-    const auto sent = submit({fill_of({0, 2}, 0), fill_of({1, 2}, 1)}, when);
+    const auto sent =
+        submit({fill_of({0_layer, 2_expert}, 0_slot), fill_of({1_layer, 2_expert}, 1_slot)}, when);
     EXPECT_EQ(copies->wait(sent.id), transfer_state::arrived);
-    EXPECT_TRUE(experts->holds(0, {0, 2}));
-    EXPECT_TRUE(experts->holds(1, {1, 2}));
+    EXPECT_TRUE(experts->holds(0_slot, {0_layer, 2_expert}));
+    EXPECT_TRUE(experts->holds(1_slot, {1_layer, 2_expert}));
   }
   EXPECT_EQ(copies->counts().bytes_staged, 4U * 386);
   EXPECT_EQ(copies->counts().bytes_direct, 0U);
@@ -174,12 +180,12 @@ TEST_F(cuda_backend_test, pageable_experts_are_staged_or_refused) {
 // Hazard 13: a wait across streams is illegal in a capture, and a capture freezes what it sees.
 TEST_F(cuda_backend_test, nothing_of_it_enters_a_capture) {
   make({.chunk_bytes = 16, .chunks_ahead = 1});
-  const auto late = submit({fill_of({0, 1}, 0)}, urgency::soon);
-  const auto early = submit({fill_of({0, 4}, 3)});
+  const auto late = submit({fill_of({0_layer, 1_expert}, 0_slot)}, urgency::soon);
+  const auto early = submit({fill_of({0_layer, 4_expert}, 3_slot)});
   ASSERT_EQ(copies->wait(early.id), transfer_state::arrived);
   api.begin_capture(engine.handle());
   EXPECT_EQ(copies->poll(late.id), transfer_state::pending) << "asked, and told nothing";
-  const auto sent = submit({fill_of({0, 2}, 1)});
+  const auto sent = submit({fill_of({0_layer, 2_expert}, 1_slot)});
   EXPECT_EQ(sent.accepted, 0U);
   EXPECT_EQ(copies->fence(engine, late.id), status::fill_failed);
   EXPECT_EQ(copies->counts().refused_in_capture, 2U);
@@ -188,7 +194,7 @@ TEST_F(cuda_backend_test, nothing_of_it_enters_a_capture) {
   EXPECT_EQ(copies->record(engine), no_ticket);
   EXPECT_THAT(copies->trouble()->message, HasSubstr("cuda_backend::record: fakeError (900)"));
   api.end_capture(engine.handle());
-  EXPECT_EQ(submit({fill_of({0, 3}, 2)}).accepted, 0U)
+  EXPECT_EQ(submit({fill_of({0_layer, 3_expert}, 2_slot)}).accepted, 0U)
       << "a reader is unknown from here on: no slot may be filled again";
 }
 
@@ -196,14 +202,14 @@ TEST_F(cuda_backend_test, nothing_of_it_enters_a_capture) {
 TEST_F(cuda_backend_test, ends_after_its_copies) {
   for (const auto mode : {copy_mode::side_stream, copy_mode::same_stream}) {
     make({.mode = mode, .chunk_bytes = 64, .chunks_ahead = 2});
-    (void)submit({fill_of({0, 1}, 0)});
-    (void)submit({fill_of({0, 2}, 1)}, urgency::soon);
-    (void)submit({fill_of({0, 3}, 2)}, urgency::soon);
+    (void)submit({fill_of({0_layer, 1_expert}, 0_slot)});
+    (void)submit({fill_of({0_layer, 2_expert}, 1_slot)}, urgency::soon);
+    (void)submit({fill_of({0_layer, 3_expert}, 2_slot)}, urgency::soon);
     copies.reset();
     EXPECT_EQ(api.pending(), 0U);
   }
   const auto& source = experts->host.source;
-  ASSERT_FALSE(source.tensors({0, 1}, 0).empty());
+  ASSERT_FALSE(source.tensors({0_layer, 1_expert}, 0_precision).empty());
   experts.reset();  // TearDown asks whether a copy still needed it
 }
 
@@ -215,8 +221,8 @@ TEST_F(cuda_backend_test, the_first_failed_call_stays) {
     make();
     const std::string call = name;
     api.fail(name, 1);
-    std::vector<fill> fills{fill_of({0, 1}, 0)};
-    if (call == "cudaMemcpyBatchAsync") fills.push_back(fill_of({0, 2}, 1));
+    std::vector<fill> fills{fill_of({0_layer, 1_expert}, 0_slot)};
+    if (call == "cudaMemcpyBatchAsync") fills.push_back(fill_of({0_layer, 2_expert}, 1_slot));
     const auto sent = submit(fills);
     if (call == "cudaStreamIsCapturing") {
       EXPECT_EQ(sent.accepted, 0U);
@@ -226,7 +232,7 @@ TEST_F(cuda_backend_test, the_first_failed_call_stays) {
     }
     EXPECT_THAT(copies->trouble()->message, testing::StartsWith(call + ": fakeError (999)"));
     const auto made = api.calls("cudaMemcpyAsync");
-    EXPECT_EQ(submit({fill_of({0, 3}, 2)}).accepted, 0U);
+    EXPECT_EQ(submit({fill_of({0_layer, 3_expert}, 2_slot)}).accepted, 0U);
     EXPECT_EQ(api.calls("cudaMemcpyAsync"), made);
   }
 }
@@ -244,7 +250,7 @@ TEST_F(cuda_backend_test, a_tensor_of_another_size_moves_nothing) {
   auto other =
       cuda_backend<other_source>::create(api, source, experts->bank, experts->pages, {}).value();
   const auto calls = api.calls("cudaMemcpyAsync");
-  const std::vector<fill> fills{fill_of({0, 1}, 0)};
+  const std::vector<fill> fills{fill_of({0_layer, 1_expert}, 0_slot)};
   EXPECT_EQ(other->wait(other->submit(fills, engine, urgency::now).id), transfer_state::failed);
   EXPECT_EQ(api.calls("cudaMemcpyAsync"), calls);
   source.views.pop_back();
@@ -267,11 +273,12 @@ TEST_F(cuda_backend_test, works_on_the_device_of_its_bank) {
   experts = std::make_unique<device_experts>(api, pool_layout::shared(shape, 4).value(), true, 1);
   engine = stream::create(api, 1).value();
   make({.chunk_bytes = 64, .chunks_ahead = 1});
-  const auto demand = submit({fill_of({0, 1}, 0), fill_of({0, 2}, 1)});
-  const auto speculative = submit({fill_of({0, 3}, 2)}, urgency::soon);
+  const auto demand =
+      submit({fill_of({0_layer, 1_expert}, 0_slot), fill_of({0_layer, 2_expert}, 1_slot)});
+  const auto speculative = submit({fill_of({0_layer, 3_expert}, 2_slot)}, urgency::soon);
   EXPECT_EQ(copies->wait(demand.id), transfer_state::arrived);
   EXPECT_EQ(copies->wait(speculative.id), transfer_state::arrived);
-  EXPECT_TRUE(experts->holds(2, {0, 3}));
+  EXPECT_TRUE(experts->holds(2_slot, {0_layer, 3_expert}));
   int device = -1;
   EXPECT_EQ(api.current_device(device), error_code::success);
   EXPECT_EQ(device, 0) << "the caller's current device is its own again";
@@ -282,9 +289,10 @@ TEST_F(cuda_backend_test, works_on_the_device_of_its_bank) {
 TEST_F(cuda_backend_test, more_speculation_than_there_is_room_for_is_not_taken) {
   make({.chunk_bytes = 16, .chunks_ahead = 1});
   std::size_t taken = 0;
-  while (submit({fill_of({0, 1}, 0)}, urgency::soon).accepted == 1) ++taken;
+  while (submit({fill_of({0_layer, 1_expert}, 0_slot)}, urgency::soon).accepted == 1) ++taken;
   EXPECT_EQ(taken, 2U * 4 * 8 / 3) << "tensors of two fills a slot";
-  EXPECT_EQ(submit({fill_of({0, 2}, 1)}).accepted, 1U) << "demand needs no room there";
+  EXPECT_EQ(submit({fill_of({0_layer, 2_expert}, 1_slot)}).accepted, 1U)
+      << "demand needs no room there";
 }
 
 // Full is not failed.
@@ -295,14 +303,15 @@ TEST_F(cuda_backend_test, demand_of_pageable_memory_waits_for_room) {
   api.hold(engine.handle(), [&] { return open.load(); });
   const auto reader = copies->record(engine);
   std::size_t taken = 0;
-  while (submit({fill_of({0, 1}, 0, reader)}, urgency::soon).accepted == 1) ++taken;
+  while (submit({fill_of({0_layer, 1_expert}, 0_slot, reader)}, urgency::soon).accepted == 1)
+    ++taken;
   EXPECT_GT(taken, 4U);
   std::thread opener([&] { open = true; });
-  const auto sent = submit({fill_of({0, 2}, 1)});
+  const auto sent = submit({fill_of({0_layer, 2_expert}, 1_slot)});
   opener.join();
   EXPECT_EQ(sent.accepted, 1U);
   EXPECT_EQ(copies->wait(sent.id), transfer_state::arrived);
-  EXPECT_TRUE(experts->holds(1, {0, 2}));
+  EXPECT_TRUE(experts->holds(1_slot, {0_layer, 2_expert}));
 }
 
 TEST_F(cuda_backend_test, a_full_ring_of_tickets_makes_demand_wait_and_refuses_speculation) {
@@ -312,9 +321,9 @@ TEST_F(cuda_backend_test, a_full_ring_of_tickets_makes_demand_wait_and_refuses_s
     (void)copies->record(engine);
     api.launch(engine.handle(), [&] { ++passed; });
   }
-  EXPECT_EQ(submit({fill_of({0, 1}, 0)}, urgency::soon).accepted, 0U);
+  EXPECT_EQ(submit({fill_of({0_layer, 1_expert}, 0_slot)}, urgency::soon).accepted, 0U);
   EXPECT_EQ(passed, 0);
-  const auto sent = submit({fill_of({0, 1}, 0)});
+  const auto sent = submit({fill_of({0_layer, 1_expert}, 0_slot)});
   EXPECT_EQ(sent.accepted, 1U);
   EXPECT_EQ(copies->wait(sent.id), transfer_state::arrived);
   const auto reader = copies->record(engine);

@@ -2,6 +2,7 @@
 // slot_cache over the CUDA backend and a device that runs its streams in any order that events allow: whatever a
 // kernel reads must be what the plan promised.
 
+#include <cstdint>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -117,7 +118,8 @@ class failing_decode {
 
   /// Takes an expert's host bytes away, or gives them back.
   void break_or_mend() {
-    const expert_key key{random_.id_below(shape.layers), random_.id_below(shape.experts)};
+    const expert_key key{layer_id{random_.id_below(shape.layers)},
+                         expert_id{random_.id_below(shape.experts)}};
     if (random_.one_in(2))
       experts_.host.source.remove(key);
     else
@@ -129,7 +131,7 @@ class failing_decode {
   void step() {
     bool lost = false;
     wrong_ = 0;
-    for (layer_id layer = 0; layer < shape.layers && !lost; ++layer) lost = !visit(layer);
+    for (layer_id layer{}; layer < shape.layers && !lost; ++layer) lost = !visit(layer);
     const bool drained = cache_.drain() == status::ok;
     api.run_all();
     support::expect_consistent(cache_.pager());
@@ -156,7 +158,7 @@ class failing_decode {
  private:
   /// False: the step is lost.
   bool visit(layer_id layer) {
-    std::vector<expert_id> ids(2 * (1 + random_.below(random_.one_in(4) ? 6 : 2)));
+    std::vector<std::int32_t> ids(2 * (1 + random_.below(random_.one_in(4) ? 6 : 2)));
     for (auto& id : ids) id = random_.id_below(shape.experts);
     routing_view view;
     view.layer = layer;
@@ -170,7 +172,8 @@ class failing_decode {
   status prefetch(layer_id layer) {
     std::vector<prefetch_request> wanted;
     for (int p = 0; p < 3; ++p)
-      wanted.push_back({{(layer + 1) % shape.layers, random_.id_below(shape.experts)},
+      wanted.push_back({{layer_id{(number(layer) + 1) % shape.layers},
+                         expert_id{random_.id_below(shape.experts)}},
                         layer + 1 == shape.layers ? step_ + 1 : step_});
     visit_context context;
     context.layer = layer;

@@ -31,7 +31,7 @@ TEST(cuda_slot_bank, every_slot_has_a_place_of_its_own_and_the_tail_is_padded) {
     EXPECT_EQ(bank.slots(), 5U);
     EXPECT_EQ(bank.device_bytes(), (3U * 32 + 100) * 2 + 2 * 32 + 100);
     std::set<const std::byte*> starts;
-    for (slot_id s = 0; s < 5; ++s)
+    for (const auto s : each<slot_id>(5))
       for (std::size_t t = 0; t < bank.tensors(s); ++t) {
         const auto place = bank.bytes(s, t);
         EXPECT_TRUE(starts.insert(place.data()).second);
@@ -73,9 +73,9 @@ TEST(cuda_slot_bank, leaves_nothing_behind_when_memory_is_refused) {
 TEST(cuda_slot_bank, addresses_survive_a_move) {
   fake_cuda_runtime api;
   auto bank = slot_bank::create(api, pools(), layouts, {}).value();
-  const auto* const before = bank.bytes(1, 1).data();
+  const auto* const before = bank.bytes(1_slot, 1).data();
   const auto moved = std::move(bank);
-  EXPECT_EQ(moved.bytes(1, 1).data(), before);
+  EXPECT_EQ(moved.bytes(1_slot, 1).data(), before);
   EXPECT_EQ(api.calls("cudaFree"), 0U);
 }
 
@@ -93,20 +93,20 @@ TEST(cuda_slot_bank, an_elastic_one_has_memory_behind_held_slots_alone) {
     EXPECT_TRUE(bank.is_elastic());
     EXPECT_EQ(bank.device_bytes(), 0U);
     EXPECT_EQ(bank.slot_bytes(0), 2 * page);
-    auto* const first = bank.bytes(0, 0).data();
+    auto* const first = bank.bytes(0_slot, 0).data();
     ASSERT_EQ(bank.hold(0, 2), status::ok);
     EXPECT_EQ(bank.held(0), 2U);
     EXPECT_EQ(budget.in_use(), 4 * page);
     EXPECT_EQ(bank.device_bytes(), 6 * page);  // of each array two slots and the tail
-    EXPECT_EQ(bank.bytes(0, 0).data(), first);
-    EXPECT_TRUE(driver.has_access(bank.bytes(1, 1).data() + 2 * page - 1));
-    EXPECT_FALSE(driver.has_access(bank.bytes(2, 1).data() + page));
-    EXPECT_FALSE(driver.has_access(bank.bytes(3, 0).data()));
+    EXPECT_EQ(bank.bytes(0_slot, 0).data(), first);
+    EXPECT_TRUE(driver.has_access(bank.bytes(1_slot, 1).data() + 2 * page - 1));
+    EXPECT_FALSE(driver.has_access(bank.bytes(2_slot, 1).data() + page));
+    EXPECT_FALSE(driver.has_access(bank.bytes(3_slot, 0).data()));
     ASSERT_EQ(bank.hold(0, 0), status::ok);
     EXPECT_FALSE(driver.has_access(first));
     EXPECT_EQ(driver.physical_bytes(), 0U);
     EXPECT_EQ(bank.hold(0, 3), status::ok);
-    EXPECT_EQ(bank.bytes(0, 0).data(), first);
+    EXPECT_EQ(bank.bytes(0_slot, 0).data(), first);
   }
   EXPECT_EQ(budget.in_use(), 0U);
   EXPECT_THAT(driver.leaks(), testing::IsEmpty());
@@ -132,16 +132,16 @@ TEST(cuda_slot_bank, copies_a_slot_in_the_order_of_the_stream) {
     auto bank = slot_bank::create(api, pools(), layouts, {}).value();
     const auto order = stream::create(api, 0).value();
     api.launch(order.handle(), [&] {  // runs as late as it can
-      bank.bytes(0, 0)[19] = std::byte{7};
-      bank.bytes(0, 1)[9] = std::byte{8};
+      bank.bytes(0_slot, 0)[19] = std::byte{7};
+      bank.bytes(0_slot, 1)[9] = std::byte{8};
     });
-    ASSERT_EQ(bank.copy_slot(0, 2, order), status::ok);
+    ASSERT_EQ(bank.copy_slot(0_slot, 2_slot, order), status::ok);
     EXPECT_EQ(api.pending(), 3U);
     ASSERT_EQ(bank.finish(order), status::ok);
-    EXPECT_EQ(bank.bytes(2, 0)[19], std::byte{7});
-    EXPECT_EQ(bank.bytes(2, 1)[9], std::byte{8});
+    EXPECT_EQ(bank.bytes(2_slot, 0)[19], std::byte{7});
+    EXPECT_EQ(bank.bytes(2_slot, 1)[9], std::byte{8});
     api.fail("cudaMemcpyAsync on the device", 2);
-    EXPECT_EQ(bank.copy_slot(0, 1, order), status::fill_failed);
+    EXPECT_EQ(bank.copy_slot(0_slot, 1_slot, order), status::fill_failed);
     api.fail("cudaStreamSynchronize", 1);
     EXPECT_EQ(bank.finish(order), status::fill_failed);
     EXPECT_EQ(bank.finish(order), status::ok);

@@ -11,7 +11,7 @@ namespace {
 
 using testing::ElementsAre;
 
-routing_view view_of(layer_id layer, step_id step, const std::vector<expert_id>& ids) {
+routing_view view_of(layer_id layer, step_id step, const std::vector<std::int32_t>& ids) {
   routing_view view{};
   view.layer = layer;
   view.step = step;
@@ -23,9 +23,9 @@ TEST(curve_recorder, has_a_curve_a_layer_or_one) {
   const geometry shape{.layers = 2, .experts = 4, .top_k = 2};
   curve_recorder own(shape, cache_scope::per_layer);
   curve_recorder shared(shape, cache_scope::shared);
-  const std::vector<expert_id> ids{0, 1};
+  const std::vector<std::int32_t> ids{0, 1};
   for (step_id step = 0; step < 3; ++step)
-    for (const layer_id layer : {0, 1}) {
+    for (const layer_id layer : {0_layer, 1_layer}) {
       own.observe(view_of(layer, step, ids));
       shared.observe(view_of(layer, step, ids));
     }
@@ -46,9 +46,9 @@ TEST(curve_recorder, is_the_same_however_many_keys_there_are) {
   const auto misses_of = [](std::int32_t experts) {
     curve_recorder recorder({.layers = 1, .experts = experts, .top_k = 3}, cache_scope::shared);
     for (step_id step = 0; step < 400; ++step) {
-      const auto first = static_cast<expert_id>(step * step % 41);
-      const std::vector<expert_id> ids{first, (first + 7) % 41, (first + 19) % 41};
-      recorder.observe(view_of(0, step, ids));
+      const auto first = static_cast<std::int32_t>(step * step % 41);
+      const std::vector<std::int32_t> ids{first, (first + 7) % 41, (first + 19) % 41};
+      recorder.observe(view_of(0_layer, step, ids));
     }
     auto misses = recorder.histograms()[0].misses();
     misses.resize(42);

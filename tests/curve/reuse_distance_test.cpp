@@ -19,7 +19,7 @@ using testing::Pair;
 template <class Stack>
 class reuse_distances : public testing::Test {
  protected:
-  std::vector<std::pair<std::size_t, std::uint32_t>> visit(const std::vector<expert_id>& ids,
+  std::vector<std::pair<std::size_t, std::uint32_t>> visit(const std::vector<std::int32_t>& ids,
                                                            std::size_t first_key = 0) {
     std::vector<std::pair<std::size_t, std::uint32_t>> found;
     count = distances.visit(ids, first_key, [&](std::size_t key, std::uint32_t distance) {

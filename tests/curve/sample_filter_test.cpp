@@ -31,7 +31,8 @@ TEST(sample_filter, selects_what_one_look_at_each_selects) {
     const sample_filter filter(seed);
     std::vector<expert_id> ids(length);
     for (auto& id : ids)
-      id = random.one_in(8) ? static_cast<expert_id>(random.next()) : random.id_below(1000);
+      id = random.one_in(8) ? static_cast<expert_id>(random.next())
+                            : expert_id{random.id_below(1000)};
     for (const auto limit :
          {std::uint64_t{0}, std::uint64_t{1}, all / 100, all / 10, all / 2 + 1, all - 1, all}) {
       selected expected;
@@ -54,7 +55,7 @@ TEST(sample_filter, a_key_is_selected_from_its_own_hash_on) {
   support::random_source random(2);
   for (int n = 0; n < 1000; ++n) {
     const sample_filter filter(random.next());
-    const auto key = static_cast<expert_id>(random.below(std::numeric_limits<expert_id>::max()));
+    const auto key = static_cast<expert_id>(random.below(std::numeric_limits<std::int32_t>::max()));
     const std::uint64_t hash = filter.hash(static_cast<std::uint32_t>(key));
     const std::vector<expert_id> ids(9, key);
     sample_filter::keys out{};

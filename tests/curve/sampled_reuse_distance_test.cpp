@@ -105,7 +105,7 @@ TEST(sampled_reuse_distance, of_a_row_is_that_of_its_accesses_one_by_one) {
         rows.access(row);
         left = left.subspan(row.size());
       }
-      for (const auto& id : ids) ones.access({&id, 1});
+      for (const auto& id : ids) ones.access(std::span(&id, 1));
       EXPECT_EQ(rows.accesses(), ones.accesses());
       EXPECT_EQ(rows.sampled(), ones.sampled());
       EXPECT_EQ(rows.sampled_keys(), ones.sampled_keys());
@@ -122,7 +122,7 @@ TEST(sampled_reuse_distance, of_a_row_is_that_of_its_accesses_one_by_one) {
 
 TEST(sampled_reuse_distance, a_visit_is_measured_before_it_moves) {
   sampled_reuse_distance s({.keys = 8, .rate = 1});
-  const auto visit = [&](const std::vector<expert_id>& ids, std::size_t first) {
+  const auto visit = [&](const std::vector<std::int32_t>& ids, std::size_t first) {
     s.visit(ids, first);
     s.end_visit(2);
   };
@@ -146,7 +146,7 @@ TEST(sampled_reuse_distance, never_keeps_more_keys_than_it_may) {
   for (const std::size_t most : {1U, 2U, 5U}) {
     sampled_reuse_distance s({.keys = 200, .rate = 1, .most_keys = most});
     for (int n = 0; n < 2000; ++n) {
-      std::vector<expert_id> ids;
+      std::vector<std::int32_t> ids;
       for (auto count = random.below(9); count > 0; --count) ids.push_back(random.id_below(200));
       s.visit(ids, 0);
       s.end_visit(ids.size());

@@ -19,7 +19,9 @@
 
 namespace {
 
+using hotset::each;
 using hotset::expert_id;
+using namespace hotset::literals;
 
 constexpr std::int32_t layers = 2;
 constexpr std::uint64_t inner = 2;
@@ -51,27 +53,26 @@ std::string served(const std::filesystem::path& folder) {
                   .value();
   const auto fail = [](const std::string& why) { return why; };
   constexpr std::uint64_t host_bytes = 1 << 10;
-  const hotset::layer_id layer = 1;
+  const hotset::layer_id layer = 1_layer;
   std::vector<expert_id> places;
-  const auto serve = [&](std::span<const expert_id> row) { places.assign(row.begin(), row.end()); };
+  const auto serve = [&](hotset::id_view<expert_id> row) { places.assign(row.begin(), row.end()); };
 #include "adapters_2.inc"
-  for (expert_id e = 0; e < 64; ++e)
-    EXPECT_EQ(places[static_cast<std::size_t>(e)], e == 9 ? 64 : e);
+  for (const auto e : each<expert_id>(64)) EXPECT_EQ(places[index_of(e)], e == 9 ? 64_expert : e);
   for (const std::size_t weight : {0U, 1U})
-    EXPECT_THAT(adapters->tensor(layer, weight).bytes(64), testing::Each(std::byte{9}));
+    EXPECT_THAT(adapters->tensor(layer, weight).bytes(64_expert), testing::Each(std::byte{9}));
   EXPECT_EQ(adapters->forget("law"), hotset::adapter_status::ok) << "it was released";
   return "served";
 }
 
 TEST(adapters_document, a_folder_is_read_registered_acquired_and_released) {
   const trace_samples::temporary_folder folder;
-  write_adapter(folder.path(), {{1, 2}, {{7, 3}, {9}}});
+  write_adapter(folder.path(), {{1, 2}, {{7_expert, 3_expert}, {9_expert}}});
   EXPECT_EQ(served(folder.path()), "served");
 }
 
 TEST(adapters_document, a_folder_that_lacks_a_tensor_is_refused_before_anything_is_registered) {
   const trace_samples::temporary_folder folder;
-  write_adapter(folder.path(), {{1, 2}, {{7, 3}, {9}}});
+  write_adapter(folder.path(), {{1, 2}, {{7_expert, 3_expert}, {9_expert}}});
   (void)folder.write("expert_cfg.json", R"({"experts": {"1": [7, 3, 4], "2": [9]}})");
   trace_samples::expect_refused([&] { (void)served(folder.path()); },
                                 {"model.layers.1.mlp.experts.4.gate_proj.weight", "is missing"});
@@ -80,8 +81,8 @@ TEST(adapters_document, a_folder_that_lacks_a_tensor_is_refused_before_anything_
 TEST(adapters_document, an_adapter_that_the_registry_has_no_room_for_is_said) {
   const trace_samples::temporary_folder folder;
   std::vector<expert_id> many(13);
-  for (expert_id e = 0; e < 13; ++e) many[static_cast<std::size_t>(e)] = e;
-  write_adapter(folder.path(), {{1, 2}, {many, {9}}});
+  for (const auto e : each<expert_id>(13)) many[index_of(e)] = e;
+  write_adapter(folder.path(), {{1, 2}, {many, {9_expert}}});
   EXPECT_EQ(served(folder.path()),
             "adapter law: layer 0: tuned experts = 13, accepted: at most 12");
 }

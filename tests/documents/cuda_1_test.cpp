@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,9 +42,9 @@ TEST(cuda_document, its_visit_is_served_group_by_group) {
     const auto bytes = std::span(mapped_file).subspan(k * 64, 64);
     ASSERT_FALSE(source.add(shape.key(k), std::span(&bytes, 1)));
   }
-  const std::vector<expert_id> ids{0, 1, 2, 3, 4, 5, 6, 7};
+  const std::vector<std::int32_t> ids{0, 1, 2, 3, 4, 5, 6, 7};
   routing_view view;
-  view.layer = 1;
+  view.layer = 1_layer;
   view.experts = ids;
   auto engine = cuda::stream::create(api, 0).value();
   std::size_t tokens = 0;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cache_steps.hpp"
 
@@ -22,13 +24,13 @@ struct written_out : support::slot_cache_steps {
 };
 
 TEST_F(written_out, all_groups_are_served_and_what_fails_is_given_up) {
-  const std::vector<expert_id> ids{0, 1, 2, 3, 0, 4, 5, 6};
+  const std::vector<std::int32_t> ids{0, 1, 2, 3, 0, 4, 5, 6};
   EXPECT_EQ(serve({.experts = ids}), "ok");
   EXPECT_EQ(computed, 4U);
   backend.accept = 1;
-  EXPECT_EQ(serve({.layer = 1, .experts = ids}), describe(status::fill_failed));
+  EXPECT_EQ(serve({.layer = 1_layer, .experts = ids}), describe(status::fill_failed));
   backend.accept = support::scripted_backend::all;
-  EXPECT_EQ(serve({.layer = 1, .experts = ids}), "ok") << "nothing is in the way";
+  EXPECT_EQ(serve({.layer = 1_layer, .experts = ids}), "ok") << "nothing is in the way";
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 
 struct gate_in_order : support::slot_cache_wide {
   std::string run(layer_id layer) {
-    std::vector<expert_id> ids{0, 1};
+    std::vector<expert_id> ids{0_expert, 1_expert};
     std::vector<float> weights{0.6F, 0.4F};
     const std::vector<float> probabilities{0, 0, 0, 0, 0, 0, 0.7F, 0.3F};
     const routing_view view{
@@ -33,7 +33,7 @@ struct gate_in_order : support::slot_cache_wide {
 };
 
 TEST_F(gate_in_order, what_the_gate_expects_is_on_its_way) {
-  EXPECT_EQ(run(0), "ok");
+  EXPECT_EQ(run(0_layer), "ok");
   EXPECT_EQ(computed, 1U);
   EXPECT_EQ(cache.stats().speculative_fills, 2U);
   EXPECT_NE(locate(1, 6), no_slot);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -23,13 +24,13 @@ struct next_day : support::slot_cache_steps {
 
 TEST_F(next_day, begins_with_what_requests_activated_most) {
   activation_matrix predictor(support::cache_shape, {});
-  const auto route = [&](layer_id layer, step_id step, const std::vector<expert_id>& ids) {
+  const auto route = [&](layer_id layer, step_id step, const std::vector<std::int32_t>& ids) {
     (void)predictor.expect({.layer = layer, .step = step, .experts = ids}, {}, 0);
   };
   // Layer 0: 3 a half, 5 and 6 a quarter; layer 1: 7 all of it.
-  route(0, 0, {3, 5});
-  route(0, 1, {3, 6});
-  route(1, 1, {7, 7});
+  route(0_layer, 0, {3, 5});
+  route(0_layer, 1, {3, 6});
+  route(1_layer, 1, {7, 7});
   predictor.on_sequence_end(0);
   EXPECT_EQ(begin(predictor.save()), describe(status::ok));
   EXPECT_NE(locate(1, 7), no_slot);

@@ -35,8 +35,8 @@ struct next_morning : testing::Test {
 TEST_F(next_morning, starts_with_what_was_learned) {
   auto plan = cache.pages.make_plan();
   for (step_id step = 0; step < 21; ++step)
-    for (layer_id layer = 0; layer < 2; ++layer) {
-      const std::vector<expert_id> ids{static_cast<expert_id>(step % 8), 3};
+    for (const auto layer : each<layer_id>(2)) {
+      const std::vector<expert_id> ids{static_cast<expert_id>(step % 8), 3_expert};
       routing_view view;
       view.layer = layer;
       view.step = step;

@@ -26,9 +26,9 @@ class ratio_of_a_request : public testing::Test {
  protected:
   explicit ratio_of_a_request(const activation_ratio::config& options = {})
       : policy(layout, options) {
-    for (slot_id s = 0; s < 4; ++s) {
+    for (const auto s : each<slot_id>(4)) {
       access a;
-      a.key = s < 3 ? expert_key{0, s} : expert_key{1, 0};
+      a.key = s < 3 ? expert_key{0_layer, expert_id{number(s)}} : expert_key{1_layer, 0_expert};
       a.slot = s;
       policy.on_fill(a);
       eligible.set(s);
@@ -38,9 +38,9 @@ class ratio_of_a_request : public testing::Test {
   activation_ratio policy;
   slot_mask eligible{layout.slots()};
 
-  void plan(step_id step, layer_id layer, const std::vector<expert_id>& ids,
+  void plan(step_id step, layer_id layer, const std::vector<std::int32_t>& ids,
             const std::vector<sequence_id>& sequences = {},
-            const std::vector<expert_id>& choice = {}) {
+            const std::vector<std::int32_t>& choice = {}) {
     routing_view view;
     view.layer = layer;
     view.step = step;
@@ -49,7 +49,7 @@ class ratio_of_a_request : public testing::Test {
     view.sequences = sequences;
     policy.on_routed(view);
   }
-  void visit(step_id step, layer_id layer, const std::vector<expert_id>& ids,
+  void visit(step_id step, layer_id layer, const std::vector<std::int32_t>& ids,
              const std::vector<sequence_id>& sequences = {}) {
     plan(step, layer, ids, sequences);
     policy.on_step(step, layer);
@@ -59,7 +59,7 @@ class ratio_of_a_request : public testing::Test {
   }
   void use(slot_id slot) {
     access a;
-    a.key = {0, slot};
+    a.key = {0_layer, expert_id{number(slot)}};
     a.slot = slot;
     policy.on_hit(a);
   }
@@ -76,98 +76,98 @@ class ratio_with_room_for_two : public ratio_of_a_request {
 
 TEST_F(ratio_of_a_request, a_share_of_its_layer_decides) {
   EXPECT_THAT(order(), ElementsAre(0, 1, 2, 3)) << "nothing was routed: recency";
-  visit(0, 0, {0, 1});
-  visit(1, 0, {0, 3});
+  visit(0, 0_layer, {0, 1});
+  visit(1, 0_layer, {0, 3});
   // Layer 0: 2/4, 1/4, 0; layer 1: nothing.
   EXPECT_THAT(order(), ElementsAre(2, 3, 1, 0));
-  visit(1, 1, {0, 1});
-  visit(2, 1, {2, 3});
+  visit(1, 1_layer, {0, 1});
+  visit(2, 1_layer, {2, 3});
   // Layer 1: 1/4, as expert 1 of layer 0, and more recent.
   EXPECT_THAT(order(), ElementsAre(2, 1, 3, 0));
-  visit(3, 1, {1, 2});
+  visit(3, 1_layer, {1, 2});
   EXPECT_THAT(order(), ElementsAre(2, 3, 1, 0)) << "1/6 now";
 }
 
 TEST_F(ratio_of_a_request, recency_decides_between_equals) {
-  visit(0, 0, {0, 1});
-  use(0);
+  visit(0, 0_layer, {0, 1});
+  use(0_slot);
   EXPECT_THAT(order(), ElementsAre(2, 3, 1, 0));
 }
 
 TEST_F(ratio_of_a_request, a_new_request_has_activated_nothing) {
-  visit(0, 0, {0, 1}, {7});
-  visit(1, 0, {1, 2}, {7});
+  visit(0, 0_layer, {0, 1}, {7});
+  visit(1, 0_layer, {1, 2}, {7});
   EXPECT_THAT(order(), ElementsAre(3, 0, 2, 1));
   open(2, {8});
   EXPECT_THAT(order(), ElementsAre(0, 1, 2, 3));
-  plan(2, 0, {0, 3}, {8});
+  plan(2, 0_layer, {0, 3}, {8});
   EXPECT_THAT(order(), ElementsAre(0, 1, 2, 3)) << "victims are chosen by what was before";
-  policy.on_step(2, 0);
+  policy.on_step(2, 0_layer);
   EXPECT_THAT(order(), ElementsAre(1, 2, 3, 0));
   open(3, {7});
   EXPECT_THAT(order(), ElementsAre(3, 0, 2, 1)) << "the first one goes on";
 }
 
 TEST_F(ratio_of_a_request, of_several_requests_the_mean_counts_however_long_they_are) {
-  for (step_id step = 0; step < 6; ++step) visit(step, 0, {0, 1}, {7});
-  visit(6, 0, {2, 2}, {8});
+  for (step_id step = 0; step < 6; ++step) visit(step, 0_layer, {0, 1}, {7});
+  visit(6, 0_layer, {2, 2}, {8});
   // Request 7: 1/2, 1/2, 0; request 8: 0, 0, 1.
   open(7, {7, 8});
   EXPECT_THAT(order(), ElementsAre(3, 0, 1, 2));
   open(7, {7, 7, 7, 8});
   EXPECT_THAT(order(), ElementsAre(3, 0, 1, 2)) << "over requests, not over tokens";
-  visit(7, 0, {0, 3, 2, 2, 0, 3}, {7, 8, 7});
+  visit(7, 0_layer, {0, 3, 2, 2, 0, 3}, {7, 8, 7});
   // Request 7: 8/16, 6/16, 0; request 8: 0, 0, 1.
   EXPECT_THAT(order(), ElementsAre(3, 1, 0, 2));
 }
 
 TEST_F(ratio_of_a_request, a_visit_that_does_not_take_place_leaves_no_trace) {
-  plan(0, 0, {2, 3});
-  plan(0, 0, {0, 1});  // planned again
+  plan(0, 0_layer, {2, 3});
+  plan(0, 0_layer, {0, 1});  // planned again
   EXPECT_THAT(order(), ElementsAre(0, 1, 2, 3));
-  policy.on_step(0, 0);
-  policy.on_step(0, 0);  // a later group
+  policy.on_step(0, 0_layer);
+  policy.on_step(0, 0_layer);  // a later group
   EXPECT_THAT(order(), ElementsAre(2, 3, 0, 1));
-  use(0);
-  use(1);
-  visit(1, 0, {2, 2});
+  use(0_slot);
+  use(1_slot);
+  visit(1, 0_layer, {2, 2});
   EXPECT_THAT(order(), ElementsAre(3, 0, 1, 2)) << "1/4, 1/4, 2/4: counted once";
 }
 
 TEST_F(ratio_of_a_request, what_the_router_chose_counts_where_a_policy_shortened_it) {
-  plan(0, 0, {0, -1}, {}, {1, 2});
-  policy.on_step(0, 0);
+  plan(0, 0_layer, {0, -1}, {}, {1, 2});
+  policy.on_step(0, 0_layer);
   EXPECT_THAT(order(), ElementsAre(0, 3, 1, 2));
 }
 
 TEST_F(ratio_of_a_request, what_does_not_belong_together_teaches_nothing) {
-  visit(0, 0, {0, 1});
-  const std::vector<expert_id> one{2, 2};
+  visit(0, 0_layer, {0, 1});
+  const std::vector<std::int32_t> one{2, 2};
   for (const auto& wrong :
-       {routing_view{.layer = 0, .experts = std::span(one).first(1)},
-        routing_view{.layer = 2, .experts = one},
-        routing_view{.layer = 0, .experts = one, .router_choice = std::span(one).first(1)}}) {
+       {routing_view{.layer = 0_layer, .experts = std::span(one).first(1)},
+        routing_view{.layer = 2_layer, .experts = one},
+        routing_view{.layer = 0_layer, .experts = one, .router_choice = std::span(one).first(1)}}) {
     policy.on_routed(wrong);
-    policy.on_step(1, 0);
+    policy.on_step(1, 0_layer);
   }
-  visit(1, 0, {-1, 9});
+  visit(1, 0_layer, {-1, 9});
   open(2, {});
   EXPECT_THAT(order(), ElementsAre(2, 3, 0, 1));
 }
 
 TEST_F(ratio_with_room_for_two, the_least_recently_used_request_is_forgotten) {
-  visit(0, 0, {0, 1}, {1});
-  visit(1, 0, {2, 1}, {2});
-  visit(2, 0, {0, 1}, {1});
-  visit(3, 0, {3, 3}, {3});  // in 2's place
+  visit(0, 0_layer, {0, 1}, {1});
+  visit(1, 0_layer, {2, 1}, {2});
+  visit(2, 0_layer, {0, 1}, {1});
+  visit(3, 0_layer, {3, 3}, {3});  // in 2's place
   open(4, {1});
   EXPECT_THAT(order(), ElementsAre(2, 3, 0, 1));
   open(4, {2});
   EXPECT_THAT(order(), ElementsAre(0, 1, 2, 3));
-  visit(4, 0, {2, 0}, {2});  // in 1's place
+  visit(4, 0_layer, {2, 0}, {2});  // in 1's place
   EXPECT_THAT(order(), ElementsAre(1, 3, 0, 2));
   // Of three at once the last one has no place.
-  visit(5, 0, {1, 1, 1, 1, 0, 0}, {5, 6, 7});
+  visit(5, 0_layer, {1, 1, 1, 1, 0, 0}, {5, 6, 7});
   EXPECT_THAT(order(), ElementsAre(0, 2, 3, 1));
 }
 
@@ -208,22 +208,22 @@ TEST(activation_ratio, agrees_with_the_rule_written_out) {
     std::map<slot_id, std::pair<expert_key, std::uint64_t>> held;  // and the recency position
     std::uint64_t clock = 0;
     slot_mask eligible(layout.slots());
-    for (slot_id s = 0; s < 9; ++s) {
+    for (const auto s : each<slot_id>(9)) {
       access a;
-      a.key = three.key(static_cast<std::size_t>(s) + 3);
+      a.key = three.key(index_of(s) + 3);
       a.slot = s;
       policy.on_fill(a);
       held[s] = {a.key, ++clock};
       eligible.set(s);
     }
     for (step_id step = 0; step < 60; ++step)
-      for (layer_id layer = 0; layer < 3; ++layer) {
+      for (const auto layer : each<layer_id>(3)) {
         std::vector<expert_id> ids;
         std::vector<sequence_id> sequences;
         for (auto n = 1 + random.below(4); n > 0; --n) {
           sequences.push_back(static_cast<sequence_id>(random.below(6)));
           for (int k = 0; k < 2; ++k)
-            ids.push_back(random.one_in(12) ? no_expert : random.id_below(5));
+            ids.push_back(random.one_in(12) ? no_expert : expert_id{random.id_below(5)});
         }
         routing_view view;
         view.layer = layer;
@@ -244,7 +244,7 @@ TEST(activation_ratio, agrees_with_the_rule_written_out) {
         for (std::size_t t = 0; t < sequences.size(); ++t)
           model.tokens.push_back({sequences[t], layer, {ids[2 * t], ids[2 * t + 1]}});
         access a;
-        a.slot = random.id_below(9);
+        a.slot = slot_id{random.id_below(9)};
         a.key = held[a.slot].first;
         policy.on_hit(a);
         held[a.slot].second = ++clock;
@@ -256,7 +256,7 @@ TEST(activation_ratio, works_in_a_pager) {
   auto made = pager<activation_ratio>::create({.layout = pool_layout::shared(shape, 3).value()});
   ASSERT_TRUE(made);
   auto plan = made->make_plan();
-  const auto visit = [&](step_id step, std::vector<expert_id> ids, sequence_id sequence) {
+  const auto visit = [&](step_id step, std::vector<std::int32_t> ids, sequence_id sequence) {
     routing_view view;
     view.step = step;
     view.experts = ids;
@@ -266,14 +266,14 @@ TEST(activation_ratio, works_in_a_pager) {
   visit(0, {0, 1}, 1);
   visit(1, {0, 2}, 1);  // the last free slot
   visit(2, {0, 3}, 1);  // 1 and 2 alike: the less recent one goes
-  EXPECT_EQ(made->locate({0, 1}), no_slot);
+  EXPECT_EQ(made->locate({0_layer, 1_expert}), no_slot);
   visit(3, {1, 3}, 2);  // a new request: 2 is the least recent but for 0 and 3 of the last visit
-  EXPECT_EQ(made->locate({0, 2}), no_slot);
+  EXPECT_EQ(made->locate({0_layer, 2_expert}), no_slot);
   visit(
       4, {0, 2},
       1);  // request 1 has 0, 1, 2, 3 in 3, 1, 1, 1 of 6: of 1 and 3, both used last, 1 came first
-  EXPECT_EQ(made->locate({0, 1}), no_slot);
-  EXPECT_NE(made->locate({0, 3}), no_slot);
+  EXPECT_EQ(made->locate({0_layer, 1_expert}), no_slot);
+  EXPECT_NE(made->locate({0_layer, 3_expert}), no_slot);
 }
 
 TEST(activation_ratio, refuses_what_cannot_work) {

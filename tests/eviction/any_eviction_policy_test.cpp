@@ -16,7 +16,7 @@ namespace {
 
 using reference::hand_walk;
 using reference::shared;
-using slots = std::vector<slot_id>;
+using support::slot_ids;
 
 static_assert(eviction_policy<any_eviction_policy>);
 static_assert(std::movable<any_eviction_policy> && !std::copyable<any_eviction_policy>);
@@ -27,10 +27,10 @@ TEST(any_eviction_policy, does_what_it_holds) {
   EXPECT_EQ(w.policy.held_name(), "fifo");
   EXPECT_FALSE(w.policy.facts().needs_weights);
   w.begin(0, 0);
-  w.fill(1, {0, 4});
-  w.fill(0, {0, 5});
+  w.fill(1, {0_layer, 4_expert});
+  w.fill(0, {0_layer, 5_expert});
   w.hit(1);
-  EXPECT_EQ(w.order(1, 0), (slots{1, 0}));
+  EXPECT_EQ(w.order(1, 0), slot_ids({1, 0}));
 }
 
 TEST(any_eviction_policy, takes_a_policy_that_exists_and_moves) {
@@ -44,11 +44,11 @@ TEST(any_eviction_policy, takes_a_policy_that_exists_and_moves) {
 TEST(any_eviction_policy, passes_requests_on) {
   hand_walk<any_eviction_policy> w(shared(2, 2), any_eviction_policy::holding<least_stale>());
   w.begin(0, 0);
-  w.fill(0, {0, 4});
-  w.fill(1, {0, 5});
+  w.fill(0, {0_layer, 4_expert});
+  w.fill(1, {0_layer, 5_expert});
   w.begin(1, 0);
   w.request(0, 1);  // current again: what is stale goes first
-  EXPECT_EQ(w.order(1, 0), (slots{1, 0}));
+  EXPECT_EQ(w.order(1, 0), slot_ids({1, 0}));
 }
 
 TEST(any_eviction_policy, checks_its_configuration) {

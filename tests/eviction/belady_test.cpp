@@ -11,7 +11,7 @@ namespace hotset {
 namespace {
 
 using reference::hand_walk;
-using slots = std::vector<slot_id>;
+using support::slot_ids;
 
 const geometry shape{.layers = 1, .experts = 8, .top_k = 2};
 std::shared_ptr<const future_uses> future(const std::vector<future_uses::event>& events) {
@@ -21,39 +21,47 @@ std::shared_ptr<const future_uses> future(const std::vector<future_uses::event>&
 
 TEST(belady, gives_up_what_is_used_furthest_away) {
   // Visit 0 uses 4 and 5, visit 1: 6 and 4, visit 2: 5, visit 3: 6.
-  const auto known =
-      future({{0, {0, 4}}, {0, {0, 5}}, {1, {0, 6}}, {1, {0, 4}}, {2, {0, 5}}, {3, {0, 6}}});
+  const auto known = future({{0, {0_layer, 4_expert}},
+                             {0, {0_layer, 5_expert}},
+                             {1, {0_layer, 6_expert}},
+                             {1, {0_layer, 4_expert}},
+                             {2, {0_layer, 5_expert}},
+                             {3, {0_layer, 6_expert}}});
   hand_walk<belady> w(pool_layout::shared(shape, 3).value(), {.future = known});
   w.begin(0, 0);
-  w.fill(0, {0, 4});  // next 1
-  w.fill(1, {0, 5});  // next 2
-  EXPECT_EQ(w.order(1, 0), (slots{1, 0}));
+  w.fill(0, {0_layer, 4_expert});  // next 1
+  w.fill(1, {0_layer, 5_expert});  // next 2
+  EXPECT_EQ(w.order(1, 0), slot_ids({1, 0}));
   w.begin(1, 0);
-  w.fill(2, {0, 6});  // next 3
-  w.hit(0);           // never
-  EXPECT_EQ(w.order(2, 0), (slots{0, 2, 1}));
+  w.fill(2, {0_layer, 6_expert});  // next 3
+  w.hit(0);                        // never
+  EXPECT_EQ(w.order(2, 0), slot_ids({0, 2, 1}));
   w.begin(2, 0);
   w.hit(1);  // never: as 0, which is less recent
-  EXPECT_EQ(w.order(3, 0), (slots{0, 1, 2}));
+  EXPECT_EQ(w.order(3, 0), slot_ids({0, 1, 2}));
 }
 
 TEST(belady, orders_equal_next_visits_by_recency) {
   // Visit 3 uses 1, 2 and 3, whatever the order of their last use.
-  const auto known =
-      future({{0, {0, 3}}, {1, {0, 1}}, {2, {0, 2}}, {3, {0, 1}}, {3, {0, 2}}, {3, {0, 3}}});
+  const auto known = future({{0, {0_layer, 3_expert}},
+                             {1, {0_layer, 1_expert}},
+                             {2, {0_layer, 2_expert}},
+                             {3, {0_layer, 1_expert}},
+                             {3, {0_layer, 2_expert}},
+                             {3, {0_layer, 3_expert}}});
   hand_walk<belady> w(pool_layout::shared(shape, 3).value(), {.future = known});
   w.begin(0, 0);
-  w.fill(0, {0, 3});
+  w.fill(0, {0_layer, 3_expert});
   w.begin(1, 0);
-  w.fill(1, {0, 1});
+  w.fill(1, {0_layer, 1_expert});
   w.begin(2, 0);
-  w.fill(2, {0, 2});
-  EXPECT_EQ(w.order(3, 0), (slots{0, 1, 2}));
+  w.fill(2, {0_layer, 2_expert});
+  EXPECT_EQ(w.order(3, 0), slot_ids({0, 1, 2}));
 }
 
 TEST(belady, checks_its_future) {
   EXPECT_TRUE(belady::config{}.validate());
-  const belady::config known{.future = future({{0, {0, 4}}})};
+  const belady::config known{.future = future({{0, {0_layer, 4_expert}}})};
   EXPECT_FALSE(known.validate());
   EXPECT_FALSE(known.validate(shape));
   EXPECT_TRUE(known.validate({.layers = 2, .experts = 8, .top_k = 2}));

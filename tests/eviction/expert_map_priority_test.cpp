@@ -19,14 +19,14 @@ const geometry shape{.layers = 2, .experts = 4, .top_k = 2, .max_tokens_per_visi
 class map_priority : public testing::Test {
  protected:
   explicit map_priority(const expert_map_priority::config& options = {}) : policy(layout, options) {
-    for (slot_id s = 0; s < 3; ++s) {
+    for (const auto s : each<slot_id>(3)) {
       policy.on_fill(about(s));
       eligible.set(s);
     }
   }
   static access about(slot_id slot) {
     access a;
-    a.key = {0, slot};
+    a.key = {0_layer, expert_id{number(slot)}};
     a.slot = slot;
     return a;
   }
@@ -60,8 +60,8 @@ class map_priority_since_fill : public map_priority {
 
 TEST_F(map_priority, multiplies_what_is_expected_by_what_was_used) {
   EXPECT_THAT(order(), ElementsAre(0, 1, 2)) << "all are alike: recency";
-  policy.on_hit(about(0));
-  policy.on_hit(about(0));
+  policy.on_hit(about(0_slot));
+  policy.on_hit(about(0_slot));
   EXPECT_THAT(order(), ElementsAre(1, 2, 0));
   expect({0.1F, 0.4F, 0.2F, 0.3F});  // 3 x .1, 1 x .4, 1 x .2
   EXPECT_THAT(order(), ElementsAre(2, 0, 1));
@@ -83,27 +83,27 @@ TEST_F(map_priority, a_request_begins_without_expectations) {
 }
 
 TEST_F(map_priority, uses_are_kept_when_a_key_leaves) {
-  policy.on_hit(about(1));
-  policy.on_evict(1, {0, 1});
-  policy.on_hit(about(2));
-  policy.on_hit(about(2));
-  policy.on_fill(about(1));  // the third use
+  policy.on_hit(about(1_slot));
+  policy.on_evict(1_slot, {0_layer, 1_expert});
+  policy.on_hit(about(2_slot));
+  policy.on_hit(about(2_slot));
+  policy.on_fill(about(1_slot));  // the third use
   EXPECT_THAT(order(), ElementsAre(0, 2, 1));
 }
 
 TEST_F(map_priority, a_prefetch_is_no_use) {
-  policy.on_evict(1, {0, 1});
-  auto prefetched = about(3);
+  policy.on_evict(1_slot, {0_layer, 1_expert});
+  auto prefetched = about(3_slot);
   prefetched.speculative = true;
-  prefetched.slot = 1;
+  prefetched.slot = 1_slot;
   policy.on_fill(prefetched);
   EXPECT_THAT(order(), ElementsAre(1, 0, 2));
 }
 
 TEST_F(map_priority_since_fill, every_fill_is_one_use) {
-  policy.on_hit(about(1));
-  policy.on_evict(1, {0, 1});
-  auto prefetched = about(1);
+  policy.on_hit(about(1_slot));
+  policy.on_evict(1_slot, {0_layer, 1_expert});
+  auto prefetched = about(1_slot);
   prefetched.speculative = true;
   policy.on_fill(prefetched);
   EXPECT_THAT(order(), ElementsAre(0, 2, 1)) << "all were used once";

@@ -21,11 +21,11 @@ class importance_of_a_layer : public testing::Test {
  protected:
   explicit importance_of_a_layer(const importance::config& options = {.alpha = 0.5, .gamma = 0.5})
       : policy(layout, options) {
-    for (slot_id s = 3; s < 6; ++s) {
+    for (auto s = 3_slot; s < 6; ++s) {
       access a;
-      a.key = {1, s - 3};
+      a.key = {1_layer, expert_id{number(s) - 3}};
       a.slot = s;
-      a.pool = 1;
+      a.pool = 1_pool;
       policy.on_fill(a);
       eligible.set(s);
     }
@@ -34,10 +34,10 @@ class importance_of_a_layer : public testing::Test {
   importance policy;
   slot_mask eligible{layout.slots()};
 
-  void route(step_id step, const std::vector<expert_id>& ids,
-             const std::vector<expert_id>& choice = {}) {
+  void route(step_id step, const std::vector<std::int32_t>& ids,
+             const std::vector<std::int32_t>& choice = {}) {
     routing_view view;
-    view.layer = 1;
+    view.layer = 1_layer;
     view.step = step;
     view.experts = ids;
     view.router_choice = choice;
@@ -51,7 +51,8 @@ class importance_of_a_layer : public testing::Test {
   }
   std::vector<slot_id> order(step_id step) {
     std::vector<slot_id> out(3);
-    out.resize(policy.select_victims({.layer = 0, .pool = 1, .step = step}, eligible, out));
+    out.resize(
+        policy.select_victims({.layer = 0_layer, .pool = 1_pool, .step = step}, eligible, out));
     return out;
   }
 };
@@ -59,18 +60,18 @@ class importance_of_a_layer : public testing::Test {
 TEST_F(importance_of_a_layer, without_a_forecast_the_past_decides) {
   EXPECT_THAT(order(0), ElementsAre(3, 4, 5)) << "nothing was used: recency";
   route(0, {0, 1});
-  policy.on_step(0, 1);
+  policy.on_step(0, 1_layer);
   route(1, {0, 5});
-  policy.on_step(1, 1);
+  policy.on_step(1, 1_layer);
   // u: 1.5, 0.5, 0.
   EXPECT_THAT(order(2), ElementsAre(5, 4, 3));
 }
 
 TEST_F(importance_of_a_layer, the_forecast_of_this_step_weighs_in) {
   route(0, {0, 1});
-  policy.on_step(0, 1);
+  policy.on_step(0, 1_layer);
   // h of 0 and 1: a half each. Scores: 0: .25 + .05, 1: .25 + .1, 2: 0 + .4.
-  expect(1, 0, {0.1F, 0.2F, 0.8F, 0, 0, 0}, 1);
+  expect(1, 0_layer, {0.1F, 0.2F, 0.8F, 0, 0, 0}, 1);
   EXPECT_THAT(order(1), ElementsAre(3, 4, 5));
   EXPECT_THAT(order(2), ElementsAre(5, 3, 4)) << "it was of another step";
 }
@@ -87,21 +88,21 @@ TEST_F(importance_of_a_layer, a_visit_that_does_not_take_place_leaves_no_trace) 
   route(0, {2, 3});
   route(0, {0, 1});  // planned again
   EXPECT_THAT(order(0), ElementsAre(3, 4, 5)) << "victims are chosen by what was before";
-  policy.on_step(0, 1);
-  policy.on_step(0, 1);  // a later group
+  policy.on_step(0, 1_layer);
+  policy.on_step(0, 1_layer);  // a later group
   EXPECT_THAT(order(1), ElementsAre(5, 3, 4));
 }
 
 TEST_F(importance_of_a_layer, what_the_router_chose_counts_where_a_policy_shortened_it) {
   route(0, {0, -1}, {0, 2});
-  policy.on_step(0, 1);
+  policy.on_step(0, 1_layer);
   EXPECT_THAT(order(1), ElementsAre(4, 3, 5));
 }
 
 TEST_F(importance_of_a_layer, only_residents_share_the_heat) {
   route(0, {0, 5});  // 5 is not resident: its heat is nobody's share
-  policy.on_step(0, 1);
-  expect(1, 0, {0, 0.9F, 1.0F, 0, 0, 0}, 1);
+  policy.on_step(0, 1_layer);
+  expect(1, 0_layer, {0, 0.9F, 1.0F, 0, 0, 0}, 1);
   // h of 0 is 1: .5; 1: .45; 2: .5, more recent than 0.
   EXPECT_THAT(order(1), ElementsAre(4, 3, 5));
 }
@@ -110,17 +111,17 @@ TEST(importance, works_in_a_pager_of_one_pool_for_all_layers) {
   auto made = pager<importance>::create({.layout = pool_layout::shared(shape, 4).value()});
   ASSERT_TRUE(made);
   auto plan = made->make_plan();
-  const auto visit = [&](step_id step, layer_id layer, std::vector<expert_id> ids) {
+  const auto visit = [&](step_id step, layer_id layer, std::vector<std::int32_t> ids) {
     routing_view view;
     view.step = step;
     view.layer = layer;
     view.experts = ids;
     EXPECT_EQ(made->serve(view, plan, [](const visit_group&) {}), status::ok);
   };
-  visit(0, 0, {0, 1});
-  visit(0, 1, {0, 1});
-  visit(1, 0, {0, 2});  // of layer 0's two, 1 is the colder; of layer 1's each has a half
-  EXPECT_EQ(made->locate({0, 1}), no_slot);
+  visit(0, 0_layer, {0, 1});
+  visit(0, 1_layer, {0, 1});
+  visit(1, 0_layer, {0, 2});  // of layer 0's two, 1 is the colder; of layer 1's each has a half
+  EXPECT_EQ(made->locate({0_layer, 1_expert}), no_slot);
 }
 
 TEST(importance, refuses_what_cannot_work) {

@@ -16,14 +16,14 @@ namespace {
 
 using reference::hand_walk;
 using reference::shared;
-using slots = std::vector<slot_id>;
+using support::slot_ids;
 
 /// Layer l holds slot l, filled in step 0.
 hand_walk<least_stale> after_one_step(std::int32_t layers, stale_order order = stale_order::left) {
   hand_walk<least_stale> w(shared(layers, layers + 4), {.order = order});
-  for (layer_id l = 0; l < layers; ++l) {
+  for (const auto l : each<layer_id>(layers)) {
     w.begin(0, l);
-    w.fill(l, {l, 4});
+    w.fill(slot_id{number(l)}, {l, 4_expert});
   }
   return w;
 }
@@ -31,21 +31,21 @@ hand_walk<least_stale> after_one_step(std::int32_t layers, stale_order order = s
 TEST(least_stale, executed_layers_go_before_the_farthest_ahead) {
   auto w = after_one_step(4);
   w.begin(1, 0);
-  w.fill(4, {0, 5});
+  w.fill(4, {0_layer, 5_expert});
   w.begin(1, 1);
-  w.fill(5, {1, 5});
+  w.fill(5, {1_layer, 5_expert});
   // Stale left: slots 0, 1. Current left: 4, 5. Stale right, farthest first: 3, 2.
-  EXPECT_EQ(w.order(1, 1), (slots{0, 1, 4, 5, 3, 2}));
-  EXPECT_EQ(w.order(1, 2), (slots{0, 1, 2, 4, 5, 3}));  // layer 2 is running: left
+  EXPECT_EQ(w.order(1, 1), slot_ids({0, 1, 4, 5, 3, 2}));
+  EXPECT_EQ(w.order(1, 2), slot_ids({0, 1, 2, 4, 5, 3}));  // layer 2 is running: left
 }
 
 TEST(least_stale, what_was_used_in_an_executed_layer_goes_before_what_is_still_ahead) {
   auto w = after_one_step(3);
   w.begin(1, 0);
   w.hit(0);
-  EXPECT_EQ(w.order(1, 0), (slots{0, 2, 1}));
-  w.eligible.reset(0);
-  EXPECT_EQ(w.order(1, 0), (slots{2, 1}));
+  EXPECT_EQ(w.order(1, 0), slot_ids({0, 2, 1}));
+  w.eligible.reset(0_slot);
+  EXPECT_EQ(w.order(1, 0), slot_ids({2, 1}));
 }
 
 TEST(least_stale, a_key_asked_for_ahead_goes_after_everything_stale) {
@@ -53,34 +53,34 @@ TEST(least_stale, a_key_asked_for_ahead_goes_after_everything_stale) {
   w.begin(1, 0);
   w.hit(0);
   w.request(1, 1);
-  EXPECT_EQ(w.order(1, 0), (slots{0, 3, 2, 1}));
-  w.prefetch(4, {3, 7}, 1);
-  EXPECT_EQ(w.order(1, 0), (slots{0, 3, 2, 4, 1}));  // current right: the farthest first
+  EXPECT_EQ(w.order(1, 0), slot_ids({0, 3, 2, 1}));
+  w.prefetch(4, {3_layer, 7_expert}, 1);
+  EXPECT_EQ(w.order(1, 0), slot_ids({0, 3, 2, 4, 1}));  // current right: the farthest first
 }
 
 TEST(least_stale, keys_for_a_later_step_go_last_and_become_current_in_it) {
   auto w = after_one_step(4);
   w.begin(1, 0);
   w.hit(0);
-  w.prefetch(4, {0, 6}, 2);
+  w.prefetch(4, {0_layer, 6_expert}, 2);
   w.request(1, 2);
   w.request(2, 2);
   // Current left 0; stale right 3; later left 4; later right 2, 1.
-  EXPECT_EQ(w.order(1, 0), (slots{0, 3, 4, 2, 1}));
-  EXPECT_EQ(w.order(2, 0), (slots{0, 4, 3, 2, 1}));  // 4, 2 and 1 are current in step 2
-  EXPECT_EQ(w.order(3, 3), (slots{0, 4, 1, 2, 3}));  // all stale and left: layer, then arrival
+  EXPECT_EQ(w.order(1, 0), slot_ids({0, 3, 4, 2, 1}));
+  EXPECT_EQ(w.order(2, 0), slot_ids({0, 4, 3, 2, 1}));  // 4, 2 and 1 are current in step 2
+  EXPECT_EQ(w.order(3, 3), slot_ids({0, 4, 1, 2, 3}));  // all stale and left: layer, then arrival
 }
 
 TEST(least_stale, inside_a_layer_the_first_to_arrive_goes_first) {
   hand_walk<least_stale> w(shared(2, 6));
   w.begin(0, 0);
-  for (const slot_id s : {4, 1, 3}) w.fill(s, {0, s});
+  for (const std::int32_t s : {4, 1, 3}) w.fill(s, {0_layer, expert_id{s}});
   w.begin(0, 1);
-  for (const slot_id s : {5, 0, 2}) w.fill(s, {1, s});
+  for (const std::int32_t s : {5, 0, 2}) w.fill(s, {1_layer, expert_id{s}});
   w.begin(1, 0);
   w.hit(1);  // current, and no later arrival
-  EXPECT_EQ(w.order(1, 0), (slots{4, 3, 1, 5, 0, 2}));
-  EXPECT_EQ(w.order(2, 1), (slots{4, 1, 3, 5, 0, 2}));
+  EXPECT_EQ(w.order(1, 0), slot_ids({4, 3, 1, 5, 0, 2}));
+  EXPECT_EQ(w.order(2, 1), slot_ids({4, 1, 3, 5, 0, 2}));
 }
 
 TEST(least_stale, a_layer_without_stale_keys_gets_them_again_in_the_next_step) {
@@ -89,10 +89,10 @@ TEST(least_stale, a_layer_without_stale_keys_gets_them_again_in_the_next_step) {
   w.hit(0);
   w.request(1, 1);
   w.request(2, 1);
-  EXPECT_EQ(w.order(1, 0), (slots{0, 2, 1}));  // the search finds nothing stale
-  w.prefetch(3, {1, 7}, 0);                    // for a step gone by: stale
-  EXPECT_EQ(w.order(1, 0), (slots{0, 3, 2, 1}));
-  EXPECT_EQ(w.order(2, 2), (slots{0, 1, 3, 2}));
+  EXPECT_EQ(w.order(1, 0), slot_ids({0, 2, 1}));  // the search finds nothing stale
+  w.prefetch(3, {1_layer, 7_expert}, 0);          // for a step gone by: stale
+  EXPECT_EQ(w.order(1, 0), slot_ids({0, 3, 2, 1}));
+  EXPECT_EQ(w.order(2, 2), slot_ids({0, 1, 3, 2}));
 }
 
 TEST(least_stale, more_layers_than_a_word_has_bits) {
@@ -100,8 +100,8 @@ TEST(least_stale, more_layers_than_a_word_has_bits) {
   w.begin(1, 130);
   const auto order = w.order(1, 130);
   ASSERT_EQ(order.size(), 200U);
-  for (slot_id n = 0; n <= 130; ++n) EXPECT_EQ(order[static_cast<std::size_t>(n)], n);
-  for (slot_id n = 131; n < 200; ++n) EXPECT_EQ(order[static_cast<std::size_t>(n)], 330 - n);
+  for (std::size_t n = 0; n <= 130; ++n) EXPECT_EQ(order[n], n);
+  for (std::size_t n = 131; n < 200; ++n) EXPECT_EQ(order[n], 330 - n);
   EXPECT_EQ(w.order(1, 63).at(64), 199);
   EXPECT_EQ(w.order(1, 127).at(128), 199);
   EXPECT_EQ(w.order(1, 199).back(), 199);
@@ -110,14 +110,14 @@ TEST(least_stale, more_layers_than_a_word_has_bits) {
 TEST(least_stale, by_layer_the_nearest_ahead_goes_next) {
   auto w = after_one_step(4, stale_order::layer);
   w.begin(1, 0);
-  w.fill(4, {0, 5});
+  w.fill(4, {0_layer, 5_expert});
   w.begin(1, 1);
-  w.fill(5, {1, 5});
+  w.fill(5, {1_layer, 5_expert});
   // Stale: slot 0 (executed), 1 (executed), 2, 3 (ahead). Current: 4, 5.
-  EXPECT_EQ(w.order(1, 2), (slots{0, 1, 2, 3, 4, 5}));
-  w.prefetch(6, {0, 6}, 2);
+  EXPECT_EQ(w.order(1, 2), slot_ids({0, 1, 2, 3, 4, 5}));
+  w.prefetch(6, {0_layer, 6_expert}, 2);
   w.request(3, 1);
-  EXPECT_EQ(w.order(1, 1), (slots{0, 1, 2, 4, 5, 3, 6}));
+  EXPECT_EQ(w.order(1, 1), slot_ids({0, 1, 2, 4, 5, 3, 6}));
 }
 
 TEST(least_stale, is_fifo_in_per_layer_scope) {
@@ -127,24 +127,24 @@ TEST(least_stale, is_fifo_in_per_layer_scope) {
   std::uint64_t random = 11;
   std::vector<std::vector<expert_key>> held(2, std::vector<expert_key>(4));
   for (step_id step = 0; step < 200; ++step)
-    for (layer_id l = 0; l < 2; ++l) {
-      auto& keys = held[static_cast<std::size_t>(l)];
+    for (const auto l : each<layer_id>(2)) {
+      auto& keys = held[index_of(l)];
       // What the visit uses is protected while it chooses.
       random = random * 6364136223846793005U + 1442695040888963407U;
       const expert_key wanted{l, static_cast<expert_id>((random >> 40U) % 16)};
       const auto found = std::find(keys.begin(), keys.end(), wanted);
-      const auto at = static_cast<slot_id>(found - keys.begin()) + l * 4;
+      const auto at = static_cast<slot_id>(found - keys.begin()) + number(l) * 4;
       if (found == keys.end()) {
         const auto a = stale.order(step, l);
         EXPECT_EQ(a, arrivals.order(step, l));
-        const auto slot = a.size() < 4 ? static_cast<slot_id>(a.size()) + l * 4 : a[0];
+        const auto slot = a.size() < 4 ? static_cast<slot_id>(a.size()) + number(l) * 4 : a[0];
         stale.begin(step, l);
         arrivals.begin(step, l);
         if (a.size() == 4) {
           stale.evict(slot);
           arrivals.evict(slot);
         }
-        keys[static_cast<std::size_t>(slot - l * 4)] = wanted;
+        keys[index_of(slot - number(l) * 4)] = wanted;
         stale.fill(slot, wanted);
         arrivals.fill(slot, wanted);
       } else {
@@ -165,7 +165,7 @@ TEST(least_stale, last_access_is_lru_while_nothing_is_prefetched) {
   std::uint64_t random = 5;
   bool parted = false;
   for (step_id step = 0; step < 120; ++step)
-    for (layer_id l = 0; l < 6; ++l) {
+    for (const auto l : each<layer_id>(6)) {
       const auto order = stale.order(step, l);
       EXPECT_EQ(order, recent.order(step, l));
       stale.begin(step, l);
@@ -179,14 +179,14 @@ TEST(least_stale, last_access_is_lru_while_nothing_is_prefetched) {
         recent.hit(slot);
         continue;
       }
-      slot_id slot = order.empty() ? 0 : order.front();
+      slot_id slot = order.empty() ? 0_slot : order.front();
       if (filled < 14) {
         slot = static_cast<slot_id>(filled++);
       } else {
         stale.evict(slot);
         recent.evict(slot);
       }
-      keys[static_cast<std::size_t>(slot)] = wanted;
+      keys[index_of(slot)] = wanted;
       stale.fill(slot, wanted);
       recent.fill(slot, wanted);
     }
@@ -198,11 +198,11 @@ TEST(least_stale, last_access_is_lru_while_nothing_is_prefetched) {
 TEST(least_stale, last_access_orders_by_epoch_then_layer_then_recency) {
   auto w = after_one_step(3, stale_order::last_access);
   w.begin(1, 0);
-  w.prefetch(4, {2, 5}, 1);
+  w.prefetch(4, {2_layer, 5_expert}, 1);
   w.hit(0);
-  EXPECT_EQ(w.order(1, 1), (slots{1, 2, 0, 4}));
+  EXPECT_EQ(w.order(1, 1), slot_ids({1, 2, 0, 4}));
   w.request(1, 1);
-  EXPECT_EQ(w.order(1, 1), (slots{2, 0, 1, 4}));
+  EXPECT_EQ(w.order(1, 1), slot_ids({2, 0, 1, 4}));
 }
 
 }  // namespace

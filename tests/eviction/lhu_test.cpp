@@ -17,7 +17,7 @@ namespace {
 
 using reference::hand_walk;
 using reference::shared;
-using slots = std::vector<slot_id>;
+using support::slot_ids;
 
 void hit(hand_walk<lhu>& w, slot_id slot, expert_key key, precision_id precision) {
   auto a = w.about(slot, key);
@@ -38,7 +38,7 @@ TEST(lhu, gives_up_the_key_of_fewest_high_precision_visits_ties_by_recency) {
   w.hit(0);
   w.begin(2, 0);
   w.hit(1);
-  EXPECT_EQ(w.order(3, 0), (slots{2, 0, 1}));
+  EXPECT_EQ(w.order(3, 0), slot_ids({2, 0, 1}));
 }
 
 TEST(lhu, uses_at_a_lower_precision_count_nothing_but_move_the_key) {
@@ -47,58 +47,58 @@ TEST(lhu, uses_at_a_lower_precision_count_nothing_but_move_the_key) {
   w.fill_from(4, 3);
   for (step_id s = 1; s < 4; ++s) {
     w.begin(s, 0);
-    hit(w, 0, {0, 4}, 1);
+    hit(w, 0_slot, {0_layer, 4_expert}, 1_precision);
   }
-  EXPECT_EQ(w.order(4, 0), (slots{1, 2, 0}));  // one each, 0 is the most recent
+  EXPECT_EQ(w.order(4, 0), slot_ids({1, 2, 0}));  // one each, 0 is the most recent
   w.begin(4, 0);
   w.hit(1);
-  EXPECT_EQ(w.order(5, 0), (slots{2, 0, 1}));
+  EXPECT_EQ(w.order(5, 0), slot_ids({2, 0, 1}));
 }
 
 TEST(lhu, a_fill_at_a_lower_precision_counts_nothing) {
   hand_walk<lhu> w(shared(1, 3));
   w.begin(0, 0);
-  w.fill(0, {0, 4});
-  fill(w, 1, {0, 5}, 2);
-  EXPECT_EQ(w.order(1, 0), (slots{1, 0}));
+  w.fill(0, {0_layer, 4_expert});
+  fill(w, 1_slot, {0_layer, 5_expert}, 2_precision);
+  EXPECT_EQ(w.order(1, 0), slot_ids({1, 0}));
   w.begin(1, 0);
-  w.prefetch(2, {0, 6}, 2);
-  EXPECT_EQ(w.order(1, 0), (slots{1, 2, 0}));
+  w.prefetch(2, {0_layer, 6_expert}, 2);
+  EXPECT_EQ(w.order(1, 0), slot_ids({1, 2, 0}));
   w.begin(2, 0);
   w.hit(2);
-  EXPECT_EQ(w.order(3, 0), (slots{1, 0, 2}));  // the prefetch itself was no use
+  EXPECT_EQ(w.order(3, 0), slot_ids({1, 0, 2}));  // the prefetch itself was no use
 }
 
 TEST(lhu, history_outlives_eviction_and_a_change_of_precision) {
   hand_walk<lhu> w(shared(1, 2));
   w.begin(0, 0);
-  w.fill(0, {0, 4});
+  w.fill(0, {0_layer, 4_expert});
   w.begin(1, 0);
   w.hit(0);
   w.evict(0);
   w.begin(2, 0);
-  fill(w, 1, {0, 4}, 1);  // two uses, as before
+  fill(w, 1_slot, {0_layer, 4_expert}, 1_precision);  // two uses, as before
   w.begin(3, 0);
-  w.fill(0, {0, 5});
+  w.fill(0, {0_layer, 5_expert});
   w.begin(4, 0);
   w.hit(0);
-  EXPECT_EQ(w.order(5, 0), (slots{1, 0}));  // two each
+  EXPECT_EQ(w.order(5, 0), slot_ids({1, 0}));  // two each
   w.begin(5, 0);
-  hit(w, 1, {0, 4}, 1);
-  EXPECT_EQ(w.order(6, 0), (slots{0, 1}));  // still
+  hit(w, 1_slot, {0_layer, 4_expert}, 1_precision);
+  EXPECT_EQ(w.order(6, 0), slot_ids({0, 1}));  // still
 }
 
 TEST(lhu, counts_what_is_computed_without_a_slot) {
   hand_walk<lhu> w(shared(1, 2));
   w.begin(0, 0);
-  w.bypass({0, 5});
-  auto low = w.about(no_slot, {0, 4});
-  low.precision = 1;
+  w.bypass({0_layer, 5_expert});
+  auto low = w.about(no_slot, {0_layer, 4_expert});
+  low.precision = 1_precision;
   w.policy.on_bypass(low);
   w.begin(1, 0);
-  w.fill(1, {0, 5});
-  w.fill(0, {0, 4});
-  EXPECT_EQ(w.order(2, 0), (slots{0, 1}));
+  w.fill(1, {0_layer, 5_expert});
+  w.fill(0, {0_layer, 4_expert});
+  EXPECT_EQ(w.order(2, 0), slot_ids({0, 1}));
 }
 
 TEST(lhu, counts_a_key_once_per_visit) {
@@ -106,9 +106,9 @@ TEST(lhu, counts_a_key_once_per_visit) {
   w.begin(0, 0);
   w.fill_from(4, 2);
   w.hit_again(0);
-  EXPECT_EQ(w.order(1, 0), (slots{1, 0}));
-  hit(w, 1, {0, 5}, 1);
-  EXPECT_EQ(w.order(1, 0), (slots{0, 1}));  // one each, 1 is the more recent
+  EXPECT_EQ(w.order(1, 0), slot_ids({1, 0}));
+  hit(w, 1_slot, {0_layer, 5_expert}, 1_precision);
+  EXPECT_EQ(w.order(1, 0), slot_ids({0, 1}));  // one each, 1 is the more recent
 }
 
 // Counts in a map, order by sorting.
@@ -128,12 +128,13 @@ TEST(lhu, agrees_with_its_naive_form) {
     std::uint64_t clock = 0;
     for (step_id n = 0; n < 800; ++n) {
       access a;
-      a.key = {static_cast<layer_id>(n % layers), random.id_below(1 + random.id_below(32))};
+      a.key = {static_cast<layer_id>(n % layers),
+               expert_id{random.id_below(1 + random.id_below(32))}};
       a.step = n / layers;
       a.precision = static_cast<precision_id>(random.below(3));
       policy.on_step(a.step, a.key.layer);
       const auto found = where.find(a.key);
-      const visit_context context{a.key.layer, 0, a.step, n, request_class::decode};
+      const visit_context context{a.key.layer, 0_pool, a.step, n, request_class::decode};
       std::vector<std::tuple<std::uint64_t, std::uint64_t, slot_id>> order;
       for (const auto& [key, slot] : where) order.emplace_back(uses[key], position[slot], slot);
       std::sort(order.begin(), order.end());

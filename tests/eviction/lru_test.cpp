@@ -12,6 +12,7 @@ namespace {
 
 using reference::hand_walk;
 using reference::shared;
+using support::slot_ids;
 using slots = std::vector<slot_id>;
 
 TEST(lru, gives_up_the_least_recently_visited) {
@@ -19,12 +20,12 @@ TEST(lru, gives_up_the_least_recently_visited) {
   w.begin(0, 0);
   w.fill_from(4, 2);
   w.begin(0, 1);
-  w.fill(2, {1, 4});
-  EXPECT_EQ(w.order(1, 0), (slots{0, 1, 2}));
+  w.fill(2, {1_layer, 4_expert});
+  EXPECT_EQ(w.order(1, 0), slot_ids({0, 1, 2}));
   w.begin(1, 0);
   w.hit(1);
   w.hit(0);
-  EXPECT_EQ(w.order(1, 1), (slots{2, 1, 0}));
+  EXPECT_EQ(w.order(1, 1), slot_ids({2, 1, 0}));
 }
 
 TEST(lru, moves_a_key_that_a_later_token_group_repeats) {
@@ -32,51 +33,52 @@ TEST(lru, moves_a_key_that_a_later_token_group_repeats) {
   w.begin(0, 0);
   w.fill_from(4, 2);
   w.hit_again(0);
-  EXPECT_EQ(w.order(1, 0), (slots{1, 0}));
+  EXPECT_EQ(w.order(1, 0), slot_ids({1, 0}));
 }
 
 TEST(lru, places_a_speculative_fill_when_it_is_decided) {
   hand_walk<lru> w(shared(2, 3));
   w.begin(0, 0);
-  w.fill(0, {0, 4});
-  w.prefetch(1, {1, 5}, 0);
-  w.fill(2, {0, 6});
-  EXPECT_EQ(w.order(0, 1), (slots{0, 1, 2}));
+  w.fill(0, {0_layer, 4_expert});
+  w.prefetch(1, {1_layer, 5_expert}, 0);
+  w.fill(2, {0_layer, 6_expert});
+  EXPECT_EQ(w.order(0, 1), slot_ids({0, 1, 2}));
 }
 
 TEST(lru, keeps_its_order_when_a_quota_change_lends_a_slot_to_another_pool) {
   const auto layout = pool_layout::per_layer({.layers = 2, .experts = 8, .top_k = 2}, 3).value();
   lru policy(layout);
   slot_mask eligible(layout.slots());
-  const auto use = [&](slot_id slot, layer_id layer, expert_id expert, bool resident) {
+  const auto use = [&](support::written_slot slot, support::written_layer layer,
+                       support::written_expert expert, bool resident) {
     access a;
     a.key = {layer, expert};
     a.slot = slot;
-    a.pool = layer;
+    a.pool = pool_id{number(layer.id)};
     resident ? policy.on_hit(a) : policy.on_fill(a);
     eligible.set(slot);
   };
   const auto order = [&](pool_id pool) {
     visit_context context;
     context.pool = pool;
-    context.layer = pool;
+    context.layer = layer_id{number(pool)};
     slots out(layout.slots(), no_slot);
     out.resize(policy.select_victims(context, eligible, out));
     return out;
   };
-  for (const slot_id s : {0, 1, 2}) use(s, 0, s, false);
-  for (const slot_id s : {3, 4, 5}) use(s, 1, s, false);
+  for (const int s : {0, 1, 2}) use(s, 0, s, false);
+  for (const int s : {3, 4, 5}) use(s, 1, s, false);
   use(3, 1, 3, true);
   use(0, 0, 0, true);
-  policy.on_evict(1, {0, 1});
-  eligible.reset(1);
+  policy.on_evict(1_slot, {0_layer, 1_expert});
+  eligible.reset(1_slot);
   use(1, 1, 7, false);  // pool 0 gave it up
-  EXPECT_EQ(order(0), (slots{2, 0}));
-  EXPECT_EQ(order(1), (slots{4, 5, 3, 1}));
+  EXPECT_EQ(order(0_pool), slot_ids({2, 0}));
+  EXPECT_EQ(order(1_pool), slot_ids({4, 5, 3, 1}));
   use(2, 0, 2, true);
   use(4, 1, 4, true);
-  EXPECT_EQ(order(0), (slots{0, 2}));
-  EXPECT_EQ(order(1), (slots{5, 3, 1, 4}));
+  EXPECT_EQ(order(0_pool), slot_ids({0, 2}));
+  EXPECT_EQ(order(1_pool), slot_ids({5, 3, 1, 4}));
 }
 
 }  // namespace

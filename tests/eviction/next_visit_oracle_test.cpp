@@ -12,7 +12,7 @@ namespace hotset {
 namespace {
 
 using reference::hand_walk;
-using slots = std::vector<slot_id>;
+using support::slot_ids;
 using events = std::vector<future_uses::event>;
 
 std::shared_ptr<const future_uses> future(std::int32_t layers, const events& known) {
@@ -25,7 +25,7 @@ class walk : public hand_walk<next_visit_oracle> {
  public:
   walk(std::int32_t layers, std::int64_t size, const events& known)
       : hand_walk(reference::shared(layers, size), {.future = future(layers, known)}) {}
-  void route(step_id step, layer_id layer, const std::vector<expert_id>& ids) {
+  void route(step_id step, layer_id layer, const std::vector<std::int32_t>& ids) {
     routing_view view;
     view.layer = layer;
     view.step = step;
@@ -33,7 +33,7 @@ class walk : public hand_walk<next_visit_oracle> {
     policy.on_routed(view);
   }
   /// The whole of a visit but its uses.
-  void visit(step_id step, layer_id layer, const std::vector<expert_id>& ids) {
+  void visit(step_id step, layer_id layer, const std::vector<std::int32_t>& ids) {
     route(step, layer, ids);
     begin(step, layer);
   }
@@ -42,126 +42,129 @@ class walk : public hand_walk<next_visit_oracle> {
 // Visits: L0 0 1, L1 0 1, L0 5, L1 1 3, L0 1. No rates: nothing was routed.
 TEST(next_visit_oracle, gives_up_first_what_its_layers_next_visit_does_not_use) {
   walk w(2, 4,
-         {{0, {0, 0}},
-          {0, {0, 1}},
-          {1, {1, 0}},
-          {1, {1, 1}},
-          {2, {0, 5}},
-          {3, {1, 1}},
-          {3, {1, 3}},
-          {4, {0, 1}}});
+         {{0, {0_layer, 0_expert}},
+          {0, {0_layer, 1_expert}},
+          {1, {1_layer, 0_expert}},
+          {1, {1_layer, 1_expert}},
+          {2, {0_layer, 5_expert}},
+          {3, {1_layer, 1_expert}},
+          {3, {1_layer, 3_expert}},
+          {4, {0_layer, 1_expert}}});
   w.begin(0, 0);
-  w.fill(0, {0, 0});
-  w.fill(1, {0, 1});
+  w.fill(0, {0_layer, 0_expert});
+  w.fill(1, {0_layer, 1_expert});
   w.begin(0, 1);
-  w.fill(2, {1, 0});
-  w.fill(3, {1, 1});
-  EXPECT_EQ(w.order(1, 0), (slots{0, 2, 1, 3})) << "of what is used, the furthest layer goes first";
+  w.fill(2, {1_layer, 0_expert});
+  w.fill(3, {1_layer, 1_expert});
+  EXPECT_EQ(w.order(1, 0), slot_ids({0, 2, 1, 3}))
+      << "of what is used, the furthest layer goes first";
   w.begin(1, 0);
-  EXPECT_EQ(w.order(1, 1), (slots{0, 2, 3, 1})) << "of layer 1, there is no visit after this one";
+  EXPECT_EQ(w.order(1, 1), slot_ids({0, 2, 3, 1}))
+      << "of layer 1, there is no visit after this one";
 }
 
 TEST(next_visit_oracle, of_what_is_not_used_next_the_rarest_goes_first) {
   walk w(1, 4, {});
-  w.visit(0, 0, {0, 1});
-  w.fill(0, {0, 0});
-  w.fill(1, {0, 1});
-  w.visit(1, 0, {0, 2});
+  w.visit(0, 0_layer, {0, 1});
+  w.fill(0, {0_layer, 0_expert});
+  w.fill(1, {0_layer, 1_expert});
+  w.visit(1, 0_layer, {0, 2});
   w.hit(0);
-  w.fill(2, {0, 2});
-  w.visit(2, 0, {0, 3});
+  w.fill(2, {0_layer, 2_expert});
+  w.visit(2, 0_layer, {0, 3});
   w.hit(0);
-  w.fill(3, {0, 3});
-  EXPECT_EQ(w.order(3, 0), (slots{1, 2, 3, 0})) << "0 was used most, but not last";
+  w.fill(3, {0_layer, 3_expert});
+  EXPECT_EQ(w.order(3, 0), slot_ids({1, 2, 3, 0})) << "0 was used most, but not last";
 }
 
 // Of equal rates, 0.5 * 0.6 of the running layer and 0.5 * 0.6^0.5 of the other.
 TEST(next_visit_oracle, a_rate_is_worth_less_the_longer_its_layer_takes_to_come) {
   walk w(2, 4, {});
-  w.visit(0, 0, {4});
-  w.fill(0, {0, 4});
-  w.visit(0, 1, {4});
-  w.fill(1, {1, 4});
+  w.visit(0, 0_layer, {4});
+  w.fill(0, {0_layer, 4_expert});
+  w.visit(0, 1_layer, {4});
+  w.fill(1, {1_layer, 4_expert});
   w.hit(0);  // is the more recent one
-  EXPECT_EQ(w.order(1, 0), (slots{0, 1}));
-  EXPECT_EQ(w.order(1, 1), (slots{1, 0}));
+  EXPECT_EQ(w.order(1, 0), slot_ids({0, 1}));
+  EXPECT_EQ(w.order(1, 1), slot_ids({1, 0}));
 }
 
 // Rates of 5 and 6 after 5, 6, 6: 0.244 and 0.511; after another 5: 0.424 and 0.390.
 TEST(next_visit_oracle, the_running_visit_counts_before_its_victims_are_chosen) {
   walk w(1, 4, {});
-  w.visit(0, 0, {5});
-  w.fill(0, {0, 5});
-  w.visit(1, 0, {6});
-  w.fill(1, {0, 6});
-  w.visit(2, 0, {6});
+  w.visit(0, 0_layer, {5});
+  w.fill(0, {0_layer, 5_expert});
+  w.visit(1, 0_layer, {6});
+  w.fill(1, {0_layer, 6_expert});
+  w.visit(2, 0_layer, {6});
   w.hit(1);
-  EXPECT_EQ(w.order(3, 0), (slots{0, 1}));
-  w.route(3, 0, {5});
-  EXPECT_EQ(w.order(3, 0), (slots{1, 0}));
-  EXPECT_EQ(w.order(4, 0), (slots{0, 1})) << "another visit: this one has not taken place";
-  w.route(3, 0, {7});
-  EXPECT_EQ(w.order(3, 0), (slots{0, 1})) << "it was planned anew";
-  w.route(3, 0, {5});
+  EXPECT_EQ(w.order(3, 0), slot_ids({0, 1}));
+  w.route(3, 0_layer, {5});
+  EXPECT_EQ(w.order(3, 0), slot_ids({1, 0}));
+  EXPECT_EQ(w.order(4, 0), slot_ids({0, 1})) << "another visit: this one has not taken place";
+  w.route(3, 0_layer, {7});
+  EXPECT_EQ(w.order(3, 0), slot_ids({0, 1})) << "it was planned anew";
+  w.route(3, 0_layer, {5});
   w.begin(3, 0);
-  EXPECT_EQ(w.order(4, 0), (slots{1, 0}));
+  EXPECT_EQ(w.order(4, 0), slot_ids({1, 0}));
 }
 
 TEST(next_visit_oracle, a_plan_that_came_to_nothing_is_forgotten_when_a_step_opens) {
   walk w(1, 4, {});
-  w.visit(0, 0, {6, 5});
-  w.fill(0, {0, 5});
-  w.fill(1, {0, 6});
-  w.visit(1, 0, {6});
-  w.route(2, 0, {5});
+  w.visit(0, 0_layer, {6, 5});
+  w.fill(0, {0_layer, 5_expert});
+  w.fill(1, {0_layer, 6_expert});
+  w.visit(1, 0_layer, {6});
+  w.route(2, 0_layer, {5});
   w.route(2, before_layers, {});
   w.begin(2, 0);
-  EXPECT_EQ(w.order(3, 0), (slots{0, 1}));
+  EXPECT_EQ(w.order(3, 0), slot_ids({0, 1}));
 }
 
 // A prefetcher's context has no ordinal: what has passed is not to come.
 TEST(next_visit_oracle, speculation_looks_ahead_of_what_took_place) {
-  walk w(1, 4, {{0, {0, 4}}, {1, {0, 5}}});
+  walk w(1, 4, {{0, {0_layer, 4_expert}}, {1, {0_layer, 5_expert}}});
   w.begin(0, 0);
-  w.prefetch(0, {0, 5}, 1);
-  w.fill(1, {0, 4});
+  w.prefetch(0, {0_layer, 5_expert}, 1);
+  w.fill(1, {0_layer, 4_expert});
   std::vector<slot_id> out(2, no_slot);
   ASSERT_EQ(w.policy.select_victims({.speculative = true}, w.eligible, out), 2U);
-  EXPECT_EQ(out, (slots{1, 0}));
+  EXPECT_EQ(out, slot_ids({1, 0}));
 }
 
 TEST(next_visit_oracle, a_prefetch_for_a_visit_to_come_does_not_make_it_pass) {
-  walk w(1, 4, {{0, {0, 5}}, {1, {0, 4}}, {2, {0, 5}}});
+  walk w(1, 4, {{0, {0_layer, 5_expert}}, {1, {0_layer, 4_expert}}, {2, {0_layer, 5_expert}}});
   w.begin(0, 0);
-  w.prefetch(0, {0, 4}, 1);
-  w.fill(1, {0, 5});
+  w.prefetch(0, {0_layer, 4_expert}, 1);
+  w.fill(1, {0_layer, 5_expert});
   w.begin(1, 0);
-  w.prefetch(2, {0, 6}, 2);  // its access has the ordinal of visit 1, of which nothing was used yet
+  // Its access has the ordinal of visit 1, of which nothing was used yet.
+  w.prefetch(2, {0_layer, 6_expert}, 2);
   std::vector<slot_id> out(3, no_slot);
   ASSERT_EQ(w.policy.select_victims({.ordinal = 1, .speculative = true}, w.eligible, out), 3U);
-  EXPECT_EQ(out, (slots{1, 2, 0}));
+  EXPECT_EQ(out, slot_ids({1, 2, 0}));
 }
 
 TEST(next_visit_oracle, begins_with_the_past_that_it_is_given) {
   const auto layout = reference::shared(1, 4);
   two_rates seen(layout.shape(), {});
-  const std::vector<expert_id> used{4};
-  seen.visit(0, used);
+  const std::vector<expert_id> used{4_expert};
+  seen.visit(0_layer, used);
   const auto order_with = [&](std::shared_ptr<const two_rates> past) {
     hand_walk<next_visit_oracle> w(layout, {.future = future(1, {}), .past = std::move(past)});
     w.begin(0, 0);
-    w.fill(0, {0, 4});
-    w.fill(1, {0, 5});
+    w.fill(0, {0_layer, 4_expert});
+    w.fill(1, {0_layer, 5_expert});
     return w.order(1, 0);
   };
-  EXPECT_EQ(order_with(nullptr), (slots{0, 1}));
-  EXPECT_EQ(order_with(std::make_shared<const two_rates>(seen)), (slots{1, 0}));
+  EXPECT_EQ(order_with(nullptr), slot_ids({0, 1}));
+  EXPECT_EQ(order_with(std::make_shared<const two_rates>(seen)), slot_ids({1, 0}));
 }
 
 TEST(next_visit_oracle, checks_its_future_and_its_past) {
   EXPECT_TRUE(next_visit_oracle::config{}.validate());
   const geometry shape{.layers = 1, .experts = 8, .top_k = 2};
-  next_visit_oracle::config known{.future = future(1, {{0, {0, 4}}})};
+  next_visit_oracle::config known{.future = future(1, {{0, {0_layer, 4_expert}}})};
   EXPECT_FALSE(known.validate());
   EXPECT_FALSE(known.validate(shape));
   EXPECT_EQ(known.validate({.layers = 2, .experts = 8, .top_k = 2})->message,

@@ -14,7 +14,7 @@ namespace {
 
 using reference::hand_walk;
 using reference::shared;
-using slots = std::vector<slot_id>;
+using support::slot_ids;
 
 using hot_lru = protect_hot<lru>;
 static_assert(eviction_policy<hot_lru>);
@@ -25,20 +25,20 @@ static_assert(!hot_lru::traits.needs_weights && protect_hot<gate_score>::traits.
 TEST(protect_hot, spares_keys_used_often_since_their_fill) {
   hand_walk<hot_lru> w(shared(1, 3), {.uses = 2});
   w.begin(0, 0);
-  w.fill(0, {0, 4});
+  w.fill(0, {0_layer, 4_expert});
   w.begin(1, 0);
   w.hit(0);
   w.begin(2, 0);
-  w.fill(1, {0, 5});
+  w.fill(1, {0_layer, 5_expert});
   w.hit_again(1);  // the same visit
-  w.fill(2, {0, 6});
-  EXPECT_EQ(w.order(3, 0), (slots{1, 2, 0}));  // the hot one only where nothing else is left
+  w.fill(2, {0_layer, 6_expert});
+  EXPECT_EQ(w.order(3, 0), slot_ids({1, 2, 0}));  // the hot one only where nothing else is left
   w.evict(0);
   w.begin(3, 0);
-  w.fill(0, {0, 4});
+  w.fill(0, {0_layer, 4_expert});
   w.begin(4, 0);
   w.hit(1);
-  EXPECT_EQ(w.order(5, 0), (slots{2, 0, 1}));
+  EXPECT_EQ(w.order(5, 0), slot_ids({2, 0, 1}));
 }
 
 TEST(protect_hot, checks_both_configurations) {

@@ -40,15 +40,15 @@ slots for_prefetch(hand_walk<P>& w) {
 }
 template <class P>
 slots for_demand(hand_walk<P>& w) {
-  return w.order_of(0, 9, 0);
+  return w.order_of(0_pool, 9, 0);
 }
 
 /// Of five slots two are for prefetched experts. 0 and 1 hold used ones, 2 the first prefetched one, and so on.
-hand_walk<split_lru> with_prefetched(slot_id count) {
+hand_walk<split_lru> with_prefetched(std::int32_t count) {
   hand_walk<split_lru> w(shared(1, 5), {.share = 0.4});
   w.begin(0, 0);
   w.fill_from(0, 5 - count);
-  for (slot_id s = 5 - count; s < 5; ++s) w.prefetch(s, {0, s}, 1);
+  for (auto s = 5 - count; s < 5; ++s) w.prefetch(s, {0_layer, expert_id{s}}, 1);
   return w;
 }
 
@@ -78,19 +78,19 @@ TEST(reserve_prefetch, a_miss_takes_back_what_is_more_than_the_share) {
   EXPECT_THAT(for_prefetch(w), ElementsAre(1, 2, 3, 4, 0));
   w.evict(1);  // of four slots two are for them, rounded: there are three
   EXPECT_THAT(for_demand(w), ElementsAre(2, 0, 3, 4));
-  w.fill(1, {0, 6});
+  w.fill(1, {0_layer, 6_expert});
   w.evict(2);
-  w.fill(2, {0, 7});
+  w.fill(2, {0_layer, 7_expert});
   EXPECT_THAT(for_demand(w), ElementsAre(0, 1, 2, 3, 4));
 }
 
 TEST(reserve_prefetch, which_ones_are_too_many_does_not_depend_on_what_is_eligible) {
   auto w = with_prefetched(3);
   EXPECT_THAT(for_demand(w), ElementsAre(2, 0, 1, 3, 4));
-  w.eligible.reset(2);
+  w.eligible.reset(2_slot);
   EXPECT_THAT(for_demand(w), ElementsAre(0, 1, 3, 4));
-  w.eligible.reset(0);
-  w.eligible.reset(1);
+  w.eligible.reset(0_slot);
+  w.eligible.reset(1_slot);
   EXPECT_THAT(for_demand(w), ElementsAre(3, 4));
 }
 
@@ -114,16 +114,16 @@ TEST(reserve_prefetch, a_request_for_a_used_expert_does_not_make_it_a_prefetched
 TEST(reserve_prefetch, a_slot_forgets_with_its_key) {
   auto w = with_prefetched(2);
   w.evict(3);
-  w.fill(3, {0, 6});
+  w.fill(3, {0_layer, 6_expert});
   EXPECT_THAT(for_prefetch(w), ElementsAre(0, 1, 2, 3, 4)) << "one is left";
 }
 
 TEST(reserve_prefetch, a_move_changes_nothing) {
   auto w = with_prefetched(2);
   w.evict(0);
-  w.policy.on_move(3, 0);
-  w.eligible.set(0);
-  w.eligible.reset(3);
+  w.policy.on_move(3_slot, 0_slot);
+  w.eligible.set(0_slot);
+  w.eligible.reset(3_slot);
   // Of four slots two, rounded: 0 and 4 fill them.
   EXPECT_THAT(for_prefetch(w), ElementsAre(0, 4, 1, 2));
   EXPECT_THAT(for_demand(w), ElementsAre(1, 2, 0, 4));
@@ -133,9 +133,9 @@ TEST(reserve_prefetch, the_share_is_at_least_one_and_less_than_all) {
   for (const double share : {0.01, 0.99}) {
     hand_walk<split_lru> w(shared(1, 3), {.share = share});
     w.begin(0, 0);
-    w.fill(0, {0, 0});
-    w.prefetch(1, {0, 1}, 1);
-    w.prefetch(2, {0, 2}, 1);
+    w.fill(0, {0_layer, 0_expert});
+    w.prefetch(1, {0_layer, 1_expert}, 1);
+    w.prefetch(2, {0_layer, 2_expert}, 1);
     // One too many of two, or none.
     EXPECT_THAT(for_demand(w), share < 0.5 ? ElementsAre(1, 0, 2) : ElementsAre(0, 1, 2));
     EXPECT_THAT(for_prefetch(w), ElementsAre(1, 2, 0));
@@ -145,7 +145,7 @@ TEST(reserve_prefetch, the_share_is_at_least_one_and_less_than_all) {
   hand_walk<split_lru> one(pool_layout::shared({.layers = 1, .experts = 4, .top_k = 1}, 1).value(),
                            {});
   one.begin(0, 0);
-  one.prefetch(0, {0, 0}, 1);
+  one.prefetch(0, {0_layer, 0_expert}, 1);
   EXPECT_THAT(for_demand(one), ElementsAre(0));
   EXPECT_THAT(for_prefetch(one), ElementsAre(0));
 }
@@ -155,13 +155,13 @@ TEST(reserve_prefetch, each_pool_has_a_share_of_its_own) {
   hand_walk<split_lru> w(pool_layout::per_layer(shape, 3).value(), {.share = 0.34});
   w.begin(0, 0);
   w.fill_from(0, 2);
-  w.prefetch(2, {0, 2}, 1);
+  w.prefetch(2, {0_layer, 2_expert}, 1);
   w.begin(0, 1);
-  w.fill(3, {1, 0});
-  w.prefetch(4, {1, 1}, 1);
-  w.prefetch(5, {1, 2}, 1);
-  EXPECT_THAT(w.order_of(0, 1, 0), ElementsAre(0, 1, 2));
-  EXPECT_THAT(w.order_of(1, 1, 1), ElementsAre(4, 3, 5));
+  w.fill(3, {1_layer, 0_expert});
+  w.prefetch(4, {1_layer, 1_expert}, 1);
+  w.prefetch(5, {1_layer, 2_expert}, 1);
+  EXPECT_THAT(w.order_of(0_pool, 1, 0), ElementsAre(0, 1, 2));
+  EXPECT_THAT(w.order_of(1_pool, 1, 1), ElementsAre(4, 3, 5));
 }
 
 /// One layer, one expert a token.
@@ -182,7 +182,7 @@ struct paged {
     ASSERT_EQ(pages.serve(view, plan, [](const visit_group&) {}), status::ok);
   }
   void prefetch(expert_id e) {
-    const std::vector<prefetch_request> requests{{{0, e}, step + 100, 1.0F}};
+    const std::vector<prefetch_request> requests{{{0_layer, e}, step + 100, 1.0F}};
     ASSERT_EQ(pages.plan_prefetch({.step = step}, requests, plan), status::ok);
     ASSERT_EQ(plan.fills().size(), 1U);
     ASSERT_EQ(pages.commit(plan), status::ok);
@@ -191,8 +191,8 @@ struct paged {
   }
   [[nodiscard]] std::vector<expert_id> held() const {
     std::vector<expert_id> out;
-    for (expert_id e = 0; e < 12; ++e)
-      if (pages.locate({0, e}) != no_slot) out.push_back(e);
+    for (const auto e : each<expert_id>(12))
+      if (pages.locate({0_layer, e}) != no_slot) out.push_back(e);
     return out;
   }
 };
@@ -202,11 +202,11 @@ TEST(reserve_prefetch, a_pager_says_for_whom_it_asks) {
   paged<any_eviction_policy> erased(any_eviction_policy::holding<split_lru>({.share = 0.4}));
   paged<lru> without({});
   const auto play = [](auto& p) {
-    for (const expert_id e : {0, 1, 2}) p.visit(e);
-    for (const expert_id e : {3, 4}) p.prefetch(e);
-    p.prefetch(5);
+    for (const expert_id e : {0_expert, 1_expert, 2_expert}) p.visit(e);
+    for (const expert_id e : {3_expert, 4_expert}) p.prefetch(e);
+    p.prefetch(5_expert);
     auto first = p.held();
-    p.visit(6);
+    p.visit(6_expert);
     return std::pair(first, p.held());
   };
   // The share is full: the prefetch of 5 takes 3's slot, and the miss on 6 the least recently used one's.

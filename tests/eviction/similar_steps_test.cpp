@@ -88,9 +88,9 @@ class traffic {
 template <class Pager>
 std::set<std::pair<layer_id, expert_id>> residents_of(const Pager& pages) {
   std::set<std::pair<layer_id, expert_id>> out;
-  for (layer_id l = 0; l < shape.layers; ++l)
-    for (expert_id e = 0; e < shape.experts; ++e)
-      if (pages.row(l)[static_cast<std::size_t>(e)] != no_slot) out.emplace(l, e);
+  for (const auto l : each<layer_id>(shape.layers))
+    for (const auto e : each<expert_id>(shape.experts))
+      if (pages.row(l)[index_of(e)] != no_slot) out.emplace(l, e);
   return out;
 }
 
@@ -116,12 +116,12 @@ void expect_as_the_naive_form(const run_case& c, const typename P::config& optio
   std::uint64_t misses = 0;
   for (step_id step = 0; step < 420; ++step) {
     const auto now = talk.next();
-    for (layer_id l = 0; l < 3; ++l) {
+    for (const auto l : each<layer_id>(3)) {
       if (talk.leaves_out()) continue;
       std::vector<naive_token> tokens;
       std::vector<expert_id> ids;
       for (std::size_t t = 0; t < now.sequences.size(); ++t) {
-        const auto& of_token = now.ids[static_cast<std::size_t>(l)][t];
+        const auto& of_token = now.ids[index_of(l)][t];
         tokens.push_back({now.sequences[t], of_token});
         ids.insert(ids.end(), of_token.begin(), of_token.end());
       }
@@ -132,7 +132,7 @@ void expect_as_the_naive_form(const run_case& c, const typename P::config& optio
       view.sequences = now.sequences;
       if (twice) {
         auto other = view;
-        other.layer = (l + 1) % 3;
+        other.layer = static_cast<layer_id>((number(l) + 1) % 3);
         other.step = step + 7;
         for (const auto& tried : {view, other, view}) {
           ASSERT_EQ(pages.plan(tried, plan), status::ok);
@@ -190,7 +190,7 @@ TEST(similar_steps, finds_again_what_came_after) {
   auto other = without.make_plan();
   support::random_source random(5);
   step_id step = 0;
-  const auto serve = [&](std::vector<expert_id> ids) {
+  const auto serve = [&](std::vector<std::int32_t> ids) {
     routing_view view;
     view.step = step++;
     view.experts = ids;
@@ -198,8 +198,8 @@ TEST(similar_steps, finds_again_what_came_after) {
     EXPECT_EQ(without.serve(view, other, [](const visit_group&) {}), status::ok);
   };
   for (int n = 0; n < 200; ++n) {
-    const auto phrase = static_cast<expert_id>(6 * random.below(10));
-    for (expert_id i = 0; i < 3; ++i) serve({phrase + 2 * i, phrase + 2 * i + 1});
+    const auto phrase = static_cast<std::int32_t>(6 * random.below(10));
+    for (std::int32_t i = 0; i < 3; ++i) serve({phrase + 2 * i, phrase + 2 * i + 1});
   }
   EXPECT_LT(pages.stats().misses, without.stats().misses);
 }

@@ -107,8 +107,8 @@ sim::adapter_format small_format(bool converts) {
 
 /// Reads all that there is: what does not fit the dtype is said so, and nothing is written behind the end.
 void read_all_weights(const sim::adapter_checkpoint& checkpoint) {
-  for (layer_id l = -1; l <= base.layers; ++l)
-    for (expert_id e = -1; e <= base.experts; ++e)
+  for (auto l = before_layers; l <= base.layers; ++l)
+    for (auto e = no_expert; e <= base.experts; ++e)
       for (std::size_t w = 0; w < 3; ++w) {
         std::vector<std::byte> out(4);
         (void)checkpoint.read(l, w, e, out);
@@ -152,7 +152,8 @@ TEST(fuzz_adapters, checkpoints_configurations) {
     (void)folder.write("expert_cfg.json", text);
     const sim::adapter_checkpoint checkpoint(folder.path(), small_format(false));
     expect_valid(checkpoint.config());
-    for (const auto& [layer, expert] : {std::pair{0, 3}, std::pair{0, 5}, std::pair{2, 0}}) {
+    for (const auto& [layer, expert] : {std::pair{0_layer, 3_expert}, std::pair{0_layer, 5_expert},
+                                        std::pair{2_layer, 0_expert}}) {
       std::vector<std::byte> out(4);
       ASSERT_TRUE(checkpoint.read(layer, 0, expert, out)) << "set-equal to what was damaged";
     }

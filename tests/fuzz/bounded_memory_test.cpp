@@ -137,7 +137,7 @@ TEST(bounded_memory, requests) {
 TEST(bounded_memory, a_native_trace_that_says_it_has_many_experts) {
   const trace_samples::temporary_folder folder;
   auto trace = support::empty_trace(200, 65535, 1);
-  support::add_step(trace, {std::vector<expert_id>(200, 0)});
+  support::add_step(trace, {std::vector<expert_id>(200, 0_expert)});
   const auto path = (folder.path() / "t").string();
   ASSERT_FALSE(write_native_trace(trace, path));
   EXPECT_FALSE(stays_small({"native", trace_samples::read_all(path)}, open_and_visit));

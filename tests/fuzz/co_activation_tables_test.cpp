@@ -26,7 +26,7 @@ routing_view view_of(layer_id layer, step_id step, std::span<const expert_id> id
 
 void learn(co_activation& table, splitmix64& random, step_id steps) {
   for (step_id step = 0; step < steps; ++step)
-    for (layer_id layer = 0; layer < shape.layers; ++layer) {
+    for (const auto layer : each<layer_id>(shape.layers)) {
       const std::vector<expert_id> ids{static_cast<expert_id>(random.below(5)),
                                        static_cast<expert_id>(random.below(5))};
       EXPECT_EQ(table.observe(view_of(layer, step, ids)), status::ok);
@@ -34,9 +34,9 @@ void learn(co_activation& table, splitmix64& random, step_id steps) {
 }
 
 void expect_usable(co_activation& table, splitmix64& random) {
-  const std::vector<expert_id> ids{static_cast<expert_id>(random.below(5)), 1};
-  EXPECT_EQ(table.follow(view_of(0, 1000, ids)), status::ok);
-  for (const auto p : table.predict(view_of(0, 1000, ids)).probabilities) {
+  const std::vector<expert_id> ids{static_cast<expert_id>(random.below(5)), 1_expert};
+  EXPECT_EQ(table.follow(view_of(0_layer, 1000, ids)), status::ok);
+  for (const auto p : table.predict(view_of(0_layer, 1000, ids)).probabilities) {
     ASSERT_TRUE(std::isfinite(p));
     ASSERT_GE(p, 0.0F);
   }

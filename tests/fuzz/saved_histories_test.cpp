@@ -41,9 +41,9 @@ void expect_usable(const saved_history& found) {
   next_use_values values(shape, options);
   similar_steps_predictor predictor(shape, ahead);
   for (step_id step = 0; step < 4; ++step)
-    for (layer_id layer = 0; layer < shape.layers; ++layer) {
+    for (const auto layer : each<layer_id>(shape.layers)) {
       const support::token_visit visit{
-          .layer = layer, .step = step, .ids = {static_cast<expert_id>(step), 5}};
+          .layer = layer, .step = step, .ids = {static_cast<expert_id>(step), 5_expert}};
       values.stage(visit.view());
       for (const auto value : values.values()) ASSERT_GE(value, 0.0F);
       values.keep();
@@ -60,7 +60,7 @@ TEST(fuzz_histories, saved) {
   options.history = routing_history::config{.rows = 256};
   next_use_values sample(shape, options);
   for (step_id step = 0; step < 12; ++step)
-    for (layer_id layer = 0; layer < shape.layers; ++layer) {
+    for (const auto layer : each<layer_id>(shape.layers)) {
       support::token_visit visit{.layer = layer, .step = step};
       for (int k = 0; k < 2; ++k) visit.ids.push_back(static_cast<expert_id>(first.below(6)));
       sample.stage(visit.view());

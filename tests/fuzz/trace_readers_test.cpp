@@ -107,7 +107,7 @@ TEST(fuzz_traces, azure) {
 TEST(fuzz_traces, esft) {
   fuzz(std::string(trace_samples::esft_layer_1), 1500, [](const std::string& bytes) {
     const auto esft = parse_esft({{"expert_weights_1.txt", bytes}}, "fuzz");
-    (void)format_esft_layer(esft, 0);
+    (void)format_esft_layer(esft, 0_layer);
     return esft.trace;
   });
 }

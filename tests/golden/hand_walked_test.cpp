@@ -58,7 +58,7 @@ std::vector<std::string> victims_of_layer(const routing_trace& trace, const std:
 // visit hits (0) and one misses: 3 layers x (5 x 2) = 30 accesses, 3 x 4 = 12 hits, 18 misses.
 TEST(hand_walked, the_event_atomic_toy_has_12_hits_and_18_misses_of_30) {
   auto trace = support::empty_trace(3, 4, 2);
-  for (const expert_id other : {1, 2, 1, 3, 1})
+  for (const auto other : {1, 2, 1, 3, 1})
     support::add_step(trace, {{0, other, 0, other, 0, other}});
   const auto s = one_run(trace, {"lru", "per-layer", "2"}).stats;
   EXPECT_EQ(s.visits, 15U);
@@ -148,7 +148,7 @@ TEST(hand_walked, gate_score) {
 // Step 3: 0.0: stale: 0.2 first. 1.2: layer 1 is running, so all are left: stale are 1.0 and 1.1: 1.0 arrived first.
 TEST(hand_walked, least_stale) {
   auto trace = support::empty_trace(2, 3, 1);
-  for (const auto& ids : std::vector<std::vector<expert_id>>{{0, 0}, {1, 1}, {2, 0}, {0, 2}})
+  for (const auto& ids : std::vector<support::token_row>{{0, 0}, {1, 1}, {2, 0}, {0, 2}})
     support::add_step(trace, {ids});
   for (const auto* order : {"least_stale", "least_stale:order=layer"})
     EXPECT_THAT(victims(trace, order, "3"),
@@ -162,7 +162,7 @@ TEST(hand_walked, least_stale) {
 // 1.3 hits. 2.2 hits. Step 5: 0.0 and 1.3 hit. 2.1: 2.0 and 2.2 are stale, 2.2 arrived first.
 TEST(hand_walked, least_stale_gives_up_layers_that_are_passed) {
   auto trace = support::empty_trace(3, 4, 1);
-  for (const auto& ids : std::vector<std::vector<expert_id>>{
+  for (const auto& ids : std::vector<support::token_row>{
            {0, 0, 0}, {1, 1, 1}, {2, 2, 2}, {2, 3, 0}, {0, 3, 2}, {0, 3, 1}})
     support::add_step(trace, {ids});
   EXPECT_THAT(victims(trace, "least_stale", "4"),
@@ -187,7 +187,7 @@ TEST(hand_walked, least_stale_gives_up_the_farthest_layer_ahead_and_by_layer_the
 // Step 3: 0.0: 1.1 goes; 1.2: 0.2 goes.
 TEST(hand_walked, least_stale_by_last_access_goes_by_recency) {
   auto trace = support::empty_trace(2, 3, 1);
-  for (const auto& ids : std::vector<std::vector<expert_id>>{{0, 0}, {1, 1}, {2, 0}, {0, 2}})
+  for (const auto& ids : std::vector<support::token_row>{{0, 0}, {1, 1}, {2, 0}, {0, 2}})
     support::add_step(trace, {ids});
   EXPECT_THAT(victims(trace, "least_stale:order=last_access", "3"),
               ElementsAre("-", "-", "-", "0.0", "1.0", "0.1", "1.1", "0.2"));
@@ -280,7 +280,7 @@ TEST(hand_walked, a_visit_in_groups) {
 TEST(hand_walked, belady_sees_past_a_visit_that_is_split_by_expert) {
   auto trace = support::empty_trace(1, 8, 1);
   support::add_step(trace, {{0}, {1}, {2}, {3}, {4}, {5}}, request_class::prefill);
-  for (const expert_id id : {6, 4, 7, 5}) support::add_step(trace, {{id}});
+  for (const auto id : {6, 4, 7, 5}) support::add_step(trace, {{id}});
   EXPECT_THAT(victims(trace, "belady", "2", "shared", "always", visit_split::by_expert),
               ElementsAre("- -", "0.0 0.1", "0.2 0.3", "0.5", "", "0.6", "0.4"));
 }

@@ -50,7 +50,7 @@ routing_trace decode_only(routing_trace trace) {
     rows.erase(rows.begin(),
                rows.begin() + static_cast<std::ptrdiff_t>(std::min(count, rows.size())));
   };
-  const auto width = trace.index(1, 0);
+  const auto width = trace.index(1, 0_layer);
   cut(trace.step, prompt);
   cut(trace.sequence, prompt);
   cut(trace.kind, prompt);

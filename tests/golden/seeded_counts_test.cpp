@@ -76,7 +76,7 @@ routing_trace tiny_moe() {
       trace.sequence.push_back(sequence);
       trace.kind.push_back(t < 16 ? request_class::prefill : request_class::decode);
     }
-    trace.ids.insert(trace.ids.end(), ids.begin(), ids.end());
+    for (const auto id : ids) trace.ids.push_back(static_cast<expert_id>(id));
     trace.weights.insert(trace.weights.end(), weights.begin(), weights.end());
     ++sequence;
   }

@@ -33,8 +33,8 @@ constexpr std::size_t weights = 2;
 constexpr std::size_t weight_words[weights] = {700 * 1024, 300 * 1024};  // ends inside pages
 
 std::uint32_t content(std::int32_t adapter, layer_id layer, std::size_t weight, expert_id expert) {
-  const auto all =
-      ((adapter * layers + layer) * 16 + expert) * 2 + static_cast<std::int32_t>(weight);
+  const auto all = ((adapter * layers + number(layer)) * 16 + number(expert)) * 2 +
+                   static_cast<std::int32_t>(weight);
   return 0x9e3779b9U * static_cast<std::uint32_t>(all + 1);
 }
 std::string name_of(std::int32_t adapter) {
@@ -45,7 +45,7 @@ std::vector<std::vector<expert_id>> tuned_by(std::int32_t adapter) {
   std::vector<std::vector<expert_id>> out(layers);
   for (std::int32_t l = 0; l < layers; ++l)
     for (std::int32_t i = 0; i < (adapter + l) % (most_tuned + 1); ++i)
-      out[static_cast<std::size_t>(l)].push_back((adapter + 2 * i + l) % experts);
+      out[static_cast<std::size_t>(l)].push_back(expert_id{(adapter + 2 * i + l) % experts});
   return out;
 }
 
@@ -68,9 +68,9 @@ struct device_adapters {
     for (std::int32_t a = 0; a < known; ++a)
       if (const auto bad = registry.add(name_of(a), tuned_by(a)))
         throw std::runtime_error(bad->message);
-    for (layer_id l = 0; l < layers; ++l)
+    for (const auto l : each<layer_id>(layers))
       for (std::size_t w = 0; w < weights; ++w)
-        for (expert_id e = 0; e < experts; ++e) {
+        for (const auto e : each<expert_id>(experts)) {
           const std::vector<std::uint32_t> words(weight_words[w], content(-1, l, w, e));
           HOTSET_REQUIRE(
               cudaMemcpy(at(l, w, e), words.data(), words.size() * 4, cudaMemcpyDefault));
@@ -118,8 +118,8 @@ struct device_adapters {
   [[nodiscard]] bool is_right(std::int32_t adapter) const {
     const auto tuned =
         adapter < 0 ? std::vector<std::vector<expert_id>>(layers) : tuned_by(adapter);
-    for (layer_id l = 0; l < layers; ++l)
-      for (expert_id e = 0; e < experts; ++e) {
+    for (const auto l : each<layer_id>(layers))
+      for (const auto e : each<expert_id>(experts)) {
         const auto& mine = tuned[static_cast<std::size_t>(l)];
         const bool is_tuned = std::ranges::find(mine, e) != mine.end();
         const auto place = adapter < 0 ? e
@@ -175,18 +175,19 @@ TEST(adapter_registry_on_a_device, the_kernel_redirects_by_the_maps_of_now) {
   for (std::int32_t a = 0; a < known; ++a) {
     ASSERT_EQ(registry.acquire(name_of(a)).code, adapter_status::ok);
     ASSERT_EQ(maps.update(registry, on_device.compute.handle()), cuda::error_code::success);
-    for (layer_id l = 0; l < layers; ++l) {
+    for (const auto l : each<layer_id>(layers)) {
       const cuda::reroute_arguments arguments{
           maps.rows(l), device_ids.data(), device_adapters_of.data(), 64, 4, out.data(), nullptr};
       HOTSET_REQUIRE(cuda::launch_reroute(arguments, on_device.compute.handle()));
       on_device.compute.synchronize();
       const auto& map = registry.map(l);
-      std::vector<expert_id> wanted(ids.size());
+      std::vector<std::int32_t> wanted(ids.size());
       ASSERT_EQ(
           reroute({map.rows().data(), map.adapters(), map.experts()}, ids, adapter_of_token, wanted)
               .refused,
           0U);
-      EXPECT_TRUE(out.download() == wanted) << "adapter " << a << ", layer " << l;
+      EXPECT_TRUE(std::ranges::equal(out.download(), id_view<expert_id>(wanted)))
+          << "adapter " << a << ", layer " << l;
     }
     ASSERT_EQ(registry.release(name_of(a)), adapter_status::ok);
   }

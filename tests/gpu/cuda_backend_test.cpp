@@ -55,7 +55,9 @@ TEST(cuda_backend, all_tensors_of_all_fills_arrive_by_every_way) {
     const auto copies = make(model, w);
     auto engine = cuda::stream::create(cuda::system_runtime(), 0).value();
     for (const auto when : {urgency::now, urgency::soon}) {
-      const std::vector<fill> fills{fill_of({0, 1}, 2), fill_of({1, 7}, 0), fill_of({2, 9}, 3)};
+      const std::vector<fill> fills{fill_of({0_layer, 1_expert}, 2_slot),
+                                    fill_of({1_layer, 7_expert}, 0_slot),
+                                    fill_of({2_layer, 9_expert}, 3_slot)};
       const auto sent = copies->submit(fills, engine, when);
       EXPECT_EQ(sent.accepted, 3U) << w.name;
       EXPECT_EQ(copies->fence(engine, sent.id), status::ok) << w.name;
@@ -111,8 +113,8 @@ TEST(cuda_backend, every_reader_of_a_busy_cache_finds_its_experts) {
         auto* const slot = reinterpret_cast<slot_id*>(slots.bytes().data()) + at;
         const expert_key key{layer, visit.plan().experts()[i]};
         model.read(visit.plan().slots()[i], bytes, engine.handle());
-        HOTSET_REQUIRE(cudaMemcpyAsync(slot, rows.row(layer) + key.expert, sizeof(slot_id),
-                                       cudaMemcpyDeviceToHost, engine.handle()));
+        HOTSET_REQUIRE(cudaMemcpyAsync(slot, rows.row(layer) + index_of(key.expert),
+                                       sizeof(slot_id), cudaMemcpyDeviceToHost, engine.handle()));
         readings.push_back({key, visit.plan().slots()[i], bytes, slot});
       }
     };
@@ -135,7 +137,7 @@ TEST(cuda_backend, nothing_of_it_enters_a_capture) {
   const auto copies = make(model, ways[0]);
   const test_stream stream;
   auto engine = cuda::stream::borrow(cuda::system_runtime(), stream.handle());
-  const std::vector<fill> fills{fill_of({0, 1}, 2)};
+  const std::vector<fill> fills{fill_of({0_layer, 1_expert}, 2_slot)};
   captured_graph::begin(stream);
   EXPECT_EQ(copies->submit(fills, engine, urgency::now).accepted, 0U);
   const captured_graph graph(stream);  // throws if the capture was spoilt

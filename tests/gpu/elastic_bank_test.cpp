@@ -29,8 +29,8 @@ const geometry shape{.layers = 3, .experts = 12, .top_k = 2, .max_tokens_per_vis
 constexpr std::size_t tensor_bytes_of[] = {700 * 1024, 3 * 1024 * 1024};  // below and above a page
 
 std::byte content(expert_key key, std::size_t tensor) {
-  return static_cast<std::byte>(key.layer * 71 + key.expert * 5 + static_cast<int>(tensor) * 31 +
-                                1);
+  return static_cast<std::byte>(number(key.layer) * 71 + number(key.expert) * 5 +
+                                static_cast<int>(tensor) * 31 + 1);
 }
 
 struct elastic_device_cache {
@@ -86,13 +86,13 @@ TEST(gpu_elastic_bank, resizes_while_a_cache_serves) {
   auto visit = cache.make_visit();
   support::random_source random(1);
   ASSERT_EQ(pool.open(6), status::ok);
-  const auto* const first = d.bank.bytes(0, 0).data();
+  const auto* const first = d.bank.bytes(0_slot, 0).data();
   for (int round = 0; round < 20; ++round) {
     for (int n = 0; n < 9; ++n) {
-      std::vector<expert_id> ids(2);
+      std::vector<std::int32_t> ids(2);
       for (auto& id : ids) id = random.id_below(shape.experts);
       routing_view view;
-      view.layer = n % shape.layers;
+      view.layer = static_cast<layer_id>(n % shape.layers);
       view.experts = ids;
       ASSERT_EQ(cache.resolve(view, d.stream, visit), status::ok);
       cache.release(visit, d.stream);
@@ -101,7 +101,7 @@ TEST(gpu_elastic_bank, resizes_while_a_cache_serves) {
     ASSERT_EQ(units < pool.capacity() ? pool.shrink(units) : pool.grow(units), status::ok);
     EXPECT_EQ(d.budget.in_use(), units * pool.unit_bytes());
     EXPECT_GE(d.bank.device_bytes(), d.budget.in_use());
-    EXPECT_EQ(d.bank.bytes(0, 0).data(), first);
+    EXPECT_EQ(d.bank.bytes(0_slot, 0).data(), first);
     for (std::size_t k = 0; k < shape.keys(); ++k) {
       const auto key = shape.key(k);
       const auto slot = cache.row(key.layer)[static_cast<std::size_t>(key.expert)];

@@ -10,6 +10,7 @@
 
 #include "mirror_samples.hpp"
 #include "test_support.hpp"
+#include "written_ids.hpp"
 
 namespace hotset::gpu {
 namespace {
@@ -17,6 +18,8 @@ namespace {
 using cuda::error_code;
 using cuda::mirror_counts;
 using mirror_samples::visit;
+using support::expert_ids;
+using support::slot_ids;
 
 /// Visits laid end to end, so that thousands are judged in one go. Each array begins anew, of equal layout on host and
 /// device, and is 0xab where nothing was written.
@@ -34,8 +37,8 @@ class visit_batch {
 
   /// True if every array is the same on both sides.
   [[nodiscard]] bool same_on_both_sides(const test_stream& stream) const {
-    std::vector<slot_id> slots(ids_.size(), unwritten);
-    std::vector<expert_id> missing(missing_size_, unwritten);
+    std::vector<slot_id> slots(ids_.size(), slot_id{unwritten});
+    std::vector<expert_id> missing(missing_size_, expert_id{unwritten});
     std::vector<mirror_counts> counts(visits_.size());
     const device_array<expert_id> device_ids(ids_);
     const device_array<slot_id> device_rows(rows_);
@@ -100,7 +103,8 @@ TEST(mirror_kernel, equals_the_host_on_random_visits) {
 TEST(mirror_kernel, takes_the_largest_layer_and_a_prefill_of_many_rounds) {
   HOTSET_NEEDS_A_DEVICE();
   visit v;
-  for (expert_id e = cuda::mirror_most_experts; e-- > 0;) v.ids.insert(v.ids.end(), {e, -1, e});
+  for (std::int32_t e = cuda::mirror_most_experts; e-- > 0;)
+    v.ids.insert(v.ids.end(), {expert_id{e}, no_expert, expert_id{e}});
   v.row.assign(cuda::mirror_most_experts, no_slot);
   EXPECT_TRUE(same_on_both_sides(v));
   for (std::size_t e = 0; e < v.row.size(); e += 3) v.row[e] = static_cast<slot_id>(e);
@@ -109,15 +113,15 @@ TEST(mirror_kernel, takes_the_largest_layer_and_a_prefill_of_many_rounds) {
 
 TEST(mirror_kernel, takes_a_visit_of_nothing) {
   HOTSET_NEEDS_A_DEVICE();
-  EXPECT_TRUE(same_on_both_sides({{}, {4, no_slot}}));
+  EXPECT_TRUE(same_on_both_sides({{}, {4_slot, no_slot}}));
 }
 
 // Hazard 13: what a graph captured stays, what lies behind its pointers is read anew.
 TEST(mirror_kernel, sees_a_changed_row_when_a_captured_graph_is_replayed) {
   HOTSET_NEEDS_A_DEVICE();
   const test_stream stream;
-  const device_array<expert_id> ids(std::vector<expert_id>{2, 0, 2, 1});
-  device_array<slot_id> row(std::vector<slot_id>{-1, 7, -1});
+  const device_array<expert_id> ids(expert_ids({2, 0, 2, 1}));
+  device_array<slot_id> row(slot_ids({-1, 7, -1}));
   const device_array<slot_id> slots(4);
   const device_array<expert_id> missing(3);
   const device_array<mirror_counts> counts(1);
@@ -128,14 +132,14 @@ TEST(mirror_kernel, sees_a_changed_row_when_a_captured_graph_is_replayed) {
             error_code::success);
   const captured_graph graph(stream);
   graph.replay(stream);
-  EXPECT_TRUE(slots.download() == (std::vector<slot_id>{-1, -1, -1, 7}));
+  EXPECT_TRUE(slots.download() == slot_ids({-1, -1, -1, 7}));
   EXPECT_TRUE(counts.download().front() == (mirror_counts{2, 0}));
   const auto listed = missing.download();
   EXPECT_EQ(listed[0], 2);
   EXPECT_EQ(listed[1], 0);
-  row.upload({5, -1, 6});
+  row.upload(slot_ids({5, -1, 6}));
   graph.replay(stream);
-  EXPECT_TRUE(slots.download() == (std::vector<slot_id>{6, 5, 6, -1}));
+  EXPECT_TRUE(slots.download() == slot_ids({6, 5, 6, -1}));
   EXPECT_TRUE(counts.download().front() == (mirror_counts{1, 0}));
   EXPECT_EQ(missing.download()[0], 1);
 }
@@ -143,8 +147,8 @@ TEST(mirror_kernel, sees_a_changed_row_when_a_captured_graph_is_replayed) {
 TEST(mirror_kernel, what_is_refused_is_not_launched) {
   HOTSET_NEEDS_A_DEVICE();
   const test_stream stream;
-  const device_array<expert_id> ids(std::vector<expert_id>{0});
-  const device_array<slot_id> row(std::vector<slot_id>{3});
+  const device_array<expert_id> ids(expert_ids({0}));
+  const device_array<slot_id> row(slot_ids({3}));
   const device_array<slot_id> slots(1);
   const auto before = slots.download();
   const device_array<expert_id> missing(1);

@@ -59,7 +59,7 @@ class paged_model {
     }
   }
   [[nodiscard]] bool is_expert(const std::byte* bytes, expert_key key) const {
-    for (const auto tensor : source.tensors(key, 0)) {
+    for (const auto tensor : source.tensors(key, 0_precision)) {
       if (std::memcmp(bytes, tensor.data(), tensor.size()) != 0) return false;
       bytes += tensor.size();
     }

@@ -21,9 +21,10 @@ struct answer {
 };
 
 answer on_host(const batch& b) {
-  answer a{std::vector<expert_id>(b.ids.size()), 0};
-  a.refused = reroute(b.rows(), b.ids, b.adapter_of_token, a.out).refused;
-  return a;
+  std::vector<std::int32_t> numbers(b.ids.size());
+  const auto refused = reroute(b.rows(), b.ids, b.adapter_of_token, numbers).refused;
+  const id_view<expert_id> out(numbers);
+  return {{out.begin(), out.end()}, refused};
 }
 
 /// A batch in device memory.
@@ -110,8 +111,8 @@ TEST(reroute_kernel, counts_on_what_was_counted_before) {
   HOTSET_NEEDS_A_DEVICE();
   const test_stream stream;
   auto b = reroute_samples::figure_4();
-  b.ids[7] = 64;
-  b.ids[8] = -3;
+  b.ids[7] = 64_expert;
+  b.ids[8] = expert_id{-3};
   b.adapter_of_token[9] = 2;
   const device_batch device(b);
   for (std::uint64_t launches = 1; launches <= 3; ++launches) {

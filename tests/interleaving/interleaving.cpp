@@ -154,7 +154,7 @@ class life {
     ids->resize(tokens * static_cast<std::uint64_t>(shape().top_k));
     // Few experts: what was lost is soon asked for again.
     const auto some = idle_ || random_.one_in(2) ? shape().experts : std::min(shape().experts, 4);
-    for (auto& id : *ids) id = random_.one_in(20) ? no_expert : random_.id_below(some);
+    for (auto& id : *ids) id = random_.one_in(20) ? no_expert : expert_id{random_.id_below(some)};
     weights->resize(random_.one_in(4) ? 0 : ids->size());
     for (auto& w : *weights) w = static_cast<float>(random_.below(100)) / 100.0F;
     l.view.layer = random_layer();
@@ -317,24 +317,25 @@ class life {
 
   /// What an idle backend is given piles up, while other layers keep free slots.
   [[nodiscard]] layer_id random_layer() {
-    return idle_ && !random_.one_in(24) ? 0 : random_.id_below(shape().layers);
+    return idle_ && !random_.one_in(24) ? 0_layer : layer_id{random_.id_below(shape().layers)};
   }
   [[nodiscard]] expert_key random_key() {
-    return {random_.id_below(shape().layers), random_.id_below(shape().experts)};
+    return {layer_id{random_.id_below(shape().layers)},
+            expert_id{random_.id_below(shape().experts)}};
   }
   void prefetch() {
     trail_.begin("prefetch");
     visit_context context;
     context.step = step_;
-    context.layer = random_.id_below(shape().layers);
+    context.layer = layer_id{random_.id_below(shape().layers)};
     context.pool = cache_->layout().pool_of_layer(context.layer);
     context.kind = static_cast<request_class>(random_.below(3));
     std::vector<prefetch_request> requests(random_.below(6));
     for (auto& r : requests) {
-      r = {{random_layer(), random_.id_below(shape().experts)},
+      r = {{random_layer(), expert_id{random_.id_below(shape().experts)}},
            later(random_.below(3)),
            static_cast<float>(random_.below(4)) / 4.0F};
-      if (random_.one_in(40)) r.key.expert = shape().experts;
+      if (random_.one_in(40)) r.key.expert = expert_id{shape().experts};
       if (random_.one_in(40)) r.for_step = last_step;
       trail_.note("expert %.% for step %", r.key.layer, r.key.expert, r.for_step);
     }
@@ -380,7 +381,7 @@ class life {
       got = call();
     }
     std::vector<expert_key> keys;
-    for (expert_id e = 0; e < shape().experts; ++e)
+    for (const auto e : each<expert_id>(shape().experts))
       if (layer || e == key.expert) keys.push_back({key.layer, e});
     const bool read = std::ranges::any_of(keys, [this](expert_key k) { return is_pinned(k); });
     expect(got == (read ? status::busy : status::ok), "invalidate", got);
@@ -411,7 +412,7 @@ class life {
   void set_quota() {
     const bool drained = random_.one_in(2);
     if (drained) drain();
-    const auto layer = random_.id_below(shape().layers);
+    const auto layer = layer_id{random_.id_below(shape().layers)};
     const auto slots = random_.id_below(shape().top_k + 5);
     const auto before = cache_->quota(layer);
     const auto residents = cache_->residents();
@@ -483,21 +484,21 @@ class life {
     trail_.begin("misuse of lane %", number(l));
     if (l.visit.is_open()) return;
     const auto most = static_cast<std::size_t>(shape().max_tokens_per_visit * shape().top_k);
-    const std::vector<expert_id> many(most + 1, 0);
+    const std::vector<expert_id> many(most + 1, 0_expert);
     auto view = l.view;
     auto wanted = status::invalid_visit;
     switch (random_.below(4)) {
-      case 0: view.layer = shape().layers; break;
-      case 1: view.layer = -1; break;
+      case 0: view.layer = layer_id{shape().layers}; break;
+      case 1: view.layer = layer_id{-1}; break;
       case 2:
-        view.layer = 0;
+        view.layer = 0_layer;
         view.experts = many;
         view.weights = {};
         wanted = status::visit_too_large;
         break;
       default:
         if (shape().top_k == 1) return;
-        view.layer = 0;
+        view.layer = 0_layer;
         view.experts = std::span(many).first(most - 1);
         view.weights = {};
     }
@@ -529,14 +530,13 @@ class life {
   }
   /// No copy is under way: what a row names holds the bytes of the host.
   void check_truth() {
-    for (layer_id l = 0; l < shape().layers; ++l)
-      for (expert_id e = 0; e < shape().experts; ++e) {
+    for (const auto l : each<layer_id>(shape().layers))
+      for (const auto e : each<expert_id>(shape().experts)) {
         const auto slot = cache_->row(l)[static_cast<std::size_t>(e)];
         if (slot == no_slot) continue;
         if (holds(slot, {l, e})) continue;
-        trail_.fault("the row of layer " + std::to_string(l) + " names slot " +
-                     std::to_string(slot) + " for expert " + std::to_string(e) +
-                     ", whose bytes are not there");
+        trail_.fault("the row of layer " + to_string(l) + " names slot " + to_string(slot) +
+                     " for expert " + to_string(e) + ", whose bytes are not there");
         return;
       }
   }
@@ -546,15 +546,15 @@ class life {
       if (!l.visit.is_open() || kernels_.is_lost(l.kernel)) continue;
       for (const auto& r : kernels_.reads(l.kernel))
         if (!backend_.is_disputed(r.slot) && !lane::is_held(r.slot, r.bytes.key, *cache_))
-          trail_.fault("slot " + std::to_string(r.slot) + " was taken from an open visit");
+          trail_.fault("slot " + to_string(r.slot) + " was taken from an open visit");
     }
   }
   /// An engine uploads a row when its version changes, and may use every slot that it names.
   void check_a_row() {
-    const auto layer = random_.id_below(shape().layers);
-    const auto at = static_cast<std::size_t>(layer);
+    const auto layer = layer_id{random_.id_below(shape().layers)};
+    const auto at = index_of(layer);
     const auto row = cache_->row(layer);
-    for (expert_id e = 0; e < shape().experts; ++e)
+    for (const auto e : each<expert_id>(shape().experts))
       if (const auto slot = row[static_cast<std::size_t>(e)];
           slot != no_slot && !backend_.is_awaited(slot) && !backend_.is_disputed(slot) &&
           !holds(slot, {layer, e}))

@@ -57,13 +57,13 @@ class kernel_ledger {
       trail_.note("kernel % reads wrong bytes in slot %", id, slot);
       if (debt_.empty())
         debt_ = "kernel " + std::to_string(id) + " read " + words(found) + " in slot " +
-                std::to_string(slot) + " instead of " + words(bytes);
+                to_string(slot) + " instead of " + words(bytes);
     }
   }
   static std::string words(const support::slot_bytes& bytes) {
     if (bytes.key == no_key) return "nothing whole";
-    return "expert " + std::to_string(bytes.key.layer) + "." + std::to_string(bytes.key.expert) +
-           " (precision " + std::to_string(bytes.precision) + ", version " +
+    return "expert " + to_string(bytes.key.layer) + "." + to_string(bytes.key.expert) +
+           " (precision " + to_string(bytes.precision) + ", version " +
            std::to_string(bytes.version) + ")";
   }
 

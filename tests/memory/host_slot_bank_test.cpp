@@ -7,9 +7,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "written_ids.hpp"
+
 namespace hotset {
 namespace {
 
+using support::slot_ids;
 using testing::HasSubstr;
 
 const geometry shape{.layers = 2, .experts = 4, .top_k = 1, .expert_bytes = {30, 8}};
@@ -19,20 +22,21 @@ TEST(host_slot_bank, every_slot_has_a_place_of_its_own_for_every_tensor) {
   const auto layout = pool_layout::per_layer(shape, std::array<std::int64_t, 2>{3, 2}).value();
   const auto bank = host_slot_bank::create(layout, layouts).value();
   ASSERT_EQ(bank.slots(), 5U);
-  for (slot_id s = 0; s < 5; ++s) {
+  for (const auto s : each<slot_id>(5)) {
     ASSERT_EQ(bank.tensors(s), s < 3 ? 2U : 1U);
     for (std::size_t t = 0; t < bank.tensors(s); ++t) {
       EXPECT_EQ(reinterpret_cast<std::uintptr_t>(bank.bytes(s, t).data()) % 64, 0U);
-      std::memset(bank.bytes(s, t).data(), 16 * s + static_cast<int>(t), bank.bytes(s, t).size());
+      std::memset(bank.bytes(s, t).data(), 16 * number(s) + static_cast<int>(t),
+                  bank.bytes(s, t).size());
     }
   }
-  EXPECT_EQ(bank.bytes(0, 0).size(), 20U);
-  EXPECT_EQ(bank.bytes(0, 1).size(), 10U);
-  EXPECT_EQ(bank.bytes(4, 0).size(), 8U);
-  for (slot_id s = 0; s < 5; ++s)
+  EXPECT_EQ(bank.bytes(0_slot, 0).size(), 20U);
+  EXPECT_EQ(bank.bytes(0_slot, 1).size(), 10U);
+  EXPECT_EQ(bank.bytes(4_slot, 0).size(), 8U);
+  for (const auto s : each<slot_id>(5))
     for (std::size_t t = 0; t < bank.tensors(s); ++t)
       for (const auto b : bank.bytes(s, t))
-        ASSERT_EQ(static_cast<int>(b), 16 * s + static_cast<int>(t));
+        ASSERT_EQ(static_cast<int>(b), 16 * number(s) + static_cast<int>(t));
 }
 
 TEST(host_slot_bank, slots_beside_the_caches_have_places_too) {
@@ -41,8 +45,8 @@ TEST(host_slot_bank, slots_beside_the_caches_have_places_too) {
   const auto bank = host_slot_bank::create(layout, {layouts[0]}, 3).value();
   ASSERT_EQ(bank.slots(), 7U);
   EXPECT_EQ(bank.beside(), 3U);
-  for (slot_id s = 0; s < 7; ++s) std::memset(bank.bytes(s, 1).data(), s, 10);
-  for (slot_id s = 0; s < 7; ++s)
+  for (const auto s : each<slot_id>(7)) std::memset(bank.bytes(s, 1).data(), number(s), 10);
+  for (const auto s : each<slot_id>(7))
     for (const auto b : bank.bytes(s, 1)) ASSERT_EQ(static_cast<int>(b), s);
 }
 
@@ -60,9 +64,9 @@ TEST(host_slot_bank, a_pool_of_two_size_classes_is_refused) {
 // Hazard 13 and 14 need it: addresses are stable for the bank's life.
 TEST(host_slot_bank, addresses_survive_a_move) {
   auto bank = host_slot_bank::create(pool_layout::per_layer(shape, 2).value(), layouts).value();
-  const auto* const before = bank.bytes(1, 1).data();
+  const auto* const before = bank.bytes(1_slot, 1).data();
   const auto moved = std::move(bank);
-  EXPECT_EQ(moved.bytes(1, 1).data(), before);
+  EXPECT_EQ(moved.bytes(1_slot, 1).data(), before);
 }
 
 TEST(host_slot_bank, an_elastic_one_holds_the_first_slots_alone) {
@@ -78,15 +82,15 @@ TEST(host_slot_bank, an_elastic_one_holds_the_first_slots_alone) {
   EXPECT_EQ(budget.in_use(), 2 * 128U + 4 * 64U);
   const auto write = [&](slot_id s) {
     for (std::size_t t = 0; t < bank.tensors(s); ++t)
-      std::memset(bank.bytes(s, t).data(), s + 1, bank.bytes(s, t).size());
+      std::memset(bank.bytes(s, t).data(), number(s) + 1, bank.bytes(s, t).size());
   };
-  for (const slot_id s : {0, 1, 3, 4, 5, 6}) write(s);
+  for (const auto s : slot_ids({0, 1, 3, 4, 5, 6})) write(s);
   ASSERT_EQ(bank.hold(1, 1), status::ok);
   ASSERT_EQ(bank.hold(0, 3), status::ok);
   EXPECT_EQ(bank.held(0), 3U);
   EXPECT_EQ(bank.held(1), 1U);
   EXPECT_EQ(budget.in_use(), 3 * 128U + 64U);
-  for (const slot_id s : {0, 1, 3})
+  for (const auto s : slot_ids({0, 1, 3}))
     for (std::size_t t = 0; t < bank.tensors(s); ++t)
       for (const auto b : bank.bytes(s, t)) ASSERT_EQ(static_cast<int>(b), s + 1);
 }

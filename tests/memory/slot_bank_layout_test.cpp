@@ -30,7 +30,7 @@ TEST(slot_bank_layout, each_tensor_of_each_class_has_an_array_and_each_slot_a_pl
   EXPECT_EQ(places.arrays()[2].size_class, 1U);
   EXPECT_EQ(places.arrays()[2].slots, 2U);
   std::set<std::pair<std::size_t, std::size_t>> taken;
-  for (slot_id s = 0; s < 5; ++s) {
+  for (const auto s : each<slot_id>(5)) {
     ASSERT_EQ(places.tensors(s), s < 3 ? 2U : 1U);
     for (std::size_t t = 0; t < places.tensors(s); ++t) {
       const auto at = places.at(s, t);
@@ -74,14 +74,14 @@ TEST(slot_bank_layout, each_precision_has_a_layout_of_its_own) {
   const auto shared =
       pool_layout::shared_by_precision(even, std::array<std::int64_t, 2>{2, 3}).value();
   const auto places = slot_bank_layout::create(shared, ladder, 16).value();
-  EXPECT_EQ(places.at(1, 0).bytes, 8U);
-  EXPECT_EQ(places.at(4, 0).bytes, 4U);
-  EXPECT_EQ(places.local(4), 2U);
+  EXPECT_EQ(places.at(1_slot, 0).bytes, 8U);
+  EXPECT_EQ(places.at(4_slot, 0).bytes, 4U);
+  EXPECT_EQ(places.local(4_slot), 2U);
   const auto each =
       pool_layout::per_layer_by_precision(even, std::array<std::int64_t, 2>{2, 1}).value();
   const auto apart = slot_bank_layout::create(each, ladder, 16).value();
-  EXPECT_EQ(apart.at(2, 0).bytes, 4U) << "the third slot is of the first layer's lower pool";
-  EXPECT_EQ(apart.at(3, 0).bytes, 8U);
+  EXPECT_EQ(apart.at(2_slot, 0).bytes, 4U) << "the third slot is of the first layer's lower pool";
+  EXPECT_EQ(apart.at(3_slot, 0).bytes, 8U);
   // Layers that differ in bytes share no pool, whatever the precision.
   auto mixed = even;
   mixed.expert_bytes = {8, 6};
@@ -109,7 +109,7 @@ TEST(slot_bank_layout, serves_a_cache_of_its_own_layout_only) {
             "a bank whose slots of size class 1 hold 8 bytes, accepted: 9, an expert of layer 1");
   auto unknown = shape;
   unknown.expert_bytes = {};
-  unknown.layer_size_class = {0, 1};
+  unknown.layer_size_class = {0_size_class, 1_size_class};
   EXPECT_FALSE(places.check(of({3, 2}, unknown)));
 }
 TEST(slot_bank_layout, slots_beside_the_caches_come_after_them) {
@@ -118,7 +118,7 @@ TEST(slot_bank_layout, slots_beside_the_caches_come_after_them) {
   const auto places = slot_bank_layout::create(layout, {layouts[0]}, 16, 2).value();
   EXPECT_EQ(places.slots(), 7U);
   EXPECT_EQ(places.beside(), 2U);
-  EXPECT_EQ(places.local(6), 6U);
+  EXPECT_EQ(places.local(6_slot), 6U);
   EXPECT_FALSE(places.check(layout));
   EXPECT_EQ(places.check(pool_layout::per_layer(even, std::array<std::int64_t, 2>{3, 4}).value())
                 ->message,

@@ -28,7 +28,7 @@ TEST(any_miss_policy, does_what_it_holds) {
   any_miss_policy policy(one, any_miss_policy::holding<drop>({.keep = 1}));
   EXPECT_EQ(policy.held_name(), "drop");
   EXPECT_EQ(policy.prefetch_precision(), 0);
-  const std::vector<miss> misses{{.expert = 3, .rank = 0}, {.expert = 4, .rank = 1}};
+  const std::vector<miss> misses{{.expert = 3_expert, .rank = 0}, {.expert = 4_expert, .rank = 1}};
   std::vector<miss_decision> out(2);
   policy.decide(misses, {}, {}, {}, out);
   EXPECT_EQ(out[0].action, miss_action::fetch);
@@ -36,19 +36,20 @@ TEST(any_miss_policy, does_what_it_holds) {
 }
 
 TEST(any_miss_policy, passes_the_visit_and_what_is_observed_on) {
-  const std::vector<expert_id> routed{0, 1};
+  const std::vector<expert_id> routed{0_expert, 1_expert};
   const std::vector<float> scores(8, 0.125F);
-  const std::vector<slot_id> row{0, no_slot, 1, no_slot, no_slot, no_slot, no_slot, no_slot};
+  const std::vector<slot_id> row{0_slot,  no_slot, 1_slot,  no_slot,
+                                 no_slot, no_slot, no_slot, no_slot};
   routing_view view;
   view.experts = routed;
   view.probabilities = scores;
-  const std::vector<miss> misses{{.expert = 1, .weight = 0.5F}};
+  const std::vector<miss> misses{{.expert = 1_expert, .weight = 0.5F}};
   std::vector<miss_decision> out(1);
   auto ids = routed;
   any_miss_policy editor(one, any_miss_policy::holding<substitute>());
   editor.decide(misses, view, {row}, ids, out);
   EXPECT_EQ(out[0].action, miss_action::substitute);
-  EXPECT_EQ(ids, (std::vector<expert_id>{0, 2}));
+  EXPECT_EQ(ids, (std::vector<expert_id>{0_expert, 2_expert}));
 
   const std::vector<float> heavier(2, 0.75F);
   view.weights = heavier;
@@ -73,7 +74,7 @@ TEST(any_miss_policy, knows_at_run_time_what_the_held_one_is) {
 struct early_low : fetch_lowest {
   using fetch_lowest::fetch_lowest;
   static constexpr std::string_view name = "early_low";
-  [[nodiscard]] precision_id prefetch_precision() const noexcept { return 1; }
+  [[nodiscard]] precision_id prefetch_precision() const noexcept { return 1_precision; }
 };
 TEST(any_miss_policy, takes_a_policy_that_exists_and_moves) {
   any_miss_policy first{early_low(two)};

@@ -67,7 +67,7 @@ TEST(compute_on_host, the_most_used_are_fetched_the_earlier_first) {
 }
 
 TEST(compute_on_host, a_held_lower_copy_is_a_miss) {
-  const std::vector<miss> held{{.expert = 1, .uses = 1, .held = 1}};
+  const std::vector<miss> held{{.expert = 1_expert, .uses = 1, .held = 1_precision}};
   EXPECT_EQ(ask(compute_on_host(shape), held), "h");
   EXPECT_EQ(ask(compute_on_host(shape, {host_split::bandwidth_matched, 1.0, 2.0}), held), "f");
 }

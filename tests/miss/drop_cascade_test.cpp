@@ -25,7 +25,7 @@ std::string ask(drop_cascade& policy, const miss& m) {
   view.weights = ten;
   policy.decide(misses, view, {}, {}, out);
   switch (out[0].action) {
-    case miss_action::fetch: return "fetch " + std::to_string(out[0].precision);
+    case miss_action::fetch: return "fetch " + to_string(out[0].precision);
     case miss_action::keep: return "keep";
     case miss_action::drop: return "drop";
     default: return "other";
@@ -45,8 +45,8 @@ TEST(drop_cascade, rank_says_who_is_dropped_and_weight_how_the_others_come) {
 TEST(drop_cascade, does_not_drop_what_is_held) {
   drop_cascade policy(three);
   policy.observe(ten);
-  EXPECT_EQ(ask(policy, {.rank = 3, .weight = 0.8F, .held = 2}), "fetch 0");
-  EXPECT_EQ(ask(policy, {.rank = 3, .weight = 0.1F, .held = 2}), "keep");
+  EXPECT_EQ(ask(policy, {.rank = 3, .weight = 0.8F, .held = 2_precision}), "fetch 0");
+  EXPECT_EQ(ask(policy, {.rank = 3, .weight = 0.1F, .held = 2_precision}), "keep");
 }
 
 TEST(drop_cascade, obeys_its_parameters) {

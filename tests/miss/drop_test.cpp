@@ -27,10 +27,10 @@ actions ask(const drop& policy, const std::vector<miss>& misses) {
   }
   return taken;
 }
-const std::vector<miss> ranked{{.expert = 3, .rank = 0},
-                               {.expert = 5, .rank = 1},
-                               {.expert = 1, .rank = 2},
-                               {.expert = 0, .rank = 3}};
+const std::vector<miss> ranked{{.expert = 3_expert, .rank = 0},
+                               {.expert = 5_expert, .rank = 1},
+                               {.expert = 1_expert, .rank = 2},
+                               {.expert = 0_expert, .rank = 3}};
 
 TEST(drop, the_first_two_ranks_are_fetched) {
   EXPECT_EQ(ask(drop(shape), ranked), (actions{miss_action::fetch, miss_action::fetch,
@@ -44,13 +44,13 @@ TEST(drop, obeys_keep) {
 }
 
 TEST(drop, uses_what_is_held_whatever_its_rank) {
-  EXPECT_EQ(
-      ask(drop(shape), {{.expert = 3, .rank = 0, .held = 1}, {.expert = 4, .rank = 3, .held = 1}}),
-      actions(2, miss_action::keep));
+  EXPECT_EQ(ask(drop(shape), {{.expert = 3_expert, .rank = 0, .held = 1_precision},
+                              {.expert = 4_expert, .rank = 3, .held = 1_precision}}),
+            actions(2, miss_action::keep));
 }
 
 actions ask(const drop& policy, const std::vector<miss>& misses,
-            const std::vector<expert_id>& experts, const std::vector<float>& weights) {
+            const std::vector<std::int32_t>& experts, const std::vector<float>& weights) {
   routing_view view;
   view.experts = experts;
   view.weights = weights;
@@ -63,12 +63,12 @@ actions ask(const drop& policy, const std::vector<miss>& misses,
 
 TEST(drop, a_threshold_spares_what_weighs_enough_to_any_token) {
   // Of the first token's weight 3 has a tenth, of the second's 5 has a quarter; neither sums to 1.
-  const std::vector<expert_id> experts{0, 1, 2, 3, 4, 5, 3, 6};
+  const std::vector<std::int32_t> experts{0, 1, 2, 3, 4, 5, 3, 6};
   const std::vector<float> weights{0.2F, 0.1F, 0.06F, 0.04F, 1.0F, 0.5F, 0.4F, 0.1F};
-  const std::vector<miss> misses{{.expert = 0, .rank = 0},
-                                 {.expert = 5, .rank = 1},
-                                 {.expert = 3, .rank = 2},
-                                 {.expert = 6, .rank = 3}};
+  const std::vector<miss> misses{{.expert = 0_expert, .rank = 0},
+                                 {.expert = 5_expert, .rank = 1},
+                                 {.expert = 3_expert, .rank = 2},
+                                 {.expert = 6_expert, .rank = 3}};
   const auto with = [&](double threshold) {
     return ask(drop(shape, {.keep = 1, .threshold = threshold}), misses, experts, weights);
   };

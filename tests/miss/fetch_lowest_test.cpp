@@ -17,8 +17,9 @@ const geometry three{
 
 TEST(fetch_lowest, brings_the_shortest_copy_and_keeps_what_is_held) {
   fetch_lowest policy(three);
-  const std::vector<miss> misses{
-      {.expert = 3, .weight = 0.9F}, {.expert = 5, .weight = 0.9F, .held = 1}, {.expert = 6}};
+  const std::vector<miss> misses{{.expert = 3_expert, .weight = 0.9F},
+                                 {.expert = 5_expert, .weight = 0.9F, .held = 1_precision},
+                                 {.expert = 6_expert}};
   std::vector<miss_decision> out(3);
   policy.decide(misses, {}, {}, {}, out);
   EXPECT_EQ(out[0].action, miss_action::fetch);

@@ -29,7 +29,7 @@ const std::vector<float> ten{0.1F, 0.2F, 0.3F, 0.4F, 0.5F, 0.6F, 0.7F, 0.8F, 0.9
 
 miss_decision ask(fetch_priority& policy, float weight, precision_id held = miss::absent,
                   bool weighed = true) {
-  const std::vector<miss> misses{{.expert = 3, .weight = weight, .held = held}};
+  const std::vector<miss> misses{{.expert = 3_expert, .weight = weight, .held = held}};
   std::vector<miss_decision> out(1);
   routing_view view;
   const std::vector<float> weights(2, weight);
@@ -45,46 +45,46 @@ void expect_fetch(miss_decision d, precision_id precision) {
 TEST(fetch_priority, divides_what_is_below_the_percentile_evenly) {
   fetch_priority policy(with(3));
   policy.observe(ten);
-  expect_fetch(ask(policy, 0.95F), 0);
-  expect_fetch(ask(policy, 0.6F), 0);
-  expect_fetch(ask(policy, 0.59F), 1);
-  expect_fetch(ask(policy, 0.3F), 1);
-  expect_fetch(ask(policy, 0.29F), 2);
-  expect_fetch(ask(policy, 0.0F), 2);
+  expect_fetch(ask(policy, 0.95F), 0_precision);
+  expect_fetch(ask(policy, 0.6F), 0_precision);
+  expect_fetch(ask(policy, 0.59F), 1_precision);
+  expect_fetch(ask(policy, 0.3F), 1_precision);
+  expect_fetch(ask(policy, 0.29F), 2_precision);
+  expect_fetch(ask(policy, 0.0F), 2_precision);
 }
 
 TEST(fetch_priority, has_one_lower_class_with_two_precisions) {
   fetch_priority policy(with(2));
   policy.observe(ten);
-  expect_fetch(ask(policy, 0.6F), 0);
-  expect_fetch(ask(policy, 0.59F), 1);
-  expect_fetch(ask(policy, 0.0F), 1);
+  expect_fetch(ask(policy, 0.6F), 0_precision);
+  expect_fetch(ask(policy, 0.59F), 1_precision);
+  expect_fetch(ask(policy, 0.0F), 1_precision);
 }
 
 TEST(fetch_priority, obeys_its_percentile) {
   fetch_priority policy(with(2), {.percentile = 90.0});
   policy.observe(ten);
-  expect_fetch(ask(policy, 0.9F), 0);
-  expect_fetch(ask(policy, 0.89F), 1);
+  expect_fetch(ask(policy, 0.9F), 0_precision);
+  expect_fetch(ask(policy, 0.89F), 1_precision);
 }
 
 TEST(fetch_priority, everything_is_important_until_weights_were_seen_and_without_any) {
   fetch_priority policy(with(3));
-  expect_fetch(ask(policy, 0.0F), 0);
-  expect_fetch(ask(policy, -1.0F), 0);
+  expect_fetch(ask(policy, 0.0F), 0_precision);
+  expect_fetch(ask(policy, -1.0F), 0_precision);
   policy.observe({});
-  expect_fetch(ask(policy, 0.0F), 0);
+  expect_fetch(ask(policy, 0.0F), 0_precision);
   policy.observe(ten);
-  expect_fetch(ask(policy, 0.0F, miss::absent, false), 0);
-  expect_fetch(ask(policy, 0.0F, 1, false), 0);
-  expect_fetch(ask(policy, 0.0F), 2);
+  expect_fetch(ask(policy, 0.0F, miss::absent, false), 0_precision);
+  expect_fetch(ask(policy, 0.0F, 1_precision, false), 0_precision);
+  expect_fetch(ask(policy, 0.0F), 2_precision);
 }
 
 TEST(fetch_priority, a_held_copy_serves_unimportant_uses_only) {
   fetch_priority policy(with(3));
   policy.observe(ten);
-  for (precision_id held = 1; held < 3; ++held) {
-    expect_fetch(ask(policy, 0.6F, held), 0);
+  for (const auto held : {1_precision, 2_precision}) {
+    expect_fetch(ask(policy, 0.6F, held), 0_precision);
     EXPECT_EQ(ask(policy, 0.59F, held).action, miss_action::keep);  // wants 1
     EXPECT_EQ(ask(policy, 0.1F, held).action, miss_action::keep);   // wants 2
   }
@@ -93,9 +93,9 @@ TEST(fetch_priority, a_held_copy_serves_unimportant_uses_only) {
 TEST(fetch_priority, forgets_weights_that_left_the_window) {
   fetch_priority policy(with(2), {.window = 10});
   policy.observe(ten);
-  expect_fetch(ask(policy, 0.55F), 1);
+  expect_fetch(ask(policy, 0.55F), 1_precision);
   policy.observe(std::vector<float>(10, 0.01F));
-  expect_fetch(ask(policy, 0.55F), 0);
+  expect_fetch(ask(policy, 0.55F), 0_precision);
 }
 
 TEST(fetch_priority, looks_past_what_is_no_weight) {
@@ -103,10 +103,10 @@ TEST(fetch_priority, looks_past_what_is_no_weight) {
   const auto infinite = std::numeric_limits<float>::infinity();
   policy.observe(
       std::vector<float>{std::numeric_limits<float>::quiet_NaN(), infinite, -infinite, -0.5F});
-  expect_fetch(ask(policy, 0.1F), 0);  // still nothing seen
+  expect_fetch(ask(policy, 0.1F), 0_precision);  // still nothing seen
   policy.observe(ten);
-  expect_fetch(ask(policy, 0.6F), 0);
-  expect_fetch(ask(policy, 0.59F), 1);
+  expect_fetch(ask(policy, 0.6F), 0_precision);
+  expect_fetch(ask(policy, 0.59F), 1_precision);
 }
 
 // The same by sorting: the values of rank floor(q (n - 1) / 100) divide.
@@ -125,7 +125,7 @@ TEST(fetch_priority, agrees_with_sorting_the_window) {
       const auto weight = static_cast<float>(random.below(64)) / 64.0F;
       std::vector<float> sorted(recent.begin(), recent.end());
       std::sort(sorted.begin(), sorted.end());
-      precision_id expected = 0;
+      precision_id expected{};
       if (!sorted.empty()) {
         // The class is the number of limits that lie above the weight.
         for (std::size_t p = 0; p < lower; ++p) {

@@ -18,8 +18,8 @@ const geometry three{
 
 TEST(fetch, brings_everything_at_precision_0_a_held_lower_copy_too) {
   fetch policy(three);
-  const std::vector<miss> misses{{.expert = 3}, {.expert = 5, .held = 2}};
-  std::vector<miss_decision> out(3, {miss_action::drop, 1});
+  const std::vector<miss> misses{{.expert = 3_expert}, {.expert = 5_expert, .held = 2_precision}};
+  std::vector<miss_decision> out(3, {miss_action::drop, 1_precision});
   policy.decide(misses, {}, {}, {}, out);
   EXPECT_EQ(out[0].action, miss_action::fetch);
   EXPECT_EQ(out[0].precision, 0);

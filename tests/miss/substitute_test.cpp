@@ -13,6 +13,7 @@
 
 #include "hotset/core/policy/validate_for.hpp"
 #include "random_source.hpp"
+#include "written_ids.hpp"
 
 namespace hotset {
 namespace {
@@ -21,6 +22,7 @@ static_assert(!substitute::traits.is_exact && !substitute::traits.fetches_all &&
               substitute::traits.needs_logits);
 
 using ids_t = std::vector<expert_id>;
+using support::expert_ids;
 
 /// A visit of up to 4 tokens with 8 experts, top-2, and the misses that follow from what is resident.
 struct visit {
@@ -30,8 +32,8 @@ struct visit {
   std::vector<float> logits{};
   std::set<expert_id> held{};  // resident below precision 0
 
-  void reside(const ids_t& experts_of_row) {
-    for (const auto e : experts_of_row) row[static_cast<std::size_t>(e)] = e;
+  void reside(const std::vector<std::int32_t>& experts_of_row) {
+    for (const auto e : experts_of_row) row[static_cast<std::size_t>(e)] = slot_id{e};
   }
   [[nodiscard]] std::vector<miss> misses() const {
     std::vector<miss> out;
@@ -39,7 +41,7 @@ struct visit {
       if (e < 0 || (row[static_cast<std::size_t>(e)] >= 0 && !held.contains(e))) continue;
       if (std::any_of(out.begin(), out.end(), [e](const miss& m) { return m.expert == e; }))
         continue;
-      out.push_back({.expert = e, .held = held.contains(e) ? precision_id{1} : miss::absent});
+      out.push_back({.expert = e, .held = held.contains(e) ? 1_precision : miss::absent});
     }
     return out;
   }
@@ -71,7 +73,7 @@ answer ask(const visit& v, double tolerance, std::int32_t top_k = 2) {
 
 // A pager refuses such a visit; the policy does not read past its ids even so.
 TEST(substitute, ids_that_are_no_whole_tokens_are_fetched) {
-  for (ids_t ids : {ids_t{1}, {0, 3, 1}}) {
+  for (const auto& ids : {expert_ids({1}), expert_ids({0, 3, 1})}) {
     visit v{.experts = ids};
     v.probabilities.assign(ids.size() / 2 * 8, 0.125F);
     v.reside({0, 3, 4});
@@ -81,17 +83,17 @@ TEST(substitute, ids_that_are_no_whole_tokens_are_fetched) {
 }
 
 TEST(substitute, the_nearest_score_within_the_tolerance_stands_in) {
-  visit v{.experts = {0, 1}};
+  visit v{.experts = expert_ids({0, 1})};
   v.probabilities = {0.30F, 0.25F, 0.15F, 0.10F, 0.08F, 0.06F, 0.04F, 0.02F};
   v.reside({0, 3, 4});  // 1 is missing: 0.25 - 0.10 = 0.15
-  EXPECT_EQ(ask(v, 0.2).ids, (ids_t{0, 3}));
+  EXPECT_EQ(ask(v, 0.2).ids, expert_ids({0, 3}));
   EXPECT_EQ(ask(v, 0.2).actions, "s");
-  EXPECT_EQ(ask(v, 0.14).ids, (ids_t{0, 1}));
+  EXPECT_EQ(ask(v, 0.14).ids, expert_ids({0, 1}));
   EXPECT_EQ(ask(v, 0.14).actions, "f");
 }
 
 TEST(substitute, the_tolerance_itself_is_within) {
-  visit v{.experts = {0, 1}};
+  visit v{.experts = expert_ids({0, 1})};
   v.probabilities = {0.5F, 0.25F, 0.125F, 0, 0, 0, 0, 0};
   v.reside({0, 2});
   EXPECT_EQ(ask(v, 0.125).actions, "s");
@@ -101,32 +103,32 @@ TEST(substitute, the_tolerance_itself_is_within) {
 }
 
 TEST(substitute, ties_go_to_the_higher_score_then_to_the_lower_id) {
-  visit v{.experts = {0, 1}};
+  visit v{.experts = expert_ids({0, 1})};
   v.probabilities = {0.5F, 0.25F, 0.125F, 0.375F, 0.375F, 0.125F, 0, 0};
   v.reside({0, 2, 3, 4, 5});
-  EXPECT_EQ(ask(v, 1.0).ids, (ids_t{0, 3}));
+  EXPECT_EQ(ask(v, 1.0).ids, expert_ids({0, 3}));
 }
 
 TEST(substitute, a_token_uses_no_expert_twice) {
-  visit v{.experts = {0, 1}};
+  visit v{.experts = expert_ids({0, 1})};
   v.probabilities = {0.30F, 0.29F, 0.28F, 0.05F, 0.04F, 0.02F, 0.01F, 0.01F};
   v.reside({2, 3});  // both are missing: 0 takes 2, 1 must take 3
-  EXPECT_EQ(ask(v, 1.0).ids, (ids_t{2, 3}));
+  EXPECT_EQ(ask(v, 1.0).ids, expert_ids({2, 3}));
   EXPECT_EQ(ask(v, 1.0).actions, "ss");
-  EXPECT_EQ(ask(v, 0.1).ids, (ids_t{2, 1}));  // 0.29 - 0.05 is too far
+  EXPECT_EQ(ask(v, 0.1).ids, expert_ids({2, 1}));  // 0.29 - 0.05 is too far
   EXPECT_EQ(ask(v, 0.1).actions, "sf");
-  visit w{.experts = {2, 1}, .probabilities = v.probabilities};
+  visit w{.experts = expert_ids({2, 1}), .probabilities = v.probabilities};
   w.reside({2, 3});  // 2 is the router's own choice
-  EXPECT_EQ(ask(w, 1.0).ids, (ids_t{2, 3}));
+  EXPECT_EQ(ask(w, 1.0).ids, expert_ids({2, 3}));
 }
 
 TEST(substitute, an_expert_is_replaced_everywhere_or_fetched) {
-  visit v{.experts = {0, 1, 3, 1, 1, 0}};
+  visit v{.experts = expert_ids({0, 1, 3, 1, 1, 0})};
   v.reside({0, 3});
   v.probabilities = {0.40F, 0.38F, 0.0F, 0.20F, 0.02F, 0, 0, 0,   // 1 -> 3: 0.18
                      0.25F, 0.35F, 0.0F, 0.40F, 0.00F, 0, 0, 0,   // 1 -> 0: 0.10
                      0.40F, 0.30F, 0.0F, 0.20F, 0.10F, 0, 0, 0};  // 1 -> 3: 0.10
-  EXPECT_EQ(ask(v, 0.2).ids, (ids_t{0, 3, 3, 0, 3, 0}));
+  EXPECT_EQ(ask(v, 0.2).ids, expert_ids({0, 3, 3, 0, 3, 0}));
   EXPECT_EQ(ask(v, 0.2).actions, "s");
   EXPECT_EQ(ask(v, 0.15).ids, v.experts);  // the first place has none
   EXPECT_EQ(ask(v, 0.15).actions, "f");
@@ -137,29 +139,29 @@ TEST(substitute, an_expert_is_replaced_everywhere_or_fetched) {
 
 TEST(substitute, a_place_given_up_is_free_for_the_next_expert) {
   // 1 can go to 3 in the first token only, so it is fetched; 4, behind it, takes that 3.
-  visit v{.experts = {1, 4, 0, 1}};
+  visit v{.experts = expert_ids({1, 4, 0, 1})};
   v.reside({0, 3});
   v.probabilities = {0.00F, 0.38F, 0.0F, 0.35F, 0.27F, 0, 0, 0,
                      0.50F, 0.40F, 0.0F, 0.05F, 0.05F, 0, 0, 0};
-  EXPECT_EQ(ask(v, 0.2).ids, (ids_t{1, 3, 0, 1}));
+  EXPECT_EQ(ask(v, 0.2).ids, expert_ids({1, 3, 0, 1}));
   EXPECT_EQ(ask(v, 0.2).actions, "fs");
 }
 
 TEST(substitute, takes_the_softmax_of_logits_where_there_are_no_probabilities) {
-  visit v{.experts = {0, 1}};
+  visit v{.experts = expert_ids({0, 1})};
   const auto log2 = static_cast<float>(std::log(2.0));
   v.reside({0, 2});
   // 4 : 2 : 1 and the rest masked: 4/7, 2/7, 1/7.
   const auto none = -std::numeric_limits<float>::infinity();
   v.logits = {100 + 2 * log2, 100 + log2, 100, none, none, none, none, none};
-  EXPECT_EQ(ask(v, 0.1429).ids, (ids_t{0, 2}));
-  EXPECT_EQ(ask(v, 0.1428).ids, (ids_t{0, 1}));
+  EXPECT_EQ(ask(v, 0.1429).ids, expert_ids({0, 2}));
+  EXPECT_EQ(ask(v, 0.1428).ids, expert_ids({0, 1}));
   v.probabilities = {0.5F, 0.25F, 0.2F, 0, 0, 0, 0, 0};  // given ones come first
-  EXPECT_EQ(ask(v, 0.0501).ids, (ids_t{0, 2}));
+  EXPECT_EQ(ask(v, 0.0501).ids, expert_ids({0, 2}));
 }
 
 TEST(substitute, a_masked_expert_is_no_substitute) {
-  visit v{.experts = {0, 1}};
+  visit v{.experts = expert_ids({0, 1})};
   const auto none = -std::numeric_limits<float>::infinity();
   v.reside({0, 2});
   v.logits = {2, 1, none, 0, 0, 0, 0, 0};
@@ -169,7 +171,7 @@ TEST(substitute, a_masked_expert_is_no_substitute) {
 }
 
 TEST(substitute, fetches_everything_without_scores_or_with_broken_ones) {
-  visit v{.experts = {0, 1}};
+  visit v{.experts = expert_ids({0, 1})};
   v.reside({0, 2});
   EXPECT_EQ(ask(v, 1.0).actions, "f");
   v.logits = {1, 1, 1};  // not a row
@@ -186,12 +188,12 @@ TEST(substitute, fetches_everything_without_scores_or_with_broken_ones) {
 }
 
 TEST(substitute, uses_what_is_held_and_looks_past_ids_that_are_none) {
-  visit v{.experts = {-1, 1, 2, 0}};
+  visit v{.experts = expert_ids({-1, 1, 2, 0})};
   v.reside({0, 2});
-  v.held = {2};
+  v.held = {2_expert};
   v.logits.assign(16, 1.0F);
   EXPECT_EQ(ask(v, 1.0).actions, "sk");
-  EXPECT_EQ(ask(v, 1.0).ids, (ids_t{-1, 0, 2, 0}));
+  EXPECT_EQ(ask(v, 1.0).ids, expert_ids({-1, 0, 2, 0}));
 }
 
 /// The rule again, with sets and a sort.
@@ -216,7 +218,7 @@ answer naive(const visit& v, double tolerance, std::size_t k) {
         taken.insert(tried[token * k + r]);
       }
       std::vector<std::tuple<float, float, expert_id>> candidates;
-      for (expert_id e = 0; e < 8; ++e) {
+      for (const auto e : each<expert_id>(8)) {
         const auto distance = std::abs(score(e) - score(m.expert));
         if (v.row[static_cast<std::size_t>(e)] >= 0 && !taken.contains(e) && score(e) > 0 &&
             distance <= tolerance)
@@ -239,10 +241,11 @@ TEST(substitute, agrees_with_its_naive_form) {
     const auto k = 1 + random.below(3);
     const auto tokens = 1 + random.below(4);
     visit v{};
-    for (std::uint64_t p = 0; p < tokens * k; ++p) v.experts.push_back(random.id_below(9) - 1);
-    for (expert_id e = 0; e < 8; ++e)
+    for (std::uint64_t p = 0; p < tokens * k; ++p)
+      v.experts.push_back(expert_id{random.id_below(9) - 1});
+    for (const auto e : each<expert_id>(8))
       if (random.one_in(2)) {
-        v.reside({e});
+        v.reside({number(e)});
         if (random.one_in(4)) v.held.insert(e);
       }
     // Multiples of 1/16, so that there are ties and differences are exact in float.

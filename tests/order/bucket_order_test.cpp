@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "rank_model.hpp"
+#include "written_ids.hpp"
 
 namespace hotset {
 namespace {
@@ -34,21 +35,21 @@ TEST(bucket_order, repairs_a_raised_rank_where_a_choice_meets_it) {
   const geometry shape{.layers = 1, .experts = 40, .top_k = 2};
   bucket_order<steps> order(pool_layout::shared(shape, 30).value(), {2, 8});
   slot_mask eligible(30);
-  for (slot_id s = 0; s < 4; ++s) {
-    order.put(0, s, {static_cast<std::uint64_t>(s), static_cast<std::uint64_t>(s) + 1});
+  for (const auto s : each<slot_id>(4)) {
+    order.put(0_pool, s, {static_cast<std::uint64_t>(s), static_cast<std::uint64_t>(s) + 1});
     eligible.set(s);
   }
-  order.raise(0, {2, 5});  // to the next bucket
-  EXPECT_EQ(first(order, 0, eligible, 2), (std::vector<slot_id>{1, 2}));
-  EXPECT_EQ(first(order, 0, eligible, 4), (std::vector<slot_id>{1, 2, 0, 3}));
-  order.raise(2, {3, 6});  // within its bucket, behind all
-  EXPECT_EQ(first(order, 0, eligible, 4), (std::vector<slot_id>{1, 0, 3, 2}));
-  order.drop(3);
-  order.put(0, 3, {0, 7});  // before all
-  EXPECT_EQ(first(order, 0, eligible, 4), (std::vector<slot_id>{3, 1, 0, 2}));
-  eligible.reset(1);
-  EXPECT_EQ(first(order, 0, eligible, 2), (std::vector<slot_id>{3, 0}));
-  EXPECT_TRUE(first(order, 0, eligible, 0).empty());
+  order.raise(0_slot, {2, 5});  // to the next bucket
+  EXPECT_EQ(first(order, 0_pool, eligible, 2), support::slot_ids({1, 2}));
+  EXPECT_EQ(first(order, 0_pool, eligible, 4), support::slot_ids({1, 2, 0, 3}));
+  order.raise(2_slot, {3, 6});  // within its bucket, behind all
+  EXPECT_EQ(first(order, 0_pool, eligible, 4), support::slot_ids({1, 0, 3, 2}));
+  order.drop(3_slot);
+  order.put(0_pool, 3_slot, {0, 7});  // before all
+  EXPECT_EQ(first(order, 0_pool, eligible, 4), support::slot_ids({3, 1, 0, 2}));
+  eligible.reset(1_slot);
+  EXPECT_EQ(first(order, 0_pool, eligible, 2), support::slot_ids({3, 0}));
+  EXPECT_TRUE(first(order, 0_pool, eligible, 0).empty());
 }
 
 // One key a bucket, several, and all; scanned pools and others; slots wander between them.
@@ -67,15 +68,15 @@ TEST(bucket_order, agrees_with_a_sorted_map) {
       support::random_source random(buckets.count);
       std::uint64_t clock = 0;
       for (int n = 0; n < 20000; ++n) {
-        const auto slot = random.id_below(static_cast<std::int32_t>(layout.slots()));
+        const slot_id slot{random.id_below(static_cast<std::int32_t>(layout.slots()))};
         if (model.home(slot) < 0) {
-          const auto pool = random.id_below(static_cast<std::int32_t>(layout.pools()));
+          const pool_id pool{random.id_below(static_cast<std::int32_t>(layout.pools()))};
           if (model.full(pool)) continue;
           const slot_rank rank{random.below(60), ++clock};
           order.put(pool, slot, rank);
           model.put(pool, slot, rank);
         } else if (random.one_in(8)) {
-          const auto to = random.id_below(static_cast<std::int32_t>(layout.slots()));
+          const slot_id to{random.id_below(static_cast<std::int32_t>(layout.slots()))};
           if (model.home(to) >= 0) continue;
           const auto home = model.home(slot);
           model.drop(slot);

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "rank_model.hpp"
+#include "written_ids.hpp"
 
 namespace hotset {
 namespace {
@@ -24,18 +25,18 @@ TEST(indexed_heap, repairs_a_raised_rank_where_a_choice_meets_it) {
   const auto layout = pool_layout::shared(shape, 200).value();
   indexed_heap heap(layout);
   slot_mask eligible(200);
-  for (slot_id s = 0; s < 200; ++s) {
-    heap.assign(0, s, {static_cast<std::uint64_t>(s), 0});
+  for (const auto s : each<slot_id>(200)) {
+    heap.assign(0_pool, s, {static_cast<std::uint64_t>(s), 0});
     eligible.set(s);
   }
-  heap.raise(0, {500, 1});
-  EXPECT_EQ(first(heap, 0, eligible, 2), (std::vector<slot_id>{1, 2}));
-  EXPECT_EQ(first(heap, 0, eligible, 2), (std::vector<slot_id>{1, 2}));
-  heap.assign(0, 150, {0, 2});
-  heap.vacate(1);
-  EXPECT_EQ(first(heap, 0, eligible, 3), (std::vector<slot_id>{150, 2, 3}));
-  EXPECT_EQ(first(heap, 0, eligible, 200).back(), 0);
-  EXPECT_EQ(first(heap, 0, eligible, 200).size(), 199U);
+  heap.raise(0_slot, {500, 1});
+  EXPECT_EQ(first(heap, 0_pool, eligible, 2), support::slot_ids({1, 2}));
+  EXPECT_EQ(first(heap, 0_pool, eligible, 2), support::slot_ids({1, 2}));
+  heap.assign(0_pool, 150_slot, {0, 2});
+  heap.vacate(1_slot);
+  EXPECT_EQ(first(heap, 0_pool, eligible, 3), support::slot_ids({150, 2, 3}));
+  EXPECT_EQ(first(heap, 0_pool, eligible, 200).back(), 0);
+  EXPECT_EQ(first(heap, 0_pool, eligible, 200).size(), 199U);
 }
 
 // Scanned pools, ordered pools, and a mixture; slots wander between pools.
@@ -54,7 +55,7 @@ TEST(indexed_heap, agrees_with_a_sorted_map) {
       support::random_source random(seed);
       std::uint64_t clock = 0;
       for (int n = 0; n < 4000; ++n) {
-        const auto slot = random.id_below(static_cast<std::int32_t>(layout.slots()));
+        const slot_id slot{random.id_below(static_cast<std::int32_t>(layout.slots()))};
         const auto home = model.home(slot);
         const auto what = random.below(10);
         if (what < 4 && home >= 0) {
@@ -62,15 +63,16 @@ TEST(indexed_heap, agrees_with_a_sorted_map) {
           heap.raise(slot, rank);
           model.put(home, slot, rank);
         } else if (what < 6 && home >= 0) {
-          const auto to = random.id_below(static_cast<std::int32_t>(layout.slots()));
+          const slot_id to{random.id_below(static_cast<std::int32_t>(layout.slots()))};
           if (model.home(to) >= 0) continue;
           model.drop(slot);
           model.put(home, to, heap.rank(slot));
           heap.move(slot, to);
         } else if (what < 9) {
-          const auto pool = home >= 0 && !random.one_in(4)
-                                ? home
-                                : random.id_below(static_cast<std::int32_t>(layout.pools()));
+          const auto pool =
+              home >= 0 && !random.one_in(4)
+                  ? home
+                  : pool_id{random.id_below(static_cast<std::int32_t>(layout.pools()))};
           if (model.full(pool)) continue;
           const slot_rank rank{random.below(50), ++clock};
           heap.assign(pool, slot, rank);

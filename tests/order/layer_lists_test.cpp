@@ -31,7 +31,7 @@ TEST(layer_lists, are_one_for_each_layer_and_precision) {
     const layer_lists lists(layout);
     EXPECT_EQ(lists.count(), 3 * layout.precisions());
     std::set<std::size_t> all;
-    for (layer_id l = 0; l < 3; ++l)
+    for (const auto l : each<layer_id>(3))
       for (std::size_t p = 0; p < layout.precisions(); ++p) {
         const auto pool = layout.pool_of(l, static_cast<precision_id>(p));
         const auto list = lists.in_pool(static_cast<std::size_t>(l), pool);
@@ -46,8 +46,8 @@ TEST(layer_lists, are_one_for_each_layer_and_precision) {
 TEST(layer_lists, a_slot_is_in_the_list_of_its_precision) {
   for (const auto& layout : layouts()) {
     const layer_lists lists(layout);
-    for (slot_id s = 0; s < static_cast<slot_id>(layout.slots()); ++s)
-      for (layer_id l = 0; l < 3; ++l) {
+    for (const auto s : each<slot_id>(layout.slots()))
+      for (const auto l : each<layer_id>(3)) {
         // A quota change may lend it to another layer's pool of the same precision.
         const auto precision = layout.at(layout.pool_of_slot(s)).precision;
         EXPECT_EQ(lists.of(l, s),
@@ -58,7 +58,8 @@ TEST(layer_lists, a_slot_is_in_the_list_of_its_precision) {
 
 TEST(layer_lists, with_one_precision_the_list_is_the_layer) {
   const layer_lists lists(layouts()[0]);
-  for (layer_id l = 0; l < 3; ++l) EXPECT_EQ(lists.of(l, 4), static_cast<std::size_t>(l));
+  for (const auto l : each<layer_id>(3))
+    EXPECT_EQ(lists.of(l, 4_slot), static_cast<std::size_t>(l));
 }
 
 TEST(layer_lists, none_are_made_without_a_layout) { EXPECT_EQ(layer_lists().count(), 0U); }

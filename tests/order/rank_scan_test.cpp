@@ -15,7 +15,7 @@ using ::testing::IsEmpty;
 class rank_scan : public testing::Test {
  protected:
   rank_scan() {
-    for (slot_id s = 0; s < 70; ++s) eligible.set(s);
+    for (const auto s : each<slot_id>(70)) eligible.set(s);
   }
   std::vector<slot_id> lowest(std::size_t count) {
     std::vector<slot_id> out(count, no_slot);
@@ -23,7 +23,7 @@ class rank_scan : public testing::Test {
     out.resize(scan_ranks(members, ranks, eligible, scratch, out));
     return out;
   }
-  const std::vector<slot_id> members{65, 3, 8, 1};
+  const std::vector<slot_id> members{65_slot, 3_slot, 8_slot, 1_slot};
   std::vector<slot_rank> ranks = std::vector<slot_rank>(70, {0, 1});  // of slots elsewhere: lowest
   slot_mask eligible{70};
 };
@@ -44,7 +44,7 @@ TEST_F(rank_scan, leaves_out_the_vacant_and_the_not_eligible) {
   ranks[3] = {5, 9};
   ranks[8] = vacant_rank;
   ranks[1] = {4, 1};
-  eligible.reset(1);
+  eligible.reset(1_slot);
   EXPECT_THAT(lowest(4), ElementsAre(3, 65));
   eligible.clear();
   EXPECT_THAT(lowest(4), IsEmpty());

@@ -9,6 +9,8 @@
 
 #include <gtest/gtest.h>
 
+#include "written_ids.hpp"
+
 namespace hotset {
 namespace {
 
@@ -21,20 +23,20 @@ std::vector<slot_id> walk(const recency_list& list, std::size_t head) {
 TEST(recency_list, keeps_one_order_per_head) {
   recency_list list(5, 2);
   EXPECT_EQ(list.front(0), no_slot);
-  list.push_back(0, 3);
-  list.push_back(1, 1);
-  list.push_back(0, 4);
-  list.push_back(0, 0);
-  EXPECT_EQ(walk(list, 0), (std::vector<slot_id>{3, 4, 0}));
-  EXPECT_EQ(walk(list, 1), (std::vector<slot_id>{1}));
-  list.move_to_back(0, 3);
-  list.move_to_back(0, 3);
-  EXPECT_EQ(walk(list, 0), (std::vector<slot_id>{4, 0, 3}));
-  list.erase(0);
-  list.erase(0);
-  EXPECT_FALSE(list.contains(0));
-  EXPECT_TRUE(list.contains(3));
-  EXPECT_EQ(walk(list, 0), (std::vector<slot_id>{4, 3}));
+  list.push_back(0, 3_slot);
+  list.push_back(1, 1_slot);
+  list.push_back(0, 4_slot);
+  list.push_back(0, 0_slot);
+  EXPECT_EQ(walk(list, 0), support::slot_ids({3, 4, 0}));
+  EXPECT_EQ(walk(list, 1), support::slot_ids({1}));
+  list.move_to_back(0, 3_slot);
+  list.move_to_back(0, 3_slot);
+  EXPECT_EQ(walk(list, 0), support::slot_ids({4, 0, 3}));
+  list.erase(0_slot);
+  list.erase(0_slot);
+  EXPECT_FALSE(list.contains(0_slot));
+  EXPECT_TRUE(list.contains(3_slot));
+  EXPECT_EQ(walk(list, 0), support::slot_ids({4, 3}));
 }
 
 TEST(recency_list, agrees_with_std_list) {

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "random_source.hpp"
+#include "written_ids.hpp"
 
 namespace hotset {
 namespace {
@@ -19,7 +20,7 @@ pool_layout per_layer(std::int32_t slots) {
 }
 slot_mask all(const pool_layout& layout) {
   slot_mask mask(layout.slots());
-  for (slot_id s = 0; s < static_cast<slot_id>(layout.slots()); ++s) mask.set(s);
+  for (const auto s : each<slot_id>(layout.slots())) mask.set(s);
   return mask;
 }
 std::vector<slot_id> first(const recency_stamps& order, pool_id pool, const slot_mask& eligible,
@@ -36,17 +37,17 @@ TEST(recency_stamps, small_pools_alone_are_scanned) {
 
 TEST(recency_stamps, covers_the_slots_that_a_pool_began_with) {
   const recency_stamps order(per_layer(4));
-  EXPECT_TRUE(order.covers(1, 4));
-  EXPECT_TRUE(order.covers(1, 7));
-  EXPECT_FALSE(order.covers(1, 3));
-  EXPECT_FALSE(order.covers(1, 8));
+  EXPECT_TRUE(order.covers(1_pool, 4_slot));
+  EXPECT_TRUE(order.covers(1_pool, 7_slot));
+  EXPECT_FALSE(order.covers(1_pool, 3_slot));
+  EXPECT_FALSE(order.covers(1_pool, 8_slot));
 }
 
 TEST(recency_stamps, knows_whether_two_slots_began_in_one_pool) {
   const recency_stamps order(per_layer(4));
-  EXPECT_TRUE(order.same_pool(4, 7));
-  EXPECT_FALSE(order.same_pool(3, 4));
-  EXPECT_FALSE(order.same_pool(100, 4));
+  EXPECT_TRUE(order.same_pool(4_slot, 7_slot));
+  EXPECT_FALSE(order.same_pool(3_slot, 4_slot));
+  EXPECT_FALSE(order.same_pool(100_slot, 4_slot));
 }
 
 // Sizes around the width of the scan, eligible subsets, every number of victims.
@@ -60,10 +61,10 @@ TEST(recency_stamps, agrees_with_std_list) {
     std::vector<std::list<slot_id>> model(3);
     for (int n = 0; n < 600; ++n) {
       const auto pool = below(3);
-      const auto base = static_cast<slot_id>(pool) * slots;
+      const auto base = static_cast<slot_id>(static_cast<std::int32_t>(pool) * slots);
       std::vector<slot_id> used;
       while (used.size() < 1 + below(static_cast<std::size_t>(slots))) {
-        const auto slot = base + static_cast<slot_id>(below(static_cast<std::size_t>(slots)));
+        const auto slot = base + static_cast<std::int32_t>(below(static_cast<std::size_t>(slots)));
         if (std::find(used.begin(), used.end(), slot) == used.end()) used.push_back(slot);
       }
       order.touch(static_cast<pool_id>(pool), used);
@@ -72,13 +73,13 @@ TEST(recency_stamps, agrees_with_std_list) {
         model[pool].push_back(slot);
       }
       if (below(3) == 0) {
-        const auto slot = base + static_cast<slot_id>(below(static_cast<std::size_t>(slots)));
+        const auto slot = base + static_cast<std::int32_t>(below(static_cast<std::size_t>(slots)));
         order.erase(slot);
         model[pool].remove(slot);
       }
       if (below(3) == 0) {
-        const auto from = base + static_cast<slot_id>(below(static_cast<std::size_t>(slots)));
-        const auto to = base + static_cast<slot_id>(below(static_cast<std::size_t>(slots)));
+        const auto from = base + static_cast<std::int32_t>(below(static_cast<std::size_t>(slots)));
+        const auto to = base + static_cast<std::int32_t>(below(static_cast<std::size_t>(slots)));
         const auto at = std::ranges::find(model[pool], from);
         if (at != model[pool].end() && std::ranges::find(model[pool], to) == model[pool].end()) {
           order.take_place(from, to);
@@ -106,20 +107,20 @@ TEST(recency_stamps, order_outlives_the_clock) {
   recency_stamps order(layout);
   std::vector<slot_id> every(64);
   for (std::size_t i = 0; i < 64; ++i) every[i] = static_cast<slot_id>(i * 29 % 64);
-  order.touch(1, 64);
-  const std::vector<slot_id> some = {9, 60, 3};
+  order.touch(1_pool, 64_slot);
+  const std::vector<slot_id> some{9_slot, 60_slot, 3_slot};
   std::vector<slot_id> expected = every;
   for (const auto slot : some) std::erase(expected, slot);
   expected.insert(expected.end(), some.begin(), some.end());
   constexpr std::uint64_t ticks = (std::uint64_t{1} << 31U) / 64;
   for (std::uint64_t used = 0; used < 2 * ticks; used += 67) {
-    order.touch(0, every);
-    order.touch(0, some);
+    order.touch(0_pool, every);
+    order.touch(0_pool, some);
     const auto near = used % ticks;
     if (near > 200 && near < ticks - 20'000) continue;
-    ASSERT_EQ(first(order, 0, eligible, 64), expected) << used;
+    ASSERT_EQ(first(order, 0_pool, eligible, 64), expected) << used;
   }
-  EXPECT_EQ(first(order, 1, eligible, 64), std::vector<slot_id>{64});
+  EXPECT_EQ(first(order, 1_pool, eligible, 64), support::slot_ids({64}));
 }
 
 }  // namespace

@@ -19,56 +19,57 @@ class scanned_slots_of_two_layers : public testing::Test {
   slot_mask eligible{layout.slots()};
 
   void fill(layer_id layer, slot_id slot, expert_id expert) {
-    slots.fill(layer, slot, {layer, expert});
+    slots.fill(pool_id{number(layer)}, slot, {layer, expert});
     eligible.set(slot);
   }
   /// By the expert's number.
   std::vector<slot_id> order(pool_id pool) {
     std::vector<slot_id> out(layout.slots());
-    out.resize(slots.select(pool, eligible, out,
-                            [](expert_key key) { return static_cast<double>(key.expert / 2); }));
+    out.resize(slots.select(pool, eligible, out, [](expert_key key) {
+      return static_cast<double>(number(key.expert) / 2);
+    }));
     return out;
   }
 };
 
 TEST_F(scanned_slots_of_two_layers, are_ordered_by_score_and_then_by_recency) {
-  fill(0, 0, 4);
-  fill(0, 1, 5);
-  fill(0, 2, 1);
-  fill(1, 3, 0);
-  EXPECT_THAT(order(0), ElementsAre(2, 0, 1));
-  slots.use(0);
-  EXPECT_THAT(order(0), ElementsAre(2, 1, 0));
-  EXPECT_THAT(order(1), ElementsAre(3));
-  eligible.reset(2);
-  EXPECT_THAT(order(0), ElementsAre(1, 0));
+  fill(0_layer, 0_slot, 4_expert);
+  fill(0_layer, 1_slot, 5_expert);
+  fill(0_layer, 2_slot, 1_expert);
+  fill(1_layer, 3_slot, 0_expert);
+  EXPECT_THAT(order(0_pool), ElementsAre(2, 0, 1));
+  slots.use(0_slot);
+  EXPECT_THAT(order(0_pool), ElementsAre(2, 1, 0));
+  EXPECT_THAT(order(1_pool), ElementsAre(3));
+  eligible.reset(2_slot);
+  EXPECT_THAT(order(0_pool), ElementsAre(1, 0));
 }
 
 TEST_F(scanned_slots_of_two_layers, what_is_vacant_is_not_named) {
-  fill(0, 0, 4);
-  fill(0, 1, 2);
-  slots.vacate(0);
-  EXPECT_THAT(order(0), ElementsAre(1));
-  fill(0, 0, 0);
-  EXPECT_THAT(order(0), ElementsAre(0, 1));
+  fill(0_layer, 0_slot, 4_expert);
+  fill(0_layer, 1_slot, 2_expert);
+  slots.vacate(0_slot);
+  EXPECT_THAT(order(0_pool), ElementsAre(1));
+  fill(0_layer, 0_slot, 0_expert);
+  EXPECT_THAT(order(0_pool), ElementsAre(0, 1));
 }
 
 TEST_F(scanned_slots_of_two_layers, a_move_keeps_key_and_recency) {
-  fill(0, 0, 4);
-  fill(0, 1, 5);
-  slots.move(0, 2);
-  eligible.reset(0);
-  eligible.set(2);
-  EXPECT_THAT(order(0), ElementsAre(2, 1));
+  fill(0_layer, 0_slot, 4_expert);
+  fill(0_layer, 1_slot, 5_expert);
+  slots.move(0_slot, 2_slot);
+  eligible.reset(0_slot);
+  eligible.set(2_slot);
+  EXPECT_THAT(order(0_pool), ElementsAre(2, 1));
 }
 
 TEST_F(scanned_slots_of_two_layers, a_slot_may_come_from_another_pool) {
-  fill(1, 3, 6);
-  fill(1, 4, 1);
-  slots.vacate(4);
-  fill(0, 4, 2);
-  EXPECT_THAT(order(0), ElementsAre(4));
-  EXPECT_THAT(order(1), ElementsAre(3));
+  fill(1_layer, 3_slot, 6_expert);
+  fill(1_layer, 4_slot, 1_expert);
+  slots.vacate(4_slot);
+  fill(0_layer, 4_slot, 2_expert);
+  EXPECT_THAT(order(0_pool), ElementsAre(4));
+  EXPECT_THAT(order(1_pool), ElementsAre(3));
 }
 
 }  // namespace

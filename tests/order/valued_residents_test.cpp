@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "random_source.hpp"
+#include "written_ids.hpp"
 
 namespace hotset {
 namespace {
@@ -34,7 +35,7 @@ std::vector<slot_id> sorted(const std::map<slot_id, held>& all, const pool_layou
     const auto e = static_cast<std::size_t>(one.key.expert);
     const auto value = one.key.layer == running && !of_running.empty()
                            ? of_running[e]
-                           : values[static_cast<std::size_t>(one.key.layer)][e];
+                           : values[index_of(one.key.layer)][e];
     order.emplace_back(double{value} * double{factor}, one.position, slot);
   }
   std::ranges::sort(order);
@@ -50,7 +51,7 @@ void walk(const pool_layout& layout, std::uint64_t seed) {
   std::uint64_t clock = 0;
   std::vector<std::vector<float>> values(4, std::vector<float>(20, 0.0F));
   std::vector<slot_id> free;
-  for (slot_id s = 0; s < static_cast<slot_id>(layout.slots()); ++s) free.push_back(s);
+  for (const auto s : each<slot_id>(layout.slots())) free.push_back(s);
   const auto few = [&] { return static_cast<float>(random.below(6)) / 8.0F; };  // many ties
   for (int n = 0; n < 3000; ++n) {
     const auto what = random.below(6);
@@ -67,7 +68,7 @@ void walk(const pool_layout& layout, std::uint64_t seed) {
         return layout.pool_of_slot(s) == layout.pool_of_layer(key.layer);
       });
       if (there || at == free.end()) continue;
-      residents.fill(*at, key, 0);
+      residents.fill(*at, key, 0_precision);
       naive[*at] = {key, ++clock};
       free.erase(at);
     } else if (what == 3 && !naive.empty()) {
@@ -94,7 +95,7 @@ void walk(const pool_layout& layout, std::uint64_t seed) {
       std::vector<float> now;
       if (running >= 0 && random.below(2) == 0)
         for (int e = 0; e < 20; ++e) now.push_back(few());
-      for (pool_id pool = 0; pool < static_cast<pool_id>(layout.pools()); ++pool) {
+      for (const auto pool : each<pool_id>(layout.pools())) {
         const auto wanted = sorted(naive, layout, pool, values, running, now, eligible);
         std::vector<slot_id> out(random.below(12));
         out.resize(residents.select(pool, running, now, eligible, out));
@@ -118,15 +119,15 @@ TEST(valued_residents, all_that_are_eligible_are_found_once) {
   const auto layout = pool_layout::shared(shape, 6).value();
   valued_residents residents(layout, 0.6);
   slot_mask eligible(6);
-  for (slot_id s = 0; s < 4; ++s) {
-    residents.fill(s, {s % 2, s}, 0);
+  for (const auto s : each<slot_id>(4)) {
+    residents.fill(s, {layer_id{number(s) % 2}, expert_id{number(s)}}, 0_precision);
     eligible.set(s);
   }
-  eligible.reset(2);
+  eligible.reset(2_slot);
   std::vector<slot_id> out(6, no_slot);
-  out.resize(residents.select(0, 0, {}, eligible, out));
+  out.resize(residents.select(0_pool, 0_layer, {}, eligible, out));
   std::ranges::sort(out);
-  EXPECT_EQ(out, (std::vector<slot_id>{0, 1, 3}));
+  EXPECT_EQ(out, support::slot_ids({0, 1, 3}));
 }
 
 }  // namespace

@@ -25,12 +25,12 @@ struct demand_of {
   void hold(expert_key key) {
     access a;
     a.key = key;
-    const auto f = hot.held.reserve_free(key, 0);
+    const auto f = hot.held.reserve_free(key, 0_pool);
     hot.held.hold(f);
     a.slot = f.slot;
     hot.eviction.on_fill(a);
   }
-  void look_up(std::vector<expert_id> ids) {
+  void look_up(std::vector<std::int32_t> ids) {
     routed = std::move(ids);
     routing_view view;
     view.experts = routed;
@@ -44,50 +44,50 @@ struct demand_of {
   hot_set<lru, Admission> hot;
   visit_lookup visit{shape, visit_split::by_token, false};
   visit_plan plan{shape};
-  std::vector<expert_id> routed;
+  std::vector<std::int32_t> routed;
 };
 
 TEST(demand, takes_free_slots_first_and_victims_for_the_rest) {
   demand_of<> d(3);
-  d.hold({1, 0});
-  d.hold({1, 1});
+  d.hold({1_layer, 0_expert});
+  d.hold({1_layer, 1_expert});
   d.look_up({4, 5});
   EXPECT_TRUE(demand::place(d.hot, d.visit, d.plan).fits);
-  EXPECT_THAT(d.victims(), ElementsAre(no_key, expert_key{1, 0}));
-  EXPECT_EQ(d.hot.held.row(1)[0], no_slot) << "the victim is off the map";
+  EXPECT_THAT(d.victims(), ElementsAre(no_key, expert_key{1_layer, 0_expert}));
+  EXPECT_EQ(d.hot.held.row(1_layer)[0], no_slot) << "the victim is off the map";
   EXPECT_EQ(d.plan.slots()[1], d.plan.fills()[1].slot);
 }
 
 TEST(demand, never_takes_a_slot_of_the_visit_itself) {
   demand_of<> d(3);
-  d.hold({0, 4});  // first in the order, and of the visit
-  d.hold({1, 0});
-  d.hold({1, 1});
+  d.hold({0_layer, 4_expert});  // first in the order, and of the visit
+  d.hold({1_layer, 0_expert});
+  d.hold({1_layer, 1_expert});
   d.look_up({4, 5});
   EXPECT_TRUE(demand::place(d.hot, d.visit, d.plan).fits);
-  EXPECT_THAT(d.victims(), ElementsAre(expert_key{1, 0}));
+  EXPECT_THAT(d.victims(), ElementsAre(expert_key{1_layer, 0_expert}));
   EXPECT_EQ(d.hot.held.evictable().count(), 3U) << "nothing stays masked";
 }
 
 TEST(demand, says_how_much_room_there_is_where_it_does_not_suffice) {
   demand_of<> d(4);
-  for (const expert_id e : {0, 1, 2}) d.hold({0, e});
-  (void)d.hot.held.pin(d.hot.held.locate({0, 2}));
+  for (const expert_id e : {0_expert, 1_expert, 2_expert}) d.hold({0_layer, e});
+  (void)d.hot.held.pin(d.hot.held.locate({0_layer, 2_expert}));
   d.look_up({0, 1, 4, 5, 6, 7});
   const auto placed = demand::place(d.hot, d.visit, d.plan);
   EXPECT_FALSE(placed.fits);
   EXPECT_EQ(placed.room, 3U) << "one is free and two are the visit's own; the fourth is read";
   EXPECT_THAT(d.plan.fills(), IsEmpty());
-  EXPECT_EQ(d.hot.held.free_count(0), 1U) << "nothing was reserved";
+  EXPECT_EQ(d.hot.held.free_count(0_pool), 1U) << "nothing was reserved";
 }
 
 TEST(admission_round, leaves_what_is_refused_on_the_host) {
-  demand_of<picky> d(4, {{5, 6}});
+  demand_of<picky> d(4, {{5_expert, 6_expert}});
   d.look_up({4, 5, 6, 7});
   admission_round<picky> round(d.visit.capacity());
   round.refuse(d.hot, d.visit, d.plan, [&](std::uint32_t at) {
     access a;
-    a.key = {0, d.plan.experts()[at]};
+    a.key = {0_layer, d.plan.experts()[at]};
     return a;
   });
   EXPECT_THAT(d.visit.misses(), ElementsAre(0, 3));

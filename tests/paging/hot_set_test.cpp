@@ -37,7 +37,7 @@ struct hearing {
 
 struct hot_set_test : testing::Test {
   slot_id fill_slot(expert_key key, bool speculative = false) {
-    auto f = hot.held.reserve_free(key, 0);
+    auto f = hot.held.reserve_free(key, 0_pool);
     f.speculative = speculative;
     if (speculative)
       hot.held.await(f);
@@ -56,23 +56,23 @@ struct hot_set_test : testing::Test {
 };
 
 TEST_F(hot_set_test, chooses_in_the_policys_order_and_never_more_than_was_asked) {
-  const auto first = fill_slot({0, 1});
-  const auto second = fill_slot({0, 2});
+  const auto first = fill_slot({0_layer, 1_expert});
+  const auto second = fill_slot({0_layer, 2_expert});
   EXPECT_THAT(hot.choose({}, 1), ElementsAre(first));
   EXPECT_THAT(hot.choose({}, 4), ElementsAre(first, second));
 }
 
 TEST_F(hot_set_test, everyone_hears_of_an_eviction) {
-  const auto slot = fill_slot({0, 1});
+  const auto slot = fill_slot({0_layer, 1_expert});
   hot.release(slot);
   EXPECT_THAT(journal.lines, Contains("evict 1"));
   EXPECT_THAT(heard, ElementsAre(1));
   EXPECT_EQ(hot.ledger.totals.evictions, 1U);
-  EXPECT_EQ(hot.held.free_count(0), 4U);
+  EXPECT_EQ(hot.held.free_count(0_pool), 4U);
 }
 
 TEST_F(hot_set_test, a_copy_that_is_outdone_is_no_eviction) {
-  const auto slot = fill_slot({0, 1});
+  const auto slot = fill_slot({0_layer, 1_expert});
   hot.release(slot, loss::outdone);
   EXPECT_THAT(journal.lines, Contains("evict 1"));
   EXPECT_THAT(heard, IsEmpty());
@@ -80,45 +80,45 @@ TEST_F(hot_set_test, a_copy_that_is_outdone_is_no_eviction) {
 }
 
 TEST_F(hot_set_test, a_prefetch_is_wasted_taken_back_or_lost_and_counted_as_that) {
-  const auto wasted = fill_slot({0, 1}, true);
+  const auto wasted = fill_slot({0_layer, 1_expert}, true);
   hot.arrived(wasted, hot.held[wasted].generation);
   hot.release(wasted);
   EXPECT_EQ(hot.ledger.totals.wasted_prefetches, 1U);
   EXPECT_EQ(hot.ledger.totals.bytes_prefetch_wasted, 10U);
 
-  const auto taken_back = fill_slot({0, 2}, true);
+  const auto taken_back = fill_slot({0_layer, 2_expert}, true);
   hot.cancelled(taken_back, hot.held[taken_back].generation + 1);
   EXPECT_EQ(hot.held.filling(), 1U) << "of another reservation";
   hot.cancelled(taken_back, hot.held[taken_back].generation);
   EXPECT_EQ(hot.ledger.totals.cancelled_prefetches, 1U);
   EXPECT_EQ(hot.ledger.totals.wasted_prefetches, 1U);
 
-  const auto lost = fill_slot({0, 3}, true);
+  const auto lost = fill_slot({0_layer, 3_expert}, true);
   hot.failed(lost, hot.held[lost].generation);
   EXPECT_EQ(hot.ledger.totals.failed_fills, 1U);
   EXPECT_EQ(hot.held.filling(), 0U);
-  EXPECT_EQ(hot.held.free_count(0), 4U);
+  EXPECT_EQ(hot.held.free_count(0_pool), 4U);
   EXPECT_FALSE(hot.speculating());
 }
 
 TEST_F(hot_set_test, a_victim_whose_own_copy_fails_meanwhile_comes_back_to_nobody) {
-  const auto slot = fill_slot({0, 1});
+  const auto slot = fill_slot({0_layer, 1_expert});
   const auto generation = hot.held[slot].generation;
-  const auto f = hot.held.reserve_victim({1, 4}, slot);
+  const auto f = hot.held.reserve_victim({1_layer, 4_expert}, slot);
   hot.failed(slot, generation);
   hot.return_slot(f);
-  EXPECT_EQ(hot.held.locate({0, 1}), no_slot);
-  EXPECT_EQ(hot.held.free_count(0), 4U);
-  EXPECT_EQ(hot.held.pool(0).resident_bytes, 0U);
+  EXPECT_EQ(hot.held.locate({0_layer, 1_expert}), no_slot);
+  EXPECT_EQ(hot.held.free_count(0_pool), 4U);
+  EXPECT_EQ(hot.held.pool(0_pool).resident_bytes, 0U);
 }
 
 TEST_F(hot_set_test, a_spoilt_slot_is_free_and_both_keys_are_absent) {
-  const auto slot = fill_slot({0, 1});
-  const auto f = hot.held.reserve_victim({1, 4}, slot);
+  const auto slot = fill_slot({0_layer, 1_expert});
+  const auto f = hot.held.reserve_victim({1_layer, 4_expert}, slot);
   hot.spoil_slot(f);
-  EXPECT_EQ(hot.held.locate({0, 1}), no_slot);
-  EXPECT_EQ(hot.held.locate({1, 4}), no_slot);
-  EXPECT_EQ(hot.held.free_count(0), 4U);
+  EXPECT_EQ(hot.held.locate({0_layer, 1_expert}), no_slot);
+  EXPECT_EQ(hot.held.locate({1_layer, 4_expert}), no_slot);
+  EXPECT_EQ(hot.held.free_count(0_pool), 4U);
   EXPECT_EQ(hot.ledger.totals.failed_fills, 1U);
 }
 

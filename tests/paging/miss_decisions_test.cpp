@@ -24,9 +24,10 @@ const geometry shape{.layers = 1, .experts = 8, .top_k = 2, .max_tokens_per_visi
 
 struct miss_decisions_test : testing::Test {
   miss_decisions_test() {
-    for (const expert_id e : {0, 1}) hot.held.hold(hot.held.reserve_free({0, e}, 0));
+    for (const expert_id e : {0_expert, 1_expert})
+      hot.held.hold(hot.held.reserve_free({0_layer, e}, 0_pool));
   }
-  const routing_view& decide(std::vector<expert_id> ids) {
+  const routing_view& decide(std::vector<std::int32_t> ids) {
     routed = std::move(ids);
     view.experts = routed;
     visit.begin(view, hot.held, plan);
@@ -39,7 +40,7 @@ struct miss_decisions_test : testing::Test {
   miss_decisions<scripted_miss> decisions{layout, {&script}, visit};
   visit_plan plan{shape};
   routing_view view;
-  std::vector<expert_id> routed;
+  std::vector<std::int32_t> routed;
 };
 
 TEST_F(miss_decisions_test, asks_about_what_is_absent_and_about_nothing_else) {
@@ -58,8 +59,8 @@ TEST_F(miss_decisions_test, asks_about_what_is_absent_and_about_nothing_else) {
 }
 
 TEST_F(miss_decisions_test, what_it_drops_and_replaces_is_looked_up_no_more) {
-  script.decisions = {{5, support::dropped}, {6, support::substituted}};
-  script.stand_ins = {{6, 1}};
+  script.decisions = {{5_expert, support::dropped}, {6_expert, support::substituted}};
+  script.stand_ins = {{6_expert, 1_expert}};
   const auto& left = decide({0, 5, 6, 0});
   EXPECT_THAT(left.experts, ElementsAre(0, -1, 1, 0));
   EXPECT_THAT(plan.routed(), ElementsAre(0, -1, 1, 0));
@@ -72,7 +73,7 @@ TEST_F(miss_decisions_test, what_it_drops_and_replaces_is_looked_up_no_more) {
 }
 
 TEST_F(miss_decisions_test, what_it_leaves_on_the_host_takes_no_slot) {
-  script.decisions = {{5, support::on_host}};
+  script.decisions = {{5_expert, support::on_host}};
   (void)decide({5, 6});
   EXPECT_THAT(visit.misses(), ElementsAre(1));
   EXPECT_EQ(plan.services()[0], service::host);

@@ -35,7 +35,7 @@ class pager_compact : public testing::Test {
       : pages({.layout = pool_layout::per_layer(shape, 10).value()}), plan(pages.make_plan()) {}
 
   void visit(layer_id layer, step_id step) {
-    std::vector<expert_id> ids(4);
+    std::vector<std::int32_t> ids(4);
     for (auto& id : ids) id = random.id_below(shape.experts);
     std::vector<float> weights{0.5F, 0.25F, 0.125F, 0.0625F};
     routing_view view;
@@ -53,7 +53,8 @@ class pager_compact : public testing::Test {
   }
   [[nodiscard]] std::size_t claimed() const {
     std::size_t slots = 0;
-    for (layer_id l = 0; l < shape.layers; ++l) slots += static_cast<std::size_t>(pages.quota(l));
+    for (const auto l : each<layer_id>(shape.layers))
+      slots += static_cast<std::size_t>(pages.quota(l));
     return slots;
   }
   [[nodiscard]] std::map<slot_id, expert_key> contents() const {
@@ -78,9 +79,10 @@ TYPED_TEST(pager_compact, everybody_lives_below_what_is_claimed) {
   step_id step = 0;
   for (int round = 0; round < 60; ++round) {
     for (int n = 0; n < 12; ++n, ++step)
-      for (layer_id l = 0; l < shape.layers; ++l) this->visit(l, step);
-    for (layer_id l = 0; l < shape.layers; ++l) ASSERT_EQ(this->pages.set_quota(l, 2), status::ok);
-    for (layer_id l = 0; l < shape.layers; ++l)
+      for (const auto l : each<layer_id>(shape.layers)) this->visit(l, step);
+    for (const auto l : each<layer_id>(shape.layers))
+      ASSERT_EQ(this->pages.set_quota(l, 2), status::ok);
+    for (const auto l : each<layer_id>(shape.layers))
       ASSERT_EQ(this->pages.set_quota(l, 2 + this->random.id_below(9)), status::ok);
     auto expected = this->contents();
     std::set<slot_id> targets;
@@ -92,8 +94,8 @@ TYPED_TEST(pager_compact, everybody_lives_below_what_is_claimed) {
     });
     EXPECT_EQ(this->contents(), expected);
     for (const auto& [slot, key] : expected) {
-      EXPECT_LT(static_cast<std::size_t>(slot), this->claimed());
-      EXPECT_EQ(this->pages.row(key.layer)[static_cast<std::size_t>(key.expert)], slot);
+      EXPECT_LT(index_of(slot), this->claimed());
+      EXPECT_EQ(this->pages.row(key.layer)[index_of(key.expert)], slot);
     }
     support::expect_consistent(this->pages);
     this->pages.compact([](slot_id, slot_id) { ADD_FAILURE() << "moved again"; });
@@ -104,21 +106,22 @@ TYPED_TEST(pager_compact, everybody_lives_below_what_is_claimed) {
 TYPED_TEST(pager_compact, goes_on_within_what_is_claimed) {
   step_id step = 0;
   for (; step < 20; ++step)
-    for (layer_id l = 0; l < shape.layers; ++l) this->visit(l, step);
-  for (layer_id l = 0; l < shape.layers; ++l) ASSERT_EQ(this->pages.set_quota(l, 3), status::ok);
+    for (const auto l : each<layer_id>(shape.layers)) this->visit(l, step);
+  for (const auto l : each<layer_id>(shape.layers))
+    ASSERT_EQ(this->pages.set_quota(l, 3), status::ok);
   this->pages.compact([](slot_id, slot_id) {});
   for (; step < 80; ++step) {
-    for (layer_id l = 0; l < shape.layers; ++l) this->visit(l, step);
+    for (const auto l : each<layer_id>(shape.layers)) this->visit(l, step);
     for (const auto& [slot, key] : this->contents()) ASSERT_LT(slot, 9) << "step " << step;
     if (step == 50) {
-      for (layer_id l = 0; l < shape.layers; ++l)
-        ASSERT_EQ(this->pages.set_quota(l, 3 + l), status::ok);
+      for (const auto l : each<layer_id>(shape.layers))
+        ASSERT_EQ(this->pages.set_quota(l, 3 + number(l)), status::ok);
       this->pages.compact([](slot_id, slot_id) { ADD_FAILURE() << "growth moves nobody"; });
       break;
     }
   }
   for (; step < 120; ++step)
-    for (layer_id l = 0; l < shape.layers; ++l) this->visit(l, step);
+    for (const auto l : each<layer_id>(shape.layers)) this->visit(l, step);
   for (const auto& [slot, key] : this->contents()) EXPECT_LT(slot, 12);
   EXPECT_EQ(this->contents().size(), 12U);
 }
@@ -127,8 +130,8 @@ TYPED_TEST(pager_compact, keeps_the_order) {
   step_id step = 0;
   for (int round = 0; round < 40; ++round) {
     for (int n = 0; n < 10; ++n, ++step)
-      for (layer_id l = 0; l < shape.layers; ++l) this->visit(l, step);
-    for (layer_id l = 0; l < shape.layers; ++l)
+      for (const auto l : each<layer_id>(shape.layers)) this->visit(l, step);
+    for (const auto l : each<layer_id>(shape.layers))
       ASSERT_EQ(this->pages.set_quota(l, 2 + this->random.id_below(8)), status::ok);
     const auto before = this->order();
     this->pages.compact([](slot_id, slot_id) {});
@@ -147,11 +150,11 @@ TYPED_TEST(pager_compact, changes_no_later_decision) {
   auto other_plan = other.make_plan();
   bool compacted = false;
   for (step_id step = 0; step < 600; ++step)
-    for (layer_id l = 0; l < shape.layers; ++l) {
+    for (const auto l : each<layer_id>(shape.layers)) {
       auto same = this->random;
       this->visit(l, step);
       std::swap(same, this->random);
-      std::vector<expert_id> ids(4);
+      std::vector<std::int32_t> ids(4);
       for (auto& id : ids) id = this->random.id_below(shape.experts);
       const std::vector<float> weights{0.5F, 0.25F, 0.125F, 0.0625F};
       routing_view view;
@@ -175,22 +178,22 @@ TEST(pager_idle, is_not_while_a_slot_is_pinned_a_plan_is_open_or_a_copy_is_on_it
   pager<lru> pages({.layout = pool_layout::per_layer(shape, 4).value()});
   auto plan = pages.make_plan();
   EXPECT_TRUE(pages.is_idle());
-  const std::vector<expert_id> ids{1, 2};
+  const std::vector<std::int32_t> ids{1, 2};
   routing_view view;
   view.experts = ids;
   ASSERT_EQ(pages.plan(view, plan), status::ok);
   EXPECT_FALSE(pages.is_idle());
   ASSERT_EQ(pages.commit(plan), status::ok);
   EXPECT_TRUE(pages.is_idle());
-  const auto pin = pages.pin(pages.locate({0, 1}));
+  const auto pin = pages.pin(pages.locate({0_layer, 1_expert}));
   EXPECT_FALSE(pages.is_idle());
   pages.unpin(pin);
   EXPECT_TRUE(pages.is_idle());
-  const std::vector<prefetch_request> wanted{{{0, 5}, 1, 1.0F}};
+  const std::vector<prefetch_request> wanted{{{0_layer, 5_expert}, 1, 1.0F}};
   ASSERT_EQ(pages.plan_prefetch({}, wanted, plan), status::ok);
   ASSERT_EQ(pages.commit(plan), status::ok);
   EXPECT_FALSE(pages.is_idle());
-  const auto filling = pages.locate({0, 5});
+  const auto filling = pages.locate({0_layer, 5_expert});
   pages.arrived(filling, pages.slot(filling).generation);
   EXPECT_TRUE(pages.is_idle());
 }
@@ -199,35 +202,35 @@ TEST(pager_idle, is_not_while_a_slot_is_pinned_a_plan_is_open_or_a_copy_is_on_it
 TEST(pager_compact_prefetch, requests_move_with_their_experts) {
   pager<lru> pages({.layout = pool_layout::per_layer(shape, 10).value()});
   auto plan = pages.make_plan();
-  const std::vector<prefetch_request> wanted{{{2, 5}, 1, 1.0F}};
+  const std::vector<prefetch_request> wanted{{{2_layer, 5_expert}, 1, 1.0F}};
   ASSERT_EQ(pages.plan_prefetch({}, wanted, plan), status::ok);
   ASSERT_EQ(pages.commit(plan), status::ok);
-  const auto filling = pages.locate({2, 5});
+  const auto filling = pages.locate({2_layer, 5_expert});
   ASSERT_EQ(filling, 20);
   pages.arrived(filling, pages.slot(filling).generation);
-  for (layer_id l = 0; l < shape.layers; ++l) ASSERT_EQ(pages.set_quota(l, 3), status::ok);
+  for (const auto l : each<layer_id>(shape.layers)) ASSERT_EQ(pages.set_quota(l, 3), status::ok);
   std::vector<std::pair<slot_id, slot_id>> moves;
   pages.compact([&](slot_id from, slot_id to) { moves.emplace_back(from, to); });
   ASSERT_EQ(moves.size(), 1U);
-  const auto home = pages.locate({2, 5});
+  const auto home = pages.locate({2_layer, 5_expert});
   EXPECT_LT(home, 9);
   EXPECT_EQ(pages.slot(home).generation, 1U);  // an expert has moved in
 
   // The oldest of a full pool, and still spared by other prefetches.
-  const std::vector<expert_id> others{1, 2};
+  const std::vector<std::int32_t> others{1, 2};
   routing_view before;
-  before.layer = 2;
+  before.layer = 2_layer;
   before.experts = others;
   ASSERT_EQ(pages.plan(before, plan), status::ok);
   ASSERT_EQ(pages.commit(plan), status::ok);
-  const std::vector<prefetch_request> another{{{2, 7}, 1, 1.0F}};
+  const std::vector<prefetch_request> another{{{2_layer, 7_expert}, 1, 1.0F}};
   ASSERT_EQ(pages.plan_prefetch({}, another, plan), status::ok);
-  for (const auto& f : plan.fills()) EXPECT_NE(f.victim, (expert_key{2, 5}));
+  for (const auto& f : plan.fills()) EXPECT_NE(f.victim, (expert_key{2_layer, 5_expert}));
   ASSERT_EQ(pages.abort(plan), status::ok);
 
-  const std::vector<expert_id> ids{5, 5};
+  const std::vector<std::int32_t> ids{5, 5};
   routing_view view;
-  view.layer = 2;
+  view.layer = 2_layer;
   view.step = 1;
   view.experts = ids;
   ASSERT_EQ(pages.plan(view, plan), status::ok);

@@ -118,28 +118,28 @@ TEST(pager_groups, nothing_else_is_done_until_the_rest_is_abandoned) {
   pager_walk w({.layout = shared(2)});
   ASSERT_EQ(w.try_plan(0, 0, {0, 1, 2, 3}), status::ok);
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
-  EXPECT_EQ(w.decisions.set_quota(0, 2), status::visit_unfinished);
+  EXPECT_EQ(w.decisions.set_quota(0_layer, 2), status::visit_unfinished);
   EXPECT_EQ(w.try_plan(1, 0, {4, 5}), status::visit_unfinished);
   EXPECT_TRUE(w.decisions.is_unfinished(w.plan));
   w.decisions.abandon();
   EXPECT_FALSE(w.decisions.is_unfinished(w.plan));
   EXPECT_EQ(w.decisions.plan_next(w.plan), status::no_plan);
   w.visit(1, 0, {4, 5});
-  EXPECT_EQ(w.decisions.set_quota(0, 2), status::ok);
+  EXPECT_EQ(w.decisions.set_quota(0_layer, 2), status::ok);
 }
 
 TEST(pager_groups, pinned_slots_leave_less_room) {
   pager_walk w({.layout = shared(4)});
   w.visit(0, 1, {6, 7});
-  w.decisions.pin(w.decisions.locate({1, 6}));
-  w.decisions.pin(w.decisions.locate({1, 7}));
+  w.decisions.pin(w.decisions.locate({1_layer, 6_expert}));
+  w.decisions.pin(w.decisions.locate({1_layer, 7_expert}));
   ASSERT_EQ(w.try_plan(1, 0, {0, 1, 2, 3}), status::ok);
   EXPECT_EQ(w.plan.groups(), 2U);
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
   ASSERT_EQ(w.decisions.plan_next(w.plan), status::ok);
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
   EXPECT_THAT(w.readable(1), ElementsAre(6, 7));
-  w.decisions.pin(w.decisions.locate({0, 2}));
+  w.decisions.pin(w.decisions.locate({0_layer, 2_expert}));
   EXPECT_EQ(w.try_plan(2, 0, {0, 1, 3, 4}), status::no_victim)
       << "one slot cannot serve a token of two";
 }
@@ -157,7 +157,7 @@ TEST(pager_groups, the_next_group_is_that_of_the_plan_that_holds_the_visit) {
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
   auto other = w.decisions.make_plan();
   EXPECT_EQ(w.decisions.plan_next(other), status::no_plan) << "it holds no visit";
-  const std::vector<expert_id> ids{4, 5, 6, 7};
+  const std::vector<std::int32_t> ids{4, 5, 6, 7};
   w.decisions.abandon();
   ASSERT_EQ(w.decisions.plan(w.view(1, 1, ids), other), status::ok);
   EXPECT_EQ(w.decisions.plan_next(w.plan), status::plan_open);
@@ -172,7 +172,7 @@ TEST(pager_groups, a_plan_that_was_used_for_something_else_holds_no_visit) {
   pager_walk w({.layout = pool_layout::per_layer(shape, 2).value()});
   ASSERT_EQ(w.try_plan(0, 0, {0, 1, 2, 3}), status::ok);
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
-  w.prefetch(0, 0, {{{1, 5}, 0}});
+  w.prefetch(0, 0, {{{1_layer, 5_expert}, 0}});
   EXPECT_EQ(w.decisions.plan_next(w.plan), status::no_plan);
 }
 
@@ -182,11 +182,12 @@ TEST(pager_groups, speculation_takes_no_slot_that_a_later_group_needs) {
   ASSERT_EQ(w.plan.groups(), 2U);
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
   auto aside = w.decisions.make_plan();
-  const std::vector<prefetch_request> wanted{{{1, 2}, 0}, {{1, 3}, 0}, {{0, 0}, 1}};
-  const std::vector<expert_key> keys{{1, 2}};
+  const std::vector<prefetch_request> wanted{
+      {{1_layer, 2_expert}, 0}, {{1_layer, 3_expert}, 0}, {{0_layer, 0_expert}, 1}};
+  const std::vector<expert_key> keys{{1_layer, 2_expert}};
   for (const bool free_slots : {false, true}) {
     if (free_slots) {
-      ASSERT_EQ(w.decisions.invalidate(layer_id{0}), status::ok);
+      ASSERT_EQ(w.decisions.invalidate(0_layer), status::ok);
     }
     ASSERT_EQ(w.decisions.plan_prefetch(w.plan.context(), wanted, aside), status::ok);
     EXPECT_THAT(aside.fills(), IsEmpty());
@@ -203,7 +204,7 @@ TEST(pager_groups, speculation_takes_no_slot_that_a_later_group_needs) {
 }
 
 TEST(pager_groups, what_admission_refused_stays_on_the_host_in_every_group) {
-  pager_walk<pager<lru, picky>> w({.layout = shared(2), .admission = {{7}}});
+  pager_walk<pager<lru, picky>> w({.layout = shared(2), .admission = {{7_expert}}});
   ASSERT_EQ(w.try_plan(0, 0, {0, 7, 1, 7, 2, 7}), status::ok);
   ASSERT_EQ(w.plan.groups(), 2U);
   EXPECT_THAT(w.plan.tokens(), ElementsAre(0, 1));

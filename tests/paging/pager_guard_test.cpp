@@ -23,7 +23,7 @@ const geometry shape{.layers = 4, .experts = 8, .top_k = 2, .max_tokens_per_visi
 
 pool_layout shared(std::int64_t slots) { return pool_layout::shared(shape, slots).value(); }
 
-visit_context at(step_id step, layer_id layer) {
+visit_context at(step_id step, support::written_layer layer) {
   visit_context context;
   context.step = step;
   context.layer = layer;
@@ -34,22 +34,23 @@ struct pager_guard : testing::Test {
   /// Slots in order of eviction: (0,0) (0,1) (1,0) (1,1) (2,0) (2,1).
   static pager_walk<> six(prefetch_guard guard = prefetch_guard::predicted) {
     pager_walk w({.layout = shared(6), .guard = guard});
-    for (layer_id l = 0; l < 3; ++l) w.visit(0, l, {0, 1});
+    for (const auto l : each<layer_id>(3)) w.visit(0, l, {0, 1});
     return w;
   }
   /// A forecast made while layer `here` runs, of the layers behind it.
   template <class Walk>
-  void expect(Walk& w, step_id step, layer_id here, std::int32_t depth,
+  void expect(Walk& w, step_id step, support::written_layer here, std::int32_t depth,
               const std::vector<prefetch_request>& likely) {
     probabilities.assign(static_cast<std::size_t>(depth * shape.experts), 0.0F);
     for (const auto& one : likely) {
-      const auto d = one.key.layer - here - 1;
-      probabilities[static_cast<std::size_t>(d * shape.experts + one.key.expert)] = one.probability;
+      const auto d = one.key.layer - here.id - 1;
+      probabilities[static_cast<std::size_t>(d * shape.experts + number(one.key.expert))] =
+          one.probability;
     }
     w.decisions.expect(at(step, here), {.probabilities = probabilities, .depth = depth});
   }
   template <class Walk>
-  static std::vector<expert_key> victims(Walk& w, step_id step, layer_id here,
+  static std::vector<expert_key> victims(Walk& w, step_id step, support::written_layer here,
                                          const std::vector<prefetch_request>& requests) {
     std::vector<expert_key> out;
     for (const auto& f : w.prefetch(step, here, requests)) out.push_back(f.victim);
@@ -60,54 +61,66 @@ struct pager_guard : testing::Test {
 
 TEST_F(pager_guard, a_victim_that_is_needed_sooner_and_as_likely_is_passed_over) {
   auto w = six();
-  expect(w, 1, 0, 2, {{{1, 0}, 1, .5F}, {{1, 1}, 1, .75F}});
-  w.decisions.pin(w.decisions.locate({0, 0}));
-  w.decisions.pin(w.decisions.locate({0, 1}));
-  EXPECT_THAT(victims(w, 1, 0, {{{2, 7}, 1, .5F}}), ElementsAre(expert_key{2, 0}))
+  expect(w, 1, 0, 2, {{{1_layer, 0_expert}, 1, .5F}, {{1_layer, 1_expert}, 1, .75F}});
+  w.decisions.pin(w.decisions.locate({0_layer, 0_expert}));
+  w.decisions.pin(w.decisions.locate({0_layer, 1_expert}));
+  EXPECT_THAT(victims(w, 1, 0, {{{2_layer, 7_expert}, 1, .5F}}),
+              ElementsAre(expert_key{2_layer, 0_expert}))
       << "the first two are read, the next two are expected a layer before";
 }
 
 TEST_F(pager_guard, a_less_likely_victim_may_go) {
   auto w = six();
-  expect(w, 1, 0, 2, {{{1, 0}, 1, .5F}});
-  w.decisions.pin(w.decisions.locate({0, 0}));
-  w.decisions.pin(w.decisions.locate({0, 1}));
-  EXPECT_THAT(victims(w, 1, 0, {{{2, 7}, 1, .625F}}), ElementsAre(expert_key{1, 0}));
+  expect(w, 1, 0, 2, {{{1_layer, 0_expert}, 1, .5F}});
+  w.decisions.pin(w.decisions.locate({0_layer, 0_expert}));
+  w.decisions.pin(w.decisions.locate({0_layer, 1_expert}));
+  EXPECT_THAT(victims(w, 1, 0, {{{2_layer, 7_expert}, 1, .625F}}),
+              ElementsAre(expert_key{1_layer, 0_expert}));
 }
 
 TEST_F(pager_guard, a_victim_of_the_same_visit_counts_and_one_of_a_later_visit_does_not) {
-  for (const layer_id wanted : {2, 1}) {
+  for (const layer_id wanted : {2_layer, 1_layer}) {
     auto w = six();
-    expect(w, 1, 0, 2, {{{2, 0}, 1, .5F}, {{2, 1}, 1, .5F}});
-    for (const auto k : {expert_key{0, 0}, {0, 1}, {1, 0}, {1, 1}})
+    expect(w, 1, 0, 2, {{{2_layer, 0_expert}, 1, .5F}, {{2_layer, 1_expert}, 1, .5F}});
+    for (const auto k : {expert_key{0_layer, 0_expert},
+                         {0_layer, 1_expert},
+                         {1_layer, 0_expert},
+                         {1_layer, 1_expert}})
       w.decisions.pin(w.decisions.locate(k));
-    const auto gone = victims(w, 1, 0, {{{wanted, 7}, 1, .5F}});
+    const auto gone = victims(w, 1, 0, {{{wanted, 7_expert}, 1, .5F}});
     if (wanted == 2)
       EXPECT_THAT(gone, IsEmpty());
     else
-      EXPECT_THAT(gone, ElementsAre(expert_key{2, 0})) << "it is wanted a layer later";
+      EXPECT_THAT(gone, ElementsAre(expert_key{2_layer, 0_expert})) << "it is wanted a layer later";
     EXPECT_EQ(w.stats().refused_prefetches, wanted == 2 ? 1U : 0U);
   }
 }
 
 TEST_F(pager_guard, a_request_for_the_next_step_comes_after_all_of_this_one) {
   auto w = six();
-  expect(w, 1, 0, 3, {{{2, 0}, 1, .5F}, {{2, 1}, 1, .5F}});
-  for (const auto k : {expert_key{0, 0}, {0, 1}, {1, 0}, {1, 1}})
+  expect(w, 1, 0, 3, {{{2_layer, 0_expert}, 1, .5F}, {{2_layer, 1_expert}, 1, .5F}});
+  for (const auto k : {expert_key{0_layer, 0_expert},
+                       {0_layer, 1_expert},
+                       {1_layer, 0_expert},
+                       {1_layer, 1_expert}})
     w.decisions.pin(w.decisions.locate(k));
-  EXPECT_THAT(victims(w, 1, 0, {{{1, 7}, 2, .5F}}), IsEmpty());
+  EXPECT_THAT(victims(w, 1, 0, {{{1_layer, 7_expert}, 2, .5F}}), IsEmpty());
 }
 
 TEST_F(pager_guard, where_all_are_expected_nothing_changes) {
   auto w = six();
   w.visit(1, 0, {0, 1});
-  expect(w, 1, 0, 3, {{{1, 0}, 1, 1.0F}, {{1, 1}, 1, 1.0F}, {{2, 0}, 1, 1.0F}, {{2, 1}, 1, 1.0F}});
-  w.decisions.pin(w.decisions.locate({0, 0}));
-  w.decisions.pin(w.decisions.locate({0, 1}));
+  expect(w, 1, 0, 3,
+         {{{1_layer, 0_expert}, 1, 1.0F},
+          {{1_layer, 1_expert}, 1, 1.0F},
+          {{2_layer, 0_expert}, 1, 1.0F},
+          {{2_layer, 1_expert}, 1, 1.0F}});
+  w.decisions.pin(w.decisions.locate({0_layer, 0_expert}));
+  w.decisions.pin(w.decisions.locate({0_layer, 1_expert}));
   const auto before = w.decisions.residents();
-  ASSERT_EQ(
-      w.decisions.plan_prefetch(at(1, 0), std::vector<prefetch_request>{{{3, 7}, 1, .5F}}, w.plan),
-      status::ok);
+  ASSERT_EQ(w.decisions.plan_prefetch(
+                at(1, 0), std::vector<prefetch_request>{{{3_layer, 7_expert}, 1, .5F}}, w.plan),
+            status::ok);
   EXPECT_THAT(w.plan.fills(), IsEmpty());
   EXPECT_THAT(w.plan.deferred(), ElementsAre(0));
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
@@ -118,62 +131,75 @@ TEST_F(pager_guard, where_all_are_expected_nothing_changes) {
 // What one request may not evict, a likelier one behind it may.
 TEST_F(pager_guard, each_request_is_compared_for_itself) {
   auto w = six();
-  expect(w, 1, 0, 2, {{{1, 0}, 1, .5F}, {{1, 1}, 1, .5F}, {{2, 0}, 1, .5F}, {{2, 1}, 1, .5F}});
-  w.decisions.pin(w.decisions.locate({0, 0}));
-  w.decisions.pin(w.decisions.locate({0, 1}));
-  const std::vector<prefetch_request> requests{{{2, 6}, 1, .25F}, {{2, 7}, 1, .75F}};
+  expect(w, 1, 0, 2,
+         {{{1_layer, 0_expert}, 1, .5F},
+          {{1_layer, 1_expert}, 1, .5F},
+          {{2_layer, 0_expert}, 1, .5F},
+          {{2_layer, 1_expert}, 1, .5F}});
+  w.decisions.pin(w.decisions.locate({0_layer, 0_expert}));
+  w.decisions.pin(w.decisions.locate({0_layer, 1_expert}));
+  const std::vector<prefetch_request> requests{{{2_layer, 6_expert}, 1, .25F},
+                                               {{2_layer, 7_expert}, 1, .75F}};
   ASSERT_EQ(w.decisions.plan_prefetch(at(1, 0), requests, w.plan), status::ok);
   EXPECT_THAT(w.plan.deferred(), ElementsAre(0));
   ASSERT_THAT(w.plan.fills(), SizeIs(1));
-  EXPECT_EQ(w.plan.fills()[0].key, (expert_key{2, 7}));
-  EXPECT_EQ(w.plan.fills()[0].victim, (expert_key{1, 0}));
+  EXPECT_EQ(w.plan.fills()[0].key, (expert_key{2_layer, 7_expert}));
+  EXPECT_EQ(w.plan.fills()[0].victim, (expert_key{1_layer, 0_expert}));
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
   support::expect_consistent(w.decisions);
 }
 
 TEST_F(pager_guard, the_last_of_many_may_be_the_one_that_may_go) {
   pager_walk w({.layout = shared(24), .guard = prefetch_guard::predicted});
-  for (layer_id l = 0; l < 4; ++l)
-    for (expert_id e = 0; e < 6; e += 2) w.visit(0, l, {e, e + 1});
+  for (const auto l : each<layer_id>(4))
+    for (std::int32_t e = 0; e < 6; e += 2) w.visit(0, l, {e, e + 1});
   std::vector<prefetch_request> likely;
-  for (expert_id e = 0; e < 6; ++e) {
-    w.decisions.pin(w.decisions.locate({0, e}));
-    for (layer_id l = 1; l < 4; ++l)
+  for (const auto e : each<expert_id>(6)) {
+    w.decisions.pin(w.decisions.locate({0_layer, e}));
+    for (const auto l : {1_layer, 2_layer, 3_layer})
       if (l != 3 || e != 5) likely.push_back({{l, e}, 1, 1.0F});
   }
   expect(w, 1, 0, 3, likely);
-  EXPECT_THAT(victims(w, 1, 0, {{{3, 7}, 1, .5F}}), ElementsAre(expert_key{3, 5}));
-  EXPECT_THAT(victims(w, 1, 0, {{{3, 6}, 1, .5F}}), IsEmpty());
+  EXPECT_THAT(victims(w, 1, 0, {{{3_layer, 7_expert}, 1, .5F}}),
+              ElementsAre(expert_key{3_layer, 5_expert}));
+  EXPECT_THAT(victims(w, 1, 0, {{{3_layer, 6_expert}, 1, .5F}}), IsEmpty());
 }
 
 TEST_F(pager_guard, a_forecast_is_over_with_its_layers_visit) {
   for (const bool of_the_next_step : {false, true}) {
     auto w = six();
-    expect(w, 1, 0, 2, {{{1, 0}, 1, 1.0F}, {{2, 0}, 1, 1.0F}});
+    expect(w, 1, 0, 2, {{{1_layer, 0_expert}, 1, 1.0F}, {{2_layer, 0_expert}, 1, 1.0F}});
     w.visit(1, 1, {4, 5});  // (0,0) and (0,1) go; (1,0) was not used after all
     const step_id step = of_the_next_step ? 2 : 1;
     if (of_the_next_step) w.visit(2, 0, {4, 4});  // (1,0) goes
-    EXPECT_THAT(victims(w, step, of_the_next_step ? 0 : 1, {{{3, 7}, step, .5F}}),
-                ElementsAre(of_the_next_step ? expert_key{1, 1} : expert_key{1, 0}));
-    EXPECT_THAT(victims(w, step, of_the_next_step ? 0 : 1, {{{3, 6}, step, .5F}}),
-                ElementsAre(of_the_next_step ? expert_key{2, 0} : expert_key{1, 1}))
+    EXPECT_THAT(victims(w, step, of_the_next_step ? 0 : 1, {{{3_layer, 7_expert}, step, .5F}}),
+                ElementsAre(of_the_next_step ? expert_key{1_layer, 1_expert}
+                                             : expert_key{1_layer, 0_expert}));
+    EXPECT_THAT(victims(w, step, of_the_next_step ? 0 : 1, {{{3_layer, 6_expert}, step, .5F}}),
+                ElementsAre(of_the_next_step ? expert_key{2_layer, 0_expert}
+                                             : expert_key{1_layer, 1_expert}))
         << "and the whole step with its own";
   }
 }
 
 TEST_F(pager_guard, a_later_forecast_of_a_layer_replaces_the_earlier_one) {
   auto w = six();
-  expect(w, 1, 0, 2, {{{2, 0}, 1, 1.0F}});
-  expect(w, 1, 1, 1, {{{2, 1}, 1, 1.0F}});
-  for (const auto k : {expert_key{0, 0}, {0, 1}, {1, 0}, {1, 1}})
+  expect(w, 1, 0, 2, {{{2_layer, 0_expert}, 1, 1.0F}});
+  expect(w, 1, 1, 1, {{{2_layer, 1_expert}, 1, 1.0F}});
+  for (const auto k : {expert_key{0_layer, 0_expert},
+                       {0_layer, 1_expert},
+                       {1_layer, 0_expert},
+                       {1_layer, 1_expert}})
     w.decisions.pin(w.decisions.locate(k));
-  EXPECT_THAT(victims(w, 1, 1, {{{3, 7}, 1, .5F}}), ElementsAre(expert_key{2, 0}));
+  EXPECT_THAT(victims(w, 1, 1, {{{3_layer, 7_expert}, 1, .5F}}),
+              ElementsAre(expert_key{2_layer, 0_expert}));
 }
 
 TEST_F(pager_guard, keys_with_a_request_are_spared_as_under_named) {
   auto w = six();
-  w.prefetch(1, 0, {{{0, 0}, 2}});
-  EXPECT_THAT(victims(w, 1, 0, {{{2, 7}, 1, .5F}}), ElementsAre(expert_key{0, 1}));
+  w.prefetch(1, 0, {{{0_layer, 0_expert}, 2}});
+  EXPECT_THAT(victims(w, 1, 0, {{{2_layer, 7_expert}, 1, .5F}}),
+              ElementsAre(expert_key{0_layer, 1_expert}));
 }
 
 TEST_F(pager_guard, without_a_forecast_it_is_named) {
@@ -184,11 +210,12 @@ TEST_F(pager_guard, without_a_forecast_it_is_named) {
     pager_walk predicted({.layout = shared(7), .guard = prefetch_guard::predicted});
     for (step_id n = 0; n < 40; ++n) {
       const auto layer = random.id_below(4);
-      const std::vector<expert_id> ids{random.id_below(8), random.id_below(8)};
+      const std::vector<std::int32_t> ids{random.id_below(8), random.id_below(8)};
       std::vector<prefetch_request> requests;
       for (int r = 0; r < 3; ++r)
-        requests.push_back(
-            {{random.id_below(4), random.id_below(8)}, n / 4 + random.below(2), .5F});
+        requests.push_back({{layer_id{random.id_below(4)}, expert_id{random.id_below(8)}},
+                            n / 4 + random.below(2),
+                            .5F});
       for (auto* w : {&named, &predicted}) {
         w->visit(n / 4, layer, ids);
         w->arrive(w->prefetch(n / 4, layer, requests));
@@ -202,10 +229,11 @@ TEST_F(pager_guard, without_a_forecast_it_is_named) {
 TEST_F(pager_guard, other_guards_do_not_look_at_forecasts) {
   for (const auto guard : {prefetch_guard::none, prefetch_guard::named}) {
     auto w = six(guard);
-    expect(w, 1, 0, 2, {{{1, 0}, 1, 1.0F}});
-    w.decisions.pin(w.decisions.locate({0, 0}));
-    w.decisions.pin(w.decisions.locate({0, 1}));
-    EXPECT_THAT(victims(w, 1, 0, {{{2, 7}, 1, .5F}}), ElementsAre(expert_key{1, 0}));
+    expect(w, 1, 0, 2, {{{1_layer, 0_expert}, 1, 1.0F}});
+    w.decisions.pin(w.decisions.locate({0_layer, 0_expert}));
+    w.decisions.pin(w.decisions.locate({0_layer, 1_expert}));
+    EXPECT_THAT(victims(w, 1, 0, {{{2_layer, 7_expert}, 1, .5F}}),
+                ElementsAre(expert_key{1_layer, 0_expert}));
   }
 }
 
@@ -215,13 +243,13 @@ TEST_F(pager_guard, agrees_with_the_rule_on_random_forecasts) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     support::random_source random(seed);
     pager_walk w({.layout = shared(24), .guard = prefetch_guard::predicted});
-    for (layer_id l = 0; l < 4; ++l)
-      for (expert_id e = 0; e < 6; e += 2) w.visit(0, l, {e, e + 1});
-    const layer_id here = random.id_below(3);
-    const auto depth = 1 + random.id_below(3 - here);
+    for (const auto l : each<layer_id>(4))
+      for (std::int32_t e = 0; e < 6; e += 2) w.visit(0, l, {e, e + 1});
+    const layer_id here{random.id_below(3)};
+    const auto depth = 1 + random.id_below(3 - number(here));
     std::vector<prefetch_request> likely;
     for (layer_id l = here + 1; l <= here + depth; ++l)
-      for (expert_id e = 0; e < 8; ++e)
+      for (const auto e : each<expert_id>(8))
         likely.push_back({{l, e}, 1, static_cast<float>(random.below(5)) / 4.0F});
     expect(w, 1, here, depth, likely);
     const auto chance = [&](expert_key k) {
@@ -230,8 +258,8 @@ TEST_F(pager_guard, agrees_with_the_rule_on_random_forecasts) {
       return -1.0F;
     };
     std::vector<prefetch_request> requests;
-    for (expert_id e = 6; e < 8; ++e)
-      for (layer_id l = 0; l < 4; ++l)
+    for (const auto e : {6_expert, 7_expert})
+      for (const auto l : each<layer_id>(4))
         requests.push_back(
             {{l, e}, 1 + random.below(2), static_cast<float>(random.below(5)) / 4.0F});
     auto left = w.decisions.residents();
@@ -254,8 +282,10 @@ TEST_F(pager_guard, agrees_with_the_rule_on_random_forecasts) {
 TEST(pager_prefetch_plan, makes_at_most_so_many_copies_and_names_the_requests_without_one) {
   pager_walk w({.layout = shared(8)});
   w.visit(0, 0, {0, 1});
-  const std::vector<prefetch_request> requests{{{1, 2}, 0}, {{0, 1}, 1}, {{9, 9}, 0}, {{1, 3}, 0},
-                                               {{1, 2}, 0}, {{1, 4}, 0}, {{1, 5}, 0}};
+  const std::vector<prefetch_request> requests{{{1_layer, 2_expert}, 0}, {{0_layer, 1_expert}, 1},
+                                               {{9_layer, 9_expert}, 0}, {{1_layer, 3_expert}, 0},
+                                               {{1_layer, 2_expert}, 0}, {{1_layer, 4_expert}, 0},
+                                               {{1_layer, 5_expert}, 0}};
   ASSERT_EQ(w.decisions.plan_prefetch(at(0, 0), requests, w.plan, 2), status::ok);
   ASSERT_THAT(w.plan.fills(), SizeIs(2));
   EXPECT_EQ(w.plan.request_of(0), 0U);
@@ -271,10 +301,13 @@ TEST(pager_prefetch_plan, makes_at_most_so_many_copies_and_names_the_requests_wi
 
 TEST(pager_prefetch_plan, keep_first_gives_the_other_victims_back) {
   pager_walk w({.layout = shared(6)});
-  for (layer_id l = 0; l < 2; ++l) w.visit(0, l, {0, 1});
+  for (const auto l : each<layer_id>(2)) w.visit(0, l, {0, 1});
   const auto residents = w.decisions.residents();
-  const std::vector<prefetch_request> requests{
-      {{2, 2}, 0}, {{2, 3}, 0}, {{2, 4}, 0}, {{2, 5}, 0}, {{2, 6}, 0}};
+  const std::vector<prefetch_request> requests{{{2_layer, 2_expert}, 0},
+                                               {{2_layer, 3_expert}, 0},
+                                               {{2_layer, 4_expert}, 0},
+                                               {{2_layer, 5_expert}, 0},
+                                               {{2_layer, 6_expert}, 0}};
   ASSERT_EQ(w.decisions.plan_prefetch(at(0, 0), requests, w.plan), status::ok);
   ASSERT_THAT(w.plan.fills(), SizeIs(4)) << "two free slots and two victims";
   EXPECT_THAT(w.plan.deferred(), ElementsAre(4));
@@ -290,8 +323,8 @@ TEST(pager_prefetch_plan, keep_first_gives_the_other_victims_back) {
   EXPECT_EQ(w.decisions.residents(), residents) << "the victims are back, in their old places";
   EXPECT_EQ(w.stats().evictions, 0U);
   EXPECT_EQ(w.stats().speculative_fills, 1U);
-  EXPECT_EQ(w.decisions.locate({2, 2}), first.slot);
-  const auto again = w.prefetch(0, 0, {{{2, 3}, 0}});
+  EXPECT_EQ(w.decisions.locate({2_layer, 2_expert}), first.slot);
+  const auto again = w.prefetch(0, 0, {{{2_layer, 3_expert}, 0}});
   ASSERT_THAT(again, SizeIs(1));
   EXPECT_EQ(again[0].victim, no_key) << "the free slot that was given back";
 }
@@ -312,7 +345,7 @@ TEST(pager_prefetch_plan, keep_first_has_room_for_every_request_that_was_looked_
   pager_walk w({.layout = pool_layout::shared(small, 20).value()});
   ASSERT_EQ(w.plan.capacity(), 4U);
   std::vector<prefetch_request> requests;
-  for (expert_id e = 0; e < 20; ++e) requests.push_back({{0, e}, 0});
+  for (const auto e : each<expert_id>(20)) requests.push_back({{0_layer, e}, 0});
   ASSERT_EQ(w.decisions.plan_prefetch(at(0, 0), requests, w.plan, 3), status::ok);
   ASSERT_THAT(w.plan.fills(), SizeIs(3));
   ASSERT_THAT(w.plan.deferred(), ElementsAre(3, 4, 5, 6));
@@ -325,10 +358,12 @@ TEST(pager_prefetch_plan, keep_first_has_room_for_every_request_that_was_looked_
 
 TEST(pager_prefetch_plan, abort_gives_all_victims_back) {
   pager_walk w({.layout = shared(6)});
-  for (layer_id l = 0; l < 3; ++l) w.visit(0, l, {0, 1});
+  for (const auto l : each<layer_id>(3)) w.visit(0, l, {0, 1});
   const auto residents = w.decisions.residents();
   ASSERT_EQ(w.decisions.plan_prefetch(
-                at(0, 0), std::vector<prefetch_request>{{{3, 2}, 0}, {{3, 3}, 0}}, w.plan),
+                at(0, 0),
+                std::vector<prefetch_request>{{{3_layer, 2_expert}, 0}, {{3_layer, 3_expert}, 0}},
+                w.plan),
             status::ok);
   ASSERT_THAT(w.plan.fills(), SizeIs(2));
   EXPECT_THAT(w.placed(0), IsEmpty());
@@ -341,10 +376,10 @@ TEST(pager_prefetch_plan, abort_gives_all_victims_back) {
 
 TEST(pager_cancelled, a_copy_that_never_began_leaves_a_free_slot_and_is_not_wasted) {
   pager_walk w({.layout = shared(6)});
-  const auto fills = w.prefetch(0, 0, {{{1, 5}, 0}});
+  const auto fills = w.prefetch(0, 0, {{{1_layer, 5_expert}, 0}});
   w.decisions.cancelled(fills[0].slot, fills[0].generation);
   support::expect_consistent(w.decisions);
-  EXPECT_EQ(w.decisions.locate({1, 5}), no_slot);
+  EXPECT_EQ(w.decisions.locate({1_layer, 5_expert}), no_slot);
   auto s = w.stats();
   EXPECT_EQ(s.cancelled_prefetches, 1U);
   EXPECT_EQ(s.wasted_prefetches, 0U);
@@ -357,7 +392,7 @@ TEST(pager_cancelled, a_copy_that_never_began_leaves_a_free_slot_and_is_not_wast
 
 TEST(pager_cancelled, what_has_arrived_or_was_reused_stays) {
   pager_walk w({.layout = shared(6)});
-  const auto fills = w.prefetch(0, 0, {{{1, 5}, 0}, {{1, 6}, 0}});
+  const auto fills = w.prefetch(0, 0, {{{1_layer, 5_expert}, 0}, {{1_layer, 6_expert}, 0}});
   w.decisions.arrived(fills[0].slot, fills[0].generation);
   w.decisions.cancelled(fills[0].slot, fills[0].generation);
   w.decisions.cancelled(fills[1].slot, fills[1].generation + 1);
@@ -367,7 +402,7 @@ TEST(pager_cancelled, what_has_arrived_or_was_reused_stays) {
 
 TEST(pager_cancelled, a_warm_copy_is_no_prefetch) {
   pager_walk w({.layout = shared(6)});
-  const std::vector<expert_key> keys{{0, 1}};
+  const std::vector<expert_key> keys{{0_layer, 1_expert}};
   ASSERT_EQ(w.decisions.plan_warm(keys, w.plan).code, status::ok);
   const auto f = w.plan.fills()[0];
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);

@@ -64,8 +64,8 @@ TEST_F(pager_miss, the_policy_is_told_of_uses_rank_and_weight_in_order_of_first_
   EXPECT_EQ(three.rank, 0U);
   EXPECT_EQ(three.weight, .5F);
   std::vector<slot_id> before(8, no_slot);
-  before[1] = 0;
-  before[4] = 1;
+  before[1] = 0_slot;
+  before[4] = 1_slot;
   EXPECT_EQ(script.rows[0], before) << "what was resident before the visit";
 }
 
@@ -88,7 +88,7 @@ TEST_F(pager_miss, a_visit_of_hits_asks_nobody_and_is_observed) {
 
 TEST_F(pager_miss, weights_are_observed_once_per_visit_and_only_at_its_commit) {
   auto w = walk(3);
-  const std::vector<expert_id> ids{0, 1, 2, 3, 4, 5};
+  const std::vector<std::int32_t> ids{0, 1, 2, 3, 4, 5};
   const std::vector<float> weights{.1F, .2F, .3F, .4F, .5F, .6F};
   ASSERT_EQ(w.decisions.plan(w.view(0, 0, ids, weights), w.plan), status::ok);
   ASSERT_GT(w.plan.groups(), 1U);
@@ -107,7 +107,7 @@ TEST_F(pager_miss, a_dropped_expert_leaves_no_place_and_takes_no_slot) {
       {.layout = shared(4), .eviction = {&journal}, .miss = {&script}});
   w.visit(0, 0, {0, 1});
   journal.lines.clear();
-  script.decisions = {{5, dropped}};
+  script.decisions = {{5_expert, dropped}};
   ASSERT_EQ(w.try_plan(1, 0, {5, 0, 1, 5, 6, 5}), status::ok);
   EXPECT_THAT(w.plan.routed(), ElementsAre(-1, 0, 1, -1, 6, -1));
   EXPECT_THAT(w.plan.experts(), ElementsAre(0, 1, 6));
@@ -118,7 +118,7 @@ TEST_F(pager_miss, a_dropped_expert_leaves_no_place_and_takes_no_slot) {
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
   support::expect_consistent(w.decisions);
   EXPECT_THAT(journal.lines, ElementsAre("step 1 layer 0", "hit 0", "hit 1", "fill 6"));
-  EXPECT_EQ(w.decisions.locate({0, 5}), no_slot);
+  EXPECT_EQ(w.decisions.locate({0_layer, 5_expert}), no_slot);
   const auto s = w.stats();
   EXPECT_EQ(s.accesses, 2U + 4);
   EXPECT_EQ(s.misses, 2U + 2) << "it was routed and it was not there";
@@ -134,7 +134,7 @@ TEST_F(pager_miss, hits_beside_a_dropped_expert_stay_hits) {
       {.layout = shared(4), .eviction = {&journal}, .miss = {&script}});
   w.visit(0, 0, {0, 1});
   journal.lines.clear();
-  script.decisions = {{5, dropped}};
+  script.decisions = {{5_expert, dropped}};
   w.visit(1, 0, {5, 0, 1, 0});
   EXPECT_THAT(w.plan.services(), ElementsAre(service::hit, service::hit));
   EXPECT_THAT(w.plan.fills(), IsEmpty());
@@ -144,7 +144,7 @@ TEST_F(pager_miss, hits_beside_a_dropped_expert_stay_hits) {
 
 TEST_F(pager_miss, a_visit_of_which_all_is_dropped_counts_its_misses) {
   auto w = walk(4);
-  script.decisions = {{5, dropped}, {6, dropped}};
+  script.decisions = {{5_expert, dropped}, {6_expert, dropped}};
   w.visit(0, 0, {5, 6, 6, 5});
   EXPECT_THAT(w.plan.experts(), IsEmpty());
   EXPECT_THAT(w.plan.routed(), ElementsAre(-1, -1, -1, -1));
@@ -164,7 +164,7 @@ TEST_F(pager_miss, a_visit_of_which_all_is_dropped_counts_its_misses) {
 
 TEST_F(pager_miss, an_aborted_visit_has_dropped_nothing) {
   auto w = walk(4);
-  script.decisions = {{5, dropped}};
+  script.decisions = {{5_expert, dropped}};
   ASSERT_EQ(w.try_plan(0, 0, {5, 1}), status::ok);
   ASSERT_EQ(w.decisions.abort(w.plan), status::ok);
   EXPECT_EQ(w.stats().dropped_misses, 0U);
@@ -182,15 +182,16 @@ TEST_F(pager_miss, substitutes_are_hits_and_are_not_evicted_by_their_visit) {
       {.layout = shared(3), .eviction = {&journal}, .miss = {&script}});
   w.visit(0, 0, {0, 1, 2, 2});
   journal.lines.clear();
-  script.decisions = {{5, substituted}};
-  script.stand_ins = {{5, 0}};
+  script.decisions = {{5_expert, substituted}};
+  script.stand_ins = {{5_expert, 0_expert}};
   ASSERT_EQ(w.try_plan(1, 0, {5, 1, 6, 5}), status::ok);
   EXPECT_THAT(w.plan.routed(), ElementsAre(0, 1, 6, 0));
   EXPECT_THAT(w.plan.experts(), ElementsAre(0, 1, 6));
   EXPECT_THAT(w.plan.services(), ElementsAre(service::hit, service::hit, service::fill));
   EXPECT_EQ(w.plan.substituted_count(), 1U);
   ASSERT_THAT(w.plan.fills(), SizeIs(1));
-  EXPECT_EQ(w.plan.fills()[0].victim, (expert_key{0, 2})) << "0 is older, and stands in";
+  EXPECT_EQ(w.plan.fills()[0].victim, (expert_key{0_layer, 2_expert}))
+      << "0 is older, and stands in";
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
   EXPECT_THAT(journal.lines, ElementsAre("step 1 layer 0", "evict 2", "hit 1", "fill 6", "hit 0"));
   const auto s = w.stats();
@@ -199,15 +200,16 @@ TEST_F(pager_miss, substitutes_are_hits_and_are_not_evicted_by_their_visit) {
   EXPECT_EQ(s.substituted_misses, 1U);
   EXPECT_EQ(s.fills, 4U);
   for (const auto slot : w.plan.slots()) w.decisions.pin(slot);
-  EXPECT_EQ(w.decisions.invalidate(expert_key{0, 0}), status::busy) << "a substitute can be pinned";
+  EXPECT_EQ(w.decisions.invalidate(expert_key{0_layer, 0_expert}), status::busy)
+      << "a substitute can be pinned";
 }
 
 TEST_F(pager_miss, a_prefetched_copy_that_is_late_may_stand_in) {
   auto w = walk(5);
   w.visit(0, 0, {0, 1});
-  const auto fills = w.prefetch(0, 0, {{{0, 3}, 1}});
-  script.decisions = {{5, substituted}};
-  script.stand_ins = {{5, 3}};
+  const auto fills = w.prefetch(0, 0, {{{0_layer, 3_expert}, 1}});
+  script.decisions = {{5_expert, substituted}};
+  script.stand_ins = {{5_expert, 3_expert}};
   w.visit(1, 0, {5, 1});
   EXPECT_THAT(w.plan.late_slots(), ElementsAre(fills[0].slot));
   EXPECT_EQ(w.stats().late_prefetches, 1U);
@@ -219,7 +221,7 @@ TEST_F(pager_miss, what_is_left_on_the_host_has_no_slot_and_is_told_as_a_bypass)
   pager_walk<pager<told_lru, always, scripted_miss>> told(
       {.layout = shared(4), .eviction = {&journal}, .miss = {&script}});
   auto plain = walk(4);
-  script.decisions = {{5, on_host}};
+  script.decisions = {{5_expert, on_host}};
   told.visit(0, 0, {5, 1});
   EXPECT_THAT(told.plan.services(), ElementsAre(service::host, service::fill));
   EXPECT_EQ(told.plan.slots()[0], no_slot);
@@ -235,7 +237,7 @@ TEST_F(pager_miss, what_is_left_on_the_host_has_no_slot_and_is_told_as_a_bypass)
   plain.visit(0, 0, {5, 1});
   plain.visit(1, 0, {5, 1});
   EXPECT_EQ(plain.stats(), told.stats());
-  EXPECT_THAT(plain.decisions.residents(), ElementsAre(expert_key{0, 1}));
+  EXPECT_THAT(plain.decisions.residents(), ElementsAre(expert_key{0_layer, 1_expert}));
 }
 
 TEST_F(pager_miss, a_visit_that_is_left_on_the_host_whole_evicts_nothing) {
@@ -249,8 +251,8 @@ TEST_F(pager_miss, a_visit_that_is_left_on_the_host_whole_evicts_nothing) {
 
 TEST_F(pager_miss, admission_is_asked_about_what_the_policy_fetches) {
   pager_walk<pager<lru, picky, scripted_miss>> w(
-      {.layout = shared(4), .admission = {{1, 6}}, .miss = {&script}});
-  script.decisions = {{5, on_host}, {6, dropped}};
+      {.layout = shared(4), .admission = {{1_expert, 6_expert}}, .miss = {&script}});
+  script.decisions = {{5_expert, on_host}, {6_expert, dropped}};
   w.visit(0, 0, {5, 1, 2, 6});
   EXPECT_THAT(w.plan.experts(), ElementsAre(5, 1, 2));
   EXPECT_THAT(w.plan.services(), ElementsAre(service::host, service::host, service::fill));
@@ -262,13 +264,13 @@ TEST_F(pager_miss, admission_is_asked_about_what_the_policy_fetches) {
 
 TEST_F(pager_miss, decisions_hold_in_every_group_of_a_split_visit) {
   auto w = walk(2);
-  script.decisions = {{5, dropped}, {6, on_host}, {7, substituted}};
+  script.decisions = {{5_expert, dropped}, {6_expert, on_host}, {7_expert, substituted}};
   w.visit(0, 0, {0, 1});
-  script.stand_ins = {{7, 0}};
+  script.stand_ins = {{7_expert, 0_expert}};
   script.asked.clear();
   // 0 and 1 are resident; 2, 3, 4 do not fit beside them.
   ASSERT_EQ(w.try_plan(1, 0, {2, 5, 3, 6, 4, 5, 7, 6}), status::ok);
-  const std::vector<expert_id> routed{2, -1, 3, 6, 4, -1, 0, 6};
+  const std::vector<std::int32_t> routed{2, -1, 3, 6, 4, -1, 0, 6};
   std::set<std::uint32_t> tokens;
   std::size_t fills = 0;
   std::size_t groups = 0;
@@ -339,7 +341,7 @@ TEST_F(pager_miss, fetching_everything_is_the_pager_that_asks_nobody) {
     for (step_id step = 0; step < 40; ++step) {
       const auto layer = random.id_below(2);
       std::vector<expert_id> ids(2 * (1 + random.below(4)));
-      for (auto& id : ids) id = random.id_below(9) - 1;
+      for (auto& id : ids) id = expert_id{random.id_below(9) - 1};
       ASSERT_EQ(asked.visit(step / 3, layer, ids), plain.visit(step / 3, layer, ids));
     }
     EXPECT_EQ(asked.stats(), plain.stats());
@@ -349,7 +351,7 @@ TEST_F(pager_miss, fetching_everything_is_the_pager_that_asks_nobody) {
 
 // Every miss has one cause and is served in one way.
 TEST_F(pager_miss, causes_and_services_add_up_to_the_misses) {
-  const miss_decision choices[]{fetch_at(0), dropped, on_host, substituted};
+  const miss_decision choices[]{fetch_at(0_precision), dropped, on_host, substituted};
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     support::random_source random(seed);
@@ -358,16 +360,16 @@ TEST_F(pager_miss, causes_and_services_add_up_to_the_misses) {
     std::set<expert_key> used;
     std::uint64_t first_uses = 0;
     for (step_id n = 0; n < 60; ++n) {
-      const auto layer = random.id_below(2);
+      const layer_id layer{random.id_below(2)};
       const auto readable = w.readable(layer);
       script.decisions.clear();
-      for (expert_id e = 0; e < 8; ++e) {
+      for (const auto e : each<expert_id>(8)) {
         const auto& choice = choices[random.below(readable.empty() ? 3 : 4)];
         script.decisions[e] = choice;
         if (!readable.empty()) script.stand_ins[e] = *readable.begin();
       }
       std::vector<expert_id> ids(2 * (1 + random.below(4)));
-      for (auto& id : ids) id = random.id_below(9) - 1;
+      for (auto& id : ids) id = expert_id{random.id_below(9) - 1};
       std::set<expert_id> wanted;
       for (const auto e : std::set<expert_id>(ids.begin(), ids.end())) {
         if (e < 0) continue;

@@ -33,10 +33,10 @@ TEST(pager_plan, shows_each_distinct_expert_its_slot_and_service) {
   ASSERT_EQ(w.try_plan(1, 0, {2, 1}), status::ok);
   EXPECT_THAT(w.plan.experts(), ElementsAre(2, 1));
   EXPECT_THAT(w.plan.services(), ElementsAre(service::fill, service::hit));
-  EXPECT_EQ(w.plan.slots()[1], w.decisions.locate({0, 1}));
+  EXPECT_EQ(w.plan.slots()[1], w.decisions.locate({0_layer, 1_expert}));
   ASSERT_EQ(w.plan.fills().size(), 1U);
   const auto& f = w.plan.fills()[0];
-  EXPECT_EQ(f.key, (expert_key{0, 2}));
+  EXPECT_EQ(f.key, (expert_key{0_layer, 2_expert}));
   EXPECT_EQ(f.slot, w.plan.slots()[0]);
   EXPECT_EQ(f.victim, no_key);
   EXPECT_FALSE(f.speculative);
@@ -49,9 +49,9 @@ TEST(pager_plan, nothing_new_is_published_and_the_victim_is_gone_while_a_plan_is
   pager_walk w({.layout = shared(2)});
   w.visit(0, 0, {0, 1});
   ASSERT_EQ(w.try_plan(1, 0, {0, 2}), status::ok);
-  EXPECT_EQ(w.plan.fills()[0].victim, (expert_key{0, 1}));
+  EXPECT_EQ(w.plan.fills()[0].victim, (expert_key{0_layer, 1_expert}));
   EXPECT_THAT(w.readable(0), ElementsAre(0));
-  EXPECT_EQ(w.decisions.locate({0, 2}), no_slot);
+  EXPECT_EQ(w.decisions.locate({0_layer, 2_expert}), no_slot);
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
   EXPECT_THAT(w.readable(0), ElementsAre(0, 2));
 }
@@ -60,14 +60,14 @@ TEST(pager_plan, nothing_new_is_published_and_the_victim_is_gone_while_a_plan_is
 TEST(pager_plan, every_reservation_has_a_generation_of_its_own) {
   pager_walk w({.layout = shared(2)});
   w.visit(0, 0, {0, 1});
-  const auto slot = w.decisions.locate({0, 0});
+  const auto slot = w.decisions.locate({0_layer, 0_expert});
   const auto before = w.decisions.slot(slot).generation;
   w.visit(1, 0, {2, 1});
-  ASSERT_EQ(w.decisions.locate({0, 2}), slot);
+  ASSERT_EQ(w.decisions.locate({0_layer, 2_expert}), slot);
   EXPECT_GT(w.decisions.slot(slot).generation, before);
   w.decisions.failed(slot, before);  // too late to matter
   w.decisions.arrived(slot, before);
-  EXPECT_EQ(w.decisions.locate({0, 2}), slot);
+  EXPECT_EQ(w.decisions.locate({0_layer, 2_expert}), slot);
   EXPECT_EQ(w.stats().failed_fills, 0U);
 }
 
@@ -76,11 +76,11 @@ TEST(pager_plan, a_reservation_that_is_given_back_leaves_the_victim_its_generati
   for (const bool speculative : {false, true}) {
     pager_walk w({.layout = shared(4)});
     w.visit(0, 0, {0, 1, 2, 3});
-    const auto slot = w.decisions.locate({0, 0});
+    const auto slot = w.decisions.locate({0_layer, 0_expert});
     const auto before = w.decisions.slot(slot).generation;
     std::uint32_t given_out = 0;
     if (speculative) {
-      const std::vector<prefetch_request> wanted{{{1, 5}, 0}};
+      const std::vector<prefetch_request> wanted{{{1_layer, 5_expert}, 0}};
       ASSERT_EQ(w.decisions.plan_prefetch({}, wanted, w.plan), status::ok);
       given_out = w.plan.fills()[0].generation;
       ASSERT_EQ(w.plan.fills()[0].slot, slot);
@@ -92,15 +92,15 @@ TEST(pager_plan, a_reservation_that_is_given_back_leaves_the_victim_its_generati
       ASSERT_EQ(w.plan.fills()[0].slot, slot);
       ASSERT_EQ(w.decisions.abort(w.plan), status::ok);
     }
-    ASSERT_EQ(w.decisions.locate({0, 0}), slot);
+    ASSERT_EQ(w.decisions.locate({0_layer, 0_expert}), slot);
     EXPECT_EQ(w.decisions.slot(slot).generation, before);
     w.decisions.failed(slot, given_out);
-    EXPECT_EQ(w.decisions.locate({0, 0}), slot) << "that copy was never made";
+    EXPECT_EQ(w.decisions.locate({0_layer, 0_expert}), slot) << "that copy was never made";
     ASSERT_EQ(w.try_plan(1, 1, {4, 5}), status::ok);
     EXPECT_GT(w.plan.fills()[0].generation, given_out) << "no number is given out twice";
     ASSERT_EQ(w.decisions.abort(w.plan), status::ok);
     w.decisions.failed(slot, before);
-    EXPECT_EQ(w.decisions.locate({0, 0}), no_slot);
+    EXPECT_EQ(w.decisions.locate({0_layer, 0_expert}), no_slot);
     support::expect_consistent(w.decisions);
   }
 }
@@ -121,15 +121,15 @@ TEST(pager_plan, a_victim_whose_copy_fails_while_its_slot_is_reserved_does_not_c
   for (const bool committed : {false, true}) {
     pager_walk w({.layout = shared(2)});
     w.visit(0, 0, {0, 1});
-    const auto slot = w.decisions.locate({0, 0});
+    const auto slot = w.decisions.locate({0_layer, 0_expert});
     const auto before = w.decisions.slot(slot).generation;
     ASSERT_EQ(w.try_plan(1, 1, {4, 4}), status::ok);
     ASSERT_EQ(w.plan.fills()[0].slot, slot);
     w.decisions.failed(slot, before);
     EXPECT_EQ(w.stats().failed_fills, 1U);
     ASSERT_EQ(committed ? w.decisions.commit(w.plan) : w.decisions.abort(w.plan), status::ok);
-    EXPECT_EQ(w.decisions.locate({0, 0}), no_slot);
-    EXPECT_EQ(w.decisions.locate({1, 4}), committed ? slot : no_slot);
+    EXPECT_EQ(w.decisions.locate({0_layer, 0_expert}), no_slot);
+    EXPECT_EQ(w.decisions.locate({1_layer, 4_expert}), committed ? slot : no_slot);
     EXPECT_EQ(w.stats().evictions, 1U);
     support::expect_consistent(w.decisions);
     w.visit(2, 1, {5, 6});
@@ -141,7 +141,7 @@ template <class Pager>
 void expect_whole_tokens(typename Pager::config setup) {
   Pager pages(std::move(setup));
   auto plan = pages.make_plan();
-  const std::vector<expert_id> ids{0, 1, 2, 3};
+  const std::vector<std::int32_t> ids{0, 1, 2, 3};
   const std::vector<float> weights(4, 0.5F);
   const std::vector<float> logits(16, 0.0F);
   for (std::size_t count = 0; count <= ids.size(); ++count) {
@@ -170,16 +170,16 @@ TEST(pager_plan, a_second_plan_cannot_choose_the_same_victim) {
   w.visit(0, 0, {0, 1});
   ASSERT_EQ(w.try_plan(1, 0, {0, 2}), status::ok);
   auto other = w.decisions.make_plan();
-  const std::vector<expert_id> ids{3, 4};
+  const std::vector<std::int32_t> ids{3, 4};
   EXPECT_EQ(w.decisions.plan(w.view(1, 1, ids), other), status::plan_open);
   EXPECT_EQ(w.decisions.plan_next(other), status::plan_open);
   EXPECT_EQ(w.decisions.plan_prefetch({}, {}, other), status::plan_open);
   EXPECT_EQ(w.decisions.plan_warm({}, other).code, status::plan_open);
   EXPECT_EQ(w.decisions.commit(other), status::no_plan);
   EXPECT_EQ(w.decisions.abort(other), status::no_plan);
-  EXPECT_EQ(w.decisions.invalidate(expert_key{0, 0}), status::plan_open);
-  EXPECT_EQ(w.decisions.invalidate(layer_id{0}), status::plan_open);
-  EXPECT_EQ(w.decisions.set_quota(0, 2), status::plan_open);
+  EXPECT_EQ(w.decisions.invalidate(expert_key{0_layer, 0_expert}), status::plan_open);
+  EXPECT_EQ(w.decisions.invalidate(0_layer), status::plan_open);
+  EXPECT_EQ(w.decisions.set_quota(0_layer, 2), status::plan_open);
   EXPECT_EQ(w.decisions.trim({}, 0, {}), 0U);
   EXPECT_EQ(w.decisions.commit(w.plan), status::ok);
   EXPECT_EQ(w.decisions.plan(w.view(1, 1, ids), other), status::ok);
@@ -203,8 +203,8 @@ TEST(pager_plan, a_plan_ends_once) {
 
 TEST(pager_plan, a_view_that_cannot_be_is_refused) {
   pager_walk w({.layout = shared(4)});
-  const std::vector<expert_id> nine(9, 0);
-  const std::vector<expert_id> two{0, 1};
+  const std::vector<std::int32_t> nine(9, 0);
+  const std::vector<std::int32_t> two{0, 1};
   const std::vector<float> one_weight{1.0F};
   EXPECT_EQ(w.decisions.plan(w.view(0, 2, two), w.plan), status::invalid_visit);
   EXPECT_EQ(w.decisions.plan(w.view(0, -1, two), w.plan), status::invalid_visit);
@@ -235,7 +235,7 @@ TEST(pager_plan, a_plan_that_was_moved_from_is_refused_by_every_call) {
   EXPECT_EQ(w.decisions.abort(w.plan), status::no_plan);
   ASSERT_EQ(w.decisions.commit(moved), status::ok);
   EXPECT_EQ(w.decisions.plan_next(w.plan), status::invalid_argument);
-  const std::vector<expert_id> others{0, 1};  // the ids of the split visit are still needed
+  const std::vector<std::int32_t> others{0, 1};  // the ids of the split visit are still needed
   EXPECT_EQ(w.decisions.plan(w.view(1, 0, others), w.plan), status::visit_unfinished);
   EXPECT_EQ(w.decisions.plan_prefetch({}, {}, w.plan), status::invalid_argument);
   ASSERT_EQ(w.decisions.plan_next(moved), status::ok);
@@ -251,7 +251,7 @@ TEST(pager_plan, no_victim_changes_nothing) {
   pager_walk<pager<told_lru>> w({.layout = shared(3), .eviction = {&journal}});
   w.visit(0, 0, {0, 1});
   w.visit(0, 1, {0, 1});
-  for (const expert_key k : {expert_key{0, 1}, expert_key{1, 0}})
+  for (const expert_key k : {expert_key{0_layer, 1_expert}, expert_key{1_layer, 0_expert}})
     w.decisions.pin(w.decisions.locate(k));
   const auto told = journal.lines;
   const auto stats = w.stats();
@@ -281,11 +281,11 @@ TYPED_TEST(pager_abort, leaves_no_trace) {
     pager_walk<pager<TypeParam>> other({.layout = shared(slots)});
     const auto ids = [&] {
       std::vector<expert_id> out(2 * (1 + random.below(4)));
-      for (auto& id : out) id = random.id_below(9) - 1;
+      for (auto& id : out) id = expert_id{random.id_below(9) - 1};
       return out;
     };
     for (step_id step = 0; step < 40; ++step)
-      for (layer_id layer = 0; layer < 2; ++layer) {
+      for (const auto layer : each<layer_id>(2)) {
         const auto wanted = ids();
         if (random.one_in(2)) {
           ASSERT_EQ(other.try_plan(step + random.below(2), random.id_below(2), ids()), status::ok);
@@ -293,10 +293,12 @@ TYPED_TEST(pager_abort, leaves_no_trace) {
           ASSERT_EQ(other.decisions.abort(other.plan, none), status::ok);
         }
         if (random.one_in(3)) {
-          const std::vector<prefetch_request> requests{{{0, random.id_below(8)}, step},
-                                                       {{1, random.id_below(8)}, step}};
-          ASSERT_EQ(other.decisions.plan_prefetch({layer, 0, step, 0, {}}, requests, other.plan),
-                    status::ok);
+          const std::vector<prefetch_request> requests{
+              {{0_layer, expert_id{random.id_below(8)}}, step},
+              {{1_layer, expert_id{random.id_below(8)}}, step}};
+          ASSERT_EQ(
+              other.decisions.plan_prefetch({layer, 0_pool, step, 0, {}}, requests, other.plan),
+              status::ok);
           ASSERT_EQ(other.decisions.abort(other.plan), status::ok);
         }
         support::expect_consistent(other.decisions);
@@ -305,7 +307,7 @@ TYPED_TEST(pager_abort, leaves_no_trace) {
         ASSERT_EQ(plain.stats(), other.stats());
         ASSERT_EQ(plain.decisions.decision_hash(), other.decisions.decision_hash());
         ASSERT_EQ(plain.decisions.residents(), other.decisions.residents());
-        for (layer_id l = 0; l < 2; ++l)
+        for (const auto l : each<layer_id>(2))
           ASSERT_TRUE(std::ranges::equal(plain.decisions.row(l), other.decisions.row(l)));
       }
   }
@@ -326,7 +328,7 @@ TEST(pager_plan, an_aborted_split_visit_leaves_no_trace_in_the_statistics) {
 TEST(pager_plan, an_aborted_prefetch_leaves_no_trace_in_the_statistics) {
   pager_walk w({.layout = shared(2)});
   const auto before = w.stats();
-  const std::vector<prefetch_request> requests{{{0, 5}, 0}};
+  const std::vector<prefetch_request> requests{{{0_layer, 5_expert}, 0}};
   ASSERT_EQ(w.decisions.plan_prefetch({}, requests, w.plan), status::ok);
   ASSERT_THAT(w.plan.fills(), IsEmpty()) << "2 slots leave no room beside a token";
   ASSERT_EQ(w.decisions.abort(w.plan), status::ok);
@@ -346,8 +348,8 @@ TEST(pager_plan, an_aborted_fill_that_was_submitted_frees_the_slot_and_both_keys
   support::expect_consistent(w.decisions);
   EXPECT_THAT(w.readable(0), ElementsAre(1))
       << "the fill that was not submitted gave its victim back";
-  EXPECT_EQ(w.decisions.locate({0, 4}), no_slot);
-  EXPECT_EQ(w.decisions.locate({0, 5}), no_slot);
+  EXPECT_EQ(w.decisions.locate({0_layer, 4_expert}), no_slot);
+  EXPECT_EQ(w.decisions.locate({0_layer, 5_expert}), no_slot);
   EXPECT_EQ(w.decisions.slot(slot).state, slot_state::free);
   EXPECT_EQ(w.stats().failed_fills, 1U);
   EXPECT_THAT(journal.lines, ElementsAre("evict 0"));
@@ -390,8 +392,8 @@ TEST(pager_plan, two_pagers_side_by_side_do_not_influence_each_other) {
   pager_walk b({.layout = shared(3)});
   support::random_source random(5);
   for (step_id step = 0; step < 100; ++step) {
-    const std::vector<expert_id> ids{random.id_below(8), random.id_below(8)};
-    const std::vector<expert_id> others{random.id_below(8), random.id_below(8)};
+    const std::vector<std::int32_t> ids{random.id_below(8), random.id_below(8)};
+    const std::vector<std::int32_t> others{random.id_below(8), random.id_below(8)};
     alone.visit(step, 0, ids);
     b.visit(step * 3, 1, others);
     a.visit(step, 0, ids);
@@ -422,7 +424,7 @@ TEST(pager_plan, the_warning_is_right) {
   for (const auto& [slots, some_hit] : {std::pair{8, false}, std::pair{10, true}}) {
     pager_walk w({.layout = pool_layout::shared(deep, slots).value()});
     for (step_id step = 0; step < 20; ++step)
-      for (layer_id l = 0; l < 5; ++l) w.visit(step, l, {l, l + 1});
+      for (const auto l : each<layer_id>(5)) w.visit(step, l, {number(l), number(l) + 1});
     EXPECT_EQ(w.stats().hits != 0, some_hit) << slots;
   }
 }

@@ -51,7 +51,7 @@ class placed_lru {
   void on_request(const access& a) noexcept { write("request", a); }
   void on_bypass(const access& a) noexcept { write("bypass", a); }
   void on_evict(slot_id slot, expert_key key) noexcept {
-    to_->push_back("evict " + std::to_string(key.expert) + " slot " + std::to_string(slot));
+    to_->push_back("evict " + to_string(key.expert) + " slot " + to_string(slot));
     inner_.on_evict(slot, key);
   }
   void on_move(slot_id from, slot_id to) noexcept { inner_.on_move(from, to); }
@@ -62,8 +62,8 @@ class placed_lru {
 
  private:
   void write(const std::string& what, const access& a) {
-    to_->push_back(what + ' ' + std::to_string(a.key.expert) + " slot " + std::to_string(a.slot) +
-                   " pool " + std::to_string(a.pool) + " precision " + std::to_string(a.precision));
+    to_->push_back(what + ' ' + to_string(a.key.expert) + " slot " + to_string(a.slot) + " pool " +
+                   to_string(a.pool) + " precision " + to_string(a.precision));
   }
   lru inner_;
   std::vector<std::string>* to_;
@@ -93,20 +93,22 @@ struct pager_precision : testing::Test {
     return pager_walk<told>({.layout = ladder(slots), .eviction = {&journal}, .miss = {&script}});
   }
   template <class Walk>
-  static int precision_of(const Walk& w, expert_id e, layer_id layer = 0) {
+  static int precision_of(const Walk& w, support::written_expert e,
+                          support::written_layer layer = 0) {
     const auto slot = w.decisions.locate({layer, e});
-    return slot == no_slot ? -1 : w.decisions.precision_of(slot);
+    return slot == no_slot ? -1 : number(w.decisions.precision_of(slot));
   }
   /// All that an abort must bring back.
   template <class Pager>
   static std::vector<std::int64_t> picture(Pager& p) {
     std::vector<std::int64_t> out;
-    for (layer_id l = 0; l < shape.layers; ++l) {
-      out.insert(out.end(), p.row(l).begin(), p.row(l).end());
-      for (expert_id e = 0; e < shape.experts; ++e) out.push_back(p.locate({l, e}));
+    for (const auto l : each<layer_id>(shape.layers)) {
+      for (const auto slot : p.row(l)) out.push_back(number(slot));
+      for (const auto e : each<expert_id>(shape.experts)) out.push_back(number(p.locate({l, e})));
     }
-    for (pool_id n = 0; n < 3; ++n) out.push_back(static_cast<std::int64_t>(p.resident_bytes(n)));
-    for (const auto k : p.residents()) out.push_back(k.layer * 100 + k.expert);
+    for (const auto n : each<pool_id>(3))
+      out.push_back(static_cast<std::int64_t>(p.resident_bytes(n)));
+    for (const auto k : p.residents()) out.push_back(number(k.layer) * 100 + number(k.expert));
     return out;
   }
   scripted_miss::script script;
@@ -115,16 +117,16 @@ struct pager_precision : testing::Test {
 
 TEST_F(pager_precision, a_miss_lives_in_the_pool_of_the_precision_that_was_decided) {
   auto w = walk_told({2, 1, 1});
-  script.decisions = {{4, fetch_at(2)}};
+  script.decisions = {{4_expert, fetch_at(2_precision)}};
   w.visit(0, 0, {3, 4});
   EXPECT_THAT(journal, ElementsAre("fill 3 slot 0 pool 0 precision 0",  //
                                    "fill 4 slot 3 pool 2 precision 2"));
   ASSERT_THAT(w.plan.fills(), SizeIs(2));
   EXPECT_EQ(w.plan.fills()[0].precision, 0);
   EXPECT_EQ(w.plan.fills()[1].precision, 2);
-  EXPECT_EQ(w.decisions.resident_bytes(0), 100U);
-  EXPECT_EQ(w.decisions.resident_bytes(1), 0U);
-  EXPECT_EQ(w.decisions.resident_bytes(2), 10U);
+  EXPECT_EQ(w.decisions.resident_bytes(0_pool), 100U);
+  EXPECT_EQ(w.decisions.resident_bytes(1_pool), 0U);
+  EXPECT_EQ(w.decisions.resident_bytes(2_pool), 10U);
   EXPECT_EQ(w.stats().bytes_demand, 110U);
   EXPECT_EQ(w.stats().bytes_filled, 110U);
   journal.clear();
@@ -140,33 +142,33 @@ TEST_F(pager_precision, a_miss_lives_in_the_pool_of_the_precision_that_was_decid
 
 TEST_F(pager_precision, a_precision_below_the_lowest_is_the_lowest) {
   auto w = walk({2, 1, 1});
-  script.decisions = {{4, fetch_at(7)}};
+  script.decisions = {{4_expert, fetch_at(7_precision)}};
   w.visit(0, 0, {3, 4});
   EXPECT_EQ(precision_of(w, 4), 2);
 }
 
 TEST_F(pager_precision, an_upgrade_is_filled_first_and_then_gives_up_the_low_copy) {
   auto w = walk_told({2, 1, 1});
-  script.decisions = {{4, fetch_at(2)}};
+  script.decisions = {{4_expert, fetch_at(2_precision)}};
   w.visit(0, 0, {3, 4});
   journal.clear();
-  script.decisions = {{4, fetch_at(0)}};
+  script.decisions = {{4_expert, fetch_at(0_precision)}};
   ASSERT_EQ(w.try_plan(0, 0, {3, 4}), status::ok);
   ASSERT_THAT(w.plan.fills(), SizeIs(1));
-  EXPECT_EQ(w.plan.fills()[0].key, (expert_key{0, 4}));
+  EXPECT_EQ(w.plan.fills()[0].key, (expert_key{0_layer, 4_expert}));
   EXPECT_EQ(w.plan.fills()[0].slot, 1);
   EXPECT_EQ(w.plan.fills()[0].precision, 0);
   EXPECT_EQ(w.plan.fills()[0].victim, no_key) << "the low copy is not overwritten";
   EXPECT_THAT(w.plan.slots(), ElementsAre(0, 1)) << "the plan does not use the low copy";
-  EXPECT_EQ(w.decisions.slot(3).state, slot_state::resident);
+  EXPECT_EQ(w.decisions.slot(3_slot).state, slot_state::resident);
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
   support::expect_consistent(w.decisions);
   EXPECT_THAT(journal, ElementsAre("evict 4 slot 3",                   //
                                    "hit 3 slot 0 pool 0 precision 0",  //
                                    "fill 4 slot 1 pool 0 precision 0"));
-  EXPECT_EQ(w.decisions.slot(3).state, slot_state::free);
-  EXPECT_EQ(w.decisions.resident_bytes(0), 200U);
-  EXPECT_EQ(w.decisions.resident_bytes(2), 0U);
+  EXPECT_EQ(w.decisions.slot(3_slot).state, slot_state::free);
+  EXPECT_EQ(w.decisions.resident_bytes(0_pool), 200U);
+  EXPECT_EQ(w.decisions.resident_bytes(2_pool), 0U);
   const auto s = w.stats();
   EXPECT_EQ(s.misses, 3U);
   EXPECT_EQ(s.hits, 1U);
@@ -177,16 +179,16 @@ TEST_F(pager_precision, an_upgrade_is_filled_first_and_then_gives_up_the_low_cop
   EXPECT_EQ(s.evictions, 0U) << "no key lost its place";
   EXPECT_EQ(s.fills, 3U);
   EXPECT_EQ(s.steps_with_miss, 1U);
-  script.decisions = {{5, fetch_at(2)}};
+  script.decisions = {{5_expert, fetch_at(2_precision)}};
   w.visit(1, 0, {5, 3});
-  EXPECT_EQ(w.decisions.locate({0, 5}), 3) << "the low slot can be had again";
+  EXPECT_EQ(w.decisions.locate({0_layer, 5_expert}), 3) << "the low slot can be had again";
 }
 
 TEST_F(pager_precision, a_key_that_was_upgraded_and_then_lost_is_no_collision_of_the_upgrade) {
   auto w = walk({1, 1, 1});
-  script.decisions = {{4, fetch_at(2)}};
+  script.decisions = {{4_expert, fetch_at(2_precision)}};
   w.visit(0, 0, {4, 4});
-  script.decisions = {{4, fetch_at(0)}};
+  script.decisions = {{4_expert, fetch_at(0_precision)}};
   w.visit(1, 0, {4, 4});  // the low copy goes in step 1
   script.decisions.clear();
   w.visit(2, 0, {5, 5});  // 5 takes 4's slot
@@ -198,13 +200,13 @@ TEST_F(pager_precision, a_key_that_was_upgraded_and_then_lost_is_no_collision_of
 
 TEST_F(pager_precision, an_upgrade_is_no_refetch_of_what_was_evicted_too_early) {
   auto w = walk({2, 1, 1});
-  script.decisions = {{4, fetch_at(2)}, {5, fetch_at(2)}};
+  script.decisions = {{4_expert, fetch_at(2_precision)}, {5_expert, fetch_at(2_precision)}};
   w.visit(0, 0, {4, 4});
   w.visit(1, 0, {5, 5});
   w.visit(1, 0, {4, 4});  // gone in the same step
   EXPECT_EQ(w.stats().collision_misses, 1U);
   EXPECT_EQ(w.stats().bytes_refetched, 10U);
-  script.decisions = {{4, fetch_at(0)}};
+  script.decisions = {{4_expert, fetch_at(0_precision)}};
   w.visit(1, 0, {4, 4});
   EXPECT_EQ(w.stats().precision_misses, 1U);
   EXPECT_EQ(w.stats().collision_misses, 1U);
@@ -219,19 +221,19 @@ TEST_F(pager_precision, an_aborted_upgrade_leaves_the_low_copy_where_it_was) {
           std::vector<std::uint8_t>{1}}) {
       SCOPED_TRACE(testing::Message() << full << ' ' << started.size());
       auto w = walk({2, 1, 1});
-      script.decisions = {{4, fetch_at(2)}};
+      script.decisions = {{4_expert, fetch_at(2_precision)}};
       w.visit(0, 0, {3, 4});
       if (full) w.visit(0, 1, {3, 3});
       const auto before = picture(w.decisions);
       const bool lost = full && !started.empty() && started[0] != 0;
-      script.decisions = {{4, fetch_at(0)}};
+      script.decisions = {{4_expert, fetch_at(0_precision)}};
       ASSERT_EQ(w.try_plan(1, 0, {4, 4}), status::ok);
       ASSERT_THAT(w.plan.fills(), SizeIs(1));
-      EXPECT_EQ(w.plan.fills()[0].victim, full ? (expert_key{0, 3}) : no_key);
+      EXPECT_EQ(w.plan.fills()[0].victim, full ? (expert_key{0_layer, 3_expert}) : no_key);
       ASSERT_EQ(w.decisions.abort(w.plan, started), status::ok);
       support::expect_consistent(w.decisions);
       EXPECT_EQ(precision_of(w, 4), 2);
-      EXPECT_EQ(w.decisions.row(0)[4], 3);
+      EXPECT_EQ(w.decisions.row(0_layer)[4], 3);
       if (lost)
         EXPECT_EQ(precision_of(w, 3), -1) << "its bytes are gone";
       else
@@ -243,9 +245,9 @@ TEST_F(pager_precision, an_aborted_upgrade_leaves_the_low_copy_where_it_was) {
 
 TEST_F(pager_precision, the_low_copy_of_an_upgrade_is_no_victim_of_its_visit) {
   auto w = walk({2, 1, 1});
-  script.decisions = {{4, fetch_at(2)}};
+  script.decisions = {{4_expert, fetch_at(2_precision)}};
   w.visit(0, 0, {4, 4});
-  script.decisions = {{4, fetch_at(0)}, {5, fetch_at(2)}};
+  script.decisions = {{4_expert, fetch_at(0_precision)}, {5_expert, fetch_at(2_precision)}};
   ASSERT_EQ(w.try_plan(1, 0, {5, 4}), status::ok);
   ASSERT_THAT(w.plan.fills(), SizeIs(2));
   EXPECT_THAT(w.plan.slots(), ElementsAre(2, 0)) << "5 finds no room at 2 and goes up";
@@ -254,10 +256,10 @@ TEST_F(pager_precision, the_low_copy_of_an_upgrade_is_no_victim_of_its_visit) {
 
 TEST_F(pager_precision, a_pinned_low_copy_is_used_as_it_is) {
   auto w = walk({2, 1, 1});
-  script.decisions = {{4, fetch_at(2)}};
+  script.decisions = {{4_expert, fetch_at(2_precision)}};
   w.visit(0, 0, {3, 4});
-  const auto pin = w.decisions.pin(w.decisions.locate({0, 4}));
-  script.decisions = {{4, fetch_at(0)}};
+  const auto pin = w.decisions.pin(w.decisions.locate({0_layer, 4_expert}));
+  script.decisions = {{4_expert, fetch_at(0_precision)}};
   w.visit(1, 0, {4, 3});
   EXPECT_THAT(w.plan.fills(), IsEmpty());
   EXPECT_THAT(w.plan.services(), ElementsAre(service::hit, service::hit));
@@ -270,11 +272,11 @@ TEST_F(pager_precision, a_pinned_low_copy_is_used_as_it_is) {
 
 TEST_F(pager_precision, a_low_copy_on_its_way_is_used_as_it_is) {
   auto w = walk({2, 1, 2});
-  script.prefetched = 2;
-  const auto fills = w.prefetch(0, 0, {{{0, 4}, 0}});
+  script.prefetched = 2_precision;
+  const auto fills = w.prefetch(0, 0, {{{0_layer, 4_expert}, 0}});
   ASSERT_THAT(fills, SizeIs(1));
   EXPECT_EQ(fills[0].precision, 2);
-  script.decisions = {{4, fetch_at(0)}};
+  script.decisions = {{4_expert, fetch_at(0_precision)}};
   w.visit(0, 0, {4, 3});
   EXPECT_THAT(w.plan.late_slots(), ElementsAre(fills[0].slot));
   EXPECT_EQ(w.plan.services()[0], service::hit);
@@ -286,10 +288,10 @@ TEST_F(pager_precision, a_low_copy_on_its_way_is_used_as_it_is) {
 
 TEST_F(pager_precision, a_copy_of_the_held_precision_or_a_lower_one_is_no_upgrade) {
   auto w = walk({2, 2, 2});
-  script.decisions = {{4, fetch_at(1)}};
+  script.decisions = {{4_expert, fetch_at(1_precision)}};
   w.visit(0, 0, {3, 4});
-  for (const auto decision : {fetch_at(1), fetch_at(2), keep_low}) {
-    script.decisions = {{4, decision}};
+  for (const auto decision : {fetch_at(1_precision), fetch_at(2_precision), keep_low}) {
+    script.decisions = {{4_expert, decision}};
     w.visit(1, 0, {3, 4});
     EXPECT_THAT(w.plan.fills(), IsEmpty());
     EXPECT_EQ(precision_of(w, 4), 1);
@@ -300,10 +302,10 @@ TEST_F(pager_precision, a_copy_of_the_held_precision_or_a_lower_one_is_no_upgrad
 TEST_F(pager_precision, without_room_above_a_held_copy_it_is_used_as_it_is) {
   for (const std::int64_t same : {1, 2}) {  // with 1, only a lower precision has room
     auto w = walk({1, same, 2});
-    script.decisions = {{4, fetch_at(1)}};
+    script.decisions = {{4_expert, fetch_at(1_precision)}};
     w.visit(0, 0, {3, 4});
     const auto before = picture(w.decisions);
-    script.decisions = {{4, fetch_at(0)}};
+    script.decisions = {{4_expert, fetch_at(0_precision)}};
     w.visit(1, 0, {3, 4});  // the one slot of precision 0 is the visit's own
     EXPECT_THAT(w.plan.fills(), IsEmpty()) << "another copy of precision 1 or below helps nobody";
     EXPECT_THAT(w.plan.services(), ElementsAre(service::hit, service::hit));
@@ -317,9 +319,9 @@ TEST_F(pager_precision, without_room_above_a_held_copy_it_is_used_as_it_is) {
 
 TEST_F(pager_precision, an_upgrade_by_one_step_is_better_than_none) {
   auto w = walk({1, 2, 2});
-  script.decisions = {{4, fetch_at(2)}};
+  script.decisions = {{4_expert, fetch_at(2_precision)}};
   w.visit(0, 0, {3, 4});
-  script.decisions = {{4, fetch_at(0)}};
+  script.decisions = {{4_expert, fetch_at(0_precision)}};
   w.visit(1, 0, {3, 4});
   EXPECT_EQ(precision_of(w, 4), 1);
   EXPECT_EQ(w.stats().precision_misses, 1U);
@@ -333,8 +335,9 @@ TEST_F(pager_precision, a_miss_without_room_goes_down_the_ladder_and_then_up) {
   EXPECT_EQ(precision_of(w, 1), 1) << "down by one";
   w.visit(0, 0, {0, 1, 2, 2});
   EXPECT_EQ(precision_of(w, 2), 2) << "down by two";
-  for (const auto e : {0, 1}) ASSERT_EQ(w.decisions.invalidate(expert_key{0, e}), status::ok);
-  script.otherwise = 2;
+  for (const auto e : {0_expert, 1_expert})
+    ASSERT_EQ(w.decisions.invalidate(expert_key{0_layer, e}), status::ok);
+  script.otherwise = 2_precision;
   w.visit(0, 0, {2, 3});
   EXPECT_EQ(precision_of(w, 3), 1) << "nothing is below: up by one";
   w.visit(0, 0, {2, 3, 4, 4});
@@ -363,10 +366,10 @@ TEST_F(pager_precision, the_heaviest_choose_first_and_the_earlier_of_equals) {
 TEST_F(pager_precision, victims_are_of_the_pool_that_is_filled) {
   auto w = walk_told({2, 1, 1});
   w.visit(0, 0, {0, 1});
-  script.decisions = {{2, fetch_at(2)}};
+  script.decisions = {{2_expert, fetch_at(2_precision)}};
   w.visit(0, 0, {2, 1});
   journal.clear();
-  script.decisions = {{3, fetch_at(2)}, {4, fetch_at(0)}};
+  script.decisions = {{3_expert, fetch_at(2_precision)}, {4_expert, fetch_at(0_precision)}};
   w.visit(1, 0, {3, 4});
   EXPECT_THAT(journal, ElementsAre("evict 2 slot 3", "evict 0 slot 0",  //
                                    "fill 3 slot 3 pool 2 precision 2",  //
@@ -375,9 +378,9 @@ TEST_F(pager_precision, victims_are_of_the_pool_that_is_filled) {
 
 TEST_F(pager_precision, a_visit_larger_than_all_pools_is_split_into_groups_that_fit) {
   auto w = walk({1, 1, 1});
-  script.decisions = {{0, fetch_at(2)}};
+  script.decisions = {{0_expert, fetch_at(2_precision)}};
   w.visit(0, 0, {0, 0});
-  script.decisions = {{0, fetch_at(0)}};
+  script.decisions = {{0_expert, fetch_at(0_precision)}};
   ASSERT_EQ(w.try_plan(1, 0, {0, 1, 2, 3, 4, 5, 0, 6}), status::ok);
   EXPECT_EQ(w.plan.groups(), 3U) << "tokens 0 and 3 share 0";
   std::set<std::uint32_t> tokens;
@@ -396,8 +399,7 @@ TEST_F(pager_precision, a_visit_larger_than_all_pools_is_split_into_groups_that_
     ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
     support::expect_consistent(w.decisions);
     for (std::size_t i = 0; i < w.plan.experts().size(); ++i)
-      EXPECT_EQ(w.decisions.row(0)[static_cast<std::size_t>(w.plan.experts()[i])],
-                w.plan.slots()[i]);
+      EXPECT_EQ(w.decisions.row(0_layer)[index_of(w.plan.experts()[i])], w.plan.slots()[i]);
     if (!w.plan.more()) break;
     ASSERT_EQ(w.decisions.plan_next(w.plan), status::ok);
   }
@@ -413,9 +415,12 @@ TEST_F(pager_precision, a_visit_larger_than_all_pools_is_split_into_groups_that_
 
 TEST_F(pager_precision, a_resident_that_a_group_pushed_out_comes_back_at_the_highest_precision) {
   auto w = walk({1, 1, 1});
-  script.decisions = {{0, fetch_at(2)}};
+  script.decisions = {{0_expert, fetch_at(2_precision)}};
   w.visit(0, 0, {0, 0});
-  script.decisions = {{0, keep_low}, {1, fetch_at(2)}, {2, fetch_at(2)}, {3, fetch_at(2)}};
+  script.decisions = {{0_expert, keep_low},
+                      {1_expert, fetch_at(2_precision)},
+                      {2_expert, fetch_at(2_precision)},
+                      {3_expert, fetch_at(2_precision)}};
   ASSERT_EQ(w.try_plan(1, 0, {1, 2, 0, 3}), status::ok);
   ASSERT_EQ(w.plan.groups(), 2U);
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
@@ -430,9 +435,11 @@ TEST_F(pager_precision, a_resident_that_a_group_pushed_out_comes_back_at_the_hig
 
 TEST_F(pager_precision, a_late_low_copy_that_a_group_pushed_out_comes_back_as_it_was_wanted) {
   auto w = walk({1, 1, 1});
-  script.prefetched = 2;
-  ASSERT_THAT(w.prefetch(0, 0, {{{0, 0}, 0}}), SizeIs(1));
-  script.decisions = {{0, fetch_at(1)}, {1, fetch_at(2)}, {2, fetch_at(0)}};
+  script.prefetched = 2_precision;
+  ASSERT_THAT(w.prefetch(0, 0, {{{0_layer, 0_expert}, 0}}), SizeIs(1));
+  script.decisions = {{0_expert, fetch_at(1_precision)},
+                      {1_expert, fetch_at(2_precision)},
+                      {2_expert, fetch_at(0_precision)}};
   // Tokens 0 and 2 use the copy that is late, 1 takes its slot, and 3 needs it again.
   ASSERT_EQ(w.try_plan(0, 0, {0, 5, 1, 2, 0, 6, 0, 7}), status::ok);
   ASSERT_EQ(w.plan.groups(), 3U);
@@ -449,9 +456,9 @@ TEST_F(pager_precision, a_late_low_copy_that_a_group_pushed_out_comes_back_as_it
 TEST_F(pager_precision, a_visit_split_by_expert_uses_low_copies_as_they_are) {
   pager_walk<decided> w(
       {.layout = ladder({1, 1, 1}), .miss = {&script}, .split = visit_split::by_expert});
-  script.decisions = {{0, fetch_at(2)}, {1, fetch_at(1)}};
+  script.decisions = {{0_expert, fetch_at(2_precision)}, {1_expert, fetch_at(1_precision)}};
   w.visit(0, 0, {0, 1});
-  script.decisions = {{0, fetch_at(0)}, {1, on_host}, {5, dropped}};
+  script.decisions = {{0_expert, fetch_at(0_precision)}, {1_expert, on_host}, {5_expert, dropped}};
   ASSERT_EQ(w.try_plan(1, 0, {2, 0, 3, 4, 1, 5, 6, 7}), status::ok);
   std::vector<expert_id> order;
   std::size_t groups = 0;
@@ -481,14 +488,14 @@ TEST_F(pager_precision, a_visit_split_by_expert_uses_low_copies_as_they_are) {
 
 TEST_F(pager_precision, a_visit_that_upgrades_make_too_large_uses_all_copies_as_they_are) {
   auto w = walk({1, 1, 1});
-  script.decisions = {{0, fetch_at(2)}};
+  script.decisions = {{0_expert, fetch_at(2_precision)}};
   w.visit(0, 0, {0, 0});
-  const auto pin = w.decisions.pin(w.decisions.locate({0, 0}));
-  script.decisions = {{1, fetch_at(1)}};
+  const auto pin = w.decisions.pin(w.decisions.locate({0_layer, 0_expert}));
+  script.decisions = {{1_expert, fetch_at(1_precision)}};
   w.visit(0, 0, {1, 1});
   w.decisions.unpin(pin);
   // 0 and 1 are held low and both wanted at 0: two upgrades and a miss for one free slot.
-  script.decisions = {{0, fetch_at(0)}, {1, fetch_at(0)}};
+  script.decisions = {{0_expert, fetch_at(0_precision)}, {1_expert, fetch_at(0_precision)}};
   w.visit(1, 0, {0, 1, 2, 2});
   EXPECT_EQ(w.plan.groups(), 1U);
   EXPECT_THAT(w.plan.services(), ElementsAre(service::hit, service::hit, service::fill));
@@ -501,11 +508,13 @@ TEST_F(pager_precision, a_visit_that_upgrades_make_too_large_uses_all_copies_as_
 
 TEST_F(pager_precision, what_a_policy_does_not_use_of_a_low_copy_is_a_precision_miss) {
   auto w = walk_told({2, 1, 2});
-  script.decisions = {{4, fetch_at(2)}, {5, fetch_at(2)}, {6, fetch_at(1)}};
+  script.decisions = {{4_expert, fetch_at(2_precision)},
+                      {5_expert, fetch_at(2_precision)},
+                      {6_expert, fetch_at(1_precision)}};
   w.visit(0, 0, {3, 4, 5, 6});
   journal.clear();
-  script.decisions = {{4, on_host}, {5, dropped}, {6, substituted}};
-  script.stand_ins = {{6, 3}};
+  script.decisions = {{4_expert, on_host}, {5_expert, dropped}, {6_expert, substituted}};
+  script.stand_ins = {{6_expert, 3_expert}};
   w.visit(1, 0, {4, 5, 6, 3});
   EXPECT_THAT(w.plan.routed(), ElementsAre(4, -1, 3, 3));
   EXPECT_THAT(w.plan.experts(), ElementsAre(4, 3));
@@ -525,9 +534,9 @@ TEST_F(pager_precision, what_a_policy_does_not_use_of_a_low_copy_is_a_precision_
 
 TEST_F(pager_precision, a_host_that_computes_low_copies_does_so_in_every_group) {
   auto w = walk({1, 1, 1});
-  script.decisions = {{0, fetch_at(2)}};
+  script.decisions = {{0_expert, fetch_at(2_precision)}};
   w.visit(0, 0, {0, 0});
-  script.decisions = {{0, on_host}};
+  script.decisions = {{0_expert, on_host}};
   std::size_t groups = 0;
   ASSERT_EQ(w.try_plan(1, 0, {0, 1, 2, 3, 0, 4, 5, 6}), status::ok);
   while (true) {
@@ -549,11 +558,11 @@ TEST_F(pager_precision, a_host_that_computes_low_copies_does_so_in_every_group) 
 
 TEST_F(pager_precision, an_upgrade_that_admission_refuses_is_left_on_the_host) {
   pager_walk<pager<lru, picky, scripted_miss>> w(
-      {.layout = ladder({2, 1, 1}), .admission = {{4}}, .miss = {&script}});
-  script.prefetched = 2;
-  w.arrive(w.prefetch(0, 0, {{{0, 4}, 1}}));
+      {.layout = ladder({2, 1, 1}), .admission = {{4_expert}}, .miss = {&script}});
+  script.prefetched = 2_precision;
+  w.arrive(w.prefetch(0, 0, {{{0_layer, 4_expert}, 1}}));
   ASSERT_EQ(precision_of(w, 4), 2);
-  script.decisions = {{4, fetch_at(0)}};
+  script.decisions = {{4_expert, fetch_at(0_precision)}};
   w.visit(1, 0, {4, 3});
   EXPECT_THAT(w.plan.services(), ElementsAre(service::host, service::fill));
   EXPECT_EQ(w.plan.slots()[0], no_slot);
@@ -566,27 +575,28 @@ TEST_F(pager_precision, an_upgrade_that_admission_refuses_is_left_on_the_host) {
 
 TEST_F(pager_precision, a_prefetch_is_made_at_the_policys_precision) {
   auto w = walk_told({2, 2, 2});
-  script.prefetched = 1;
-  const auto fills = w.prefetch(0, 0, {{{1, 4}, 0}});
+  script.prefetched = 1_precision;
+  const auto fills = w.prefetch(0, 0, {{{1_layer, 4_expert}, 0}});
   ASSERT_THAT(fills, SizeIs(1));
   EXPECT_EQ(fills[0].precision, 1);
   EXPECT_EQ(fills[0].slot, 2);
   EXPECT_THAT(journal, ElementsAre("prefetch 4 slot 2 pool 1 precision 1"));
   EXPECT_EQ(w.stats().bytes_prefetched, 40U);
   EXPECT_EQ(w.stats().bytes_prefetch_pending(), 40U);
-  EXPECT_EQ(w.decisions.resident_bytes(1), 40U);
-  script.prefetched = 9;
-  EXPECT_EQ(w.prefetch(0, 0, {{{1, 5}, 0}}).at(0).precision, 2) << "there is nothing lower";
+  EXPECT_EQ(w.decisions.resident_bytes(1_pool), 40U);
+  script.prefetched = 9_precision;
+  EXPECT_EQ(w.prefetch(0, 0, {{{1_layer, 5_expert}, 0}}).at(0).precision, 2)
+      << "there is nothing lower";
   journal.clear();
-  w.prefetch(0, 0, {{{1, 4}, 1}});
+  w.prefetch(0, 0, {{{1_layer, 4_expert}, 1}});
   EXPECT_THAT(journal, ElementsAre("request 4 slot 2 pool 1 precision 1"));
 }
 
 TEST_F(pager_precision, a_prefetched_low_copy_that_its_first_use_upgrades_is_wasted) {
   auto w = walk({2, 1, 2});
-  script.prefetched = 2;
-  w.arrive(w.prefetch(0, 0, {{{0, 4}, 0}}));
-  script.decisions = {{4, fetch_at(0)}};
+  script.prefetched = 2_precision;
+  w.arrive(w.prefetch(0, 0, {{{0_layer, 4_expert}, 0}}));
+  script.decisions = {{4_expert, fetch_at(0_precision)}};
   w.visit(0, 0, {4, 3});
   const auto s = w.stats();
   EXPECT_EQ(s.prefetch_hits, 0U);
@@ -598,12 +608,15 @@ TEST_F(pager_precision, a_prefetched_low_copy_that_its_first_use_upgrades_is_was
 TEST_F(pager_precision, a_prefetch_evicts_in_its_own_pool_only) {
   auto w = walk({2, 1, 3});
   w.visit(0, 0, {0, 1});
-  script.decisions = {{2, fetch_at(2)}, {3, fetch_at(2)}, {4, fetch_at(2)}};
+  script.decisions = {{2_expert, fetch_at(2_precision)},
+                      {3_expert, fetch_at(2_precision)},
+                      {4_expert, fetch_at(2_precision)}};
   w.visit(0, 0, {2, 3, 4, 2});
-  script.prefetched = 2;
-  const auto fills = w.prefetch(0, 0, {{{1, 7}, 0}});
+  script.prefetched = 2_precision;
+  const auto fills = w.prefetch(0, 0, {{{1_layer, 7_expert}, 0}});
   ASSERT_THAT(fills, SizeIs(1));
-  EXPECT_EQ(fills[0].victim, (expert_key{0, 3})) << "0 and 1 are older, in another pool";
+  EXPECT_EQ(fills[0].victim, (expert_key{0_layer, 3_expert}))
+      << "0 and 1 are older, in another pool";
 }
 
 // Or the next visit would find all of them on their way.
@@ -620,25 +633,26 @@ TEST_F(pager_precision, prefetches_leave_room_for_one_token_in_all_pools_togethe
     SCOPED_TRACE(testing::Message() << slots[0] << ' ' << slots[1]);
     pager_walk<decided> w(
         {.layout = pool_layout::shared_by_precision(three, slots).value(), .miss = {&script}});
-    for (precision_id p = 0; p < 2; ++p) {
+    for (const auto p : each<precision_id>(2)) {
       script.prefetched = p;
-      const auto first = 4 * static_cast<expert_id>(p);
-      w.prefetch(0, 0, {{{0, first}, 5}, {{0, first + 1}, 5}, {{0, first + 2}, 5}});
+      const auto first = static_cast<expert_id>(4 * number(p));
+      w.prefetch(0, 0,
+                 {{{0_layer, first}, 5}, {{0_layer, first + 1}, 5}, {{0_layer, first + 2}, 5}});
     }
     const auto fills = w.stats().speculative_fills;
     EXPECT_LE(fills, static_cast<std::uint64_t>(slots[0] + slots[1] - 3));
     EXPECT_EQ(fills != 0, slots[0] + slots[1] > 3) << "no more is kept than a token needs";
     std::vector<expert_id> absent;
-    for (expert_id e = 0; e < 8 && absent.size() < 3; ++e)
-      if (w.decisions.locate({0, e}) == no_slot) absent.push_back(e);
+    for (auto e = 0_expert; e < 8 && absent.size() < 3; ++e)
+      if (w.decisions.locate({0_layer, e}) == no_slot) absent.push_back(e);
     EXPECT_EQ(w.try_plan(0, 0, absent), status::ok);
   }
 }
 
 TEST_F(pager_precision, a_warm_start_fills_the_highest_precision) {
   auto w = walk({2, 1, 1});
-  script.prefetched = 2;
-  const std::vector<expert_key> keys{{0, 1}, {1, 4}, {0, 2}};
+  script.prefetched = 2_precision;
+  const std::vector<expert_key> keys{{0_layer, 1_expert}, {1_layer, 4_expert}, {0_layer, 2_expert}};
   ASSERT_EQ(w.decisions.plan_warm(keys, w.plan).code, status::ok);
   ASSERT_THAT(w.plan.fills(), SizeIs(2)) << "its slots only";
   const std::vector<fill> fills(w.plan.fills().begin(), w.plan.fills().end());
@@ -651,30 +665,30 @@ TEST_F(pager_precision, a_warm_start_fills_the_highest_precision) {
 
 TEST_F(pager_precision, invalidate_forgets_a_key_whatever_its_precision) {
   auto w = walk({2, 1, 1});
-  script.decisions = {{4, fetch_at(2)}, {5, fetch_at(1)}};
+  script.decisions = {{4_expert, fetch_at(2_precision)}, {5_expert, fetch_at(1_precision)}};
   w.visit(0, 0, {3, 4, 5, 5});
-  ASSERT_EQ(w.decisions.invalidate(expert_key{0, 4}), status::ok);
+  ASSERT_EQ(w.decisions.invalidate(expert_key{0_layer, 4_expert}), status::ok);
   support::expect_consistent(w.decisions);
   EXPECT_EQ(precision_of(w, 4), -1);
-  const auto pin = w.decisions.pin(w.decisions.locate({0, 5}));
-  EXPECT_EQ(w.decisions.invalidate(layer_id{0}), status::busy) << "a low copy is read";
+  const auto pin = w.decisions.pin(w.decisions.locate({0_layer, 5_expert}));
+  EXPECT_EQ(w.decisions.invalidate(0_layer), status::busy) << "a low copy is read";
   EXPECT_THAT(w.placed(0), ElementsAre(3, 5));
   w.decisions.unpin(pin);
-  ASSERT_EQ(w.decisions.invalidate(layer_id{0}), status::ok);
+  ASSERT_EQ(w.decisions.invalidate(0_layer), status::ok);
   EXPECT_THAT(w.placed(0), IsEmpty());
   support::expect_consistent(w.decisions);
 }
 
 TEST_F(pager_precision, trim_is_by_pool) {
   auto w = walk({2, 2, 1});
-  script.decisions = {{4, fetch_at(1)}, {5, fetch_at(1)}};
+  script.decisions = {{4_expert, fetch_at(1_precision)}, {5_expert, fetch_at(1_precision)}};
   w.visit(0, 0, {0, 1, 4, 5});
   visit_context low;
-  low.pool = 1;
+  low.pool = 1_pool;
   EXPECT_EQ(w.decisions.trim(low, 40, {}), 1U);
   EXPECT_THAT(w.placed(0), ElementsAre(0, 1, 5));
-  EXPECT_EQ(w.decisions.resident_bytes(0), 200U);
-  EXPECT_EQ(w.decisions.resident_bytes(1), 40U);
+  EXPECT_EQ(w.decisions.resident_bytes(0_pool), 200U);
+  EXPECT_EQ(w.decisions.resident_bytes(1_pool), 40U);
   support::expect_consistent(w.decisions);
 }
 
@@ -686,10 +700,10 @@ TEST_F(pager_precision,
   pager_walk<told> w({.layout = pool_layout::per_layer_by_precision(narrow, quotas).value(),
                       .eviction = {&journal},
                       .miss = {&script}});
-  EXPECT_EQ(w.decisions.least_quota(0), 1);
-  EXPECT_EQ(w.decisions.set_quota(0, 1), status::ok);
-  EXPECT_EQ(w.decisions.set_quota(0, 0), status::invalid_argument);
-  EXPECT_EQ(w.decisions.set_quota(0, 2), status::ok) << "its own size again";
+  EXPECT_EQ(w.decisions.least_quota(0_layer), 1);
+  EXPECT_EQ(w.decisions.set_quota(0_layer, 1), status::ok);
+  EXPECT_EQ(w.decisions.set_quota(0_layer, 0), status::invalid_argument);
+  EXPECT_EQ(w.decisions.set_quota(0_layer, 2), status::ok) << "its own size again";
 }
 
 TEST_F(pager_precision, a_quota_is_of_the_highest_precision_and_moves_between_layers) {
@@ -697,21 +711,21 @@ TEST_F(pager_precision, a_quota_is_of_the_highest_precision_and_moves_between_la
   pager_walk<told> w({.layout = pool_layout::per_layer_by_precision(shape, quotas).value(),
                       .eviction = {&journal},
                       .miss = {&script}});
-  EXPECT_EQ(w.decisions.quota(0), 3);
-  script.decisions = {{3, fetch_at(1)}, {4, fetch_at(2)}};
+  EXPECT_EQ(w.decisions.quota(0_layer), 3);
+  script.decisions = {{3_expert, fetch_at(1_precision)}, {4_expert, fetch_at(2_precision)}};
   w.visit(0, 0, {0, 1, 2, 2});
   w.visit(0, 0, {3, 4});
-  EXPECT_EQ(w.decisions.set_quota(1, 4), status::exceeds_memory);
+  EXPECT_EQ(w.decisions.set_quota(1_layer, 4), status::exceeds_memory);
   journal.clear();
-  ASSERT_EQ(w.decisions.set_quota(0, 2), status::ok);
+  ASSERT_EQ(w.decisions.set_quota(0_layer, 2), status::ok);
   support::expect_consistent(w.decisions);
   EXPECT_THAT(journal, ElementsAre("evict 0 slot 0"));
   EXPECT_THAT(w.placed(0), ElementsAre(1, 2, 3, 4));
-  ASSERT_EQ(w.decisions.set_quota(1, 4), status::ok);
+  ASSERT_EQ(w.decisions.set_quota(1_layer, 4), status::ok);
   w.visit(1, 1, {0, 1, 2, 5});
-  EXPECT_EQ(w.decisions.slot(0).key.layer, 1) << "the slot that layer 0 gave up";
+  EXPECT_EQ(w.decisions.slot(0_slot).key.layer, 1) << "the slot that layer 0 gave up";
   for (const auto e : {0, 1, 2, 5}) EXPECT_EQ(precision_of(w, e, 1), 0);
-  EXPECT_EQ(w.decisions.resident_bytes(w.decisions.layout().pool_of(1, 0)), 400U);
+  EXPECT_EQ(w.decisions.resident_bytes(w.decisions.layout().pool_of(1_layer, 0_precision)), 400U);
   journal.clear();
   w.visit(2, 1, {6, 6});
   EXPECT_THAT(journal, ElementsAre("evict 0 slot 0", "fill 6 slot 0 pool 3 precision 0"));

@@ -22,7 +22,7 @@ pool_layout shared(std::int64_t slots) { return pool_layout::shared(shape, slots
 // Hazard 3.
 TEST(pager_prefetch, a_filling_slot_is_in_no_row_until_it_has_arrived) {
   pager_walk w({.layout = shared(4)});
-  const auto fills = w.prefetch(0, 0, {{{1, 5}, 0}});
+  const auto fills = w.prefetch(0, 0, {{{1_layer, 5_expert}, 0}});
   ASSERT_EQ(fills.size(), 1U);
   EXPECT_TRUE(fills[0].speculative);
   EXPECT_THAT(w.readable(1), IsEmpty());
@@ -36,7 +36,7 @@ TEST(pager_prefetch, a_filling_slot_is_in_no_row_until_it_has_arrived) {
 
 TEST(pager_prefetch, a_late_hit_joins_the_fence_list_and_may_be_read_from_then_on) {
   pager_walk w({.layout = shared(4)});
-  const auto fills = w.prefetch(0, 0, {{{0, 5}, 0}});
+  const auto fills = w.prefetch(0, 0, {{{0_layer, 5_expert}, 0}});
   w.visit(0, 0, {5, 1});
   EXPECT_THAT(w.plan.late_slots(), ElementsAre(fills[0].slot));
   EXPECT_EQ(w.plan.services()[0], service::hit);
@@ -50,7 +50,7 @@ TEST(pager_prefetch, a_late_hit_joins_the_fence_list_and_may_be_read_from_then_o
 
 TEST(pager_prefetch, an_early_copy_is_a_prefetch_hit_and_not_late) {
   pager_walk w({.layout = shared(4)});
-  w.arrive(w.prefetch(0, 0, {{{0, 5}, 0}}));
+  w.arrive(w.prefetch(0, 0, {{{0_layer, 5_expert}, 0}}));
   w.visit(0, 0, {5, 5});
   EXPECT_THAT(w.plan.late_slots(), IsEmpty());
   EXPECT_EQ(w.stats().prefetch_hits, 1U);
@@ -59,7 +59,7 @@ TEST(pager_prefetch, an_early_copy_is_a_prefetch_hit_and_not_late) {
 
 TEST(pager_prefetch, late_hits_of_later_groups_join_their_own_fence_list) {
   pager_walk w({.layout = shared(4)});
-  const auto fills = w.prefetch(0, 0, {{{0, 5}, 0}});
+  const auto fills = w.prefetch(0, 0, {{{0_layer, 5_expert}, 0}});
   ASSERT_EQ(w.try_plan(0, 0, {0, 1, 2, 3, 5, 4}), status::ok);
   ASSERT_TRUE(w.plan.more());
   std::vector<slot_id> late;
@@ -78,10 +78,10 @@ TEST(pager_prefetch, named_spares_what_was_asked_for_and_what_is_read) {
     pager_walk w({.layout = shared(5), .guard = guard});
     w.visit(0, 0, {0, 1});
     w.visit(0, 1, {0, 1});
-    w.visit(1, 0, {2, 2});                        // order: (0,0) (0,1) (1,0) (1,1) (0,2)
-    w.decisions.pin(w.decisions.locate({0, 1}));  // an open visit reads it
-    w.prefetch(1, 0, {{{0, 0}, 2}});              // asked for, resident
-    w.prefetch(1, 0, {{{1, 7}, 1}});
+    w.visit(1, 0, {2, 2});  // order: (0,0) (0,1) (1,0) (1,1) (0,2)
+    w.decisions.pin(w.decisions.locate({0_layer, 1_expert}));  // an open visit reads it
+    w.prefetch(1, 0, {{{0_layer, 0_expert}, 2}});              // asked for, resident
+    w.prefetch(1, 0, {{{1_layer, 7_expert}, 1}});
     if (guard == prefetch_guard::none)
       EXPECT_THAT(w.placed(0), ElementsAre(1, 2)) << "whatever the policy picks";
     else
@@ -95,9 +95,9 @@ TEST(pager_prefetch, a_request_is_over_with_the_visit_that_it_was_meant_for) {
   pager_walk w({.layout = shared(5)});
   w.visit(0, 0, {0, 1});
   w.visit(0, 1, {0, 1});
-  w.prefetch(0, 1, {{{0, 0}, 1}});
-  w.visit(1, 0, {1, 2});            // the visit came, and did not use 0
-  w.prefetch(1, 0, {{{1, 7}, 1}});  // now 0 may go
+  w.prefetch(0, 1, {{{0_layer, 0_expert}, 1}});
+  w.visit(1, 0, {1, 2});                         // the visit came, and did not use 0
+  w.prefetch(1, 0, {{{1_layer, 7_expert}, 1}});  // now 0 may go
   EXPECT_THAT(w.placed(0), ElementsAre(1, 2));
 }
 
@@ -105,8 +105,12 @@ TEST(pager_prefetch, one_plan_takes_no_slot_twice_and_spares_its_own_better_requ
   pager_walk w({.layout = shared(6)});
   w.visit(0, 0, {0, 1, 2, 3});
   w.visit(0, 1, {0, 1});
-  const auto fills =
-      w.prefetch(0, 0, {{{0, 0}, 1}, {{0, 6}, 1}, {{0, 6}, 1}, {{1, 1}, 1}, {{1, 7}, 1}});
+  const auto fills = w.prefetch(0, 0,
+                                {{{0_layer, 0_expert}, 1},
+                                 {{0_layer, 6_expert}, 1},
+                                 {{0_layer, 6_expert}, 1},
+                                 {{1_layer, 1_expert}, 1},
+                                 {{1_layer, 7_expert}, 1}});
   ASSERT_EQ(fills.size(), 2U);
   EXPECT_NE(fills[0].slot, fills[1].slot);
   EXPECT_THAT(w.placed(0), ElementsAre(0, 3, 6));
@@ -115,7 +119,11 @@ TEST(pager_prefetch, one_plan_takes_no_slot_twice_and_spares_its_own_better_requ
 
 TEST(pager_prefetch, room_for_one_token_always_stays_and_refusals_are_counted) {
   pager_walk w({.layout = shared(4)});
-  const auto fills = w.prefetch(0, 0, {{{0, 0}, 0}, {{0, 1}, 0}, {{0, 2}, 0}, {{0, 3}, 0}});
+  const auto fills = w.prefetch(0, 0,
+                                {{{0_layer, 0_expert}, 0},
+                                 {{0_layer, 1_expert}, 0},
+                                 {{0_layer, 2_expert}, 0},
+                                 {{0_layer, 3_expert}, 0}});
   EXPECT_EQ(fills.size(), 2U);
   EXPECT_EQ(w.stats().refused_prefetches, 2U);
   w.visit(0, 1, {6, 7});
@@ -125,10 +133,10 @@ TEST(pager_prefetch, room_for_one_token_always_stays_and_refusals_are_counted) {
 TEST(pager_prefetch, a_failed_copy_leaves_the_slot_free_and_the_key_absent) {
   pager_walk w({.layout = shared(4)});
   w.visit(0, 0, {0, 1});
-  const auto fills = w.prefetch(0, 0, {{{0, 5}, 0}});
+  const auto fills = w.prefetch(0, 0, {{{0_layer, 5_expert}, 0}});
   w.decisions.failed(fills[0].slot, fills[0].generation);
   support::expect_consistent(w.decisions);
-  EXPECT_EQ(w.decisions.locate({0, 5}), no_slot);
+  EXPECT_EQ(w.decisions.locate({0_layer, 5_expert}), no_slot);
   EXPECT_EQ(w.decisions.slot(fills[0].slot).state, slot_state::free);
   EXPECT_EQ(w.stats().failed_fills, 1U);
   w.decisions.failed(fills[0].slot, fills[0].generation);
@@ -142,7 +150,11 @@ TEST(pager_prefetch, requests_for_residents_and_for_nothing_only_tell_the_policy
   pager_walk<pager<told_lru>> w({.layout = shared(5), .eviction = {&journal}});
   w.visit(0, 0, {0, 1});
   journal.lines.clear();
-  w.prefetch(0, 0, {{{0, 1}, 1}, {{9, 9}, 1}, {{0, -1}, 1}, {{1, 3}, 1}});
+  w.prefetch(0, 0,
+             {{{0_layer, 1_expert}, 1},
+              {{9_layer, 9_expert}, 1},
+              {{0_layer, no_expert}, 1},
+              {{1_layer, 3_expert}, 1}});
   EXPECT_THAT(journal.lines, ElementsAre("prefetch 3", "request 1"));
   EXPECT_EQ(w.stats().refused_prefetches, 0U);
 }
@@ -150,10 +162,10 @@ TEST(pager_prefetch, requests_for_residents_and_for_nothing_only_tell_the_policy
 TEST(pager_prefetch, a_prefetched_key_that_is_evicted_unused_and_then_missed_is_a_collision) {
   pager_walk w({.layout = shared(4)});
   w.visit(0, 0, {0, 1});
-  w.arrive(w.prefetch(0, 0, {{{1, 5}, 1}}));
+  w.arrive(w.prefetch(0, 0, {{{1_layer, 5_expert}, 1}}));
   w.visit(0, 1, {0, 1});
   w.visit(1, 0, {2, 3});  // pushes out 5, which step 1 was to use
-  ASSERT_EQ(w.decisions.locate({1, 5}), no_slot);
+  ASSERT_EQ(w.decisions.locate({1_layer, 5_expert}), no_slot);
   w.visit(1, 1, {5, 0});
   EXPECT_EQ(w.stats().collision_misses, 1U);
   EXPECT_EQ(w.stats().prefetch_hits, 0U);
@@ -165,9 +177,11 @@ TEST(pager_warm, residents_and_plan_warm_continue_as_if_nothing_had_been) {
     support::random_source random(seed);
     const auto layout = random.one_in(2) ? shared(7) : pool_layout::per_layer(shape, 3).value();
     pager_walk before({.layout = layout});
-    const auto ids = [&] { return std::vector<expert_id>{random.id_below(8), random.id_below(8)}; };
+    const auto ids = [&] {
+      return std::vector<std::int32_t>{random.id_below(8), random.id_below(8)};
+    };
     for (step_id step = 0; step < 20; ++step)
-      for (layer_id l = 0; l < 2; ++l) before.visit(step, l, ids());
+      for (const auto l : each<layer_id>(2)) before.visit(step, l, ids());
     pager_walk after({.layout = layout});
     const auto saved = before.decisions.residents();
     for (std::span<const expert_key> keys = saved; !keys.empty();) {
@@ -182,7 +196,7 @@ TEST(pager_warm, residents_and_plan_warm_continue_as_if_nothing_had_been) {
     ASSERT_EQ(after.decisions.residents(), saved);
     const auto old = before.stats();
     for (step_id step = 20; step < 60; ++step)
-      for (layer_id l = 0; l < 2; ++l) {
+      for (const auto l : each<layer_id>(2)) {
         const auto wanted = ids();
         before.visit(step, l, wanted);
         after.visit(step, l, wanted);
@@ -196,10 +210,11 @@ TEST(pager_warm, residents_and_plan_warm_continue_as_if_nothing_had_been) {
 TEST(pager_warm, takes_free_slots_only) {
   pager_walk w({.layout = shared(3)});
   w.visit(0, 0, {0, 1});
-  const std::vector<expert_key> keys{{0, 1}, {1, 4}, {1, 5}, {9, 9}};
+  const std::vector<expert_key> keys{
+      {0_layer, 1_expert}, {1_layer, 4_expert}, {1_layer, 5_expert}, {9_layer, 9_expert}};
   ASSERT_EQ(w.decisions.plan_warm(keys, w.plan).code, status::ok);
   ASSERT_EQ(w.plan.fills().size(), 1U);
-  EXPECT_EQ(w.plan.fills()[0].key, (expert_key{1, 4}));
+  EXPECT_EQ(w.plan.fills()[0].key, (expert_key{1_layer, 4_expert}));
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
   EXPECT_THAT(w.placed(0), ElementsAre(0, 1));
   EXPECT_EQ(w.stats().refused_prefetches, 0U);
@@ -208,7 +223,7 @@ TEST(pager_warm, takes_free_slots_only) {
 
 TEST(pager_warm, a_warm_key_was_used_before) {
   pager_walk w({.layout = shared(2)});
-  const std::vector<expert_key> keys{{0, 1}};
+  const std::vector<expert_key> keys{{0_layer, 1_expert}};
   ASSERT_EQ(w.decisions.plan_warm(keys, w.plan).code, status::ok);
   const auto f = w.plan.fills()[0];
   ASSERT_EQ(w.decisions.commit(w.plan), status::ok);

@@ -26,7 +26,7 @@ pool_layout per_layer(std::int64_t a, std::int64_t b) {
 TEST(pager_pins, pins_are_counted) {
   pager_walk w({.layout = shared(2)});
   w.visit(0, 0, {0, 1});
-  const auto slot = w.decisions.locate({0, 0});
+  const auto slot = w.decisions.locate({0_layer, 0_expert});
   const auto pin = w.decisions.pin(slot);
   const auto second = w.decisions.pin(slot);
   w.decisions.unpin(pin);
@@ -39,12 +39,12 @@ TEST(pager_pins, pins_are_counted) {
 TEST(pager_pins, a_pin_holds_what_the_slot_held_and_nothing_that_comes_into_it) {
   pager_walk w({.layout = shared(2)});
   w.visit(0, 0, {0, 1});
-  const auto slot = w.decisions.locate({0, 0});
+  const auto slot = w.decisions.locate({0_layer, 0_expert});
   const auto first = w.decisions.pin(slot);
   EXPECT_EQ(first.slot, slot);
   w.decisions.failed(slot, first.generation);
   w.visit(1, 0, {2, 2});
-  ASSERT_EQ(w.decisions.locate({0, 2}), slot);
+  ASSERT_EQ(w.decisions.locate({0_layer, 2_expert}), slot);
   EXPECT_EQ(w.decisions.slot(slot).pins, 0U);
   const auto second = w.decisions.pin(slot);
   w.decisions.unpin(first, 17);
@@ -71,7 +71,7 @@ TEST(pager_pins, what_comes_into_a_slot_has_no_pins_yet) {
 TEST(pager_pins, the_reader_of_a_slot_that_is_free_by_then_is_waited_for) {
   pager_walk w({.layout = shared(2)});
   w.visit(0, 0, {0, 1});
-  const auto pin = w.decisions.pin(w.decisions.locate({0, 0}));
+  const auto pin = w.decisions.pin(w.decisions.locate({0_layer, 0_expert}));
   w.decisions.failed(pin.slot, pin.generation);
   w.decisions.unpin(pin, 17);
   ASSERT_EQ(w.try_plan(1, 0, {2, 2}), status::ok);
@@ -83,7 +83,7 @@ TEST(pager_pins, the_reader_of_a_slot_that_is_free_by_then_is_waited_for) {
 TEST(pager_pins, a_fill_starts_after_the_last_reader_of_its_slot) {
   pager_walk w({.layout = shared(2)});
   w.visit(0, 0, {0, 1});
-  const auto slot = w.decisions.locate({0, 0});
+  const auto slot = w.decisions.locate({0_layer, 0_expert});
   w.decisions.unpin(w.decisions.pin(slot), 17);
   ASSERT_EQ(w.try_plan(1, 0, {2, 1}), status::ok);
   EXPECT_EQ(w.plan.fills()[0].slot, slot);
@@ -101,9 +101,9 @@ TEST(pager_quota, shrinking_evicts_in_policy_order_and_leaves_nobody_above) {
   w.visit(0, 0, {0, 1});
   w.visit(0, 1, {0, 1});
   w.visit(1, 0, {2, 3});
-  ASSERT_EQ(w.decisions.set_quota(0, 2), status::ok);
+  ASSERT_EQ(w.decisions.set_quota(0_layer, 2), status::ok);
   support::expect_consistent(w.decisions);
-  EXPECT_EQ(w.decisions.quota(0), 2);
+  EXPECT_EQ(w.decisions.quota(0_layer), 2);
   EXPECT_THAT(w.readable(0), ElementsAre(2, 3));
   EXPECT_THAT(w.readable(1), ElementsAre(0, 1));
   w.visit(2, 0, {4, 5});
@@ -112,11 +112,11 @@ TEST(pager_quota, shrinking_evicts_in_policy_order_and_leaves_nobody_above) {
 
 TEST(pager_quota, what_one_layer_gives_up_another_may_take) {
   pager_walk w({.layout = per_layer(4, 3)});
-  EXPECT_EQ(w.decisions.set_quota(1, 4), status::exceeds_memory);
-  ASSERT_EQ(w.decisions.set_quota(0, 2), status::ok);
-  EXPECT_EQ(w.decisions.set_quota(1, 6), status::exceeds_memory);
-  EXPECT_EQ(w.decisions.quota(1), 3);
-  ASSERT_EQ(w.decisions.set_quota(1, 5), status::ok);
+  EXPECT_EQ(w.decisions.set_quota(1_layer, 4), status::exceeds_memory);
+  ASSERT_EQ(w.decisions.set_quota(0_layer, 2), status::ok);
+  EXPECT_EQ(w.decisions.set_quota(1_layer, 6), status::exceeds_memory);
+  EXPECT_EQ(w.decisions.quota(1_layer), 3);
+  ASSERT_EQ(w.decisions.set_quota(1_layer, 5), status::ok);
   w.visit(0, 1, {0, 1, 2, 3});
   w.visit(1, 1, {4, 4});
   EXPECT_EQ(w.stats().evictions, 0U);
@@ -126,27 +126,27 @@ TEST(pager_quota, what_one_layer_gives_up_another_may_take) {
 
 TEST(pager_quota, a_quota_that_cannot_be_is_refused) {
   pager_walk w({.layout = per_layer(4, 3)});
-  EXPECT_EQ(w.decisions.set_quota(0, 1), status::invalid_argument) << "below top_k";
-  EXPECT_EQ(w.decisions.set_quota(0, 9), status::invalid_argument)
+  EXPECT_EQ(w.decisions.set_quota(0_layer, 1), status::invalid_argument) << "below top_k";
+  EXPECT_EQ(w.decisions.set_quota(0_layer, 9), status::invalid_argument)
       << "more than the layer has experts";
-  EXPECT_EQ(w.decisions.set_quota(2, 3), status::invalid_argument);
-  EXPECT_EQ(w.decisions.set_quota(-1, 3), status::invalid_argument);
-  EXPECT_EQ(w.decisions.set_quota(0, 8), status::exceeds_memory)
+  EXPECT_EQ(w.decisions.set_quota(2_layer, 3), status::invalid_argument);
+  EXPECT_EQ(w.decisions.set_quota(before_layers, 3), status::invalid_argument);
+  EXPECT_EQ(w.decisions.set_quota(0_layer, 8), status::exceeds_memory)
       << "the experts exist, the slots do not";
-  EXPECT_EQ(pager<lru>({.layout = shared(4)}).set_quota(0, 5), status::exceeds_memory);
+  EXPECT_EQ(pager<lru>({.layout = shared(4)}).set_quota(0_layer, 5), status::exceeds_memory);
 }
 
 TEST(pager_quota, shrinking_below_what_is_pinned_or_filling_is_busy_and_changes_nothing) {
   pager_walk w({.layout = per_layer(6, 3)});
   w.visit(0, 0, {0, 1, 2, 3});
-  for (const auto e : {0, 1}) w.decisions.pin(w.decisions.locate({0, e}));
-  const auto fills = w.prefetch(0, 0, {{{0, 6}, 1}});
+  for (const auto e : {0_expert, 1_expert}) w.decisions.pin(w.decisions.locate({0_layer, e}));
+  const auto fills = w.prefetch(0, 0, {{{0_layer, 6_expert}, 1}});
   const auto order = w.decisions.residents();
-  EXPECT_EQ(w.decisions.set_quota(0, 2), status::busy);
-  EXPECT_EQ(w.decisions.quota(0), 6);
+  EXPECT_EQ(w.decisions.set_quota(0_layer, 2), status::busy);
+  EXPECT_EQ(w.decisions.quota(0_layer), 6);
   EXPECT_EQ(w.decisions.residents(), order);
   w.arrive(fills);
-  EXPECT_EQ(w.decisions.set_quota(0, 2), status::ok);
+  EXPECT_EQ(w.decisions.set_quota(0_layer, 2), status::ok);
   EXPECT_THAT(w.readable(0), ElementsAre(0, 1));
 }
 
@@ -154,16 +154,16 @@ TEST(pager_quota, growing_back_and_forth_loses_no_slot) {
   pager_walk w({.layout = per_layer(5, 5)});
   for (step_id step = 0; step < 20; ++step) {
     const auto to = static_cast<std::int32_t>(2 + step % 5);
-    ASSERT_EQ(w.decisions.set_quota(0, 2), status::ok);
-    ASSERT_EQ(w.decisions.set_quota(1, 2), status::ok);
-    ASSERT_EQ(w.decisions.set_quota(0, to), status::ok);
-    ASSERT_EQ(w.decisions.set_quota(1, 10 - to), status::ok);
+    ASSERT_EQ(w.decisions.set_quota(0_layer, 2), status::ok);
+    ASSERT_EQ(w.decisions.set_quota(1_layer, 2), status::ok);
+    ASSERT_EQ(w.decisions.set_quota(0_layer, to), status::ok);
+    ASSERT_EQ(w.decisions.set_quota(1_layer, 10 - to), status::ok);
     const auto before = w.stats().evictions;
     for (const auto k : w.decisions.residents()) ASSERT_EQ(w.decisions.invalidate(k), status::ok);
     const auto cleared = w.stats().evictions;
     EXPECT_GE(cleared, before);
-    for (expert_id e = 0; e < to; ++e) w.visit(step, 0, {e, e});
-    for (expert_id e = 0; e < 10 - to; ++e) w.visit(step, 1, {e, e});
+    for (std::int32_t e = 0; e < to; ++e) w.visit(step, 0, {e, e});
+    for (std::int32_t e = 0; e < 10 - to; ++e) w.visit(step, 1, {e, e});
     EXPECT_EQ(w.stats().evictions, cleared) << "every slot of the quota could be used";
   }
 }
@@ -173,7 +173,7 @@ TEST(pager_trim, evicts_in_policy_order_until_the_bytes_fit) {
   w.visit(0, 0, {0, 1});
   w.visit(0, 1, {2, 3});
   w.visit(1, 0, {0, 4});
-  EXPECT_EQ(w.decisions.resident_bytes(0), 50U);
+  EXPECT_EQ(w.decisions.resident_bytes(0_pool), 50U);
   visit_context context;
   EXPECT_EQ(w.decisions.trim(context, 50, {}), 0U);
   EXPECT_EQ(w.decisions.trim(context, 49, {}), 1U);
@@ -181,20 +181,21 @@ TEST(pager_trim, evicts_in_policy_order_until_the_bytes_fit) {
   EXPECT_THAT(w.readable(0), ElementsAre(0, 4)) << "1 was the least recent";
   EXPECT_EQ(w.decisions.trim(context, 20, {}), 2U);
   EXPECT_THAT(w.readable(1), IsEmpty());
-  EXPECT_EQ(w.decisions.resident_bytes(0), 20U);
+  EXPECT_EQ(w.decisions.resident_bytes(0_pool), 20U);
 }
 
 TEST(pager_trim, never_touches_what_is_protected_or_pinned) {
   pager_walk w({.layout = shared(8)});
   w.visit(0, 0, {0, 1, 2, 3});
-  const std::array keep{w.decisions.locate({0, 0}), no_slot, w.decisions.locate({0, 2})};
-  const auto pin = w.decisions.pin(w.decisions.locate({0, 1}));
+  const std::array keep{w.decisions.locate({0_layer, 0_expert}), no_slot,
+                        w.decisions.locate({0_layer, 2_expert})};
+  const auto pin = w.decisions.pin(w.decisions.locate({0_layer, 1_expert}));
   EXPECT_EQ(w.decisions.trim({}, 0, keep), 1U);
   support::expect_consistent(w.decisions);
   EXPECT_THAT(w.readable(0), ElementsAre(0, 1, 2));
   w.decisions.unpin(pin);
   EXPECT_EQ(w.decisions.trim({}, 0, {}), 3U);
-  EXPECT_EQ(w.decisions.resident_bytes(0), 0U);
+  EXPECT_EQ(w.decisions.resident_bytes(0_pool), 0U);
 }
 
 /// What pre_evict released, in order.
@@ -216,10 +217,11 @@ TEST(pager_pre_evict, counts_what_is_free_already) {
   pager_walk w({.layout = shared(6)});
   w.visit(0, 0, {0, 1});
   w.visit(0, 1, {2, 3});
-  EXPECT_EQ(w.decisions.free_slots(0), 2U);
-  EXPECT_THAT(pre_evicted(w, {.layer = 1, .step = 1}, 2), IsEmpty());
-  EXPECT_THAT(pre_evicted(w, {.layer = 1, .step = 1}, 3), ElementsAre(expert_key{0, 0}));
-  EXPECT_EQ(w.decisions.free_slots(0), 3U);
+  EXPECT_EQ(w.decisions.free_slots(0_pool), 2U);
+  EXPECT_THAT(pre_evicted(w, {.layer = 1_layer, .step = 1}, 2), IsEmpty());
+  EXPECT_THAT(pre_evicted(w, {.layer = 1_layer, .step = 1}, 3),
+              ElementsAre(expert_key{0_layer, 0_expert}));
+  EXPECT_EQ(w.decisions.free_slots(0_pool), 3U);
   EXPECT_EQ(w.stats().pre_evictions, 1U);
   EXPECT_EQ(w.stats().evictions, 1U);
 }
@@ -228,23 +230,23 @@ TEST(pager_pre_evict, what_was_released_first_is_filled_first_after_the_rest) {
   pager_walk w({.layout = shared(5)});
   w.visit(0, 0, {0, 1});
   w.visit(0, 1, {2, 3});
-  const auto first = w.decisions.locate({0, 0});
-  const auto second = w.decisions.locate({0, 1});
-  EXPECT_THAT(pre_evicted(w, {.layer = 0, .step = 1}, 3),
-              ElementsAre(expert_key{0, 0}, expert_key{0, 1}));
+  const auto first = w.decisions.locate({0_layer, 0_expert});
+  const auto second = w.decisions.locate({0_layer, 1_expert});
+  EXPECT_THAT(pre_evicted(w, {.layer = 0_layer, .step = 1}, 3),
+              ElementsAre(expert_key{0_layer, 0_expert}, expert_key{0_layer, 1_expert}));
   w.visit(1, 0, {4, 5, 6, 4});
-  EXPECT_EQ(w.decisions.locate({0, 4}), 4) << "was free before";
-  EXPECT_EQ(w.decisions.locate({0, 5}), first);
-  EXPECT_EQ(w.decisions.locate({0, 6}), second);
+  EXPECT_EQ(w.decisions.locate({0_layer, 4_expert}), 4) << "was free before";
+  EXPECT_EQ(w.decisions.locate({0_layer, 5_expert}), first);
+  EXPECT_EQ(w.decisions.locate({0_layer, 6_expert}), second);
 }
 
 TEST(pager_pre_evict, never_touches_what_is_spared_or_read) {
   pager_walk w({.layout = shared(4)});
   w.visit(0, 0, {0, 1, 2, 3});
-  const std::array spared{w.decisions.locate({0, 0})};
-  const auto pin = w.decisions.pin(w.decisions.locate({0, 1}));
-  EXPECT_THAT(pre_evicted(w, {.layer = 0, .step = 1}, 9, spared),
-              ElementsAre(expert_key{0, 2}, expert_key{0, 3}));
+  const std::array spared{w.decisions.locate({0_layer, 0_expert})};
+  const auto pin = w.decisions.pin(w.decisions.locate({0_layer, 1_expert}));
+  EXPECT_THAT(pre_evicted(w, {.layer = 0_layer, .step = 1}, 9, spared),
+              ElementsAre(expert_key{0_layer, 2_expert}, expert_key{0_layer, 3_expert}));
   w.decisions.unpin(pin);
 }
 
@@ -252,12 +254,12 @@ TEST(pager_pre_evict, a_use_in_the_step_that_it_was_released_for_is_a_collision)
   pager_walk w({.layout = shared(4)});
   w.visit(0, 0, {0, 1});
   w.visit(0, 1, {0, 1});
-  (void)pre_evicted(w, {.layer = 1, .step = 1},
+  (void)pre_evicted(w, {.layer = 1_layer, .step = 1},
                     2);  // ahead of layer 1, before layer 0 was committed
   w.visit(1, 0, {0, 1});
   EXPECT_EQ(w.stats().collision_misses, 2U);
   EXPECT_EQ(w.stats().bytes_refetched, 20U);
-  (void)pre_evicted(w, {.layer = 1, .step = 2}, 2);
+  (void)pre_evicted(w, {.layer = 1_layer, .step = 2}, 2);
   w.visit(3, 1, {0, 1});  // in a later step it is none
   EXPECT_EQ(w.stats().collision_misses, 2U);
 }
@@ -267,10 +269,10 @@ TEST(pager_pre_evict, does_nothing_while_a_plan_is_open) {
   w.visit(0, 0, {0, 1});
   auto plan = w.decisions.make_plan();
   routing_view view;
-  const std::vector<expert_id> ids{2, 3};
+  const std::vector<std::int32_t> ids{2, 3};
   view.experts = ids;
   ASSERT_EQ(w.decisions.plan(view, plan), status::ok);
-  EXPECT_THAT(pre_evicted(w, {.layer = 0, .step = 1}, 4), IsEmpty());
+  EXPECT_THAT(pre_evicted(w, {.layer = 0_layer, .step = 1}, 4), IsEmpty());
   ASSERT_EQ(w.decisions.abort(plan), status::ok);
 }
 
@@ -278,7 +280,7 @@ TEST(pager_trim, more_slots_than_one_question_asks_for) {
   const geometry wide{.layers = 1, .experts = 64, .top_k = 2, .max_tokens_per_visit = 32};
   pager_walk w({.layout = pool_layout::shared(wide, 64).value()});
   std::vector<expert_id> all(64);
-  for (expert_id e = 0; e < 64; ++e) all[static_cast<std::size_t>(e)] = e;
+  for (const auto e : each<expert_id>(64)) all[index_of(e)] = e;
   w.visit(0, 0, all);
   EXPECT_EQ(w.decisions.trim({}, 7, {}), 57U);
   EXPECT_THAT(w.readable(0), ElementsAre(57, 58, 59, 60, 61, 62, 63));
@@ -289,30 +291,31 @@ TEST(pager_invalidate, forgets_a_key_or_a_layer) {
   pager_walk w({.layout = shared(6)});
   w.visit(0, 0, {0, 1});
   w.visit(0, 1, {0, 1});
-  EXPECT_EQ(w.decisions.invalidate(expert_key{0, 1}), status::ok);
+  EXPECT_EQ(w.decisions.invalidate(expert_key{0_layer, 1_expert}), status::ok);
   EXPECT_THAT(w.readable(0), ElementsAre(0));
-  EXPECT_EQ(w.decisions.invalidate(expert_key{0, 1}), status::ok) << "absent already";
-  EXPECT_EQ(w.decisions.invalidate(layer_id{1}), status::ok);
+  EXPECT_EQ(w.decisions.invalidate(expert_key{0_layer, 1_expert}), status::ok) << "absent already";
+  EXPECT_EQ(w.decisions.invalidate(1_layer), status::ok);
   EXPECT_THAT(w.readable(1), IsEmpty());
   support::expect_consistent(w.decisions);
-  for (const expert_key bad : {expert_key{2, 0}, expert_key{0, 8}, expert_key{-1, 0}})
+  for (const expert_key bad : {expert_key{2_layer, 0_expert}, expert_key{0_layer, 8_expert},
+                               expert_key{before_layers, 0_expert}})
     EXPECT_EQ(w.decisions.invalidate(bad), status::invalid_argument);
-  EXPECT_EQ(w.decisions.invalidate(layer_id{2}), status::invalid_argument);
+  EXPECT_EQ(w.decisions.invalidate(2_layer), status::invalid_argument);
 }
 
 TEST(pager_invalidate, a_key_in_use_is_busy_and_a_layer_is_forgotten_whole_or_not_at_all) {
   pager_walk w({.layout = shared(8)});
   w.visit(0, 0, {0, 1});
-  const auto pin = w.decisions.pin(w.decisions.locate({0, 1}));
-  EXPECT_EQ(w.decisions.invalidate(expert_key{0, 1}), status::busy);
-  EXPECT_EQ(w.decisions.invalidate(layer_id{0}), status::busy);
+  const auto pin = w.decisions.pin(w.decisions.locate({0_layer, 1_expert}));
+  EXPECT_EQ(w.decisions.invalidate(expert_key{0_layer, 1_expert}), status::busy);
+  EXPECT_EQ(w.decisions.invalidate(0_layer), status::busy);
   EXPECT_THAT(w.readable(0), ElementsAre(0, 1));
   w.decisions.unpin(pin);
-  const auto fills = w.prefetch(0, 0, {{{0, 5}, 1}});
-  EXPECT_EQ(w.decisions.invalidate(layer_id{0}), status::busy);
-  EXPECT_EQ(w.decisions.invalidate(expert_key{0, 5}), status::busy);
+  const auto fills = w.prefetch(0, 0, {{{0_layer, 5_expert}, 1}});
+  EXPECT_EQ(w.decisions.invalidate(0_layer), status::busy);
+  EXPECT_EQ(w.decisions.invalidate(expert_key{0_layer, 5_expert}), status::busy);
   w.arrive(fills);
-  EXPECT_EQ(w.decisions.invalidate(layer_id{0}), status::ok);
+  EXPECT_EQ(w.decisions.invalidate(0_layer), status::ok);
   EXPECT_THAT(w.placed(0), IsEmpty());
 }
 
@@ -323,16 +326,16 @@ TEST(pager_size_classes, layers_of_different_bytes_do_not_share_slots) {
       {.layout =
            pool_layout::shared_by_size_class(mixed, std::array<std::int64_t, 2>{3, 2}).value()});
   for (step_id step = 0; step < 12; ++step) {
-    const auto e = static_cast<expert_id>(step % 7);
+    const auto e = static_cast<std::int32_t>(step % 7);
     w.visit(step, 0, {e, e + 1});
     w.visit(step, 1, {e, e + 1});
-    for (const auto slot : w.decisions.row(0)) EXPECT_LT(slot, 3);
-    for (const auto slot : w.decisions.row(1)) EXPECT_TRUE(slot == -1 || slot >= 3);
+    for (const auto slot : w.decisions.row(0_layer)) EXPECT_LT(slot, 3);
+    for (const auto slot : w.decisions.row(1_layer)) EXPECT_TRUE(slot == -1 || slot >= 3);
   }
-  EXPECT_EQ(w.decisions.resident_bytes(0), 30U);
-  EXPECT_EQ(w.decisions.resident_bytes(1), 60U);
-  EXPECT_EQ(w.decisions.set_quota(0, 2), status::ok);
-  EXPECT_EQ(w.decisions.set_quota(1, 3), status::exceeds_memory)
+  EXPECT_EQ(w.decisions.resident_bytes(0_pool), 30U);
+  EXPECT_EQ(w.decisions.resident_bytes(1_pool), 60U);
+  EXPECT_EQ(w.decisions.set_quota(0_layer, 2), status::ok);
+  EXPECT_EQ(w.decisions.set_quota(1_layer, 3), status::exceeds_memory)
       << "the spare slot is of another size";
 }
 
@@ -342,16 +345,17 @@ TEST(pager_victims, lru_examines_no_more_than_the_protected_and_the_needed_slots
   const geometry wide{.layers = 1, .experts = 1000, .top_k = 2};
   const auto layout = pool_layout::shared(wide, 1000).value();
   lru policy(layout);
-  for (slot_id s = 0; s < 1000; ++s) {
+  for (const auto s : each<slot_id>(1000)) {
     access a;
-    a.key = {0, s};
+    a.key = {0_layer, expert_id{number(s)}};
     a.slot = s;
     policy.on_fill(a);
   }
   constexpr std::size_t protected_slots = 8;
   constexpr std::size_t needed = 4;
   slot_mask eligible(protected_slots + needed);
-  for (slot_id s = protected_slots; s < static_cast<slot_id>(protected_slots + needed); ++s)
+  for (auto s = static_cast<slot_id>(protected_slots);
+       s < static_cast<slot_id>(protected_slots + needed); ++s)
     eligible.set(s);
   std::array<slot_id, needed> out{};
   EXPECT_EQ(policy.select_victims({}, eligible, out), needed);

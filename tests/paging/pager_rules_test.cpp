@@ -26,9 +26,9 @@ pool_layout shared(std::int64_t slots, std::int32_t layers = 1, std::int32_t tok
 TEST(pager_rules, the_event_atomic_toy_trace_has_12_hits_and_18_misses) {
   const geometry shape{.layers = 3, .experts = 4, .top_k = 2};
   pager_walk w({.layout = pool_layout::per_layer(shape, 2).value()});
-  const std::vector<std::vector<expert_id>> steps{{0, 1}, {0, 2}, {0, 1}, {0, 3}, {0, 1}};
+  const std::vector<std::vector<std::int32_t>> steps{{0, 1}, {0, 2}, {0, 1}, {0, 3}, {0, 1}};
   for (step_id step = 0; step < steps.size(); ++step)
-    for (layer_id layer = 0; layer < 3; ++layer) {
+    for (const auto layer : each<layer_id>(3)) {
       const auto before = w.stats();
       w.visit(step, layer, steps[step]);
       EXPECT_EQ(w.stats().hits - before.hits, step == 0 ? 0U : 1U);
@@ -48,7 +48,7 @@ TEST(pager_rules, the_event_atomic_toy_trace_has_12_hits_and_18_misses) {
 // Rule 1, hazards 5 and 6.
 TEST(pager_rules, ids_are_deduplicated_and_those_out_of_range_are_counted) {
   pager_walk w({.layout = shared(4)});
-  constexpr auto lowest = std::numeric_limits<expert_id>::min();
+  constexpr auto lowest = std::numeric_limits<std::int32_t>::min();
   w.visit(0, 0, {3, 3, -1, 3, 8, 5, lowest, 3});
   EXPECT_THAT(w.plan.experts(), ElementsAre(3, 5));
   EXPECT_EQ(w.plan.fills().size(), 2U);
@@ -74,7 +74,7 @@ TEST(pager_rules, a_visit_never_evicts_its_own_experts) {
   w.visit(0, 0, {0, 1});
   w.visit(1, 0, {2, 1});
   w.visit(2, 0, {3, 0});  // order is 0, 2, 1; 0 is needed now
-  EXPECT_EQ(w.plan.fills()[0].victim, (expert_key{0, 2}));
+  EXPECT_EQ(w.plan.fills()[0].victim, (expert_key{0_layer, 2_expert}));
   EXPECT_THAT(w.readable(0), ElementsAre(0, 1, 3));
 }
 
@@ -86,8 +86,8 @@ TEST(pager_rules, victims_are_chosen_on_the_state_before_the_visit) {
   w.visit(2, 0, {2, 2});
   // Counts: 0 twice, 1 once, 2 once and later. A visit of {3, 4} needs two slots: 1, then 2.
   ASSERT_EQ(w.try_plan(3, 0, {3, 4}), status::ok);
-  EXPECT_EQ(w.plan.fills()[0].victim, (expert_key{0, 1}));
-  EXPECT_EQ(w.plan.fills()[1].victim, (expert_key{0, 2}));
+  EXPECT_EQ(w.plan.fills()[0].victim, (expert_key{0_layer, 1_expert}));
+  EXPECT_EQ(w.plan.fills()[1].victim, (expert_key{0_layer, 2_expert}));
 }
 
 // Rule 4: what is pinned or on its way is no victim.
@@ -95,8 +95,8 @@ TEST(pager_rules, pinned_and_filling_slots_are_no_victims) {
   pager_walk w({.layout = shared(5, 2)});
   w.visit(0, 0, {0, 1});
   w.visit(0, 1, {0, 1});
-  w.decisions.pin(w.decisions.locate({0, 0}));
-  w.prefetch(0, 1, {{{0, 7}, 1}});
+  w.decisions.pin(w.decisions.locate({0_layer, 0_expert}));
+  w.prefetch(0, 1, {{{0_layer, 7_expert}, 1}});
   w.visit(1, 0, {2, 3});  // would have taken (0,0) and (0,1)
   EXPECT_THAT(w.readable(0), ElementsAre(0, 2, 3));
   EXPECT_THAT(w.placed(0), ElementsAre(0, 2, 3, 7));
@@ -112,7 +112,8 @@ TEST(pager_rules, recency_follows_the_last_appearance_in_routed_order) {
   w.visit(1, 0, {1, 2, 0, 3, 1, 2});
   EXPECT_THAT(journal.lines, ElementsAre("step 1 layer 0", "hit 0", "fill 3", "hit 1", "fill 2"));
   EXPECT_THAT(w.decisions.residents(),
-              ElementsAre(expert_key{0, 0}, expert_key{0, 3}, expert_key{0, 1}, expert_key{0, 2}));
+              ElementsAre(expert_key{0_layer, 0_expert}, expert_key{0_layer, 3_expert},
+                          expert_key{0_layer, 1_expert}, expert_key{0_layer, 2_expert}));
 }
 
 TEST(pager_rules, recording_hits_before_misses_would_choose_another_victim) {
@@ -146,9 +147,9 @@ TEST(pager_rules, a_visit_that_routes_nothing_is_a_visit) {
 // Hazard 4.
 TEST(pager_rules, rows_are_minus_one_for_everything_absent) {
   pager_walk w({.layout = shared(2, 3)});
-  for (layer_id l = 0; l < 3; ++l) EXPECT_THAT(w.readable(l), IsEmpty());
+  for (const auto l : each<layer_id>(3)) EXPECT_THAT(w.readable(l), IsEmpty());
   w.visit(0, 1, {6, 7});
-  EXPECT_THAT(w.decisions.row(1),
+  EXPECT_THAT(w.decisions.row(1_layer),
               ElementsAre(-1, -1, -1, -1, -1, -1, testing::Ge(0), testing::Ge(0)));
   w.visit(0, 2, {0, 1});
   EXPECT_THAT(w.readable(1), IsEmpty());

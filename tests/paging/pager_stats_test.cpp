@@ -43,16 +43,16 @@ TEST(pager_stats, bytes_are_those_of_the_layer) {
   pager_walk w({.layout = shared(6)});
   w.visit(0, 0, {0, 1});
   w.visit(0, 1, {0, 1});
-  w.prefetch(0, 1, {{{1, 7}, 1}});
+  w.prefetch(0, 1, {{{1_layer, 7_expert}, 1}});
   EXPECT_EQ(w.stats().bytes_filled, 10U + 10 + 30 + 30 + 30);
-  EXPECT_EQ(w.decisions.resident_bytes(0), 110U);
+  EXPECT_EQ(w.decisions.resident_bytes(0_pool), 110U);
 }
 
 TEST(pager_stats, steps_without_a_miss_are_counted) {
   pager_walk w({.layout = shared(4)});
   for (step_id step = 0; step < 5; ++step) {
     w.visit(step, 0, {0, 1});
-    w.visit(step, 1, step == 3 ? std::vector<expert_id>{0, 5} : std::vector<expert_id>{0, 1});
+    w.visit(step, 1, step == 3 ? std::vector<std::int32_t>{0, 5} : std::vector<std::int32_t>{0, 1});
   }
   EXPECT_EQ(w.stats().steps, 5U);
   EXPECT_EQ(w.stats().steps_with_miss, 3U) << "0, 3, and 4 for what 3 pushed out";
@@ -73,7 +73,7 @@ TEST(pager_stats, a_collision_is_a_miss_of_what_the_same_step_evicted) {
 TEST(pager_stats, what_admission_refuses_is_a_miss_and_a_bypass) {
   support::told_lru::journal journal;
   pager_walk<pager<told_lru, picky>> w(
-      {.layout = shared(2), .eviction = {&journal}, .admission = {{5}}});
+      {.layout = shared(2), .eviction = {&journal}, .admission = {{5_expert}}});
   w.visit(0, 0, {5, 1});
   EXPECT_EQ(w.plan.host_count(), 1U);
   EXPECT_THAT(w.plan.services(), ElementsAre(service::host, service::fill));

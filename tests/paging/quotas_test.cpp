@@ -23,7 +23,7 @@ struct quotas_test : testing::Test {
   void hold(expert_key key) {
     access a;
     a.key = key;
-    a.pool = key.layer;
+    a.pool = pool_id{number(key.layer)};
     const auto f = hot.held.reserve_free(key, a.pool);
     hot.held.hold(f);
     a.slot = f.slot;
@@ -39,30 +39,31 @@ struct quotas_test : testing::Test {
 };
 
 TEST_F(quotas_test, shrinking_evicts_in_the_policys_order_and_growing_takes_what_is_spare) {
-  for (expert_id e = 0; e < 4; ++e) hold({0, e});
-  ASSERT_EQ(quotas::set(hot, 0, 2), status::ok);
-  EXPECT_THAT(order(0), ElementsAre(2, 3));
-  EXPECT_EQ(quotas::set(hot, 1, 7), status::exceeds_memory);
-  ASSERT_EQ(quotas::set(hot, 1, 6), status::ok);
-  EXPECT_EQ(hot.held.free_count(1), 6U);
+  for (const auto e : each<expert_id>(4)) hold({0_layer, e});
+  ASSERT_EQ(quotas::set(hot, 0_layer, 2), status::ok);
+  EXPECT_THAT(order(0_pool), ElementsAre(2, 3));
+  EXPECT_EQ(quotas::set(hot, 1_layer, 7), status::exceeds_memory);
+  ASSERT_EQ(quotas::set(hot, 1_layer, 6), status::ok);
+  EXPECT_EQ(hot.held.free_count(1_pool), 6U);
 }
 
 TEST_F(quotas_test, what_cannot_be_leaves_everything_as_it_is) {
-  for (expert_id e = 0; e < 4; ++e) hold({0, e});
-  for (expert_id e = 0; e < 3; ++e) (void)hot.held.pin(hot.held.locate({0, e}));
-  EXPECT_EQ(quotas::set(hot, 0, 2), status::busy) << "three are read";
-  EXPECT_EQ(quotas::set(hot, 0, 1), status::invalid_argument) << "no token would fit";
-  EXPECT_EQ(quotas::set(hot, 0, 9), status::invalid_argument) << "more than there are experts";
-  EXPECT_EQ(hot.held.pool(0).capacity, 4);
-  EXPECT_THAT(order(0), ElementsAre(3));
+  for (const auto e : each<expert_id>(4)) hold({0_layer, e});
+  for (const auto e : each<expert_id>(3)) (void)hot.held.pin(hot.held.locate({0_layer, e}));
+  EXPECT_EQ(quotas::set(hot, 0_layer, 2), status::busy) << "three are read";
+  EXPECT_EQ(quotas::set(hot, 0_layer, 1), status::invalid_argument) << "no token would fit";
+  EXPECT_EQ(quotas::set(hot, 0_layer, 9), status::invalid_argument)
+      << "more than there are experts";
+  EXPECT_EQ(hot.held.pool(0_pool).capacity, 4);
+  EXPECT_THAT(order(0_pool), ElementsAre(3));
 }
 
 TEST_F(quotas_test, gathering_keeps_the_order_of_each_pool) {
-  for (expert_id e = 0; e < 4; ++e) {
-    hold({0, e});
-    hold({1, e});
+  for (const auto e : each<expert_id>(4)) {
+    hold({0_layer, e});
+    hold({1_layer, e});
   }
-  ASSERT_EQ(quotas::set(hot, 0, 2), status::ok);
+  ASSERT_EQ(quotas::set(hot, 0_layer, 2), status::ok);
   std::map<slot_id, slot_id> moves;
   auto moved = [&](slot_id from, slot_id to) { moves[from] = to; };
   part.compact(hot, moved);
@@ -71,10 +72,10 @@ TEST_F(quotas_test, gathering_keeps_the_order_of_each_pool) {
     EXPECT_GE(from, 6);
     EXPECT_LT(to, 6);
   }
-  EXPECT_THAT(order(0), ElementsAre(2, 3));
-  EXPECT_THAT(order(1), ElementsAre(0, 1, 2, 3));
-  ASSERT_EQ(quotas::set(hot, 1, 6), status::ok);
-  EXPECT_EQ(hot.held.free_count(1), 2U);
+  EXPECT_THAT(order(0_pool), ElementsAre(2, 3));
+  EXPECT_THAT(order(1_pool), ElementsAre(0, 1, 2, 3));
+  ASSERT_EQ(quotas::set(hot, 1_layer, 6), status::ok);
+  EXPECT_EQ(hot.held.free_count(1_pool), 2U);
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ struct speculation_test : testing::Test {
   void hold(expert_key key) {
     access a;
     a.key = key;
-    const auto f = hot.held.reserve_free(key, 0);
+    const auto f = hot.held.reserve_free(key, 0_pool);
     hot.held.hold(f);
     a.slot = f.slot;
     hot.eviction.on_fill(a);
@@ -46,41 +46,47 @@ struct speculation_test : testing::Test {
 };
 
 TEST_F(speculation_test, leaves_a_token_room_and_defers_the_rest) {
-  EXPECT_EQ(plan_for({{{1, 0}, 1, 1}, {{1, 1}, 1, 1}, {{1, 2}, 1, 1}, {{1, 3}, 1, 1}}), 4U);
-  EXPECT_THAT(keys(), ElementsAre(expert_key{1, 0}, expert_key{1, 1}, expert_key{1, 2}));
+  EXPECT_EQ(plan_for({{{1_layer, 0_expert}, 1, 1},
+                      {{1_layer, 1_expert}, 1, 1},
+                      {{1_layer, 2_expert}, 1, 1},
+                      {{1_layer, 3_expert}, 1, 1}}),
+            4U);
+  EXPECT_THAT(keys(), ElementsAre(expert_key{1_layer, 0_expert}, expert_key{1_layer, 1_expert},
+                                  expert_key{1_layer, 2_expert}));
   EXPECT_THAT(plan.deferred(), ElementsAre(3));
 }
 
 TEST_F(speculation_test, the_slots_of_a_divided_visit_are_not_to_be_had) {
-  EXPECT_EQ(plan_for({{{1, 0}, 1, 1}}, {.divided = 0}), 1U);
+  EXPECT_EQ(plan_for({{{1_layer, 0_expert}, 1, 1}}, {.divided = 0_layer}), 1U);
   EXPECT_THAT(keys(), IsEmpty());
   EXPECT_THAT(plan.deferred(), ElementsAre(0));
 }
 
 TEST_F(speculation_test, what_is_resident_is_noted_and_spared) {
-  for (expert_id e = 0; e < 5; ++e) hold({0, e});
-  plan_for({{{0, 0}, 1, 1}, {{1, 0}, 1, 1}});
+  for (const auto e : each<expert_id>(5)) hold({0_layer, e});
+  plan_for({{{0_layer, 0_expert}, 1, 1}, {{1_layer, 0_expert}, 1, 1}});
   ASSERT_THAT(plan.fills(), SizeIs(1));
-  EXPECT_EQ(plan.fills()[0].victim, (expert_key{0, 1})) << "the first one was asked for";
+  EXPECT_EQ(plan.fills()[0].victim, (expert_key{0_layer, 1_expert}))
+      << "the first one was asked for";
   speculation::commit(hot, plan);
   EXPECT_EQ(hot.requests.slots().size(), 2U);
   EXPECT_EQ(hot.held.evictable().count(), 4U) << "nothing stays masked";
 }
 
 TEST_F(speculation_test, only_the_first_copies_are_made_and_the_victims_of_the_others_stay) {
-  for (expert_id e = 0; e < 5; ++e) hold({0, e});
-  plan_for({{{1, 0}, 1, 1}, {{1, 1}, 1, 1}});
+  for (const auto e : each<expert_id>(5)) hold({0_layer, e});
+  plan_for({{{1_layer, 0_expert}, 1, 1}, {{1_layer, 1_expert}, 1, 1}});
   speculation::keep_first(hot, plan, 1);
-  EXPECT_THAT(keys(), ElementsAre(expert_key{1, 0}));
+  EXPECT_THAT(keys(), ElementsAre(expert_key{1_layer, 0_expert}));
   EXPECT_THAT(plan.deferred(), ElementsAre(1));
-  EXPECT_NE(hot.held.locate({0, 1}), no_slot);
+  EXPECT_NE(hot.held.locate({0_layer, 1_expert}), no_slot);
 }
 
 TEST_F(speculation_test, a_start_takes_free_slots_only_and_is_no_prediction) {
-  for (expert_id e = 0; e < 4; ++e) hold({0, e});
-  const std::vector<expert_key> known{{2, 0}, {2, 1}};
+  for (const auto e : each<expert_id>(4)) hold({0_layer, e});
+  const std::vector<expert_key> known{{2_layer, 0_expert}, {2_layer, 1_expert}};
   EXPECT_EQ(part.plan(hot, {}, part.start_with(known), {.evicts = false}, plan), 2U);
-  EXPECT_THAT(keys(), ElementsAre(expert_key{2, 0}));
+  EXPECT_THAT(keys(), ElementsAre(expert_key{2_layer, 0_expert}));
   EXPECT_FALSE(plan.fills()[0].speculative);
   speculation::commit(hot, plan);
   EXPECT_EQ(hot.held.unused_prefetches(), 0U);
@@ -89,18 +95,18 @@ TEST_F(speculation_test, a_start_takes_free_slots_only_and_is_no_prediction) {
 }
 
 TEST_F(speculation_test, a_visit_that_uses_a_late_copy_waits_for_it_and_ends_its_request) {
-  plan_for({{{1, 0}, 1, 1}});
+  plan_for({{{1_layer, 0_expert}, 1, 1}});
   speculation::commit(hot, plan);
-  const auto slot = hot.held.locate({1, 0});
+  const auto slot = hot.held.locate({1_layer, 0_expert});
   auto& draft = plan.draft();
   draft.reset();
-  draft.context.layer = 1;
+  draft.context.layer = 1_layer;
   draft.context.step = 1;
   draft.count.distinct = 1;
   draft.slots[0] = slot;
   speculation::meet(hot, plan);
   EXPECT_THAT(plan.late_slots(), ElementsAre(slot));
-  EXPECT_EQ(hot.held.row(1)[0], slot);
+  EXPECT_EQ(hot.held.row(1_layer)[0], slot);
   EXPECT_EQ(hot.ledger.totals.late_prefetches, 1U);
   EXPECT_EQ(hot.ledger.totals.prefetch_hits, 1U);
   EXPECT_TRUE(hot.requests.empty());

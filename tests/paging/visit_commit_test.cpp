@@ -22,7 +22,7 @@ struct visit_commit_test : testing::Test {
   using set = hot_set<told_lru, always>;
   using commits = visit_commit<set, miss_decisions<fetch>>;
 
-  void serve(std::vector<expert_id> ids, std::vector<float> weights = {}) {
+  void serve(std::vector<std::int32_t> ids, std::vector<float> weights = {}) {
     routed_ = std::move(ids);
     weights_ = std::move(weights);
     routing_view view;
@@ -43,14 +43,14 @@ struct visit_commit_test : testing::Test {
 
  private:
   step_id step_ = 0;
-  std::vector<expert_id> routed_;
+  std::vector<std::int32_t> routed_;
   std::vector<float> weights_;
 };
 
 TEST_F(visit_commit_test, copies_get_their_slots_and_policies_are_told_in_routed_order) {
   serve({3, 1});
   EXPECT_THAT(journal.lines, ElementsAre("step 1 layer 0", "fill 3", "fill 1"));
-  EXPECT_NE(hot.held.row(0)[3], no_slot);
+  EXPECT_NE(hot.held.row(0_layer)[3], no_slot);
   serve({1, 5});
   EXPECT_THAT(journal.lines, ElementsAre("step 2 layer 0", "hit 1", "fill 5"));
 }
@@ -71,10 +71,10 @@ TEST_F(visit_commit_test, victims_are_told_of_before_what_takes_their_slots) {
 TEST_F(visit_commit_test, weights_and_ranks_are_told_to_who_asks) {
   serve({0, 1, 1, 2}, {.5F, .25F, .75F, .125F});
   const auto a = commits::describe(hot.held, plan.draft(), 1);
-  EXPECT_EQ(a.key, (expert_key{0, 1}));
+  EXPECT_EQ(a.key, (expert_key{0_layer, 1_expert}));
   EXPECT_EQ(a.weight, 1.0);
   EXPECT_EQ(a.rank, 0U);
-  EXPECT_EQ(a.slot, hot.held.locate({0, 1}));
+  EXPECT_EQ(a.slot, hot.held.locate({0_layer, 1_expert}));
 }
 
 }  // namespace

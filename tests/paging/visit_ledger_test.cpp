@@ -13,7 +13,7 @@ namespace {
 using namespace hotset;
 
 /// Visits of one layer in steps 0, 1, 2, ... of a pager with two slots.
-pager_stats after(const std::vector<std::vector<expert_id>>& visits) {
+pager_stats after(const std::vector<std::vector<std::int32_t>>& visits) {
   const geometry shape{.layers = 1, .experts = 8, .top_k = 2};
   pager<lru> cache({.layout = pool_layout::shared(shape, 2).value()});
   auto plan = cache.make_plan();
@@ -47,7 +47,7 @@ TEST(visit_ledger, a_miss_collides_if_its_key_left_in_the_same_step) {
   visit_plan plan({.layers = 1, .experts = 8, .top_k = 2});
   ledger.commit(plan);  // an empty visit of step 0
   EXPECT_EQ(ledger.step(), 0U);
-  ledger.evicted({0, 3});
+  ledger.evicted({0_layer, 3_expert});
   EXPECT_EQ(ledger.stats().evictions, 1U);
   EXPECT_EQ(ledger.stats().visits, 1U);
   EXPECT_EQ(ledger.stats().steps, 1U);
@@ -59,7 +59,7 @@ TEST(visit_ledger, the_last_step_of_all_has_no_evictions_but_its_own) {
   const geometry shape{.layers = 1, .experts = 8, .top_k = 2};
   pager<lru> pages({.layout = pool_layout::shared(shape, 2).value()});
   auto plan = pages.make_plan();
-  for (const auto& routed : {std::vector<expert_id>{0, 1}, {2, 3}, {0, 1}}) {
+  for (const auto& routed : {std::vector<std::int32_t>{0, 1}, {2, 3}, {0, 1}}) {
     routing_view view;
     view.step = last;
     view.experts = routed;

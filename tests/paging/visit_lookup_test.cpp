@@ -16,13 +16,14 @@ const geometry shape{.layers = 2, .experts = 8, .top_k = 2, .max_tokens_per_visi
 
 struct visit_lookup_test : testing::Test {
   visit_lookup_test() {
-    for (const expert_id e : {2, 5}) held.hold(held.reserve_free({1, e}, 0));
+    for (const expert_id e : {2_expert, 5_expert})
+      held.hold(held.reserve_free({1_layer, e}, 0_pool));
   }
-  routing_view visit(const std::vector<expert_id>& ids, const std::vector<float>& weights = {}) {
+  routing_view visit(const std::vector<std::int32_t>& ids, const std::vector<float>& weights = {}) {
     ids_ = ids;
     weights_ = weights;
     routing_view view;
-    view.layer = 1;
+    view.layer = 1_layer;
     view.step = 3;
     view.experts = ids_;
     view.weights = weights_;
@@ -33,14 +34,15 @@ struct visit_lookup_test : testing::Test {
   visit_plan plan{shape};
 
  private:
-  std::vector<expert_id> ids_;
+  std::vector<std::int32_t> ids_;
   std::vector<float> weights_;
 };
 
 TEST_F(visit_lookup_test, finds_the_distinct_experts_their_slots_and_the_misses) {
   lookup.begin(visit({5, 1, 2, 5, 7, 1}), held, plan);
   EXPECT_THAT(plan.experts(), ElementsAre(5, 1, 2, 7));
-  EXPECT_THAT(plan.slots(), ElementsAre(held.locate({1, 5}), -1, held.locate({1, 2}), -1));
+  EXPECT_THAT(plan.slots(), ElementsAre(held.locate({1_layer, 5_expert}), -1,
+                                        held.locate({1_layer, 2_expert}), -1));
   EXPECT_THAT(lookup.misses(), ElementsAre(1, 3));
   EXPECT_THAT(plan.services(),
               ElementsAre(service::hit, service::fill, service::hit, service::fill));
@@ -90,9 +92,9 @@ TEST_F(visit_lookup_test, refuses_what_it_could_not_plan) {
   EXPECT_EQ(lookup.check(visit({0, 1}), plan), status::ok);
   EXPECT_EQ(lookup.check(visit({0, 1, 2}), plan), status::invalid_visit) << "no whole tokens";
   EXPECT_EQ(lookup.check(visit({0, 1}, {.5F}), plan), status::invalid_visit);
-  EXPECT_EQ(lookup.check(visit(std::vector<expert_id>(10, 0)), plan), status::visit_too_large);
+  EXPECT_EQ(lookup.check(visit(std::vector<std::int32_t>(10, 0)), plan), status::visit_too_large);
   auto elsewhere = visit({0, 1});
-  elsewhere.layer = 2;
+  elsewhere.layer = 2_layer;
   EXPECT_EQ(lookup.check(elsewhere, plan), status::invalid_visit);
   const visit_plan other(geometry{.layers = 1, .experts = 4, .top_k = 1});
   EXPECT_EQ(lookup.check(visit({0, 1}), other), status::invalid_argument);
@@ -119,8 +121,8 @@ TEST_F(visit_lookup_test, a_group_keeps_what_was_decided_of_the_whole_visit) {
   EXPECT_THAT(plan.tokens(), ElementsAre(1));
   EXPECT_THAT(lookup.misses(), ElementsAre(0, 1));
   EXPECT_FALSE(plan.more());
-  EXPECT_TRUE(lookup.count_once(6));
-  EXPECT_FALSE(lookup.count_once(6));
+  EXPECT_TRUE(lookup.count_once(6_expert));
+  EXPECT_FALSE(lookup.count_once(6_expert));
 }
 
 }  // namespace

@@ -22,11 +22,11 @@ using testing::ElementsAre;
 using testing::ElementsAreArray;
 using testing::IsEmpty;
 
-const std::vector<expert_id> four_tokens{0, 1, 2, 3, 0, 4, 5, 6};  ///< too much for three slots
+const std::vector<std::int32_t> four_tokens{0, 1, 2, 3, 0, 4, 5, 6};  ///< too much for three slots
 
 /// Three slots for tokens of two experts.
 struct visit_serving : slot_cache_steps {
-  static routing_view view_of(const std::vector<expert_id>& ids, layer_id layer = 0) {
+  static routing_view view_of(const std::vector<std::int32_t>& ids, layer_id layer = 0_layer) {
     routing_view view;
     view.layer = layer;
     view.step = 7;
@@ -39,16 +39,16 @@ struct visit_serving : slot_cache_steps {
       served.push_back(token);
       for (std::size_t k = 0; k < 2; ++k) {
         const auto e = group.routed()[token * 2 + k];
-        const auto slot = group.row()[static_cast<std::size_t>(e)];
+        const auto slot = group.row()[index_of(e)];
         ASSERT_NE(slot, no_slot);
         backend.launch(stream, [this, key = expert_key{group.layer(), e}, slot] {
           ++kernels;
-          EXPECT_EQ(backend.content[static_cast<std::size_t>(slot)], key);
+          EXPECT_EQ(backend.content[index_of(slot)], key);
         });
       }
     }
   }
-  status serve(const std::vector<expert_id>& ids, layer_id layer = 0) {
+  status serve(const std::vector<std::int32_t>& ids, layer_id layer = 0_layer) {
     return cache.serve(view_of(ids, layer), stream, visit,
                        [this](const visit_group& group) { enqueue(group); });
   }
@@ -74,7 +74,7 @@ TEST_F(visit_serving, every_token_is_served_once_and_finds_its_experts) {
   ASSERT_EQ(serve(four_tokens), status::ok);
   std::ranges::sort(served);
   EXPECT_THAT(served, ElementsAre(0, 1, 2, 3));
-  ASSERT_EQ(serve({4, 5}, 1), status::ok);
+  ASSERT_EQ(serve({4, 5}, 1_layer), status::ok);
   backend.run(stream);
   EXPECT_EQ(kernels, 10);
   expect_nothing_is_kept();
@@ -98,7 +98,7 @@ TEST_F(visit_serving, it_may_prefetch_beside_the_last_groups_kernels) {
   status prefetched = status::busy;
   ASSERT_EQ(cache.serve(view_of({0, 1}), stream, visit,
                         [&](const visit_group& group) {
-                          const std::vector<prefetch_request> wanted{{{1, 2}, 7}};
+                          const std::vector<prefetch_request> wanted{{{1_layer, 2_expert}, 7}};
                           prefetched = cache.prefetch(group.context(), wanted, stream);
                         }),
             status::ok);
@@ -148,7 +148,7 @@ TEST(visit_serving_again, a_group_is_resolved_as_often_as_it_was_asked_for) {
                      backend, {.attempts = attempts});
     auto visit = cache.make_visit();
     backend.refuse_fences = 2;
-    const std::vector<expert_id> ids{0, 1};
+    const std::vector<std::int32_t> ids{0, 1};
     EXPECT_EQ(cache.serve({.experts = ids}, stream, visit, [](const visit_group&) {}),
               attempts == 3 ? status::ok : status::fill_failed);
   }
@@ -158,10 +158,10 @@ TEST(visit_serving_again, a_group_is_resolved_as_often_as_it_was_asked_for) {
 
 TEST_F(visit_serving, an_open_or_unfinished_visit_is_left_as_it_is) {
   ASSERT_EQ(resolve(0, 0, four_tokens), status::ok);
-  EXPECT_EQ(serve({4, 5}, 1), status::busy);
+  EXPECT_EQ(serve({4, 5}, 1_layer), status::busy);
   EXPECT_TRUE(visit.is_open());
   cache.release(visit, stream);
-  EXPECT_EQ(serve({4, 5}, 1), status::visit_unfinished);
+  EXPECT_EQ(serve({4, 5}, 1_layer), status::visit_unfinished);
   EXPECT_THAT(served, IsEmpty());
   EXPECT_EQ(cache.resolve_next(stream, visit), status::ok);
 }
@@ -173,7 +173,7 @@ TEST(visit_serving_again, an_earlier_loss_is_told_and_not_tried_away) {
                    backend, {.attempts = 3});
   auto visit = cache.make_visit();
   backend.failing = {1};
-  const std::vector<expert_id> ids{0, 1};
+  const std::vector<std::int32_t> ids{0, 1};
   const auto nothing = [](const visit_group&) {};
   ticket first = no_ticket;
   ASSERT_EQ(cache.serve({.experts = ids}, stream, visit,
@@ -221,7 +221,7 @@ TEST_F(visit_serving, a_release_that_is_forgotten_is_made_when_the_visit_goes_aw
     auto dropped = cache.make_visit();
     ASSERT_EQ(resolve(dropped, 0, 0, {0, 1}), status::ok);
     backend.launch(stream, [this] {
-      EXPECT_EQ(backend.content[static_cast<std::size_t>(0)], (expert_key{0, 0}));
+      EXPECT_EQ(backend.content[static_cast<std::size_t>(0)], (expert_key{0_layer, 0_expert}));
       ++kernels;
     });
   }
@@ -269,7 +269,7 @@ TEST_F(visit_serving, a_visit_that_has_ended_may_outlive_its_cache) {
     slot_cache brief(pager<lru>({.layout = pool_layout::shared(support::cache_shape, 3).value()}),
                      own);
     late.emplace(brief.make_visit());
-    const std::vector<expert_id> ids{0, 1};
+    const std::vector<std::int32_t> ids{0, 1};
     ASSERT_EQ(brief.serve(view_of(ids), stream, *late, [](const visit_group&) {}), status::ok);
   }
   late.reset();
@@ -278,7 +278,7 @@ TEST_F(visit_serving, a_visit_that_has_ended_may_outlive_its_cache) {
 // --- no span is empty for "all" ---
 
 TEST_F(visit_serving, a_visit_in_one_group_names_all_of_its_tokens_and_ids) {
-  const std::vector<expert_id> ids{0, 1, 1, 0, 0, -1};
+  const std::vector<std::int32_t> ids{0, 1, 1, 0, 0, -1};
   ASSERT_EQ(cache.serve(view_of(ids), stream, visit,
                         [&](const visit_group& group) {
                           EXPECT_THAT(group.tokens(), ElementsAre(0, 1, 2));
@@ -323,7 +323,7 @@ TEST(pager_serve, plans_and_commits_every_group) {
                                      ASSERT_LT(n, groups.size());
                                      EXPECT_THAT(group.experts(), ElementsAreArray(groups[n++]));
                                      for (const auto e : group.experts())
-                                       EXPECT_NE(group.row()[static_cast<std::size_t>(e)], no_slot);
+                                       EXPECT_NE(group.row()[index_of(e)], no_slot);
                                    }),
             status::ok);
   EXPECT_EQ(n, groups.size());

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "random_source.hpp"
+#include "written_ids.hpp"
 
 namespace hotset {
 namespace {
@@ -32,14 +33,17 @@ const std::vector<float> scores{0.25F, 0.209F, 0.109F, 0.32F, 0.002F, 0.21F};
 
 TEST(active_evict, the_gap_is_what_of_the_best_is_not_resident) {
   active_evict rule(shape, {.tau = 0.0});
-  const auto free = [&](std::vector<slot_id> row) { return rule.decide(of(scores), {row}).free; };
+  const auto free = [&](std::initializer_list<std::int32_t> slots) {
+    const auto row = support::slot_ids(slots);
+    return rule.decide(of(scores), {row}).free;
+  };
   EXPECT_EQ(free({-1, -1, -1, -1, -1, -1}), 2U);
   EXPECT_EQ(free({-1, 4, 5, 2, 7, 8}), 1U);  // 3 is there
   EXPECT_EQ(free({1, 4, 5, 2, 7, 8}), 0U);
 }
 
 TEST(active_evict, small_gaps_at_the_boundary_ask_for_more) {
-  const std::vector<slot_id> row{1, -1, -1, 2, -1, -1};
+  const std::vector<slot_id> row{1_slot, no_slot, no_slot, 2_slot, no_slot, no_slot};
   const auto free = [&](double tau, std::int32_t r_max) {
     active_evict rule(shape, {.tau = tau, .r_max = r_max});
     return rule.decide(of(scores), {row}).free;
@@ -67,12 +71,12 @@ TEST(active_evict, only_the_next_layer_counts) {
   active_evict rule(shape, {.tau = 0.0});
   auto two = scores;
   two.insert(two.end(), {0.9F, 0, 0, 0, 0.1F, 0});
-  const std::vector<slot_id> row{1, 0, -1, -1, -1, -1};
+  const std::vector<slot_id> row{1_slot, 0_slot, no_slot, no_slot, no_slot, no_slot};
   EXPECT_EQ(rule.decide(of(two, 2), {row}).free, 1U);  // 0 is there, 3 is not
 }
 
 TEST(active_evict, names_the_best_residents_if_it_is_to_spare_them) {
-  const std::vector<slot_id> row{11, 4, 5, 12, 7, 8};
+  const std::vector<slot_id> row{11_slot, 4_slot, 5_slot, 12_slot, 7_slot, 8_slot};
   active_evict plain(shape, {});
   EXPECT_THAT(plain.decide(of(scores), {row}).spared, IsEmpty());
   active_evict sparing(shape, {.protect_predicted = true});
@@ -87,7 +91,7 @@ TEST(active_evict, more_tokens_want_the_experts_that_any_of_them_ranks_high) {
   const std::vector<slot_id> none(6, no_slot);
   EXPECT_EQ(rule.decide(of(rows), {none}).free, 3U);
   std::vector<slot_id> row(6, no_slot);
-  row[5] = 1;  // of the means' three best
+  row[5] = 1_slot;  // of the means' three best
   EXPECT_EQ(rule.decide(of(rows), {row}).free, 2U);
 }
 
@@ -103,7 +107,8 @@ TEST(active_evict, agrees_with_the_equations) {
     std::vector<float> p(static_cast<std::size_t>(e));
     for (auto& one : p) one = static_cast<float>(random.below(40)) / 64.0F;
     std::vector<slot_id> row(p.size(), no_slot);
-    for (auto& slot : row) slot = random.one_in(2) ? static_cast<slot_id>(random.below(99)) : -1;
+    for (auto& slot : row)
+      slot = random.one_in(2) ? static_cast<slot_id>(random.below(99)) : no_slot;
     const double tau = static_cast<double>(random.below(10)) / 64.0;
     const auto r_max = static_cast<std::int32_t>(random.below(5));
     active_evict rule(any, {.tau = tau, .r_max = r_max});

@@ -29,7 +29,7 @@ using testing::Pointwise;
 const geometry shape{.layers = 2, .experts = 4, .top_k = 2, .max_tokens_per_visit = 4};
 constexpr float ahead = 2.0F / 3;
 
-routing_view view_of(layer_id layer, step_id step, const std::vector<expert_id>& ids,
+routing_view view_of(layer_id layer, step_id step, const std::vector<std::int32_t>& ids,
                      const std::vector<sequence_id>& sequences = {}) {
   routing_view view;
   view.layer = layer;
@@ -55,21 +55,21 @@ auto is_row(const std::vector<float>& shares) {
 }
 /// Runs a request of one token to its end.
 void run(activation_matrix& predictor, sequence_id sequence, step_id step,
-         const std::vector<expert_id>& first, const std::vector<expert_id>& second) {
-  said(predictor, view_of(0, step, first, {sequence}));
-  said(predictor, view_of(1, step, second, {sequence}));
+         const std::vector<std::int32_t>& first, const std::vector<std::int32_t>& second) {
+  said(predictor, view_of(0_layer, step, first, {sequence}));
+  said(predictor, view_of(1_layer, step, second, {sequence}));
   predictor.on_sequence_end(sequence);
 }
 
 TEST(activation_matrix, while_nothing_is_stored_a_request_goes_by_its_own_counts) {
   activation_matrix predictor(shape, {});
-  EXPECT_THAT(said(predictor, view_of(0, 0, {0, 1})).rows, Each(0));
-  EXPECT_THAT(said(predictor, view_of(1, 0, {1, 2})).rows, Each(0)) << "no layer ahead";
-  const auto second = said(predictor, view_of(0, 1, {0, 1}));
+  EXPECT_THAT(said(predictor, view_of(0_layer, 0, {0, 1})).rows, Each(0));
+  EXPECT_THAT(said(predictor, view_of(1_layer, 0, {1, 2})).rows, Each(0)) << "no layer ahead";
+  const auto second = said(predictor, view_of(0_layer, 1, {0, 1}));
   EXPECT_THAT(second.rows, is_row({0, 0.5F, 0.5F, 0}));
   EXPECT_EQ(second.confidence, 0);
-  said(predictor, view_of(1, 1, {1, 3}));
-  EXPECT_THAT(said(predictor, view_of(0, 2, {0, 1})).rows, is_row({0, 0.5F, 0.25F, 0.25F}));
+  said(predictor, view_of(1_layer, 1, {1, 3}));
+  EXPECT_THAT(said(predictor, view_of(0_layer, 2, {0, 1})).rows, is_row({0, 0.5F, 0.25F, 0.25F}));
 }
 
 TEST(activation_matrix, the_stored_request_that_is_most_alike_is_expected_to_come_again) {
@@ -77,20 +77,20 @@ TEST(activation_matrix, the_stored_request_that_is_most_alike_is_expected_to_com
   run(predictor, 1, 0, {0, 1}, {0, 3});
   run(predictor, 2, 1, {2, 3}, {1, 2});
   // {0, 1} twice, {0, 2} once: counts 3, 2, 1, 0.
-  auto found = said(predictor, view_of(0, 2, {0, 1}, {3}));
+  auto found = said(predictor, view_of(0_layer, 2, {0, 1}, {3}));
   EXPECT_THAT(found.rows, is_row({0.5F, 0, 0, 0.5F}));
   EXPECT_FLOAT_EQ(found.confidence, 1);
-  said(predictor, view_of(0, 3, {0, 1}, {3}));
-  found = said(predictor, view_of(0, 4, {0, 2}, {3}));
+  said(predictor, view_of(0_layer, 3, {0, 1}, {3}));
+  found = said(predictor, view_of(0_layer, 4, {0, 2}, {3}));
   EXPECT_THAT(found.rows, is_row({0.5F, 0, 0, 0.5F}));
   EXPECT_FLOAT_EQ(found.confidence, (3 + 2) / (std::sqrt(14.0F) * std::sqrt(2.0F)));
   // One expert of each: the first of two that are alike. Then the other's.
-  EXPECT_THAT(said(predictor, view_of(0, 5, {0, 2}, {4})).rows, is_row({0.5F, 0, 0, 0.5F}));
-  found = said(predictor, view_of(0, 6, {2, 3}, {4}));
+  EXPECT_THAT(said(predictor, view_of(0_layer, 5, {0, 2}, {4})).rows, is_row({0.5F, 0, 0, 0.5F}));
+  found = said(predictor, view_of(0_layer, 6, {2, 3}, {4}));
   EXPECT_THAT(found.rows, is_row({0, 0.5F, 0.5F, 0}));
   EXPECT_FLOAT_EQ(found.confidence, 3 / std::sqrt(6.0F * 2.0F));
   // Both layers have been seen now, and layer 1 speaks for the first.
-  said(predictor, view_of(1, 6, {0, 3}, {4}));
+  said(predictor, view_of(1_layer, 6, {0, 3}, {4}));
   found = said(predictor, view_of(before_layers, 7, {}, {4}));
   EXPECT_FLOAT_EQ(found.confidence, (1 / std::sqrt(12.0F) + 1) / 2);
 }
@@ -101,16 +101,16 @@ TEST(activation_matrix, counts_fade_from_token_to_token) {
   for (auto* const predictor : {&lasting, &fading}) {
     run(*predictor, 1, 0, {0, 1}, {0, 1});
     run(*predictor, 2, 1, {2, 3}, {2, 3});
-    said(*predictor, view_of(0, 2, {0, 1}, {3}));
+    said(*predictor, view_of(0_layer, 2, {0, 1}, {3}));
   }
-  auto found = said(lasting, view_of(0, 3, {2, 3}, {3}));
+  auto found = said(lasting, view_of(0_layer, 3, {2, 3}, {3}));
   EXPECT_THAT(found.rows, is_row({0.5F, 0.5F, 0, 0})) << "alike, so the first";
   EXPECT_FLOAT_EQ(found.confidence, std::sqrt(0.5F));
-  found = said(fading, view_of(0, 3, {2, 3}, {3}));  // counts 1/2, 1/2, 1, 1
+  found = said(fading, view_of(0_layer, 3, {2, 3}, {3}));  // counts 1/2, 1/2, 1, 1
   EXPECT_THAT(found.rows, is_row({0, 0, 0.5F, 0.5F}));
   EXPECT_FLOAT_EQ(found.confidence, 2 / std::sqrt(2.0F * 2.5F));
   // Two tokens of a visit are two tokens: counts 5/4, 5/4, 1/2, 1/2, then 13/8, 13/8, 1/4, 1/4.
-  found = said(fading, view_of(0, 4, {0, 1, 0, 1}, {3, 3}));
+  found = said(fading, view_of(0_layer, 4, {0, 1, 0, 1}, {3, 3}));
   EXPECT_FLOAT_EQ(found.confidence,
                   2 * 1.625F / std::sqrt(2 * 2 * (1.625F * 1.625F + 0.25F * 0.25F)));
 }
@@ -125,19 +125,20 @@ TEST(activation_matrix, rows_say_what_is_compared) {
   auto seen = made(matrix_rows::seen);
   auto all = made(matrix_rows::all);
   auto future = made(matrix_rows::future);
-  const std::vector<expert_id> low{0, 1};
-  const std::vector<expert_id> high{2, 3};
+  const std::vector<std::int32_t> low{0, 1};
+  const std::vector<std::int32_t> high{2, 3};
   const std::vector<sequence_id> third{3};
-  EXPECT_FLOAT_EQ(said(seen, view_of(0, 2, high, third)).confidence, 1);
-  EXPECT_FLOAT_EQ(said(all, view_of(0, 2, high, third)).confidence, 0.5F);
-  auto found = said(future, view_of(0, 2, high, third));
+  EXPECT_FLOAT_EQ(said(seen, view_of(0_layer, 2, high, third)).confidence, 1);
+  EXPECT_FLOAT_EQ(said(all, view_of(0_layer, 2, high, third)).confidence, 0.5F);
+  auto found = said(future, view_of(0_layer, 2, high, third));
   EXPECT_EQ(found.confidence, 0);
   EXPECT_THAT(found.rows, is_row({0.25F, 0.25F, 0.25F, 0.25F})) << "nothing to compare: the mean";
-  for (auto* const predictor : {&seen, &all, &future}) said(*predictor, view_of(1, 2, low, third));
+  for (auto* const predictor : {&seen, &all, &future})
+    said(*predictor, view_of(1_layer, 2, low, third));
   // Layer 0 has been like the second, twice now; layer 1 like the first.
-  EXPECT_FLOAT_EQ(said(seen, view_of(0, 3, high, third)).confidence, 0.5F);
-  EXPECT_FLOAT_EQ(said(all, view_of(0, 3, high, third)).confidence, 0.5F);
-  found = said(future, view_of(0, 3, high, third));
+  EXPECT_FLOAT_EQ(said(seen, view_of(0_layer, 3, high, third)).confidence, 0.5F);
+  EXPECT_FLOAT_EQ(said(all, view_of(0_layer, 3, high, third)).confidence, 0.5F);
+  found = said(future, view_of(0_layer, 3, high, third));
   EXPECT_FLOAT_EQ(found.confidence, 1);
   EXPECT_THAT(found.rows, is_row({0.5F, 0.5F, 0, 0}));
 }
@@ -151,9 +152,10 @@ TEST(activation_matrix, a_new_request_is_expected_to_be_as_all_were) {
   EXPECT_THAT(found.rows, Pointwise(FloatEq(), {ahead * 0.25F, ahead * 0.5F, ahead * 0.25F, 0.0F,
                                                 0.25F / 3, 0.25F / 3, 0.25F / 3, 0.25F / 3}));
   EXPECT_EQ(found.confidence, 0);
-  EXPECT_THAT(predictor.hottest(2), ElementsAre(expert_key{0, 1}, expert_key{0, 0}));
+  EXPECT_THAT(predictor.hottest(2),
+              ElementsAre(expert_key{0_layer, 1_expert}, expert_key{0_layer, 0_expert}));
   // A running one goes by its own match.
-  said(predictor, view_of(0, 2, {0, 1}, {3}));
+  said(predictor, view_of(0_layer, 2, {0, 1}, {3}));
   EXPECT_FLOAT_EQ(said(predictor, view_of(before_layers, 3, {}, {3})).rows[0], ahead * 0.5F);
 }
 
@@ -162,8 +164,8 @@ TEST(activation_matrix, each_request_of_a_batch_has_a_matrix_of_its_own) {
   run(predictor, 1, 0, {0, 1}, {0, 3});
   run(predictor, 2, 1, {2, 3}, {1, 2});
   const std::vector<sequence_id> owners{5, 6, 5};
-  const std::vector<expert_id> ids{2, 3, 0, 1, 2, 0};
-  const auto found = predictor.expect(view_of(0, 2, ids, owners), {}, 0);
+  const std::vector<std::int32_t> ids{2, 3, 0, 1, 2, 0};
+  const auto found = predictor.expect(view_of(0_layer, 2, ids, owners), {}, 0);
   const std::vector<float> rows(found.probabilities.begin(), found.probabilities.end());
   const auto row = [&](std::size_t t) {
     return std::vector<float>(rows.begin() + static_cast<std::ptrdiff_t>(4 * t),
@@ -175,25 +177,25 @@ TEST(activation_matrix, each_request_of_a_batch_has_a_matrix_of_its_own) {
   EXPECT_FLOAT_EQ(found.confidence[0], 3 / std::sqrt(6.0F * 2.0F));
   EXPECT_FLOAT_EQ(found.confidence[1], 1);
   // One leaves; the other goes on, and what has left may be its match.
-  said(predictor, view_of(1, 2, {0, 0, 1, 1, 0, 0}, owners));
+  said(predictor, view_of(1_layer, 2, {0, 0, 1, 1, 0, 0}, owners));
   predictor.on_sequence_end(5);
   EXPECT_EQ(predictor.collection().size(), 3U);
   EXPECT_THAT(predictor.collection().shares(2), ElementsAre(0.25F, 0, 0.5F, 0.25F, 1, 0, 0, 0));
   // Request 6 was in layer 0 as request 1, but in layer 1 half as request 2: cosines 1 and 0, or 0 and 1 / sqrt 2.
-  const auto then = said(predictor, view_of(0, 3, {0, 1}, {6}));
+  const auto then = said(predictor, view_of(0_layer, 3, {0, 1}, {6}));
   EXPECT_FLOAT_EQ(then.confidence, 0.5F);
   EXPECT_THAT(then.rows, is_row({0.5F, 0, 0, 0.5F}));
 }
 
 TEST(activation_matrix, the_end_of_a_request_is_heard_once) {
   activation_matrix predictor(shape, {});
-  said(predictor, view_of(0, 0, {0, 1}));
+  said(predictor, view_of(0_layer, 0, {0, 1}));
   predictor.on_sequence_end(9);
   EXPECT_EQ(predictor.collection().size(), 0U);
   predictor.on_sequence_end(0);
   predictor.on_sequence_end(0);
   EXPECT_EQ(predictor.collection().size(), 1U);
-  said(predictor, view_of(0, 1, {-1, -1}, {4}));
+  said(predictor, view_of(0_layer, 1, {-1, -1}, {4}));
   predictor.on_sequence_end(4);
   EXPECT_EQ(predictor.collection().size(), 1U) << "it activated nothing";
   // What comes under the same number is another request.
@@ -202,15 +204,15 @@ TEST(activation_matrix, the_end_of_a_request_is_heard_once) {
 
 TEST(activation_matrix, the_least_recently_used_request_is_closed_when_more_come) {
   activation_matrix predictor(shape, {.requests = 2});
-  said(predictor, view_of(0, 0, {0, 1}, {1}));
-  said(predictor, view_of(0, 1, {2, 3}, {2}));
-  said(predictor, view_of(0, 2, {0, 1}, {1}));
+  said(predictor, view_of(0_layer, 0, {0, 1}, {1}));
+  said(predictor, view_of(0_layer, 1, {2, 3}, {2}));
+  said(predictor, view_of(0_layer, 2, {0, 1}, {1}));
   EXPECT_EQ(predictor.collection().size(), 0U);
-  said(predictor, view_of(0, 3, {0, 3}, {3}));
+  said(predictor, view_of(0_layer, 3, {0, 3}, {3}));
   ASSERT_EQ(predictor.collection().size(), 1U);
   EXPECT_THAT(predictor.collection().shares(0), ElementsAre(0, 0, 0.5F, 0.5F, 0, 0, 0, 0));
   // Of more at once than there is room for, the last ones are not followed; they are as all were.
-  const auto found = said(predictor, view_of(0, 4, {0, 1, 0, 3, 2, 2}, {1, 3, 4}));
+  const auto found = said(predictor, view_of(0_layer, 4, {0, 1, 0, 3, 2, 2}, {1, 3, 4}));
   EXPECT_EQ(predictor.collection().size(), 1U);
   EXPECT_EQ(found.rows.size(), 12U);
   EXPECT_THAT(found.rows, Each(0)) << "nobody has been in layer 1";
@@ -227,7 +229,7 @@ struct naive {
     bool found = false;
     bool clear = true;  // no other is as good
   };
-  void count(sequence_id sequence, std::size_t layer, std::span<const expert_id> ids) {
+  void count(sequence_id sequence, std::size_t layer, id_view<expert_id> ids) {
     auto& of = counts[sequence];
     of.resize(3 * 6, 0.0);
     for (std::size_t e = 0; e < 6; ++e) of[layer * 6 + e] *= decay;
@@ -293,13 +295,13 @@ TEST(activation_matrix, the_match_agrees_with_the_rule_written_out) {
           for (auto n = random.one_in(3) ? 8 : 1 + random.below(3); n > 0; --n)
             owners.push_back(static_cast<sequence_id>(random.below(5)));
           for (int layer = -1; layer < 3; ++layer) {
-            std::vector<expert_id> ids;
+            std::vector<std::int32_t> ids;
             for (std::size_t i = 0; layer >= 0 && i < 2 * owners.size(); ++i)
-              ids.push_back(random.one_in(20) ? no_expert : random.id_below(6));
+              ids.push_back(random.one_in(20) ? -1 : random.id_below(6));
             for (std::size_t t = 0; layer >= 0 && t < owners.size(); ++t)
               model.count(owners[t], static_cast<std::size_t>(layer),
                           std::span(ids).subspan(2 * t, 2));
-            const auto found = predictor.expect(view_of(layer, step, ids, owners), {}, 0);
+            const auto found = predictor.expect(view_of(layer_id{layer}, step, ids, owners), {}, 0);
             ASSERT_EQ(found.probabilities.size(), owners.size() * 2 * 6);
             const auto& stored = predictor.collection();
             for (std::size_t t = 0; t < owners.size() && stored.size() > 0; ++t) {
@@ -334,16 +336,16 @@ TEST(activation_matrix, is_saved_loaded_and_merged_while_requests_run) {
   activation_matrix two(shape, {});
   run(one, 1, 0, {0, 1}, {0, 3});
   run(two, 1, 0, {2, 3}, {1, 2});
-  said(two, view_of(0, 1, {0, 1}, {7}));
+  said(two, view_of(0_layer, 1, {0, 1}, {7}));
   ASSERT_FALSE(two.merge(one));
   EXPECT_EQ(two.collection().size(), 2U);
-  EXPECT_THAT(said(two, view_of(0, 2, {0, 1}, {7})).rows, is_row({0.5F, 0, 0, 0.5F}));
+  EXPECT_THAT(said(two, view_of(0_layer, 2, {0, 1}, {7})).rows, is_row({0.5F, 0, 0, 0.5F}));
   ASSERT_FALSE(one.load(two.save()));
   EXPECT_EQ(one.save(), two.save());
   const auto found = activation_matrix::shape_of(one.save());
   ASSERT_TRUE(found);
   EXPECT_EQ(found->matrices, 2);
-  EXPECT_THAT(said(one, view_of(0, 3, {2, 3}, {7})).rows, is_row({0, 0.5F, 0.5F, 0}));
+  EXPECT_THAT(said(one, view_of(0_layer, 3, {2, 3}, {7})).rows, is_row({0, 0.5F, 0.5F, 0}));
   EXPECT_THAT(one.load(std::span<const std::byte>{})->message, HasSubstr("accepted: a saved one"));
   activation_matrix other({.layers = 3, .experts = 4, .top_k = 2}, {});
   EXPECT_THAT(one.merge(other)->message, HasSubstr("3 layers x 4 experts"));
@@ -376,7 +378,7 @@ TEST(activation_matrix, starts_with_the_matrices_of_a_file_that_its_parameters_n
   EXPECT_EQ(today->collection().capacity(), 7U);
   EXPECT_EQ(today->hottest(8), yesterday.hottest(8));
   // The first request of the day is known by its first layer.
-  EXPECT_THAT(said(*today, view_of(0, 0, {0, 1}, {1})).rows, is_row({0.5F, 0, 0, 0.5F}));
+  EXPECT_THAT(said(*today, view_of(0_layer, 0, {0, 1}, {1})).rows, is_row({0.5F, 0, 0, 0.5F}));
   EXPECT_EQ(read("").saved, nullptr);
 
   const auto why = [&](const std::string& text) {
@@ -410,19 +412,20 @@ TEST(activation_matrix, starts_with_the_matrices_of_a_file_that_its_parameters_n
 TEST(activation_matrix, what_does_not_belong_together_is_refused_and_changes_nothing) {
   activation_matrix predictor(shape, {});
   run(predictor, 1, 0, {0, 1}, {0, 3});
-  said(predictor, view_of(0, 1, {0, 1}, {2}));
+  said(predictor, view_of(0_layer, 1, {0, 1}, {2}));
   const auto before = said(predictor, view_of(before_layers, 2, {}, {2}));
-  const std::vector<expert_id> ids{2, 3};
+  const std::vector<std::int32_t> ids{2, 3};
   const std::vector<sequence_id> owners{2, 2};
-  EXPECT_THAT(said(predictor, view_of(0, 2, ids, owners)).rows, IsEmpty());
-  EXPECT_THAT(said(predictor, view_of(2, 2, ids)).rows, IsEmpty());
-  EXPECT_THAT(said(predictor, view_of(-2, 2, ids)).rows, IsEmpty());
-  EXPECT_THAT(said(predictor, view_of(0, 2, {2, 3, 1}, {2})).rows, IsEmpty());
-  EXPECT_THAT(said(predictor, view_of(0, 2, {0, 1, 0, 1, 0, 1, 0, 1, 0, 1}, {})).rows, IsEmpty());
+  EXPECT_THAT(said(predictor, view_of(0_layer, 2, ids, owners)).rows, IsEmpty());
+  EXPECT_THAT(said(predictor, view_of(2_layer, 2, ids)).rows, IsEmpty());
+  EXPECT_THAT(said(predictor, view_of(layer_id{-2}, 2, ids)).rows, IsEmpty());
+  EXPECT_THAT(said(predictor, view_of(0_layer, 2, {2, 3, 1}, {2})).rows, IsEmpty());
+  EXPECT_THAT(said(predictor, view_of(0_layer, 2, {0, 1, 0, 1, 0, 1, 0, 1, 0, 1}, {})).rows,
+              IsEmpty());
   const auto after = said(predictor, view_of(before_layers, 2, {}, {2}));
   EXPECT_EQ(after.rows, before.rows);
   EXPECT_EQ(after.confidence, before.confidence);
-  EXPECT_THAT(said(predictor, view_of(0, 2, {})).rows, IsEmpty()) << "no token";
+  EXPECT_THAT(said(predictor, view_of(0_layer, 2, {})).rows, IsEmpty()) << "no token";
 }
 
 TEST(activation_matrix, a_wrong_configuration_is_refused) {

@@ -29,7 +29,7 @@ any_predictor::config by_table(const co_activation::config& table) {
   return any_predictor::holding<co_activation>(table);
 }
 
-routing_view view_of(layer_id layer, step_id step, std::span<const expert_id> ids,
+routing_view view_of(layer_id layer, step_id step, id_view<expert_id> ids,
                      std::span<const float> probabilities = {}) {
   routing_view view;
   view.layer = layer;
@@ -40,17 +40,17 @@ routing_view view_of(layer_id layer, step_id step, std::span<const expert_id> id
 }
 
 TEST(any_predictor, a_gate_says_what_the_gate_itself_would) {
-  const std::array<expert_id, 2> ids{0, 1};
+  const std::array<std::int32_t, 2> ids{0, 1};
   const std::array<float, 4> scores{0.4F, 0.3F, 0.2F, 0.1F};
   const std::array<float, 4> recorded{0.0F, 0.0F, 0.5F, 0.5F};
   auto current = any_predictor::create(shape, any_predictor::holding<current_gate>());
   auto told = any_predictor::create(shape, any_predictor::holding<recorded_scores>());
   ASSERT_TRUE(current && told);
-  EXPECT_THAT(current->expect(view_of(0, 0, ids, scores), recorded, 1).probabilities,
+  EXPECT_THAT(current->expect(view_of(0_layer, 0, ids, scores), recorded, 1).probabilities,
               ElementsAreArray(scores));
-  EXPECT_THAT(told->expect(view_of(0, 0, ids, scores), recorded, 1).probabilities,
+  EXPECT_THAT(told->expect(view_of(0_layer, 0, ids, scores), recorded, 1).probabilities,
               ElementsAreArray(recorded));
-  EXPECT_THAT(told->expect(view_of(0, 0, ids, scores)).probabilities, IsEmpty());
+  EXPECT_THAT(told->expect(view_of(0_layer, 0, ids, scores)).probabilities, IsEmpty());
 }
 
 TEST(any_predictor, a_table_learns_each_visit_before_it_predicts) {
@@ -59,8 +59,8 @@ TEST(any_predictor, a_table_learns_each_visit_before_it_predicts) {
   co_activation table(shape, {});
   support::random_source random(5);
   for (step_id step = 0; step < 40; ++step)
-    for (layer_id layer = 0; layer < 3; ++layer) {
-      std::vector<expert_id> ids;
+    for (const auto layer : each<layer_id>(3)) {
+      std::vector<std::int32_t> ids;
       for (int i = 0; i < (step % 3 == 0 ? 4 : 2); ++i) ids.push_back(random.id_below(4));
       const auto view = view_of(layer, step, ids);
       EXPECT_EQ(table.observe(view), status::ok);
@@ -69,14 +69,14 @@ TEST(any_predictor, a_table_learns_each_visit_before_it_predicts) {
       EXPECT_EQ(found.depth, 1);
       ASSERT_THAT(found.probabilities, ElementsAreArray(wanted.probabilities)) << step;
     }
-  const std::array<expert_id, 2> ids{0, 1};
-  EXPECT_GT(any->expect(view_of(0, 99, ids)).probabilities[0], 0.0F);
+  const std::array<std::int32_t, 2> ids{0, 1};
+  EXPECT_GT(any->expect(view_of(0_layer, 99, ids)).probabilities[0], 0.0F);
 }
 
 TEST(any_predictor, an_engines_embeddings_reach_whoever_takes_them) {
   const std::array<float, 6> table{1, 0, 0.9F, 0.1F, 0, 1};  // tokens 0 and 1 are alike
   const std::array<float, 4> to_last{0, 0, 0, 1}, to_first{1, 0, 0, 0};
-  const std::array<expert_id, 2> ids{0, 1};
+  const std::array<std::int32_t, 2> ids{0, 1};
   auto chosen = any_predictor::holding<expert_map>({.depth = 1});
   EXPECT_TRUE(chosen.traits.takes_embeddings);
   EXPECT_FALSE(any_predictor::holding<current_gate>().traits.takes_embeddings);
@@ -86,7 +86,7 @@ TEST(any_predictor, an_engines_embeddings_reach_whoever_takes_them) {
     auto any = any_predictor::create(shape, chosen);
     ASSERT_TRUE(any);
     const auto step = [&](step_id at, std::int32_t token, std::span<const float> scores) {
-      for (layer_id layer = 0; layer < shape.layers; ++layer) {
+      for (const auto layer : each<layer_id>(shape.layers)) {
         auto view = view_of(layer, at, ids, scores);
         view.token_ids = std::span(&token, 1);
         (void)any->expect(view);
@@ -114,9 +114,9 @@ TEST(any_predictor, looks_as_far_ahead_as_it_is_told) {
        {any_predictor::holding<current_gate>(), by_table({.reach = 2, .decay = 1})}) {
     auto deep = any_predictor::create(shape, with_depth(chosen, 2));
     ASSERT_TRUE(deep);
-    const std::array<expert_id, 2> ids{0, 1};
+    const std::array<std::int32_t, 2> ids{0, 1};
     const std::array<float, 4> scores{0.4F, 0.3F, 0.2F, 0.1F};
-    const auto found = deep->expect(view_of(0, 0, ids, scores));
+    const auto found = deep->expect(view_of(0_layer, 0, ids, scores));
     EXPECT_EQ(found.depth, 2);
     EXPECT_EQ(found.probabilities.size(), 8U);
   }

@@ -20,7 +20,7 @@ using testing::HasSubstr;
 
 const geometry shape{.layers = 4, .experts = 5, .top_k = 2, .max_tokens_per_visit = 3};
 
-routing_view view_of(layer_id layer, step_id step, const std::vector<expert_id>& ids) {
+routing_view view_of(layer_id layer, step_id step, const std::vector<std::int32_t>& ids) {
   routing_view view;
   view.layer = layer;
   view.step = step;
@@ -34,16 +34,16 @@ std::vector<float> row_of(const forecast& f, std::size_t i = 0) {
 
 TEST(co_activation, counts_what_fires_together) {
   co_activation table(shape, {.reach = 1});
-  const std::vector<expert_id> first{0, 1};
-  const std::vector<expert_id> then{2, 3};
-  const std::vector<expert_id> other{2, 4};
+  const std::vector<std::int32_t> first{0, 1};
+  const std::vector<std::int32_t> then{2, 3};
+  const std::vector<std::int32_t> other{2, 4};
   for (step_id step = 0; step < 4; ++step) {
-    EXPECT_EQ(table.observe(view_of(0, step, first)), status::ok);
-    EXPECT_EQ(table.observe(view_of(1, step, step < 3 ? then : other)), status::ok);
+    EXPECT_EQ(table.observe(view_of(0_layer, step, first)), status::ok);
+    EXPECT_EQ(table.observe(view_of(1_layer, step, step < 3 ? then : other)), status::ok);
   }
-  EXPECT_EQ(table.observe(view_of(0, 9, first)), status::ok);
+  EXPECT_EQ(table.observe(view_of(0_layer, 9, first)), status::ok);
   // 0 and 1 fired five times, and before 2 four times, 3 three times, 4 once.
-  EXPECT_THAT(row_of(table.predict(view_of(0, 9, first))),
+  EXPECT_THAT(row_of(table.predict(view_of(0_layer, 9, first))),
               ElementsAre(0.0F, 0.0F, 0.8F, 0.6F, 0.2F));
   EXPECT_EQ(table.observed(), 5 * 2 + 4 * 2U);
   EXPECT_EQ(table.uses()[5 + 2], 4);
@@ -51,36 +51,36 @@ TEST(co_activation, counts_what_fires_together) {
 
 TEST(co_activation, nearer_layers_count_more) {
   co_activation table(shape, {.reach = 2, .decay = 0.5});
-  const std::vector<expert_id> zero{0, 1};
-  const std::vector<expert_id> one{2, 3};
-  const std::vector<expert_id> two{4, 4};
-  EXPECT_EQ(table.observe(view_of(0, 0, zero)), status::ok);
-  EXPECT_EQ(table.observe(view_of(2, 0, two)), status::ok);  // layer 1 routed nothing
-  EXPECT_EQ(table.observe(view_of(0, 1, zero)), status::ok);
-  EXPECT_EQ(table.observe(view_of(1, 1, one)), status::ok);
+  const std::vector<std::int32_t> zero{0, 1};
+  const std::vector<std::int32_t> one{2, 3};
+  const std::vector<std::int32_t> two{4, 4};
+  EXPECT_EQ(table.observe(view_of(0_layer, 0, zero)), status::ok);
+  EXPECT_EQ(table.observe(view_of(2_layer, 0, two)), status::ok);  // layer 1 routed nothing
+  EXPECT_EQ(table.observe(view_of(0_layer, 1, zero)), status::ok);
+  EXPECT_EQ(table.observe(view_of(1_layer, 1, one)), status::ok);
   // Of layer 0: 4 fired with both experts in one of two firings, counted twice; of layer 1 nothing is known.
-  const auto row = row_of(table.predict(view_of(1, 1, one)));
+  const auto row = row_of(table.predict(view_of(1_layer, 1, one)));
   EXPECT_FLOAT_EQ(row[4], 0.5F * 2 * (2.0F / 2) / (2 * 0.5F + 2 * 1.0F));
 }
 
 TEST(co_activation, another_step_begins_anew_and_the_last_layer_has_nothing_ahead) {
   co_activation table(shape, {.reach = 1});
-  const std::vector<expert_id> ids{0, 1};
-  EXPECT_EQ(table.observe(view_of(0, 0, ids)), status::ok);
-  EXPECT_EQ(table.observe(view_of(1, 1, ids)), status::ok);  // not of the same pass
-  EXPECT_THAT(row_of(table.predict(view_of(0, 0, ids))), testing::Each(0.0F));
-  EXPECT_EQ(table.observe(view_of(3, 1, ids)), status::ok);
-  EXPECT_THAT(row_of(table.predict(view_of(3, 1, ids))), testing::Each(0.0F));
+  const std::vector<std::int32_t> ids{0, 1};
+  EXPECT_EQ(table.observe(view_of(0_layer, 0, ids)), status::ok);
+  EXPECT_EQ(table.observe(view_of(1_layer, 1, ids)), status::ok);  // not of the same pass
+  EXPECT_THAT(row_of(table.predict(view_of(0_layer, 0, ids))), testing::Each(0.0F));
+  EXPECT_EQ(table.observe(view_of(3_layer, 1, ids)), status::ok);
+  EXPECT_THAT(row_of(table.predict(view_of(3_layer, 1, ids))), testing::Each(0.0F));
 }
 
 TEST(co_activation, absent_ids_count_nowhere) {
   co_activation table(shape, {.reach = 1});
-  const std::vector<expert_id> some{0, -1};
-  const std::vector<expert_id> wrong{7, 2};
-  EXPECT_EQ(table.observe(view_of(0, 0, some)), status::ok);
-  EXPECT_EQ(table.observe(view_of(1, 0, wrong)), status::ok);
-  EXPECT_EQ(table.observe(view_of(0, 1, some)), status::ok);
-  EXPECT_THAT(row_of(table.predict(view_of(0, 1, some))),
+  const std::vector<std::int32_t> some{0, -1};
+  const std::vector<std::int32_t> wrong{7, 2};
+  EXPECT_EQ(table.observe(view_of(0_layer, 0, some)), status::ok);
+  EXPECT_EQ(table.observe(view_of(1_layer, 0, wrong)), status::ok);
+  EXPECT_EQ(table.observe(view_of(0_layer, 1, some)), status::ok);
+  EXPECT_THAT(row_of(table.predict(view_of(0_layer, 1, some))),
               ElementsAre(0.0F, 0.0F, 0.5F, 0.0F, 0.0F));
 }
 
@@ -88,9 +88,9 @@ TEST(co_activation, absent_ids_count_nowhere) {
 struct naive {
   std::map<std::tuple<int, int, int, int>, double> together;  // s, i, t, j
   std::map<std::pair<int, int>, double> fired;
-  std::vector<std::vector<expert_id>> pass{4};
+  std::vector<std::vector<std::int32_t>> pass{4};
 
-  void observe(int layer, const std::vector<expert_id>& ids) {
+  void observe(int layer, const std::vector<std::int32_t>& ids) {
     pass[static_cast<std::size_t>(layer)] = ids;
     for (const auto i : ids) fired[{layer, i}] += 1;
     for (int s = std::max(0, layer - 3); s < layer; ++s)
@@ -120,11 +120,11 @@ TEST(co_activation, agrees_with_the_rule_written_out) {
   for (step_id step = 0; step < 300; ++step) {
     const auto tokens = 1 + random.below(3);
     for (int layer = 0; layer < 4; ++layer) {
-      std::vector<expert_id> ids(tokens * 2);
+      std::vector<std::int32_t> ids(tokens * 2);
       for (auto& id : ids) id = random.id_below(5);
-      EXPECT_EQ(table.observe(view_of(layer, step, ids)), status::ok);
+      EXPECT_EQ(table.observe(view_of(layer_id{layer}, step, ids)), status::ok);
       model.observe(layer, ids);
-      const auto found = table.predict(view_of(layer, step, ids));
+      const auto found = table.predict(view_of(layer_id{layer}, step, ids));
       ASSERT_EQ(found.depth, 2);
       for (std::size_t t = 0; t < tokens; ++t)
         for (int ahead = 1; ahead <= 2 && layer + ahead < 4; ++ahead)
@@ -140,8 +140,8 @@ TEST(co_activation, agrees_with_the_rule_written_out) {
 void learn(co_activation& table, std::uint64_t seed, step_id steps) {
   support::random_source random(seed);
   for (step_id step = 0; step < steps; ++step)
-    for (layer_id layer = 0; layer < 4; ++layer) {
-      const std::vector<expert_id> ids{random.id_below(3), 3 + random.id_below(2)};
+    for (const auto layer : each<layer_id>(4)) {
+      const std::vector<std::int32_t> ids{random.id_below(3), 3 + random.id_below(2)};
       EXPECT_EQ(table.observe(view_of(layer, step, ids)), status::ok);
     }
 }
@@ -173,17 +173,17 @@ TEST(co_activation, follows_a_token_without_learning_from_it) {
   co_activation learning(shape, {});
   ASSERT_FALSE(learning.load(table.save()));
   const auto before = table.save();
-  const std::vector<expert_id> zero{0, 1};
-  const std::vector<expert_id> one{2, 3};
-  EXPECT_EQ(table.follow(view_of(0, 900, zero)), status::ok);
-  EXPECT_EQ(learning.observe(view_of(0, 900, zero)), status::ok);
+  const std::vector<std::int32_t> zero{0, 1};
+  const std::vector<std::int32_t> one{2, 3};
+  EXPECT_EQ(table.follow(view_of(0_layer, 900, zero)), status::ok);
+  EXPECT_EQ(learning.observe(view_of(0_layer, 900, zero)), status::ok);
   // What it says is what a table says that was just told of the same visit, but for that visit's own counts.
-  const auto followed = row_of(table.predict(view_of(0, 900, zero)));
+  const auto followed = row_of(table.predict(view_of(0_layer, 900, zero)));
   EXPECT_EQ(table.save(), before);
   EXPECT_NE(learning.save(), before);
-  EXPECT_NE(followed, row_of(learning.predict(view_of(0, 900, zero))));
-  EXPECT_EQ(table.follow(view_of(1, 900, one)), status::ok);
-  EXPECT_NE(row_of(table.predict(view_of(1, 900, one))), followed);
+  EXPECT_NE(followed, row_of(learning.predict(view_of(0_layer, 900, zero))));
+  EXPECT_EQ(table.follow(view_of(1_layer, 900, one)), status::ok);
+  EXPECT_NE(row_of(table.predict(view_of(1_layer, 900, one))), followed);
   EXPECT_EQ(table.save(), before);
 }
 
@@ -261,27 +261,28 @@ TEST(co_activation, sizes_that_wrap_are_refused) {
 // An array right behind the ids would be read as experts.
 TEST(co_activation, what_is_no_whole_number_of_tokens_is_refused_and_changes_nothing) {
   co_activation table(shape, {.reach = 2});
-  const std::vector<expert_id> ids{0, 1, 2, 3, 4, 0, 1, 2};
+  const std::vector<std::int32_t> ids{0, 1, 2, 3, 4, 0, 1, 2};
   const auto first = [&](layer_id layer, std::size_t count) {
     routing_view view;
     view.layer = layer;
     view.experts = std::span(ids).first(count);
     return view;
   };
-  EXPECT_EQ(table.observe(first(0, 4)), status::ok);
+  EXPECT_EQ(table.observe(first(0_layer, 4)), status::ok);
   const auto before = table.save();
-  for (const auto& [layer, count, why] :
-       {std::tuple(1, 3U, status::invalid_visit), std::tuple(1, 1U, status::invalid_visit),
-        std::tuple(-1, 2U, status::invalid_visit), std::tuple(4, 2U, status::invalid_visit),
-        std::tuple(1, 8U, status::visit_too_large)}) {
+  for (const auto& [layer, count, why] : {std::tuple(1_layer, 3U, status::invalid_visit),
+                                          std::tuple(1_layer, 1U, status::invalid_visit),
+                                          std::tuple(layer_id{-1}, 2U, status::invalid_visit),
+                                          std::tuple(4_layer, 2U, status::invalid_visit),
+                                          std::tuple(1_layer, 8U, status::visit_too_large)}) {
     const auto view = first(layer, count);
     EXPECT_EQ(table.observe(view), why);
     EXPECT_EQ(table.follow(view), why);
     EXPECT_TRUE(table.predict(view).probabilities.empty());
   }
   EXPECT_EQ(table.save(), before);
-  EXPECT_EQ(table.observe(first(1, 4)), status::ok);
-  EXPECT_EQ(table.observe(first(2, 0)), status::ok) << "no token";
+  EXPECT_EQ(table.observe(first(1_layer, 4)), status::ok);
+  EXPECT_EQ(table.observe(first(2_layer, 0)), status::ok) << "no token";
 }
 
 }  // namespace

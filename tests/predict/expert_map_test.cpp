@@ -91,7 +91,7 @@ TEST(expert_map, knows_nothing_at_first) {
   EXPECT_EQ(f.probabilities.size(), 2 * 2 * 2U);
   EXPECT_THAT(rows_of(f), Each(0.0F));
   EXPECT_THAT(confidence_of(f), ElementsAre(0.0F, 0.0F));
-  f = map.expect(view_of(0, 0, {1, 0, 0.5F, 0.5F}));
+  f = map.expect(view_of(0_layer, 0, {1, 0, 0.5F, 0.5F}));
   EXPECT_THAT(rows_of(f), Each(0.0F));
   EXPECT_THAT(confidence_of(f), ElementsAre(0.0F, 0.0F));
 }
@@ -108,14 +108,14 @@ TEST(expert_map, forecasts_by_the_token_and_then_by_the_way_it_goes) {
   EXPECT_THAT(rows_of(f), ElementsAre(0, 1, 0.25F, 0.75F, 1, 0, 0.75F, 0.25F, 0, 0, 0, 0));
   EXPECT_THAT(confidence_of(f), ElementsAre(1, 1, 0));
   // All tokens go the first map's way now, the last one not quite.
-  f = map.expect(view_of(0, 2, {1, 0, 1, 0, 0.75F, 0.25F}));
+  f = map.expect(view_of(0_layer, 2, {1, 0, 1, 0, 0.75F, 0.25F}));
   EXPECT_THAT(rows_of(f), ElementsAre(0.75F, 0.25F, 0, 1, 0.75F, 0.25F, 0, 1, 0.75F, 0.25F, 0, 1));
   EXPECT_THAT(confidence_of(f),
               ElementsAre(FloatEq(1), FloatEq(1), FloatEq(0.75F / std::sqrt(0.625F))));
   // Past the last layer there is nothing.
-  f = map.expect(view_of(1, 2, {0.75F, 0.25F, 0.75F, 0.25F, 0.75F, 0.25F}));
+  f = map.expect(view_of(1_layer, 2, {0.75F, 0.25F, 0.75F, 0.25F, 0.75F, 0.25F}));
   EXPECT_THAT(rows_of(f), ElementsAre(0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0));
-  f = map.expect(view_of(2, 2, {0, 1, 0, 1, 1, 0}));
+  f = map.expect(view_of(2_layer, 2, {0, 1, 0, 1, 1, 0}));
   EXPECT_THAT(rows_of(f), Each(0.0F));
   EXPECT_EQ(map.store().size(), 5U);
   EXPECT_EQ(map.store().token(4), 9);
@@ -154,7 +154,7 @@ TEST(expert_map, logits_are_probabilities_after_a_softmax) {
   expert_map two(shape, {.depth = 1});
   support::random_source random(1);
   for (step_id step = 0; step < 5; ++step)
-    for (layer_id l = 0; l < 3; ++l) {
+    for (const auto l : each<layer_id>(3)) {
       const floats logits{static_cast<float>(support::signed_uniform(random)), 0.25F};
       const auto first = std::exp(logits[0]) / (std::exp(logits[0]) + std::exp(logits[1]));
       auto by_logits = view_of(l, step, {});
@@ -171,14 +171,14 @@ TEST(expert_map, logits_are_probabilities_after_a_softmax) {
 // Rows of what was routed alone: 3/4 and 1/4 by weights, a half each by ids.
 TEST(expert_map, rows_are_made_of_weights_or_ids_where_that_is_asked_for) {
   const geometry wide{.layers = 2, .experts = 4, .top_k = 2, .max_tokens_per_visit = 2};
-  const std::vector<expert_id> first{2, 0, -1, 1};
-  const std::vector<expert_id> second{3, 1, 0, 2};
+  const std::vector<std::int32_t> first{2, 0, -1, 1};
+  const std::vector<std::int32_t> second{3, 1, 0, 2};
   const floats weights{1.5F, 0.5F, 0.25F, 0.25F};
   const ids tokens{5, 6};
   const auto step = [&](expert_map& map, step_id at) {
     (void)map.expect(opening(at, tokens));
     forecast out;
-    for (layer_id l = 0; l < 2; ++l) {
+    for (const auto l : each<layer_id>(2)) {
       routing_view view;
       view.layer = l;
       view.step = at;
@@ -199,23 +199,23 @@ TEST(expert_map, rows_are_made_of_weights_or_ids_where_that_is_asked_for) {
   EXPECT_THAT(stored(by_ids, 0), ElementsAre(0.5F, 0, 0.5F, 0, 0, 0.5F, 0, 0.5F));
   (void)by_ids.expect(opening(1, tokens));
   routing_view again;
-  again.layer = 0;
+  again.layer = 0_layer;
   again.step = 1;
   again.experts = first;
   const auto f = by_ids.expect(again);
   EXPECT_THAT(rows_of(f), ElementsAre(0, 0.5F, 0, 0.5F, 0.5F, 0, 0.5F, 0));
   EXPECT_THAT(confidence_of(f), Each(FloatEq(1.0F)));
   // Nothing routed: no map. Weights that are missing: no view of it.
-  const std::vector<expert_id> none{-1, -1, 7, -1};
+  const std::vector<std::int32_t> none{-1, -1, 7, -1};
   again.step = 2;
   again.experts = none;
   (void)by_ids.expect(again);
-  again.layer = 1;
+  again.layer = 1_layer;
   again.experts = second;
   (void)by_ids.expect(again);
   EXPECT_EQ(by_ids.store().size(), 2U);
   again.step = 3;
-  again.layer = 0;
+  again.layer = 0_layer;
   EXPECT_EQ(by_weights.expect(again).depth, 0);
   EXPECT_FALSE(any_predictor::holding<expert_map>({.source = map_source::ids}).traits.needs_scores);
   EXPECT_TRUE(any_predictor::holding<expert_map>({}).traits.needs_scores);
@@ -227,20 +227,21 @@ TEST(expert_map, a_step_that_was_left_half_way_stores_nothing) {
   const auto go = [&](layer_id layer, step_id step) {
     return map.expect(view_of(layer, step, row));
   };
-  go(0, 0);
-  go(1, 0);
-  go(0, 1);  // another step
-  go(1, 1);
-  EXPECT_THAT(confidence_of(go(2, 0)), IsEmpty()) << "of a step that has ended";
-  EXPECT_THAT(confidence_of(go(2, 1)), IsEmpty()) << "which ends this one, too";
+  go(0_layer, 0);
+  go(1_layer, 0);
+  go(0_layer, 1);  // another step
+  go(1_layer, 1);
+  EXPECT_THAT(confidence_of(go(2_layer, 0)), IsEmpty()) << "of a step that has ended";
+  EXPECT_THAT(confidence_of(go(2_layer, 1)), IsEmpty()) << "which ends this one, too";
   EXPECT_EQ(map.store().size(), 0U);
-  go(0, 2);
-  EXPECT_THAT(confidence_of(go(2, 2)), IsEmpty()) << "layer 1 is missing";
-  go(0, 3);
-  EXPECT_THAT(confidence_of(map.expect(view_of(1, 3, {1, 0, 1, 0}))), IsEmpty()) << "more tokens";
-  go(2, 3);
+  go(0_layer, 2);
+  EXPECT_THAT(confidence_of(go(2_layer, 2)), IsEmpty()) << "layer 1 is missing";
+  go(0_layer, 3);
+  EXPECT_THAT(confidence_of(map.expect(view_of(1_layer, 3, {1, 0, 1, 0}))), IsEmpty())
+      << "more tokens";
+  go(2_layer, 3);
   EXPECT_EQ(map.store().size(), 0U);
-  for (layer_id l = 0; l < 3; ++l) go(l, 4);
+  for (const auto l : each<layer_id>(3)) go(l, 4);
   EXPECT_EQ(map.store().size(), 1U);
 }
 
@@ -334,16 +335,16 @@ TEST(expert_map, views_without_what_is_needed_end_the_step) {
   expert_map map(shape, {.depth = 1});
   const floats row{1, 0};
   const auto ends = [&](const routing_view& view) {
-    static_cast<void>(map.expect(view_of(0, 1, row)));
+    static_cast<void>(map.expect(view_of(0_layer, 1, row)));
     const auto f = map.expect(view);
     EXPECT_THAT(rows_of(f), IsEmpty());
-    EXPECT_THAT(rows_of(map.expect(view_of(1, 1, row))), IsEmpty());
+    EXPECT_THAT(rows_of(map.expect(view_of(1_layer, 1, row))), IsEmpty());
   };
-  ends(view_of(1, 1, {}));
-  ends(view_of(1, 1, {1, 0, 1}));
-  ends(view_of(3, 1, row));
-  ends(view_of(-2, 1, row));
-  ends(view_of(1, 1, {1, 0, 1, 0, 1, 0, 1, 0}));
+  ends(view_of(1_layer, 1, {}));
+  ends(view_of(1_layer, 1, {1, 0, 1}));
+  ends(view_of(3_layer, 1, row));
+  ends(view_of(layer_id{-2}, 1, row));
+  ends(view_of(1_layer, 1, {1, 0, 1, 0, 1, 0, 1, 0}));
   ends(opening(2, {}));
   ends(opening(2, {1, 2, 3, 4}));
 }
@@ -426,7 +427,7 @@ TEST(expert_map, nothing_allocates_while_it_is_used) {
             view.kind = kind;
             view.sequences = sequences;
             static_cast<void>(map.expect(view));
-            for (layer_id l = 0; l < 4; ++l) {
+            for (const auto l : each<layer_id>(4)) {
               view.layer = l;
               view.probabilities = std::span(maps).subspan(static_cast<std::size_t>(l) * 24, 24);
               static_cast<void>(map.expect(view));
@@ -456,7 +457,7 @@ TEST(expert_map, is_a_predictor_by_name) {
   ASSERT_TRUE(any);
   EXPECT_TRUE(any->facts().opens_steps);
   EXPECT_TRUE(any->facts().needs_scores);
-  EXPECT_EQ(any->expect(view_of(0, 0, {1, 0})).depth, 2);
+  EXPECT_EQ(any->expect(view_of(0_layer, 0, {1, 0})).depth, 2);
 }
 
 TEST(expert_map, a_wrong_configuration_is_refused) {

@@ -16,7 +16,7 @@ using testing::ElementsAreArray;
 using testing::IsEmpty;
 
 const geometry shape{.layers = 3, .experts = 4, .top_k = 2, .max_tokens_per_visit = 2};
-const std::array<expert_id, 2> ids{0, 1};
+const std::array<std::int32_t, 2> ids{0, 1};
 const std::array<float, 4> scores{0.4F, 0.3F, 0.2F, 0.1F};
 const std::array<float, 4> told{0.0F, 0.0F, 0.5F, 0.5F};
 

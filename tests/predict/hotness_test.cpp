@@ -15,47 +15,47 @@ namespace hotset {
 namespace {
 
 using testing::ElementsAre;
-using ids = std::vector<expert_id>;
+using ids = std::vector<std::int32_t>;
 
 const geometry shape{.layers = 2, .experts = 4, .top_k = 2, .max_tokens_per_visit = 8};
 
 TEST(hotness, the_last_use_is_worth_one_and_older_ones_less) {
   hotness heat(shape, {.gamma = 0.5, .window = 3});
-  EXPECT_THAT(heat.of(1), ElementsAre(0, 0, 0, 0));
-  heat.observe(1, ids{0, 1});
-  heat.observe(1, ids{1, 2});
-  EXPECT_THAT(heat.of(1), ElementsAre(0.5, 1.5, 1, 0));
-  heat.observe(1, ids{1, 3});
-  EXPECT_THAT(heat.of(1), ElementsAre(0.25, 1.75, 0.5, 1));
-  heat.observe(1, ids{2, 3});  // the first token is forgotten
-  EXPECT_THAT(heat.of(1), ElementsAre(0, 0.75, 1.25, 1.5));
-  EXPECT_THAT(heat.of(0), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(heat.of(1_layer), ElementsAre(0, 0, 0, 0));
+  heat.observe(1_layer, ids{0, 1});
+  heat.observe(1_layer, ids{1, 2});
+  EXPECT_THAT(heat.of(1_layer), ElementsAre(0.5, 1.5, 1, 0));
+  heat.observe(1_layer, ids{1, 3});
+  EXPECT_THAT(heat.of(1_layer), ElementsAre(0.25, 1.75, 0.5, 1));
+  heat.observe(1_layer, ids{2, 3});  // the first token is forgotten
+  EXPECT_THAT(heat.of(1_layer), ElementsAre(0, 0.75, 1.25, 1.5));
+  EXPECT_THAT(heat.of(0_layer), ElementsAre(0, 0, 0, 0));
 }
 
 TEST(hotness, tokens_of_one_visit_follow_each_other) {
   hotness apart(shape, {.gamma = 0.7});
   hotness together(shape, {.gamma = 0.7});
-  apart.observe(0, ids{0, 1});
-  apart.observe(0, ids{2, 1});
-  together.observe(0, ids{0, 1, 2, 1});
-  EXPECT_EQ(ids(4, 0).size(), together.of(0).size());
-  for (std::size_t e = 0; e < 4; ++e) EXPECT_EQ(together.of(0)[e], apart.of(0)[e]);
+  apart.observe(0_layer, ids{0, 1});
+  apart.observe(0_layer, ids{2, 1});
+  together.observe(0_layer, ids{0, 1, 2, 1});
+  EXPECT_EQ(ids(4, 0).size(), together.of(0_layer).size());
+  for (std::size_t e = 0; e < 4; ++e) EXPECT_EQ(together.of(0_layer)[e], apart.of(0_layer)[e]);
 }
 
 TEST(hotness, what_names_no_expert_and_what_is_named_twice_counts_once_at_most) {
   hotness heat(shape, {});
-  heat.observe(0, ids{-1, 9});
-  heat.observe(0, ids{3, 3});
-  EXPECT_THAT(heat.of(0), ElementsAre(0, 0, 0, 1));
-  heat.observe(0, ids{2});  // no whole token
-  EXPECT_THAT(heat.of(0), ElementsAre(0, 0, 0, 1));
+  heat.observe(0_layer, ids{-1, 9});
+  heat.observe(0_layer, ids{3, 3});
+  EXPECT_THAT(heat.of(0_layer), ElementsAre(0, 0, 0, 1));
+  heat.observe(0_layer, ids{2});  // no whole token
+  EXPECT_THAT(heat.of(0_layer), ElementsAre(0, 0, 0, 1));
 }
 
 TEST(hotness, without_memory_only_the_last_token_counts) {
   hotness heat(shape, {.gamma = 0.0});
-  heat.observe(0, ids{0, 1});
-  heat.observe(0, ids{1, 2});
-  EXPECT_THAT(heat.of(0), ElementsAre(0, 1, 1, 0));
+  heat.observe(0_layer, ids{0, 1});
+  heat.observe(0_layer, ids{1, 2});
+  EXPECT_THAT(heat.of(0_layer), ElementsAre(0, 1, 1, 0));
 }
 
 TEST(hotness, equals_the_definition) {
@@ -72,20 +72,20 @@ TEST(hotness, equals_the_definition) {
         std::set<expert_id> token;
         for (int k = 0; k < 3; ++k) {
           routed.push_back(random.id_below(13) - 1);
-          if (routed.back() >= 0) token.insert(routed.back());
+          if (routed.back() >= 0) token.insert(expert_id{routed.back()});
         }
         tokens.push_front(token);
       }
-      heat.observe(0, routed);
+      heat.observe(0_layer, routed);
       if (random.one_in(3)) continue;
-      for (expert_id e = 0; e < 12; ++e) {
+      for (const auto e : each<expert_id>(12)) {
         double wanted = 0;
         double worth = 1;
         for (std::size_t age = 0; age < std::min<std::size_t>(window, tokens.size()); ++age) {
           wanted += tokens[age].contains(e) ? worth : 0;
           worth *= gamma;
         }
-        ASSERT_EQ(heat.of(0)[static_cast<std::size_t>(e)], wanted) << seed;
+        ASSERT_EQ(heat.of(0_layer)[static_cast<std::size_t>(e)], wanted) << seed;
       }
     }
   }

@@ -21,7 +21,7 @@ using testing::IsEmpty;
 
 const geometry shape{.layers = 3, .experts = 4, .top_k = 2, .max_tokens_per_visit = 3};
 
-routing_view view_of(layer_id layer, step_id step, const std::vector<expert_id>& ids,
+routing_view view_of(layer_id layer, step_id step, const std::vector<std::int32_t>& ids,
                      const std::vector<sequence_id>& sequences = {}) {
   routing_view view;
   view.layer = layer;
@@ -41,23 +41,25 @@ std::vector<float> row_of(const std::vector<float>& rows, std::size_t i) {
 
 TEST(last_routed, a_layer_is_expected_to_route_what_it_did_for_the_token_before) {
   last_routed predictor(shape, {});
-  EXPECT_THAT(said(predictor, view_of(0, 0, {0, 1})), ElementsAre(0, 0, 0, 0)) << "nothing known";
-  EXPECT_THAT(said(predictor, view_of(1, 0, {1, 2})), ElementsAre(0, 0, 0, 0));
-  EXPECT_THAT(said(predictor, view_of(2, 0, {2, 3})), ElementsAre(0, 0, 0, 0)) << "no layer ahead";
-  EXPECT_THAT(said(predictor, view_of(0, 1, {3, 0})), ElementsAre(0, 0.5F, 0.5F, 0));
-  EXPECT_THAT(said(predictor, view_of(1, 1, {3, 1})), ElementsAre(0, 0, 0.5F, 0.5F));
+  EXPECT_THAT(said(predictor, view_of(0_layer, 0, {0, 1})), ElementsAre(0, 0, 0, 0))
+      << "nothing known";
+  EXPECT_THAT(said(predictor, view_of(1_layer, 0, {1, 2})), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(said(predictor, view_of(2_layer, 0, {2, 3})), ElementsAre(0, 0, 0, 0))
+      << "no layer ahead";
+  EXPECT_THAT(said(predictor, view_of(0_layer, 1, {3, 0})), ElementsAre(0, 0.5F, 0.5F, 0));
+  EXPECT_THAT(said(predictor, view_of(1_layer, 1, {3, 1})), ElementsAre(0, 0, 0.5F, 0.5F));
 }
 
 TEST(last_routed, looks_as_far_ahead_as_it_is_told_and_before_a_step_too) {
   last_routed predictor(shape, {.depth = 3});
-  said(predictor, view_of(0, 0, {0, 1}));
-  said(predictor, view_of(1, 0, {1, 2}));
-  said(predictor, view_of(2, 0, {2, 3}));
+  said(predictor, view_of(0_layer, 0, {0, 1}));
+  said(predictor, view_of(1_layer, 0, {1, 2}));
+  said(predictor, view_of(2_layer, 0, {2, 3}));
   const auto opening = said(predictor, view_of(before_layers, 1, {}));
   EXPECT_THAT(row_of(opening, 0), ElementsAre(0.5F, 0.5F, 0, 0));
   EXPECT_THAT(row_of(opening, 1), ElementsAre(0, 0.5F, 0.5F, 0));
   EXPECT_THAT(row_of(opening, 2), ElementsAre(0, 0, 0.5F, 0.5F));
-  const auto then = said(predictor, view_of(0, 1, {3, 3}));
+  const auto then = said(predictor, view_of(0_layer, 1, {3, 3}));
   EXPECT_THAT(row_of(then, 0), ElementsAre(0, 0.5F, 0.5F, 0));
   EXPECT_THAT(row_of(then, 1), ElementsAre(0, 0, 0.5F, 0.5F));
   EXPECT_THAT(row_of(then, 2), Each(0));
@@ -65,10 +67,10 @@ TEST(last_routed, looks_as_far_ahead_as_it_is_told_and_before_a_step_too) {
 
 TEST(last_routed, each_request_has_a_past_of_its_own_and_a_new_one_the_last_visits) {
   last_routed predictor(shape, {});
-  said(predictor, view_of(0, 0, {0, 1, 0, 1}, {5, 6}));
-  said(predictor, view_of(1, 0, {0, 1, 0, 3}, {5, 6}));
+  said(predictor, view_of(0_layer, 0, {0, 1, 0, 1}, {5, 6}));
+  said(predictor, view_of(1_layer, 0, {0, 1, 0, 3}, {5, 6}));
   // In another order, beside a request of which nothing is known.
-  const auto found = said(predictor, view_of(0, 1, {0, 1, 0, 1, 0, 1}, {9, 6, 5}));
+  const auto found = said(predictor, view_of(0_layer, 1, {0, 1, 0, 1, 0, 1}, {9, 6, 5}));
   EXPECT_THAT(row_of(found, 0), ElementsAre(0.5F, 0.25F, 0, 0.25F));
   EXPECT_THAT(row_of(found, 1), ElementsAre(0.5F, 0, 0, 0.5F));
   EXPECT_THAT(row_of(found, 2), ElementsAre(0.5F, 0.5F, 0, 0));
@@ -78,57 +80,57 @@ TEST(last_routed, each_request_has_a_past_of_its_own_and_a_new_one_the_last_visi
 
 TEST(last_routed, the_last_token_of_a_prompt_is_the_one_before) {
   last_routed predictor(shape, {});
-  said(predictor, view_of(0, 0, {0, 1, 0, 1, 0, 1}));
-  said(predictor, view_of(1, 0, {0, 1, 1, 2, 2, 3}));
-  EXPECT_THAT(said(predictor, view_of(0, 1, {0, 1})), ElementsAre(0, 0, 0.5F, 0.5F));
+  said(predictor, view_of(0_layer, 0, {0, 1, 0, 1, 0, 1}));
+  said(predictor, view_of(1_layer, 0, {0, 1, 1, 2, 2, 3}));
+  EXPECT_THAT(said(predictor, view_of(0_layer, 1, {0, 1})), ElementsAre(0, 0, 0.5F, 0.5F));
 }
 
 TEST(last_routed, a_request_that_has_ended_is_forgotten) {
   last_routed predictor(shape, {});
-  said(predictor, view_of(0, 0, {0, 1}, {5}));
-  said(predictor, view_of(1, 0, {0, 1}, {5}));
-  said(predictor, view_of(0, 1, {0, 1}, {6}));
-  said(predictor, view_of(1, 1, {2, 3}, {6}));
-  EXPECT_THAT(said(predictor, view_of(0, 2, {0, 1}, {5})), ElementsAre(0.5F, 0.5F, 0, 0));
+  said(predictor, view_of(0_layer, 0, {0, 1}, {5}));
+  said(predictor, view_of(1_layer, 0, {0, 1}, {5}));
+  said(predictor, view_of(0_layer, 1, {0, 1}, {6}));
+  said(predictor, view_of(1_layer, 1, {2, 3}, {6}));
+  EXPECT_THAT(said(predictor, view_of(0_layer, 2, {0, 1}, {5})), ElementsAre(0.5F, 0.5F, 0, 0));
   predictor.on_sequence_end(5);
   predictor.on_sequence_end(77);
-  EXPECT_THAT(said(predictor, view_of(0, 3, {0, 1}, {5})), ElementsAre(0, 0, 0.5F, 0.5F));
+  EXPECT_THAT(said(predictor, view_of(0_layer, 3, {0, 1}, {5})), ElementsAre(0, 0, 0.5F, 0.5F));
 }
 
 TEST(last_routed, more_requests_than_are_followed_go_by_the_last_visit) {
   last_routed predictor(shape, {.requests = 1});
-  said(predictor, view_of(0, 0, {0, 1, 2, 3}, {5, 6}));
-  said(predictor, view_of(1, 0, {0, 1, 2, 3}, {5, 6}));
-  const auto found = said(predictor, view_of(0, 1, {0, 1, 2, 3}, {5, 6}));
+  said(predictor, view_of(0_layer, 0, {0, 1, 2, 3}, {5, 6}));
+  said(predictor, view_of(1_layer, 0, {0, 1, 2, 3}, {5, 6}));
+  const auto found = said(predictor, view_of(0_layer, 1, {0, 1, 2, 3}, {5, 6}));
   EXPECT_THAT(row_of(found, 0), ElementsAre(0.5F, 0.5F, 0, 0));
   EXPECT_THAT(row_of(found, 1), Each(0.25F));
 }
 
 TEST(last_routed, absent_ids_are_no_experts) {
   last_routed predictor(shape, {});
-  said(predictor, view_of(1, 0, {-1, 3}));
-  EXPECT_THAT(said(predictor, view_of(0, 1, {0, 9})), ElementsAre(0, 0, 0, 0.5F));
-  said(predictor, view_of(1, 1, {-1, 4}));
-  EXPECT_THAT(said(predictor, view_of(0, 2, {0, 1})), Each(0));
+  said(predictor, view_of(1_layer, 0, {-1, 3}));
+  EXPECT_THAT(said(predictor, view_of(0_layer, 1, {0, 9})), ElementsAre(0, 0, 0, 0.5F));
+  said(predictor, view_of(1_layer, 1, {-1, 4}));
+  EXPECT_THAT(said(predictor, view_of(0_layer, 2, {0, 1})), Each(0));
 }
 
 TEST(last_routed, agrees_with_the_rule_written_out) {
   support::random_source random(3);
   last_routed predictor(shape, {.depth = 2, .requests = 8});
-  std::map<std::pair<sequence_id, layer_id>, std::vector<expert_id>> last;
-  std::map<layer_id, std::vector<expert_id>> visit;
+  std::map<std::pair<sequence_id, layer_id>, std::vector<std::int32_t>> last;
+  std::map<layer_id, std::vector<std::int32_t>> visit;
   for (step_id step = 0; step < 500; ++step) {
     std::vector<sequence_id> owners;
     for (auto n = 1 + random.below(3); n > 0; --n)
       owners.push_back(static_cast<sequence_id>(random.below(6)));
     for (layer_id layer = before_layers; layer < 3; ++layer) {
-      std::vector<expert_id> ids;
+      std::vector<std::int32_t> ids;
       for (std::size_t i = 0; i < 2 * owners.size(); ++i) ids.push_back(random.id_below(4));
       if (layer == before_layers) ids.clear();
       const auto found = said(predictor, view_of(layer, step, ids, owners));
       ASSERT_EQ(found.size(), owners.size() * 2 * 4);
       for (std::size_t t = 0; t < owners.size(); ++t)
-        for (layer_id ahead = 1; ahead <= 2; ++ahead) {
+        for (std::int32_t ahead = 1; ahead <= 2; ++ahead) {
           const auto target = layer + ahead;
           std::vector<float> wanted(4, 0.0F);
           if (const auto known = last.find({owners[t], target}); known != last.end())
@@ -149,23 +151,23 @@ TEST(last_routed, agrees_with_the_rule_written_out) {
     if (random.one_in(4)) {
       const auto ended = static_cast<sequence_id>(random.below(6));
       predictor.on_sequence_end(ended);
-      for (layer_id l = 0; l < 3; ++l) last.erase({ended, l});
+      for (const auto l : each<layer_id>(3)) last.erase({ended, l});
     }
   }
 }
 
 TEST(last_routed, what_does_not_belong_together_is_refused_and_changes_nothing) {
   last_routed predictor(shape, {});
-  said(predictor, view_of(1, 0, {0, 1}));
-  const std::vector<expert_id> ids{2, 3};
-  EXPECT_THAT(said(predictor, view_of(1, 1, {2})), IsEmpty());
-  EXPECT_THAT(said(predictor, view_of(3, 1, ids)), IsEmpty());
-  EXPECT_THAT(said(predictor, view_of(-2, 1, ids)), IsEmpty());
+  said(predictor, view_of(1_layer, 0, {0, 1}));
+  const std::vector<std::int32_t> ids{2, 3};
+  EXPECT_THAT(said(predictor, view_of(1_layer, 1, {2})), IsEmpty());
+  EXPECT_THAT(said(predictor, view_of(3_layer, 1, ids)), IsEmpty());
+  EXPECT_THAT(said(predictor, view_of(layer_id{-2}, 1, ids)), IsEmpty());
   const std::vector<sequence_id> owners{0, 0};
-  EXPECT_THAT(said(predictor, view_of(1, 1, ids, owners)), IsEmpty());
-  EXPECT_THAT(said(predictor, view_of(0, 1, ids)), ElementsAre(0.5F, 0.5F, 0, 0));
-  EXPECT_THAT(said(predictor, view_of(1, 2, {})), IsEmpty()) << "no token";
-  EXPECT_THAT(said(predictor, view_of(0, 3, ids)), ElementsAre(0.5F, 0.5F, 0, 0));
+  EXPECT_THAT(said(predictor, view_of(1_layer, 1, ids, owners)), IsEmpty());
+  EXPECT_THAT(said(predictor, view_of(0_layer, 1, ids)), ElementsAre(0.5F, 0.5F, 0, 0));
+  EXPECT_THAT(said(predictor, view_of(1_layer, 2, {})), IsEmpty()) << "no token";
+  EXPECT_THAT(said(predictor, view_of(0_layer, 3, ids)), ElementsAre(0.5F, 0.5F, 0, 0));
 }
 
 TEST(last_routed, a_wrong_configuration_is_refused) {

@@ -37,7 +37,7 @@ using dimensions = learned_gate::dimensions;
 geometry shape_of(std::int32_t layers, std::int32_t experts, std::int32_t tokens = 1) {
   return {.layers = layers, .experts = experts, .top_k = 1, .max_tokens_per_visit = tokens};
 }
-const std::vector<expert_id> some_ids(64, 0);
+const std::vector<std::int32_t> some_ids(64, 0);
 
 routing_view view_of(layer_id layer, const floats& hidden, std::size_t tokens) {
   routing_view view;
@@ -59,13 +59,14 @@ weights random_weights(const dimensions& size, std::uint64_t seed) {
   support::random_source random(seed);
   for (std::int32_t l = 0; l + 1 < size.layers; ++l)
     for (std::int32_t d = 1; d <= size.depth && l + d < size.layers; ++d)
-      for (auto& v : out.all_of(l, d)) v = static_cast<float>(random.below(2001)) / 1000.0F - 1.0F;
+      for (auto& v : out.all_of(layer_id{l}, d))
+        v = static_cast<float>(random.below(2001)) / 1000.0F - 1.0F;
   return out;
 }
 
 TEST(learned_gate, a_linear_network_scores_the_next_layer) {
   auto trained = *weights::create({2, 2, 2, 1, 0});
-  auto net = trained.of(0, 1);
+  auto net = trained.of(0_layer, 1);
   fill(net.scores, {1, 0, 0, 2});
   fill(net.scores_bias, {std::log(3.0F), 0});
   EXPECT_THAT(net.hidden, IsEmpty());
@@ -73,7 +74,7 @@ TEST(learned_gate, a_linear_network_scores_the_next_layer) {
   auto gate = gate_of(shape_of(2, 2, 2), std::move(trained), 1);
   // Token 0: logits ln 3, 0; token 1: ln 3 - ln 3, 2 * ln 2.
   const floats hidden{0, 0, -std::log(3.0F), std::log(2.0F)};
-  const auto got = gate.expect(view_of(0, hidden, 2), {}, 0);
+  const auto got = gate.expect(view_of(0_layer, hidden, 2), {}, 0);
   EXPECT_EQ(got.depth, 1);
   EXPECT_THAT(got.probabilities, ElementsAre(FloatNear(0.75F, 1e-6F), FloatNear(0.25F, 1e-6F),
                                              FloatNear(0.2F, 1e-6F), FloatNear(0.8F, 1e-6F)));
@@ -81,14 +82,14 @@ TEST(learned_gate, a_linear_network_scores_the_next_layer) {
 
 TEST(learned_gate, a_hidden_unit_that_is_negative_says_nothing) {
   auto trained = *weights::create({2, 2, 1, 1, 2});
-  auto net = trained.of(0, 1);
+  auto net = trained.of(0_layer, 1);
   fill(net.hidden, {1, -1});
   fill(net.hidden_bias, {-1, 0});
   fill(net.scores, {1, 0, 0, 1});
   auto gate = gate_of(shape_of(2, 2), std::move(trained), 1);
   const auto odds = [&](float x) {  // of expert 0 against expert 1
     const floats hidden{x};
-    const auto row = gate.expect(view_of(0, hidden, 1), {}, 0).probabilities;
+    const auto row = gate.expect(view_of(0_layer, hidden, 1), {}, 0).probabilities;
     return std::log(row[0] / row[1]);
   };
   EXPECT_NEAR(odds(3), 2, 1e-5);         // units 2, 0
@@ -106,7 +107,7 @@ TEST(learned_gate, each_layer_and_distance_has_a_network_of_its_own) {
       float next = 1;
       for (std::int32_t l = 0; l + 1 < layers; ++l)
         for (std::int32_t d = 1; d <= depth && l + d < layers; ++d)
-          for (auto& v : trained.all_of(l, d)) {
+          for (auto& v : trained.all_of(layer_id{l}, d)) {
             EXPECT_EQ(v, 0.0F) << "nobody else's";
             v = next++;
           }
@@ -124,7 +125,7 @@ TEST(learned_gate, agrees_with_the_rule_written_out) {
     auto gate = gate_of(shape_of(layers, experts, tokens), trained, depth);
     floats hidden(tokens * d_model);
     for (auto& v : hidden) v = static_cast<float>(random.below(2001)) / 500.0F - 2.0F;
-    for (layer_id layer = 0; layer < layers - 1; ++layer) {
+    for (const auto layer : each<layer_id>(layers - 1)) {
       const auto got = gate.expect(view_of(layer, hidden, tokens), {}, 0);
       ASSERT_EQ(got.probabilities.size(), tokens * depth * experts);
       for (std::size_t t = 0; t < tokens; ++t)
@@ -164,8 +165,8 @@ TEST(learned_gate, looks_less_far_than_its_weights_go) {
   auto far = gate_of(shape_of(4, 3), trained, 3);
   auto near = gate_of(shape_of(4, 3), trained, 1);
   const floats hidden{0.5F, -1};
-  const auto all = far.expect(view_of(1, hidden, 1), {}, 0).probabilities;
-  const auto got = near.expect(view_of(1, hidden, 1), {}, 0);
+  const auto all = far.expect(view_of(1_layer, hidden, 1), {}, 0).probabilities;
+  const auto got = near.expect(view_of(1_layer, hidden, 1), {}, 0);
   EXPECT_EQ(got.depth, 1);
   EXPECT_THAT(got.probabilities, testing::ElementsAreArray(all.first(3)));
 }
@@ -178,15 +179,15 @@ TEST(learned_gate, is_empty_where_the_view_lacks_what_is_needed) {
     view.hidden = std::span(hidden).first(values);
     return gate.expect(view, {}, 0).probabilities.size();
   };
-  EXPECT_EQ(size(0, 2, 1), 3U);
-  EXPECT_EQ(size(0, 4, 2), 6U);
-  EXPECT_EQ(size(0, 0, 0), 0U);
-  EXPECT_EQ(size(0, 0, 1), 0U) << "no hidden states";
-  EXPECT_EQ(size(0, 3, 1), 0U) << "no whole number of tokens";
-  EXPECT_EQ(size(0, 4, 1), 0U) << "those of a wider model";
-  EXPECT_EQ(size(0, 6, 3), 0U) << "more tokens than announced";
-  EXPECT_EQ(size(1, 2, 1), 0U) << "nothing comes after the last layer";
-  EXPECT_EQ(size(-1, 2, 1), 0U);
+  EXPECT_EQ(size(0_layer, 2, 1), 3U);
+  EXPECT_EQ(size(0_layer, 4, 2), 6U);
+  EXPECT_EQ(size(0_layer, 0, 0), 0U);
+  EXPECT_EQ(size(0_layer, 0, 1), 0U) << "no hidden states";
+  EXPECT_EQ(size(0_layer, 3, 1), 0U) << "no whole number of tokens";
+  EXPECT_EQ(size(0_layer, 4, 1), 0U) << "those of a wider model";
+  EXPECT_EQ(size(0_layer, 6, 3), 0U) << "more tokens than announced";
+  EXPECT_EQ(size(1_layer, 2, 1), 0U) << "nothing comes after the last layer";
+  EXPECT_EQ(size(layer_id{-1}, 2, 1), 0U);
 }
 
 bytes golden() {
@@ -205,8 +206,8 @@ bytes golden() {
 
 TEST(learned_gate, is_saved_in_bytes_that_every_machine_reads_alike) {
   auto trained = *weights::create({2, 1, 2, 1, 0});
-  fill(trained.of(0, 1).scores, {1, -2});
-  fill(trained.of(0, 1).scores_bias, {0.5F});
+  fill(trained.of(0_layer, 1).scores, {1, -2});
+  fill(trained.of(0_layer, 1).scores_bias, {0.5F});
   EXPECT_EQ(trained.save(), golden());
   const auto loaded = weights::load(golden());
   ASSERT_TRUE(loaded);
@@ -343,8 +344,9 @@ TEST(learned_gate, behind_any_predictor_is_told_the_width_of_hidden_states) {
   ASSERT_TRUE(any);
   auto own = gate_of(shape_of(3, 2), *trained, 2);
   const floats hidden{1, -0.5F};
-  EXPECT_THAT(any->expect(view_of(0, hidden, 1)).probabilities,
-              testing::ElementsAreArray(own.expect(view_of(0, hidden, 1), {}, 0).probabilities));
+  EXPECT_THAT(
+      any->expect(view_of(0_layer, hidden, 1)).probabilities,
+      testing::ElementsAreArray(own.expect(view_of(0_layer, hidden, 1), {}, 0).probabilities));
   config.d_model = 3;
   EXPECT_THAT(any_predictor::create(shape_of(3, 2), config).reason().message,
               HasSubstr("hidden states of 2, accepted: of 3"));

@@ -80,7 +80,7 @@ any_predictor::config says(const std::vector<float>& row) {
 
 const geometry small{.layers = 3, .experts = 4, .top_k = 2, .max_tokens_per_visit = 3};
 
-routing_view view_of(layer_id layer, step_id step, std::span<const expert_id> ids) {
+routing_view view_of(layer_id layer, step_id step, id_view<expert_id> ids) {
   routing_view view;
   view.layer = layer;
   view.step = step;
@@ -107,18 +107,18 @@ auto is_row(std::vector<double> chances) {
 TEST(mixed, begins_as_the_sum_of_its_parts) {
   mixed mix(small, {.parts = {says({1, 0, 0.25F, 0}), says({0, 0, 0.25F, 0.04F})}});
   const auto b = std::log(0.5);
-  const std::array<expert_id, 2> ids{0, 1};
-  EXPECT_THAT(said(mix, view_of(0, 0, ids)),
+  const std::array<std::int32_t, 2> ids{0, 1};
+  EXPECT_THAT(said(mix, view_of(0_layer, 0, ids)),
               is_row({logistic(b + 1), logistic(b), logistic(b + 1), logistic(b + 0.2)}));
   EXPECT_THAT(weights_of(mix), ElementsAre(1, 1, b));
 }
 
 TEST(mixed, learns_from_what_is_routed_where_it_looked) {
   mixed mix(small, {.parts = {says({1, 0, 0.25F, 0})}, .rate = 0.1});
-  const std::array<expert_id, 2> first{3, 3};
-  const std::array<expert_id, 2> then{0, 2};
-  said(mix, view_of(0, 0, first));
-  said(mix, view_of(1, 0, then));
+  const std::array<std::int32_t, 2> first{3, 3};
+  const std::array<std::int32_t, 2> then{0, 2};
+  said(mix, view_of(0_layer, 0, first));
+  said(mix, view_of(1_layer, 0, then));
   // Of the weight: (p0 - 1) x0 + (p2 - 1) x2; of the bias: the sum of p - y. The first step is as long as the rate.
   const auto gradients = [&](double w, double b, double y0, double y2, double y3) {
     const double p0 = logistic(b + w) - y0;
@@ -131,7 +131,7 @@ TEST(mixed, learns_from_what_is_routed_where_it_looked) {
   EXPECT_LT(one[1], 0);
   EXPECT_THAT(weights_of(mix),
               ElementsAre(testing::DoubleNear(1.1, 1e-6), testing::DoubleNear(b + 0.1, 1e-6)));
-  said(mix, view_of(2, 0, first));  // once, though it is named twice
+  said(mix, view_of(2_layer, 0, first));  // once, though it is named twice
   const auto two = gradients(1.1, b + 0.1, 0, 0, 1);
   const auto moved = [&](std::size_t i) {
     return 0.1 * two[i] / std::sqrt(one[i] * one[i] + two[i] * two[i]);
@@ -143,16 +143,16 @@ TEST(mixed, learns_from_what_is_routed_where_it_looked) {
 TEST(mixed, what_was_expected_of_another_step_or_other_tokens_teaches_nothing) {
   mixed mix(small, {.parts = {says({1, 0, 0.25F, 0})}});
   const auto before = weights_of(mix);
-  const std::array<expert_id, 4> ids{0, 1, 2, 3};
+  const std::array<std::int32_t, 4> ids{0, 1, 2, 3};
   const auto two = std::span(ids).first(2);
-  said(mix, view_of(0, 0, two));
-  said(mix, view_of(1, 1, two));  // another step
-  said(mix, view_of(2, 1, ids));  // two tokens where one was
-  said(mix, view_of(0, 2, two));
-  said(mix, view_of(2, 2, two));  // a layer left out
+  said(mix, view_of(0_layer, 0, two));
+  said(mix, view_of(1_layer, 1, two));  // another step
+  said(mix, view_of(2_layer, 1, ids));  // two tokens where one was
+  said(mix, view_of(0_layer, 2, two));
+  said(mix, view_of(2_layer, 2, two));  // a layer left out
   EXPECT_EQ(weights_of(mix), before);
-  said(mix, view_of(1, 3, two));
-  said(mix, view_of(2, 3, two));
+  said(mix, view_of(1_layer, 3, two));
+  said(mix, view_of(2_layer, 3, two));
   EXPECT_NE(weights_of(mix), before);
 }
 
@@ -161,34 +161,34 @@ TEST(mixed, a_part_without_an_answer_counts_nothing) {
   const auto none = says(writer{});
   mixed alone(small, {.parts = {some}});
   mixed beside(small, {.parts = {none, some}});
-  const std::array<expert_id, 2> ids{0, 1};
+  const std::array<std::int32_t, 2> ids{0, 1};
   for (step_id step = 0; step < 5; ++step)
-    for (layer_id layer = 0; layer < 3; ++layer)
+    for (const auto layer : each<layer_id>(3))
       EXPECT_EQ(said(beside, view_of(layer, step, ids)), said(alone, view_of(layer, step, ids)));
   EXPECT_EQ(weights_of(beside)[0], 1);
   EXPECT_EQ(weights_of(beside)[1], weights_of(alone)[0]);
   mixed silent(small, {.parts = {none, none}});
-  EXPECT_THAT(said(silent, view_of(0, 0, ids)), IsEmpty());
+  EXPECT_THAT(said(silent, view_of(0_layer, 0, ids)), IsEmpty());
 }
 
 TEST(mixed, scores_that_are_none_count_as_0_or_1) {
   const auto nan = std::numeric_limits<float>::quiet_NaN();
   const auto inf = std::numeric_limits<float>::infinity();
   mixed mix(small, {.parts = {says({nan, -1, inf, 9})}});
-  const std::array<expert_id, 2> ids{0, 1};
+  const std::array<std::int32_t, 2> ids{0, 1};
   const auto b = std::log(0.5);
-  EXPECT_THAT(said(mix, view_of(0, 0, ids)),
+  EXPECT_THAT(said(mix, view_of(0_layer, 0, ids)),
               is_row({logistic(b), logistic(b), logistic(b + 1), logistic(b + 1)}));
 }
 
 TEST(mixed, layers_past_the_last_have_rows_of_zeros) {
   mixed mix(small, {.parts = {says({1, 0, 0.25F, 0})}, .depth = 2});
-  const std::array<expert_id, 2> ids{0, 1};
-  const auto found = said(mix, view_of(1, 0, ids));
+  const std::array<std::int32_t, 2> ids{0, 1};
+  const auto found = said(mix, view_of(1_layer, 0, ids));
   ASSERT_EQ(found.size(), 8U);
   EXPECT_GT(found[0], 0);
   EXPECT_THAT(std::span(found).subspan(4), Each(0));
-  EXPECT_THAT(said(mix, view_of(2, 0, ids)), Each(0));
+  EXPECT_THAT(said(mix, view_of(2_layer, 0, ids)), Each(0));
 }
 
 /// What is routed: K distinct experts, drawn by where and when.
@@ -199,7 +199,8 @@ struct world {
                                   token);
     std::vector<expert_id> out;
     while (std::ssize(out) < shape.top_k)
-      if (const auto id = random.id_below(shape.experts); std::ranges::find(out, id) == out.end())
+      if (const auto id = expert_id{random.id_below(shape.experts)};
+          std::ranges::find(out, id) == out.end())
         out.push_back(id);
     return out;
   }
@@ -216,14 +217,14 @@ struct world {
                                     static_cast<std::uint64_t>(ahead));
       for (const auto id : routed(view.step, view.layer + ahead, token)) {
         const bool tells = random.below(1000) < static_cast<std::uint64_t>(1000 * right(ahead));
-        row[static_cast<std::size_t>(tells ? id : random.id_below(shape.experts))] = 0.5F;
+        row[index_of(tells ? id : expert_id{random.id_below(shape.experts)})] = 0.5F;
       }
     });
   }
   /// Share of the K best of a row that are routed: higher first, then the lower id.
   double precision(std::span<const float> row, const std::vector<expert_id>& routed) const {
-    std::vector<expert_id> order(row.size());
-    std::iota(order.begin(), order.end(), 0);
+    const auto all = each<expert_id>(row.size());
+    std::vector<expert_id> order(all.begin(), all.end());
     std::ranges::stable_sort(order, [&](auto a, auto b) {
       return row[static_cast<std::size_t>(a)] > row[static_cast<std::size_t>(b)];
     });
@@ -241,7 +242,7 @@ struct world {
     std::vector<double> asked;
     const auto width = static_cast<std::size_t>(shape.experts);
     for (step_id step = 0; step < to; ++step)
-      for (layer_id layer = 0; layer < shape.layers; ++layer) {
+      for (const auto layer : each<layer_id>(shape.layers)) {
         std::vector<expert_id> ids;
         for (std::size_t t = 0; t < tokens; ++t)
           for (const auto id : routed(step, layer, t)) ids.push_back(id);
@@ -251,7 +252,7 @@ struct world {
         asked.resize(depth, 0.0);
         for (std::size_t t = 0; t < tokens && step >= from; ++t)
           for (std::size_t d = 0; d < depth; ++d) {
-            const auto target = layer + 1 + static_cast<layer_id>(d);
+            const auto target = layer + 1 + static_cast<std::int32_t>(d);
             if (target >= shape.layers) continue;
             right[d] += precision(found.probabilities.subspan((t * depth + d) * width, width),
                                   routed(step, target, t));
@@ -327,11 +328,11 @@ TEST(mixed, what_opens_a_step_is_learned_apart) {
   EXPECT_THAT(said(mix, view_of(before_layers, 0, {})),
               is_row({logistic(b), logistic(b + 1), logistic(b), logistic(b)}))
       << "the other part was not asked";
-  const std::array<expert_id, 2> ids{1, 3};
-  said(mix, view_of(0, 0, ids));
+  const std::array<std::int32_t, 2> ids{1, 3};
+  said(mix, view_of(0_layer, 0, ids));
   EXPECT_GT(weights_of(mix, 1, true)[0], 1);
   EXPECT_THAT(weights_of(mix), ElementsAre(1, 1, b));
-  said(mix, view_of(1, 0, ids));
+  said(mix, view_of(1_layer, 0, ids));
   EXPECT_NE(weights_of(mix), weights_of(mix, 1, true));
   mixed late(small, {.parts = {says({0, 0, 1, 0})}});
   EXPECT_THAT(said(late, view_of(before_layers, 0, {})), IsEmpty());
@@ -368,13 +369,14 @@ TEST(mixed, needs_what_its_parts_need) {
 
 TEST(mixed, what_does_not_belong_together_is_refused_and_changes_nothing) {
   mixed mix(small, {.parts = {says({1, 0, 0.25F, 0})}});
-  const std::array<expert_id, 8> ids{0, 1, 2, 3, 0, 1, 2, 3};
+  const std::array<std::int32_t, 8> ids{0, 1, 2, 3, 0, 1, 2, 3};
   const auto before = weights_of(mix);
-  said(mix, view_of(0, 0, std::span(ids).first(2)));
-  for (const auto& [layer, count] : {std::pair(1, 3U), std::pair(3, 2U), std::pair(1, 8U)})
+  said(mix, view_of(0_layer, 0, std::span(ids).first(2)));
+  for (const auto& [layer, count] :
+       {std::pair(1_layer, 3U), std::pair(3_layer, 2U), std::pair(1_layer, 8U)})
     EXPECT_THAT(said(mix, view_of(layer, 0, std::span(ids).first(count))), IsEmpty());
   EXPECT_EQ(weights_of(mix), before);
-  said(mix, view_of(1, 0, std::span(ids).first(2)));
+  said(mix, view_of(1_layer, 0, std::span(ids).first(2)));
   EXPECT_NE(weights_of(mix), before);
 }
 

@@ -42,7 +42,7 @@ TEST(next_layer_gate, applies_the_next_router_to_the_hidden_state) {
                                            .d_model = 2,
                                            .routers = {std::span<const float>(), router}});
   const floats hidden{std::log(3.0F), 0.0F, 0.0F, std::log(2.0F)};
-  auto view = in_layer(0);
+  auto view = in_layer(0_layer);
   view.hidden = hidden;
   const auto got = gate.expect(view);
   EXPECT_EQ(got.depth, 1);
@@ -64,7 +64,7 @@ TEST(next_layer_gate, looks_several_layers_ahead_for_every_token) {
                         .depth = 3,
                         .d_model = width,
                         .routers = {routers.begin(), routers.end()}});
-  for (layer_id layer = 0; layer < layers - 1; ++layer) {
+  for (const auto layer : each<layer_id>(layers - 1)) {
     auto view = in_layer(layer);
     view.hidden = hidden;
     const auto got = gate.expect(view);
@@ -96,12 +96,12 @@ TEST(next_layer_gate, looks_several_layers_ahead_for_every_token) {
 TEST(next_layer_gate, the_current_gate_stands_for_every_layer_ahead) {
   next_layer_gate gate(shape_of(4, 2, 2), {.source = gate_source::current_gate, .depth = 2});
   const floats probabilities{0.75F, 0.25F, 0.5F, 0.5F};
-  auto view = in_layer(0);
+  auto view = in_layer(0_layer);
   view.probabilities = probabilities;
   const auto got = gate.expect(view);
   EXPECT_EQ(got.depth, 2);
   EXPECT_THAT(got.probabilities, ElementsAre(0.75F, 0.25F, 0.75F, 0.25F, 0.5F, 0.5F, 0.5F, 0.5F));
-  view.layer = 2;  // one layer is left
+  view.layer = 2_layer;  // one layer is left
   EXPECT_THAT(gate.expect(view).probabilities,
               ElementsAre(0.75F, 0.25F, 0.0F, 0.0F, 0.5F, 0.5F, 0.0F, 0.0F));
 }
@@ -109,7 +109,7 @@ TEST(next_layer_gate, the_current_gate_stands_for_every_layer_ahead) {
 TEST(next_layer_gate, one_layer_ahead_the_current_gate_is_not_copied) {
   next_layer_gate gate(shape_of(3, 2), {});
   const floats probabilities{0.75F, 0.25F};
-  auto view = in_layer(1);
+  auto view = in_layer(1_layer);
   view.probabilities = probabilities;
   EXPECT_EQ(gate.expect(view).probabilities.data(), probabilities.data());
 }
@@ -117,7 +117,7 @@ TEST(next_layer_gate, one_layer_ahead_the_current_gate_is_not_copied) {
 TEST(next_layer_gate, makes_probabilities_from_logits_only_where_there_are_none) {
   next_layer_gate gate(shape_of(3, 2, 2), {});
   const floats logits{std::log(4.0F), 0.0F, 90.0F, 200.0F};  // exp(200) would overflow
-  auto view = in_layer(1);
+  auto view = in_layer(1_layer);
   view.logits = logits;
   EXPECT_THAT(gate.expect(view).probabilities,
               ElementsAre(FloatNear(0.8F, 1e-6F), FloatNear(0.2F, 1e-6F), 0.0F, 1.0F));
@@ -129,7 +129,7 @@ TEST(next_layer_gate, makes_probabilities_from_logits_only_where_there_are_none)
 TEST(next_layer_gate, a_row_of_impossible_logits_is_a_row_of_zeros) {
   constexpr auto never = -std::numeric_limits<float>::infinity();
   next_layer_gate gate(shape_of(2, 3), {});
-  auto view = in_layer(0);
+  auto view = in_layer(0_layer);
   const floats masked{never, 0.0F, never};
   view.logits = masked;
   EXPECT_THAT(gate.expect(view).probabilities, ElementsAre(0.0F, 1.0F, 0.0F));
@@ -141,7 +141,7 @@ TEST(next_layer_gate, a_row_of_impossible_logits_is_a_row_of_zeros) {
 TEST(next_layer_gate, takes_the_first_rows_of_what_was_recorded) {
   next_layer_gate gate(shape_of(6, 2, 2), {.source = gate_source::recorded, .depth = 2});
   const floats recorded{1, 2, 3, 4, 5, 6, 11, 12, 13, 14, 15, 16};  // [2, 3, 2]
-  const auto view = in_layer(0);
+  const auto view = in_layer(0_layer);
   const auto got = gate.expect(view, recorded, 3);
   EXPECT_EQ(got.depth, 2);
   EXPECT_THAT(got.probabilities, ElementsAre(1, 2, 3, 4, 11, 12, 13, 14));
@@ -157,10 +157,11 @@ TEST(next_layer_gate, takes_the_first_rows_of_what_was_recorded) {
 TEST(next_layer_gate, what_was_recorded_must_reach_far_enough) {
   next_layer_gate gate(shape_of(6, 2, 2), {.source = gate_source::recorded, .depth = 2});
   const floats recorded{1, 2, 3, 4};
-  EXPECT_THAT(gate.expect(in_layer(0), recorded, 1).probabilities, IsEmpty());
-  EXPECT_THAT(gate.expect(in_layer(0), recorded, 0).probabilities, IsEmpty());
-  EXPECT_THAT(gate.expect(in_layer(0), std::span(recorded).first(3), 2).probabilities, IsEmpty());
-  EXPECT_EQ(gate.expect(in_layer(0), recorded, 2).probabilities.size(), 4U);
+  EXPECT_THAT(gate.expect(in_layer(0_layer), recorded, 1).probabilities, IsEmpty());
+  EXPECT_THAT(gate.expect(in_layer(0_layer), recorded, 0).probabilities, IsEmpty());
+  EXPECT_THAT(gate.expect(in_layer(0_layer), std::span(recorded).first(3), 2).probabilities,
+              IsEmpty());
+  EXPECT_EQ(gate.expect(in_layer(0_layer), recorded, 2).probabilities.size(), 4U);
 }
 
 TEST(next_layer_gate, is_empty_where_the_view_lacks_what_is_needed) {
@@ -189,17 +190,17 @@ TEST(next_layer_gate, is_empty_where_the_view_lacks_what_is_needed) {
     EXPECT_EQ(by_router.depth, by_router.probabilities.empty() ? 0 : 1);
     return by_router.probabilities.size();
   };
-  EXPECT_EQ(sizes(0, 2), 2U);
-  EXPECT_EQ(sizes(0, 4), 4U);
-  EXPECT_EQ(sizes(0, 0), 0U);
-  EXPECT_EQ(sizes(0, 3), 0U);  // no whole number of tokens
-  EXPECT_EQ(sizes(0, 6), 0U);  // more tokens than announced
-  EXPECT_EQ(sizes(1, 2), 0U);  // nothing comes after the last layer
+  EXPECT_EQ(sizes(0_layer, 2), 2U);
+  EXPECT_EQ(sizes(0_layer, 4), 4U);
+  EXPECT_EQ(sizes(0_layer, 0), 0U);
+  EXPECT_EQ(sizes(0_layer, 3), 0U);  // no whole number of tokens
+  EXPECT_EQ(sizes(0_layer, 6), 0U);  // more tokens than announced
+  EXPECT_EQ(sizes(1_layer, 2), 0U);  // nothing comes after the last layer
 }
 
 TEST(next_layer_gate, answers_only_the_question_of_its_source) {
   const floats values{0.5F, 0.5F};
-  auto view = in_layer(0);
+  auto view = in_layer(0_layer);
   view.hidden = view.logits = view.probabilities = values;
   next_layer_gate recorded(shape_of(2, 2), {.source = gate_source::recorded});
   EXPECT_THAT(recorded.expect(view).probabilities, IsEmpty());
@@ -211,7 +212,7 @@ TEST(next_layer_gate, answers_only_the_question_of_its_source) {
 
 TEST(next_layer_gate, a_shorter_visit_sees_nothing_of_a_longer_one) {
   next_layer_gate gate(shape_of(4, 2, 2), {.source = gate_source::current_gate, .depth = 2});
-  auto view = in_layer(0);
+  auto view = in_layer(0_layer);
   const floats two{0.75F, 0.25F, 0.5F, 0.5F};
   view.probabilities = two;
   const auto before = copy_of(gate.expect(view));
@@ -228,7 +229,7 @@ TEST(next_layer_gate, a_sigmoid_routers_rows_stand_in_the_order_of_its_choice) {
   const floats bias{0, 0, 0, 0.25F};
   const std::span<const float> none;
   const floats hidden{1.0F};
-  auto view = in_layer(0);
+  auto view = in_layer(0_layer);
   view.hidden = hidden;
   const auto rows = [&](const router_scores::config& scores,
                         std::vector<std::span<const float>> biases) {
@@ -253,7 +254,7 @@ TEST(next_layer_gate, a_sigmoid_routers_rows_stand_in_the_order_of_its_choice) {
 TEST(next_layer_gate, a_sigmoid_gates_logits_are_made_shares) {
   next_layer_gate gate(shape_of(2, 2), {.scores = {.function = score_function::sigmoid}});
   const floats logits{std::log(3.0F), 0.0F};
-  auto view = in_layer(0);
+  auto view = in_layer(0_layer);
   view.logits = logits;
   EXPECT_THAT(gate.expect(view).probabilities,
               ElementsAre(FloatNear(0.6F, 1e-6F), FloatNear(0.4F, 1e-6F)));

@@ -9,9 +9,12 @@
 #include <gtest/gtest.h>
 
 #include "random_source.hpp"
+#include "written_ids.hpp"
 
 namespace hotset {
 namespace {
+
+using support::key_of;
 
 const geometry shape{.layers = 3, .experts = 8, .top_k = 2, .max_tokens_per_visit = 4};
 
@@ -20,11 +23,11 @@ struct judge {
   void ask(layer_id layer, expert_id expert, step_id step) {
     score.requested({{layer, expert}, step});
   }
-  void visit(layer_id layer, step_id step, const std::vector<expert_id>& ids) {
+  void visit(layer_id layer, step_id step, const support::routed_ids& ids) {
     routing_view view;
     view.layer = layer;
     view.step = step;
-    view.experts = ids;
+    view.experts = ids.ids;
     score.routed(view);
   }
 };
@@ -32,83 +35,83 @@ using counts = prediction_score::counts;
 
 TEST(prediction_score, judges_the_requests_of_a_visit_when_it_comes) {
   judge j;
-  j.ask(1, 4, 7);
-  j.ask(1, 5, 7);
-  j.ask(1, 6, 7);
+  j.ask(1_layer, 4_expert, 7);
+  j.ask(1_layer, 5_expert, 7);
+  j.ask(1_layer, 6_expert, 7);
   EXPECT_EQ(j.score.so_far(), counts{});
-  j.visit(1, 7, {5, 2});
+  j.visit(1_layer, 7, {5, 2});
   EXPECT_EQ(j.score.so_far(), (counts{.predicted = 3, .predicted_and_routed = 1, .routed = 2}));
 }
 
 TEST(prediction_score, counts_a_key_once_in_both_lists) {
   judge j;
-  j.ask(1, 4, 7);
-  j.ask(1, 4, 7);
-  j.visit(1, 7, {4, -1, 4, 8, 4});
+  j.ask(1_layer, 4_expert, 7);
+  j.ask(1_layer, 4_expert, 7);
+  j.visit(1_layer, 7, {4, -1, 4, 8, 4});
   EXPECT_EQ(j.score.so_far(), (counts{.predicted = 1, .predicted_and_routed = 1, .routed = 1}));
 }
 
 TEST(prediction_score, visits_that_nobody_predicted_count_for_recall) {
   judge j;
-  j.visit(0, 7, {1, 2});
+  j.visit(0_layer, 7, {1, 2});
   EXPECT_EQ(j.score.so_far(), (counts{.routed = 2}));
 }
 
 TEST(prediction_score, requests_are_for_one_layer_and_one_step) {
   judge j;
-  j.ask(1, 4, 7);
-  j.visit(2, 7, {4});
+  j.ask(1_layer, 4_expert, 7);
+  j.visit(2_layer, 7, {4});
   EXPECT_EQ(j.score.so_far(), (counts{.routed = 1}));
-  for (const step_id step : {5U, 6U, 9U}) j.visit(1, step, {4});
+  for (const step_id step : {5U, 6U, 9U}) j.visit(1_layer, step, {4});
   EXPECT_EQ(j.score.so_far(), (counts{.routed = 4}));
-  j.visit(1, 7, {4});
+  j.visit(1_layer, 7, {4});
   EXPECT_EQ(j.score.so_far(), (counts{.predicted = 1, .predicted_and_routed = 1, .routed = 5}));
 }
 
 TEST(prediction_score, two_steps_may_be_asked_for_at_once) {
   judge j;
-  j.ask(0, 4, 8);  // by the last layer of step 7, or earlier
-  j.ask(0, 4, 7);
-  j.ask(0, 5, 7);
-  j.visit(0, 7, {4});
+  j.ask(0_layer, 4_expert, 8);  // by the last layer of step 7, or earlier
+  j.ask(0_layer, 4_expert, 7);
+  j.ask(0_layer, 5_expert, 7);
+  j.visit(0_layer, 7, {4});
   EXPECT_EQ(j.score.so_far(), (counts{.predicted = 2, .predicted_and_routed = 1, .routed = 1}));
-  j.visit(0, 8, {5, 4});
+  j.visit(0_layer, 8, {5, 4});
   EXPECT_EQ(j.score.so_far(), (counts{.predicted = 3, .predicted_and_routed = 2, .routed = 3}));
 }
 
 TEST(prediction_score, a_visit_that_does_not_come_is_not_judged) {
   judge j;
-  j.ask(1, 4, 7);
-  j.ask(1, 5, 9);  // two steps on, the same account
-  j.visit(1, 9, {4});
+  j.ask(1_layer, 4_expert, 7);
+  j.ask(1_layer, 5_expert, 9);  // two steps on, the same account
+  j.visit(1_layer, 9, {4});
   EXPECT_EQ(j.score.so_far(), (counts{.predicted = 1, .routed = 1}));
 }
 
 TEST(prediction_score, a_visit_is_judged_once) {
   judge j;
-  j.ask(1, 4, 7);
-  j.visit(1, 7, {4});
-  j.visit(1, 7, {4});
+  j.ask(1_layer, 4_expert, 7);
+  j.visit(1_layer, 7, {4});
+  j.visit(1_layer, 7, {4});
   EXPECT_EQ(j.score.so_far(), (counts{.predicted = 1, .predicted_and_routed = 1, .routed = 2}));
-  j.ask(1, 5, 7);  // too late for both
-  j.visit(1, 8, {5});
+  j.ask(1_layer, 5_expert, 7);  // too late for both
+  j.visit(1_layer, 8, {5});
   EXPECT_EQ(j.score.so_far(), (counts{.predicted = 1, .predicted_and_routed = 1, .routed = 3}));
 }
 
 TEST(prediction_score, a_second_visit_of_a_step_has_requests_of_its_own) {
   judge j;
-  j.ask(1, 4, 7);
-  j.visit(1, 7, {2});
-  j.ask(1, 5, 7);
-  j.visit(1, 7, {4, 5});  // 4 was judged
+  j.ask(1_layer, 4_expert, 7);
+  j.visit(1_layer, 7, {2});
+  j.ask(1_layer, 5_expert, 7);
+  j.visit(1_layer, 7, {4, 5});  // 4 was judged
   EXPECT_EQ(j.score.so_far(), (counts{.predicted = 2, .predicted_and_routed = 1, .routed = 3}));
 }
 
 TEST(prediction_score, ignores_keys_outside_the_model) {
   judge j;
-  for (const expert_key key : {expert_key{-1, 0}, {3, 0}, {0, -1}, {0, 8}})
+  for (const expert_key key : {key_of(-1, 0), key_of(3, 0), key_of(0, -1), key_of(0, 8)})
     j.score.requested({key, 7});
-  for (layer_id l = 0; l < 3; ++l) j.visit(l, 7, {});
+  for (const auto l : each<layer_id>(3)) j.visit(l, 7, {});
   EXPECT_EQ(j.score.so_far(), counts{});
 }
 
@@ -118,10 +121,10 @@ TEST(prediction_score, agrees_with_sets) {
   counts expected;
   std::map<std::pair<step_id, layer_id>, std::set<expert_id>> asked;
   for (step_id step = 0; step < 300; ++step)
-    for (layer_id layer = 0; layer < shape.layers; ++layer) {
+    for (const auto layer : each<layer_id>(shape.layers)) {
       if (random.one_in(9)) continue;  // the visit does not come
       std::vector<expert_id> ids(random.below(9));
-      for (auto& id : ids) id = random.id_below(10) - 1;
+      for (auto& id : ids) id = expert_id{random.id_below(10) - 1};
       std::set<expert_id> distinct;
       for (const auto id : ids)
         if (id >= 0 && id < shape.experts) distinct.insert(id);
@@ -135,9 +138,9 @@ TEST(prediction_score, agrees_with_sets) {
       for (std::uint64_t n = random.below(6); n > 0; --n) {
         // For a later layer of this step, or any layer of the next one.
         const bool next = random.one_in(3) || layer + 1 == shape.layers;
-        const auto first = next ? 0 : layer + 1;
-        const auto to = first + random.id_below(shape.layers - first);
-        const auto expert = random.id_below(shape.experts);
+        const auto first = next ? 0_layer : layer + 1;
+        const auto to = first + random.id_below(shape.layers - number(first));
+        const auto expert = expert_id{random.id_below(shape.experts)};
         asked[{step + (next ? 1U : 0U), to}].insert(expert);
         j.ask(to, expert, step + (next ? 1U : 0U));
       }

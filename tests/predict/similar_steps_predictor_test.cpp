@@ -18,10 +18,12 @@
 
 #include "naive_history.hpp"
 #include "random_source.hpp"
+#include "written_ids.hpp"
 
 namespace {
 
 using namespace hotset;
+using support::expert_ids;
 using support::naive_history;
 using support::naive_token;
 using support::random_source;
@@ -32,7 +34,7 @@ using config = predictor_type::config;
 constexpr geometry shape{.layers = 4, .experts = 70, .top_k = 3, .max_tokens_per_visit = 6};
 
 struct visit {
-  layer_id layer = 0;
+  layer_id layer{};
   step_id step = 0;
   std::vector<naive_token> tokens;
   std::vector<expert_id> ids{};
@@ -69,7 +71,7 @@ class naive_predictor {
     auto& rates_of_layer = rates_[v.layer];
     const auto move = [&](std::map<expert_id, double>& rates, double half_life) {
       const auto by = std::max(1 - std::exp2(-1 / half_life), 1.0 / (rates_of_layer.count + 2));
-      for (expert_id e = 0; e < shape.experts; ++e)
+      for (const auto e : each<expert_id>(shape.experts))
         rates[e] += by * (static_cast<double>(used.count(e)) - rates[e]);
     };
     move(rates_of_layer.fast, options_.rates.fast_half_life);
@@ -95,7 +97,7 @@ class naive_predictor {
           for (const auto e : set->second) out[static_cast<std::size_t>(e)] += weight;
       }
     auto& [fast, slow, count] = rates_[target];
-    for (expert_id e = 0; e < shape.experts; ++e)
+    for (const auto e : each<expert_id>(shape.experts))
       out[static_cast<std::size_t>(e)] +=
           options_.doubt / static_cast<double>(v.tokens.size()) *
           (options_.rates.blend * fast[e] + (1 - options_.rates.blend) * slow[e]);
@@ -137,11 +139,11 @@ std::vector<naive_token> tokens_of(random_source& random, const std::vector<sequ
                                    layer_id layer) {
   std::vector<naive_token> out;
   for (const auto s : sequences) {
-    const auto kind = static_cast<expert_id>(random.below(5));
+    const auto kind = static_cast<std::int32_t>(random.below(5));
     naive_token token{.sequence = s, .ids = {}};
-    for (expert_id k = 0; k < 3; ++k)
-      token.ids.push_back(random.one_in(6) ? random.id_below(70)
-                                           : (kind * 13 + layer * 5 + k) % 70);
+    for (std::int32_t k = 0; k < 3; ++k)
+      token.ids.push_back(expert_id{random.one_in(6) ? random.id_below(70)
+                                                     : (kind * 13 + number(layer) * 5 + k) % 70});
     out.push_back(token);
   }
   return out;
@@ -158,7 +160,7 @@ void run_against_naive(const config& options, std::uint64_t seed, step_id steps,
     visit opening{.layer = before_layers, .step = step, .tokens = {}};
     for (const auto s : running) opening.tokens.push_back({.sequence = s, .ids = {}});
     expect_rows(made.expect(opening.view(), {}, 0), naive, opening, options);
-    for (layer_id layer = 0; layer < shape.layers; ++layer) {
+    for (const auto layer : each<layer_id>(shape.layers)) {
       visit v{.layer = layer, .step = step, .tokens = tokens_of(random, running, layer)};
       naive.learn(v);
       expect_rows(made.expect(v.view(), {}, 0), naive, v, options);
@@ -188,7 +190,7 @@ std::vector<float> copy(const forecast& f) {
 void teach(predictor_type& to, std::uint64_t seed, step_id first, step_id steps) {
   random_source random(seed);
   for (auto step = first; step < first + steps; ++step)
-    for (layer_id layer = 0; layer < shape.layers; ++layer) {
+    for (const auto layer : each<layer_id>(shape.layers)) {
       visit v{.layer = layer, .step = step, .tokens = tokens_of(random, {3}, layer)};
       (void)to.expect(v.view(), {}, 0);
     }
@@ -199,7 +201,7 @@ TEST(similar_steps_predictor, a_visit_that_comes_again_in_its_step_teaches_nothi
   predictor_type again(shape, {});
   random_source random(5);
   for (step_id step = 0; step < 30; ++step)
-    for (layer_id layer = 0; layer < shape.layers; ++layer) {
+    for (const auto layer : each<layer_id>(shape.layers)) {
       visit v{.layer = layer, .step = step, .tokens = tokens_of(random, {3, 4}, layer)};
       const auto first = copy(once.expect(v.view(), {}, 0));
       (void)again.expect(v.view(), {}, 0);
@@ -212,15 +214,15 @@ TEST(similar_steps_predictor, what_is_no_visit_of_the_model_changes_nothing) {
   predictor_type made(shape, {});
   teach(made, 6, 0, 10);
   const auto before = made.save(shape);
-  const std::vector<expert_id> ids{1, 2};
-  const std::vector<expert_id> whole{1, 2, 3};
+  const std::vector<std::int32_t> ids{1, 2};
+  const std::vector<std::int32_t> whole{1, 2, 3};
   const std::vector<sequence_id> two{1, 2};
-  const std::vector<expert_id> many(21, 1);
+  const std::vector<std::int32_t> many(21, 1);
   for (const auto& [layer, experts, sequences] :
-       {std::tuple{layer_id{0}, std::span(ids), std::span<const sequence_id>{}},
-        {layer_id{9}, std::span(whole), std::span<const sequence_id>{}},
-        {layer_id{1}, std::span(whole), std::span<const sequence_id>(two)},
-        {layer_id{1}, std::span(many), std::span<const sequence_id>{}}}) {
+       {std::tuple{0_layer, std::span(ids), std::span<const sequence_id>{}},
+        {9_layer, std::span(whole), std::span<const sequence_id>{}},
+        {1_layer, std::span(whole), std::span<const sequence_id>(two)},
+        {1_layer, std::span(many), std::span<const sequence_id>{}}}) {
     routing_view view;
     view.layer = layer;
     view.step = 90;
@@ -233,17 +235,17 @@ TEST(similar_steps_predictor, what_is_no_visit_of_the_model_changes_nothing) {
 
 TEST(similar_steps_predictor, is_as_sure_as_the_best_row_is_similar) {
   predictor_type made(shape, {});
-  visit v{.layer = 0, .step = 0, .tokens = {{.sequence = 3, .ids = {1, 2, 3}}}};
+  visit v{.layer = 0_layer, .step = 0, .tokens = {{.sequence = 3, .ids = expert_ids({1, 2, 3})}}};
   EXPECT_EQ(made.expect(v.view(), {}, 0).confidence[0], 0.0F) << "nothing is known yet";
   for (step_id step = 1; step < 40; ++step)
-    for (layer_id layer = 0; layer < shape.layers; ++layer) {
-      v = {.layer = layer, .step = step, .tokens = {{.sequence = 3, .ids = {1, 2, 3}}}};
+    for (const auto layer : each<layer_id>(shape.layers)) {
+      v = {.layer = layer, .step = step, .tokens = {{.sequence = 3, .ids = expert_ids({1, 2, 3})}}};
       (void)made.expect(v.view(), {}, 0);
     }
   v.step = 50;
-  v.layer = 0;
+  v.layer = 0_layer;
   EXPECT_GT(made.expect(v.view(), {}, 0).confidence[0], 0.9F);
-  v.tokens[0].ids = {60, 61, 62};
+  v.tokens[0].ids = expert_ids({60, 61, 62});
   v.step = 51;
   EXPECT_LT(made.expect(v.view(), {}, 0).confidence[0], 0.6F);
 }
@@ -265,7 +267,7 @@ TEST(similar_steps_predictor, starts_from_what_another_has_learned) {
   predictor_type second(shape, options);
   EXPECT_EQ(second.save(shape), first.save(shape));
   // A new request, in its first visit.
-  visit v{.layer = 0, .step = 90, .tokens = {{.sequence = 40, .ids = {0, 1, 2}}}};
+  visit v{.layer = 0_layer, .step = 90, .tokens = {{.sequence = 40, .ids = expert_ids({0, 1, 2})}}};
   predictor_type cold(shape, {});
   EXPECT_EQ(copy(second.expect(v.view(), {}, 0)), copy(first.expect(v.view(), {}, 0)));
   EXPECT_EQ(cold.expect(v.view(), {}, 0).confidence[0], 0.0F);

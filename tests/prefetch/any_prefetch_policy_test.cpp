@@ -34,21 +34,21 @@ TEST(any_prefetch_policy, does_what_it_holds) {
   expected.depth = 1;
   std::vector<prefetch_request> out(6);
   ASSERT_EQ(p.propose({}, expected, out), 2U);
-  EXPECT_EQ(out[0].key, (expert_key{1, 3}));
-  EXPECT_EQ(out[1].key, (expert_key{1, 5}));
+  EXPECT_EQ(out[0].key, (expert_key{1_layer, 3_expert}));
+  EXPECT_EQ(out[1].key, (expert_key{1_layer, 5_expert}));
 }
 
 TEST(any_prefetch_policy, passes_visits_on) {
   any_prefetch_policy p(shape, any_prefetch_policy::holding<previous_step>());
-  const std::vector<expert_id> ids{6, 1};
+  const std::vector<std::int32_t> ids{6, 1};
   routing_view view;
-  view.layer = 1;
+  view.layer = 1_layer;
   view.experts = ids;
   p.observe(view);
-  view.layer = 0;
+  view.layer = 0_layer;
   std::vector<prefetch_request> out(2);
   EXPECT_EQ(p.propose(view, {}, out), 2U);
-  EXPECT_EQ(out[0].key, (expert_key{1, 6}));
+  EXPECT_EQ(out[0].key, (expert_key{1_layer, 6_expert}));
 }
 
 TEST(any_prefetch_policy, takes_a_policy_that_exists_and_moves) {
@@ -67,12 +67,12 @@ TEST(any_prefetch_policy, each_build_of_a_config_is_its_own) {
   const auto config = any_prefetch_policy::holding<previous_step>();
   any_prefetch_policy a(shape, config);
   any_prefetch_policy b(shape, config);
-  const std::vector<expert_id> ids{6, 1};
+  const std::vector<std::int32_t> ids{6, 1};
   routing_view view;
-  view.layer = 0;
+  view.layer = 0_layer;
   view.experts = ids;
   a.observe(view);
-  view.layer = 2;
+  view.layer = 2_layer;
   std::vector<prefetch_request> out(2);
   EXPECT_EQ(a.propose(view, {}, out), 2U);
   EXPECT_EQ(b.propose(view, {}, out), 0U);

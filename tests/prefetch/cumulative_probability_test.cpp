@@ -12,10 +12,12 @@
 #include <gtest/gtest.h>
 
 #include "random_source.hpp"
+#include "written_ids.hpp"
 
 namespace hotset {
 namespace {
 
+using support::key_of;
 using testing::ElementsAre;
 using testing::IsEmpty;
 using floats = std::vector<float>;
@@ -57,20 +59,21 @@ const floats row{0.125F, 0.25F, 0.0F, 0.5F, 0.125F};
 TEST(cumulative_probability, confident_forecasts_are_taken_at_their_word) {
   cumulative_probability p(one_ahead, {.distance = 1});
   // Confidence .9: .5 is more than .1.
-  const auto got = requests_of(p, in_layer(0), of(row, {0.9F}));
-  ASSERT_THAT(keys_of(got), ElementsAre(expert_key{1, 3}));
+  const auto got = requests_of(p, in_layer(0_layer), of(row, {0.9F}));
+  ASSERT_THAT(keys_of(got), ElementsAre(key_of(1, 3)));
   EXPECT_EQ(got[0].for_step, 7U);
   EXPECT_EQ(got[0].probability, 0.5F);
 }
 
 TEST(cumulative_probability, doubt_asks_for_more) {
   cumulative_probability p(one_ahead, {.distance = 1});
-  EXPECT_THAT(experts_of(requests_of(p, in_layer(0), of(row, {0.5F}))), ElementsAre(3))
+  EXPECT_THAT(experts_of(requests_of(p, in_layer(0_layer), of(row, {0.5F}))), ElementsAre(3))
       << ".5 reaches .5";
-  EXPECT_THAT(experts_of(requests_of(p, in_layer(0), of(row, {0.375F}))), ElementsAre(3, 1));
-  EXPECT_THAT(experts_of(requests_of(p, in_layer(0), of(row, {0.25F}))), ElementsAre(3, 1))
+  EXPECT_THAT(experts_of(requests_of(p, in_layer(0_layer), of(row, {0.375F}))), ElementsAre(3, 1));
+  EXPECT_THAT(experts_of(requests_of(p, in_layer(0_layer), of(row, {0.25F}))), ElementsAre(3, 1))
       << ".75 reaches .75";
-  EXPECT_THAT(experts_of(requests_of(p, in_layer(0), of(row, {0.1875F}))), ElementsAre(3, 1, 0))
+  EXPECT_THAT(experts_of(requests_of(p, in_layer(0_layer), of(row, {0.1875F}))),
+              ElementsAre(3, 1, 0))
       << "the lower of two equal ones";
 }
 
@@ -78,18 +81,20 @@ TEST(cumulative_probability, without_any_confidence_all_that_may_fire_is_asked_f
   cumulative_probability p(one_ahead, {.distance = 1});
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const float none : {0.0F, -1.0F, nan})
-    EXPECT_THAT(experts_of(requests_of(p, in_layer(0), of(row, {none}))), ElementsAre(3, 1, 0, 4))
+    EXPECT_THAT(experts_of(requests_of(p, in_layer(0_layer), of(row, {none}))),
+                ElementsAre(3, 1, 0, 4))
         << "but not what never does";
 }
 
 TEST(cumulative_probability, at_least_k_experts_are_asked_for) {
   const geometry shape{.layers = 3, .experts = 5, .top_k = 3};
   cumulative_probability p(shape, {.distance = 1});
-  EXPECT_THAT(experts_of(requests_of(p, in_layer(0), of(row, {1.0F}))), ElementsAre(3, 1, 0));
-  EXPECT_THAT(experts_of(requests_of(p, in_layer(0), of(row, {7.0F}))), ElementsAre(3, 1, 0));
-  EXPECT_THAT(experts_of(requests_of(p, in_layer(0), of({0, 0, 1, 0, 0}, {1.0F}))), ElementsAre(2));
+  EXPECT_THAT(experts_of(requests_of(p, in_layer(0_layer), of(row, {1.0F}))), ElementsAre(3, 1, 0));
+  EXPECT_THAT(experts_of(requests_of(p, in_layer(0_layer), of(row, {7.0F}))), ElementsAre(3, 1, 0));
+  EXPECT_THAT(experts_of(requests_of(p, in_layer(0_layer), of({0, 0, 1, 0, 0}, {1.0F}))),
+              ElementsAre(2));
   // The forecast says nothing of its confidence: 1.
-  EXPECT_THAT(experts_of(requests_of(p, in_layer(0), of(row, {}))), ElementsAre(3, 1, 0));
+  EXPECT_THAT(experts_of(requests_of(p, in_layer(0_layer), of(row, {}))), ElementsAre(3, 1, 0));
 }
 
 TEST(cumulative_probability, a_batch_asks_for_all_sets_with_the_highest_probability) {
@@ -98,11 +103,11 @@ TEST(cumulative_probability, a_batch_asks_for_all_sets_with_the_highest_probabil
   const floats rows{0.125F, 0.25F, 0.0F, 0.5F,   0.125F,  //
                     0.125F, 0.5F,  0.0F, 0.375F, 0.0F,    //
                     0,      0,     0,    0,      0};
-  const auto got = requests_of(p, in_layer(0), of(rows, {1.0F, 0.25F, 0.0F}));
+  const auto got = requests_of(p, in_layer(0_layer), of(rows, {1.0F, 0.25F, 0.0F}));
   EXPECT_THAT(experts_of(got), ElementsAre(1, 3));
   EXPECT_EQ(got[0].probability, 0.5F);
   EXPECT_EQ(got[1].probability, 0.5F);
-  EXPECT_THAT(requests_of(p, in_layer(0), of({0, 0, 0, 0, 0}, {0.0F})), IsEmpty());
+  EXPECT_THAT(requests_of(p, in_layer(0_layer), of({0, 0, 0, 0, 0}, {0.0F})), IsEmpty());
 }
 
 TEST(cumulative_probability, asks_for_the_layer_at_its_distance_alone) {
@@ -113,11 +118,11 @@ TEST(cumulative_probability, asks_for_the_layer_at_its_distance_alone) {
   const floats rows{1, 0, 0, 1};
   const floats confidence{1.0F};
   const auto expected = of(rows, confidence, 2);
-  EXPECT_THAT(keys_of(requests_of(p, in_layer(0), expected)), ElementsAre(expert_key{2, 1}));
-  EXPECT_THAT(keys_of(requests_of(p, in_layer(1), expected)), ElementsAre(expert_key{3, 1}));
-  EXPECT_THAT(requests_of(p, in_layer(2), expected), IsEmpty());
-  EXPECT_THAT(requests_of(p, in_layer(3), expected), IsEmpty());
-  EXPECT_THAT(requests_of(p, in_layer(0), of({1, 0}, {1.0F}, 1)), IsEmpty())
+  EXPECT_THAT(keys_of(requests_of(p, in_layer(0_layer), expected)), ElementsAre(key_of(2, 1)));
+  EXPECT_THAT(keys_of(requests_of(p, in_layer(1_layer), expected)), ElementsAre(key_of(3, 1)));
+  EXPECT_THAT(requests_of(p, in_layer(2_layer), expected), IsEmpty());
+  EXPECT_THAT(requests_of(p, in_layer(3_layer), expected), IsEmpty());
+  EXPECT_THAT(requests_of(p, in_layer(0_layer), of({1, 0}, {1.0F}, 1)), IsEmpty())
       << "it looks no further";
 }
 
@@ -129,8 +134,7 @@ TEST(cumulative_probability, before_the_first_layer_it_asks_for_all_that_no_visi
   const floats confidence{1.0F};
   const auto expected = of(rows, confidence, 2);
   const auto got = requests_of(p, in_layer(before_layers), expected);
-  EXPECT_THAT(keys_of(got),
-              ElementsAre(expert_key{0, 1}, expert_key{1, 0}, expert_key{0, 0}, expert_key{1, 1}));
+  EXPECT_THAT(keys_of(got), ElementsAre(key_of(0, 1), key_of(1, 0), key_of(0, 0), key_of(1, 1)));
   EXPECT_EQ(got[1].probability, 0.75F);
   for (std::size_t room = 0; room < 4; ++room) {
     const auto few = requests_of(p, in_layer(before_layers), expected, room);
@@ -146,19 +150,19 @@ TEST(cumulative_probability, ties_go_to_the_nearer_layer_and_then_the_lower_expe
   const floats confidence{1.0F};
   const auto expected = of(rows, confidence, 2);
   EXPECT_THAT(keys_of(requests_of(p, in_layer(before_layers), expected)),
-              ElementsAre(expert_key{0, 1}, expert_key{0, 0}, expert_key{0, 2}, expert_key{1, 1},
-                          expert_key{1, 2}));
+              ElementsAre(key_of(0, 1), key_of(0, 0), key_of(0, 2), key_of(1, 1), key_of(1, 2)));
 }
 
 TEST(cumulative_probability, a_forecast_that_is_none_asks_for_nothing) {
   cumulative_probability p(one_ahead, {.distance = 1});
   EXPECT_EQ(p.needs(), forecast_need::probabilities);
-  EXPECT_THAT(requests_of(p, in_layer(0), {}), IsEmpty());
-  EXPECT_THAT(requests_of(p, in_layer(0), of({0.5F, 0.5F}, {1.0F})), IsEmpty());
+  EXPECT_THAT(requests_of(p, in_layer(0_layer), {}), IsEmpty());
+  EXPECT_THAT(requests_of(p, in_layer(0_layer), of({0.5F, 0.5F}, {1.0F})), IsEmpty());
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const float infinity = std::numeric_limits<float>::infinity();
-  EXPECT_THAT(experts_of(requests_of(p, in_layer(0), of({nan, infinity, -1, 0.5F, 0.25F}, {0.5F}))),
-              ElementsAre(3))
+  EXPECT_THAT(
+      experts_of(requests_of(p, in_layer(0_layer), of({nan, infinity, -1, 0.5F, 0.25F}, {0.5F}))),
+      ElementsAre(3))
       << "what is no probability counts 0";
 }
 
@@ -172,7 +176,7 @@ TEST(cumulative_probability, agrees_with_the_rule_written_out) {
     for (auto& x : rows) x = static_cast<float>(random.below(20)) / 128;
     floats confidence(tokens);
     for (auto& c : confidence) c = static_cast<float>(random.below(65)) / 64;
-    const layer_id layer = random.id_below(10) - 1;
+    const auto layer = layer_id{random.id_below(10) - 1};
     std::vector<std::tuple<float, int, int, float>> wanted;  // -priority, row, expert, p
     for (int ahead = layer < 0 ? 0 : 3; ahead < 4 && layer + 1 + ahead < 9; ++ahead) {
       std::map<int, float> highest;
@@ -199,7 +203,7 @@ TEST(cumulative_probability, agrees_with_the_rule_written_out) {
     ASSERT_EQ(got.size(), wanted.size());
     for (std::size_t i = 0; i < got.size(); ++i) {
       const auto& [priority, ahead, e, probability] = wanted[i];
-      ASSERT_EQ(got[i].key, (expert_key{layer + 1 + ahead, e}));
+      ASSERT_EQ(got[i].key, (expert_key{layer + 1 + ahead, expert_id{e}}));
       ASSERT_EQ(got[i].probability, probability);
     }
   }

@@ -11,10 +11,12 @@
 #include <gtest/gtest.h>
 
 #include "random_source.hpp"
+#include "written_ids.hpp"
 
 namespace hotset {
 namespace {
 
+using support::key_of;
 using testing::ElementsAre;
 using testing::IsEmpty;
 using floats = std::vector<float>;
@@ -49,26 +51,27 @@ TEST(next_layer_top_k, takes_the_best_of_the_next_layer) {
   EXPECT_EQ(p.needs(), forecast_need::probabilities);
   EXPECT_EQ(p.depth(), 1);
   EXPECT_EQ(p.most_requests(), 2U);
-  const auto got = requests_of(p, in_layer(0), of({0.125F, 0.25F, 0.0F, 0.5F, 0.125F}));
+  const auto got = requests_of(p, in_layer(0_layer), of({0.125F, 0.25F, 0.0F, 0.5F, 0.125F}));
   ASSERT_EQ(got.size(), 2U);
-  EXPECT_EQ(got[0].key, (expert_key{1, 3}));
+  EXPECT_EQ(got[0].key, key_of(1, 3));
   EXPECT_EQ(got[0].for_step, 7U);
   EXPECT_EQ(got[0].probability, 0.5F);
-  EXPECT_EQ(got[1].key, (expert_key{1, 1}));
+  EXPECT_EQ(got[1].key, key_of(1, 1));
   EXPECT_EQ(got[1].probability, 0.25F);
 }
 
 TEST(next_layer_top_k, ties_go_to_the_lower_expert) {
   next_layer_top_k p({.layers = 2, .experts = 5, .top_k = 3}, {});
-  EXPECT_THAT(keys_of(requests_of(p, in_layer(0), of({0.125F, 0.25F, 0.125F, 0.25F, 0.25F}))),
-              ElementsAre(expert_key{1, 1}, expert_key{1, 3}, expert_key{1, 4}));
+  EXPECT_THAT(keys_of(requests_of(p, in_layer(0_layer), of({0.125F, 0.25F, 0.125F, 0.25F, 0.25F}))),
+              ElementsAre(key_of(1, 1), key_of(1, 3), key_of(1, 4)));
 }
 
 TEST(next_layer_top_k, ranks_by_the_mean_over_the_tokens) {
   next_layer_top_k p({.layers = 2, .experts = 3, .top_k = 2, .max_tokens_per_visit = 2}, {});
   // Means: 0.4375, 0.1875, 0.375.
-  const auto got = requests_of(p, in_layer(0), of({0.875F, 0.125F, 0.0F, 0.0F, 0.25F, 0.75F}));
-  EXPECT_THAT(keys_of(got), ElementsAre(expert_key{1, 0}, expert_key{1, 2}));
+  const auto got =
+      requests_of(p, in_layer(0_layer), of({0.875F, 0.125F, 0.0F, 0.0F, 0.25F, 0.75F}));
+  EXPECT_THAT(keys_of(got), ElementsAre(key_of(1, 0), key_of(1, 2)));
   EXPECT_EQ(got[0].probability, 0.4375F);
   EXPECT_EQ(got[1].probability, 0.375F);
 }
@@ -79,10 +82,10 @@ TEST(next_layer_top_k, from_a_distance_on_nearer_layers_are_left_to_earlier_visi
   EXPECT_EQ(p.depth(), 3);
   EXPECT_EQ(p.most_requests(), 2U);
   const floats three{1, 0, 0, 1, 1, 0};
-  EXPECT_THAT(keys_of(requests_of(p, in_layer(0), of(three, 3))),
-              ElementsAre(expert_key{2, 1}, expert_key{3, 0}));
-  EXPECT_THAT(keys_of(requests_of(p, in_layer(2), of(three, 3))), ElementsAre(expert_key{4, 1}));
-  EXPECT_THAT(keys_of(requests_of(p, in_layer(3), of(three, 3))), IsEmpty());
+  EXPECT_THAT(keys_of(requests_of(p, in_layer(0_layer), of(three, 3))),
+              ElementsAre(key_of(2, 1), key_of(3, 0)));
+  EXPECT_THAT(keys_of(requests_of(p, in_layer(2_layer), of(three, 3))), ElementsAre(key_of(4, 1)));
+  EXPECT_THAT(keys_of(requests_of(p, in_layer(3_layer), of(three, 3))), IsEmpty());
   next_layer_top_k clipped({.layers = 2, .experts = 2, .top_k = 1}, {.depth = 3, .from = 3});
   EXPECT_EQ(clipped.most_requests(), 1U);
   EXPECT_EQ((next_layer_top_k::config{.depth = 2, .from = 3}.validate()->message),
@@ -98,29 +101,29 @@ TEST(next_layer_top_k, the_nearest_layer_comes_first) {
   EXPECT_EQ(p.most_requests(), 3U);
   // [2 tokens, 3 layers, 2 experts]; the second layer's best is surest.
   const floats probabilities{0.75F, 0.25F, 0, 1, 1, 0, 0.75F, 0.25F, 0, 1, 0.5F, 0.5F};
-  EXPECT_THAT(keys_of(requests_of(p, in_layer(1), of(probabilities, 3))),
-              ElementsAre(expert_key{2, 0}, expert_key{3, 1}, expert_key{4, 0}));
-  EXPECT_THAT(keys_of(requests_of(p, in_layer(1), of(probabilities, 3), 2)),
-              ElementsAre(expert_key{2, 0}, expert_key{3, 1}));
+  EXPECT_THAT(keys_of(requests_of(p, in_layer(1_layer), of(probabilities, 3))),
+              ElementsAre(key_of(2, 0), key_of(3, 1), key_of(4, 0)));
+  EXPECT_THAT(keys_of(requests_of(p, in_layer(1_layer), of(probabilities, 3), 2)),
+              ElementsAre(key_of(2, 0), key_of(3, 1)));
 }
 
 TEST(next_layer_top_k, layers_past_the_last_are_not_asked_for) {
   next_layer_top_k p({.layers = 4, .experts = 2, .top_k = 1}, {.depth = 3});
   const floats probabilities{0.75F, 0.25F, 0, 1, 1, 0};
-  EXPECT_THAT(keys_of(requests_of(p, in_layer(2), of(probabilities, 3))),
-              ElementsAre(expert_key{3, 0}));
-  EXPECT_THAT(requests_of(p, in_layer(3), of(probabilities, 3)), IsEmpty());
+  EXPECT_THAT(keys_of(requests_of(p, in_layer(2_layer), of(probabilities, 3))),
+              ElementsAre(key_of(3, 0)));
+  EXPECT_THAT(requests_of(p, in_layer(3_layer), of(probabilities, 3)), IsEmpty());
 }
 
 TEST(next_layer_top_k, looks_no_further_than_the_model_or_the_forecast) {
   next_layer_top_k p({.layers = 3, .experts = 2, .top_k = 1}, {.depth = 2147483647});
   EXPECT_EQ(p.depth(), 2);
   EXPECT_EQ(p.most_requests(), 2U);
-  EXPECT_THAT(keys_of(requests_of(p, in_layer(0), of({0.75F, 0.25F}, 1))),
-              ElementsAre(expert_key{1, 0}));
+  EXPECT_THAT(keys_of(requests_of(p, in_layer(0_layer), of({0.75F, 0.25F}, 1))),
+              ElementsAre(key_of(1, 0)));
   next_layer_top_k near({.layers = 4, .experts = 2, .top_k = 1}, {});
-  EXPECT_THAT(keys_of(requests_of(near, in_layer(0), of({0.25F, 0.75F, 1, 0}, 2))),
-              ElementsAre(expert_key{1, 1}));
+  EXPECT_THAT(keys_of(requests_of(near, in_layer(0_layer), of({0.25F, 0.75F, 1, 0}, 2))),
+              ElementsAre(key_of(1, 1)));
   next_layer_top_k alone({.layers = 1, .experts = 2, .top_k = 1}, {});
   EXPECT_EQ(alone.depth(), 0);
   EXPECT_EQ(alone.most_requests(), 0U);
@@ -139,26 +142,27 @@ TEST(next_layer_top_k, overfetch_is_rounded_half_up_and_ends_at_all_experts) {
   EXPECT_EQ(most(10, 8, 2.0), 10U);
   EXPECT_EQ(most(10, 8, 1e300), 10U);
   next_layer_top_k p({.layers = 2, .experts = 4, .top_k = 2}, {.overfetch = 1.5});
-  EXPECT_THAT(keys_of(requests_of(p, in_layer(0), of({0.25F, 0.375F, 0.25F, 0.125F}))),
-              ElementsAre(expert_key{1, 1}, expert_key{1, 0}, expert_key{1, 2}));
+  EXPECT_THAT(keys_of(requests_of(p, in_layer(0_layer), of({0.25F, 0.375F, 0.25F, 0.125F}))),
+              ElementsAre(key_of(1, 1), key_of(1, 0), key_of(1, 2)));
 }
 
 TEST(next_layer_top_k, what_is_no_probability_counts_nothing) {
   constexpr auto nan = std::numeric_limits<float>::quiet_NaN();
   constexpr auto infinity = std::numeric_limits<float>::infinity();
   next_layer_top_k p({.layers = 2, .experts = 6, .top_k = 6}, {});
-  EXPECT_THAT(keys_of(requests_of(p, in_layer(0), of({nan, 0.25F, infinity, -0.5F, 0.5F, -0.0F}))),
-              ElementsAre(expert_key{1, 4}, expert_key{1, 1}));
+  EXPECT_THAT(
+      keys_of(requests_of(p, in_layer(0_layer), of({nan, 0.25F, infinity, -0.5F, 0.5F, -0.0F}))),
+      ElementsAre(key_of(1, 4), key_of(1, 1)));
 }
 
 TEST(next_layer_top_k, a_forecast_of_another_size_is_none) {
   next_layer_top_k p({.layers = 3, .experts = 2, .top_k = 1}, {.depth = 2});
   const floats three{0.5F, 0.25F, 0.25F};
-  EXPECT_THAT(requests_of(p, in_layer(0), of(three)), IsEmpty());
+  EXPECT_THAT(requests_of(p, in_layer(0_layer), of(three)), IsEmpty());
   const floats two{0.5F, 0.5F};
-  EXPECT_THAT(requests_of(p, in_layer(0), of(two, 2)), IsEmpty());
-  EXPECT_THAT(requests_of(p, in_layer(0), of(two, 0)), IsEmpty());
-  EXPECT_THAT(requests_of(p, in_layer(0), {}), IsEmpty());
+  EXPECT_THAT(requests_of(p, in_layer(0_layer), of(two, 2)), IsEmpty());
+  EXPECT_THAT(requests_of(p, in_layer(0_layer), of(two, 0)), IsEmpty());
+  EXPECT_THAT(requests_of(p, in_layer(0_layer), {}), IsEmpty());
 }
 
 TEST(next_layer_top_k, agrees_with_sorting) {
@@ -174,11 +178,11 @@ TEST(next_layer_top_k, agrees_with_sorting) {
     next_layer_top_k p(shape, {.overfetch = 1.5, .depth = depth});
     floats probabilities(tokens * static_cast<std::size_t>(depth * experts));
     for (auto& v : probabilities) v = static_cast<float>(random.below(9)) / 64.0F;  // many ties
-    const auto layer = random.id_below(6);
+    const auto layer = layer_id{random.id_below(6)};
     keys expected;
     for (std::int32_t d = 0; d < depth && layer + 1 + d < 6; ++d) {
       std::vector<std::pair<float, expert_id>> ranked;
-      for (expert_id e = 0; e < experts; ++e) {
+      for (const auto e : each<expert_id>(experts)) {
         float sum = 0.0F;  // exact: small multiples of 1/64
         for (std::size_t t = 0; t < tokens; ++t)
           sum += probabilities[(t * static_cast<std::size_t>(depth) + static_cast<std::size_t>(d)) *

@@ -14,7 +14,7 @@ TEST(no_prefetch, asks_for_nothing_whatever_is_known) {
   EXPECT_EQ(none.needs(), forecast_need::nothing);
   EXPECT_EQ(none.depth(), 0);
   EXPECT_EQ(none.most_requests(), 0U);
-  const std::vector<expert_id> ids{0, 1};
+  const std::vector<std::int32_t> ids{0, 1};
   const std::vector<float> probabilities{0.5F, 0.5F};
   routing_view view;
   view.experts = ids;
@@ -22,7 +22,7 @@ TEST(no_prefetch, asks_for_nothing_whatever_is_known) {
   expected.probabilities = probabilities;
   expected.depth = 1;
   expected.truth = ids;
-  expected.truth_layer = 1;
+  expected.truth_layer = 1_layer;
   none.observe(view);
   std::array<prefetch_request, 3> out{};
   EXPECT_EQ(none.propose(view, expected, out), 0U);

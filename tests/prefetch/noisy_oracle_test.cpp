@@ -18,7 +18,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
-using ids = std::vector<expert_id>;
+using ids = std::vector<std::int32_t>;
 
 const geometry shape{.layers = 3, .experts = 10, .top_k = 3};
 
@@ -28,7 +28,7 @@ struct walk {
   ids ask(const ids& truth, std::size_t room = 50) {
     forecast expected;
     expected.truth = truth;
-    expected.truth_layer = 2;
+    expected.truth_layer = 2_layer;
     expected.truth_step = 9;
     requests.resize(room);
     requests.resize(policy.propose({}, expected, requests));
@@ -36,7 +36,7 @@ struct walk {
     for (const auto& r : requests) {
       EXPECT_EQ(r.key.layer, 2);
       EXPECT_EQ(r.for_step, 9U);
-      got.push_back(r.key.expert);
+      got.push_back(number(r.key.expert));
     }
     return got;
   }
@@ -49,7 +49,7 @@ class naive_oracle {
  public:
   naive_oracle(std::uint64_t wrong_eighths, double recall, std::uint64_t seed)
       : wrong_eighths_(wrong_eighths), recall_(recall), random_(seed) {}
-  ids ask(const ids& truth, expert_id experts) {
+  ids ask(const ids& truth, std::int32_t experts) {
     ids got;
     for (const auto e : truth)
       if (static_cast<double>(random_.next() >> 11U) * 0x1p-53 < recall_) {
@@ -57,7 +57,7 @@ class naive_oracle {
         owed_ += wrong_eighths_;
       }
     ids others;
-    for (expert_id e = 0; e < experts; ++e)
+    for (std::int32_t e = 0; e < experts; ++e)
       if (std::find(truth.begin(), truth.end(), e) == truth.end()) others.push_back(e);
     for (std::size_t n = 0; owed_ >= 8 && n < others.size(); ++n, owed_ -= 8) {
       std::swap(others[n], others[n + random_.below(others.size() - n)]);
@@ -144,7 +144,7 @@ TEST(noisy_oracle, agrees_with_the_rule_in_lists) {
         }
         const auto got = w.ask(truth);
         ASSERT_EQ(got, naive.ask(truth, 32)) << eighths << " " << seed << " " << n;
-        ASSERT_EQ(std::set<expert_id>(got.begin(), got.end()).size(), got.size());
+        ASSERT_EQ(std::set<std::int32_t>(got.begin(), got.end()).size(), got.size());
       }
     }
   }
@@ -172,7 +172,7 @@ TEST(noisy_oracle, keeps_its_word_in_the_long_run) {
       EXPECT_NEAR(right / routed, recall, 0.02) << precision << " " << recall;
       // Sixty others, evenly: within six standard deviations of a Poisson count.
       const auto even = (asked - right) / 60;
-      for (expert_id e = 0; e < 64; ++e) {
+      for (std::int32_t e = 0; e < 64; ++e) {
         if (std::find(truth.begin(), truth.end(), e) != truth.end()) continue;
         EXPECT_NEAR(wrong[static_cast<std::size_t>(e)], even, 6 * std::sqrt(even)) << e;
       }
@@ -202,11 +202,11 @@ TEST(noisy_oracle, without_a_truth_in_the_model_it_asks_for_nothing) {
   forecast expected;
   EXPECT_EQ(p.propose({}, expected, out), 0U);
   expected.truth = truth;
-  for (const layer_id layer : {-1, 3}) {
+  for (const auto layer : {layer_id{-1}, 3_layer}) {
     expected.truth_layer = layer;
     EXPECT_EQ(p.propose({}, expected, out), 0U);
   }
-  expected.truth_layer = 0;
+  expected.truth_layer = 0_layer;
   EXPECT_EQ(p.propose({}, expected, out), 2U);
 }
 

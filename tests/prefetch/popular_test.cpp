@@ -17,7 +17,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
-using ids = std::vector<expert_id>;
+using ids = std::vector<std::int32_t>;
 
 const geometry shape{.layers = 2, .experts = 6, .top_k = 2, .max_tokens_per_visit = 3};
 
@@ -29,10 +29,10 @@ struct walk {
     requests.resize(room);
     requests.resize(policy.propose(in(layer, step, {}), {}, requests));
     ids got;
-    for (const auto& r : requests) got.push_back(r.key.expert);
+    for (const auto& r : requests) got.push_back(number(r.key.expert));
     return got;
   }
-  static routing_view in(layer_id layer, step_id step, std::span<const expert_id> experts) {
+  static routing_view in(layer_id layer, step_id step, id_view<expert_id> experts) {
     routing_view view;
     view.layer = layer;
     view.step = step;
@@ -53,13 +53,13 @@ TEST(popular, says_what_it_needs) {
 
 TEST(popular, asks_for_the_most_used_of_the_next_layer) {
   walk w({.count = 3});
-  EXPECT_THAT(w.ask(0), IsEmpty());
-  w.use(1, {4, 2});
-  w.use(1, {2, 5});
-  w.use(1, {2, 5});
-  w.use(1, {0, 4});
-  w.use(1, {4, 3});  // 2 and 4: 3 times, 5: 2, 0 and 3: 1
-  EXPECT_THAT(w.ask(0, 7), ElementsAre(2, 4, 5));
+  EXPECT_THAT(w.ask(0_layer), IsEmpty());
+  w.use(1_layer, {4, 2});
+  w.use(1_layer, {2, 5});
+  w.use(1_layer, {2, 5});
+  w.use(1_layer, {0, 4});
+  w.use(1_layer, {4, 3});  // 2 and 4: 3 times, 5: 2, 0 and 3: 1
+  EXPECT_THAT(w.ask(0_layer, 7), ElementsAre(2, 4, 5));
   EXPECT_EQ(w.requests[0].key.layer, 1);
   EXPECT_EQ(w.requests[0].for_step, 7U);
   // Ten uses in all, two for each token.
@@ -69,50 +69,50 @@ TEST(popular, asks_for_the_most_used_of_the_next_layer) {
 
 TEST(popular, wraps_from_the_last_layer_to_the_next_step) {
   walk w;
-  w.use(0, {3, 1});
-  EXPECT_THAT(w.ask(1, 7), ElementsAre(1, 3));
+  w.use(0_layer, {3, 1});
+  EXPECT_THAT(w.ask(1_layer, 7), ElementsAre(1, 3));
   EXPECT_EQ(w.requests[0].key.layer, 0);
   EXPECT_EQ(w.requests[0].for_step, 8U);
-  EXPECT_THAT(w.ask(0), IsEmpty());
+  EXPECT_THAT(w.ask(0_layer), IsEmpty());
 }
 
 TEST(popular, never_used_ones_are_not_asked_for) {
   walk w({.count = 4});
-  w.use(1, {5, 5});
-  EXPECT_THAT(w.ask(0), ElementsAre(5));
+  w.use(1_layer, {5, 5});
+  EXPECT_THAT(w.ask(0_layer), ElementsAre(5));
   EXPECT_EQ(w.requests[0].probability, 1.0F);  // twice its share, and no more than certain
 }
 
 TEST(popular, a_visit_counts_an_expert_once_and_other_ids_not_at_all) {
   walk w;
-  w.use(1, {5, 5, -1, 5, 6, 5});
-  w.use(1, {1, 2});
-  w.use(1, {1, -1});
-  EXPECT_THAT(w.ask(0), ElementsAre(1, 2));
+  w.use(1_layer, {5, 5, -1, 5, 6, 5});
+  w.use(1_layer, {1, 2});
+  w.use(1_layer, {1, -1});
+  EXPECT_THAT(w.ask(0_layer), ElementsAre(1, 2));
   EXPECT_EQ(w.requests[0].probability, 1.0F);
   EXPECT_EQ(w.requests[1].probability, 0.5F);
 }
 
 TEST(popular, a_profile_stays_as_it_is) {
   walk w({.count = 4, .profile = {{0, 1, 0, 0, 0, 0, 2.5, 0, 5, 2.5, 0, 0}, "made up"}});
-  for (int n = 0; n < 9; ++n) w.use(1, {5, 4});
-  EXPECT_THAT(w.ask(0), ElementsAre(2, 0, 3));
+  for (int n = 0; n < 9; ++n) w.use(1_layer, {5, 4});
+  EXPECT_THAT(w.ask(0_layer), ElementsAre(2, 0, 3));
   EXPECT_EQ(w.requests[0].probability, 1.0F);
   EXPECT_EQ(w.requests[1].probability, 0.5F);
-  EXPECT_THAT(w.ask(1), ElementsAre(1));
+  EXPECT_THAT(w.ask(1_layer), ElementsAre(1));
 }
 
 TEST(popular, a_profile_of_huge_counts_gives_probabilities) {
   walk w({.profile = {{0, 0, 0, 0, 0, 0, 1e308, 0, 1e308, 0, 0, 0}, "made up"}});
-  EXPECT_THAT(w.ask(0), ElementsAre(0, 2));
+  EXPECT_THAT(w.ask(0_layer), ElementsAre(0, 2));
   for (const auto& r : w.requests) EXPECT_TRUE(r.probability >= 0.0F && r.probability <= 1.0F);
 }
 
 TEST(popular, writes_no_more_than_there_is_room_for) {
   walk w({.count = 3});
-  w.use(1, {4, 2, 1});
-  EXPECT_THAT(w.ask(0, 4, 2), ElementsAre(1, 2));
-  EXPECT_THAT(w.ask(0, 4, 0), IsEmpty());
+  w.use(1_layer, {4, 2, 1});
+  EXPECT_THAT(w.ask(0_layer, 4, 2), ElementsAre(1, 2));
+  EXPECT_THAT(w.ask(0_layer, 4, 0), IsEmpty());
 }
 
 TEST(popular, agrees_with_sorting_the_counts) {
@@ -124,18 +124,18 @@ TEST(popular, agrees_with_sorting_the_counts) {
     const auto layer = random.id_below(2);
     ids experts(random.below(9));
     for (auto& e : experts) e = random.id_below(random.id_below(24) + 1) - 1;
-    w.use(layer, experts);
-    for (const auto e : std::set<expert_id>(experts.begin(), experts.end()))
+    w.use(layer_id{layer}, experts);
+    for (const auto e : std::set<std::int32_t>(experts.begin(), experts.end()))
       if (e >= 0) ++counts[static_cast<std::size_t>(layer)][static_cast<std::size_t>(e)];
     const auto asked = random.id_below(2);
     const auto& of = counts[static_cast<std::size_t>(1 - asked)];
     ids expected;
-    for (expert_id e = 0; e < 24; ++e)
+    for (std::int32_t e = 0; e < 24; ++e)
       if (of[static_cast<std::size_t>(e)] > 0) expected.push_back(e);
-    std::stable_sort(expected.begin(), expected.end(), [&](expert_id a, expert_id b) {
+    std::stable_sort(expected.begin(), expected.end(), [&](std::int32_t a, std::int32_t b) {
       return of[static_cast<std::size_t>(a)] > of[static_cast<std::size_t>(b)];
     });
-    ASSERT_EQ(w.ask(asked), expected) << "visit " << n;
+    ASSERT_EQ(w.ask(layer_id{asked}), expected) << "visit " << n;
   }
 }
 

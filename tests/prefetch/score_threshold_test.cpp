@@ -56,37 +56,39 @@ TEST(score_threshold, says_what_it_needs) {
 TEST(score_threshold, the_first_visit_is_its_own_past) {
   walk w(eight, {.percentile = 50});
   // In order 1..8 hundredths, place 3.5: the threshold is 4.
-  EXPECT_THAT(w.visit(0, {0.03F, 0.08F, 0.01F, 0.06F, 0.02F, 0.07F, 0.04F, 0.05F}),
-              ElementsAre(std::pair(1, 0.08F), std::pair(5, 0.07F), std::pair(3, 0.06F),
-                          std::pair(7, 0.05F)));
+  EXPECT_THAT(w.visit(0_layer, {0.03F, 0.08F, 0.01F, 0.06F, 0.02F, 0.07F, 0.04F, 0.05F}),
+              ElementsAre(std::pair(1_expert, 0.08F), std::pair(5_expert, 0.07F),
+                          std::pair(3_expert, 0.06F), std::pair(7_expert, 0.05F)));
 }
 
 TEST(score_threshold, a_sure_layer_asks_for_few_and_an_unsure_one_for_more) {
   walk w(eight, {.percentile = 50});
-  EXPECT_THAT(w.visit(0, {0.93F, 0.01F, 0.01F, 0.01F, 0.01F, 0.01F, 0.01F, 0.01F}),
-              ElementsAre(std::pair(0, 0.93F)));
+  EXPECT_THAT(w.visit(0_layer, {0.93F, 0.01F, 0.01F, 0.01F, 0.01F, 0.01F, 0.01F, 0.01F}),
+              ElementsAre(std::pair(0_expert, 0.93F)));
   // Sixteen values, place 7.5, the eighth: 0.05. With the layer alone it would be 0.125.
-  const auto got = w.visit(1, {0.125F, 0.2F, 0.2F, 0.2F, 0.125F, 0.05F, 0.05F, 0.05F});
-  EXPECT_THAT(got, ElementsAre(std::pair(1, 0.2F), std::pair(2, 0.2F), std::pair(3, 0.2F),
-                               std::pair(0, 0.125F), std::pair(4, 0.125F)));
+  const auto got = w.visit(1_layer, {0.125F, 0.2F, 0.2F, 0.2F, 0.125F, 0.05F, 0.05F, 0.05F});
+  EXPECT_THAT(got, ElementsAre(std::pair(1_expert, 0.2F), std::pair(2_expert, 0.2F),
+                               std::pair(3_expert, 0.2F), std::pair(0_expert, 0.125F),
+                               std::pair(4_expert, 0.125F)));
 }
 
 TEST(score_threshold, scores_older_than_the_window_are_forgotten) {
   walk w(eight, {.percentile = 50, .window = 8});
-  w.visit(0, {0.93F, 0.01F, 0.01F, 0.01F, 0.01F, 0.01F, 0.01F, 0.01F});
-  EXPECT_THAT(w.visit(1, {0.125F, 0.2F, 0.2F, 0.2F, 0.125F, 0.05F, 0.05F, 0.05F}),
-              ElementsAre(std::pair(1, 0.2F), std::pair(2, 0.2F), std::pair(3, 0.2F)));
+  w.visit(0_layer, {0.93F, 0.01F, 0.01F, 0.01F, 0.01F, 0.01F, 0.01F, 0.01F});
+  EXPECT_THAT(
+      w.visit(1_layer, {0.125F, 0.2F, 0.2F, 0.2F, 0.125F, 0.05F, 0.05F, 0.05F}),
+      ElementsAre(std::pair(1_expert, 0.2F), std::pair(2_expert, 0.2F), std::pair(3_expert, 0.2F)));
 }
 
 TEST(score_threshold, the_scores_of_all_layers_and_steps_share_the_window) {
   walk w(eight, {.percentile = 50, .window = 24});
   const floats high(8, 0.5F), low(8, 0.125F);
-  EXPECT_THAT(w.visit(0, high), IsEmpty());
-  EXPECT_THAT(w.visit(1, high), IsEmpty());
-  EXPECT_THAT(w.visit(2, low), IsEmpty());
-  EXPECT_EQ(w.visit(0, low).size(), 0U);
+  EXPECT_THAT(w.visit(0_layer, high), IsEmpty());
+  EXPECT_THAT(w.visit(1_layer, high), IsEmpty());
+  EXPECT_THAT(w.visit(2_layer, low), IsEmpty());
+  EXPECT_EQ(w.visit(0_layer, low).size(), 0U);
   // 16 low ones and these: place 11.5 is low.
-  EXPECT_EQ(w.visit(1, high).size(), 8U);
+  EXPECT_EQ(w.visit(1_layer, high).size(), 8U);
 }
 
 TEST(score_threshold, of_its_own_layer_it_is_always_the_same_number) {
@@ -97,7 +99,7 @@ TEST(score_threshold, of_its_own_layer_it_is_always_the_same_number) {
     floats scores(64);
     for (std::size_t e = 0; e < 64; ++e)
       scores[e * 27 % 64] = static_cast<float>((e + 1) << (n % 3)) * 0x1p-10F;
-    const auto got = w.visit(n % 2, scores);
+    const auto got = w.visit(layer_id{n % 2}, scores);
     ASSERT_EQ(got.size(), 13U);
     auto sorted = scores;
     std::sort(sorted.begin(), sorted.end());
@@ -109,38 +111,39 @@ TEST(score_threshold, scores_are_means_over_the_tokens) {
   const geometry shape{.layers = 3, .experts = 3, .top_k = 1, .max_tokens_per_visit = 2};
   walk w(shape, {.percentile = 50});
   // Means 0.4375, 0.1875, 0.375; place 1.
-  EXPECT_THAT(w.visit(0, {0.875F, 0.125F, 0.0F, 0.0F, 0.25F, 0.75F}),
-              ElementsAre(std::pair(0, 0.4375F)));
+  EXPECT_THAT(w.visit(0_layer, {0.875F, 0.125F, 0.0F, 0.0F, 0.25F, 0.75F}),
+              ElementsAre(std::pair(0_expert, 0.4375F)));
 }
 
 TEST(score_threshold, takes_the_nearest_layer_of_a_deeper_forecast) {
   const geometry shape{.layers = 3, .experts = 2, .top_k = 1};
   walk w(shape, {.percentile = 50});
-  EXPECT_THAT(w.visit(0, {0.75F, 0.25F, 0.0F, 1.0F}, 2), ElementsAre(std::pair(0, 0.75F)));
+  EXPECT_THAT(w.visit(0_layer, {0.75F, 0.25F, 0.0F, 1.0F}, 2),
+              ElementsAre(std::pair(0_expert, 0.75F)));
 }
 
 TEST(score_threshold, equal_scores_are_not_above_themselves) {
   walk w(eight);
-  EXPECT_THAT(w.visit(0, floats(8, 0.125F)), IsEmpty());
-  EXPECT_THAT(w.visit(1, floats(8, 0.0F)), IsEmpty());
+  EXPECT_THAT(w.visit(0_layer, floats(8, 0.125F)), IsEmpty());
+  EXPECT_THAT(w.visit(1_layer, floats(8, 0.0F)), IsEmpty());
 }
 
 TEST(score_threshold, the_last_layer_and_no_forecast_leave_the_window_alone) {
   walk w(eight, {.percentile = 50});
   const floats high(8, 0.5F);
-  EXPECT_THAT(w.visit(3, high), IsEmpty());
-  EXPECT_THAT(w.visit(0, {}), IsEmpty());
-  EXPECT_THAT(w.visit(0, high, 0), IsEmpty());
-  EXPECT_THAT(w.visit(0, {0.5F, 0.5F, 0.5F}), IsEmpty());
-  EXPECT_EQ(w.visit(0, {0.01F, 0.01F, 0.01F, 0.01F, 0.02F, 0.02F, 0.02F, 0.02F}).size(), 4U);
+  EXPECT_THAT(w.visit(3_layer, high), IsEmpty());
+  EXPECT_THAT(w.visit(0_layer, {}), IsEmpty());
+  EXPECT_THAT(w.visit(0_layer, high, 0), IsEmpty());
+  EXPECT_THAT(w.visit(0_layer, {0.5F, 0.5F, 0.5F}), IsEmpty());
+  EXPECT_EQ(w.visit(0_layer, {0.01F, 0.01F, 0.01F, 0.01F, 0.02F, 0.02F, 0.02F, 0.02F}).size(), 4U);
 }
 
 TEST(score_threshold, what_is_no_probability_counts_0) {
   constexpr auto nan = std::numeric_limits<float>::quiet_NaN();
   constexpr auto infinity = std::numeric_limits<float>::infinity();
   walk w(eight, {.percentile = 50});
-  EXPECT_THAT(w.visit(0, {nan, -1.0F, infinity, -0.0F, nan, 0.25F, 0.0F, 0.5F}),
-              ElementsAre(std::pair(7, 0.5F), std::pair(5, 0.25F)));
+  EXPECT_THAT(w.visit(0_layer, {nan, -1.0F, infinity, -0.0F, nan, 0.25F, 0.0F, 0.5F}),
+              ElementsAre(std::pair(7_expert, 0.5F), std::pair(5_expert, 0.25F)));
 }
 
 TEST(score_threshold, agrees_with_sorting_the_whole_past) {
@@ -149,7 +152,7 @@ TEST(score_threshold, agrees_with_sorting_the_whole_past) {
     walk w(eight, {.percentile = 70, .window = window});
     floats past;
     for (int n = 0; n < 300; ++n) {
-      const auto layer = random.id_below(4);
+      const auto layer = layer_id{random.id_below(4)};
       floats scores(8);
       for (auto& s : scores) s = static_cast<float>(random.below(20) * random.below(20)) / 1024.0F;
       const auto got = w.visit(layer, scores);
@@ -162,7 +165,7 @@ TEST(score_threshold, agrees_with_sorting_the_whole_past) {
         std::sort(last.begin(), last.end());
         const auto threshold = last[static_cast<std::size_t>(
             std::floor(70.0 * static_cast<double>(last.size() - 1) / 100.0))];
-        for (expert_id e = 0; e < 8; ++e)
+        for (const auto e : each<expert_id>(8))
           if (scores[static_cast<std::size_t>(e)] > threshold)
             expected.emplace_back(e, scores[static_cast<std::size_t>(e)]);
         std::stable_sort(expected.begin(), expected.end(),

@@ -20,7 +20,7 @@ namespace {
 const geometry shape{.layers = 2, .experts = 8, .top_k = 2, .max_tokens_per_visit = 2};
 constexpr std::size_t ids_of_visit = 4;  ///< all fit into the smallest cache: no visit is split
 
-using routed = std::pair<layer_id, std::vector<expert_id>>;
+using routed = std::pair<std::int32_t, std::vector<std::int32_t>>;  ///< a layer and its ids
 
 /// Keys in the order of their last use, the latest last.
 class key_list {
@@ -36,8 +36,9 @@ class key_list {
     std::vector<expert_key> used;  // in the order of their last places
     for (const auto id : now.second) {
       if (id < 0) continue;
-      std::erase(used, expert_key{now.first, id});
-      used.push_back({now.first, id});
+      const expert_key key{layer_id{now.first}, expert_id{id}};
+      std::erase(used, key);
+      used.push_back(key);
     }
     const auto hits = static_cast<std::size_t>(
         std::ranges::count_if(used, [&](expert_key key) { return holds(key); }));
@@ -55,24 +56,24 @@ class key_list {
 };
 
 void expect_the_same(const key_list& expected, const pager<lru>& cache) {
-  for (layer_id layer = 0; layer < shape.layers; ++layer)
-    for (expert_id e = 0; e < shape.experts; ++e)
+  for (const auto layer : each<layer_id>(shape.layers))
+    for (const auto e : each<expert_id>(shape.experts))
       RC_ASSERT((cache.locate({layer, e}) != no_slot) == expected.holds({layer, e}));
 }
 
 RC_GTEST_PROP(lru_order, is_that_of_a_list_of_keys, ()) {
   const auto slots = *rc::gen::inRange<std::int64_t>(4, 14);
   const auto visits = *rc::gen::container<std::vector<routed>>(
-      rc::gen::pair(rc::gen::inRange<layer_id>(0, shape.layers),
-                    rc::gen::container<std::vector<expert_id>>(
-                        ids_of_visit, rc::gen::inRange<expert_id>(no_expert, shape.experts))));
+      rc::gen::pair(rc::gen::inRange<std::int32_t>(0, shape.layers),
+                    rc::gen::container<std::vector<std::int32_t>>(
+                        ids_of_visit, rc::gen::inRange<std::int32_t>(-1, shape.experts))));
   key_list expected(static_cast<std::size_t>(slots));
   pager<lru> cache({.layout = pool_layout::shared(shape, slots).value()});
   auto plan = cache.make_plan();
   std::uint64_t hits = 0;
   for (std::size_t step = 0; step < visits.size(); ++step) {
     routing_view view;
-    view.layer = visits[step].first;
+    view.layer = layer_id{visits[step].first};
     view.step = static_cast<step_id>(step);
     view.experts = visits[step].second;
     RC_ASSERT(cache.plan(view, plan) == status::ok);

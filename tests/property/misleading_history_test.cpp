@@ -31,9 +31,9 @@ class drawn_tokens {
 
   void new_favourites() {
     order_.clear();
-    for (layer_id l = 0; l < shape.layers; ++l) {
+    for (std::int32_t l = 0; l < shape.layers; ++l) {
       std::vector<expert_id> ids;
-      for (expert_id e = 0; e < shape.experts; ++e) ids.push_back(e);
+      for (const auto e : each<expert_id>(shape.experts)) ids.push_back(e);
       for (auto n = ids.size(); n > 1; --n) std::swap(ids[n - 1], ids[random_.below(n)]);
       order_.push_back(ids);
     }
@@ -101,7 +101,7 @@ std::uint64_t misses(const std::vector<token>& tokens, const pool_layout& layout
   pager<P> cache({.layout = layout});
   auto plan = cache.make_plan();
   for (std::size_t step = 0; step < tokens.size(); ++step)
-    for (layer_id l = 0; l < shape.layers; ++l) {
+    for (const auto l : each<layer_id>(shape.layers)) {
       routing_view view;
       view.layer = l;
       view.step = step;

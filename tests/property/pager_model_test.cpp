@@ -54,12 +54,13 @@ class pager_model {
   }
 
   void visit() {
-    layer_ = random_.id_below(shape().layers);
+    layer_ = layer_id{random_.id_below(shape().layers)};
     if (random_.one_in(3)) ++step_;
     const auto k = static_cast<std::size_t>(shape().top_k);
     const auto tokens = 1 + random_.below(static_cast<std::uint64_t>(shape().max_tokens_per_visit));
     ids_.resize(tokens * k);
-    for (auto& id : ids_) id = random_.one_in(12) ? -1 : random_.id_below(shape().experts);
+    for (auto& id : ids_)
+      id = random_.one_in(12) ? no_expert : expert_id{random_.id_below(shape().experts)};
     auto& pool = pool_of(layer_);
     const auto all = distinct(ids_);
     const auto missing = misses(pool, all);
@@ -128,7 +129,8 @@ class pager_model {
     visit_context context;
     context.step = step_;
     const std::vector<prefetch_request> requests{
-        {{random_.id_below(shape().layers), random_.id_below(shape().experts)}, step_}};
+        {{layer_id{random_.id_below(shape().layers)}, expert_id{random_.id_below(shape().experts)}},
+         step_}};
     const auto key = requests[0].key;
     auto& pool = pool_of(key.layer);
     ASSERT_EQ(walk_.decisions.plan_prefetch(context, requests, walk_.plan), status::ok);
@@ -194,7 +196,8 @@ class pager_model {
     check();
   }
   void invalidate() {
-    const expert_key key{random_.id_below(shape().layers), random_.id_below(shape().experts)};
+    const expert_key key{layer_id{random_.id_below(shape().layers)},
+                         expert_id{random_.id_below(shape().experts)}};
     auto& pool = pool_of(key.layer);
     const bool free_to_go = !pool.holds(key) || pool.may_go(key);
     ASSERT_EQ(walk_.decisions.invalidate(key), free_to_go ? status::ok : status::busy);
@@ -215,7 +218,7 @@ class pager_model {
     check();
   }
   void resize() {
-    const auto layer = random_.id_below(shape().layers);
+    const layer_id layer{random_.id_below(shape().layers)};
     auto& pool = pool_of(layer);
     const auto most =
         std::int32_t{shape().experts} *
@@ -256,11 +259,11 @@ class pager_model {
     for (std::size_t p = 0; p < pools_.size(); ++p) {
       auto& pool = pools_[p];
       for (const auto l : layout_.at(static_cast<pool_id>(p)).layers)
-        for (expert_id e = 0; e < shape().experts && pool.free() != 0; ++e) {
+        for (expert_id e{}; e < shape().experts && pool.free() != 0; ++e) {
           if (pool.holds({l, e})) continue;
           std::vector<expert_id> token(static_cast<std::size_t>(shape().top_k), no_expert);
           token[0] = e;
-          walk_.visit(step_, l, std::move(token));
+          walk_.visit(step_, l, token);
           pool.order.push_back({l, e});
           ++accesses;
           ++fills;
@@ -351,7 +354,7 @@ class pager_model {
   std::vector<expert_id> ids_{};
   /// Pool of a visit that an aborted group left with groups to come.
   const void* under_way_ = nullptr;
-  layer_id layer_ = 0;
+  layer_id layer_{};
   step_id step_ = 0;
 };
 
@@ -394,8 +397,8 @@ TEST(pager_property, lru_misses_never_rise_with_more_slots) {
       support::random_source random(seed);
       support::pager_walk w({.layout = pool_layout::shared(shape, slots).value()});
       for (step_id step = 0; step < 25; ++step)
-        for (layer_id l = 0; l < 3; ++l) {
-          std::vector<expert_id> ids(2 * (1 + random.below(3)));
+        for (const auto l : each<layer_id>(3)) {
+          std::vector<std::int32_t> ids(2 * (1 + random.below(3)));
           for (auto& id : ids) id = random.id_below(1 + random.id_below(10));
           w.visit(step, l, ids);
         }

@@ -114,7 +114,7 @@ class precision_model {
     script_.prefetched = static_cast<precision_id>(random_.below(4));
     visit_context context;
     context.step = step_;
-    context.layer = random_.id_below(shape().layers);
+    context.layer = layer_id{random_.id_below(shape().layers)};
     std::vector<float> scores(2 * static_cast<std::size_t>(shape().experts) *
                               (1 + random_.below(2)));
     for (auto& x : scores) x = static_cast<float>(random_.below(4)) / 4.0F;
@@ -131,7 +131,7 @@ class precision_model {
       ASSERT_EQ(f.key, requests[walk_.plan.request_of(i)].key);
       ASSERT_TRUE(answered.insert(walk_.plan.request_of(i)).second);
       ASSERT_EQ(before.where[shape().index(f.key)], no_slot);
-      ASSERT_EQ(f.precision, std::min<std::size_t>(script_.prefetched, layout_.precisions() - 1));
+      ASSERT_EQ(f.precision, std::min(index_of(script_.prefetched), layout_.precisions() - 1));
       ASSERT_EQ(p.precision_of(f.slot), f.precision);
       if (f.victim != no_key) {
         ASSERT_EQ(before.where[shape().index(f.victim)], f.slot);
@@ -208,7 +208,7 @@ class precision_model {
     const bool whole_layer = random_.one_in(4);
     bool busy = false;
     std::vector<std::size_t> gone;
-    for (expert_id e = 0; e < shape().experts; ++e) {
+    for (const auto e : each<expert_id>(shape().experts)) {
       const expert_key k{key.layer, e};
       const auto slot = expected.where[shape().index(k)];
       if (slot == no_slot || (!whole_layer && k != key)) continue;
@@ -244,7 +244,7 @@ class precision_model {
     check();
   }
   void resize() {
-    const auto layer = random_.id_below(shape().layers);
+    const layer_id layer{random_.id_below(shape().layers)};
     const auto pool = layout_.pool_of_layer(layer);
     const auto to = shape().top_k + random_.id_below(4);
     const auto before = look();
@@ -252,7 +252,7 @@ class precision_model {
     const auto old = quota(pool);
     const auto target = static_cast<std::size_t>(to);
     std::size_t unclaimed = 0;  // slots of the class, less those of its quotas
-    for (pool_id p = 0; p < static_cast<pool_id>(layout_.pools()); ++p)
+    for (const auto p : each<pool_id>(layout_.pools()))
       if (layout_.at(p).size_class == layout_.at(pool).size_class)
         unclaimed += static_cast<std::size_t>(layout_.at(p).slots) - quota(p);
     const auto got = walk_.decisions.set_quota(layer, to);
@@ -296,14 +296,14 @@ class precision_model {
     for (const auto& f : copies_) walk_.decisions.arrived(f.slot, f.generation);
     copies_.clear();
     const auto evictions = walk_.stats().evictions;
-    for (pool_id p = 0; p < static_cast<pool_id>(layout_.pools()); ++p)
+    for (const auto p : each<pool_id>(layout_.pools()))
       for (const auto l : layout_.at(p).layers)
-        for (expert_id e = 0; e < shape().experts && keys_in(p, look()).size() < quota(p); ++e) {
+        for (expert_id e{}; e < shape().experts && keys_in(p, look()).size() < quota(p); ++e) {
           if (walk_.decisions.locate({l, e}) != no_slot) continue;
           script_.decisions = {{e, support::fetch_at(layout_.at(p).precision)}};
           walk_.visit(step_, l, std::vector<expert_id>(static_cast<std::size_t>(shape().top_k), e));
         }
-    for (pool_id p = 0; p < static_cast<pool_id>(layout_.pools()); ++p)
+    for (const auto p : each<pool_id>(layout_.pools()))
       ASSERT_EQ(keys_in(p, look()).size(), quota(p)) << "pool " << p;
     ASSERT_EQ(walk_.stats().evictions, evictions);
     support::expect_consistent(walk_.decisions);
@@ -335,7 +335,7 @@ class precision_model {
     std::vector<slot_id> where{};                  ///< by key
     std::vector<slot_entry> slots{};               ///< by slot
     std::vector<std::vector<expert_key>> order{};  ///< by pool: what may go, in the policy's order
-    layer_id layer = 0;
+    layer_id layer{};
     std::size_t experts = 0;
 
     [[nodiscard]] slot_id at(expert_id e) const {
@@ -348,7 +348,7 @@ class precision_model {
   };
   struct wanted_fill {
     expert_id expert = no_expert;
-    precision_id wanted = 0;
+    precision_id wanted{};
     std::size_t end = 0;  ///< precisions above this one will do
     float weight = 1.0F;
     std::size_t given = 0;
@@ -362,7 +362,8 @@ class precision_model {
 
   [[nodiscard]] const geometry& shape() const { return layout_.shape(); }
   [[nodiscard]] expert_key random_key() {
-    return {random_.id_below(shape().layers), random_.id_below(shape().experts)};
+    return {layer_id{random_.id_below(shape().layers)},
+            expert_id{random_.id_below(shape().experts)}};
   }
   [[nodiscard]] std::size_t quota(pool_id p) const {
     const auto& pool = layout_.at(p);
@@ -410,11 +411,12 @@ class precision_model {
   }
 
   void choose_visit() {
-    layer_ = random_.id_below(shape().layers);
+    layer_ = layer_id{random_.id_below(shape().layers)};
     if (random_.one_in(3)) ++step_;
     const auto k = static_cast<std::size_t>(shape().top_k);
     ids_.resize(k * (1 + random_.below(static_cast<std::uint64_t>(shape().max_tokens_per_visit))));
-    for (auto& id : ids_) id = random_.one_in(12) ? -1 : random_.id_below(shape().experts);
+    for (auto& id : ids_)
+      id = random_.one_in(12) ? no_expert : expert_id{random_.id_below(shape().experts)};
     weights_.clear();
     if (!random_.one_in(4))
       for (std::size_t i = 0; i < ids_.size(); ++i)
@@ -424,11 +426,11 @@ class precision_model {
     script_.decisions.clear();
     script_.stand_ins.clear();
     std::vector<expert_id> stand_ins;
-    for (expert_id e = 0; e < shape().experts; ++e)
+    for (const auto e : each<expert_id>(shape().experts))
       if (before.at(e) != no_slot && (walk_.decisions.precision_of(before.at(e)) == 0 ||
                                       std::ranges::find(ids_, e) == ids_.end()))
         stand_ins.push_back(e);
-    for (expert_id e = 0; e < shape().experts; ++e) {
+    for (const auto e : each<expert_id>(shape().experts)) {
       const auto slot = before.at(e);
       const auto held = slot == no_slot ? miss::absent : walk_.decisions.precision_of(slot);
       if (held == 0) continue;
@@ -449,7 +451,7 @@ class precision_model {
           break;
         default:
           decision = support::fetch_at(static_cast<precision_id>(
-              random_.below(held == miss::absent ? layout_.precisions() : held)));
+              random_.below(held == miss::absent ? layout_.precisions() : index_of(held))));
       }
     }
   }
@@ -532,7 +534,7 @@ class precision_model {
     for (const auto e : out.experts) {
       const auto slot = before.at(e);
       const bool fetched = decided(e, miss_action::fetch) && std::ranges::count(ids_, e) != 0;
-      const auto wanted = fetched ? script_.decisions.at(e).precision : precision_id{0};
+      const auto wanted = fetched ? script_.decisions.at(e).precision : 0_precision;
       if (on_host(e)) {
         out.services.push_back(service::host);
         continue;
@@ -545,10 +547,10 @@ class precision_model {
         continue;
       }
       const auto held = walk_.decisions.precision_of(slot);
-      if (before.may_go(slot)) --room[held];
+      if (before.may_go(slot)) --room[index_of(held)];
       const bool upgrade = upgrading && fetched && wanted < held && before.may_go(slot);
       out.services.push_back(upgrade ? service::fill : service::hit);
-      if (upgrade) out.fills.push_back({e, wanted, held, weight, 0});
+      if (upgrade) out.fills.push_back({e, wanted, index_of(held), weight, 0});
     }
     if (out.fills.size() > std::accumulate(room.begin(), room.end(), std::size_t{0}))
       return upgrading ? predict(before, ids, false) : out;
@@ -564,8 +566,8 @@ class precision_model {
                              [](const auto* a, const auto* b) { return a->weight > b->weight; });
     for (auto* f : order) {
       std::vector<std::size_t> choices;
-      for (std::size_t p = f->wanted; p < f->end; ++p) choices.push_back(p);
-      for (std::size_t p = f->wanted; p-- > 0;) choices.push_back(p);
+      for (std::size_t p = index_of(f->wanted); p < f->end; ++p) choices.push_back(p);
+      for (std::size_t p = index_of(f->wanted); p-- > 0;) choices.push_back(p);
       f->given = f->end;
       for (const auto p : choices)
         if (room[p] != 0) {
@@ -788,7 +790,7 @@ class precision_model {
   std::set<slot_id> pinned_{};
   std::vector<expert_id> ids_{};
   std::vector<float> weights_{};
-  layer_id layer_ = 0;
+  layer_id layer_{};
   step_id step_ = 0;
   std::uint64_t accesses_ = 0, misses_ = 0, precision_misses_ = 0, upgrades_ = 0;
   std::uint64_t dropped_ = 0, substituted_ = 0, bypasses_ = 0, fills_ = 0, filled_ = 0,

@@ -96,7 +96,7 @@ TEST(any_pager, visit_within_trims_after_the_visit_and_spares_what_it_used) {
   ASSERT_EQ(pager_held.visit_within(visits[0], 3), status::ok);
   EXPECT_THAT(heard.trimmed, IsEmpty());
   ASSERT_EQ(pager_held.visit_within(visits[1], 3), status::ok);
-  EXPECT_THAT(heard.trimmed, ElementsAre(expert_key{0, 0}));
+  EXPECT_THAT(heard.trimmed, ElementsAre(expert_key{0_layer, 0_expert}));
   ASSERT_EQ(pager_held.visit_within(visits[2], 1), status::ok);
   EXPECT_EQ(pager_held.stats().fills - pager_held.stats().evictions, 2U)
       << "the running visit stays, above the budget";
@@ -141,11 +141,11 @@ TEST(any_pager, hands_on_why_a_visit_was_refused) {
   const auto visits = sample(5);
   pager_model<pager<lru>> held(pager<lru>(setup(visits, 4)));
   auto view = visits[0];
-  view.layer = 99;
+  view.layer = 99_layer;
   EXPECT_EQ(held.visit(view), status::invalid_visit);
   EXPECT_EQ(held.visit_within(view, 4), status::invalid_visit);
-  const std::vector<expert_id> many(1000, 0);
-  view.layer = 0;
+  const std::vector<std::int32_t> many(1000, 0);
+  view.layer = 0_layer;
   view.weights = {};
   view.experts = many;
   EXPECT_EQ(held.visit(view), status::visit_too_large);

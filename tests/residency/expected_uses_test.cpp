@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "random_source.hpp"
+#include "written_ids.hpp"
 
 namespace hotset {
 namespace {
@@ -24,16 +25,20 @@ visit_context at(step_id step, layer_id layer) {
 
 TEST(expected_uses, nothing_is_expected_before_a_forecast) {
   const expected_uses uses(shape);
-  for (layer_id l = 0; l < 4; ++l) EXPECT_FALSE(uses.sooner({l, 0}, {{3, 1}, 9, 0.0F}, at(0, 0)));
+  for (const auto l : each<layer_id>(4))
+    EXPECT_FALSE(uses.sooner({l, 0_expert}, {{3_layer, 1_expert}, 9, 0.0F}, at(0, 0_layer)));
 }
 
 TEST(expected_uses, the_last_step_of_all_can_be_forecast) {
   constexpr step_id last = ~step_id{0};
   expected_uses uses(shape);
   const std::vector<float> scores{.5F, .5F, .5F};
-  uses.take(at(last, 0), {.probabilities = scores, .depth = 1});
-  EXPECT_TRUE(uses.sooner({1, 0}, {{2, 1}, last, .25F}, at(last, 0)));
-  EXPECT_FALSE(uses.sooner({1, 0}, {{2, 1}, last, .25F}, at(last, 1))) << "its visit has come";
+  uses.take(at(last, 0_layer), {.probabilities = scores, .depth = 1});
+  EXPECT_TRUE(
+      uses.sooner({1_layer, 0_expert}, {{2_layer, 1_expert}, last, .25F}, at(last, 0_layer)));
+  EXPECT_FALSE(
+      uses.sooner({1_layer, 0_expert}, {{2_layer, 1_expert}, last, .25F}, at(last, 1_layer)))
+      << "its visit has come";
 }
 
 TEST(expected_uses, keeps_the_largest_probability_that_a_token_gives) {
@@ -42,12 +47,12 @@ TEST(expected_uses, keeps_the_largest_probability_that_a_token_gives) {
                                   .9F, .0F, .0F,   // token 0, layer 2
                                   .4F, .3F, .2F,   // token 1, layer 1
                                   .8F, .6F, .0F};  // token 1, layer 2
-  uses.take(at(7, 0), {.probabilities = scores, .depth = 2});
-  const auto chance = [&](layer_id l, expert_id e) {
+  uses.take(at(7, 0_layer), {.probabilities = scores, .depth = 2});
+  const auto chance = [&](support::written_layer l, support::written_expert e) {
     float most = -1.0F;
     for (int tenth = 0; tenth <= 10; ++tenth) {
       const auto p = static_cast<float>(tenth) / 10.0F;
-      if (uses.sooner({l, e}, {{3, 0}, 7, p}, at(7, 0))) most = p;
+      if (uses.sooner({l, e}, {{3_layer, 0_expert}, 7, p}, at(7, 0_layer))) most = p;
     }
     return most;
   };
@@ -64,68 +69,77 @@ TEST(expected_uses, keeps_the_largest_probability_that_a_token_gives) {
 TEST(expected_uses, only_the_same_visit_and_sooner_ones_count) {
   expected_uses uses(shape);
   const std::vector<float> scores{1.0F, 0.0F, 0.0F};
-  uses.take(at(7, 1), {.probabilities = scores, .depth = 1});  // of layer 2
-  const auto now = at(7, 1);
-  EXPECT_TRUE(uses.sooner({2, 0}, {{3, 1}, 7, .5F}, now));
-  EXPECT_TRUE(uses.sooner({2, 0}, {{2, 1}, 7, .5F}, now)) << "the same visit";
-  EXPECT_TRUE(uses.sooner({2, 0}, {{0, 1}, 8, .5F}, now)) << "the next step";
-  EXPECT_FALSE(uses.sooner({2, 0}, {{1, 1}, 7, .5F}, now)) << "wanted a layer earlier";
-  EXPECT_FALSE(uses.sooner({2, 0}, {{3, 1}, 6, .5F}, now)) << "wanted a step earlier";
-  EXPECT_TRUE(uses.sooner({2, 0}, {{3, 1}, 7, 1.0F}, now)) << "as likely";
-  EXPECT_FALSE(uses.sooner({2, 1}, {{3, 1}, 7, .5F}, now)) << "less likely";
+  uses.take(at(7, 1_layer), {.probabilities = scores, .depth = 1});  // of layer 2
+  const auto now = at(7, 1_layer);
+  EXPECT_TRUE(uses.sooner({2_layer, 0_expert}, {{3_layer, 1_expert}, 7, .5F}, now));
+  EXPECT_TRUE(uses.sooner({2_layer, 0_expert}, {{2_layer, 1_expert}, 7, .5F}, now))
+      << "the same visit";
+  EXPECT_TRUE(uses.sooner({2_layer, 0_expert}, {{0_layer, 1_expert}, 8, .5F}, now))
+      << "the next step";
+  EXPECT_FALSE(uses.sooner({2_layer, 0_expert}, {{1_layer, 1_expert}, 7, .5F}, now))
+      << "wanted a layer earlier";
+  EXPECT_FALSE(uses.sooner({2_layer, 0_expert}, {{3_layer, 1_expert}, 6, .5F}, now))
+      << "wanted a step earlier";
+  EXPECT_TRUE(uses.sooner({2_layer, 0_expert}, {{3_layer, 1_expert}, 7, 1.0F}, now)) << "as likely";
+  EXPECT_FALSE(uses.sooner({2_layer, 1_expert}, {{3_layer, 1_expert}, 7, .5F}, now))
+      << "less likely";
 }
 
 TEST(expected_uses, what_was_expected_of_a_visit_is_over_with_it) {
   expected_uses uses(shape);
   const std::vector<float> scores{1.0F, 0.0F, 0.0F, 1.0F, 0.0F, 0.0F};
-  uses.take(at(7, 0), {.probabilities = scores, .depth = 2});
-  const prefetch_request request{{3, 1}, 9, .5F};
-  EXPECT_TRUE(uses.sooner({1, 0}, request, at(7, 0)));
-  EXPECT_FALSE(uses.sooner({1, 0}, request, at(7, 1)));
-  EXPECT_TRUE(uses.sooner({2, 0}, request, at(7, 1)));
-  EXPECT_FALSE(uses.sooner({1, 0}, request, at(7, 2)));
-  EXPECT_FALSE(uses.sooner({2, 0}, request, at(8, 0))) << "another step has begun";
+  uses.take(at(7, 0_layer), {.probabilities = scores, .depth = 2});
+  const prefetch_request request{{3_layer, 1_expert}, 9, .5F};
+  EXPECT_TRUE(uses.sooner({1_layer, 0_expert}, request, at(7, 0_layer)));
+  EXPECT_FALSE(uses.sooner({1_layer, 0_expert}, request, at(7, 1_layer)));
+  EXPECT_TRUE(uses.sooner({2_layer, 0_expert}, request, at(7, 1_layer)));
+  EXPECT_FALSE(uses.sooner({1_layer, 0_expert}, request, at(7, 2_layer)));
+  EXPECT_FALSE(uses.sooner({2_layer, 0_expert}, request, at(8, 0_layer)))
+      << "another step has begun";
 }
 
 TEST(expected_uses, a_later_forecast_replaces_what_it_covers) {
   expected_uses uses(shape);
   const std::vector<float> first{1.0F, 0.0F, 0.0F, 1.0F, 0.0F, 0.0F};
-  uses.take(at(7, 0), {.probabilities = first, .depth = 2});
+  uses.take(at(7, 0_layer), {.probabilities = first, .depth = 2});
   const std::vector<float> second{0.0F, 1.0F, 0.0F};
-  uses.take(at(7, 0), {.probabilities = second, .depth = 1});
-  const prefetch_request request{{3, 1}, 7, .5F};
-  EXPECT_FALSE(uses.sooner({1, 0}, request, at(7, 0)));
-  EXPECT_TRUE(uses.sooner({1, 1}, request, at(7, 0)));
-  EXPECT_TRUE(uses.sooner({2, 0}, request, at(7, 0))) << "it did not reach so far";
+  uses.take(at(7, 0_layer), {.probabilities = second, .depth = 1});
+  const prefetch_request request{{3_layer, 1_expert}, 7, .5F};
+  EXPECT_FALSE(uses.sooner({1_layer, 0_expert}, request, at(7, 0_layer)));
+  EXPECT_TRUE(uses.sooner({1_layer, 1_expert}, request, at(7, 0_layer)));
+  EXPECT_TRUE(uses.sooner({2_layer, 0_expert}, request, at(7, 0_layer)))
+      << "it did not reach so far";
 }
 
 TEST(expected_uses, a_forecast_that_says_nothing_changes_nothing) {
   expected_uses uses(shape);
   const std::vector<float> scores{1.0F, 0.0F, 0.0F};
-  uses.take(at(7, 0), {.probabilities = scores, .depth = 1});
-  uses.take(at(7, 0), {});
-  uses.take(at(7, 0), {.depth = 2});
-  uses.take(at(7, 0), {.probabilities = scores, .depth = -1});
-  uses.take(at(7, 9), {.probabilities = scores, .depth = 1});
-  uses.take(at(7, -1), {.probabilities = scores, .depth = 1});
-  EXPECT_TRUE(uses.sooner({1, 0}, {{3, 1}, 7, .5F}, at(7, 0)));
-  EXPECT_FALSE(uses.sooner({2, 1}, {{3, 1}, 7, 0.0F}, at(7, 0))) << "unknown is not unlikely";
+  uses.take(at(7, 0_layer), {.probabilities = scores, .depth = 1});
+  uses.take(at(7, 0_layer), {});
+  uses.take(at(7, 0_layer), {.depth = 2});
+  uses.take(at(7, 0_layer), {.probabilities = scores, .depth = -1});
+  uses.take(at(7, 9_layer), {.probabilities = scores, .depth = 1});
+  uses.take(at(7, before_layers), {.probabilities = scores, .depth = 1});
+  EXPECT_TRUE(uses.sooner({1_layer, 0_expert}, {{3_layer, 1_expert}, 7, .5F}, at(7, 0_layer)));
+  EXPECT_FALSE(uses.sooner({2_layer, 1_expert}, {{3_layer, 1_expert}, 7, 0.0F}, at(7, 0_layer)))
+      << "unknown is not unlikely";
 }
 
 TEST(expected_uses, layers_behind_the_last_are_left_out) {
   expected_uses uses(shape);
   const std::vector<float> scores(9, 1.0F);
-  uses.take(at(7, 2), {.probabilities = scores, .depth = 3});
-  EXPECT_TRUE(uses.sooner({3, 0}, {{3, 1}, 7, .5F}, at(7, 2)));
-  EXPECT_FALSE(uses.sooner({0, 0}, {{3, 1}, 8, .5F}, at(7, 2))) << "the next step's layer 0";
+  uses.take(at(7, 2_layer), {.probabilities = scores, .depth = 3});
+  EXPECT_TRUE(uses.sooner({3_layer, 0_expert}, {{3_layer, 1_expert}, 7, .5F}, at(7, 2_layer)));
+  EXPECT_FALSE(uses.sooner({0_layer, 0_expert}, {{3_layer, 1_expert}, 8, .5F}, at(7, 2_layer)))
+      << "the next step's layer 0";
 }
 
 TEST(expected_uses, a_score_that_is_no_number_is_no_expectation) {
   expected_uses uses(shape);
   const std::vector<float> scores{std::numeric_limits<float>::quiet_NaN(), .5F, .5F};
-  uses.take(at(7, 0), {.probabilities = scores, .depth = 1});
-  EXPECT_FALSE(uses.sooner({1, 0}, {{3, 1}, 7, .25F}, at(7, 0)));
-  EXPECT_TRUE(uses.sooner({1, 1}, {{3, 1}, 7, .25F}, at(7, 0)));
+  uses.take(at(7, 0_layer), {.probabilities = scores, .depth = 1});
+  EXPECT_FALSE(uses.sooner({1_layer, 0_expert}, {{3_layer, 1_expert}, 7, .25F}, at(7, 0_layer)));
+  EXPECT_TRUE(uses.sooner({1_layer, 1_expert}, {{3_layer, 1_expert}, 7, .25F}, at(7, 0_layer)));
 }
 
 TEST(expected_uses, agrees_with_a_naive_table) {
@@ -140,7 +154,7 @@ TEST(expected_uses, agrees_with_a_naive_table) {
     std::vector<entry> table(4);
     expected_uses uses(shape);
     for (int n = 0; n < 200; ++n) {
-      const auto now = at(random.below(4), random.id_below(4));
+      const auto now = at(random.below(4), layer_id{random.id_below(4)});
       const auto depth = 1 + random.below(3);
       const auto tokens = random.below(3);
       std::vector<float> scores(tokens * depth * 3);
@@ -154,16 +168,17 @@ TEST(expected_uses, agrees_with_a_naive_table) {
           for (std::size_t e = 0; e < 3; ++e)
             table[l].likely[e] = std::max(table[l].likely[e], scores[(t * depth + d) * 3 + e]);
       }
-      const prefetch_request request{
-          {random.id_below(4), 0}, random.below(5), static_cast<float>(random.below(4)) / 4.0F};
-      const auto asked = at(random.below(4), random.id_below(4));
-      for (layer_id l = 0; l < 4; ++l)
-        for (expert_id e = 0; e < 3; ++e) {
-          const auto& row = table[static_cast<std::size_t>(l)];
+      const prefetch_request request{{layer_id{random.id_below(4)}, 0_expert},
+                                     random.below(5),
+                                     static_cast<float>(random.below(4)) / 4.0F};
+      const auto asked = at(random.below(4), layer_id{random.id_below(4)});
+      for (const auto l : each<layer_id>(4))
+        for (const auto e : each<expert_id>(3)) {
+          const auto& row = table[index_of(l)];
           const auto visit = std::pair(row.step, l);
           const bool expected = row.known && visit > std::pair(asked.step, asked.layer) &&
                                 visit <= std::pair(request.for_step, request.key.layer) &&
-                                row.likely[static_cast<std::size_t>(e)] >= request.probability;
+                                row.likely[index_of(e)] >= request.probability;
           ASSERT_EQ(uses.sooner({l, e}, request, asked), expected);
         }
     }

@@ -33,31 +33,31 @@ residents by_precision() {
 
 TEST(residents, a_copy_holds_its_slot_from_the_reservation_on_and_its_key_from_then_on) {
   auto r = shared(4);
-  const auto f = r.reserve_free({1, 5}, 0);
+  const auto f = r.reserve_free({1_layer, 5_expert}, 0_pool);
   EXPECT_EQ(f.victim, no_key);
-  EXPECT_EQ(r.free_count(0), 3U);
-  EXPECT_EQ(r.locate({1, 5}), no_slot) << "reserved, and not held";
+  EXPECT_EQ(r.free_count(0_pool), 3U);
+  EXPECT_EQ(r.locate({1_layer, 5_expert}), no_slot) << "reserved, and not held";
   r.hold(f);
-  EXPECT_EQ(r.locate({1, 5}), f.slot);
-  EXPECT_EQ(r.row(1)[5], f.slot);
-  EXPECT_EQ(r.pool(0).resident_bytes, 200U);
-  EXPECT_EQ(r.pool(0).evictable, 1U);
+  EXPECT_EQ(r.locate({1_layer, 5_expert}), f.slot);
+  EXPECT_EQ(r.row(1_layer)[5], f.slot);
+  EXPECT_EQ(r.pool(0_pool).resident_bytes, 200U);
+  EXPECT_EQ(r.pool(0_pool).evictable, 1U);
 }
 
 TEST(residents, an_awaited_copy_is_in_no_row_until_it_arrives) {
   auto r = shared(4);
-  auto f = r.reserve_free({0, 1}, 0);
+  auto f = r.reserve_free({0_layer, 1_expert}, 0_pool);
   f.speculative = true;
   r.await(f);
-  EXPECT_EQ(r.locate({0, 1}), f.slot);
-  EXPECT_EQ(r.row(0)[1], no_slot);
+  EXPECT_EQ(r.locate({0_layer, 1_expert}), f.slot);
+  EXPECT_EQ(r.row(0_layer)[1], no_slot);
   EXPECT_FALSE(r.is_evictable(f.slot));
   EXPECT_EQ(r.filling(), 1U);
   EXPECT_EQ(r.unused_prefetches(), 1U);
   EXPECT_FALSE(r.awaits(f.slot, f.generation + 1));
   ASSERT_TRUE(r.awaits(f.slot, f.generation));
   r.arrive(f.slot);
-  EXPECT_EQ(r.row(0)[1], f.slot);
+  EXPECT_EQ(r.row(0_layer)[1], f.slot);
   EXPECT_EQ(r.filling(), 0U);
   EXPECT_TRUE(r.settle_prefetch(f.slot));
   EXPECT_FALSE(r.settle_prefetch(f.slot)) << "once";
@@ -65,29 +65,29 @@ TEST(residents, an_awaited_copy_is_in_no_row_until_it_arrives) {
 
 TEST(residents, a_victim_comes_back_as_it_was_and_a_spoilt_slot_under_a_number_of_its_own) {
   auto r = shared(1 + 1);
-  const auto first = r.reserve_free({0, 0}, 0);
+  const auto first = r.reserve_free({0_layer, 0_expert}, 0_pool);
   r.hold(first);
-  const auto second = r.reserve_victim({2, 7}, first.slot);
-  EXPECT_EQ(second.victim, (expert_key{0, 0}));
+  const auto second = r.reserve_victim({2_layer, 7_expert}, first.slot);
+  EXPECT_EQ(second.victim, (expert_key{0_layer, 0_expert}));
   EXPECT_NE(second.generation, first.generation);
-  EXPECT_EQ(r.row(0)[0], no_slot) << "no reader learns of it any more";
+  EXPECT_EQ(r.row(0_layer)[0], no_slot) << "no reader learns of it any more";
   r.give_back(second);
-  EXPECT_EQ(r.row(0)[0], first.slot);
+  EXPECT_EQ(r.row(0_layer)[0], first.slot);
   EXPECT_EQ(r[first.slot].generation, first.generation) << "the end of its own copy still counts";
 
-  const auto third = r.reserve_victim({2, 7}, first.slot);
+  const auto third = r.reserve_victim({2_layer, 7_expert}, first.slot);
   EXPECT_NE(third.generation, second.generation);
   r.vacate(first.slot);
   r.give_back(first.slot);
   r.spoil(third);
   EXPECT_EQ(r[first.slot].generation, third.generation);
-  EXPECT_EQ(r.free_count(0), 2U);
-  EXPECT_EQ(r.pool(0).resident_bytes, 0U);
+  EXPECT_EQ(r.free_count(0_pool), 2U);
+  EXPECT_EQ(r.pool(0_pool).resident_bytes, 0U);
 }
 
 TEST(residents, a_pin_is_of_what_the_slot_held_when_it_was_made) {
   auto r = shared(2);
-  const auto first = r.reserve_free({0, 0}, 0);
+  const auto first = r.reserve_free({0_layer, 0_expert}, 0_pool);
   r.hold(first);
   const auto pinned = r.pin(first.slot);
   EXPECT_FALSE(r.evictable().test(first.slot));
@@ -95,7 +95,7 @@ TEST(residents, a_pin_is_of_what_the_slot_held_when_it_was_made) {
   r.drop_pins(first.slot);  // its copy has failed
   r.vacate(first.slot);
   r.give_back(first.slot);
-  const auto second = r.reserve_free({0, 1}, 0);
+  const auto second = r.reserve_free({0_layer, 1_expert}, 0_pool);
   ASSERT_EQ(second.slot, first.slot);
   r.hold(second);
   (void)r.pin(second.slot);
@@ -106,29 +106,29 @@ TEST(residents, a_pin_is_of_what_the_slot_held_when_it_was_made) {
 
 TEST(residents, masks_end_in_the_reverse_order_of_their_beginnings) {
   auto r = shared(4);
-  for (expert_id e = 0; e < 3; ++e) r.hold(r.reserve_free({0, e}, 0));
-  const std::vector<slot_id> own{0, no_slot, 3};
+  for (const auto e : each<expert_id>(3)) r.hold(r.reserve_free({0_layer, e}, 0_pool));
+  const std::vector<slot_id> own{0_slot, no_slot, 3_slot};
   {
     const residents::mask outer(r, own);
     EXPECT_THAT(outer.slots(), ElementsAre(0)) << "slot 3 is free: nobody could evict it";
     {
       residents::mask inner(r);
-      inner.add(0);
-      inner.add(2);
+      inner.add(0_slot);
+      inner.add(2_slot);
       EXPECT_THAT(inner.slots(), ElementsAre(2));
       EXPECT_EQ(r.evictable().count(), 1U);
     }
     EXPECT_EQ(r.evictable().count(), 2U);
-    EXPECT_TRUE(r.is_evictable(0)) << "masked, and read by nobody";
+    EXPECT_TRUE(r.is_evictable(0_slot)) << "masked, and read by nobody";
   }
   EXPECT_EQ(r.evictable().count(), 3U);
-  EXPECT_EQ(r.pool(0).evictable, 3U) << "a mask is no change";
+  EXPECT_EQ(r.pool(0_pool).evictable, 3U) << "a mask is no change";
 }
 
 TEST(residents, a_slot_knows_its_pool_and_a_pool_its_precision) {
   auto r = by_precision();
-  const auto high = r.reserve_free({0, 0}, 0);
-  const auto low = r.reserve_free({0, 1}, 1);
+  const auto high = r.reserve_free({0_layer, 0_expert}, 0_pool);
+  const auto low = r.reserve_free({0_layer, 1_expert}, 1_pool);
   EXPECT_EQ(high.precision, 0);
   EXPECT_EQ(low.precision, 1);
   r.hold(high);
@@ -136,19 +136,19 @@ TEST(residents, a_slot_knows_its_pool_and_a_pool_its_precision) {
   EXPECT_EQ(r.precision_of(low.slot), 1);
   EXPECT_EQ(r.bytes_in(low.slot), 25U);
   EXPECT_EQ(r.bytes_in(high.slot), 100U);
-  EXPECT_EQ(r.pool(1).resident_bytes, 25U);
+  EXPECT_EQ(r.pool(1_pool).resident_bytes, 25U);
 }
 
 TEST(residents, spare_slots_change_their_pool_within_a_size_class) {
   const geometry even{.layers = 2, .experts = 4, .top_k = 1, .expert_bytes = {10}};
   residents r(pool_layout::per_layer(even, 3).value());
-  ASSERT_EQ(r.claim(1, 4), status::exceeds_memory);
-  r.give_up(0, 2);
-  EXPECT_EQ(r.pool(0).capacity, 1);
-  ASSERT_EQ(r.claim(1, 4), status::ok);
+  ASSERT_EQ(r.claim(1_pool, 4), status::exceeds_memory);
+  r.give_up(0_pool, 2);
+  EXPECT_EQ(r.pool(0_pool).capacity, 1);
+  ASSERT_EQ(r.claim(1_pool, 4), status::ok);
   std::set<slot_id> of_second;
-  while (r.free_count(1) != 0) {
-    const auto f = r.reserve_free({1, static_cast<expert_id>(of_second.size())}, 1);
+  while (r.free_count(1_pool) != 0) {
+    const auto f = r.reserve_free({1_layer, static_cast<expert_id>(of_second.size())}, 1_pool);
     EXPECT_EQ(r.pool_of(f.slot), 1);
     of_second.insert(f.slot);
   }
@@ -159,8 +159,8 @@ TEST(residents, spare_slots_change_their_pool_within_a_size_class) {
 TEST(residents, spare_slots_are_gathered_at_the_end_and_what_was_there_moves) {
   const geometry even{.layers = 2, .experts = 4, .top_k = 1, .expert_bytes = {10}};
   residents r(pool_layout::per_layer(even, 3).value());
-  for (expert_id e = 0; e < 3; ++e) r.hold(r.reserve_free({1, e}, 1));
-  r.give_up(0, 2);
+  for (const auto e : each<expert_id>(3)) r.hold(r.reserve_free({1_layer, e}, 1_pool));
+  r.give_up(0_pool, 2);
   std::vector<slot_id> target(r.slots());
   r.gather_spare(target);
   std::map<slot_id, slot_id> moves;
@@ -172,12 +172,12 @@ TEST(residents, spare_slots_are_gathered_at_the_end_and_what_was_there_moves) {
     EXPECT_LT(to, 4);
     const auto key = r[from].key;
     r.move(from, to);
-    EXPECT_EQ(r.row(1)[static_cast<std::size_t>(key.expert)], to);
+    EXPECT_EQ(r.row(1_layer)[index_of(key.expert)], to);
     EXPECT_EQ(r.pool_of(to), 1);
     EXPECT_EQ(r[from].state, slot_state::free);
   }
-  EXPECT_EQ(r.pool(1).evictable, 3U);
-  EXPECT_EQ(r.pool(1).resident_bytes, 30U);
+  EXPECT_EQ(r.pool(1_pool).evictable, 3U);
+  EXPECT_EQ(r.pool(1_pool).resident_bytes, 30U);
 }
 
 // Against a map that is kept by hand.
@@ -189,7 +189,7 @@ TEST_P(residents_model, agree_with_a_map) {
   std::map<slot_id, expert_key> held;
   std::map<slot_id, std::vector<slot_pin>> pins;
   for (int turn = 0; turn < 4000; ++turn) {
-    const expert_key key{random.id_below(3), random.id_below(8)};
+    const expert_key key{layer_id{random.id_below(3)}, expert_id{random.id_below(8)}};
     const auto at = std::ranges::find(held, key, &std::pair<const slot_id, expert_key>::second);
     if (at != held.end()) {
       const auto slot = at->first;
@@ -203,10 +203,11 @@ TEST_P(residents_model, agree_with_a_map) {
         r.give_back(slot);
         held.erase(slot);
       }
-    } else if (r.free_count(0) != 0) {
-      const auto f = r.reserve_free(key, 0);
+    } else if (r.free_count(0_pool) != 0) {
+      const auto f = r.reserve_free(key, 0_pool);
       random.one_in(4) ? r.give_back(f) : (r.hold(f), void(held[f.slot] = key));
-    } else if (const auto victim = r.evictable().next(random.id_below(6)); victim != no_slot) {
+    } else if (const auto victim = r.evictable().next(slot_id{random.id_below(6)});
+               victim != no_slot) {
       const auto f = r.reserve_victim(key, victim);
       random.one_in(4) ? r.give_back(f) : (r.hold(f), void(held[f.slot] = key));
     }
@@ -215,14 +216,14 @@ TEST_P(residents_model, agree_with_a_map) {
     for (const auto& [slot, holds] : held) {
       bytes += shape.bytes_of(holds.layer);
       evictable += pins[slot].empty() ? 1U : 0U;
-      ASSERT_EQ(r.row(holds.layer)[static_cast<std::size_t>(holds.expert)], slot);
+      ASSERT_EQ(r.row(holds.layer)[index_of(holds.expert)], slot);
       ASSERT_EQ(r.evictable().test(slot), pins[slot].empty());
     }
-    ASSERT_EQ(r.pool(0).resident_bytes, bytes);
-    ASSERT_EQ(r.pool(0).evictable, evictable);
-    ASSERT_EQ(r.free_count(0), 6 - held.size());
+    ASSERT_EQ(r.pool(0_pool).resident_bytes, bytes);
+    ASSERT_EQ(r.pool(0_pool).evictable, evictable);
+    ASSERT_EQ(r.free_count(0_pool), 6 - held.size());
     std::size_t named = 0;
-    for (layer_id l = 0; l < 3; ++l)
+    for (const auto l : each<layer_id>(3))
       for (const auto slot : r.row(l)) named += slot != no_slot ? 1U : 0U;
     ASSERT_EQ(named, held.size());
   }

@@ -14,8 +14,12 @@ const geometry shape{.layers = 2, .experts = 8, .top_k = 2};
 
 TEST(warm_start, keeps_the_last_keys_of_each_pool) {
   const auto layout = pool_layout::per_layer(shape, 2).value();
-  const std::vector<expert_key> keys{{0, 1}, {1, 1}, {0, 2}, {0, 3}, {7, 0}};
-  const std::vector<expert_key> kept{{1, 1}, {0, 2}, {0, 3}};
+  const std::vector<expert_key> keys{{0_layer, 1_expert},
+                                     {1_layer, 1_expert},
+                                     {0_layer, 2_expert},
+                                     {0_layer, 3_expert},
+                                     {7_layer, 0_expert}};
+  const std::vector<expert_key> kept{{1_layer, 1_expert}, {0_layer, 2_expert}, {0_layer, 3_expert}};
   EXPECT_EQ(warm_keys_that_fit(keys, layout), kept);
 }
 
@@ -25,15 +29,18 @@ TEST(warm_start, popular_keys_come_last) {
   profile[4] = 9;
   profile[5] = 5;
   profile[12] = 1;
-  const std::vector<expert_key> tied_lower_wanted_more{{1, 4}, {0, 5}, {0, 3}, {0, 4}};
+  const std::vector<expert_key> tied_lower_wanted_more{
+      {1_layer, 4_expert}, {0_layer, 5_expert}, {0_layer, 3_expert}, {0_layer, 4_expert}};
   EXPECT_EQ(popular_warm_keys(profile, pool_layout::shared(shape, 16).value()),
             tied_lower_wanted_more);
-  const std::vector<expert_key> two_each{{1, 4}, {0, 3}, {0, 4}};
+  const std::vector<expert_key> two_each{
+      {1_layer, 4_expert}, {0_layer, 3_expert}, {0_layer, 4_expert}};
   EXPECT_EQ(popular_warm_keys(profile, pool_layout::per_layer(shape, 2).value()), two_each);
 }
 
 TEST(residency_snapshot, comes_back_as_it_was) {
-  const residency_snapshot saved{2, 8, {{1, 7}, {0, 0}, {0, 3}}};
+  const residency_snapshot saved{
+      2, 8, {{1_layer, 7_expert}, {0_layer, 0_expert}, {0_layer, 3_expert}}};
   const auto bytes = saved.encode();
   auto loaded = residency_snapshot::decode(bytes);
   ASSERT_TRUE(loaded) << loaded.reason().message;
@@ -43,7 +50,9 @@ TEST(residency_snapshot, comes_back_as_it_was) {
 }
 
 TEST(residency_snapshot, every_changed_byte_and_every_cut_is_refused) {
-  const auto bytes = residency_snapshot{2, 8, {{1, 7}, {0, 0}, {0, 3}}}.encode();
+  const auto bytes =
+      residency_snapshot{2, 8, {{1_layer, 7_expert}, {0_layer, 0_expert}, {0_layer, 3_expert}}}
+          .encode();
   for (std::size_t at = 0; at < bytes.size(); ++at) {
     auto broken = bytes;
     broken[at] ^= std::byte{0x40};
@@ -67,7 +76,7 @@ TEST(warm_start, a_restored_pager_decides_as_the_saved_one) {
     ASSERT_EQ(p.commit(plan), status::ok);
   };
   for (step_id s = 0; s < 20; ++s)
-    for (layer_id l = 0; l < 2; ++l)
+    for (const auto l : each<layer_id>(2))
       visit(first, l, s, static_cast<expert_id>((s * 3) % 8),
             static_cast<expert_id>((s * 5 + 1) % 8));
 
@@ -86,7 +95,7 @@ TEST(warm_start, a_restored_pager_decides_as_the_saved_one) {
   }
   EXPECT_EQ(second.residents(), first.residents());
   for (step_id s = 20; s < 40; ++s)
-    for (layer_id l = 0; l < 2; ++l) {
+    for (const auto l : each<layer_id>(2)) {
       const auto a = static_cast<expert_id>((s * 7) % 8);
       const auto b = static_cast<expert_id>((s * 5 + 1) % 8);
       visit(first, l, s, a, b);

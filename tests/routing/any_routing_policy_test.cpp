@@ -20,17 +20,17 @@ const geometry shape{.layers = 1, .experts = 4, .top_k = 2};
 TEST(any_routing_policy, does_what_it_holds) {
   any_routing_policy policy(shape, any_routing_policy::holding<cache_aware>({.lambda = 0.5}));
   EXPECT_EQ(policy.held_name(), "cache_aware");
-  const std::vector<expert_id> experts{0, 1};
+  const std::vector<std::int32_t> experts{0, 1};
   const std::vector<float> logits{3, 2, 1, 0};
-  const std::vector<slot_id> row{no_slot, no_slot, 0, no_slot};
-  std::vector<expert_id> ids(2, 9);
+  const std::vector<slot_id> row{no_slot, no_slot, 0_slot, no_slot};
+  std::vector<expert_id> ids(2, 9_expert);
   std::vector<float> weights(2, 9.0F);
   routing_view view;
   view.experts = experts;
   EXPECT_EQ(policy.route(view, {row}, ids, weights), status::invalid_visit);
   view.logits = logits;
   EXPECT_EQ(policy.route(view, {row}, ids, weights), status::ok);
-  EXPECT_EQ(ids, (std::vector<expert_id>{0, 2}));
+  EXPECT_EQ(ids, (std::vector<expert_id>{0_expert, 2_expert}));
   EXPECT_FLOAT_EQ(weights[0] + weights[1], 1.0F);
 }
 

@@ -8,6 +8,7 @@
 
 #include "hotset/core/policy/parameters.hpp"
 #include "random_source.hpp"
+#include "written_ids.hpp"
 
 namespace hotset {
 namespace {
@@ -18,25 +19,25 @@ using ids = std::vector<expert_id>;
 
 const geometry shape{.layers = 1, .experts = 6, .top_k = 4, .max_tokens_per_visit = 3};
 /// 0 and 3 are resident.
-const std::vector<slot_id> row{7, -1, -1, 9, -1, -1};
+const std::vector<slot_id> row{7_slot, no_slot, no_slot, 9_slot, no_slot, no_slot};
 
 struct answer {
   ids experts;
   std::vector<float> weights;
 };
-answer route(const ids& experts, const std::vector<float>& weights, std::int32_t free,
-             bool keep_hits = false) {
+answer route(const support::routed_ids& experts, const std::vector<float>& weights,
+             std::int32_t free, bool keep_hits = false) {
   budget_top_k policy(shape, {.keep_hits = keep_hits});
   routing_view view;
-  view.experts = experts;
+  view.experts = experts.ids;
   view.weights = weights;
-  answer out{ids(experts.size()), std::vector<float>(weights.size())};
+  answer out{ids(experts.ids.size()), std::vector<float>(weights.size())};
   EXPECT_EQ(policy.route(view, {row, free}, out.experts, out.weights), status::ok);
   return out;
 }
 
 // Ranked 3 (there), 1, 0 (there), 5.
-const ids ranked{3, 1, 0, 5};
+const ids ranked = support::expert_ids({3, 1, 0, 5});
 const std::vector<float> weights{0.4F, 0.3F, 0.2F, 0.1F};
 
 TEST(budget_top_k, keeps_the_prefix_that_fits) {
@@ -67,7 +68,7 @@ TEST(budget_top_k, may_keep_hits_behind_a_refused_miss) {
 }
 
 TEST(budget_top_k, tokens_share_the_free_slots_in_their_order) {
-  const ids two{3, 1, 0, 5, 1, 5, 3, 2};
+  const ids two = support::expert_ids({3, 1, 0, 5, 1, 5, 3, 2});
   const std::vector<float> w{0.4F, 0.3F, 0.2F, 0.1F, 0.4F, 0.3F, 0.2F, 0.1F};
   // The first token takes the slot for 1, which the second has for nothing; 5 and 2 find none.
   EXPECT_THAT(route(two, w, 1).experts, ElementsAre(3, 1, 0, -1, 1, -1, -1, -1));
@@ -86,7 +87,7 @@ TEST(budget_top_k, never_asks_for_more_copies_than_there_are_slots_and_one_a_tok
     ids experts;
     const auto tokens = 1 + random.below(3);
     for (std::uint64_t t = 0; t < tokens; ++t) {
-      ids all{0, 1, 2, 3, 4, 5};
+      ids all = support::expert_ids({0, 1, 2, 3, 4, 5});
       for (std::size_t k = 0; k < 4; ++k) {
         std::swap(all[k], all[k + random.below(6 - k)]);
         experts.push_back(random.one_in(9) ? no_expert : all[k]);
@@ -103,8 +104,7 @@ TEST(budget_top_k, never_asks_for_more_copies_than_there_are_slots_and_one_a_tok
       for (std::size_t k = 0; k < 4; ++k) {
         const auto e = out.experts[t * 4 + k];
         if (e < 0) continue;
-        if (row[static_cast<std::size_t>(e)] == no_slot &&
-            std::ranges::find(absent, e) == absent.end()) {
+        if (row[index_of(e)] == no_slot && std::ranges::find(absent, e) == absent.end()) {
           absent.push_back(e);
           forced += !routed ? 1U : 0U;
         }

@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "random_source.hpp"
+#include "written_ids.hpp"
 
 namespace hotset {
 namespace {
@@ -20,6 +21,7 @@ namespace {
 static_assert(!cache_aware::traits.is_exact && cache_aware::traits.needs_logits);
 
 using ids_t = std::vector<expert_id>;
+using support::expert_ids;
 using floats = std::vector<float>;
 constexpr float masked = -std::numeric_limits<float>::infinity();
 
@@ -32,16 +34,18 @@ struct answer {
   floats weights{};
 };
 /// The router's own selection is 0, 1 for every token.
-answer ask(cache_aware& policy, const floats& logits, const ids_t& resident, layer_id layer = 0) {
+answer ask(cache_aware& policy, const floats& logits, const std::vector<std::int32_t>& resident,
+           layer_id layer = 0_layer) {
   std::vector<slot_id> row(4, no_slot);
-  for (const auto e : resident) row[static_cast<std::size_t>(e)] = e;
+  for (const auto e : resident) row[static_cast<std::size_t>(e)] = slot_id{e};
   ids_t experts;
-  for (std::size_t t = 0; t < logits.size() / 4; ++t) experts.insert(experts.end(), {0, 1});
+  for (std::size_t t = 0; t < logits.size() / 4; ++t)
+    experts.insert(experts.end(), {0_expert, 1_expert});
   routing_view view;
   view.layer = layer;
   view.experts = experts;
   view.logits = logits;
-  answer a{status::ok, ids_t(experts.size(), 9), floats(experts.size(), 9.0F)};
+  answer a{status::ok, ids_t(experts.size(), 9_expert), floats(experts.size(), 9.0F)};
   a.code = policy.route(view, {row}, a.ids, a.weights);
   return a;
 }
@@ -50,18 +54,18 @@ TEST(cache_aware, lifts_residents_by_lambda_times_the_range) {
   cache_aware policy(shape, {.lambda = 0.5});
   const auto a = ask(policy, {3, 2, 1, 0}, {2});  // 1 + 0.5 * 3 is above 2
   EXPECT_EQ(a.code, status::ok);
-  EXPECT_EQ(a.ids, (ids_t{0, 2}));
+  EXPECT_EQ(a.ids, expert_ids({0, 2}));
   cache_aware weaker(shape, {.lambda = 0.3});
-  EXPECT_EQ(ask(weaker, {3, 2, 1, 0}, {2}).ids, (ids_t{0, 1}));
+  EXPECT_EQ(ask(weaker, {3, 2, 1, 0}, {2}).ids, expert_ids({0, 1}));
   cache_aware stronger(shape, {.lambda = 0.75});
-  EXPECT_EQ(ask(stronger, {3, 2, 1, 0}, {2}).ids, (ids_t{2, 0}));  // 3.25, in the order of z'
-  EXPECT_EQ(ask(stronger, {3, 2, 1, 0}, {}).ids, (ids_t{0, 1}));
+  EXPECT_EQ(ask(stronger, {3, 2, 1, 0}, {2}).ids, expert_ids({2, 0}));  // 3.25, in the order of z'
+  EXPECT_EQ(ask(stronger, {3, 2, 1, 0}, {}).ids, expert_ids({0, 1}));
 }
 
 TEST(cache_aware, ties_go_to_the_lower_id) {
   cache_aware policy(shape, {.lambda = 0.5});
-  EXPECT_EQ(ask(policy, {0, 2, 2, 2}, {}).ids, (ids_t{1, 2}));
-  EXPECT_EQ(ask(policy, {2, 0, 1, 1}, {2}).ids, (ids_t{0, 2}));  // 1 + 0.5 * 2 meets 2
+  EXPECT_EQ(ask(policy, {0, 2, 2, 2}, {}).ids, expert_ids({1, 2}));
+  EXPECT_EQ(ask(policy, {2, 0, 1, 1}, {2}).ids, expert_ids({0, 2}));  // 1 + 0.5 * 2 meets 2
 }
 
 TEST(cache_aware, weights_come_from_the_logits_as_they_were) {
@@ -81,50 +85,50 @@ TEST(cache_aware, weights_do_not_overflow) {
   for (const bool normalise : {true, false}) {
     cache_aware policy(shape, {.lambda = 4.0, .normalise = normalise});
     const auto a = ask(policy, {3000, 2000, 1000, -3000}, {2, 3});
-    EXPECT_EQ(a.ids, (ids_t{2, 3}));
+    EXPECT_EQ(a.ids, expert_ids({2, 3}));
     EXPECT_EQ(a.weights, (normalise ? floats{1, 0} : floats{0, 0}));
   }
 }
 
 TEST(cache_aware, the_average_is_of_the_layers_visits_the_running_one_included) {
   cache_aware policy(shape, {.lambda = 0.5});
-  EXPECT_EQ(ask(policy, {3, 2, 1, 0}, {2}).ids, (ids_t{0, 2}));
+  EXPECT_EQ(ask(policy, {3, 2, 1, 0}, {2}).ids, expert_ids({0, 2}));
   // Ranges 3 and 1: delta is 2. By this visit alone it would be {0, 1}, by the first alone {3, 0}.
   const floats second{1, 0.75, 0.5, 0};
-  EXPECT_EQ(ask(policy, second, {3}).ids, (ids_t{0, 3}));
-  EXPECT_EQ(ask(policy, second, {3}, 1).ids, (ids_t{0, 1}));  // the other layer's first
+  EXPECT_EQ(ask(policy, second, {3}).ids, expert_ids({0, 3}));
+  EXPECT_EQ(ask(policy, second, {3}, 1_layer).ids, expert_ids({0, 1}));  // the other layer's first
   // Ranges 3, 1 and 2: delta is 2, all visits weigh alike.
-  EXPECT_EQ(ask(policy, {2, 1, 0, 0}, {3}).ids, (ids_t{0, 1}));
-  EXPECT_EQ(ask(policy, {2, 0.5, 0, 0}, {3}).ids, (ids_t{0, 3}));
+  EXPECT_EQ(ask(policy, {2, 1, 0, 0}, {3}).ids, expert_ids({0, 1}));
+  EXPECT_EQ(ask(policy, {2, 0.5, 0, 0}, {3}).ids, expert_ids({0, 3}));
 }
 
 TEST(cache_aware, a_visit_counts_by_the_mean_of_its_tokens) {
   cache_aware policy(shape, {.lambda = 0.5});
   // Ranges 3 and 1: delta is 2 for both.
-  EXPECT_EQ(ask(policy, {3, 2, 0.5, 0, 1, 0.75, 0.5, 0}, {2}).ids, (ids_t{0, 1, 2, 0}));
+  EXPECT_EQ(ask(policy, {3, 2, 0.5, 0, 1, 0.75, 0.5, 0}, {2}).ids, expert_ids({0, 1, 2, 0}));
 }
 
 TEST(cache_aware, can_take_the_average_of_the_logits_themselves) {
   cache_aware policy(shape, {.lambda = 1.0, .average = logit_average::value});
-  EXPECT_EQ(ask(policy, {3, 2, 1, 0}, {2}).ids, (ids_t{0, 2}));        // 1 + 1.5
-  EXPECT_EQ(ask(policy, {3, 2, 0.25, 0}, {2}, 1).ids, (ids_t{0, 1}));  // 0.25 + 1.3125
+  EXPECT_EQ(ask(policy, {3, 2, 1, 0}, {2}).ids, expert_ids({0, 2}));              // 1 + 1.5
+  EXPECT_EQ(ask(policy, {3, 2, 0.25, 0}, {2}, 1_layer).ids, expert_ids({0, 1}));  // 0.25 + 1.3125
   // Where the average is negative, residents are pushed away.
   cache_aware negative(shape, {.lambda = 1.0, .average = logit_average::value});
-  EXPECT_EQ(ask(negative, {-1, -2, -3, -4}, {0}).ids, (ids_t{1, 2}));
+  EXPECT_EQ(ask(negative, {-1, -2, -3, -4}, {0}).ids, expert_ids({1, 2}));
   cache_aware range(shape, {.lambda = 1.0});
-  EXPECT_EQ(ask(range, {-1, -2, -3, -4}, {0}).ids, (ids_t{0, 1}));
+  EXPECT_EQ(ask(range, {-1, -2, -3, -4}, {0}).ids, expert_ids({0, 1}));
 }
 
 TEST(cache_aware, never_selects_a_logit_that_is_not_finite) {
   cache_aware policy(shape, {.lambda = 1.0});
   const auto a = ask(policy, {masked, 2, masked, 0}, {0, 2});
-  EXPECT_EQ(a.ids, (ids_t{1, 3}));
+  EXPECT_EQ(a.ids, expert_ids({1, 3}));
   EXPECT_FLOAT_EQ(a.weights[0] + a.weights[1], 1.0F);
   const auto one = ask(policy, {masked, masked, 5, std::numeric_limits<float>::quiet_NaN()}, {0});
-  EXPECT_EQ(one.ids, (ids_t{2, -1}));
+  EXPECT_EQ(one.ids, expert_ids({2, -1}));
   EXPECT_EQ(one.weights, (floats{1, 0}));
   const auto none = ask(policy, {masked, masked, masked, -masked}, {0});
-  EXPECT_EQ(none.ids, (ids_t{-1, -1}));
+  EXPECT_EQ(none.ids, expert_ids({-1, -1}));
   EXPECT_EQ(none.weights, (floats{0, 0}));
   cache_aware raw(shape, {.normalise = false});
   EXPECT_EQ(ask(raw, {masked, masked, masked, masked}, {0}).weights, (floats{0, 0}));
@@ -133,25 +137,25 @@ TEST(cache_aware, never_selects_a_logit_that_is_not_finite) {
 TEST(cache_aware, what_is_masked_is_in_no_average) {
   // The finite logits span 1: 0 + 1 does not reach 1.5.
   cache_aware policy(shape, {.lambda = 1.0});
-  EXPECT_EQ(ask(policy, {1.5, 1.5, masked, 0.5}, {3}).ids, (ids_t{0, 1}));
+  EXPECT_EQ(ask(policy, {1.5, 1.5, masked, 0.5}, {3}).ids, expert_ids({0, 1}));
   // A token without any takes no part, nor does a visit of such.
   cache_aware other(shape, {.lambda = 0.5});
   ask(other, {masked, masked, masked, masked}, {});
   EXPECT_EQ(ask(other, {3, 2, 1, 0, masked, masked, masked, masked}, {2}).ids,
-            (ids_t{0, 2, -1, -1}));
+            expert_ids({0, 2, -1, -1}));
 }
 
 /// A router that chooses by something else than the logits.
 TEST(cache_aware, with_lambda_0_the_routers_selection_stands) {
   cache_aware policy(shape, {.lambda = 0.0});
-  const ids_t experts{3, 1, 2, 2};
+  const auto experts = expert_ids({3, 1, 2, 2});
   const floats gates{0.8F, 0.1F, 0.25F, 0.25F};
   const floats logits{3, 2, 1, 0, 0, 1, 2, 3};
-  const std::vector<slot_id> row{0, no_slot, no_slot, no_slot};
+  const std::vector<slot_id> row{0_slot, no_slot, no_slot, no_slot};
   routing_view view;
   view.experts = experts;
   view.logits = logits;
-  ids_t ids(4, 9);
+  ids_t ids(4, 9_expert);
   floats weights(4, 9.0F);
   EXPECT_EQ(policy.route(view, {row}, ids, weights), status::ok);
   EXPECT_EQ(ids, experts);
@@ -165,13 +169,13 @@ TEST(cache_aware, with_lambda_0_the_routers_selection_stands) {
 
 TEST(cache_aware, weighs_no_place_that_the_router_left_empty) {
   cache_aware policy(shape, {.lambda = 0.0});
-  const ids_t experts{3, -1};
+  const auto experts = expert_ids({3, -1});
   const floats logits{3, 2, 1, 0};
   const std::vector<slot_id> row(4, no_slot);
   routing_view view;
   view.experts = experts;
   view.logits = logits;
-  ids_t ids(2, 9);
+  ids_t ids(2, 9_expert);
   floats weights(2, 9.0F);
   EXPECT_EQ(policy.route(view, {row}, ids, weights), status::ok);
   EXPECT_EQ(ids, experts);
@@ -189,10 +193,10 @@ TEST(cache_aware, weighs_no_logit_that_is_not_finite) {
 
 TEST(cache_aware, refuses_a_visit_without_its_arrays_and_learns_nothing_from_it) {
   cache_aware policy(shape, {.lambda = 0.5});
-  const ids_t experts{0, 1};
+  const auto experts = expert_ids({0, 1});
   const floats logits{30, 20, 10, 0};
-  const std::vector<slot_id> row{no_slot, no_slot, 0, no_slot};
-  ids_t ids(2, 9);
+  const std::vector<slot_id> row{no_slot, no_slot, 0_slot, no_slot};
+  ids_t ids(2, 9_expert);
   floats weights(2, 9.0F);
   routing_view good;
   good.experts = experts;
@@ -200,7 +204,7 @@ TEST(cache_aware, refuses_a_visit_without_its_arrays_and_learns_nothing_from_it)
   const auto refused = [&](const routing_view& view, std::span<const slot_id> residents,
                            std::span<expert_id> selected, std::span<float> w) {
     EXPECT_EQ(policy.route(view, {residents}, selected, w), status::invalid_visit);
-    EXPECT_EQ(ids, ids_t(2, 9));
+    EXPECT_EQ(ids, ids_t(2, 9_expert));
     EXPECT_EQ(weights, floats(2, 9.0F));
   };
   auto bad = good;
@@ -208,7 +212,7 @@ TEST(cache_aware, refuses_a_visit_without_its_arrays_and_learns_nothing_from_it)
   refused(bad, row, ids, weights);
   bad.logits = std::span(logits).first(3);
   refused(bad, row, ids, weights);
-  for (const layer_id layer : {-1, 2}) {
+  for (const layer_id layer : {before_layers, 2_layer}) {
     bad = good;
     bad.layer = layer;
     refused(bad, row, ids, weights);
@@ -216,37 +220,37 @@ TEST(cache_aware, refuses_a_visit_without_its_arrays_and_learns_nothing_from_it)
   bad = good;
   bad.experts = std::span(experts).first(1);
   refused(bad, row, ids, weights);
-  const ids_t odd{0, 1, 2};  // a token and a half
+  const auto odd = expert_ids({0, 1, 2});  // a token and a half
   bad.experts = odd;
-  ids.push_back(9);
+  ids.push_back(9_expert);
   weights.push_back(9.0F);
   EXPECT_EQ(policy.route(bad, {row}, ids, weights), status::invalid_visit);
-  EXPECT_EQ(ids, ids_t(3, 9));
+  EXPECT_EQ(ids, ids_t(3, 9_expert));
   ids.pop_back();
   weights.pop_back();
   refused(good, std::span(row).first(3), ids, weights);
   refused(good, row, std::span(ids).first(1), weights);
   refused(good, row, ids, std::span(weights).first(1));
   // The range is 1, as though nothing had been asked before: 0 + 0.5 does not reach 0.75.
-  EXPECT_EQ(ask(policy, {1, 0.75, 0, 0}, {2}).ids, (ids_t{0, 1}));
+  EXPECT_EQ(ask(policy, {1, 0.75, 0, 0}, {2}).ids, expert_ids({0, 1}));
 }
 
 TEST(cache_aware, works_in_place_and_without_weights) {
   for (const double lambda : {0.0, 0.75}) {
     cache_aware policy(shape, {.lambda = lambda});
-    ids_t ids{0, 1};
+    auto ids = expert_ids({0, 1});
     floats weights{0.5F, 0.25F};
     const floats logits{3, 2, 1, 0};
-    const std::vector<slot_id> row{no_slot, no_slot, 0, no_slot};
+    const std::vector<slot_id> row{no_slot, no_slot, 0_slot, no_slot};
     routing_view view;
     view.experts = ids;
     view.weights = weights;
     view.logits = logits;
     EXPECT_EQ(policy.route(view, {row}, ids, {}), status::ok);
-    EXPECT_EQ(ids, (lambda > 0 ? ids_t{2, 0} : ids_t{0, 1}));
+    EXPECT_EQ(ids, lambda > 0 ? expert_ids({2, 0}) : expert_ids({0, 1}));
     EXPECT_EQ(weights, (floats{0.5F, 0.25F}));
     EXPECT_EQ(policy.route(view, {row}, ids, weights), status::ok);
-    EXPECT_EQ(ids, (lambda > 0 ? ids_t{2, 0} : ids_t{0, 1}));
+    EXPECT_EQ(ids, lambda > 0 ? expert_ids({2, 0}) : expert_ids({0, 1}));
     EXPECT_EQ(weights[0]<weights[1], lambda> 0);
   }
 }
@@ -268,18 +272,18 @@ TEST(cache_aware, agrees_with_its_naive_form) {
     cache_aware policy(model, {lambda, average, normalise});
     std::map<layer_id, std::vector<double>> history;
     for (int n = 0; n < 40; ++n) {
-      const auto layer = random.id_below(2);
+      const layer_id layer{random.id_below(2)};
       const auto tokens = 1 + random.below(3);
       floats logits(tokens * wide);
       for (auto& z : logits) z = static_cast<float>(random.below(1U << 20U)) / (1U << 17U) - 2;
       std::vector<slot_id> row(wide, no_slot);
-      for (auto& slot : row) slot = random.one_in(2) ? 1 : no_slot;
-      const ids_t routed(tokens * top, 0);
+      for (auto& slot : row) slot = random.one_in(2) ? 1_slot : no_slot;
+      const ids_t routed(tokens * top, 0_expert);
       routing_view view;
       view.layer = layer;
       view.experts = routed;
       view.logits = logits;
-      ids_t ids(routed.size(), 9);
+      ids_t ids(routed.size(), 9_expert);
       floats weights(routed.size(), 9.0F);
       ASSERT_EQ(policy.route(view, {row}, ids, weights), status::ok);
 
@@ -302,17 +306,18 @@ TEST(cache_aware, agrees_with_its_naive_form) {
         for (std::size_t e = 0; e < wide; ++e) {
           const double z = logits[t * wide + e];
           all += std::exp(z);
-          order.emplace_back(-(z + (row[e] >= 0 ? lambda * delta : 0.0)), e);
-          plain.emplace_back(-z, e);
+          order.emplace_back(-(z + (row[e] >= 0 ? lambda * delta : 0.0)),
+                             static_cast<expert_id>(e));
+          plain.emplace_back(-z, static_cast<expert_id>(e));
         }
         std::sort(order.begin(), order.end());
         std::sort(plain.begin(), plain.end());
         double kept = 0;
         for (std::size_t r = 0; r < top; ++r)
-          kept += std::exp(logits[t * wide + static_cast<std::size_t>(order[r].second)]);
+          kept += std::exp(logits[t * wide + index_of(order[r].second)]);
         for (std::size_t r = 0; r < top; ++r) {
           ASSERT_EQ(ids[t * top + r], order[r].second);
-          const double z = logits[t * wide + static_cast<std::size_t>(order[r].second)];
+          const double z = logits[t * wide + index_of(order[r].second)];
           ASSERT_NEAR(weights[t * top + r], std::exp(z) / (normalise ? kept : all), 1e-6);
           bent += order[r].second != plain[r].second ? 1 : 0;
         }

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "hotset/concepts/admission_policy.hpp"
+#include "written_ids.hpp"
 
 namespace hotset::admission_samples {
 
@@ -16,9 +17,9 @@ using verdict = std::vector<std::uint8_t>;
 inline const geometry shape{.layers = 2, .experts = 8, .top_k = 2};
 inline const pool_layout layout = pool_layout::shared(shape, 4).value();
 
-inline access use_of(expert_id e, step_id step, bool repeated = false) {
+inline access use_of(support::written_expert e, step_id step, bool repeated = false) {
   access a;
-  a.key = {0, e};
+  a.key = {0_layer, e};
   a.step = step;
   a.ordinal = step;
   a.repeated = repeated;

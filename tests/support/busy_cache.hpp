@@ -17,7 +17,7 @@ namespace hotset::support {
 
 struct busy_walk {
   std::int64_t visits = 0;
-  expert_id routed = 0;                  ///< experts 0..routed-1 are asked for, and -1
+  std::int32_t routed = 0;               ///< experts 0..routed-1 are asked for, and -1
   std::uint64_t invalidate_one_in = 40;  ///< visits
 };
 
@@ -42,7 +42,7 @@ status walk(Cache& cache, Visit& visit, Stream& stream, random_source& random,
     const auto step = static_cast<step_id>(n / shape.layers);
     const auto tokens = 1 + random.below(random.one_in(4) ? most : 2);
     ids.resize(tokens * static_cast<std::uint64_t>(shape.top_k));
-    for (auto& id : ids) id = random.id_below(setup.routed + 1) - 1;
+    for (auto& id : ids) id = expert_id{random.id_below(setup.routed + 1) - 1};
     routing_view view;
     view.layer = layer;
     view.step = step;
@@ -53,7 +53,9 @@ status walk(Cache& cache, Visit& visit, Stream& stream, random_source& random,
     if (random.one_in(2)) {
       std::vector<prefetch_request> wanted;
       for (int p = 0; p < 3; ++p)
-        wanted.push_back({{(layer + 1) % shape.layers, random.id_below(shape.experts)}, step});
+        wanted.push_back({{layer_id{(number(layer) + 1) % shape.layers},
+                           expert_id{random.id_below(shape.experts)}},
+                          step});
       visit_context context;
       context.layer = layer;
       context.step = step;

@@ -14,6 +14,7 @@
 #include "hotset/eviction/lru.hpp"
 #include "pager_walk.hpp"
 #include "scripted_backend.hpp"
+#include "written_ids.hpp"
 
 namespace hotset::support {
 
@@ -28,11 +29,11 @@ class slot_cache_steps : public testing::Test {
         cache(pager<lru>({.layout = pool_layout::shared(cache_shape, slots).value()}), backend),
         visit(cache.make_visit()) {}
 
-  status resolve(step_id step, layer_id layer, std::vector<expert_id> ids) {
+  status resolve(step_id step, written_layer layer, routed_ids ids) {
     return resolve(visit, step, layer, std::move(ids));
   }
-  status resolve(cache_visit& into, step_id step, layer_id layer, std::vector<expert_id> ids) {
-    ids_.push_back(std::move(ids));
+  status resolve(cache_visit& into, step_id step, written_layer layer, routed_ids ids) {
+    ids_.push_back(std::move(ids.ids));
     routing_view view;
     view.step = step;
     view.layer = layer;
@@ -51,7 +52,7 @@ class slot_cache_steps : public testing::Test {
       });
     }
   }
-  void whole(step_id step, layer_id layer, std::vector<expert_id> ids) {
+  void whole(step_id step, written_layer layer, routed_ids ids) {
     ASSERT_EQ(resolve(step, layer, std::move(ids)), status::ok);
     while (true) {
       launch();
@@ -64,10 +65,10 @@ class slot_cache_steps : public testing::Test {
   status prefetch(std::vector<prefetch_request> requests) {
     return cache.prefetch({}, requests, stream);
   }
-  std::uint32_t pins_of(layer_id layer, expert_id e) {
+  std::uint32_t pins_of(written_layer layer, written_expert e) {
     return cache.pager().slot(locate(layer, e)).pins;
   }
-  slot_id locate(layer_id layer, expert_id e) { return cache.pager().locate({layer, e}); }
+  slot_id locate(written_layer layer, written_expert e) { return cache.pager().locate({layer, e}); }
 
   scripted_backend backend;
   scripted_backend::stream_type stream;
@@ -76,7 +77,7 @@ class slot_cache_steps : public testing::Test {
   int kernels = 0;
 
  private:
-  std::deque<std::vector<expert_id>> ids_;  ///< outlive their visits
+  std::deque<std::vector<std::int32_t>> ids_;  ///< outlive their visits
 };
 struct slot_cache_wide : slot_cache_steps {
   slot_cache_wide() : slot_cache_steps(5) {}

@@ -27,7 +27,7 @@ class device_experts {
                  .value()) {
     const auto& shape = layout.shape();
     for (std::size_t k = 0; page_locked && k < shape.keys(); ++k)
-      for (const auto tensor : host.source.tensors(shape.key(k), 0))
+      for (const auto tensor : host.source.tensors(shape.key(k), 0_precision))
         EXPECT_FALSE(pages.lock(tensor));
   }
   [[nodiscard]] bool holds(slot_id slot, expert_key key) const {

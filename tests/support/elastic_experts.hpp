@@ -70,8 +70,8 @@ class elastic_experts_on {
   void serve(random_source& random) {
     for (int n = 0; n < 12; ++n) {
       std::vector<expert_id> ids(2 * (1 + random.below(4)));
-      for (auto& id : ids) id = random.id_below(shape_.experts);
-      ASSERT_EQ(cache_.serve(view(n % shape_.layers, ids), machine.stream, visit_,
+      for (auto& id : ids) id = expert_id{random.id_below(shape_.experts)};
+      ASSERT_EQ(cache_.serve(view(layer_id{n % shape_.layers}, ids), machine.stream, visit_,
                              [](const visit_group&) {}),
                 status::ok);
     }
@@ -80,7 +80,7 @@ class elastic_experts_on {
   /// Of the layer that has the fewest.
   [[nodiscard]] std::uint64_t held() const {
     std::uint64_t fewest = most_units;
-    for (layer_id l = 0; l < shape_.layers; ++l) {
+    for (const auto l : each<layer_id>(shape_.layers)) {
       const auto row = cache_.row(l);
       const auto absent = static_cast<std::uint64_t>(std::count(row.begin(), row.end(), no_slot));
       fewest = std::min(fewest, row.size() - absent);
@@ -93,8 +93,7 @@ class elastic_experts_on {
       const auto key = shape_.key(k);
       const auto slot = cache_.row(key.layer)[static_cast<std::size_t>(key.expert)];
       if (slot == no_slot) continue;
-      const auto name =
-          "layer " + std::to_string(key.layer) + " expert " + std::to_string(key.expert);
+      const auto name = "layer " + to_string(key.layer) + " expert " + to_string(key.expert);
       const auto& bank = machine.bank;
       for (std::size_t t = 0; t < bank.tensors(slot); ++t)
         EXPECT_TRUE(holds(bank.bytes(slot, t), key, t)) << name << " tensor " << t;
@@ -108,11 +107,12 @@ class elastic_experts_on {
   class open_visit {
    public:
     explicit open_visit(elastic_experts_on& owner) : owner_(owner) {
-      const auto row = owner.cache_.row(0);
+      const auto row = owner.cache_.row(0_layer);
       std::vector<expert_id> ids;
-      for (expert_id e = 0; ids.size() < 2; ++e)
+      for (expert_id e{}; ids.size() < 2; ++e)
         if (row[static_cast<std::size_t>(e)] != no_slot) ids.push_back(e);
-      EXPECT_EQ(owner.cache_.resolve(view(0, ids), owner.machine.stream, owner.visit_), status::ok);
+      EXPECT_EQ(owner.cache_.resolve(view(0_layer, ids), owner.machine.stream, owner.visit_),
+                status::ok);
     }
     open_visit(const open_visit&) = delete;
     open_visit& operator=(const open_visit&) = delete;

@@ -31,20 +31,20 @@ inline visit random_visit(support::random_source& random) {
                                         : random.below(40);
   const auto resident_in_8 = random.below(9);
   for (std::int32_t e = 0; e < experts; ++e)
-    v.row.push_back(random.below(8) < resident_in_8 ? random.id_below(100'000) : no_slot);
+    v.row.push_back(random.below(8) < resident_in_8 ? slot_id{random.id_below(100'000)} : no_slot);
   const bool has_outsiders = random.one_in(2);
   const auto hot =
       random.one_in(2) ? experts : 1 + random.id_below(experts);  // fewer: more repeats
   for (std::size_t i = 0; i < count; ++i) {
     const auto id = random.id_below(hot);
     if (!has_outsiders || !random.one_in(8)) {
-      v.ids.push_back(id);
+      v.ids.push_back(expert_id{id});
     } else {
       switch (random.below(4)) {
-        case 0: v.ids.push_back(-1); break;
-        case 1: v.ids.push_back(experts); break;
-        case 2: v.ids.push_back(std::numeric_limits<expert_id>::min()); break;
-        default: v.ids.push_back(std::numeric_limits<expert_id>::max()); break;
+        case 0: v.ids.push_back(no_expert); break;
+        case 1: v.ids.push_back(expert_id{experts}); break;
+        case 2: v.ids.push_back(expert_id{std::numeric_limits<std::int32_t>::min()}); break;
+        default: v.ids.push_back(expert_id{std::numeric_limits<std::int32_t>::max()}); break;
       }
     }
   }

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
 
 namespace hotset::support {
@@ -18,7 +19,7 @@ using token_lists = std::vector<std::vector<std::uint32_t>>;
 using expert_set = std::set<expert_id>;
 
 /// The distinct experts of one token that take up room.
-inline expert_set needs_of(std::span<const expert_id> ids, std::size_t top_k, std::size_t token,
+inline expert_set needs_of(id_view<expert_id> ids, std::size_t top_k, std::size_t token,
                            const std::function<bool(expert_id)>& needs_slot) {
   expert_set out;
   for (const auto id : ids.subspan(token * top_k, top_k))
@@ -27,7 +28,7 @@ inline expert_set needs_of(std::span<const expert_id> ids, std::size_t top_k, st
 }
 
 /// Empty if some token alone does not fit. `needs_slot` also answers for ids that name no expert.
-inline token_lists naive_groups(std::span<const expert_id> ids, std::size_t top_k, std::size_t room,
+inline token_lists naive_groups(id_view<expert_id> ids, std::size_t top_k, std::size_t room,
                                 const std::function<bool(expert_id)>& needs_slot) {
   const auto tokens = ids.size() / top_k;
   std::vector<expert_set> needs;

@@ -30,7 +30,7 @@ class naive_similar_steps {
         slots_(slots),
         shared_(shared) {
     const auto experts = static_cast<std::size_t>(shape.experts);
-    for (layer_id l = 0; l < shape.layers; ++l) {
+    for (const auto l : each<layer_id>(shape.layers)) {
       fast_[l].assign(experts, 0.0F);
       slow_[l].assign(experts, 0.0F);
       value_[l].assign(experts, 0.0F);

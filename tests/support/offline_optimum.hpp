@@ -30,7 +30,7 @@ inline std::vector<std::vector<event_bits>> events_of(const visit_sequence& visi
   for (std::size_t i = 0; i < visits.size(); ++i) {
     const auto view = visits[i];
     const auto pool = layout.pool_of_layer(view.layer);
-    const auto bits_of = [&](std::span<const expert_id> ids) {
+    const auto bits_of = [&](id_view<expert_id> ids) {
       event_bits bits = 0;
       for (const auto id : ids)
         if (id >= 0) bits |= 1U << visits.shape().index({view.layer, id});

@@ -14,6 +14,7 @@
 
 #include "hotset/eviction/lru.hpp"
 #include "hotset/paging/pager.hpp"
+#include "written_ids.hpp"
 
 namespace hotset::support {
 
@@ -26,10 +27,10 @@ void expect_consistent(Pager& p) {
   std::vector<std::int64_t> held(layout.pools(), 0);
   std::vector<std::uint64_t> bytes(layout.pools(), 0);
   std::size_t unread = 0;
-  for (layer_id l = 0; l < shape.layers; ++l) {
+  for (const auto l : each<layer_id>(shape.layers)) {
     const auto row = p.row(l);
     ASSERT_EQ(row.size(), static_cast<std::size_t>(shape.experts));
-    for (expert_id e = 0; e < shape.experts; ++e) {
+    for (const auto e : each<expert_id>(shape.experts)) {
       const auto slot = p.locate({l, e});
       const auto shown = row[static_cast<std::size_t>(e)];
       if (slot == no_slot) {
@@ -40,7 +41,7 @@ void expect_consistent(Pager& p) {
       const auto& entry = p.slot(slot);
       ASSERT_EQ(entry.key, (expert_key{l, e})) << "map and table disagree on slot " << slot;
       ASSERT_NE(entry.state, slot_state::free);
-      ASSERT_EQ(shown, entry.state == slot_state::resident ? slot : -1);
+      ASSERT_EQ(shown, entry.state == slot_state::resident ? slot : no_slot);
       const auto precision = p.precision_of(slot);
       ASSERT_EQ(precision, layout.at(layout.pool_of_slot(slot)).precision);
       const auto pool = static_cast<std::size_t>(layout.pool_of(l, precision));
@@ -65,8 +66,8 @@ void expect_consistent(Pager& p) {
 
 /// Ends a pin of what the slot holds now.
 template <class Pager>
-void unpin(Pager& p, slot_id slot) {
-  p.unpin({slot, p.slot(slot).generation});
+void unpin(Pager& p, written_slot slot) {
+  p.unpin({slot.id, p.slot(slot).generation});
 }
 
 template <class Pager = pager<lru>>
@@ -75,7 +76,7 @@ class pager_walk {
   explicit pager_walk(typename Pager::config setup)
       : decisions(std::move(setup)), plan(decisions.make_plan()) {}
 
-  [[nodiscard]] routing_view view(step_id step, layer_id layer, std::span<const expert_id> ids,
+  [[nodiscard]] routing_view view(step_id step, written_layer layer, id_view<expert_id> ids,
                                   std::span<const float> weights = {}) const {
     routing_view v;
     v.layer = layer;
@@ -86,14 +87,14 @@ class pager_walk {
     v.ordinal = ordinal;
     return v;
   }
-  status try_plan(step_id step, layer_id layer, std::vector<expert_id> ids) {
-    ids_ = std::move(ids);
+  status try_plan(step_id step, written_layer layer, routed_ids ids) {
+    ids_ = std::move(ids.ids);
     return decisions.plan(view(step, layer, ids_), plan);
   }
   /// A whole visit with all of its groups. Returns the number of fills.
-  std::size_t visit(step_id step, layer_id layer, std::vector<expert_id> ids,
+  std::size_t visit(step_id step, written_layer layer, routed_ids ids,
                     std::vector<float> weights = {}) {
-    ids_ = std::move(ids);
+    ids_ = std::move(ids.ids);
     weights_ = std::move(weights);
     std::size_t fills = 0;
     auto planned = decisions.plan(view(step, layer, ids_, weights_), plan);
@@ -110,7 +111,7 @@ class pager_walk {
     return fills;
   }
   /// Plans and commits speculative fills. Returns them.
-  std::vector<fill> prefetch(step_id step, layer_id layer,
+  std::vector<fill> prefetch(step_id step, written_layer layer,
                              const std::vector<prefetch_request>& requests) {
     visit_context context;
     context.step = step;
@@ -126,16 +127,16 @@ class pager_walk {
     for (const auto& f : fills) decisions.arrived(f.slot, f.generation);
     expect_consistent(decisions);
   }
-  [[nodiscard]] std::set<expert_id> readable(layer_id layer) const {
+  [[nodiscard]] std::set<expert_id> readable(written_layer layer) const {
     std::set<expert_id> out;
     const auto row = decisions.row(layer);
     for (std::size_t e = 0; e < row.size(); ++e)
       if (row[e] != no_slot) out.insert(static_cast<expert_id>(e));
     return out;
   }
-  [[nodiscard]] std::set<expert_id> placed(layer_id layer) const {
+  [[nodiscard]] std::set<expert_id> placed(written_layer layer) const {
     std::set<expert_id> out;
-    for (expert_id e = 0; e < decisions.shape().experts; ++e)
+    for (const auto e : each<expert_id>(decisions.shape().experts))
       if (decisions.locate({layer, e}) != no_slot) out.insert(e);
     return out;
   }
@@ -147,7 +148,7 @@ class pager_walk {
   std::uint64_t ordinal = 0;
 
  private:
-  std::vector<expert_id> ids_;
+  std::vector<std::int32_t> ids_;
   std::vector<float> weights_;
 };
 
@@ -168,7 +169,7 @@ class told_lru {
 
   told_lru(const pool_layout& layout, const config& options) : inner_(layout), to_(options.to) {}
   void on_step(step_id step, layer_id layer) noexcept {
-    write("step " + std::to_string(step) + " layer " + std::to_string(layer));
+    write("step " + std::to_string(step) + " layer " + to_string(layer));
   }
   void on_hit(const access& a) noexcept {
     write("hit " + words(a));
@@ -181,7 +182,7 @@ class told_lru {
   void on_request(const access& a) noexcept { write("request " + words(a)); }
   void on_bypass(const access& a) noexcept { write("bypass " + words(a)); }
   void on_evict(slot_id slot, expert_key key) noexcept {
-    write("evict " + std::to_string(key.expert));
+    write("evict " + to_string(key.expert));
     inner_.on_evict(slot, key);
   }
   void on_move(slot_id from, slot_id to) noexcept { inner_.on_move(from, to); }
@@ -193,7 +194,7 @@ class told_lru {
 
  private:
   static std::string words(const access& a) {
-    return std::to_string(a.key.expert) + (a.repeated ? " again" : "");
+    return to_string(a.key.expert) + (a.repeated ? " again" : "");
   }
   void write(std::string line) noexcept {
     if (to_ != nullptr) to_->lines.push_back(std::move(line));

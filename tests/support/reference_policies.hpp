@@ -10,6 +10,7 @@
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
 #include "hotset/testing/naive_eviction.hpp"
+#include "written_ids.hpp"
 
 namespace hotset::reference {
 
@@ -26,14 +27,15 @@ class hand_walk {
       : layout_(layout), policy(layout, options), eligible(layout.slots()) {}
   explicit hand_walk(const pool_layout& layout) : hand_walk(layout, typename P::config{}) {}
 
-  void begin(step_id step, layer_id layer, request_class kind = request_class::decode) {
+  void begin(step_id step, support::written_layer layer,
+             request_class kind = request_class::decode) {
     step_ = step;
     layer_ = layer;
     kind_ = kind;
     ++ordinal_;
     tell_step(policy, step, layer);
   }
-  access about(slot_id slot, expert_key key) const {
+  access about(support::written_slot slot, expert_key key) const {
     access a;
     a.key = key;
     a.slot = slot;
@@ -43,16 +45,16 @@ class hand_walk {
     a.kind = kind_;
     return a;
   }
-  void fill(slot_id slot, expert_key key, double weight = 0) {
+  void fill(support::written_slot slot, expert_key key, double weight = 0) {
     auto a = about(slot, key);
     a.weight = weight;
     take(a);
   }
   /// Experts first, first + 1, ... of layer 0 into slots 0, 1, ...
-  void fill_from(expert_id first, slot_id count) {
-    for (slot_id s = 0; s < count; ++s) fill(s, {0, first + s});
+  void fill_from(support::written_expert first, std::int32_t count) {
+    for (const auto s : each<slot_id>(count)) fill(s, {0_layer, first.id + number(s)});
   }
-  void prefetch(slot_id slot, expert_key key, step_id meant_for) {
+  void prefetch(support::written_slot slot, expert_key key, step_id meant_for) {
     auto a = about(slot, key);
     a.step = meant_for;
     a.speculative = true;
@@ -63,12 +65,12 @@ class hand_walk {
     eligible.set(a.slot);
     policy.on_fill(a);
   }
-  void hit(slot_id slot, double weight = 0) {
+  void hit(support::written_slot slot, double weight = 0) {
     auto a = about(slot, keys_.at(slot));
     a.weight = weight;
     policy.on_hit(a);
   }
-  void hit_again(slot_id slot, double weight = 0) {
+  void hit_again(support::written_slot slot, double weight = 0) {
     auto a = about(slot, keys_.at(slot));
     a.weight = weight;
     a.repeated = true;
@@ -79,23 +81,23 @@ class hand_walk {
     a.weight = weight;
     tell_bypass(policy, a);
   }
-  void request(slot_id slot, step_id meant_for) {
+  void request(support::written_slot slot, step_id meant_for) {
     auto a = about(slot, keys_.at(slot));
     a.step = meant_for;
     a.speculative = true;
     policy.on_request(a);
   }
-  void evict(slot_id slot) {
+  void evict(support::written_slot slot) {
     policy.on_evict(slot, keys_.at(slot));
     keys_.erase(slot);
     eligible.reset(slot);
   }
   /// All eligible slots of the pool of `layer`, in order of eviction, as asked in that visit.
-  std::vector<slot_id> order(step_id step, layer_id layer,
+  std::vector<slot_id> order(step_id step, support::written_layer layer,
                              request_class kind = request_class::decode) {
     return order_of(layout_.pool_of_layer(layer), step, layer, kind);
   }
-  std::vector<slot_id> order_of(pool_id pool, step_id step, layer_id layer,
+  std::vector<slot_id> order_of(pool_id pool, step_id step, support::written_layer layer,
                                 request_class kind = request_class::decode) {
     std::vector<slot_id> out(layout_.slots() + 1, no_slot);
     out.resize(policy.select_victims({layer, pool, step, ordinal_, kind}, eligible, out));
@@ -106,7 +108,7 @@ class hand_walk {
   pool_layout layout_;
   std::map<slot_id, expert_key> keys_;
   step_id step_ = 0;
-  layer_id layer_ = 0;
+  layer_id layer_{};
   request_class kind_ = request_class::decode;
   std::uint64_t ordinal_ = 0;
 

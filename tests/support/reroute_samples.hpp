@@ -11,6 +11,7 @@
 #include "hotset/adapters/reroute.hpp"
 #include "hotset/core/platform/vector_level.hpp"
 #include "random_source.hpp"
+#include "written_ids.hpp"
 
 namespace hotset::reroute_samples {
 
@@ -29,8 +30,8 @@ struct batch {
 /// M = 64, K = 6, A = 2, E_max = 8.
 inline expert_redirect figure_4_map() {
   auto map = *expert_redirect::create({.experts = 64, .adapters = 2, .most_tuned = 8});
-  (void)map.assign(0, std::vector<expert_id>{3, 14, 47});
-  (void)map.assign(1, std::vector<expert_id>{5, 13, 14, 27, 35, 57, 59});
+  (void)map.assign(0, std::vector<std::int32_t>{3, 14, 47});
+  (void)map.assign(1, std::vector<std::int32_t>{5, 13, 14, 27, 35, 57, 59});
   return map;
 }
 inline batch figure_4() {
@@ -41,7 +42,7 @@ inline batch figure_4() {
           64,
           {map.rows().begin(), map.rows().end()},
           {-1, -1, 0, 0, -1, 1, 1, 1, 0, 1},
-          {
+          support::expert_ids({
               15, 14, 45, 47, 3,  57,  //
               35, 1,  32, 43, 11, 54,  //
               31, 13, 62, 12, 34, 14,  //
@@ -52,11 +53,11 @@ inline batch figure_4() {
               35, 59, 52, 58, 7,  37,  //
               3,  13, 60, 0,  14, 32,  //
               57, 5,  3,  13, 27, 59,  //
-          }};
+          })};
 }
 /// The right half of the figure.
 inline std::vector<expert_id> figure_4_rerouted() {
-  return {
+  return support::expert_ids({
       15, 14, 45, 47, 3,  57,  //
       35, 1,  32, 43, 11, 54,  //
       31, 13, 62, 12, 34, 65,  //
@@ -67,7 +68,7 @@ inline std::vector<expert_id> figure_4_rerouted() {
       76, 78, 52, 58, 7,  37,  //
       64, 13, 60, 0,  65, 32,  //
       77, 72, 3,  73, 75, 78,  //
-  };
+  });
 }
 
 /// The rule as a plain loop.
@@ -79,10 +80,10 @@ inline std::vector<expert_id> rerouted(const batch& b, std::uint64_t& refused) {
     const auto adapter = b.adapter_of_token[i / static_cast<std::size_t>(b.top_k)];
     if (id < 0) continue;
     if (id >= b.experts || adapter >= b.adapters) {
-      out[i] = -1;
+      out[i] = no_expert;
       ++refused;
     } else if (adapter >= 0) {
-      out[i] = b.map.at(static_cast<std::size_t>(adapter * b.experts + id));
+      out[i] = b.map.at(static_cast<std::size_t>(adapter * b.experts + number(id)));
     }
   }
   return out;
@@ -111,8 +112,8 @@ inline batch random_batch(support::random_source& random) {
                                        .stride = b.experts + random.id_below(9)});
   for (std::int32_t a = 0; a < b.adapters; ++a) {
     std::vector<expert_id> tuned;
-    for (expert_id e = b.experts; e-- > 0;)
-      if (random.one_in(4)) tuned.push_back(e);
+    for (std::int32_t e = b.experts; e-- > 0;)
+      if (random.one_in(4)) tuned.push_back(expert_id{e});
     (void)map.assign(a, tuned);
   }
   b.map.assign(map.rows().begin(), map.rows().end());
@@ -128,7 +129,7 @@ inline batch random_batch(support::random_source& random) {
     b.adapter_of_token.push_back(random.one_in(16) ? outside(b.adapters)
                                                    : random.id_below(b.adapters + 1) - 1);
   for (std::int32_t i = 0; i < b.tokens * b.top_k; ++i)
-    b.ids.push_back(random.one_in(16) ? outside(b.experts) : random.id_below(b.experts));
+    b.ids.push_back(expert_id{random.one_in(16) ? outside(b.experts) : random.id_below(b.experts)});
   return b;
 }
 

@@ -17,9 +17,9 @@ class scripted_miss {
  public:
   struct script {
     std::map<expert_id, miss_decision> decisions{};  ///< of the experts that are asked about
-    precision_id otherwise = 0;                      ///< where other absent experts are fetched
+    precision_id otherwise{};                        ///< where other absent experts are fetched
     std::map<expert_id, expert_id> stand_ins{};      ///< of those that are substituted
-    precision_id prefetched = 0;
+    precision_id prefetched{};
     std::vector<std::vector<miss>> asked{};
     std::vector<std::vector<slot_id>> rows{};  ///< what was resident each time
     std::vector<std::vector<float>> observed{};
@@ -48,7 +48,7 @@ class scripted_miss {
       else if (misses[n].held == miss::absent)
         out[n] = {miss_action::fetch, by_->otherwise};
       else
-        out[n] = {miss_action::keep, 0};
+        out[n] = {miss_action::keep, {}};
       if (out[n].action == miss_action::substitute)
         std::replace(ids.begin(), ids.end(), e, by_->stand_ins.at(e));
     }
@@ -66,9 +66,9 @@ static_assert(miss_policy<scripted_miss>);
 inline constexpr miss_decision fetch_at(precision_id precision) {
   return {miss_action::fetch, precision};
 }
-inline constexpr miss_decision keep_low{miss_action::keep, 0};
-inline constexpr miss_decision on_host{miss_action::host, 0};
-inline constexpr miss_decision dropped{miss_action::drop, 0};
-inline constexpr miss_decision substituted{miss_action::substitute, 0};
+inline constexpr miss_decision keep_low{miss_action::keep, {}};
+inline constexpr miss_decision on_host{miss_action::host, {}};
+inline constexpr miss_decision dropped{miss_action::drop, {}};
+inline constexpr miss_decision substituted{miss_action::substitute, {}};
 
 }  // namespace hotset::support

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "hotset/sim/replay/sweep.hpp"
 #include "hotset/trace/routing_trace.hpp"
 #include "random_source.hpp"
+#include "written_ids.hpp"
 
 namespace hotset::support {
 
@@ -30,23 +32,39 @@ inline routing_trace empty_trace(std::int32_t layers, std::int32_t experts, std:
   return trace;
 }
 
-/// Adds a step. `rows`: a row a token, layer by layer, top_k ids each.
-inline void add_step(routing_trace& trace, const std::vector<std::vector<expert_id>>& rows,
+/// A token's experts, layer by layer: ids, or the numbers of them.
+struct token_row {
+  token_row(std::initializer_list<written_expert> of) : ids(of.begin(), of.end()) {}  // NOLINT
+  token_row(std::vector<expert_id> of) : ids(std::move(of)) {}                        // NOLINT
+  token_row(const std::vector<std::int32_t>& of) {                                    // NOLINT
+    for (const auto n : of) ids.push_back(static_cast<expert_id>(n));
+  }
+  std::vector<expert_id> ids;
+};
+struct token_rows {
+  token_rows(std::initializer_list<token_row> of) : rows(of) {}   // NOLINT
+  token_rows(std::vector<token_row> of) : rows(std::move(of)) {}  // NOLINT
+  token_rows(const std::vector<std::vector<expert_id>>& of)       // NOLINT
+      : rows(of.begin(), of.end()) {}
+  std::vector<token_row> rows;
+};
+
+/// Adds a step. `tokens`: a row a token, layer by layer, top_k ids each.
+inline void add_step(routing_trace& trace, const token_rows& tokens,
                      request_class kind = request_class::decode) {
   const auto step = trace.step.empty() ? 0U : trace.step.back() + 1;
-  for (const auto& row : rows) {
+  for (const auto& row : tokens.rows) {
     trace.step.push_back(step);
     trace.sequence.push_back(0);
     trace.kind.push_back(kind);
-    trace.ids.insert(trace.ids.end(), row.begin(), row.end());
+    trace.ids.insert(trace.ids.end(), row.ids.begin(), row.ids.end());
   }
 }
 
 /// One layer; each list of ids is a step of one token.
-inline routing_trace one_layer(std::int32_t experts,
-                               const std::vector<std::vector<expert_id>>& steps) {
-  auto trace = empty_trace(1, experts, static_cast<std::int32_t>(steps.front().size()));
-  for (const auto& ids : steps) add_step(trace, {ids});
+inline routing_trace one_layer(std::int32_t experts, const token_rows& steps) {
+  auto trace = empty_trace(1, experts, static_cast<std::int32_t>(steps.rows.front().ids.size()));
+  for (const auto& row : steps.rows) add_step(trace, {row});
   return trace;
 }
 
@@ -73,8 +91,8 @@ inline routing_trace random_trace(std::uint64_t seed, const random_shape& shape)
       for (std::int32_t l = 0; l < shape.layers; ++l) {
         std::vector<expert_id> ids;
         while (ids.size() < static_cast<std::size_t>(shape.top_k)) {
-          auto id = random.id_below(shape.experts);
-          if (shape.skewed) id = std::min(id, random.id_below(shape.experts));
+          expert_id id{random.id_below(shape.experts)};
+          if (shape.skewed) id = std::min(id, expert_id{random.id_below(shape.experts)});
           if (shape.absent_one_in != 0 && random.one_in(shape.absent_one_in)) id = no_expert;
           if (id == no_expert || std::find(ids.begin(), ids.end(), id) == ids.end())
             ids.push_back(id);

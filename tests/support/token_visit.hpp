@@ -10,7 +10,7 @@
 namespace hotset::support {
 
 struct token_visit {
-  layer_id layer = 0;
+  layer_id layer{};
   step_id step = 0;
   std::vector<expert_id> ids{};
   std::vector<sequence_id> sequences{};

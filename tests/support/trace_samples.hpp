@@ -17,6 +17,7 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/trace/routing_trace.hpp"
+#include "written_ids.hpp"
 
 namespace trace_samples {
 
@@ -126,7 +127,7 @@ inline hotset::routing_trace full_trace() {
   t.sequence = {0, 0, 1};
   t.kind = {hotset::request_class::prefill, hotset::request_class::prefill,
             hotset::request_class::decode};
-  t.ids = {0, 1, 2, 3, 1, 2, 3, -1, 3, 0, -1, -1};
+  t.ids = hotset::support::expert_ids({0, 1, 2, 3, 1, 2, 3, -1, 3, 0, -1, -1});
   t.weights = {.75F, .25F, .5F, .5F, .75F, .25F, 1.F, 0.F, .5F, .5F, 0.F, 0.F};
   t.logits.assign(3 * 2 * 4, 1.5F);
   t.probabilities = hotset::half_array(std::vector<std::uint16_t>(3 * 2 * 4, 0x3400));  // 0.25

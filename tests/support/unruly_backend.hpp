@@ -23,7 +23,7 @@ namespace hotset::support {
 /// What a slot's bytes are: one version of one expert at one precision; no_key while that is not the case.
 struct slot_bytes {
   expert_key key = no_key;
-  precision_id precision = 0;
+  precision_id precision{};
   std::uint32_t version = 0;
   friend bool operator==(const slot_bytes&, const slot_bytes&) = default;
 };
@@ -262,7 +262,7 @@ class unruly_backend {
     for (const auto& other : jobs_)
       if (other.what.slot == mine.what.slot && (other.moving || other.order < mine.order))
         trail_.fault("copy " + std::to_string(mine.batch) + " begins in slot " +
-                     std::to_string(mine.what.slot) + " while copy " + std::to_string(other.batch) +
+                     to_string(mine.what.slot) + " while copy " + std::to_string(other.batch) +
                      (other.moving ? " moves there" : ", an older one, has not been made"));
   }
   void end(const job& j) {

@@ -31,7 +31,7 @@ TEST(kv_trace, blocks_become_dense_in_order_of_first_appearance) {
   EXPECT_THAT(trace.sequence, ElementsAre(0, 0, 1, 1, 1));
   EXPECT_EQ(trace.experts, 3);
   EXPECT_EQ(trace.top_k, 1);
-  EXPECT_EQ(trace.shape().bytes_of(0), 4096U);
+  EXPECT_EQ(trace.shape().bytes_of(0_layer), 4096U);
   EXPECT_EQ(visit_sequence(trace).size(), 5U);
 }
 

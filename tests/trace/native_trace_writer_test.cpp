@@ -39,7 +39,7 @@ TEST(native_trace_writer, on_failure_nothing_changes) {
   const trace_samples::temporary_folder folder;
   const auto path = folder.write("trace", "earlier");
   auto trace = trace_samples::full_trace();
-  trace.ids[0] = 4;
+  trace.ids[0] = 4_expert;
   const auto bad = write_native_trace(trace, path.string());
   ASSERT_TRUE(bad);
   EXPECT_NE(bad->message.find("accepted: 0..3"), std::string::npos);
@@ -77,7 +77,7 @@ TEST(native_trace_writer, ids_have_16_bits) {
   trace.experts = 65536;
   trace.step = trace.sequence = {0};
   trace.kind = {request_class::decode};
-  trace.ids = {65534};
+  trace.ids = {65534_expert};
   const auto path = (folder.path() / "t").string();
   const auto bad = write_native_trace(trace, path);
   ASSERT_TRUE(bad);

@@ -16,8 +16,8 @@ TEST(routing_trace, a_full_trace_is_valid) {
   const auto bad = trace.validate();
   EXPECT_FALSE(bad) << bad->message;
   EXPECT_EQ(trace.tokens(), 3U);
-  EXPECT_EQ(trace.ids_of(1, 0)[1], 2);
-  EXPECT_EQ(trace.weights_of(1, 1)[0], 1.0F);
+  EXPECT_EQ(trace.ids_of(1, 0_layer)[1], 2);
+  EXPECT_EQ(trace.weights_of(1, 1_layer)[0], 1.0F);
   EXPECT_EQ(trace.fact("layers"), "1,2");
   EXPECT_FALSE(trace.fact("nothing"));
 }
@@ -28,8 +28,9 @@ TEST(routing_trace, refuses_what_cannot_be_replayed_and_says_what_is_accepted) {
     std::string said;
   };
   const std::vector<fault> faults = {
-      {[](auto& t) { t.ids[3] = 4; }, "id of token 0, layer 1, position 1 is 4, accepted: 0..3"},
-      {[](auto& t) { t.ids[0] = -2; }, "id of token 0, layer 0, position 0 is -2"},
+      {[](auto& t) { t.ids[3] = 4_expert; },
+       "id of token 0, layer 1, position 1 is 4, accepted: 0..3"},
+      {[](auto& t) { t.ids[0] = expert_id{-2}; }, "id of token 0, layer 0, position 0 is -2"},
       {[](auto& t) { t.weights[5] = std::numeric_limits<float>::quiet_NaN(); },
        "weight of token 1, layer 0, position 1 is not finite"},
       {[](auto& t) { t.weights[5] = std::numeric_limits<float>::infinity(); }, "not finite"},

@@ -19,7 +19,7 @@ std::vector<float> all(const half_array& halves) {
 TEST(score_rows, ties_give_way_by_a_step_and_the_last_layer_predicts_nothing) {
   constexpr float step = 0x1p-18F;
   detail::score_rows rows({.layers = 2, .experts = 4, .top_k = 2});
-  const std::vector<expert_id> ids{2, 1};
+  const std::vector<std::int32_t> ids{2, 1};
   std::vector<std::int64_t> clear{-9, 5, 8, 4};
   rows.add(ids, clear, std::vector<std::uint64_t>{0, 2, 5, 1}, 8);
   std::vector<std::int64_t> tied{7, 7, 7, -1};

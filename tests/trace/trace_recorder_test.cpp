@@ -52,18 +52,18 @@ TEST(trace_recorder, records_what_it_is_told) {
 TEST(trace_recorder, refuses_calls_out_of_order_and_lengths_that_do_not_belong) {
   const auto trace = trace_samples::full_trace();
   trace_recorder recorder(config_of(trace, 4));
-  const std::vector<expert_id> ids = {0, 1};
-  EXPECT_EQ(recorder.record({.layer = 0, .experts = ids}), status::invalid_argument);
+  const std::vector<std::int32_t> ids = {0, 1};
+  EXPECT_EQ(recorder.record({.layer = 0_layer, .experts = ids}), status::invalid_argument);
   EXPECT_EQ(recorder.end_step(), status::invalid_argument);
   EXPECT_EQ(recorder.begin_step(5, request_class::decode, 0), status::invalid_argument);
   ASSERT_EQ(recorder.begin_step(5, request_class::decode, 1), status::ok);
   EXPECT_EQ(recorder.begin_step(6, request_class::decode, 1), status::invalid_argument);
-  EXPECT_EQ(recorder.record({.layer = 2, .experts = ids}), status::invalid_visit);
-  EXPECT_EQ(recorder.record({.layer = -1, .experts = ids}), status::invalid_visit);
-  EXPECT_EQ(recorder.record({.layer = 0, .experts = std::span(ids).first(1)}),
+  EXPECT_EQ(recorder.record({.layer = 2_layer, .experts = ids}), status::invalid_visit);
+  EXPECT_EQ(recorder.record({.layer = layer_id{-1}, .experts = ids}), status::invalid_visit);
+  EXPECT_EQ(recorder.record({.layer = 0_layer, .experts = std::span(ids).first(1)}),
             status::invalid_visit);
   const std::vector<std::int32_t> two_tokens = {4, 5};
-  EXPECT_EQ(recorder.record({.layer = 0, .experts = ids, .token_ids = two_tokens}),
+  EXPECT_EQ(recorder.record({.layer = 0_layer, .experts = ids, .token_ids = two_tokens}),
             status::invalid_visit);
   EXPECT_EQ(recorder.end_step(), status::ok);
   EXPECT_EQ(recorder.begin_step(5, request_class::decode, 1), status::invalid_argument);
@@ -80,16 +80,16 @@ TEST(trace_recorder, a_step_that_does_not_fit_is_left_out_whole) {
 
 TEST(trace_recorder, replaces_and_counts_values_that_no_trace_may_hold) {
   trace_recorder recorder(config_of(trace_samples::full_trace(), 3));
-  const std::vector<expert_id> ids = {4, -7};
+  const std::vector<std::int32_t> ids = {4, -7};
   const std::vector<float> weights = {std::numeric_limits<float>::quiet_NaN(), 1.0F};
   ASSERT_EQ(recorder.begin_step(0, request_class::decode, 1), status::ok);
-  ASSERT_EQ(recorder.record({.layer = 1, .experts = ids, .weights = weights}), status::ok);
+  ASSERT_EQ(recorder.record({.layer = 1_layer, .experts = ids, .weights = weights}), status::ok);
   ASSERT_EQ(recorder.end_step(), status::ok);
   EXPECT_EQ(recorder.replaced_values(), 3U);
   const auto taken = recorder.take();
   EXPECT_FALSE(taken.validate());
-  EXPECT_EQ(taken.ids_of(0, 1)[0], no_expert);
-  EXPECT_EQ(taken.ids_of(0, 0)[0], no_expert) << "a layer that was not recorded";
+  EXPECT_EQ(taken.ids_of(0, 1_layer)[0], no_expert);
+  EXPECT_EQ(taken.ids_of(0, 0_layer)[0], no_expert) << "a layer that was not recorded";
 }
 
 TEST(trace_recorder, refuses_a_configuration_with_the_accepted_range) {

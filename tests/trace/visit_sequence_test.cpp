@@ -65,7 +65,7 @@ TEST(visit_sequence, a_mixed_step_is_prefill) {
 
 TEST(visit_sequence, refuses_an_invalid_trace_and_one_that_routes_nothing) {
   auto trace = trace_samples::full_trace();
-  trace.ids[0] = 99;
+  trace.ids[0] = 99_expert;
   EXPECT_THROW(visit_sequence{trace}, invalid_config);
   trace.ids.assign(trace.ids.size(), no_expert);
   const auto made = visit_sequence::create(trace);

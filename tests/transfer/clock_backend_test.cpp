@@ -2,6 +2,7 @@
 #include "hotset/transfer/clock_backend.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -25,7 +26,7 @@ using enum transfer_state;
 struct carried {
   ticks begin = 0;
   ticks end = 0;
-  expert_id expert = no_expert;
+  std::int32_t expert = -1;
   std::uint64_t bytes = 0;
   urgency when = urgency::now;
   friend bool operator==(const carried&, const carried&) = default;
@@ -44,7 +45,7 @@ class link_log : public link_observer {
   std::vector<std::pair<ticks, ticks>> waits{};
   void on_copy(ticks begin, ticks end, const fill& what, urgency when,
                std::uint64_t bytes) noexcept override {
-    copies.push_back({begin, end, what.key.expert, bytes, when});
+    copies.push_back({begin, end, number(what.key.expert), bytes, when});
   }
   void on_wait(ticks begin, ticks end) noexcept override { waits.emplace_back(begin, end); }
 };
@@ -70,7 +71,7 @@ class clock_backend_times : public testing::Test {
   }
   /// Submits one expert of layer 0 under its number.
   ticket send(expert_id expert, urgency when = now, ticket after = no_ticket) {
-    const auto sent = submit({fill_of({0, expert}, expert, after)}, when);
+    const auto sent = submit({fill_of({0_layer, expert}, slot_id{number(expert)}, after)}, when);
     EXPECT_EQ(sent.accepted, 1U);
     return sent.id;
   }
@@ -84,7 +85,8 @@ class clock_backend_times : public testing::Test {
 };
 
 TEST_F(clock_backend_times, a_batch_arrives_when_its_last_copy_has_been_carried) {
-  const auto sent = submit({fill_of({0, 1}, 1), fill_of({1, 2}, 2)});
+  const auto sent =
+      submit({fill_of({0_layer, 1_expert}, 1_slot), fill_of({1_layer, 2_expert}, 2_slot)});
   EXPECT_EQ(backend.poll(sent.id), pending);
   EXPECT_EQ(backend.fence(stream, sent.id), status::ok);
   EXPECT_EQ(stream.now(), 105U + 45);
@@ -99,7 +101,7 @@ TEST_F(clock_backend_times, a_batch_arrives_when_its_last_copy_has_been_carried)
 }
 
 TEST_F(clock_backend_times, a_fence_waits_only_for_what_work_did_not_hide) {
-  const auto sent = send(1);
+  const auto sent = send(1_expert);
   stream.run(80);
   ASSERT_EQ(backend.fence(stream, sent), status::ok);
   EXPECT_EQ(stream.now(), 105U);
@@ -111,7 +113,7 @@ TEST_F(clock_backend_times, a_fence_waits_only_for_what_work_did_not_hide) {
 
 TEST_F(clock_backend_times, a_copy_starts_no_earlier_than_it_is_submitted) {
   stream.issue_at(1000);
-  (void)send(1);
+  (void)send(1_expert);
   EXPECT_EQ(backend.now(), 1000U);
   run_to_the_end();
   EXPECT_THAT(log.copies, ElementsAre(carried{1000, 1105, 1, 100}));
@@ -119,10 +121,10 @@ TEST_F(clock_backend_times, a_copy_starts_no_earlier_than_it_is_submitted) {
 }
 
 TEST_F(clock_backend_times, demand_goes_before_speculation_each_in_order_of_submission) {
-  (void)send(1, soon);
-  (void)send(2, soon);
-  (void)send(3);
-  (void)send(4);
+  (void)send(1_expert, soon);
+  (void)send(2_expert, soon);
+  (void)send(3_expert);
+  (void)send(4_expert);
   run_to_the_end();
   EXPECT_THAT(log.copies,
               ElementsAre(carried{0, 105, 3, 100}, carried{105, 210, 4, 100},
@@ -130,9 +132,9 @@ TEST_F(clock_backend_times, demand_goes_before_speculation_each_in_order_of_subm
 }
 
 TEST_F(clock_backend_times, demand_pre_empts_speculation_at_the_next_border_which_then_goes_on) {
-  const auto first = send(1, soon);
+  const auto first = send(1_expert, soon);
   stream.issue_at(42);
-  const auto second = send(2);
+  const auto second = send(2_expert);
   ASSERT_EQ(backend.fence(stream, second), status::ok);
   EXPECT_EQ(stream.now(), 150U);
   EXPECT_EQ(backend.wait(first), arrived);
@@ -143,12 +145,12 @@ TEST_F(clock_backend_times, demand_pre_empts_speculation_at_the_next_border_whic
 }
 
 TEST_F(clock_backend_times, demand_at_a_border_goes_first_and_at_the_end_waits_for_nothing) {
-  (void)send(1, soon);
-  (void)send(2, soon);
+  (void)send(1_expert, soon);
+  (void)send(2_expert, soon);
   stream.issue_at(45);
-  (void)send(3);
+  (void)send(3_expert);
   stream.issue_at(210);  // the end of 1
-  (void)send(4);
+  (void)send(4_expert);
   run_to_the_end();
   EXPECT_THAT(log.copies, ElementsAre(carried{0, 45, 1, 40, soon}, carried{45, 150, 3, 100},
                                       carried{150, 210, 1, 60, soon}, carried{210, 315, 4, 100},
@@ -156,21 +158,21 @@ TEST_F(clock_backend_times, demand_at_a_border_goes_first_and_at_the_end_waits_f
 }
 
 TEST_F(clock_backend_times, demand_in_the_latency_waits_for_the_first_chunk) {
-  (void)send(1, soon);
+  (void)send(1_expert, soon);
   stream.issue_at(2);
-  (void)send(2);
+  (void)send(2_expert);
   run_to_the_end();
   EXPECT_EQ(log.copies.front(), (carried{0, 15, 1, 10, soon}));
 }
 
 TEST_F(clock_backend_times, speculation_does_not_pre_empt) {
-  (void)send(1, soon);
+  (void)send(1_expert, soon);
   stream.issue_at(42);
-  (void)send(2, soon);
+  (void)send(2_expert, soon);
   stream.issue_at(150);
-  (void)send(3);
+  (void)send(3_expert);
   stream.issue_at(160);
-  (void)send(4);
+  (void)send(4_expert);
   run_to_the_end();
   EXPECT_THAT(log.copies, ElementsAre(carried{0, 105, 1, 100, soon}, carried{105, 150, 2, 40, soon},
                                       carried{150, 255, 3, 100}, carried{255, 360, 4, 100},
@@ -184,18 +186,19 @@ class clock_backend_whole_copies : public clock_backend_times {
             link_model({.bytes_per_second = 1'000'000'000, .latency = 5, .chunk_bytes = 0})) {}
 };
 TEST_F(clock_backend_whole_copies, give_way_at_their_ends) {
-  (void)send(1, soon);
-  (void)send(2, soon);
+  (void)send(1_expert, soon);
+  (void)send(2_expert, soon);
   stream.issue_at(42);
-  (void)send(3);
+  (void)send(3_expert);
   run_to_the_end();
   EXPECT_THAT(log.copies, ElementsAre(carried{0, 105, 1, 100, soon}, carried{105, 210, 3, 100},
                                       carried{210, 315, 2, 100, soon}));
 }
 
 TEST_F(clock_backend_times, a_promoted_batch_goes_first_from_the_links_time_on) {
-  (void)send(1, soon);
-  const auto late = submit({fill_of({0, 2}, 2), fill_of({0, 3}, 3)}, soon);
+  (void)send(1_expert, soon);
+  const auto late =
+      submit({fill_of({0_layer, 2_expert}, 2_slot), fill_of({0_layer, 3_expert}, 3_slot)}, soon);
   stream.issue_at(50);
   backend.advance(stream.host());
   backend.promote(late.id);
@@ -207,10 +210,10 @@ TEST_F(clock_backend_times, a_promoted_batch_goes_first_from_the_links_time_on) 
 }
 
 TEST_F(clock_backend_times, a_promoted_copy_keeps_its_place_in_the_order_of_submission) {
-  (void)send(1);
-  const auto early = send(2, soon);
-  (void)send(3);
-  (void)send(4);
+  (void)send(1_expert);
+  const auto early = send(2_expert, soon);
+  (void)send(3_expert);
+  (void)send(4_expert);
   backend.promote(early);
   run_to_the_end();
   EXPECT_THAT(log.copies, ElementsAre(carried{0, 105, 1, 100}, carried{105, 210, 2, 100},
@@ -218,11 +221,11 @@ TEST_F(clock_backend_times, a_promoted_copy_keeps_its_place_in_the_order_of_subm
 }
 
 TEST_F(clock_backend_times, a_running_copy_that_is_promoted_is_not_pre_empted) {
-  const auto running = send(1, soon);
+  const auto running = send(1_expert, soon);
   backend.advance(20);
   backend.promote(running);
   stream.issue_at(30);
-  (void)send(2);
+  (void)send(2_expert);
   run_to_the_end();
   EXPECT_THAT(log.copies, ElementsAre(carried{0, 105, 1, 100}, carried{105, 210, 2, 100}));
 }
@@ -230,10 +233,10 @@ TEST_F(clock_backend_times, a_running_copy_that_is_promoted_is_not_pre_empted) {
 // Hazard 2.
 TEST_F(clock_backend_times, a_copy_starts_no_earlier_than_the_reader_that_it_names) {
   const auto reader = reader_until(300);
-  (void)send(1, now, reader);
-  (void)send(2);
-  (void)send(3, soon);
-  (void)send(4, soon);
+  (void)send(1_expert, now, reader);
+  (void)send(2_expert);
+  (void)send(3_expert, soon);
+  (void)send(4_expert, soon);
   run_to_the_end();
   EXPECT_THAT(log.copies, ElementsAre(carried{0, 105, 2, 100}, carried{105, 210, 3, 100, soon},
                                       carried{210, 305, 4, 90, soon}, carried{305, 410, 1, 100},
@@ -244,8 +247,8 @@ TEST_F(clock_backend_times, a_copy_starts_no_earlier_than_the_reader_that_it_nam
 TEST_F(clock_backend_times, the_link_idles_until_the_first_reader_is_done) {
   const auto late = reader_until(700);
   const auto early = reader_until(300);
-  (void)send(1, now, late);
-  const auto sent = send(2, soon, early);
+  (void)send(1_expert, now, late);
+  const auto sent = send(2_expert, soon, early);
   EXPECT_EQ(backend.wait(sent), arrived);
   EXPECT_EQ(backend.now(), 405U);
   run_to_the_end();
@@ -253,17 +256,17 @@ TEST_F(clock_backend_times, the_link_idles_until_the_first_reader_is_done) {
 }
 
 TEST_F(clock_backend_times, a_copy_may_name_a_batch_that_is_under_way) {
-  const auto first = send(1, soon);
-  (void)send(2, now, first);
-  (void)send(3, now, first);
+  const auto first = send(1_expert, soon);
+  (void)send(2_expert, now, first);
+  (void)send(3_expert, now, first);
   run_to_the_end();
   EXPECT_THAT(log.copies, ElementsAre(carried{0, 105, 1, 100, soon}, carried{105, 210, 2, 100},
                                       carried{210, 315, 3, 100}));
 }
 
 TEST_F(clock_backend_times, advance_to_stop_stops_where_a_copy_ends) {
-  const auto first = send(1);
-  const auto second = send(2, soon);
+  const auto first = send(1_expert);
+  const auto second = send(2_expert, soon);
   EXPECT_TRUE(backend.advance_to_stop(1000));
   EXPECT_EQ(backend.now(), 105U);
   EXPECT_EQ(backend.poll(first), arrived);
@@ -277,8 +280,8 @@ TEST_F(clock_backend_times, advance_to_stop_stops_where_a_copy_ends) {
 }
 
 TEST_F(clock_backend_times, a_copy_after_a_cancelled_batch_may_start_then) {
-  const auto given_up = send(1, now, reader_until(500));
-  (void)send(2, now, given_up);
+  const auto given_up = send(1_expert, now, reader_until(500));
+  (void)send(2_expert, now, given_up);
   backend.advance(100);
   ASSERT_TRUE(backend.cancel(given_up));
   run_to_the_end();
@@ -286,9 +289,10 @@ TEST_F(clock_backend_times, a_copy_after_a_cancelled_batch_may_start_then) {
 }
 
 TEST_F(clock_backend_times, cancel_takes_back_what_has_not_begun) {
-  const auto first = send(1);
-  const auto second = submit({fill_of({0, 2}, 2), fill_of({0, 3}, 3)});
-  const auto third = send(4, soon);
+  const auto first = send(1_expert);
+  const auto second =
+      submit({fill_of({0_layer, 2_expert}, 2_slot), fill_of({0_layer, 3_expert}, 3_slot)});
+  const auto third = send(4_expert, soon);
   backend.advance(105);  // what begins at 105 has not begun at 105
   EXPECT_FALSE(backend.cancel(first));
   EXPECT_TRUE(backend.cancel(second.id));
@@ -304,9 +308,10 @@ TEST_F(clock_backend_times, cancel_takes_back_what_has_not_begun) {
 }
 
 TEST_F(clock_backend_times, a_batch_has_begun_with_its_first_chunk) {
-  const auto batch = submit({fill_of({0, 1}, 1), fill_of({0, 2}, 2)}, soon);
+  const auto batch =
+      submit({fill_of({0_layer, 1_expert}, 1_slot), fill_of({0_layer, 2_expert}, 2_slot)}, soon);
   backend.advance(1);
-  (void)send(3);  // stops the first at 15
+  (void)send(3_expert);  // stops the first at 15
   backend.advance(20);
   EXPECT_FALSE(backend.cancel(batch.id));
   EXPECT_EQ(backend.wait(batch.id), arrived);
@@ -314,16 +319,16 @@ TEST_F(clock_backend_times, a_batch_has_begun_with_its_first_chunk) {
 }
 
 TEST_F(clock_backend_times, a_cancelled_demand_lets_speculation_run_on) {
-  (void)send(1, soon);
+  (void)send(1_expert, soon);
   stream.issue_at(42);
-  const auto demand = send(2);
+  const auto demand = send(2_expert);
   EXPECT_TRUE(backend.cancel(demand));
   run_to_the_end();
   EXPECT_THAT(log.copies, ElementsAre(carried{0, 105, 1, 100, soon}));
 }
 
 TEST_F(clock_backend_times, poll_is_judged_at_the_links_time) {
-  const auto sent = send(1);
+  const auto sent = send(1_expert);
   backend.advance(104);
   EXPECT_EQ(backend.poll(sent), pending);
   backend.advance(50);
@@ -350,16 +355,17 @@ TEST_F(clock_backend_times, a_record_arrives_when_the_stream_has_run) {
 }
 
 TEST_F(clock_backend_times, a_later_copy_of_a_late_host_starts_when_the_link_gets_to_it) {
-  const auto first = send(1);
+  const auto first = send(1_expert);
   ASSERT_EQ(backend.fence(stream, first), status::ok);  // the link is at 105, the host at 0
-  const auto second = send(2);
+  const auto second = send(2_expert);
   ASSERT_EQ(backend.fence(stream, second), status::ok);
   EXPECT_EQ(stream.now(), 210U);
 }
 
 TEST_F(clock_backend_times, a_full_queue_takes_the_first_and_refuses_the_rest) {
   std::vector<fill> fills;
-  for (expert_id e = 0; e < 10; ++e) fills.push_back(fill_of({0, e}, e));
+  for (const auto e : each<expert_id>(10))
+    fills.push_back(fill_of({0_layer, e}, slot_id{number(e)}));
   const auto sent = submit(fills, soon);
   EXPECT_EQ(sent.accepted, 8U);
   EXPECT_EQ(submit(fills, soon).accepted, 0U);
@@ -371,12 +377,13 @@ TEST_F(clock_backend_times, a_full_queue_takes_the_first_and_refuses_the_rest) {
 // Full is not failed: the host stands still until there is room.
 TEST_F(clock_backend_times, demand_waits_for_room_in_a_full_queue) {
   std::vector<fill> fills;
-  for (expert_id e = 0; e < 10; ++e) fills.push_back(fill_of({0, e}, e));
+  for (const auto e : each<expert_id>(10))
+    fills.push_back(fill_of({0_layer, e}, slot_id{number(e)}));
   const auto sent = submit(fills);
   EXPECT_EQ(sent.accepted, 10U);
   EXPECT_EQ(stream.host(), 210U) << "two of eight have arrived";
   EXPECT_EQ(backend.poll(sent.id), pending);
-  const auto more = submit({fill_of({1, 0}, 10)});
+  const auto more = submit({fill_of({1_layer, 0_expert}, 10_slot)});
   EXPECT_EQ(more.accepted, 1U);
   EXPECT_EQ(stream.host(), 315U);
   EXPECT_EQ(backend.wait(sent.id), arrived);
@@ -387,16 +394,16 @@ TEST_F(clock_backend_times, demand_waits_for_room_in_a_full_queue) {
 
 TEST_F(clock_backend_times, demand_waits_for_a_place_in_a_full_ring_of_tickets) {
   for (int n = 0; n < 16; ++n) (void)reader_until(1000);
-  EXPECT_EQ(submit({fill_of({0, 1}, 1)}, soon).accepted, 0U);
-  EXPECT_EQ(submit({fill_of({0, 1}, 1)}).accepted, 1U);
+  EXPECT_EQ(submit({fill_of({0_layer, 1_expert}, 1_slot)}, soon).accepted, 0U);
+  EXPECT_EQ(submit({fill_of({0_layer, 1_expert}, 1_slot)}).accepted, 1U);
   EXPECT_EQ(stream.host(), 1000U);
 }
 
 TEST_F(clock_backend_times, a_copy_that_was_taken_back_is_not_forgotten) {
-  const auto taken_back = send(1, soon, reader_until(100));
+  const auto taken_back = send(1_expert, soon, reader_until(100));
   ASSERT_TRUE(backend.cancel(taken_back));
   backend.advance(1000);
-  for (int n = 0; n < 40; ++n) EXPECT_EQ(backend.wait(send(2)), arrived);
+  for (int n = 0; n < 40; ++n) EXPECT_EQ(backend.wait(send(2_expert)), arrived);
   EXPECT_EQ(backend.poll(taken_back), transfer_state::cancelled);
   EXPECT_EQ(backend.wait(taken_back), transfer_state::cancelled);
   EXPECT_EQ(backend.fence(stream, taken_back), status::fill_failed);
@@ -404,17 +411,18 @@ TEST_F(clock_backend_times, a_copy_that_was_taken_back_is_not_forgotten) {
 
 // Hazard 26: a place in the ring is reused only when its ticket is settled.
 TEST_F(clock_backend_times, a_ring_of_tickets_is_reused_from_the_oldest_that_has_settled) {
-  const auto held = send(1, now, reader_until(5000));
+  const auto held = send(1_expert, now, reader_until(5000));
   ticket last = no_ticket;
   for (int n = 0; n < 14; ++n) last = reader_until(1000);  // the 16th ticket
   EXPECT_EQ(last, held + 14);
   backend.advance(2000);
   EXPECT_EQ(reader_until(9000), held + 15) << "the reader of 5000 keeps its place no longer";
   EXPECT_EQ(backend.now(), 5000U) << "a record waits for a place";
-  EXPECT_EQ(submit({fill_of({0, 2}, 2)}, soon).accepted, 0U) << "speculation does not";
+  EXPECT_EQ(submit({fill_of({0_layer, 2_expert}, 2_slot)}, soon).accepted, 0U)
+      << "speculation does not";
   EXPECT_EQ(backend.poll(held), pending);
   EXPECT_EQ(backend.wait(held), arrived);
-  const auto next = send(2);
+  const auto next = send(2_expert);
   EXPECT_EQ(next, held + 16);
   EXPECT_EQ(backend.poll(held), arrived) << "older than the ring";
   EXPECT_EQ(backend.fence(stream, held), status::ok);
@@ -429,7 +437,7 @@ TEST_F(clock_backend_times, tickets_that_nobody_gave_out_are_harmless) {
     EXPECT_EQ(backend.wait(t), arrived);
     EXPECT_EQ(backend.fence(stream, t), status::ok);
   }
-  (void)send(1, now, 99);
+  (void)send(1_expert, now, 99);
   run_to_the_end();
   EXPECT_THAT(log.copies, ElementsAre(carried{0, 105, 1, 100}));
 }
@@ -439,8 +447,8 @@ TEST(clock_backend, a_fill_has_the_bytes_of_its_layer_and_precision) {
   two.lower_precisions = {{30, 20}};
   clock_backend backend({.link = link_model(slow), .shape = two});
   clock_stream stream;
-  fill f = fill_of({1, 3}, 0);
-  f.precision = 1;
+  fill f = fill_of({1_layer, 3_expert}, 0_slot);
+  f.precision = 1_precision;
   const auto sent = backend.submit(std::span(&f, 1), stream, now);
   EXPECT_EQ(backend.wait(sent.id), arrived);
   EXPECT_EQ(backend.now(), 25U);
@@ -467,10 +475,11 @@ class clock_backend_instant : public clock_backend_times {
 TEST_F(clock_backend_instant, a_copy_arrives_when_it_may_start) {
   stream.issue_at(30);
   const auto reader = reader_until(500);
-  const auto free = send(1);
+  const auto free = send(1_expert);
   EXPECT_EQ(backend.poll(free), arrived);
-  const auto held = submit({fill_of({0, 2}, 2, reader), fill_of({0, 3}, 3)}, soon);
-  const auto chained = send(4, now, held.id);
+  const auto held = submit(
+      {fill_of({0_layer, 2_expert}, 2_slot, reader), fill_of({0_layer, 3_expert}, 3_slot)}, soon);
+  const auto chained = send(4_expert, now, held.id);
   EXPECT_EQ(backend.poll(held.id), pending);
   EXPECT_FALSE(backend.cancel(held.id)) << "it has begun";
   backend.promote(held.id);
@@ -487,7 +496,8 @@ TEST_F(clock_backend_instant, a_copy_arrives_when_it_may_start) {
 
 TEST_F(clock_backend_instant, no_number_of_fills_is_too_large) {
   std::vector<fill> fills;
-  for (expert_id e = 0; e < 16; ++e) fills.push_back(fill_of({0, e}, e));
+  for (const auto e : each<expert_id>(16))
+    fills.push_back(fill_of({0_layer, e}, slot_id{number(e)}));
   EXPECT_EQ(submit(fills).accepted, 16U);
   EXPECT_EQ(submit({}).id, no_ticket);
 }
@@ -527,7 +537,7 @@ TEST(clock_backend, a_slot_cache_overlaps_copies_and_work) {
   clock_stream stream;
   slot_cache cache(pager<lru>({.layout = pool_layout::per_layer(small, 4).value()}), backend);
   auto visit = cache.make_visit();
-  const std::vector<expert_id> ids{0, 1};
+  const std::vector<std::int32_t> ids{0, 1};
   const auto enter = [&](layer_id layer) {
     stream.run(10);  // the gate, whose answer the host waits for
     stream.synchronise();
@@ -537,14 +547,14 @@ TEST(clock_backend, a_slot_cache_overlaps_copies_and_work) {
     view.experts = ids;
     ASSERT_EQ(cache.resolve(view, stream, visit), status::ok);
   };
-  enter(0);
+  enter(0_layer);
   EXPECT_EQ(stream.now(), 10U + 210);
-  const std::vector<prefetch_request> requests{{{1, 0}, 0}, {{1, 1}, 0}};
+  const std::vector<prefetch_request> requests{{{1_layer, 0_expert}, 0}, {{1_layer, 1_expert}, 0}};
   ASSERT_EQ(cache.prefetch({}, requests, stream), status::ok);
   stream.run(150);
   cache.release(visit, stream);
   EXPECT_EQ(stream.blocked(), 210U);
-  enter(1);  // at 380: one has arrived at 325, the other is half-way
+  enter(1_layer);  // at 380: one has arrived at 325, the other is half-way
   EXPECT_EQ(stream.now(), 220U + 210);
   EXPECT_EQ(stream.blocked(), 210U + 50);
   cache.release(visit, stream);
@@ -724,7 +734,8 @@ class naive_link {
     const auto moved = link.bytes_until(size, c.chunks) - before;
     bytes += c.back ? 0 : moved;
     (c.back ? log_back : log)
-        .push_back({w.begin, now, c.back ? c.what.key.layer : c.what.slot, moved, c.when});
+        .push_back(
+            {w.begin, now, c.back ? number(c.what.key.layer) : number(c.what.slot), moved, c.when});
     w.flying = nullptr;
     if (c.chunks != link.chunks_of(size)) return;
     if (c.back && !c.settles) free_slot(static_cast<std::size_t>(&c - copies_.data()));
@@ -769,11 +780,11 @@ class slot_log final : public link_log {
  public:
   void on_copy(ticks begin, ticks end, const fill& what, urgency when,
                std::uint64_t bytes) noexcept override {
-    copies.push_back({begin, end, what.slot, bytes, when});
+    copies.push_back({begin, end, number(what.slot), bytes, when});
   }
   void on_write_back(ticks begin, ticks end, expert_key what,
                      std::uint64_t bytes) noexcept override {
-    back.push_back({begin, end, what.layer, bytes, now});
+    back.push_back({begin, end, number(what.layer), bytes, now});
   }
   std::vector<carried> back{};
 };
@@ -804,14 +815,14 @@ void walk_both(std::uint64_t seed, write_back_way mode) {
   clock_stream naive_stream;
   std::vector<ticket> tickets{no_ticket};
   std::vector<std::size_t> names{0};  // the same tickets, as the naive link counts
-  slot_id copies = 0;
+  slot_id copies{};
   for (int n = 0; n < 60; ++n) {
     const auto some = [&] { return random.below(tickets.size()); };
     const auto what = random.below(mode == write_back_way::none ? 12 : 13);
     if (what == 12) {
       const auto reader = some();
-      const expert_key key{static_cast<layer_id>(random.below(2)), 2};
-      tickets.push_back(fast.write_back(key, 0, tickets[reader], stream));
+      const expert_key key{static_cast<layer_id>(random.below(2)), 2_expert};
+      tickets.push_back(fast.write_back(key, 0_precision, tickets[reader], stream));
       names.push_back(slow_one.write_back(key, names[reader], naive_stream.host()));
     } else if (what < 4) {
       std::vector<fill> fills;
@@ -819,10 +830,10 @@ void walk_both(std::uint64_t seed, write_back_way mode) {
       for (auto left = 1 + random.below(3); left-- > 0;) {
         const auto reader = random.below(3) == 0 ? some() : 0;
         fills.push_back(
-            fill_of({static_cast<layer_id>(random.below(2)), 0}, copies++, tickets[reader]));
+            fill_of({static_cast<layer_id>(random.below(2)), 0_expert}, copies++, tickets[reader]));
         after.push_back(names[reader]);
         if (mode != write_back_way::none && random.below(2) == 0)
-          fills.back().victim = {static_cast<layer_id>(random.below(2)), 1};
+          fills.back().victim = {static_cast<layer_id>(random.below(2)), 1_expert};
       }
       const auto when = random.below(2) == 0 ? now : soon;
       const auto sent = fast.submit(fills, stream, when);
@@ -909,10 +920,10 @@ TEST(clock_backend, fencing_demand_at_once_changes_nothing_that_the_link_does) {
       slot_log log;
       backend.watch(&log);
       clock_stream stream;
-      for (slot_id n = 0; n < 60; ++n) {
+      for (const auto n : each<slot_id>(60)) {
         stream.issue_at(stream.host() + random.below(130));  // behind the link's time and before it
         const auto when = random.below(3) == 0 ? now : soon;
-        const std::vector fills{fill_of({static_cast<layer_id>(random.below(2)), 0}, n)};
+        const std::vector fills{fill_of({static_cast<layer_id>(random.below(2)), 0_expert}, n)};
         const auto sent = backend.submit(fills, stream, when);
         if (fences && when == now) {
           ASSERT_EQ(backend.fence(stream, sent.id), status::ok);

@@ -160,7 +160,7 @@ TEST_F(emulated_link_copies, bytes_are_right_when_demand_pre_empts_a_prefetch_ha
     EXPECT_TRUE(holds(5));
     EXPECT_EQ(backend->bytes_moved(), 2 * expert_bytes);
     EXPECT_EQ(backend->busy(), 2 * expert_bytes);
-    experts.bank.bytes(3, 0)[0] = experts.bank.bytes(5, 2)[126] = std::byte{255};
+    experts.bank.bytes(3_slot, 0)[0] = experts.bank.bytes(5_slot, 2)[126] = std::byte{255};
   }
 }
 

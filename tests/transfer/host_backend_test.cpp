@@ -34,21 +34,21 @@ class host_backend_copies : public testing::Test {
 
 // Hazard 2.
 TEST_F(host_backend_copies, a_copy_starts_no_earlier_than_its_after) {
-  const auto sent = submit({fill_of({0, 3}, 1, reader())});
-  const auto later = submit({fill_of({0, 4}, 2)});
+  const auto sent = submit({fill_of({0_layer, 3_expert}, 1_slot, reader())});
+  const auto later = submit({fill_of({0_layer, 4_expert}, 2_slot)});
   EXPECT_EQ(backend.wait(later.id),
             transfer_state::arrived);  // in order of submission, sent would be done too
   EXPECT_EQ(backend.poll(sent.id), transfer_state::pending);
   EXPECT_EQ(backend.bytes_moved(), 96U + 33 + 257);
   held.open();
   EXPECT_EQ(backend.wait(sent.id), transfer_state::arrived);
-  EXPECT_TRUE(experts.holds(1, {0, 3}));
+  EXPECT_TRUE(experts.holds(1_slot, {0_layer, 3_expert}));
   EXPECT_EQ(backend.bytes_moved(), 2 * (96U + 33 + 257));
 }
 
 TEST_F(host_backend_copies, a_copy_waits_for_its_own_reader_and_for_nothing_else) {
-  const auto held_up = submit({fill_of({0, 3}, 1, reader())});
-  const auto free = submit({fill_of({0, 4}, 2)}, urgency::soon);
+  const auto held_up = submit({fill_of({0_layer, 3_expert}, 1_slot, reader())});
+  const auto free = submit({fill_of({0_layer, 4_expert}, 2_slot)}, urgency::soon);
   EXPECT_EQ(backend.wait(free.id), transfer_state::arrived);
   EXPECT_EQ(backend.poll(held_up.id), transfer_state::pending);
   held.open();
@@ -57,8 +57,8 @@ TEST_F(host_backend_copies, a_copy_waits_for_its_own_reader_and_for_nothing_else
 
 TEST_F(host_backend_copies, cancel_takes_back_what_has_not_started) {
   const auto after = reader();
-  const auto a = submit({fill_of({0, 3}, 1, after)});
-  const auto b = submit({fill_of({0, 4}, 2, after)}, urgency::soon);
+  const auto a = submit({fill_of({0_layer, 3_expert}, 1_slot, after)});
+  const auto b = submit({fill_of({0_layer, 4_expert}, 2_slot, after)}, urgency::soon);
   EXPECT_TRUE(backend.cancel(b.id));
   EXPECT_EQ(backend.poll(b.id), transfer_state::cancelled);
   EXPECT_FALSE(backend.cancel(b.id));
@@ -71,19 +71,22 @@ TEST_F(host_backend_copies, cancel_takes_back_what_has_not_started) {
 TEST_F(host_backend_copies, a_full_queue_takes_the_first_and_refuses_the_rest) {
   const auto after = reader();
   std::vector<fill> fills;
-  for (expert_id e = 0; e < 6; ++e) fills.push_back(fill_of({0, e}, e % 4, after));
+  for (const auto e : each<expert_id>(6))
+    fills.push_back(fill_of({0_layer, e}, slot_id{number(e) % 4}, after));
   const auto sent = submit(fills, urgency::soon);
   EXPECT_EQ(sent.accepted, 4U);
-  EXPECT_EQ(submit({fill_of({1, 1}, 0, after)}, urgency::soon).accepted, 0U);
+  EXPECT_EQ(submit({fill_of({1_layer, 1_expert}, 0_slot, after)}, urgency::soon).accepted, 0U);
   held.open();
   EXPECT_EQ(backend.wait(sent.id), transfer_state::arrived);
-  for (expert_id e = 0; e < 4; ++e) EXPECT_TRUE(experts.holds(e, {0, e}));
+  for (const auto e : each<expert_id>(4))
+    EXPECT_TRUE(experts.holds(slot_id{number(e)}, {0_layer, e}));
 }
 
 TEST_F(host_backend_copies, one_missing_expert_fails_its_batch_only) {
-  experts.source.remove({0, 5});
-  const auto bad = submit({fill_of({0, 4}, 0), fill_of({0, 5}, 1)});
-  const auto good = submit({fill_of({0, 6}, 2)});
+  experts.source.remove({0_layer, 5_expert});
+  const auto bad =
+      submit({fill_of({0_layer, 4_expert}, 0_slot), fill_of({0_layer, 5_expert}, 1_slot)});
+  const auto good = submit({fill_of({0_layer, 6_expert}, 2_slot)});
   EXPECT_EQ(backend.wait(bad.id), transfer_state::failed);
   EXPECT_EQ(backend.wait(good.id), transfer_state::arrived);
   host_stream caller;
@@ -92,10 +95,11 @@ TEST_F(host_backend_copies, one_missing_expert_fails_its_batch_only) {
 }
 
 TEST_F(host_backend_copies, a_failure_is_not_forgotten_however_many_tickets_follow) {
-  experts.source.remove({0, 5});
-  const auto bad = submit({fill_of({0, 5}, 1)});
+  experts.source.remove({0_layer, 5_expert});
+  const auto bad = submit({fill_of({0_layer, 5_expert}, 1_slot)});
   for (std::size_t n = 0; n < 2 * ticket_board::default_ring; ++n)
-    ASSERT_EQ(backend.wait(submit({fill_of({0, 4}, 0)}).id), transfer_state::arrived);
+    ASSERT_EQ(backend.wait(submit({fill_of({0_layer, 4_expert}, 0_slot)}).id),
+              transfer_state::arrived);
   EXPECT_EQ(backend.poll(bad.id), transfer_state::failed);
   host_stream caller;
   EXPECT_EQ(backend.fence(caller, bad.id), status::fill_failed);
@@ -106,13 +110,14 @@ TEST_F(host_backend_copies, demand_waits_while_readers_hold_every_ticket) {
   host_stream slow(host_stream::mode::worker, 2 * ticket_board::default_ring);
   slow.run(gate::pass, &held);
   for (std::size_t n = 0; n < ticket_board::default_ring; ++n) (void)backend.record(slow);
-  EXPECT_EQ(submit({fill_of({0, 4}, 0)}, urgency::soon).accepted, 0U) << "the ring is full";
+  EXPECT_EQ(submit({fill_of({0_layer, 4_expert}, 0_slot)}, urgency::soon).accepted, 0U)
+      << "the ring is full";
   std::thread opener([&] { held.open(); });
-  const auto sent = submit({fill_of({0, 4}, 0)});
+  const auto sent = submit({fill_of({0_layer, 4_expert}, 0_slot)});
   opener.join();
   EXPECT_EQ(sent.accepted, 1U);
   EXPECT_EQ(backend.wait(sent.id), transfer_state::arrived);
-  EXPECT_TRUE(experts.holds(0, {0, 4}));
+  EXPECT_TRUE(experts.holds(0_slot, {0_layer, 4_expert}));
 }
 
 TEST_F(host_backend_copies, a_queue_without_places_is_refused) {
@@ -138,34 +143,34 @@ struct short_source {
 TEST_F(host_backend_copies, a_mis_sized_tensor_fails_and_writes_nothing) {
   const short_source source;
   host_backend<short_source> other(source, experts.bank);
-  const auto before = submit({fill_of({0, 1}, 0)});
+  const auto before = submit({fill_of({0_layer, 1_expert}, 0_slot)});
   EXPECT_EQ(backend.wait(before.id), transfer_state::arrived);
-  const std::array fills{fill_of({0, 2}, 0)};
+  const std::array fills{fill_of({0_layer, 2_expert}, 0_slot)};
   const auto sent = other.submit(fills, stream, urgency::now);
   EXPECT_EQ(other.wait(sent.id), transfer_state::failed);
   EXPECT_EQ(other.bytes_moved(), 0U);
-  EXPECT_TRUE(experts.holds(0, {0, 1}));
+  EXPECT_TRUE(experts.holds(0_slot, {0_layer, 1_expert}));
 }
 
 TEST_F(host_backend_copies, a_promoted_copy_goes_before_other_speculation) {
   const auto after = reader();
-  const auto first = submit({fill_of({0, 1}, 0, after)}, urgency::soon);
-  const auto second =
-      submit({fill_of({0, 2}, 0, after)}, urgency::soon);  // same slot: who is last stays
+  const auto first = submit({fill_of({0_layer, 1_expert}, 0_slot, after)}, urgency::soon);
+  const auto second = submit({fill_of({0_layer, 2_expert}, 0_slot, after)},
+                             urgency::soon);  // same slot: who is last stays
   backend.promote(second.id);
   held.open();
   EXPECT_EQ(backend.wait(first.id), transfer_state::arrived);
   EXPECT_EQ(backend.wait(second.id), transfer_state::arrived);
-  EXPECT_TRUE(experts.holds(0, {0, 1})) << "the promoted one was copied first";
+  EXPECT_TRUE(experts.holds(0_slot, {0_layer, 1_expert})) << "the promoted one was copied first";
 }
 
 TEST_F(host_backend_copies, its_end_copies_what_was_submitted) {
   {
     host_backend<memory_expert_source> brief(experts.source, experts.bank);
-    const std::array fills{fill_of({1, 7}, 3)};
+    const std::array fills{fill_of({1_layer, 7_expert}, 3_slot)};
     EXPECT_EQ(brief.submit(fills, stream, urgency::soon).accepted, 1U);
   }
-  EXPECT_TRUE(experts.holds(3, {1, 7}));
+  EXPECT_TRUE(experts.holds(3_slot, {1_layer, 7_expert}));
 }
 
 }  // namespace

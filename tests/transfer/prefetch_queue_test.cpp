@@ -23,19 +23,19 @@ using testing::IsEmpty;
 std::vector<std::string> waiting(const prefetch_queue& queue) {
   std::vector<std::string> out;
   for (const auto& r : queue.requests())
-    out.push_back(std::to_string(r.for_step) + '/' + std::to_string(r.key.layer) + '/' +
-                  std::to_string(r.key.expert));
+    out.push_back(std::to_string(r.for_step) + '/' + to_string(r.key.layer) + '/' +
+                  to_string(r.key.expert));
   return out;
 }
 
 TEST(prefetch_queue, waits_in_the_order_of_the_visits_and_then_of_adding) {
   prefetch_queue queue;
   EXPECT_TRUE(queue.empty());
-  queue.add({{2, 1}, 5});
-  queue.add({{0, 9}, 6});
-  queue.add({{1, 3}, 5});
-  queue.add({{2, 0}, 5});
-  queue.add({{1, 7}, 4});
+  queue.add({{2_layer, 1_expert}, 5});
+  queue.add({{0_layer, 9_expert}, 6});
+  queue.add({{1_layer, 3_expert}, 5});
+  queue.add({{2_layer, 0_expert}, 5});
+  queue.add({{1_layer, 7_expert}, 4});
   EXPECT_THAT(waiting(queue), ElementsAre("4/1/7", "5/1/3", "5/2/1", "5/2/0", "6/0/9"));
   EXPECT_EQ(queue.size(), 5U);
   EXPECT_FALSE(queue.empty());
@@ -43,13 +43,13 @@ TEST(prefetch_queue, waits_in_the_order_of_the_visits_and_then_of_adding) {
 
 TEST(prefetch_queue, a_key_waits_once_for_the_nearest_visit_that_was_asked_for) {
   prefetch_queue queue;
-  queue.add({{1, 3}, 5, .25F});
-  queue.add({{1, 4}, 5});
-  queue.add({{1, 3}, 6, .75F});
-  queue.add({{1, 3}, 5, .5F});
+  queue.add({{1_layer, 3_expert}, 5, .25F});
+  queue.add({{1_layer, 4_expert}, 5});
+  queue.add({{1_layer, 3_expert}, 6, .75F});
+  queue.add({{1_layer, 3_expert}, 5, .5F});
   EXPECT_THAT(waiting(queue), ElementsAre("5/1/3", "5/1/4"));
   EXPECT_EQ(queue.requests()[0].probability, .25F) << "the same visit: the request stands";
-  queue.add({{1, 4}, 4, .125F});
+  queue.add({{1_layer, 4_expert}, 4, .125F});
   EXPECT_THAT(waiting(queue), ElementsAre("4/1/4", "5/1/3"));
   EXPECT_EQ(queue.requests()[0].probability, .125F);
   EXPECT_EQ(queue.stats(), (prefetch_queue_stats{.added = 2, .repeated = 3}));
@@ -58,20 +58,20 @@ TEST(prefetch_queue, a_key_waits_once_for_the_nearest_visit_that_was_asked_for) 
 // p / visits: at layer 0 of step 5, of 4 layers.
 TEST(prefetch_queue, the_likeliest_per_visit_goes_first_and_that_changes_with_every_visit) {
   prefetch_queue queue({.order = fill_order::likeliest}, 4);
-  queue.advance(5, 0);
-  queue.add({{1, 0}, 5, .25F});  // .25
-  queue.add({{2, 1}, 5, .60F});  // .30
-  queue.add({{3, 2}, 5, .80F});  // .266
-  queue.add({{0, 3}, 6, 1.0F});  // .25, a later visit
-  queue.add({{1, 1}, 5, .25F});  // .25, a higher id
+  queue.advance(5, 0_layer);
+  queue.add({{1_layer, 0_expert}, 5, .25F});  // .25
+  queue.add({{2_layer, 1_expert}, 5, .60F});  // .30
+  queue.add({{3_layer, 2_expert}, 5, .80F});  // .266
+  queue.add({{0_layer, 3_expert}, 6, 1.0F});  // .25, a later visit
+  queue.add({{1_layer, 1_expert}, 5, .25F});  // .25, a higher id
   EXPECT_THAT(waiting(queue), ElementsAre("5/2/1", "5/3/2", "5/1/0", "5/1/1", "6/0/3"));
-  queue.expire(5, 1);  // .60, .40, .333
+  queue.expire(5, 1_layer);  // .60, .40, .333
   EXPECT_THAT(waiting(queue), ElementsAre("5/2/1", "5/3/2", "6/0/3"));
-  queue.add({{2, 1}, 5, .30F});  // the newer forecast: .30
+  queue.add({{2_layer, 1_expert}, 5, .30F});  // the newer forecast: .30
   EXPECT_THAT(waiting(queue), ElementsAre("5/3/2", "6/0/3", "5/2/1"));
-  queue.add({{2, 1}, 6, 1.0F});  // for a later visit: the nearer one stands
+  queue.add({{2_layer, 1_expert}, 6, 1.0F});  // for a later visit: the nearer one stands
   EXPECT_THAT(waiting(queue), ElementsAre("5/3/2", "6/0/3", "5/2/1"));
-  queue.add({{3, 3}, 5, std::numeric_limits<float>::quiet_NaN()});
+  queue.add({{3_layer, 3_expert}, 5, std::numeric_limits<float>::quiet_NaN()});
   EXPECT_THAT(waiting(queue), ElementsAre("5/3/2", "6/0/3", "5/2/1", "5/3/3"));
   queue.advance(6, before_layers);  // what was for step 5 is as near as can be
   EXPECT_THAT(waiting(queue), ElementsAre("6/0/3", "5/3/2", "5/2/1", "5/3/3"));
@@ -94,13 +94,13 @@ TEST(prefetch_queue, the_likeliest_are_in_order_after_whatever_happened) {
         else
           queue.expire(step, layer);
       } else {
-        queue.add({{random.id_below(4), random.id_below(3)},
+        queue.add({{layer_id{random.id_below(4)}, expert_id{random.id_below(3)}},
                    step + random.below(3),
                    static_cast<float>(random.below(5)) / 4});
       }
       const auto worth = [&](const prefetch_request& r) {
-        const auto visits = 4 * static_cast<std::int64_t>(r.for_step) + r.key.layer -
-                            4 * static_cast<std::int64_t>(step) - layer;
+        const auto visits = 4 * static_cast<std::int64_t>(r.for_step) + number(r.key.layer) -
+                            4 * static_cast<std::int64_t>(step) - number(layer);
         return double{r.probability} / static_cast<double>(std::max<std::int64_t>(visits, 1));
       };
       ASSERT_TRUE(std::ranges::is_sorted(queue.requests(), std::greater<>(), worth)) << n;
@@ -112,29 +112,29 @@ TEST(prefetch_queue, the_likeliest_are_in_order_after_whatever_happened) {
 
 TEST(prefetch_queue, a_full_queue_of_the_likeliest_loses_the_least_likely) {
   prefetch_queue queue({.most_waiting = 2, .order = fill_order::likeliest}, 8);
-  queue.add({{1, 1}, 0, .2F});  // two visits ahead: .1
-  queue.add({{0, 2}, 0, .3F});
-  queue.add({{7, 3}, 0, .9F});  // eight ahead: .11
+  queue.add({{1_layer, 1_expert}, 0, .2F});  // two visits ahead: .1
+  queue.add({{0_layer, 2_expert}, 0, .3F});
+  queue.add({{7_layer, 3_expert}, 0, .9F});  // eight ahead: .11
   EXPECT_THAT(waiting(queue), ElementsAre("0/0/2", "0/7/3"));
   EXPECT_EQ(queue.stats().displaced, 1U);
 }
 
 TEST(prefetch_queue, a_full_queue_loses_the_furthest_request) {
   prefetch_queue queue({.most_waiting = 2});
-  queue.add({{0, 1}, 5});
-  queue.add({{0, 2}, 7});
-  queue.add({{0, 3}, 6});
+  queue.add({{0_layer, 1_expert}, 5});
+  queue.add({{0_layer, 2_expert}, 7});
+  queue.add({{0_layer, 3_expert}, 6});
   EXPECT_THAT(waiting(queue), ElementsAre("5/0/1", "6/0/3"));
-  queue.add({{0, 4}, 6});
+  queue.add({{0_layer, 4_expert}, 6});
   EXPECT_THAT(waiting(queue), ElementsAre("5/0/1", "6/0/3")) << "the later of equals";
-  queue.add({{0, 3}, 4});
+  queue.add({{0_layer, 3_expert}, 4});
   EXPECT_THAT(waiting(queue), ElementsAre("4/0/3", "5/0/1")) << "one that waits takes no more room";
   EXPECT_EQ(queue.stats(), (prefetch_queue_stats{.added = 4, .repeated = 1, .displaced = 2}));
 }
 
 TEST(prefetch_queue, takes_out_what_was_dealt_with) {
   prefetch_queue queue;
-  for (expert_id e = 0; e < 6; ++e) queue.add({{0, e}, 1});
+  for (const auto e : each<expert_id>(6)) queue.add({{0_layer, e}, 1});
   queue.take(1, 4, std::vector<std::uint32_t>{0, 2});
   EXPECT_THAT(waiting(queue), ElementsAre("1/0/0", "1/0/1", "1/0/3", "1/0/5"));
   EXPECT_EQ(queue.stats().issued, 2U);
@@ -145,25 +145,25 @@ TEST(prefetch_queue, takes_out_what_was_dealt_with) {
 
 TEST(prefetch_queue, a_visit_that_has_come_ends_the_requests_for_it_and_before_it) {
   prefetch_queue queue;
-  queue.add({{3, 1}, 4});
-  queue.add({{1, 1}, 5});
-  queue.add({{2, 1}, 5});
-  queue.add({{3, 2}, 5});
-  queue.add({{0, 1}, 6});
-  queue.expire(5, 2);
+  queue.add({{3_layer, 1_expert}, 4});
+  queue.add({{1_layer, 1_expert}, 5});
+  queue.add({{2_layer, 1_expert}, 5});
+  queue.add({{3_layer, 2_expert}, 5});
+  queue.add({{0_layer, 1_expert}, 6});
+  queue.expire(5, 2_layer);
   EXPECT_THAT(waiting(queue), ElementsAre("5/3/2", "6/0/1"));
   EXPECT_EQ(queue.stats().expired, 3U);
 }
 
 TEST(prefetch_queue, an_expert_or_a_layer_that_goes_away_is_forgotten) {
   prefetch_queue queue;
-  queue.add({{0, 1}, 1});
-  queue.add({{0, 2}, 1});
-  queue.add({{1, 1}, 1});
-  queue.forget(expert_key{0, 2});
-  queue.forget(expert_key{0, 7});
+  queue.add({{0_layer, 1_expert}, 1});
+  queue.add({{0_layer, 2_expert}, 1});
+  queue.add({{1_layer, 1_expert}, 1});
+  queue.forget(expert_key{0_layer, 2_expert});
+  queue.forget(expert_key{0_layer, 7_expert});
   EXPECT_THAT(waiting(queue), ElementsAre("1/0/1", "1/1/1"));
-  queue.forget(layer_id{0});
+  queue.forget(0_layer);
   EXPECT_THAT(waiting(queue), ElementsAre("1/1/1"));
   EXPECT_EQ(queue.stats().expired, 2U);
 }
@@ -184,9 +184,10 @@ TEST(prefetch_queue, a_length_that_cannot_work_is_refused_by_name) {
 
 TEST(prefetch_queue, does_not_allocate_after_construction) {
   prefetch_queue queue({.most_waiting = 3});
-  queue.add({{0, 0}, 0});
+  queue.add({{0_layer, 0_expert}, 0});
   const auto* const memory = queue.requests().data();
-  for (expert_id e = 1; e < 20; ++e) queue.add({{0, e}, static_cast<step_id>(e % 3)});
+  for (auto e = 1_expert; e < 20; ++e)
+    queue.add({{0_layer, e}, static_cast<step_id>(number(e) % 3)});
   EXPECT_EQ(queue.requests().data(), memory);
 }
 
@@ -234,7 +235,7 @@ TEST(prefetch_queue, agrees_with_a_naive_queue_and_accounts_for_every_request) {
     std::uint64_t issued = 0;
     std::uint64_t expired = 0;
     for (int n = 0; n < 300; ++n) {
-      const expert_key key{random.id_below(3), random.id_below(6)};
+      const expert_key key{layer_id{random.id_below(3)}, expert_id{random.id_below(6)}};
       const auto step = random.below(6);
       const auto gone_if = [&](auto is) {
         expired +=

@@ -12,16 +12,16 @@ namespace {
 
 using namespace hotset;
 using support::scripted_backend;
-constexpr expert_key first{0, 5};
-constexpr expert_key second{0, 6};
-constexpr expert_key third{1, 5};
+constexpr expert_key first{0_layer, 5_expert};
+constexpr expert_key second{0_layer, 6_expert};
+constexpr expert_key third{1_layer, 5_expert};
 
 struct transient_slots_of_two : testing::Test {
   scripted_backend backend{6};
   scripted_backend::stream_type stream;
-  transient_slots<scripted_backend> slots{backend, 4, 2};  // the cache's are 0 to 3
+  transient_slots<scripted_backend> slots{backend, 4_slot, 2};  // the cache's are 0 to 3
 
-  slot_id stream_in(expert_key key) { return slots.stream_in(key, 0, stream); }
+  slot_id stream_in(expert_key key) { return slots.stream_in(key, 0_precision, stream); }
   expert_key content(slot_id slot) const { return backend.content[static_cast<std::size_t>(slot)]; }
   ticket waits_for(std::size_t fill) const {
     auto batch = backend.batches.begin();
@@ -72,9 +72,9 @@ TEST_F(transient_slots_of_two, what_finds_no_slot_is_the_hosts) {
 }
 
 TEST_F(transient_slots_of_two, without_slots_all_is_the_hosts) {
-  transient_slots<scripted_backend> none(backend, 4, 0);
+  transient_slots<scripted_backend> none(backend, 4_slot, 0);
   none.begin_visit();
-  EXPECT_EQ(none.stream_in(first, 0, stream), no_slot);
+  EXPECT_EQ(none.stream_in(first, 0_precision, stream), no_slot);
   none.record_readers(stream);
   EXPECT_EQ(backend.submits, 0U);
   EXPECT_TRUE(stream.commands.empty());
@@ -139,7 +139,7 @@ TEST_F(transient_slots_of_two, nor_is_it_forgotten_when_the_slot_is_used_again) 
   EXPECT_EQ(stream_in(second), 4);
   slots.record_readers(stream);
   backend.run(stream);
-  EXPECT_EQ(content(4), second);
+  EXPECT_EQ(content(4_slot), second);
   EXPECT_EQ(slots.settle(), status::fill_failed);
 }
 

@@ -18,7 +18,7 @@ TEST(plan_draft, has_room_for_a_visits_distinct_experts) {
 TEST(plan_draft, an_expert_that_is_left_on_the_host_makes_the_others_hits_by_name) {
   plan_draft draft(shape);
   draft.count.distinct = 3;
-  draft.slots = {4, 5, 6};
+  draft.slots = {4_slot, 5_slot, 6_slot};
   draft.services = {service::fill, service::fill, service::fill};  // of an earlier visit
   draft.leave_on_host(1);
   EXPECT_FALSE(draft.all_hits);

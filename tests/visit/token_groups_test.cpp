@@ -52,7 +52,7 @@ const auto every_expert = [](expert_id) { return true; };
 TEST(token_groups, opens_with_the_first_token_and_adds_what_brings_fewest) {
   const geometry shape{.layers = 1, .experts = 8, .top_k = 2, .max_tokens_per_visit = 4};
   token_groups groups(shape);
-  const std::vector<expert_id> ids{0, 1, 2, 3, 4, 5, 1, 2};
+  const std::vector<std::int32_t> ids{0, 1, 2, 3, 4, 5, 1, 2};
   ASSERT_TRUE(groups.build(ids, 3, every_expert));
   EXPECT_THAT(groups_of(groups), ElementsAre(ElementsAre(0, 3), ElementsAre(1), ElementsAre(2)));
   ASSERT_TRUE(groups.build(ids, 4, every_expert))
@@ -63,14 +63,14 @@ TEST(token_groups, opens_with_the_first_token_and_adds_what_brings_fewest) {
 TEST(token_groups, ties_go_to_the_lower_token) {
   const geometry shape{.layers = 1, .experts = 8, .top_k = 2, .max_tokens_per_visit = 3};
   token_groups groups(shape);
-  ASSERT_TRUE(groups.build(std::vector<expert_id>{0, 1, 4, 5, 2, 3}, 4, every_expert));
+  ASSERT_TRUE(groups.build(std::vector<std::int32_t>{0, 1, 4, 5, 2, 3}, 4, every_expert));
   EXPECT_THAT(groups_of(groups), ElementsAre(ElementsAre(0, 1), ElementsAre(2)));
 }
 
 TEST(token_groups, a_token_that_alone_does_not_fit_is_told) {
   const geometry shape{.layers = 1, .experts = 8, .top_k = 3, .max_tokens_per_visit = 2};
   token_groups groups(shape);
-  const std::vector<expert_id> ids{0, 1, 1, 2, 3, 4};
+  const std::vector<std::int32_t> ids{0, 1, 1, 2, 3, 4};
   EXPECT_FALSE(groups.build(ids, 2, every_expert));
   EXPECT_TRUE(groups.build(ids, 2, [](expert_id e) { return e != 3; })) << "3 takes no room";
 }
@@ -78,7 +78,7 @@ TEST(token_groups, a_token_that_alone_does_not_fit_is_told) {
 TEST(token_groups, ids_that_name_no_expert_take_no_room) {
   const geometry shape{.layers = 1, .experts = 4, .top_k = 2, .max_tokens_per_visit = 3};
   token_groups groups(shape);
-  ASSERT_TRUE(groups.build(std::vector<expert_id>{-1, 0, -1, -1, 99, 0}, 1, every_expert));
+  ASSERT_TRUE(groups.build(std::vector<std::int32_t>{-1, 0, -1, -1, 99, 0}, 1, every_expert));
   EXPECT_THAT(groups_of(groups), ElementsAre(ElementsAre(0, 1, 2)));
 }
 
@@ -97,11 +97,11 @@ TEST(token_groups, random_visits_keep_every_promise) {
                          .max_tokens_per_visit = 9};
     const bool some_are_free = random.one_in(3);
     const auto needs_slot = [&](expert_id e) {
-      return e >= 0 && e < experts && !(some_are_free && e % 3 == 0);
+      return e >= 0 && e < experts && !(some_are_free && number(e) % 3 == 0);
     };
     token_groups groups(shape);
     for (int again = 0; again < 3; ++again) {
-      std::vector<expert_id> ids;
+      std::vector<std::int32_t> ids;
       for (std::size_t i = 0; i < tokens * k; ++i)
         ids.push_back(random.one_in(10) ? -1 : random.id_below(experts));
       ASSERT_TRUE(groups.build(ids, room, needs_slot));
@@ -139,7 +139,7 @@ TEST(token_groups, many_tokens_agree_with_the_naive_rule) {
   token_groups groups(shape);
   support::random_source random(11);
   for (const std::size_t tokens : {63U, 64U, 65U, 200U}) {
-    std::vector<expert_id> ids;
+    std::vector<std::int32_t> ids;
     for (std::size_t i = 0; i < tokens * 6; ++i) ids.push_back(random.id_below(64));
     ASSERT_TRUE(groups.build(ids, 16, every_expert));
     ASSERT_EQ(groups_of(groups), support::naive_groups(ids, 6, 16, every_expert));
@@ -147,8 +147,8 @@ TEST(token_groups, many_tokens_agree_with_the_naive_rule) {
 }
 
 /// Routed ids of the prompt, by layer, as recorded: columns phase, layer, slot and expert of the route CSV.
-std::map<std::int32_t, std::vector<expert_id>> read_prompt(const std::filesystem::path& path) {
-  std::map<std::int32_t, std::vector<expert_id>> out;
+std::map<std::int32_t, std::vector<std::int32_t>> read_prompt(const std::filesystem::path& path) {
+  std::map<std::int32_t, std::vector<std::int32_t>> out;
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {
     if (line.empty() || line.front() < '0' || line.front() > '9') continue;

@@ -97,15 +97,16 @@ void print_paging(const paged_provider& experts, const paging_choice& choice) {
   const auto& layout = experts.layout();
   const auto& shape = layout.shape();
   std::uint64_t bytes = 0;
-  for (std::size_t p = 0; p < layout.pools(); ++p) {
-    const auto& pool = layout.at(static_cast<hotset::pool_id>(p));
-    bytes += static_cast<std::uint64_t>(pool.slots) * shape.bytes_of(0, pool.precision);
+  for (const auto p : hotset::each<hotset::pool_id>(layout.pools())) {
+    const auto& pool = layout.at(p);
+    bytes += static_cast<std::uint64_t>(pool.slots) *
+             shape.bytes_of(hotset::layer_id{0}, pool.precision);
   }
   fmt::print(stderr,
              "experts {} of {} in slots ({}, {:.0f} KiB of {:.0f}), {}: {:.1f} % hits of {}, "
              "{:.1f} MB moved, {} visits split, {} uses from the host\n",
              layout.slots(), shape.keys(), choice.scope, static_cast<double>(bytes) / 1024.0,
-             static_cast<double>(shape.keys() * shape.bytes_of(0)) / 1024.0,
+             static_cast<double>(shape.keys() * shape.bytes_of(hotset::layer_id{0})) / 1024.0,
              choice.policies.eviction, percent(stats.hits, stats.accesses), stats.accesses,
              static_cast<double>(experts.bytes_moved()) / 1e6, stats.split_visits, stats.bypasses);
   if (stats.speculative_fills != 0) {

@@ -37,7 +37,7 @@ adapter_experts::adapter_experts(const model& weights,
       const auto& tuned = adapters[a]->tuned()[l];
       const auto index = static_cast<std::int32_t>(a);
       (void)redirect.assign(index, tuned);  // adapter_weights has checked them
-      const auto place = first + static_cast<std::size_t>(redirect.first_place(index));
+      const auto place = first + index_of(redirect.first_place(index));
       for (std::size_t i = 0; i < tuned.size(); ++i)
         tensors_[place + i] = adapters[a]->expert_bytes(l, i);
     }
@@ -51,7 +51,7 @@ std::size_t adapter_experts::virtual_experts() const noexcept {
 
 void adapter_experts::reroute(const visit_inputs& visit,
                               std::vector<std::int32_t>& adapter_of_row) const {
-  const auto& redirect = redirects_[static_cast<std::size_t>(visit.layer)];
+  const auto& redirect = redirects_[visit.layer];
   adapter_of_row.clear();
   for (const auto id : visit.adapters) adapter_of_row.push_back(static_cast<std::int32_t>(id) - 1);
   const auto done = hotset::reroute({.rows = redirect.rows().data(),
@@ -65,12 +65,9 @@ void adapter_experts::reroute(const visit_inputs& visit,
 
 std::span<const hotset::tensor_bytes> adapter_experts::tensors(
     hotset::expert_key key) const noexcept {
-  const auto width = static_cast<std::int32_t>(virtual_experts());
-  if (key.layer < 0 || key.layer >= static_cast<std::int32_t>(redirects_.size()) ||
-      key.expert < 0 || key.expert >= width)
+  if (!is_within(key.layer, redirects_.size()) || !is_within(key.expert, virtual_experts()))
     return {};
-  const auto& found = tensors_[static_cast<std::size_t>(key.layer) * virtual_experts() +
-                               static_cast<std::size_t>(key.expert)];
+  const auto& found = tensors_[index_of(key.layer) * virtual_experts() + index_of(key.expert)];
   return found[0].empty() ? std::span<const hotset::tensor_bytes>{} : std::span(found);
 }
 
@@ -84,7 +81,7 @@ expert_tensors adapter_experts::expert(std::size_t layer, std::size_t expert) co
 
 void resident_adapters::run(const visit_inputs& visit, visit_compute& compute) {
   experts_.reroute(visit, adapter_of_row_);
-  const auto layer = static_cast<std::size_t>(visit.layer);
+  const auto layer = index_of(visit.layer);
   compute.all([&](std::int32_t expert) {
     return experts_.expert(layer, static_cast<std::size_t>(expert));
   });

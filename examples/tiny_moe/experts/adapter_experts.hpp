@@ -11,6 +11,7 @@
 #include "hotset/adapters/expert_redirect.hpp"
 #include "hotset/concepts/expert_source.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/per_id.hpp"
 #include "tiny_moe/experts/adapters.hpp"
 #include "tiny_moe/model/expert_provider.hpp"
 #include "tiny_moe/model/model.hpp"
@@ -36,7 +37,7 @@ class adapter_experts {
   [[nodiscard]] expert_tensors expert(std::size_t layer, std::size_t expert) const noexcept;
 
  private:
-  std::vector<hotset::expert_redirect> redirects_;              ///< [layers]
+  hotset::per_layer<hotset::expert_redirect> redirects_;
   std::vector<std::array<hotset::tensor_bytes, 3>> tensors_{};  ///< [layers, virtual experts]
 };
 

@@ -78,7 +78,7 @@ void write_adapter(const std::filesystem::path& folder, const model_config& shap
   std::iota(config.layer_numbers.begin(), config.layer_numbers.end(), 0);
   const auto source = [&](hotset::layer_id layer, hotset::expert_id expert,
                           const hotset::sim::expert_matrix& matrix) {
-    const auto l = static_cast<std::size_t>(layer);
+    const auto l = index_of(layer);
     const auto& tuned = adapter.tuned()[l];
     const auto place =
         static_cast<std::size_t>(std::ranges::lower_bound(tuned, expert) - tuned.begin());

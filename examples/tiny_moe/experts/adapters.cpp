@@ -19,8 +19,8 @@ void check(const model_config& shape, const tuned_experts& tuned) {
         fmt::format("an adapter of {} layers, accepted: {}", tuned.size(), shape.layers));
   for (std::size_t l = 0; l < tuned.size(); ++l)
     for (std::size_t i = 0; i < tuned[l].size(); ++i)
-      if (tuned[l][i] < (i == 0 ? 0 : tuned[l][i - 1] + 1) ||
-          static_cast<std::size_t>(tuned[l][i]) >= shape.experts)
+      if (tuned[l][i] <= (i == 0 ? hotset::no_expert : tuned[l][i - 1]) ||
+          tuned[l][i] >= shape.experts)
         throw invalid_config(fmt::format("layer {}: expert {}, accepted: 0..{} in ascending order",
                                          l, tuned[l][i], shape.experts - 1));
 }
@@ -70,13 +70,13 @@ merged_experts::merged_experts(const model& weights, const adapter_weights& adap
     auto of_layer = experts_of(weights, l);
     const auto& tuned = adapter.tuned()[l];
     for (std::size_t i = 0; i < tuned.size(); ++i)
-      of_layer[static_cast<std::size_t>(tuned[i])] = adapter.expert(l, i);
+      of_layer[index_of(tuned[i])] = adapter.expert(l, i);
     all_.insert(all_.end(), of_layer.begin(), of_layer.end());
   }
 }
 
 void merged_experts::run(const visit_inputs& visit, visit_compute& compute) {
-  const auto first = static_cast<std::size_t>(visit.layer) * experts_;
+  const auto first = index_of(visit.layer) * experts_;
   compute.all([&](std::int32_t expert) { return all_[first + static_cast<std::size_t>(expert)]; });
 }
 

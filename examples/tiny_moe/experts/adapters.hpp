@@ -9,13 +9,14 @@
 #include <string>
 #include <vector>
 
+#include "hotset/core/ids.hpp"
 #include "tiny_moe/model/expert_provider.hpp"
 #include "tiny_moe/model/model.hpp"
 
 namespace tiny_moe {
 
 /// The experts of each layer that are trained; all else stays as it is. Shape: [layers], ascending.
-using tuned_experts = std::vector<std::vector<std::int32_t>>;
+using tuned_experts = std::vector<std::vector<hotset::expert_id>>;
 
 /// An adapter in host memory.
 class adapter_weights {

@@ -75,7 +75,7 @@ std::span<const hotset::tensor_bytes> expert_library::tensors(
   const auto layer = static_cast<std::size_t>(key.layer);  // a negative one is far out of range
   const auto expert = static_cast<std::size_t>(key.expert);
   if (layer >= config_.layers || expert >= config_.experts || precision >= bits_.size()) return {};
-  const std::size_t at = (precision * config_.layers + layer) * config_.experts + expert;
+  const std::size_t at = (index_of(precision) * config_.layers + layer) * config_.experts + expert;
   return std::span(tensors_).subspan(at * tensors_of_expert, tensors_of_expert);
 }
 
@@ -85,7 +85,8 @@ expert_tensors expert_library::expert(hotset::expert_key key,
   const auto tensor = [&](std::size_t t) {
     return reinterpret_cast<const std::uint16_t*>(bytes[t].data());
   };
-  return {.gate = tensor(0), .up = tensor(1), .down = tensor(2), .bits = bits_[precision]};
+  return {
+      .gate = tensor(0), .up = tensor(1), .down = tensor(2), .bits = bits_[index_of(precision)]};
 }
 
 std::vector<hotset::expert_layout> expert_library::layouts() const {
@@ -116,7 +117,7 @@ hotset::geometry expert_library::shape(std::size_t max_tokens) const {
 
 void resident_copies::run(const visit_inputs& visit, visit_compute& compute) {
   compute.all([&](std::int32_t expert) {
-    return library_->expert({visit.layer, expert}, precision_);
+    return library_->expert({visit.layer, hotset::expert_id{expert}}, precision_);
   });
 }
 

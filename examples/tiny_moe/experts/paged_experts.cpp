@@ -34,7 +34,7 @@ class counting_experts final : public expert_provider {
     inner_.on_sequence_end(sequence);
   }
   void run(const visit_inputs& visit, visit_compute& compute) override {
-    const std::size_t first = static_cast<std::size_t>(visit.layer) * visit.experts;
+    const std::size_t first = index_of(visit.layer) * visit.experts;
     for (const std::int32_t id : visit.ids) counts_[first + static_cast<std::size_t>(id)] += 1.0;
     inner_.run(visit, compute);
   }
@@ -114,8 +114,7 @@ hotset::memory_expert_source source_of(const model& weights) {
   auto source = hotset::memory_expert_source::create(shape, tensors_of(weights)).value();
   for (std::size_t i = 0; i < shape.keys(); ++i) {
     const auto key = shape.key(i);
-    const auto tensors = weights.expert_bytes(static_cast<std::size_t>(key.layer),
-                                              static_cast<std::size_t>(key.expert));
+    const auto tensors = weights.expert_bytes(index_of(key.layer), index_of(key.expert));
     hotset::require_valid(source.add(key, tensors));
   }
   return source;

@@ -21,6 +21,7 @@
 #include "hotset/concepts/policy_facts.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/memory_budget.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
@@ -266,8 +267,8 @@ class paged_experts final : public paged_provider {
   struct group_work {
     visit_compute* compute = nullptr;
     bool by_expert = false;
-    std::vector<std::int32_t> members;    ///< tokens, or experts
-    std::vector<expert_tensors> tensors;  ///< by expert
+    std::vector<std::int32_t> members;  ///< tokens, or experts
+    hotset::per_expert<expert_tensors> tensors;
     std::exception_ptr error;
   };
 
@@ -295,7 +296,7 @@ class paged_experts final : public paged_provider {
   /// Gives the engine the ids that the miss policy has left.
   void take_edits(const visit_inputs& visit, const hotset::visit_group& group) {
     if (!group.edited()) return;
-    std::ranges::copy(group.routed(), visit.ids.begin());
+    std::ranges::transform(group.routed(), visit.ids.begin(), hotset::number<hotset::expert_id>);
     renormalise(visit.ids, visit.weights, visit.top_k);
   }
   static hotset::visit_context context_of(const hotset::routing_view& view) noexcept {
@@ -338,16 +339,16 @@ class paged_experts final : public paged_provider {
     work.error = nullptr;
     work.members.clear();
     if (plan.expert_wise()) {
-      work.members.assign(plan.experts().begin(), plan.experts().end());
+      for (const auto expert : plan.experts()) work.members.push_back(number(expert));
     } else {
       work.members.assign(plan.tokens().begin(), plan.tokens().end());
     }
     work.tensors.assign(experts_, expert_tensors{});
     for (std::size_t i = 0; i < plan.experts().size(); ++i) {
-      const auto expert = static_cast<std::size_t>(plan.experts()[i]);
+      const auto expert = plan.experts()[i];
       auto slot = plan.slots()[i];
       if (slot == hotset::no_slot)
-        slot = transient_.stream_in({visit.layer, plan.experts()[i]}, 0, stream_);
+        slot = transient_.stream_in({visit.layer, expert}, hotset::precision_id{0}, stream_);
       work.tensors[expert] = slot == hotset::no_slot ? host_copy(visit, expert) : in_slot(slot);
     }
     stream_.run(&paged_experts::compute_group, &work);
@@ -357,7 +358,7 @@ class paged_experts final : public paged_provider {
   static void compute_group(void* context) noexcept {
     auto& work = *static_cast<group_work*>(context);
     const auto lookup = [&](std::int32_t expert) {
-      return work.tensors[static_cast<std::size_t>(expert)];
+      return work.tensors[hotset::expert_id{expert}];
     };
     try {
       if (work.by_expert) {
@@ -377,13 +378,13 @@ class paged_experts final : public paged_provider {
     if (state == hotset::status::fill_failed) {
       compute_rest_on_host(visit, compute);
     } else if (state != hotset::status::ok) {
-      throw provider_error("layer " + std::to_string(visit.layer) + ": " +
+      throw provider_error("layer " + to_string(visit.layer) + ": " +
                            std::string(hotset::describe(state)));
     }
     if (transient_.settle() != hotset::status::ok) lost_ = true;
     if (stream_.is_caller() && !lost_) return;
     if (cache_.settle() != hotset::status::ok || lost_) {  // a worker is not told of a failed copy
-      throw std::runtime_error("layer " + std::to_string(visit.layer) +
+      throw std::runtime_error("layer " + to_string(visit.layer) +
                                ": a copy failed after the visit had read it");
     }
   }
@@ -402,25 +403,25 @@ class paged_experts final : public paged_provider {
       if (done[i] == 0) rest.push_back(static_cast<std::int32_t>(i));
     }
     const auto lookup = [&](std::int32_t expert) {
-      return host_copy(visit, static_cast<std::size_t>(expert));
+      return host_copy(visit, hotset::expert_id{expert});
     };
     by_expert ? compute.partial(rest, lookup) : compute(rest, lookup);
   }
 
   /// At the highest precision that the cache knows.
-  [[nodiscard]] expert_tensors host_copy(const visit_inputs& visit, std::size_t expert) const {
-    if (adapters_ != nullptr)
-      return adapters_->expert(static_cast<std::size_t>(visit.layer), expert);
+  [[nodiscard]] expert_tensors host_copy(const visit_inputs& visit,
+                                         hotset::expert_id expert) const {
+    if (adapters_ != nullptr) return adapters_->expert(index_of(visit.layer), index_of(expert));
     if (library_ != nullptr)
-      return library_->expert({visit.layer, static_cast<hotset::expert_id>(expert)}, 0);
-    return model_.expert(static_cast<std::size_t>(visit.layer), expert);
+      return library_->expert({visit.layer, expert}, hotset::precision_id{0});
+    return model_.expert(index_of(visit.layer), index_of(expert));
   }
   [[nodiscard]] expert_tensors in_slot(hotset::slot_id slot) const noexcept {
     const auto tensor = [&](std::size_t t) {
       return reinterpret_cast<const std::uint16_t*>(bank_.bytes(slot, t).data());
     };
     const int bits =  // a transient slot is no slot of the pager, and there is no library then
-        library_ == nullptr ? 16 : library_->bits()[cache_.pager().precision_of(slot)];
+        library_ == nullptr ? 16 : library_->bits()[index_of(cache_.pager().precision_of(slot))];
     return {.gate = tensor(0), .up = tensor(1), .down = tensor(2), .bits = bits};
   }
 

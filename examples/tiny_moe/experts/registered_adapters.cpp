@@ -93,8 +93,8 @@ adapter_source source_of(std::span<const adapter_weights* const> adapters) {
                                             std::span<std::byte> bytes) {
     const auto found = by_name.find(part.adapter);
     if (found == by_name.end()) return false;
-    const auto expert = found->second->expert(static_cast<std::size_t>(part.layer),
-                                              static_cast<std::size_t>(part.ordinal));
+    const auto expert =
+        found->second->expert(index_of(part.layer), static_cast<std::size_t>(part.ordinal));
     const std::array<const std::uint16_t*, weights_of_expert> tensors{expert.gate, expert.up,
                                                                       expert.down};
     const auto halves = std::span(tensors[part.weight], bytes.size() / sizeof(std::uint16_t));
@@ -114,7 +114,7 @@ registered_adapters::registered_adapters(const model& weights, adapter_source so
       registry_(registry_type::create(pool_, copies_, registry_of(weights.config(), source, config),
                                       std::move(source.read))
                     .value()),
-      seen_(static_cast<std::size_t>(registry_.map(0).virtual_experts())) {
+      seen_(static_cast<std::size_t>(registry_.map(hotset::layer_id{0}).virtual_experts())) {
   add(std::move(source.adapters));
   fill_base(weights);
 }
@@ -183,7 +183,7 @@ void registered_adapters::run(const visit_inputs& visit, visit_compute& compute)
         fmt::format("layer {}: ids or rows that are none of the pass's", visit.layer));
   stats_.virtual_experts += distinct(visit.ids);
   ++stats_.visits;
-  const auto layer = static_cast<std::size_t>(visit.layer);
+  const auto layer = index_of(visit.layer);
   compute.all([&](std::int32_t expert) { return tensors(layer, expert); });
 }
 

@@ -63,14 +63,14 @@ void tracing_experts::run(const visit_inputs& visit, visit_compute& compute) {
       .token_ids = visit.token_ids,
   });
   if (state != hotset::status::ok) throw provider_error("trace: a visit does not fit the model");
-  const bool last = static_cast<std::size_t>(visit.layer) + 1 == model_.config().layers;
+  const bool last = visit.layer + 1 == model_.config().layers;
   if (!predictions_.empty() && !last) predict(visit);
   inner_.run(visit, compute);
   if (last) (void)recorder_.end_step();
 }
 
 void tracing_experts::predict(const visit_inputs& visit) {
-  const auto layer = static_cast<std::size_t>(visit.layer);
+  const auto layer = index_of(visit.layer);
   scores_.resize(visit.tokens * visit.experts);
   project(model_.layer(layer + 1).router.data(), visit.hidden_size, visit.experts,
           visit.hidden.data(), visit.tokens, scores_.data());

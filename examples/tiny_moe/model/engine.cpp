@@ -455,7 +455,7 @@ void batch_engine::experts(std::size_t layer, std::size_t tokens, std::uint64_t 
   std::fill_n(computed_.begin(), tokens * shape.top_k, std::uint8_t{0});
 
   const visit_inputs visit{
-      .layer = static_cast<std::int32_t>(layer),
+      .layer = static_cast<hotset::layer_id>(layer),
       .step = step,
       .kind = kind,
       .tokens = tokens,

@@ -11,7 +11,7 @@ void expert_provider::on_sequence_end(std::uint32_t /*sequence*/) noexcept {}
 
 void resident_experts::run(const visit_inputs& visit, visit_compute& compute) {
   compute.all([&](std::int32_t expert) {
-    return model_->expert(static_cast<std::size_t>(visit.layer), static_cast<std::size_t>(expert));
+    return model_->expert(index_of(visit.layer), static_cast<std::size_t>(expert));
   });
 }
 

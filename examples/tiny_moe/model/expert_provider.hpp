@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <type_traits>
 
+#include "hotset/core/ids.hpp"
 #include "kernels.hpp"
 
 namespace tiny_moe {
@@ -33,7 +34,7 @@ struct step_inputs {
 
 /// What one layer routed in one step. The spans are valid during `expert_provider::run` only.
 struct visit_inputs {
-  std::int32_t layer = 0;
+  hotset::layer_id layer{};
   std::uint64_t step = 0;
   request_kind kind = request_kind::decode;
   std::size_t tokens = 0;

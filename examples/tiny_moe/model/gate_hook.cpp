@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "hotset/core/error.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/sim/errors.hpp"
 
@@ -60,8 +61,8 @@ void gate_hook::take_routing(const model& weights, const hotset::geometry& shape
         fmt::format("routing policy {} does nothing without slots that were freed ahead, accepted: "
                     "with --pre-eviction active_evict, or another routing policy",
                     routing_->held_name()));
-  router_choice_.reserve(static_cast<std::size_t>(shape.max_tokens_per_visit) *
-                         static_cast<std::size_t>(shape.top_k));
+  router_choice_.reserve(shape.ids_per_visit());
+  bent_.reserve(shape.ids_per_visit());
 }
 
 void gate_hook::take_prefetcher(const hotset::geometry& shape,
@@ -101,12 +102,15 @@ void gate_hook::take_predictor(const model& weights, const hotset::geometry& sha
 void gate_hook::route(const visit_inputs& visit, hotset::routing_view& view,
                       const hotset::residency_view& residents) {
   if (!routing_) return;
-  router_choice_.assign(visit.ids.begin(), visit.ids.end());
-  const auto done = routing_->route(view, residents, visit.ids, visit.weights);
+  const hotset::id_view<hotset::expert_id> routed(visit.ids);
+  router_choice_.assign(routed.begin(), routed.end());
+  bent_ = router_choice_;
+  const auto done = routing_->route(view, residents, bent_, visit.weights);
   if (done != hotset::status::ok) {
     throw std::runtime_error(
         fmt::format("layer {}: routing: {}", visit.layer, std::string(hotset::describe(done))));
   }
+  std::ranges::transform(bent_, visit.ids.begin(), hotset::number<hotset::expert_id>);
   view.router_choice = router_choice_;
 }
 

@@ -83,6 +83,7 @@ class gate_hook {
   std::optional<hotset::active_evict> pre_evictor_;
   std::optional<hotset::any_predictor> predictor_;
   std::vector<hotset::expert_id> router_choice_;  ///< of the visit, where its ids are bent
+  std::vector<hotset::expert_id> bent_;           ///< what they become
   std::vector<hotset::prefetch_request> requests_;
   hotset::forecast expected_{};
 };

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <new>
+#include <type_traits>
 
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -16,7 +17,8 @@ namespace tiny_moe {
 namespace {
 
 // Blocks are slots of a hotset::recency_list.
-constexpr std::uint64_t most_blocks = std::numeric_limits<hotset::slot_id>::max();
+constexpr std::uint64_t most_blocks =
+    std::numeric_limits<std::underlying_type_t<hotset::slot_id>>::max();
 
 }  // namespace
 

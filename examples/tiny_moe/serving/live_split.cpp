@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "hotset/cache/resize.hpp"
+#include "hotset/core/id_view.hpp"
 
 namespace tiny_moe {
 
@@ -41,7 +42,7 @@ void live_split::on_visit(const visit_inputs& visit) {
   if (!tables_.empty()) learn(visit);
   auto* controller = std::get_if<hotset::marginal_value>(&options_.controller);
   if (controller == nullptr) return;
-  expert_distances_[static_cast<std::size_t>(visit.layer)].visit(
+  expert_distances_[visit.layer].visit(
       visit.ids, 0, [&](std::size_t, std::uint32_t distance) { controller->on_expert(distance); });
 }
 
@@ -56,11 +57,12 @@ void live_split::on_reference(const block_reference& block) {
 
 /// Each user's rows go into their own table: a table's steps follow each other, so rows stay comparable between layers.
 void live_split::learn(const visit_inputs& visit) {
+  const hotset::id_view<hotset::expert_id> ids(visit.ids);
   for (std::uint32_t user = 0; user < tables_.size(); ++user) {
     ids_.clear();
     for (std::size_t row = 0; row < row_users_.size(); ++row)
       if (row_users_[row] == user) {
-        const auto of_row = visit.ids.subspan(row * visit.top_k, visit.top_k);
+        const auto of_row = ids.subspan(row * visit.top_k, visit.top_k);
         ids_.insert(ids_.end(), of_row.begin(), of_row.end());
       }
     if (ids_.empty()) continue;

@@ -12,6 +12,7 @@
 #include "hotset/control/dual_resize.hpp"
 #include "hotset/control/marginal_value.hpp"
 #include "hotset/control/right_sizing.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/curve/recency_bitmap.hpp"
 #include "hotset/curve/reuse_distance.hpp"
 #include "hotset/predict/co_activation.hpp"
@@ -84,7 +85,7 @@ class live_split {
   expert_pool& experts_;
   kv_pool& blocks_;
   std::function<void()> drain_;
-  std::vector<distances> expert_distances_;  // by layer; of marginal_value
+  hotset::per_layer<distances> expert_distances_;  // of marginal_value
   hotset::recency_bitmap block_distances_;
   std::vector<std::uint64_t>
       block_marks_;  // by content: the last burst that read it again; of count_reuse

@@ -130,7 +130,7 @@ class fine_tuner<Scalar>::decoder {
       for (std::size_t e = 0; e < shape_.experts; ++e) take_expert(weights.expert(l, e));
       for (const auto e : tuned_[l]) {
         lowest_ = std::min(lowest_, l);
-        auto& slot = slot_of_[l * shape_.experts + static_cast<std::size_t>(e)];
+        auto& slot = slot_of_[l * shape_.experts + index_of(e)];
         slot = gradients_.size();
         gradients_.push_back(zeros());
         velocities_.push_back(zeros());
@@ -139,11 +139,12 @@ class fine_tuner<Scalar>::decoder {
   }
 
   [[nodiscard]] const tuned_experts& tuned() const noexcept { return tuned_; }
-  expert_matrices<Scalar>& expert(std::size_t layer, std::int32_t e) {
-    return experts_[layer * shape_.experts + static_cast<std::size_t>(e)];
+  expert_matrices<Scalar>& expert(std::size_t layer, hotset::expert_id e) {
+    return experts_[layer * shape_.experts + index_of(e)];
   }
-  [[nodiscard]] const expert_matrices<Scalar>& gradient(std::size_t layer, std::int32_t e) const {
-    return gradients_[slot_of_[layer * shape_.experts + static_cast<std::size_t>(e)]];
+  [[nodiscard]] const expert_matrices<Scalar>& gradient(std::size_t layer,
+                                                        hotset::expert_id e) const {
+    return gradients_[slot_of_[layer * shape_.experts + index_of(e)]];
   }
 
   double loss(std::span<const std::uint8_t> text) {
@@ -186,8 +187,7 @@ class fine_tuner<Scalar>::decoder {
       auto& sorted = tuned_[l];
       std::ranges::sort(sorted);
       for (std::size_t i = 0; i < sorted.size(); ++i)
-        if (sorted[i] < 0 || static_cast<std::size_t>(sorted[i]) >= shape_.experts ||
-            (i > 0 && sorted[i] == sorted[i - 1]))
+        if (!is_within(sorted[i], shape_.experts) || (i > 0 && sorted[i] == sorted[i - 1]))
           throw hotset::invalid_config(
               fmt::format("layer {}: expert {}, accepted: each of 0..{} once", l, sorted[i],
                           shape_.experts - 1));
@@ -474,12 +474,12 @@ const tuned_experts& fine_tuner<Scalar>::tuned() const noexcept {
   return decoder_->tuned();
 }
 template <class Scalar>
-expert_matrices<Scalar>& fine_tuner<Scalar>::expert(std::size_t layer, std::int32_t expert) {
+expert_matrices<Scalar>& fine_tuner<Scalar>::expert(std::size_t layer, hotset::expert_id expert) {
   return decoder_->expert(layer, expert);
 }
 template <class Scalar>
 const expert_matrices<Scalar>& fine_tuner<Scalar>::gradient(std::size_t layer,
-                                                            std::int32_t expert) const {
+                                                            hotset::expert_id expert) const {
   return decoder_->gradient(layer, expert);
 }
 template <class Scalar>
@@ -529,7 +529,7 @@ class counting_experts final : public expert_provider {
     scores_.gate.resize(scores_.token.size());
   }
   void run(const visit_inputs& visit, visit_compute& compute) override {
-    const auto first = static_cast<std::size_t>(visit.layer) * shape_.experts;
+    const auto first = index_of(visit.layer) * shape_.experts;
     for (std::size_t i = 0; i < visit.ids.size(); ++i) {
       const auto expert = static_cast<std::size_t>(visit.ids[i]);
       scores_.token[first + expert] += 1;

@@ -44,9 +44,9 @@ class fine_tuner {
 
   [[nodiscard]] const tuned_experts& tuned() const noexcept;
   /// Pre: the expert is tuned.
-  [[nodiscard]] expert_matrices<Scalar>& expert(std::size_t layer, std::int32_t expert);
+  [[nodiscard]] expert_matrices<Scalar>& expert(std::size_t layer, hotset::expert_id expert);
   [[nodiscard]] const expert_matrices<Scalar>& gradient(std::size_t layer,
-                                                        std::int32_t expert) const;
+                                                        hotset::expert_id expert) const;
 
   /// The mean over the bytes after the first, in bits. Pre: 2 <= text.size() <= max_positions.
   [[nodiscard]] double loss(std::span<const std::uint8_t> text);

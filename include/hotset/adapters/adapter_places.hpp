@@ -16,6 +16,7 @@
 #include "hotset/adapters/dense_places.hpp"
 #include "hotset/adapters/expert_redirect.hpp"
 #include "hotset/core/error.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
 
 namespace hotset::inline v0 {
@@ -33,7 +34,7 @@ class adapter_places {
           if (setup.placement == adapter_placement::strided) return out;
           for (std::int32_t l = 0; l < layers; ++l) {
             auto places = dense_places::create(
-                {setup.experts, static_cast<std::int32_t>(setup.all_places())});
+                {expert_id{setup.experts}, static_cast<std::int32_t>(setup.all_places())});
             if (!places) return places.reason();
             out.dense_.push_back(*std::move(places));
           }
@@ -55,8 +56,7 @@ class adapter_places {
     return true;
   }
   /// Shape: [layers], or the first ones of them. Pre: what `take` filled, of an adapter that has its places still.
-  void give(std::span<const std::vector<expert_id>> tuned,
-            std::span<const expert_id> first) noexcept {
+  void give(std::span<const std::vector<expert_id>> tuned, id_view<expert_id> first) noexcept {
     if (dense_.empty()) return;
     for (std::size_t l = 0; l < tuned.size(); ++l)
       if (!tuned[l].empty()) (void)dense_[l].give(first[l], count_of(tuned[l]));
@@ -70,9 +70,10 @@ class adapter_places {
   }
   expert_id place_in(std::size_t layer, std::int32_t adapter,
                      const std::vector<expert_id>& tuned) noexcept {
-    if (tuned.empty()) return setup_.experts;
+    if (tuned.empty()) return expert_id{setup_.experts};
     if (!dense_.empty()) return dense_[layer].take(count_of(tuned));
-    return setup_.experts + adapter * (setup_.stride != 0 ? setup_.stride : setup_.most_tuned);
+    const auto stride = setup_.stride != 0 ? setup_.stride : setup_.most_tuned;
+    return expert_id{setup_.experts} + adapter * stride;
   }
 
   expert_redirect::config setup_;

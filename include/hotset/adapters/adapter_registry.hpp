@@ -36,7 +36,7 @@ namespace hotset::inline v0 {
 /// One expert of one weight that is to be read.
 struct adapter_part {
   std::string_view adapter;
-  layer_id layer = 0;
+  layer_id layer{};
   std::size_t weight = 0;
   std::int32_t ordinal = 0;  ///< among the layer's tuned experts, by ascending expert
   expert_id expert = no_expert;
@@ -161,7 +161,7 @@ class adapter_registry {
                         std::to_string(setup_.host_bytes));
       }
     }
-    std::vector<expert_id> first(tuned.size(), setup_.experts);
+    std::vector<expert_id> first(tuned.size(), expert_id{setup_.experts});
     known_.try_emplace(name, adapter{std::move(tuned), std::move(first), bytes});
     return std::nullopt;
   }
@@ -223,13 +223,13 @@ class adapter_registry {
   [[nodiscard]] const adapter_registry_stats& stats() const noexcept { return stats_; }
   /// Pre: 0 <= layer < layers.
   [[nodiscard]] const expert_redirect& map(layer_id layer) const noexcept {
-    return maps_[static_cast<std::size_t>(layer)];
+    return maps_[hotset::index_of(layer)];
   }
   /// Raised with each change of the maps: copies of their rows are of the version at which they were made.
   [[nodiscard]] std::uint64_t version() const noexcept { return version_; }
   /// The base model's experts are the caller's to fill. Pre: layer and weight in range.
   [[nodiscard]] const tensor_type& tensor(layer_id layer, std::size_t weight) const noexcept {
-    return tensors_[static_cast<std::size_t>(layer) * setup_.expert_bytes.size() + weight];
+    return tensors_[hotset::index_of(layer) * setup_.expert_bytes.size() + weight];
   }
 
  private:
@@ -278,10 +278,9 @@ class adapter_registry {
     std::ranges::sort(experts);
     for (const auto e : experts)
       if (e < 0 || e >= setup_.experts)
-        return "expert = " + std::to_string(e) + ", accepted: 0.." +
-               std::to_string(setup_.experts - 1);
+        return "expert = " + to_string(e) + ", accepted: 0.." + std::to_string(setup_.experts - 1);
     const auto twice = std::ranges::adjacent_find(experts);
-    return twice == experts.end() ? "" : "expert " + std::to_string(*twice) + " is named twice";
+    return twice == experts.end() ? "" : "expert " + to_string(*twice) + " is named twice";
   }
   [[nodiscard]] static std::int32_t tuned(const adapter& a, std::size_t layer) noexcept {
     return static_cast<std::int32_t>(a.tuned[layer].size());
@@ -465,7 +464,7 @@ class adapter_registry {
       const auto each = setup_.expert_bytes[w];
       const auto bytes = a.tuned[l].size() * each;
       if (bytes == 0) return true;
-      const auto first = static_cast<std::size_t>(a.first[l]) * each;
+      const auto first = hotset::index_of(a.first[l]) * each;
       const auto to = tensor_at(l, w).addresses().subspan(first, bytes);
       const bool done = copies_->copy(to, {a.bytes.get() + at, bytes});
       at += bytes;

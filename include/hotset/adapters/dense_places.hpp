@@ -22,13 +22,13 @@ namespace hotset::inline v0 {
 class dense_places {
  public:
   struct config {
-    expert_id first = 0;      ///< place of all; behind the base model's experts it is M
+    expert_id first{};        ///< place of all; behind the base model's experts it is M
     std::int32_t places = 0;  ///< from there on
 
     [[nodiscard]] validation validate() const {
-      if (first < 0 || first > most_places) return refuse("first", first, most_places);
-      if (places < 0 || places > most_places - first)
-        return refuse("places", places, most_places - first);
+      if (first < 0 || first > most_places) return refuse("first", number(first), most_places);
+      if (places < 0 || places > most_places - number(first))
+        return refuse("places", places, most_places - number(first));
       return std::nullopt;
     }
 
@@ -58,7 +58,7 @@ class dense_places {
     if (at == places_.end()) return no_expert;
     std::fill_n(at, count, state::inside);
     *at = state::first;
-    return first_ + static_cast<expert_id>(at - places_.begin());
+    return first_ + static_cast<std::int32_t>(at - places_.begin());
   }
   /// Makes a run that was taken free again.
   /// Errors: invalid_argument (not a run that take gave, whole), with nothing changed.
@@ -79,7 +79,7 @@ class dense_places {
       : first_(setup.first), places_(static_cast<std::size_t>(setup.places), state::free) {}
   [[nodiscard]] bool is_run(expert_id first, std::int32_t count) const noexcept {
     const auto places = static_cast<std::int64_t>(places_.size());
-    const auto begin = std::int64_t{first} - first_;
+    const auto begin = std::int64_t{number(first)} - number(first_);
     const auto end = begin + count;
     if (count < 1 || begin < 0 || end > places) return false;
     const auto of = [this](std::int64_t place) { return places_[static_cast<std::size_t>(place)]; };

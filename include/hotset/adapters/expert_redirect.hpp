@@ -16,7 +16,9 @@
 #include <vector>
 
 #include "hotset/core/error.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/core/status.hpp"
 
 namespace hotset::inline v0 {
@@ -82,16 +84,16 @@ class expert_redirect {
   /// Of a strided placement: makes `tuned` the experts of an adapter, in any order. On an error nothing has changed.
   /// Errors: invalid_argument (an adapter or expert out of range, an expert named twice, more than most_tuned, a dense
   /// placement unless `tuned` is empty).
-  status assign(std::int32_t adapter, std::span<const expert_id> tuned) noexcept {
+  status assign(std::int32_t adapter, id_view<expert_id> tuned) noexcept {
     if (!is_adapter(adapter) || (is_dense() && !tuned.empty())) return status::invalid_argument;
     return redirect(adapter, tuned, is_dense() ? no_expert : first_place(adapter));
   }
   /// Of a dense placement: the same, with places from `first` on. Where `tuned` is empty, `first` does not matter.
   /// Errors: invalid_argument (as above, a strided placement, places out of range or of another adapter).
-  status assign(std::int32_t adapter, std::span<const expert_id> tuned, expert_id first) noexcept {
+  status assign(std::int32_t adapter, id_view<expert_id> tuned, expert_id first) noexcept {
     if (!is_dense() || !is_adapter(adapter)) return status::invalid_argument;
     if (tuned.empty()) return clear(adapter);
-    if (tuned.size() > size(setup_.most_tuned) ||
+    if (tuned.size() > static_cast<std::size_t>(setup_.most_tuned) ||
         !may_take(adapter, {first, static_cast<std::int32_t>(tuned.size())}))
       return status::invalid_argument;
     return redirect(adapter, tuned, first);
@@ -103,16 +105,18 @@ class expert_redirect {
   [[nodiscard]] std::span<const expert_id> rows() const noexcept { return rows_; }
   /// Shape: [experts]. Pre: 0 <= adapter < adapters.
   [[nodiscard]] std::span<const expert_id> row(std::int32_t adapter) const noexcept {
-    return std::span(rows_).subspan(size(adapter) * size(setup_.experts), size(setup_.experts));
+    return std::span(rows_).subspan(
+        static_cast<std::size_t>(adapter) * static_cast<std::size_t>(setup_.experts),
+        static_cast<std::size_t>(setup_.experts));
   }
   /// Where an adapter's places begin in the virtual weight tensor; no_expert for an adapter that redirects nothing and
   /// is placed densely. Pre: 0 <= adapter < adapters.
   [[nodiscard]] expert_id first_place(std::int32_t adapter) const noexcept {
-    return runs_[size(adapter)].first;
+    return runs_[static_cast<std::size_t>(adapter)].first;
   }
   /// Places that an adapter uses. Pre: 0 <= adapter < adapters.
   [[nodiscard]] std::int32_t tuned_experts(std::int32_t adapter) const noexcept {
-    return runs_[size(adapter)].count;
+    return runs_[static_cast<std::size_t>(adapter)].count;
   }
   /// Experts of the virtual weight tensor, with the places that nobody uses.
   [[nodiscard]] std::int32_t virtual_experts() const noexcept {
@@ -126,20 +130,21 @@ class expert_redirect {
   struct run {
     expert_id first = no_expert;
     std::int32_t count = 0;
-    [[nodiscard]] std::int64_t end() const noexcept { return std::int64_t{first} + count; }
+    [[nodiscard]] std::int64_t end() const noexcept { return std::int64_t{number(first)} + count; }
   };
   explicit expert_redirect(const config& setup)
       : setup_(setup),
-        rows_(size(setup.adapters) * size(setup.experts)),
-        runs_(size(setup.adapters)),
-        is_tuned_(size(setup.experts)) {
+        rows_(static_cast<std::size_t>(setup.adapters) * static_cast<std::size_t>(setup.experts)),
+        runs_(static_cast<std::size_t>(setup.adapters)),
+        is_tuned_(static_cast<std::size_t>(setup.experts)) {
     const auto stride = setup.stride != 0 ? setup.stride : setup.most_tuned;
     for (std::int32_t a = 0; a < setup.adapters; ++a) {
-      if (!is_dense()) runs_[size(a)].first = setup.experts + a * stride;
+      if (!is_dense())
+        runs_[static_cast<std::size_t>(a)].first =
+            static_cast<expert_id>(setup.experts + a * stride);
       (void)clear(a);
     }
   }
-  static std::size_t size(std::int32_t n) noexcept { return static_cast<std::size_t>(n); }
   [[nodiscard]] bool is_dense() const noexcept {
     return setup_.placement == adapter_placement::dense;
   }
@@ -149,31 +154,34 @@ class expert_redirect {
   [[nodiscard]] bool may_take(std::int32_t adapter, run wanted) const noexcept {
     if (wanted.first < setup_.experts || wanted.end() > virtual_experts()) return false;
     for (std::int32_t other = 0; other < setup_.adapters; ++other) {
-      const run& there = runs_[size(other)];
+      const run& there = runs_[static_cast<std::size_t>(other)];
       if (other != adapter && wanted.first < there.end() && there.first < wanted.end())
         return false;
     }
     return true;
   }
-  status redirect(std::int32_t adapter, std::span<const expert_id> tuned,
-                  expert_id first) noexcept {
-    if (tuned.size() > size(setup_.most_tuned)) return status::invalid_argument;
+  status redirect(std::int32_t adapter, id_view<expert_id> tuned, expert_id first) noexcept {
+    if (tuned.size() > static_cast<std::size_t>(setup_.most_tuned)) return status::invalid_argument;
     std::fill(is_tuned_.begin(), is_tuned_.end(), std::uint8_t{0});
     for (const expert_id e : tuned) {
-      if (e < 0 || e >= setup_.experts || is_tuned_[size(e)] != 0) return status::invalid_argument;
-      is_tuned_[size(e)] = 1;
+      if (e < 0 || e >= setup_.experts || is_tuned_[e] != 0) return status::invalid_argument;
+      is_tuned_[e] = 1;
     }
-    runs_[size(adapter)] = {first, static_cast<std::int32_t>(tuned.size())};
+    runs_[static_cast<std::size_t>(adapter)] = {first, static_cast<std::int32_t>(tuned.size())};
     auto place = first;
-    expert_id* const row = &rows_[size(adapter) * size(setup_.experts)];
-    for (expert_id e = 0; e < setup_.experts; ++e) row[e] = is_tuned_[size(e)] != 0 ? place++ : e;
+    expert_id* const row =
+        &rows_[static_cast<std::size_t>(adapter) * static_cast<std::size_t>(setup_.experts)];
+    for (const auto e : each<expert_id>(setup_.experts)) {
+      row[index_of(e)] = is_tuned_[e] != 0 ? place : e;
+      place = place + is_tuned_[e];
+    }
     return status::ok;
   }
 
   config setup_;
   std::vector<expert_id> rows_;
   std::vector<run> runs_;  ///< [adapters]
-  std::vector<std::uint8_t> is_tuned_;
+  per_expert<std::uint8_t> is_tuned_;
 };
 
 }  // namespace hotset::inline v0

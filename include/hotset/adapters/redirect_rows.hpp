@@ -19,13 +19,13 @@ struct redirect_rows {
 /// True if an id of a token is out of range: its place in the batch becomes -1 and is counted.
 [[nodiscard]] HOTSET_HOST_DEVICE constexpr bool is_refused(redirect_rows map, expert_id id,
                                                            std::int32_t adapter) noexcept {
-  return id >= 0 && (id >= map.experts || adapter >= map.adapters);
+  return number(id) >= 0 && (number(id) >= map.experts || adapter >= map.adapters);
 }
 /// Pre: !is_refused(map, id, adapter).
 [[nodiscard]] HOTSET_HOST_DEVICE constexpr expert_id redirected(redirect_rows map, expert_id id,
                                                                 std::int32_t adapter) noexcept {
-  if (id < 0 || adapter < 0) return id;
-  return map.rows[static_cast<std::int64_t>(adapter) * map.experts + id];
+  if (number(id) < 0 || adapter < 0) return id;
+  return map.rows[static_cast<std::int64_t>(adapter) * map.experts + number(id)];
 }
 
 }  // namespace hotset::inline v0

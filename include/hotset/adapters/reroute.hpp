@@ -13,7 +13,7 @@
 
 #include "hotset/adapters/redirect_rows.hpp"
 #include "hotset/adapters/reroute_kernels.hpp"
-#include "hotset/core/ids.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/platform/vector_level.hpp"
 #include "hotset/core/status.hpp"
 
@@ -28,9 +28,9 @@ struct reroute_result {
 /// Shape: ids and out [tokens * top_k], adapter_of_token [tokens], negative: the base model. `out` is `ids` or apart
 /// from it; in place, ids that stay as they are may be left unwritten. Pre: level <= best_vector_level().
 /// Errors: invalid_argument (lengths that do not belong together).
-inline reroute_result reroute(redirect_rows map, std::span<const expert_id> ids,
+inline reroute_result reroute(redirect_rows map, id_view<expert_id> ids,
                               std::span<const std::int32_t> adapter_of_token,
-                              std::span<expert_id> out,
+                              std::span<std::int32_t> out,
                               vector_level level = best_vector_level()) noexcept {
   const auto batch = reroute_kernels::batch_of(map, ids, adapter_of_token, out);
   if (!batch) return {status::invalid_argument, 0};

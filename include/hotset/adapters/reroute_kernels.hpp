@@ -14,6 +14,7 @@
 #include <span>
 
 #include "hotset/adapters/redirect_rows.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/platform/vector_level.hpp"
 #if HOTSET_X86_VECTORS
@@ -25,7 +26,7 @@ namespace hotset::inline v0::reroute_kernels {
 /// Tokens with their experts. `out` may be `ids`.
 struct batch {
   redirect_rows map;
-  const expert_id* ids = nullptr;                  ///< [tokens * top_k]
+  id_view<expert_id> ids;                          ///< [tokens * top_k]
   const std::int32_t* adapter_of_token = nullptr;  ///< [tokens], negative: the base model
   std::size_t tokens = 0;
   std::size_t top_k = 0;
@@ -33,15 +34,14 @@ struct batch {
 };
 
 /// Nothing where the lengths do not belong together.
-[[nodiscard]] inline std::optional<batch> batch_of(redirect_rows map,
-                                                   std::span<const expert_id> ids,
+[[nodiscard]] inline std::optional<batch> batch_of(redirect_rows map, id_view<expert_id> ids,
                                                    std::span<const std::int32_t> adapter_of_token,
                                                    std::span<std::int32_t> out) noexcept {
   const auto tokens = adapter_of_token.size();
   if (out.size() != ids.size()) return std::nullopt;
   if (ids.empty()) return batch{};
   if (tokens == 0 || ids.size() % tokens != 0) return std::nullopt;
-  return batch{map, ids.data(), adapter_of_token.data(), tokens, ids.size() / tokens, out.data()};
+  return batch{map, ids, adapter_of_token.data(), tokens, ids.size() / tokens, out.data()};
 }
 
 /// One layer's slots by expert of the virtual weight tensor.
@@ -51,7 +51,7 @@ struct slot_row {
 
   [[nodiscard]] slot_id of(expert_id expert) const noexcept {
     const bool is_there = static_cast<std::uint32_t>(expert) < static_cast<std::uint32_t>(experts);
-    return is_there ? slots[expert] : no_slot;
+    return is_there ? slots[index_of(expert)] : no_slot;
   }
 };
 
@@ -75,9 +75,9 @@ std::uint64_t reroute_scalar(batch b, slot_row slots) noexcept {
         ++refused;
         id = no_expert;
       } else if (id >= 0 && row != nullptr) {
-        id = row[id];
+        id = row[index_of(id)];
       }
-      b.out[i] = ToSlots ? slots.of(id) : id;
+      b.out[i] = ToSlots ? number(slots.of(id)) : number(id);
     }
   }
   return refused;
@@ -87,6 +87,10 @@ std::uint64_t reroute_scalar(batch b, slot_row slots) noexcept {
 #define HOTSET_AVX2 __attribute__((target("avx2,popcnt")))
 #define HOTSET_AVX512 __attribute__((target("avx512f,avx2,popcnt")))
 
+/// Ids as the instructions take them; they alias everything.
+[[nodiscard]] inline const std::int32_t* numbers(const void* ids) noexcept {
+  return static_cast<const std::int32_t*>(ids);
+}
 /// Of fewer ids the scalar form is done before a vector form has set up its lanes.
 inline constexpr std::size_t least_in_vectors = 48;
 /// Lanes and offsets into the rows are 32 bits wide.
@@ -153,12 +157,13 @@ HOTSET_AVX512 std::uint64_t reroute_avx512(batch b, slot_row slots) noexcept {
   const __m512i experts = _mm512_set1_epi32(b.map.experts);
   const __m512i adapters = _mm512_set1_epi32(b.map.adapters);
   const __m512i slotted = _mm512_set1_epi32(slots.experts);
-  const bool in_place = b.out == b.ids;
+  const std::int32_t* const routed_ids = numbers(b.ids.data());
+  const bool in_place = b.out == routed_ids;
   std::uint64_t refusals = 0;
   walk_512 walk(static_cast<std::uint32_t>(b.top_k));
   for (std::size_t i = 0; i < count; i += 16, walk.advance()) {
     const __mmask16 here = first_of_16(count - i);
-    const __m512i ids = _mm512_maskz_loadu_epi32(here, b.ids + i);
+    const __m512i ids = _mm512_maskz_loadu_epi32(here, routed_ids + i);
     const __m512i of_tokens = _mm512_maskz_loadu_epi32(first_of_16(b.tokens - walk.first),
                                                        b.adapter_of_token + walk.first);
     const __m512i adapter = _mm512_maskz_permutexvar_epi32(here, walk.token, of_tokens);
@@ -171,11 +176,11 @@ HOTSET_AVX512 std::uint64_t reroute_avx512(batch b, slot_row slots) noexcept {
     __m512i found = _mm512_mask_mov_epi32(ids, refused, none);
     if (adapted != 0) {
       const __m512i at = _mm512_add_epi32(_mm512_mullo_epi32(adapter, experts), ids);
-      found = gather_16(found, adapted, at, b.map.rows);
+      found = gather_16(found, adapted, at, numbers(b.map.rows));
     }
     if constexpr (ToSlots) {
       const __mmask16 has_slot = _mm512_mask_cmplt_epu32_mask(known, found, slotted);
-      found = gather_16(none, has_slot, found, slots.slots);
+      found = gather_16(none, has_slot, found, numbers(slots.slots));
     } else if (in_place && (adapted | refused) == 0) {
       continue;
     }
@@ -234,14 +239,16 @@ HOTSET_AVX2 std::uint64_t reroute_avx2(batch b, slot_row slots) noexcept {
   const __m256i experts = _mm256_set1_epi32(b.map.experts);
   const __m256i adapters = _mm256_set1_epi32(b.map.adapters);
   const __m256i slotted = _mm256_set1_epi32(slots.experts);
-  const bool in_place = b.out == b.ids;
+  const std::int32_t* const routed_ids = numbers(b.ids.data());
+  const bool in_place = b.out == routed_ids;
   std::uint64_t refusals = 0;
   walk_256 walk(static_cast<std::uint32_t>(b.top_k));
   for (std::size_t i = 0; i < count; i += 8, walk.advance()) {
     const bool is_whole = count - i >= 8;
     const __m256i here = first_of_8(count - i);
-    const __m256i ids = is_whole ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(b.ids + i))
-                                 : _mm256_maskload_epi32(b.ids + i, here);
+    const __m256i ids = is_whole
+                            ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(routed_ids + i))
+                            : _mm256_maskload_epi32(routed_ids + i, here);
     const __m256i of_tokens =
         _mm256_maskload_epi32(b.adapter_of_token + walk.first, first_of_8(b.tokens - walk.first));
     const __m256i adapter = _mm256_permutevar8x32_epi32(of_tokens, walk.token);
@@ -256,12 +263,12 @@ HOTSET_AVX2 std::uint64_t reroute_avx2(batch b, slot_row slots) noexcept {
     __m256i found = _mm256_or_si256(ids, refused);
     if (any_adapted != 0) {
       const __m256i at = _mm256_add_epi32(_mm256_mullo_epi32(adapter, experts), ids);
-      found = _mm256_mask_i32gather_epi32(found, b.map.rows, at, adapted, 4);
+      found = _mm256_mask_i32gather_epi32(found, numbers(b.map.rows), at, adapted, 4);
     }
     if constexpr (ToSlots) {
       __m256i has_slot = _mm256_and_si256(known, _mm256_cmpgt_epi32(found, none));
       has_slot = _mm256_and_si256(has_slot, _mm256_cmpgt_epi32(slotted, found));
-      found = _mm256_mask_i32gather_epi32(none, slots.slots, found, has_slot, 4);
+      found = _mm256_mask_i32gather_epi32(none, numbers(slots.slots), found, has_slot, 4);
     } else if (in_place && (any_adapted | any_refused) == 0) {
       continue;
     }

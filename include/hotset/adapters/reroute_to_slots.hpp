@@ -13,6 +13,7 @@
 #include "hotset/adapters/redirect_rows.hpp"
 #include "hotset/adapters/reroute.hpp"
 #include "hotset/adapters/reroute_kernels.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/platform/vector_level.hpp"
 #include "hotset/core/status.hpp"
@@ -24,9 +25,9 @@ namespace hotset::inline v0 {
 /// Returns: `refused` as reroute counts it; an expert that is absent is not refused.
 /// Errors: invalid_argument (lengths that do not belong together, or a row that is too long).
 inline reroute_result reroute_to_slots(redirect_rows map, std::span<const slot_id> slots,
-                                       std::span<const expert_id> ids,
+                                       id_view<expert_id> ids,
                                        std::span<const std::int32_t> adapter_of_token,
-                                       std::span<slot_id> out,
+                                       std::span<std::int32_t> out,
                                        vector_level level = best_vector_level()) noexcept {
   constexpr std::size_t most = std::numeric_limits<std::int32_t>::max();
   const auto batch = reroute_kernels::batch_of(map, ids, adapter_of_token, out);

@@ -102,7 +102,8 @@ class virtual_weight_tensor {
   /// bound), what the memory said; then every placement is as it was.
   memory_status place(expert_id first, std::int32_t count) noexcept {
     if (!is_of_adapters(first, count)) return memory_status::invalid_argument;
-    const auto places = std::span(placement_).subspan(index(first), size(count));
+    const auto places =
+        std::span(placement_).subspan(index(first), static_cast<std::size_t>(count));
     if (std::ranges::any_of(places, [](expert_id p) { return p != no_expert; }))
       return memory_status::in_use;
     const auto pages = pages_of(first, count);
@@ -145,7 +146,7 @@ class virtual_weight_tensor {
   /// Pre: the expert is backed.
   [[nodiscard]] std::span<std::byte> bytes(expert_id virtual_expert) const noexcept {
     HOTSET_ASSERT(is_backed(virtual_expert));
-    return addresses().subspan(size(virtual_expert) * setup_.expert_bytes, setup_.expert_bytes);
+    return addresses().subspan(index_of(virtual_expert) * setup_.expert_bytes, setup_.expert_bytes);
   }
   /// Whether an expert has memory that is its own: one of the base model, or one that was placed.
   [[nodiscard]] bool is_backed(expert_id virtual_expert) const noexcept {
@@ -155,8 +156,9 @@ class virtual_weight_tensor {
   /// Pages that a placement touches, without the base model's. Pre: the experts are of the adapters.
   [[nodiscard]] page_span pages_of(expert_id first, std::int32_t count) const noexcept {
     if (count == 0) return {base_pages_, base_pages_};
-    const auto from = size(first) * setup_.expert_bytes / page_bytes();
-    const auto to = pages_for(size(first) + size(count), setup_, page_bytes());
+    const auto from = index_of(first) * setup_.expert_bytes / page_bytes();
+    const auto to =
+        pages_for(index_of(first) + static_cast<std::size_t>(count), setup_, page_bytes());
     return {std::max(from, base_pages_), std::max(to, base_pages_)};
   }
   /// Units: bytes of pages that are mapped, idle ones included.
@@ -174,14 +176,13 @@ class virtual_weight_tensor {
                         std::size_t pages)
       : pool_(&pool),
         setup_(setup),
-        base_pages_(pages_for(size(setup.base_experts), setup, pool.page_bytes())),
+        base_pages_(
+            pages_for(static_cast<std::size_t>(setup.base_experts), setup, pool.page_bytes())),
         range_(std::move(range)),
         pages_(pages - base_pages_),
-        placement_(size(setup.adapter_experts), no_expert),
+        placement_(static_cast<std::size_t>(setup.adapter_experts), no_expert),
         taken_(pages_.size()),
         blocks_(pages_.size()) {}
-
-  static std::size_t size(std::int32_t n) noexcept { return static_cast<std::size_t>(n); }
   /// Pages that the first `experts` experts touch.
   static std::size_t pages_for(std::size_t experts, const config& setup,
                                std::size_t page_bytes) noexcept {
@@ -189,14 +190,14 @@ class virtual_weight_tensor {
   }
   /// Of an adapter's place among all of them.
   [[nodiscard]] std::size_t index(expert_id virtual_expert) const noexcept {
-    return size(virtual_expert - setup_.base_experts);
+    return index_of(virtual_expert) - static_cast<std::size_t>(setup_.base_experts);
   }
   [[nodiscard]] expert_id expert(std::size_t place) const noexcept {
-    return setup_.base_experts + static_cast<expert_id>(place);
+    return expert_id{setup_.base_experts} + static_cast<std::int32_t>(place);
   }
   [[nodiscard]] bool is_of_adapters(expert_id first, std::int32_t count) const noexcept {
     return first >= setup_.base_experts && count >= 0 &&
-           std::int64_t{first} + count <= setup_.experts();
+           std::int64_t{number(first)} + count <= setup_.experts();
   }
   /// Experts of the placement that begins at a place.
   [[nodiscard]] std::int32_t count_at(std::size_t first) const noexcept {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "hotset/concepts/admission_policy.hpp"
+#include "hotset/core/per_key.hpp"
 
 namespace hotset::inline v0 {
 
@@ -48,15 +49,13 @@ class after_n_uses {
 
   explicit after_n_uses(const pool_layout& layout) : after_n_uses(layout, config{}) {}
   after_n_uses(const pool_layout& layout, const config& options)
-      : experts_(static_cast<std::size_t>(layout.shape().experts)),
-        options_(options),
-        keys_(layout.shape().keys()) {}
+      : options_(options), keys_(layout.shape()) {}
 
   void admit(const visit_context&, std::span<const access> misses,
              std::span<std::uint8_t> admitted) const noexcept {
     for (std::size_t n = 0; n < misses.size(); ++n) {
       const auto& a = misses[n];
-      const auto& k = keys_[index(a.key)];
+      const auto& k = keys_[a.key];
       const bool lately = k.evicted && a.step <= k.left + options_.window;
       const auto needed = lately ? options_.after_eviction : options_.uses;
       admitted[n] = k.misses + (a.repeated ? 0U : 1U) >= needed ? 1 : 0;
@@ -64,14 +63,14 @@ class after_n_uses {
   }
   void on_use(const access& a, bool hit, bool admitted) noexcept {
     if (hit) return;
-    auto& k = keys_[index(a.key)];
+    auto& k = keys_[a.key];
     if (admitted)
       k.misses = 0;
     else if (!a.repeated)
       ++k.misses;
   }
   void on_evict(expert_key key, step_id step) noexcept {
-    auto& k = keys_[index(key)];
+    auto& k = keys_[key];
     k.misses = 0;
     k.left = step;
     k.evicted = true;
@@ -83,13 +82,9 @@ class after_n_uses {
     step_id left = 0;
     bool evicted = false;
   };
-  [[nodiscard]] std::size_t index(expert_key key) const noexcept {
-    return static_cast<std::size_t>(key.layer) * experts_ + static_cast<std::size_t>(key.expert);
-  }
 
-  std::size_t experts_;
   config options_;
-  std::vector<record> keys_;
+  per_key<record> keys_;
 };
 
 static_assert(admission_policy<after_n_uses>);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "hotset/concepts/admission_policy.hpp"
+#include "hotset/core/per_key.hpp"
 
 namespace hotset::inline v0 {
 
@@ -36,9 +37,7 @@ class budgeted {
 
   explicit budgeted(const pool_layout& layout) : budgeted(layout, config{}) {}
   budgeted(const pool_layout& layout, const config& options)
-      : experts_(static_cast<std::size_t>(layout.shape().experts)),
-        allowance_(options.fills_per_visit),
-        last_use_(layout.shape().keys(), 0) {}
+      : allowance_(options.fills_per_visit), last_use_(layout.shape()) {}
 
   void admit(const visit_context& context, std::span<const access> misses,
              std::span<std::uint8_t> admitted) const noexcept {
@@ -62,30 +61,23 @@ class budgeted {
       spent_ = 0;
     }
     if (!hit && admitted) ++spent_;
-    last_use_[index(a)] = ++clock_;
+    last_use_[a.key] = ++clock_;
   }
   void on_evict(expert_key, step_id) noexcept {}
 
  private:
-  [[nodiscard]] std::size_t index(const access& a) const noexcept {
-    return static_cast<std::size_t>(a.key.layer) * experts_ +
-           static_cast<std::size_t>(a.key.expert);
-  }
-  [[nodiscard]] std::uint64_t last_use(const access& a) const noexcept {
-    return last_use_[index(a)];
-  }
+  [[nodiscard]] std::uint64_t last_use(const access& a) const noexcept { return last_use_[a.key]; }
   [[nodiscard]] bool same_visit(step_id step, std::uint64_t ordinal,
                                 layer_id layer) const noexcept {
     return step == step_ && ordinal == ordinal_ && layer == layer_;
   }
 
-  std::size_t experts_;
   std::uint64_t allowance_;
   std::uint64_t clock_ = 0;
-  std::vector<std::uint64_t> last_use_;  // [key] position, 0: never
-  step_id step_ = 0;                     // the visit that spent_ belongs to
+  per_key<std::uint64_t> last_use_;  // [key] position, 0: never
+  step_id step_ = 0;                 // the visit that spent_ belongs to
   std::uint64_t ordinal_ = 0;
-  layer_id layer_ = -1;
+  layer_id layer_ = before_layers;
   std::uint64_t spent_ = 0;
 };
 

@@ -68,14 +68,14 @@ class least_valuable {
 
   explicit least_valuable(const pool_layout& layout) : least_valuable(layout, config{}) {}
   least_valuable(const pool_layout& layout, const config& options)
-      : experts_(static_cast<std::size_t>(layout.shape().experts)),
+      : experts_(layout.shape().expert_count()),
         streams_(static_cast<std::size_t>(options.streams)),
         values_(layout.shape(), options.values()),
         residents_(layout, options.values().discount, layout.shape().keys()),
         others_(layout.shape().keys()),
         victims_(layout.shape().keys()),
         held_(layout.shape().keys(), 0) {
-    for (slot_id k = 0; k < static_cast<slot_id>(held_.size()); ++k) others_.set(k);
+    for (const auto k : each<slot_id>(held_.size())) others_.set(k);
   }
 
   void on_routed(const routing_view& view) noexcept { values_.stage(view); }
@@ -99,7 +99,7 @@ class least_valuable {
     if (a.slot == no_slot) return;
     const auto key = index(a.key);
     if (held_[key] == 0)
-      residents_.fill(static_cast<slot_id>(key), a.key, 0);
+      residents_.fill(static_cast<slot_id>(key), a.key, precision_id{});
     else
       residents_.use(static_cast<slot_id>(key));
     held_[key] = 1;
@@ -112,7 +112,7 @@ class least_valuable {
 
  private:
   [[nodiscard]] std::size_t index(expert_key key) const noexcept {
-    return static_cast<std::size_t>(key.layer) * experts_ + static_cast<std::size_t>(key.expert);
+    return index_of(key.layer) * experts_ + index_of(key.expert);
   }
   /// The keys that would leave, as numbers, the least valuable first; none of the visit's own.
   [[nodiscard]] std::span<const slot_id> find_victims(const visit_context& context,
@@ -137,16 +137,15 @@ class least_valuable {
     return least;
   }
   static float value(std::span<const float> values, const access& a) noexcept {
-    return values[static_cast<std::size_t>(a.key.expert)];
+    return values[index_of(a.key.expert)];
   }
   [[nodiscard]] double worth(expert_key key, const visit_context& context) const noexcept {
-    const auto value = key.layer == context.layer
-                           ? values_.values()[static_cast<std::size_t>(key.expert)]
-                           : residents_.value(key);
+    const auto value =
+        key.layer == context.layer ? values_.values()[index_of(key.expert)] : residents_.value(key);
     return residents_.worth(key.layer, value, context.layer);
   }
   [[nodiscard]] expert_key key_of(slot_id number) const noexcept {
-    const auto n = static_cast<std::size_t>(number);
+    const auto n = index_of(number);
     return {static_cast<layer_id>(n / experts_), static_cast<expert_id>(n % experts_)};
   }
 

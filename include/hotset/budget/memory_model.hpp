@@ -70,7 +70,7 @@ struct memory_model {
   /// One resident expert in every MoE layer: what one more slot a layer costs.
   [[nodiscard]] std::uint64_t expert_slot_bytes() const noexcept {
     std::uint64_t bytes = 0;
-    for (layer_id l = 0; l < experts.layers; ++l)
+    for (const auto l : each<layer_id>(experts.layers))
       bytes = detail::saturating_sum(bytes, experts.bytes_of(l));
     return bytes;
   }
@@ -85,7 +85,7 @@ struct memory_model {
     for (std::size_t b = 0; b < blocks.size(); ++b)
       if (blocks[b].is_moe) out.push_back(b);
     if (blocks.empty())
-      for (layer_id l = 0; l < experts.layers; ++l) out.push_back(static_cast<std::size_t>(l));
+      for (const auto l : each<layer_id>(experts.layers)) out.push_back(index_of(l));
     return out;
   }
   /// What each further token of a long sequence adds: the layers without a window.

@@ -49,7 +49,7 @@ class expert_slots {
         untouched_(classes()) {
     for (std::size_t p = 0; p < layout().pools(); ++p) {
       const auto& pool = layout().at(static_cast<pool_id>(p));
-      most_[static_cast<std::size_t>(pool.size_class)] += static_cast<std::size_t>(pool.slots);
+      most_[index_of(pool.size_class)] += static_cast<std::size_t>(pool.slots);
     }
     note_quotas();
     last_ = before_;
@@ -80,13 +80,13 @@ class expert_slots {
   }
   /// The smallest quota of a layer.
   [[nodiscard]] std::uint64_t capacity() const noexcept {
-    auto least = pages().quota(0);
+    auto least = pages().quota(layer_id{});
     for (std::size_t l = 1; l < layers(); ++l) least = std::min(least, pages().quota(id(l)));
     return static_cast<std::uint64_t>(least);
   }
   /// What a token needs: residents beyond it can be fetched again.
   [[nodiscard]] std::uint64_t in_use() const noexcept {
-    auto most = pages().least_quota(0);
+    auto most = pages().least_quota(layer_id{});
     for (std::size_t l = 1; l < layers(); ++l) most = std::max(most, pages().least_quota(id(l)));
     return static_cast<std::uint64_t>(most);
   }
@@ -135,21 +135,18 @@ class expert_slots {
 
   [[nodiscard]] const auto& pages() const noexcept { return cache_->pager(); }
   [[nodiscard]] const pool_layout& layout() const noexcept { return pages().layout(); }
-  [[nodiscard]] std::size_t layers() const noexcept {
-    return static_cast<std::size_t>(layout().shape().layers);
-  }
+  [[nodiscard]] std::size_t layers() const noexcept { return layout().shape().layer_count(); }
   [[nodiscard]] std::uint64_t experts() const noexcept {
     return static_cast<std::uint64_t>(layout().shape().experts);
   }
   static layer_id id(std::size_t layer) noexcept { return static_cast<layer_id>(layer); }
   [[nodiscard]] std::size_t class_of(std::size_t layer) const noexcept {
-    return static_cast<std::size_t>(layout().at(layout().pool_of_layer(id(layer))).size_class);
+    return index_of(layout().at(layout().pool_of_layer(id(layer))).size_class);
   }
   [[nodiscard]] std::size_t classes() const noexcept {
     std::size_t count = 0;
     for (std::size_t p = 0; p < layout().pools(); ++p)
-      count = std::max(
-          count, static_cast<std::size_t>(layout().at(static_cast<pool_id>(p)).size_class) + 1);
+      count = std::max(count, index_of(layout().at(static_cast<pool_id>(p)).size_class) + 1);
     return count;
   }
 

@@ -16,6 +16,7 @@
 #include "hotset/concepts/transfer_backend.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/core/platform/log.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
@@ -315,7 +316,7 @@ class slot_cache {
   bool fence_late(stream_type& stream, visit_plan& plan) noexcept {
     for (const auto slot : plan.slots()) {
       if (slot == no_slot || pager_.slot(slot).state != slot_state::filling) continue;
-      const auto batch = fill_ticket_[static_cast<std::size_t>(slot)];
+      const auto batch = fill_ticket_[slot];
       backend_.promote(batch);
       if (backend_.fence(stream, batch) == status::ok &&
           backend_.poll(batch) != transfer_state::failed)
@@ -428,13 +429,12 @@ class slot_cache {
     for (std::size_t i = 0; i < plan.fills().size(); ++i) {
       const auto sent = backend_.submit(plan.fills().subspan(i, 1), stream, urgency::soon);
       if (sent.accepted != 1) return i;
-      fill_ticket_[static_cast<std::size_t>(plan.fills()[i].slot)] = sent.id;
+      fill_ticket_[plan.fills()[i].slot] = sent.id;
     }
     return plan.fills().size();
   }
   void watch_speculative(const fill& f, step_id for_step) noexcept {
-    underway_.watch(
-        {fill_ticket_[static_cast<std::size_t>(f.slot)], f.slot, f.generation, true, for_step});
+    underway_.watch({fill_ticket_[f.slot], f.slot, f.generation, true, for_step});
   }
 
   status start_warm(stream_type& stream) noexcept {
@@ -445,7 +445,7 @@ class slot_cache {
       if (sent.accepted != plan.fills().size()) return give_up(plan, sent);
     }
     if (const auto done = pager_.commit(plan); done != status::ok) return done;
-    for (const auto& f : plan.fills()) fill_ticket_[static_cast<std::size_t>(f.slot)] = sent.id;
+    for (const auto& f : plan.fills()) fill_ticket_[f.slot] = sent.id;
     if (sent.id != no_ticket) remember(plan, sent.id);
     return status::ok;
   }
@@ -478,7 +478,7 @@ class slot_cache {
   log_sink log_;
   visit_plan prefetch_plan_;
   std::vector<std::uint8_t> started_;
-  std::vector<ticket> fill_ticket_;  ///< by slot: batch of its speculative copy
+  per_slot<ticket> fill_ticket_;  ///< by slot: batch of its speculative copy
   copies_underway underway_;
   status lost_ = status::ok;
 };

@@ -60,7 +60,7 @@ struct eviction_traits {
   bool needs_future = false;     ///< its config takes the uses to come: offline
   bool moves_by_itself = false;  ///< its order may change from visit to visit though it is told nothing
   std::size_t fewest_precisions = 1;
-  std::size_t most_precisions = std::numeric_limits<precision_id>::max();
+  std::size_t most_precisions = std::numeric_limits<std::uint8_t>::max();
 };
 
 namespace detail {

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "hotset/core/error.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/core/pool_layout.hpp"
@@ -79,8 +80,8 @@ class regret {
   regret(pool_layout layout, const config& options)
       : layout_(std::move(layout)),
         visits_(options.visits),
-        distinct_(static_cast<std::size_t>(shape().experts), most_ids()),
-        scratch_(std::min(static_cast<std::size_t>(shape().experts), most_ids())),
+        distinct_(shape().expert_count(), most_ids()),
+        scratch_(std::min(shape().expert_count(), most_ids())),
         past_(shape(), {}) {
     ends_.reserve(visits_);
     layers_.reserve(visits_);
@@ -122,11 +123,8 @@ class regret {
 
  private:
   [[nodiscard]] const geometry& shape() const noexcept { return layout_.shape(); }
-  [[nodiscard]] std::size_t most_ids() const noexcept {
-    return static_cast<std::size_t>(shape().max_tokens_per_visit) *
-           static_cast<std::size_t>(shape().top_k);
-  }
-  [[nodiscard]] std::span<const expert_id> visit(std::size_t i) const noexcept {
+  [[nodiscard]] std::size_t most_ids() const noexcept { return shape().ids_per_visit(); }
+  [[nodiscard]] id_view<expert_id> visit(std::size_t i) const noexcept {
     const auto begin = i == 0 ? 0 : ends_[i - 1];
     return std::span(ids_).subspan(begin, ends_[i] - begin);
   }
@@ -168,7 +166,7 @@ class regret {
     for (std::size_t i = 0; i < ends_.size(); ++i) {
       const auto ids = visit(i);
       padded.assign(ids.begin(), ids.end());
-      const auto k = static_cast<std::size_t>(shape().top_k);
+      const auto k = shape().ranks();
       padded.resize((padded.size() + k - 1) / k * k, no_expert);
       if (padded.empty()) continue;
       routing_view view;

@@ -13,12 +13,12 @@ namespace hotset::inline v0 {
 struct access {
   expert_key key{};
   slot_id slot = no_slot;  ///< no_slot for a bypass
-  pool_id pool = 0;
+  pool_id pool{};
   step_id step = 0;
   std::uint64_t ordinal = 0;  ///< position of the visit in the trace, for offline policies
   std::uint16_t rank = 0;     ///< best rank that a token of the visit gave it
   double weight = 0;  ///< sum of the gate weights that the visit's tokens give it, in routed order
-  precision_id precision = 0;
+  precision_id precision{};
   request_class kind = request_class::decode;
   bool speculative = false;  ///< prefetched, not routed
   bool repeated = false;     ///< counted already in an earlier token group of the same visit
@@ -26,8 +26,8 @@ struct access {
 
 /// What a policy knows when it is asked to choose.
 struct visit_context {
-  layer_id layer = 0;  ///< the running one; before_layers while a step has not reached its first
-  pool_id pool = 0;
+  layer_id layer{};  ///< the running one; before_layers while a step has not reached its first
+  pool_id pool{};
   step_id step = 0;
   std::uint64_t ordinal = 0;
   request_class kind = request_class::decode;

@@ -33,7 +33,7 @@ struct fill {
   slot_id slot = no_slot;
   std::uint32_t generation = 0;  ///< of the slot, as of this reservation
   expert_key victim = no_key;    ///< whose bytes it overwrites; no_key for a free slot
-  precision_id precision = 0;
+  precision_id precision{};
   bool speculative = false;
   ticket after = no_ticket;  ///< the slot's last reader: the copy starts no earlier
 };

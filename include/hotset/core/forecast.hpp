@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
 
 namespace hotset::inline v0 {
@@ -18,8 +19,8 @@ struct forecast {
   /// [tokens], 0..1: how sure the predictor is of a token's rows.
   std::span<const float> confidence{};
   /// The distinct experts of the next visit in routed order. Only a simulator knows them.
-  std::span<const expert_id> truth{};
-  layer_id truth_layer = 0;
+  id_view<expert_id> truth{};
+  layer_id truth_layer{};
   step_id truth_step = 0;
 
   /// Of a model with so many experts in a layer: 0 if the probabilities are not those of whole tokens.

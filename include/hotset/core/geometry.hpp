@@ -2,6 +2,7 @@
 #pragma once
 /// The shape of a model's routed experts: layers, experts, top-k, bytes and size classes.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -31,16 +32,30 @@ struct geometry {
   static constexpr std::int32_t max_top_k = 65535;  ///< ranks have 16 bits, with one for none
   static constexpr std::int64_t max_ids_per_visit = std::int64_t{1} << 31;  ///< tokens x top_k
 
-  [[nodiscard]] std::size_t keys() const noexcept {
-    return static_cast<std::size_t>(layers) * static_cast<std::size_t>(experts);
+  // The same counts as sizes of arrays.
+  [[nodiscard]] std::size_t layer_count() const noexcept {
+    return static_cast<std::size_t>(layers);
   }
+  [[nodiscard]] std::size_t expert_count() const noexcept {
+    return static_cast<std::size_t>(experts);
+  }
+  [[nodiscard]] std::size_t ranks() const noexcept { return static_cast<std::size_t>(top_k); }
+  [[nodiscard]] std::size_t tokens_per_visit() const noexcept {
+    return static_cast<std::size_t>(max_tokens_per_visit);
+  }
+  /// Most that one visit may route, repeated ones included.
+  [[nodiscard]] std::size_t ids_per_visit() const noexcept { return tokens_per_visit() * ranks(); }
+  /// Most different experts that one visit may route.
+  [[nodiscard]] std::size_t distinct_per_visit() const noexcept {
+    return std::min(expert_count(), ids_per_visit());
+  }
+  [[nodiscard]] std::size_t keys() const noexcept { return layer_count() * expert_count(); }
   /// Pre: contains(key).
   [[nodiscard]] std::size_t index(expert_key key) const noexcept {
-    return static_cast<std::size_t>(key.layer) * static_cast<std::size_t>(experts) +
-           static_cast<std::size_t>(key.expert);
+    return index_of(key.layer) * expert_count() + index_of(key.expert);
   }
   [[nodiscard]] expert_key key(std::size_t index) const noexcept {
-    const auto width = static_cast<std::size_t>(experts);
+    const auto width = expert_count();
     return {static_cast<layer_id>(index / width), static_cast<expert_id>(index % width)};
   }
   [[nodiscard]] bool contains(expert_key k) const noexcept {
@@ -49,22 +64,22 @@ struct geometry {
   /// Precisions that an expert exists in.
   [[nodiscard]] std::size_t precisions() const noexcept { return 1 + lower_precisions.size(); }
   /// Pre: 0 <= layer < layers, precision < precisions().
-  [[nodiscard]] std::uint64_t bytes_of(layer_id layer, precision_id precision = 0) const noexcept {
-    const auto& bytes = precision == 0 ? expert_bytes : lower_precisions[precision - 1U];
+  [[nodiscard]] std::uint64_t bytes_of(layer_id layer, precision_id precision = {}) const noexcept {
+    const auto& bytes = precision == 0 ? expert_bytes : lower_precisions[index_of(precision) - 1];
     if (bytes.empty()) return 1;
-    return bytes.size() == 1 ? bytes.front() : bytes[static_cast<std::size_t>(layer)];
+    return bytes.size() == 1 ? bytes.front() : bytes[index_of(layer)];
   }
   /// Size class of every layer, dense from 0 in order of first appearance.
   [[nodiscard]] std::vector<size_class_id> size_classes() const {
     if (!layer_size_class.empty()) return layer_size_class;
-    std::vector<size_class_id> classes(static_cast<std::size_t>(layers), 0);
+    std::vector<size_class_id> classes(static_cast<std::size_t>(layers));
     std::vector<std::uint64_t> seen;
-    for (layer_id l = 0; l < layers; ++l) {
+    for (const auto l : each<layer_id>(layers)) {
       const auto bytes = bytes_of(l);
       std::size_t at = 0;
       while (at < seen.size() && seen[at] != bytes) ++at;
       if (at == seen.size()) seen.push_back(bytes);
-      classes[static_cast<std::size_t>(l)] = static_cast<size_class_id>(at);
+      classes[index_of(l)] = static_cast<size_class_id>(at);
     }
     return classes;
   }
@@ -118,10 +133,10 @@ struct geometry {
       const auto what = "lower_precisions[" + std::to_string(p - 1) + "]";
       if (bytes.empty()) return error{what + " is empty, accepted: 1 or one per layer"};
       if (auto bad = validate_bytes(what, bytes)) return bad;
-      for (layer_id l = 0; l < layers; ++l)
+      for (const auto l : each<layer_id>(layers))
         if (bytes_of(l, static_cast<precision_id>(p)) >=
             bytes_of(l, static_cast<precision_id>(p - 1)))
-          return error{what + " of layer " + std::to_string(l) +
+          return error{what + " of layer " + to_string(l) +
                        " is not smaller than the precision above it, accepted: falling bytes"};
     }
     return std::nullopt;
@@ -134,7 +149,7 @@ struct geometry {
     for (std::size_t l = 0; l < layer_size_class.size(); ++l)
       if (layer_size_class[l] < 0 || layer_size_class[l] >= layers)
         return error{"layer_size_class[" + std::to_string(l) +
-                     "] = " + std::to_string(layer_size_class[l]) + ", accepted: 0.." +
+                     "] = " + to_string(layer_size_class[l]) + ", accepted: 0.." +
                      std::to_string(layers - 1)};
     return std::nullopt;
   }

@@ -12,7 +12,7 @@ namespace hotset::inline v0 {
 
 /// One distinct expert of a visit that is not resident, or resident below the highest precision.
 struct miss {
-  static constexpr precision_id absent = std::numeric_limits<precision_id>::max();
+  static constexpr precision_id absent = precision_id{std::numeric_limits<std::uint8_t>::max()};
 
   expert_id expert = no_expert;
   std::uint32_t uses = 0;  ///< routed places that name it
@@ -33,7 +33,7 @@ enum class miss_action : std::uint8_t {
 /// What becomes of one miss.
 struct miss_decision {
   miss_action action = miss_action::fetch;
-  precision_id precision = 0;  ///< of a fetch
+  precision_id precision{};  ///< of a fetch
 };
 
 /// What is resident of the visit's layer, as it was before the visit.

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/per_id.hpp"
 
 namespace hotset::inline v0 {
 
@@ -25,11 +25,11 @@ class pool_layout {
  public:
   /// Slots side by side, and the layers that they serve.
   struct pool {
-    slot_id first_slot = 0;
+    slot_id first_slot{};
     std::int32_t slots = 0;
-    size_class_id size_class = 0;
+    size_class_id size_class{};
     std::vector<layer_id> layers;  ///< ascending
-    precision_id precision = 0;    ///< of the experts in it
+    precision_id precision{};      ///< of the experts in it
   };
 
   /// A slot keeps the number of its pool in 16 bits.
@@ -38,9 +38,7 @@ class pool_layout {
   /// One pool for all layers. Slots are counted whatever their bytes (the simulator's shared scope).
   static result<pool_layout> shared(const geometry& shape, std::int64_t slots) {
     if (auto bad = shape.validate()) return *std::move(bad);
-    std::vector<layer_id> all(static_cast<std::size_t>(shape.layers));
-    std::iota(all.begin(), all.end(), 0);
-    return assemble(shape, {{0, std::move(all)}}, {slots});
+    return assemble(shape, {{size_class_id{}, all_layers(shape)}}, {slots});
   }
 
   /// One pool per size class; `slots[c]` slots for class c. What an engine with mixed layouts needs.
@@ -48,12 +46,11 @@ class pool_layout {
                                                   std::span<const std::int64_t> slots) {
     if (auto bad = shape.validate()) return *std::move(bad);
     const auto classes = shape.size_classes();
-    const auto count =
-        static_cast<std::size_t>(*std::max_element(classes.begin(), classes.end())) + 1;
+    const auto count = index_of(*std::max_element(classes.begin(), classes.end())) + 1;
     std::vector<group> groups(count);
     for (std::size_t c = 0; c < count; ++c) groups[c].size_class = static_cast<size_class_id>(c);
-    for (layer_id l = 0; l < shape.layers; ++l)
-      groups[static_cast<std::size_t>(classes[static_cast<std::size_t>(l)])].layers.push_back(l);
+    for (const auto l : each<layer_id>(shape.layers))
+      groups[index_of(classes[index_of(l)])].layers.push_back(l);
     return assemble(shape, std::move(groups), {slots.begin(), slots.end()});
   }
 
@@ -62,7 +59,7 @@ class pool_layout {
                                        std::span<const std::int64_t> quotas) {
     if (auto bad = shape.validate()) return *std::move(bad);
     const auto classes = shape.size_classes();
-    const auto layers = static_cast<std::size_t>(shape.layers);
+    const auto layers = shape.layer_count();
     std::vector<group> groups(layers);
     for (std::size_t l = 0; l < layers; ++l) groups[l] = {classes[l], {static_cast<layer_id>(l)}};
     std::vector<std::int64_t> counts(quotas.begin(), quotas.end());
@@ -78,11 +75,10 @@ class pool_layout {
   static result<pool_layout> shared_by_precision(const geometry& shape,
                                                  std::span<const std::int64_t> slots) {
     if (auto bad = shape.validate()) return *std::move(bad);
-    std::vector<layer_id> all(static_cast<std::size_t>(shape.layers));
-    std::iota(all.begin(), all.end(), 0);
     std::vector<group> groups;
     for (std::size_t p = 0; p < shape.precisions(); ++p)
-      groups.push_back({static_cast<size_class_id>(p), all, static_cast<precision_id>(p)});
+      groups.push_back(
+          {static_cast<size_class_id>(p), all_layers(shape), static_cast<precision_id>(p)});
     return assemble(shape, std::move(groups), {slots.begin(), slots.end()});
   }
 
@@ -97,9 +93,9 @@ class pool_layout {
     const auto classes = shape.size_classes();
     std::vector<group> groups;
     std::vector<std::int64_t> slots;
-    for (layer_id l = 0; l < shape.layers; ++l)
+    for (const auto l : each<layer_id>(shape.layers))
       for (std::size_t p = 0; p < precisions; ++p) {
-        const auto of_layer = static_cast<std::size_t>(classes[static_cast<std::size_t>(l)]);
+        const auto of_layer = index_of(classes[index_of(l)]);
         groups.push_back({static_cast<size_class_id>(of_layer * precisions + p),
                           {l},
                           static_cast<precision_id>(p)});
@@ -113,36 +109,36 @@ class pool_layout {
   [[nodiscard]] std::size_t precisions() const noexcept { return precisions_; }
   /// Where the layer's experts of a precision live. Pre: precision < precisions().
   [[nodiscard]] pool_id pool_of(layer_id layer, precision_id precision) const noexcept {
-    return layer_pool_[static_cast<std::size_t>(layer) * precisions_ + precision];
+    return layer_pool_[index_of(layer) * precisions_ + index_of(precision)];
   }
   [[nodiscard]] std::size_t slots() const noexcept { return slot_pool_.size(); }
   [[nodiscard]] std::size_t pools() const noexcept { return pools_.size(); }
-  [[nodiscard]] const pool& at(pool_id p) const noexcept {
-    return pools_[static_cast<std::size_t>(p)];
-  }
+  [[nodiscard]] const pool& at(pool_id p) const noexcept { return pools_[p]; }
   /// The pool of the layer's experts at the highest precision.
   [[nodiscard]] pool_id pool_of_layer(layer_id layer) const noexcept {
-    return layer_pool_[static_cast<std::size_t>(layer) * precisions_];
+    return layer_pool_[index_of(layer) * precisions_];
   }
   /// The pool that a slot belongs to when the cache is built (a quota change may move it later).
-  [[nodiscard]] pool_id pool_of_slot(slot_id slot) const noexcept {
-    return slot_pool_[static_cast<std::size_t>(slot)];
-  }
+  [[nodiscard]] pool_id pool_of_slot(slot_id slot) const noexcept { return slot_pool_[slot]; }
   /// Most slots that pool p could ever hold: its layers' experts, or all slots of its size class.
   [[nodiscard]] std::size_t most_slots(pool_id p) const noexcept {
     std::size_t same_class = 0;
     for (const auto& other : pools_)
       if (other.size_class == at(p).size_class) same_class += static_cast<std::size_t>(other.slots);
-    return std::min(same_class, at(p).layers.size() * static_cast<std::size_t>(shape_.experts));
+    return std::min(same_class, at(p).layers.size() * shape_.expert_count());
   }
 
  private:
   struct group {
-    size_class_id size_class = 0;
+    size_class_id size_class{};
     std::vector<layer_id> layers;
-    precision_id precision = 0;
+    precision_id precision{};
   };
 
+  static std::vector<layer_id> all_layers(const geometry& shape) {
+    const auto ids = each<layer_id>(shape.layers);
+    return {ids.begin(), ids.end()};
+  }
   static result<pool_layout> assemble(const geometry& shape, std::vector<group> groups,
                                       std::vector<std::int64_t> slots) {
     if (slots.size() != groups.size())
@@ -154,8 +150,8 @@ class pool_layout {
     pool_layout out;
     out.shape_ = shape;
     for (const auto& g : groups)
-      out.precisions_ = std::max(out.precisions_, std::size_t{g.precision} + 1);
-    out.layer_pool_.resize(static_cast<std::size_t>(shape.layers) * out.precisions_);
+      out.precisions_ = std::max(out.precisions_, index_of(g.precision) + 1);
+    out.layer_pool_.resize(shape.layer_count() * out.precisions_);
     for (std::size_t p = 0; p < groups.size(); ++p) {
       if (groups[p].layers.empty())
         return error{"size class " + std::to_string(p) + " has no layer, accepted: dense classes"};
@@ -168,7 +164,7 @@ class pool_layout {
     const auto most = static_cast<std::int64_t>(g.layers.size()) * shape_.experts;
     const auto kept = static_cast<std::int32_t>(std::clamp<std::int64_t>(slots, 0, most));
     for (const auto layer : g.layers)
-      layer_pool_[static_cast<std::size_t>(layer) * precisions_ + g.precision] = p;
+      layer_pool_[index_of(layer) * precisions_ + index_of(g.precision)] = p;
     pools_.push_back({static_cast<slot_id>(slot_pool_.size()), kept, g.size_class,
                       std::move(g.layers), g.precision});
     slot_pool_.insert(slot_pool_.end(), static_cast<std::size_t>(kept), p);
@@ -176,10 +172,10 @@ class pool_layout {
   /// One token's experts must fit into the pools of their layer.
   [[nodiscard]] validation check_room(const std::vector<std::int64_t>& asked) const {
     for (std::size_t p = 0; p < pools_.size(); ++p) {
-      const auto& one = pools_[p];
+      const auto& one = pools_[static_cast<pool_id>(p)];
       const auto most = static_cast<std::int64_t>(one.layers.size()) * shape_.experts;
       if (precisions_ > 1 && asked[p] < 1)
-        return error{"the pool of precision " + std::to_string(one.precision) + " has " +
+        return error{"the pool of precision " + to_string(one.precision) + " has " +
                      std::to_string(asked[p]) + " slots, accepted: 1.." + std::to_string(most)};
       std::int64_t room = 0;
       for (std::size_t q = 0; q < precisions_; ++q)
@@ -195,10 +191,10 @@ class pool_layout {
   }
 
   geometry shape_{};
-  std::vector<pool> pools_;
+  per_pool<pool> pools_;
   std::size_t precisions_ = 1;
   std::vector<pool_id> layer_pool_;  ///< [layers][precisions]
-  std::vector<pool_id> slot_pool_;
+  per_slot<pool_id> slot_pool_;
 };
 
 }  // namespace hotset::inline v0

@@ -25,6 +25,7 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/platform/assert.hpp"
 
@@ -122,8 +123,8 @@ class router_scores {
   /// Pre: shape.validate() and options.validate(shape) have no reason to refuse.
   router_scores(const geometry& shape, const config& options)
       : options_(options),
-        top_k_(static_cast<std::size_t>(shape.top_k)),
-        ranks_(static_cast<std::size_t>(shape.experts)),
+        top_k_(shape.ranks()),
+        ranks_(shape.expert_count()),
         keys_(ranks_.size()),
         group_keys_(static_cast<std::size_t>(options.groups)) {
     HOTSET_ASSERT(!options.validate(shape));
@@ -155,6 +156,7 @@ class router_scores {
   /// Shares in the order of rank(), for forecasts: where there is neither bias nor a group to refuse, shares(). Else experts of
   /// refused groups have none; with a bias, which may be of any size, the others have what they rank above the lowest of them.
   /// `logits` and `out` may be the same.
+  // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): in the order of rank()
   void likely(std::span<const float> logits, std::span<const float> bias,
               std::span<float> out) noexcept {
     if (bias.empty() && options_.top_groups == options_.groups) return shares(logits, out);
@@ -212,9 +214,9 @@ class router_scores {
       std::ranges::fill(ranks.subspan(place_of(*refused) * size, size),
                         -std::numeric_limits<float>::infinity());
   }
-  void weigh(std::span<const float> scores, std::span<const expert_id> ids,
+  void weigh(std::span<const float> scores, id_view<expert_id> ids,
              std::span<float> weights) const noexcept {
-    for (std::size_t k = 0; k < top_k_; ++k) weights[k] = scores[static_cast<std::size_t>(ids[k])];
+    for (std::size_t k = 0; k < top_k_; ++k) weights[k] = scores[index_of(ids[k])];
     if (options_.renormalise) divide_by_sum(weights);
     for (auto& w : weights) w *= options_.scale;
   }

@@ -35,10 +35,10 @@ class slot_mask {
     return total;
   }
   /// Lowest slot >= from that is set, or no_slot. Complexity: O(slots / 64).
-  [[nodiscard]] slot_id next(slot_id from) const noexcept {
-    auto w = static_cast<std::size_t>(from) / 64;
+  [[nodiscard]] slot_id next(slot_id from = {}) const noexcept {
+    auto w = index_of(from) / 64;
     if (w >= words_.size()) return no_slot;
-    std::uint64_t rest = words_[w] & (~std::uint64_t{0} << (static_cast<std::size_t>(from) % 64));
+    std::uint64_t rest = words_[w] & (~std::uint64_t{0} << (index_of(from) % 64));
     while (rest == 0) {
       if (++w == words_.size()) return no_slot;
       rest = words_[w];
@@ -60,8 +60,8 @@ class slot_mask {
 
  private:
   [[nodiscard]] std::size_t word(slot_id slot) const noexcept {
-    HOTSET_ASSERT(slot >= 0 && static_cast<std::size_t>(slot) < slots_);
-    return static_cast<std::size_t>(slot) / 64;
+    HOTSET_ASSERT(slot >= 0 && index_of(slot) < slots_);
+    return index_of(slot) / 64;
   }
   static unsigned bit(slot_id slot) noexcept { return static_cast<unsigned>(slot) % 64; }
 

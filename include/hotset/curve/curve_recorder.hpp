@@ -26,10 +26,9 @@ class curve_recorder {
   curve_recorder() = default;
   /// Pre: shape.validate() has nothing to say.
   curve_recorder(const geometry& shape, cache_scope scope)
-      : keys_(scope == cache_scope::shared ? shape.keys()
-                                           : static_cast<std::size_t>(shape.experts)),
-        stride_(scope == cache_scope::shared ? static_cast<std::size_t>(shape.experts) : 0),
-        histograms_(scope == cache_scope::shared ? 1 : static_cast<std::size_t>(shape.layers),
+      : keys_(scope == cache_scope::shared ? shape.keys() : shape.expert_count()),
+        stride_(scope == cache_scope::shared ? shape.expert_count() : 0),
+        histograms_(scope == cache_scope::shared ? 1 : shape.layer_count(),
                     reuse_histogram(keys_)) {
     if (keys_ <= recency_ranks::most_keys)
       distances_ = make<recency_ranks>(shape);
@@ -57,9 +56,8 @@ class curve_recorder {
 
   template <class Stack>
   [[nodiscard]] stacks<Stack> make(const geometry& shape) const {
-    const auto experts = static_cast<std::size_t>(shape.experts);
-    const auto most_ids = static_cast<std::size_t>(shape.max_tokens_per_visit) *
-                          static_cast<std::size_t>(shape.top_k);
+    const auto experts = shape.expert_count();
+    const auto most_ids = shape.ids_per_visit();
     stacks<Stack> out;
     out.reserve(histograms_.size());
     for (std::size_t i = 0; i < histograms_.size(); ++i)
@@ -69,7 +67,7 @@ class curve_recorder {
 
   template <class Stack>
   void measure(stacks<Stack>& distances, const routing_view& view) noexcept {
-    const auto layer = static_cast<std::size_t>(view.layer);
+    const auto layer = index_of(view.layer);
     const auto pool = histograms_.size() == 1 ? 0 : layer;
     auto& histogram = histograms_[pool];
     histogram.end_visit(distances[pool].visit(

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
 
@@ -36,20 +37,20 @@ class reuse_distance {
   /// Ids outside 0..experts-1 are passed over. Returns the distinct experts. Complexity: O(ids) and a distance and a
   /// touch for each distinct one.
   template <class Take>
-  std::uint32_t visit(std::span<const expert_id> ids, std::size_t first_key, Take take) noexcept {
+  std::uint32_t visit(id_view<expert_id> ids, std::size_t first_key, Take take) noexcept {
     const auto count = distinct_.collect(ids, experts_.data());
-    const std::span<const expert_id> experts(experts_.data(), count);
+    const id_view<expert_id> experts = std::span(experts_).first(count);
     for (const auto id : experts) {
-      const auto key = first_key + static_cast<std::size_t>(id);
+      const auto key = first_key + index_of(id);
       take(key, stack_.distance(key));
     }
     if (!distinct_.repeated()) {
-      for (const auto id : experts) stack_.touch(first_key + static_cast<std::size_t>(id));
+      for (const auto id : experts) stack_.touch(first_key + index_of(id));
       return count;
     }
     distinct_.last_appearance_order(ids, order_.data());
     for (std::uint32_t i = 0; i < count; ++i)
-      stack_.touch(first_key + static_cast<std::size_t>(experts[order_[i]]));
+      stack_.touch(first_key + index_of(experts[order_[i]]));
     return count;
   }
   [[nodiscard]] const Stack& stack() const noexcept { return stack_; }

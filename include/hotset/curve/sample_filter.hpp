@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <span>
 
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/platform/assert.hpp"
 
@@ -39,8 +40,7 @@ class sample_filter {
   }
   /// Writes the ids whose hash is below `limit` to the front of `out`, in order; what lies behind them is unknown.
   /// Returns how many. Pre: no more than most_ids.
-  std::size_t select(std::span<const expert_id> ids, std::uint64_t limit,
-                     keys& out) const noexcept {
+  std::size_t select(id_view<expert_id> ids, std::uint64_t limit, keys& out) const noexcept {
     HOTSET_ASSERT(ids.size() <= most_ids);
 #if HOTSET_FILTERS_IN_VECTORS
     if (has_vectors()) return select_in_vectors(ids, limit, out);
@@ -56,7 +56,7 @@ class sample_filter {
 #endif
   }
   /// `select` without vectors: multiplications of 64 bits are slower in those that every processor has.
-  std::size_t select_one_by_one(std::span<const expert_id> ids, std::uint64_t limit,
+  std::size_t select_one_by_one(id_view<expert_id> ids, std::uint64_t limit,
                                 keys& out) const noexcept {
     std::size_t count = 0;
     for (const auto id : ids) {
@@ -71,7 +71,7 @@ class sample_filter {
 #if HOTSET_FILTERS_IN_VECTORS
   /// First all hashes, which compilers make vectors of, then the choice.
   __attribute__((target("avx512f,avx512dq,avx512vl"))) std::size_t select_in_vectors(
-      std::span<const expert_id> ids, std::uint64_t limit, keys& out) const noexcept {
+      id_view<expert_id> ids, std::uint64_t limit, keys& out) const noexcept {
     keys hashes;  // NOLINT(cppcoreguidelines-pro-type-member-init): written before it is read
     for (std::size_t i = 0; i < ids.size(); ++i)
       hashes[i] = hash(static_cast<std::uint32_t>(ids[i]));

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "hotset/core/error.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/curve/recency_bitmap.hpp"
 #include "hotset/curve/sample_filter.hpp"
@@ -66,7 +67,7 @@ class sampled_reuse_distance {
   }
 
   /// Each id an access of its own; ids outside 0..keys-1 are passed over.
-  void access(std::span<const expert_id> ids) {
+  void access(id_view<expert_id> ids) {
     accesses_ += ids.size();
     sample_filter::keys found;  // NOLINT(cppcoreguidelines-pro-type-member-init): select writes it
     while (!ids.empty()) {
@@ -77,7 +78,7 @@ class sampled_reuse_distance {
   }
 
   /// One visit: all its keys, first_key + id, are measured before any of them moves. Ids outside the keys are passed over.
-  void visit(std::span<const expert_id> ids, std::size_t first_key) {
+  void visit(id_view<expert_id> ids, std::size_t first_key) {
     members_.clear();
     for (auto i = ids.size(); i-- > 0;) {
       const auto key = static_cast<std::uint32_t>(first_key) + static_cast<std::uint32_t>(ids[i]);

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/order/scanned_slots.hpp"
 #include "hotset/predict/history/live_sequences.hpp"
 #include "hotset/predict/history/view_tokens.hpp"
@@ -70,15 +71,15 @@ class activation_ratio {
   /// Pre: options.validate(layout.shape()) has no reason to refuse.
   activation_ratio(const pool_layout& layout, const config& options)
       : tokens_(layout.shape()),
-        layers_(static_cast<std::size_t>(layout.shape().layers)),
-        experts_(static_cast<std::size_t>(layout.shape().experts)),
-        top_k_(static_cast<std::size_t>(layout.shape().top_k)),
+        layers_(layout.shape().layer_count()),
+        experts_(layout.shape().expert_count()),
+        top_k_(layout.shape().ranks()),
         live_(static_cast<std::size_t>(options.requests)),
         counts_(live_.rows() * layers_ * experts_, 0),
         totals_(live_.rows() * layers_, 0),
         asked_in_(live_.rows(), 0),
         slots_(layout) {
-    const auto most_tokens = static_cast<std::size_t>(layout.shape().max_tokens_per_visit);
+    const auto most_tokens = layout.shape().tokens_per_visit();
     asking_.reserve(live_.rows());
     planned_ids_.reserve(most_tokens * top_k_);
     planned_of_.reserve(most_tokens);
@@ -123,7 +124,7 @@ class activation_ratio {
 
  private:
   [[nodiscard]] std::size_t place(std::size_t row, layer_id layer) const noexcept {
-    return row * layers_ + static_cast<std::size_t>(layer);
+    return row * layers_ + index_of(layer);
   }
   void forget_asking() noexcept {
     asking_.clear();
@@ -135,11 +136,11 @@ class activation_ratio {
     asked_in_[row] = visit_;
     asking_.push_back(row);
   }
-  void count(std::size_t row, layer_id layer, std::span<const expert_id> ids) noexcept {
+  void count(std::size_t row, layer_id layer, id_view<expert_id> ids) noexcept {
     const auto at = place(row, layer);
     for (const auto id : ids) {
-      if (id < 0 || static_cast<std::size_t>(id) >= experts_) continue;
-      ++counts_[at * experts_ + static_cast<std::size_t>(id)];
+      if (id < 0 || index_of(id) >= experts_) continue;
+      ++counts_[at * experts_ + index_of(id)];
       ++totals_[at];
     }
   }
@@ -152,7 +153,7 @@ class activation_ratio {
     double sum = 0;
     for (const auto row : asking_) {
       const auto at = place(row, key.layer);
-      const auto own = counts_[at * experts_ + static_cast<std::size_t>(key.expert)];
+      const auto own = counts_[at * experts_ + index_of(key.expert)];
       if (own != 0) sum += static_cast<double>(own) / static_cast<double>(totals_[at]);
     }
     return sum;

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/order/recency_list.hpp"
 #include "hotset/order/sparse_bits.hpp"
 #include "hotset/trace/policy_knowledge.hpp"
@@ -52,7 +53,7 @@ class belady {
   static constexpr eviction_traits traits{.needs_future = true, .most_precisions = 1};
 
   explicit belady(const pool_layout& layout, const config& options)
-      : experts_(static_cast<std::size_t>(layout.shape().experts)),
+      : experts_(layout.shape().expert_count()),
         upcoming_(layout.shape().keys(), none),
         slot_of_(layout.shape().keys(), no_slot),
         residents_(layout.slots()),
@@ -65,10 +66,10 @@ class belady {
   }
 
   void on_hit(const access& a) noexcept {
-    auto& r = residents_[at(a.slot)];
+    auto& r = residents_[a.slot];
     r.position = ++clock_;
     const auto old = r.use;
-    if (old == none) return never_.move_to_back(head(a.pool), a.slot);
+    if (old == none) return never_.move_to_back(index_of(a.pool), a.slot);
     r.use = after(old, a.ordinal);
     if (r.use == old) return;
     waiting_.reset(old);
@@ -77,13 +78,13 @@ class belady {
   void on_fill(const access& a) noexcept {
     const auto key = index(a.key);
     slot_of_[key] = a.slot;
-    auto& r = residents_[at(a.slot)];
+    auto& r = residents_[a.slot];
     r.position = ++clock_;
     r.use = after(upcoming_[key], a.ordinal);
     wait(a, r.use);
   }
   void on_evict(slot_id slot, expert_key key) noexcept {
-    const auto use = residents_[at(slot)].use;
+    const auto use = residents_[slot].use;
     upcoming_[index(key)] = use;
     if (use == none)
       never_.erase(slot);
@@ -91,7 +92,7 @@ class belady {
       waiting_.reset(use);
   }
   void on_move(slot_id from, slot_id to) noexcept {
-    const auto& r = residents_[at(to)] = residents_[at(from)];
+    const auto& r = residents_[to] = residents_[from];
     if (r.use == none)
       never_.take_place(from, to);
     else
@@ -100,10 +101,10 @@ class belady {
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
-    std::size_t count = never_.select(head(context.pool), eligible, out);
+    std::size_t count = never_.select(index_of(context.pool), eligible, out);
     if (count == out.size()) return count;
 
-    auto& pool = pools_[head(context.pool)];
+    auto& pool = pools_[context.pool];
     pool.furthest = waiting_.next(pool.furthest, pool.end);
     for (auto use = pool.furthest; use != pool.end && count < out.size();) {
       // All that wait for the same visit, in order of recency.
@@ -111,7 +112,7 @@ class belady {
       std::size_t ties = 0;
       for (; use != pool.end && ordinals_[use] == visit; use = waiting_.next(use + 1, pool.end)) {
         const auto slot = slot_of_[keys_[use]];
-        tied_[ties++] = {residents_[at(slot)].position, slot};
+        tied_[ties++] = {residents_[slot].position, slot};
       }
       if (ties > 1)
         std::sort(tied_.begin(), tied_.begin() + static_cast<std::ptrdiff_t>(ties),
@@ -138,22 +139,20 @@ class belady {
     std::size_t furthest = 0;  // no use before it is waited for
     std::size_t end = 0;
   };
-
-  static std::size_t at(slot_id slot) noexcept { return static_cast<std::size_t>(slot); }
-  static std::size_t head(pool_id pool) noexcept { return static_cast<std::size_t>(pool); }
   [[nodiscard]] std::size_t index(expert_key key) const noexcept {
-    return static_cast<std::size_t>(key.layer) * experts_ + static_cast<std::size_t>(key.expert);
+    return index_of(key.layer) * experts_ + index_of(key.expert);
   }
 
   void number_uses(const pool_layout& layout, const future_uses& future) {
     const auto keys = future.keys_in_order();
     const auto pool_of = [&](std::size_t key) {
-      return head(layout.pool_of_layer(static_cast<layer_id>(key / experts_)));
+      return layout.pool_of_layer(static_cast<layer_id>(key / experts_));
     };
     for (const auto key : keys) ++pools_[pool_of(key)].end;
-    for (std::size_t p = 1; p < pools_.size(); ++p) {
-      pools_[p].furthest = pools_[p - 1].end;
-      pools_[p].end += pools_[p].furthest;
+    std::size_t begin = 0;
+    for (auto& pool : pools_) {
+      pool.furthest = begin;
+      begin = pool.end += begin;
     }
     ordinals_.resize(keys.size());
     following_.resize(keys.size());
@@ -180,9 +179,9 @@ class belady {
     return use;
   }
   void wait(const access& a, std::uint32_t use) noexcept {
-    if (use == none) return never_.push_back(head(a.pool), a.slot);
+    if (use == none) return never_.push_back(index_of(a.pool), a.slot);
     waiting_.set(use);
-    auto& furthest = pools_[head(a.pool)].furthest;
+    auto& furthest = pools_[a.pool].furthest;
     furthest = std::min(furthest, std::size_t{use});
   }
 
@@ -193,11 +192,11 @@ class belady {
   std::vector<std::uint32_t> keys_;       // [use]
   std::vector<std::uint32_t> upcoming_;   // [key] use, out of date while the key is resident
   std::vector<slot_id> slot_of_;          // [key] of those resident
-  std::vector<resident> residents_;       // [slot]
+  per_slot<resident> residents_;          // [slot]
   sparse_bits waiting_;                   // uses that a resident waits for
   recency_list never_;                    // residents without a use to come, one list per pool
   std::vector<tie> tied_;
-  std::vector<range> pools_;
+  per_pool<range> pools_;
 };
 
 static_assert(is_eviction_policy<belady>());

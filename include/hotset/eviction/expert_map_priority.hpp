@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/per_key.hpp"
 #include "hotset/order/scanned_slots.hpp"
 #include "hotset/predict/history/request_starts.hpp"
 
@@ -53,10 +54,10 @@ class expert_map_priority {
   expert_map_priority(const pool_layout& layout, const config& options)
       : from_fill_(options.freq == use_history::resident),
         layers_(layout.shape().layers),
-        experts_(static_cast<std::size_t>(layout.shape().experts)),
+        experts_(layout.shape().expert_count()),
         starts_(layout.shape()),
-        expected_(layout.shape().keys()),
-        uses_(layout.shape().keys(), 0),
+        expected_(layout.shape()),
+        uses_(layout.shape()),
         slots_(layout) {
     forget_forecasts();
   }
@@ -70,8 +71,7 @@ class expert_map_priority {
     for (std::int32_t ahead = 0; ahead < expected.depth; ++ahead) {
       const auto layer = context.layer + 1 + ahead;
       if (layer >= layers_) return;
-      const auto most =
-          std::span(expected_).subspan(static_cast<std::size_t>(layer) * experts_, experts_);
+      const auto most = expected_.row(layer);
       std::ranges::copy(expected.row(0, ahead, experts_), most.begin());
       for (std::size_t t = 1; t < tokens; ++t) {
         const auto row = expected.row(t, ahead, experts_);
@@ -80,19 +80,19 @@ class expert_map_priority {
     }
   }
   void on_hit(const access& a) noexcept {
-    if (!a.repeated) ++uses_[index(a.key)];
+    if (!a.repeated) ++uses_[a.key];
     slots_.use(a.slot);
   }
   void on_fill(const access& a) noexcept {
     slots_.fill(a.pool, a.slot, a.key);
-    auto& uses = uses_[index(a.key)];
+    auto& uses = uses_[a.key];
     if (from_fill_)
       uses = 1;
     else if (!a.speculative && !a.repeated)
       ++uses;
   }
   void on_bypass(const access& a) noexcept {
-    if (!a.speculative && !a.repeated) ++uses_[index(a.key)];
+    if (!a.speculative && !a.repeated) ++uses_[a.key];
   }
   void on_evict(slot_id slot, expert_key) noexcept { slots_.vacate(slot); }
   void on_move(slot_id from, slot_id to) noexcept { slots_.move(from, to); }
@@ -100,24 +100,21 @@ class expert_map_priority {
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
     return slots_.select(context.pool, eligible, out, [this](expert_key key) {
-      return double{expected_[index(key)]} * static_cast<double>(uses_[index(key)]);
+      return double{expected_[key]} * static_cast<double>(uses_[key]);
     });
   }
 
  private:
-  [[nodiscard]] std::size_t index(expert_key key) const noexcept {
-    return static_cast<std::size_t>(key.layer) * experts_ + static_cast<std::size_t>(key.expert);
-  }
   void forget_forecasts() noexcept {
-    std::ranges::fill(expected_, 1.0F / static_cast<float>(experts_));
+    std::ranges::fill(expected_.values(), 1.0F / static_cast<float>(experts_));
   }
 
   bool from_fill_;
   std::int32_t layers_;
   std::size_t experts_;
   request_starts starts_;
-  std::vector<float> expected_;      // [key]
-  std::vector<std::uint64_t> uses_;  // [key]
+  per_key<float> expected_;      // [key]
+  per_key<std::uint64_t> uses_;  // [key]
   scanned_slots slots_;
 };
 

@@ -28,17 +28,16 @@ class fifo {
       : order_(layout.slots(), layout.pools()) {}
 
   void on_hit(const access&) noexcept {}
-  void on_fill(const access& a) noexcept { order_.push_back(head(a.pool), a.slot); }
+  void on_fill(const access& a) noexcept { order_.push_back(index_of(a.pool), a.slot); }
   void on_evict(slot_id slot, expert_key) noexcept { order_.erase(slot); }
   void on_move(slot_id from, slot_id to) noexcept { order_.take_place(from, to); }
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
-    return order_.select(head(context.pool), eligible, out);
+    return order_.select(index_of(context.pool), eligible, out);
   }
 
  private:
-  static std::size_t head(pool_id pool) noexcept { return static_cast<std::size_t>(pool); }
   recency_list order_;
 };
 

@@ -32,14 +32,14 @@ class furthest_layer {
   explicit furthest_layer(const pool_layout& layout, const config& = {})
       : lists_(layout),
         order_(layout.slots(), lists_.count()),
-        words_((static_cast<std::size_t>(layout.shape().layers) + 63) / 64),
+        words_((layout.shape().layer_count() + 63) / 64),
         used_(layout.pools() * words_, 0) {}
 
   void on_hit(const access& a) noexcept {
     order_.move_to_back(lists_.of(a.key.layer, a.slot), a.slot);
   }
   void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept {
-    order_.move_to_back(lists_.in_pool(at(context.layer), context.pool), slots);
+    order_.move_to_back(lists_.in_pool(index_of(context.layer), context.pool), slots);
   }
   void on_fill(const access& a) noexcept {
     const auto list = lists_.of(a.key.layer, a.slot);
@@ -56,8 +56,8 @@ class furthest_layer {
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
     // Descending distance is descending layer from the running one, then from the last one down.
-    const auto* const used = used_.data() + static_cast<std::size_t>(context.pool) * words_;
-    const auto running = context.layer == before_layers ? words_ * 64 - 1 : at(context.layer);
+    const auto* const used = used_.data() + index_of(context.pool) * words_;
+    const auto running = context.layer == before_layers ? words_ * 64 - 1 : index_of(context.layer);
     const auto here = running / 64;
     const auto upto = ~std::uint64_t{0} >> (63 - running % 64);
     std::size_t count = 0;
@@ -77,10 +77,11 @@ class furthest_layer {
   }
 
  private:
-  static std::size_t at(layer_id layer) noexcept { return static_cast<std::size_t>(layer); }
-  static std::uint64_t bit(layer_id layer) noexcept { return std::uint64_t{1} << (at(layer) % 64); }
+  static std::uint64_t bit(layer_id layer) noexcept {
+    return std::uint64_t{1} << (index_of(layer) % 64);
+  }
   std::uint64_t& word(std::size_t list, layer_id layer) noexcept {
-    return used_[static_cast<std::size_t>(lists_.pool(list)) * words_ + at(layer) / 64];
+    return used_[index_of(lists_.pool(list)) * words_ + index_of(layer) / 64];
   }
 
   layer_lists lists_;

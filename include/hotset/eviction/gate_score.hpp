@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/per_key.hpp"
 #include "hotset/order/bucket_order.hpp"
 
 namespace hotset::inline v0 {
@@ -53,10 +54,9 @@ class gate_score {
 
   explicit gate_score(const pool_layout& layout) : gate_score(layout, config{}) {}
   gate_score(const pool_layout& layout, const config& options)
-      : experts_(static_cast<std::size_t>(layout.shape().experts)),
-        keep_(options.accumulate == gate_accumulate::sum ? 1.0 : options.decay),
+      : keep_(options.accumulate == gate_accumulate::sum ? 1.0 : options.decay),
         gain_(options.accumulate == gate_accumulate::sum ? 1.0 : 1.0 - options.decay),
-        past_(layout.shape().keys(), 0.0),
+        past_(layout.shape()),
         order_(layout, score_buckets(layout)) {}
 
   void on_hit(const access& a) noexcept {
@@ -67,15 +67,15 @@ class gate_score {
     order_.put(a.pool, a.slot, {now, ++clock_});
   }
   void on_fill(const access& a) noexcept {
-    const auto kept = past_[index(a.key)];
+    const auto kept = past_[a.key];
     const auto now = detail::ordered_bits(a.speculative ? kept : used(kept, a));
     order_.put(a.pool, a.slot, {now, ++clock_});
   }
   void on_bypass(const access& a) noexcept {
-    if (!a.speculative) past_[index(a.key)] = used(past_[index(a.key)], a);
+    if (!a.speculative) past_[a.key] = used(past_[a.key], a);
   }
   void on_evict(slot_id slot, expert_key key) noexcept {
-    past_[index(key)] = detail::from_ordered_bits(order_.rank(slot).key);
+    past_[key] = detail::from_ordered_bits(order_.rank(slot).key);
     order_.drop(slot);
   }
   void on_move(slot_id from, slot_id to) noexcept { order_.move(from, to); }
@@ -107,19 +107,15 @@ class gate_score {
     unsigned mantissa_ = 3;
   };
 
-  [[nodiscard]] std::size_t index(expert_key key) const noexcept {
-    return static_cast<std::size_t>(key.layer) * experts_ + static_cast<std::size_t>(key.expert);
-  }
   /// A later token group adds its weights to the same visit: the score decays once per visit.
   [[nodiscard]] double used(double score, const access& a) const noexcept {
     return (a.repeated ? score : keep_ * score) + gain_ * a.weight;
   }
 
-  std::size_t experts_;
   double keep_;
   double gain_;
   std::uint64_t clock_ = 0;
-  std::vector<double> past_;           // [key] score, out of date while the key is resident
+  per_key<double> past_;               // [key] score, out of date while the key is resident
   bucket_order<score_buckets> order_;  // a resident key's score is its rank, as ordered bits
 };
 

@@ -22,6 +22,8 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/per_id.hpp"
+#include "hotset/core/per_key.hpp"
 #include "hotset/order/scanned_slots.hpp"
 #include "hotset/predict/hotness.hpp"
 
@@ -56,15 +58,14 @@ class importance {
   explicit importance(const pool_layout& layout) : importance(layout, config{}) {}
   importance(const pool_layout& layout, const config& options)
       : alpha_(options.alpha),
-        experts_(static_cast<std::size_t>(layout.shape().experts)),
+        experts_(layout.shape().expert_count()),
         heat_(layout.shape(), {options.gamma, options.window}),
-        expected_(layout.shape().keys(), 0.0),
-        forecast_of_(static_cast<std::size_t>(layout.shape().layers), never),
-        resident_(layout.shape().keys(), 0),
+        expected_(layout.shape(), 0.0),
+        forecast_of_(layout.shape().layer_count(), never),
+        resident_(layout.shape()),
         resident_heat_(forecast_of_.size(), unknown),
         slots_(layout) {
-    pending_.reserve(static_cast<std::size_t>(layout.shape().max_tokens_per_visit) *
-                     static_cast<std::size_t>(layout.shape().top_k));
+    pending_.reserve(layout.shape().ids_per_visit());
   }
 
   /// Kept until the visit takes place: its victims are chosen by what was before it.
@@ -85,14 +86,14 @@ class importance {
     for (std::int32_t ahead = 0; ahead < expected.depth; ++ahead) {
       const auto layer = context.layer + 1 + ahead;
       if (layer >= layers) return;
-      const auto mean = expected_of(layer);
+      const auto mean = expected_.row(layer);
       std::ranges::fill(mean, 0.0);
       for (std::size_t t = 0; t < tokens; ++t) {
         const auto row = expected.row(t, ahead, experts_);
         for (std::size_t e = 0; e < experts_; ++e) mean[e] += double{row[e]};
       }
       for (auto& p : mean) p /= static_cast<double>(tokens);
-      forecast_of_[static_cast<std::size_t>(layer)] = context.step;
+      forecast_of_[layer] = context.step;
     }
   }
   void on_hit(const access& a) noexcept { slots_.use(a.slot); }
@@ -117,45 +118,38 @@ class importance {
 
   static constexpr double unknown = -1.0;
 
-  [[nodiscard]] std::size_t index(expert_key key) const noexcept {
-    return static_cast<std::size_t>(key.layer) * experts_ + static_cast<std::size_t>(key.expert);
-  }
-  [[nodiscard]] std::span<double> expected_of(layer_id layer) noexcept {
-    return std::span(expected_).subspan(index({layer, 0}), experts_);
-  }
-  void changed(layer_id layer) noexcept {
-    resident_heat_[static_cast<std::size_t>(layer)] = unknown;
-  }
+  void changed(layer_id layer) noexcept { resident_heat_[layer] = unknown; }
   void set_resident(expert_key key, bool resident) noexcept {
-    resident_[index(key)] = resident ? 1 : 0;
+    resident_[key] = resident ? 1 : 0;
     changed(key.layer);
   }
   /// Added up in the order of ids, wherever the residents are.
   [[nodiscard]] double total_of(layer_id layer) noexcept {
-    auto& total = resident_heat_[static_cast<std::size_t>(layer)];
+    auto& total = resident_heat_[layer];
     if (total != unknown) return total;
     total = 0.0;
     const auto heat = heat_.of(layer);
+    const auto is_resident = resident_.row(layer);
     for (std::size_t e = 0; e < experts_; ++e)
-      if (resident_[index({layer, 0}) + e] != 0) total += heat[e];
+      if (is_resident[e] != 0) total += heat[e];
     return total;
   }
   [[nodiscard]] double score(expert_key key, step_id step) noexcept {
     const auto all = total_of(key.layer);
-    const auto heat = heat_.of(key.layer)[static_cast<std::size_t>(key.expert)];
+    const auto heat = heat_.of(key.layer)[index_of(key.expert)];
     const auto h = all > 0.0 ? heat / all : 0.0;
-    if (forecast_of_[static_cast<std::size_t>(key.layer)] != step) return h;
-    return alpha_ * h + (1.0 - alpha_) * expected_[index(key)];
+    if (forecast_of_[key.layer] != step) return h;
+    return alpha_ * h + (1.0 - alpha_) * expected_[key];
   }
 
   double alpha_;
   std::size_t experts_;
   hotness heat_;
-  std::vector<expert_id> pending_;      // of the visit that is planned: [tokens * top_k]
-  std::vector<double> expected_;        // [layers, experts] means over tokens
-  std::vector<step_id> forecast_of_;    // [layers] the step that they are of
-  std::vector<std::uint8_t> resident_;  // [layers, experts]
-  std::vector<double> resident_heat_;   // [layers] sums over residents, or `unknown`
+  std::vector<expert_id> pending_;   // of the visit that is planned: [tokens * top_k]
+  per_key<double> expected_;         // [layers, experts] means over tokens
+  per_layer<step_id> forecast_of_;   // [layers] the step that they are of
+  per_key<std::uint8_t> resident_;   // [layers, experts]
+  per_layer<double> resident_heat_;  // [layers] sums over residents, or `unknown`
   scanned_slots slots_;
 };
 

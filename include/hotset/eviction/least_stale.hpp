@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/order/indexed_heap.hpp"
 #include "hotset/order/layer_lists.hpp"
 #include "hotset/order/recency_list.hpp"
@@ -58,7 +59,7 @@ class least_stale {
   least_stale(const pool_layout& layout, const config& options)
       : order_(options.order),
         layers_(static_cast<std::uint64_t>(layout.shape().layers)),
-        words_((static_cast<std::size_t>(layout.shape().layers) + 63) / 64),
+        words_((layout.shape().layer_count() + 63) / 64),
         epoch_(layout.slots(), 0) {
     if (by_access()) {
       accesses_ = indexed_heap(layout);
@@ -76,15 +77,15 @@ class least_stale {
     if (by_access()) accesses_.raise(a.slot, {stamp(a), ++clock_});
   }
   void on_fill(const access& a) noexcept {
-    epoch_[slot_index(a.slot)] = a.step;
+    epoch_[a.slot] = a.step;
     if (by_access()) {
       accesses_.assign(a.pool, a.slot, {stamp(a), ++clock_});
       return;
     }
     const auto list = lists_.of(a.key.layer, a.slot);
     arrivals_.push_back(list, a.slot);
-    const auto pool = static_cast<std::size_t>(lists_.pool(list));
-    const auto word = pool * words_ + at(a.key.layer) / 64;
+    const auto pool = index_of(lists_.pool(list));
+    const auto word = pool * words_ + index_of(a.key.layer) / 64;
     used_[word] |= bit(a.key.layer);
     // A fill for a step gone by is stale at once.
     if (a.step < searched_[pool]) stale_[word] |= bit(a.key.layer);
@@ -102,12 +103,12 @@ class least_stale {
     arrivals_.erase(slot);
     const auto list = lists_.of(key.layer, slot);
     if (arrivals_.front(list) != no_slot) return;
-    const auto word = static_cast<std::size_t>(lists_.pool(list)) * words_ + at(key.layer) / 64;
+    const auto word = index_of(lists_.pool(list)) * words_ + index_of(key.layer) / 64;
     used_[word] &= ~bit(key.layer);
     stale_[word] &= ~bit(key.layer);
   }
   void on_move(slot_id from, slot_id to) noexcept {
-    epoch_[slot_index(to)] = epoch_[slot_index(from)];
+    epoch_[to] = epoch_[from];
     by_access() ? accesses_.move(from, to) : arrivals_.take_place(from, to);
   }
 
@@ -116,7 +117,7 @@ class least_stale {
     if (by_access()) return accesses_.select(context.pool, eligible, out);
     turn_stale(context);
     const auto all = static_cast<std::size_t>(layers_);
-    const auto split = order_ == stale_order::left ? at(context.layer) + 1 : all;
+    const auto split = order_ == stale_order::left ? layers_until(context.layer) : all;
     const span_of_layers left{0, split};
     const span_of_layers right{split, all};
     search found{context, eligible, out, 0};
@@ -150,21 +151,20 @@ class least_stale {
   static constexpr auto is_stale = [](step_id epoch, step_id now) { return epoch < now; };
   static constexpr auto is_current = [](step_id epoch, step_id now) { return epoch == now; };
   static constexpr auto is_later = [](step_id epoch, step_id now) { return epoch > now; };
-
-  static std::size_t at(layer_id layer) noexcept { return static_cast<std::size_t>(layer); }
-  static std::size_t slot_index(slot_id slot) noexcept { return static_cast<std::size_t>(slot); }
-  static std::uint64_t bit(layer_id layer) noexcept { return std::uint64_t{1} << (at(layer) % 64); }
+  static std::uint64_t bit(layer_id layer) noexcept {
+    return std::uint64_t{1} << (index_of(layer) % 64);
+  }
   [[nodiscard]] bool by_access() const noexcept { return order_ == stale_order::last_access; }
   void touch(const access& a) noexcept {
-    auto& epoch = epoch_[slot_index(a.slot)];
+    auto& epoch = epoch_[a.slot];
     epoch = std::max(epoch, a.step);
   }
   [[nodiscard]] std::uint64_t stamp(const access& a) const noexcept {
-    return epoch_[slot_index(a.slot)] * layers_ + static_cast<std::uint64_t>(a.key.layer);
+    return epoch_[a.slot] * layers_ + static_cast<std::uint64_t>(a.key.layer);
   }
   /// In a new step what was current is stale: every layer with slots may hold such keys again.
   void turn_stale(const visit_context& context) noexcept {
-    const auto pool = static_cast<std::size_t>(context.pool);
+    const auto pool = index_of(context.pool);
     if (searched_[pool] == context.step) return;
     searched_[pool] = context.step;
     std::copy_n(used_.data() + pool * words_, words_, stale_.data() + pool * words_);
@@ -172,7 +172,7 @@ class least_stale {
   /// Lowest layer of the span whose bit is set.
   [[nodiscard]] std::size_t nearest(const bits& set, pool_id pool,
                                     span_of_layers layers) const noexcept {
-    const auto* const words = set.data() + static_cast<std::size_t>(pool) * words_;
+    const auto* const words = set.data() + index_of(pool) * words_;
     for (auto w = layers.first / 64; w * 64 < layers.end; ++w) {
       auto rest = words[w];
       if (w == layers.first / 64) rest &= ~std::uint64_t{0} << (layers.first % 64);
@@ -185,7 +185,7 @@ class least_stale {
   /// Highest layer of the span whose bit is set.
   [[nodiscard]] std::size_t farthest(const bits& set, pool_id pool,
                                      span_of_layers layers) const noexcept {
-    const auto* const words = set.data() + static_cast<std::size_t>(pool) * words_;
+    const auto* const words = set.data() + index_of(pool) * words_;
     for (auto w = (layers.end + 63) / 64; w-- > layers.first / 64;) {
       auto rest = words[w];
       if (w == layers.end / 64) rest &= (std::uint64_t{1} << (layers.end % 64)) - 1;
@@ -217,7 +217,7 @@ class least_stale {
     bool any = false;
     for (slot_id s = arrivals_.front(lists_.in_pool(layer, found.context.pool));
          s != no_slot && !found.done(); s = arrivals_.after(s)) {
-      if (!wanted(epoch_[slot_index(s)], found.context.step)) continue;
+      if (!wanted(epoch_[s], found.context.step)) continue;
       any = true;
       if (found.eligible.test(s)) found.out[found.count++] = s;
     }
@@ -226,7 +226,7 @@ class least_stale {
   /// A layer without a stale key is not looked at again in this step.
   void take_stale(search& found, std::size_t layer) noexcept {
     if (take(found, layer, is_stale)) return;
-    stale_[static_cast<std::size_t>(found.context.pool) * words_ + layer / 64] &=
+    stale_[index_of(found.context.pool) * words_ + layer / 64] &=
         ~(std::uint64_t{1} << (layer % 64));
   }
 
@@ -234,7 +234,7 @@ class least_stale {
   std::uint64_t layers_;
   std::size_t words_;
   std::uint64_t clock_ = 0;
-  std::vector<step_id> epoch_;  // [slot] step last used or requested for
+  per_slot<step_id> epoch_;  // [slot] step last used or requested for
   // order: left, layer
   layer_lists lists_;
   recency_list arrivals_;          // one list per layer and precision

@@ -22,6 +22,8 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/per_id.hpp"
+#include "hotset/core/per_key.hpp"
 #include "hotset/order/pool_members.hpp"
 #include "hotset/order/slot_rank.hpp"
 
@@ -48,10 +50,9 @@ class lfru {
 
   explicit lfru(const pool_layout& layout) : lfru(layout, config{}) {}
   lfru(const pool_layout& layout, const config& options)
-      : experts_(static_cast<std::size_t>(layout.shape().experts)),
-        power_(powers),
+      : power_(powers),
         score_of_one_(powers),
-        past_(layout.shape().keys()),
+        past_(layout.shape()),
         present_(layout.slots()),
         position_(layout.slots(), 0),
         members_(layout),
@@ -64,37 +65,37 @@ class lfru {
       score_of_one_[n] = p / static_cast<double>(n + 1);
     }
     score_of_one_.back() = 0.0;  // a lower bound for all ages from here on
-    for (slot_id slot = 0; slot < static_cast<slot_id>(layout.slots()); ++slot) vacate(slot);
+    for (const auto slot : each<slot_id>(layout.slots())) vacate(slot);
   }
 
   void on_hit(const access& a) noexcept {
-    if (!a.repeated) use(present_[at(a.slot)], a.step);
-    position_[at(a.slot)] = ++clock_;
+    if (!a.repeated) use(present_[a.slot], a.step);
+    position_[a.slot] = ++clock_;
     changed(a.pool, a.slot);
   }
   void on_fill(const access& a) noexcept {
     settle(a.pool, a.slot);
-    auto& heat = present_[at(a.slot)];
-    heat = past_[index(a.key)];
+    auto& heat = present_[a.slot];
+    heat = past_[a.key];
     if (!a.speculative && !a.repeated) use(heat, a.step);
-    position_[at(a.slot)] = ++clock_;
+    position_[a.slot] = ++clock_;
     changed(a.pool, a.slot);
   }
   void on_bypass(const access& a) noexcept {
-    if (!a.speculative && !a.repeated) use(past_[index(a.key)], a.step);
+    if (!a.speculative && !a.repeated) use(past_[a.key], a.step);
   }
   void on_evict(slot_id slot, expert_key key) noexcept {
-    past_[index(key)] = present_[at(slot)];
+    past_[key] = present_[slot];
     vacate(slot);
   }
   void on_move(slot_id from, slot_id to) noexcept {
     const auto pool = members_.home(from);
-    const auto heat = present_[at(from)];
+    const auto heat = present_[from];
     vacate(from);  // it makes room where the pool is full
     settle(pool, to);
-    present_[at(to)] = heat;
-    position_[at(to)] = position_[at(from)];
-    coldest_[static_cast<std::size_t>(pool)].valid = false;
+    present_[to] = heat;
+    position_[to] = position_[from];
+    coldest_[pool].valid = false;
   }
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
@@ -102,14 +103,14 @@ class lfru {
     if (out.empty()) return 0;
     if (members_.size(context.pool) <= scan_limit || out.size() > members_.size(context.pool) / 4)
       return select_scanned(context, eligible, out);
-    auto& list = coldest_[static_cast<std::size_t>(context.pool)];
+    auto& list = coldest_[context.pool];
     if (!list.valid || list.step != context.step) gather(context.pool, list, context.step);
     for (int widened = 0;; ++widened) {
       std::size_t count = 0;
       candidate* const entries = entries_.data() + members_.first(context.pool);
       // Used, evicted or filled again since: if it belongs here at all, it stands elsewhere too.
       const auto gone = [&](const candidate& e) {
-        return position_[at(e.slot)] != e.rank.position || vacant(e.slot);
+        return position_[e.slot] != e.rank.position || vacant(e.slot);
       };
       while (list.first < list.end && gone(entries[list.first])) ++list.first;
       for (auto n = list.first; n < list.end && count < out.size(); ++n)
@@ -146,22 +147,17 @@ class lfru {
     std::size_t end = 0;
     std::size_t given = 0;  // in this step, to set the next one's limit
   };
-
-  static std::size_t at(slot_id slot) noexcept { return static_cast<std::size_t>(slot); }
-  [[nodiscard]] std::size_t index(expert_key key) const noexcept {
-    return static_cast<std::size_t>(key.layer) * experts_ + static_cast<std::size_t>(key.expert);
-  }
   /// Brings a vacant slot home to a pool.
   void settle(pool_id pool, slot_id slot) noexcept {
     if (members_.home(slot) != pool)
       members_.settle(pool, slot, [this](slot_id s) { return vacant(s); });
   }
   void vacate(slot_id slot) noexcept {
-    present_[at(slot)] = {};
-    present_[at(slot)].frequency = std::numeric_limits<double>::infinity();
+    present_[slot] = {};
+    present_[slot].frequency = std::numeric_limits<double>::infinity();
   }
   [[nodiscard]] bool vacant(slot_id slot) const noexcept {
-    return present_[at(slot)].frequency > std::numeric_limits<double>::max();
+    return present_[slot].frequency > std::numeric_limits<double>::max();
   }
   static std::size_t age_of(const heat_record& heat, step_id now) noexcept {
     return now > heat.last ? static_cast<std::size_t>(now - heat.last) : 0;
@@ -187,12 +183,12 @@ class lfru {
     const double spared = list.limit * spare;
     std::size_t size = 0;
     for (const auto slot : members_.of(pool)) {
-      const auto& heat = present_[at(slot)];
+      const auto& heat = present_[slot];
       const auto age = age_of(heat, now);
       if (!(heat.frequency * score_of_one_[std::min(age, powers - 1)] <= spared)) continue;
       const auto exact = score(heat, age);
       if (exact < list.limit)
-        entries[size++] = {{std::bit_cast<std::uint64_t>(exact), position_[at(slot)]}, slot};
+        entries[size++] = {{std::bit_cast<std::uint64_t>(exact), position_[slot]}, slot};
     }
     std::sort(entries, entries + size,
               [](const candidate& a, const candidate& b) { return a.rank < b.rank; });
@@ -203,13 +199,13 @@ class lfru {
   }
   /// A slot was used or filled.
   void changed(pool_id pool, slot_id slot) noexcept {
-    auto& list = coldest_[static_cast<std::size_t>(pool)];
-    const auto& heat = present_[at(slot)];
+    auto& list = coldest_[pool];
+    const auto& heat = present_[slot];
     if (!list.valid) return;
     const auto exact =
         heat.last >= list.step ? heat.frequency : score(heat, age_of(heat, list.step));
     if (exact < list.limit)
-      insert(pool, list, {{std::bit_cast<std::uint64_t>(exact), position_[at(slot)]}, slot});
+      insert(pool, list, {{std::bit_cast<std::uint64_t>(exact), position_[slot]}, slot});
   }
   void insert(pool_id pool, cold_list& list, candidate entry) noexcept {
     candidate* const entries = entries_.data() + members_.first(pool);
@@ -238,11 +234,11 @@ class lfru {
     double limit = all;
     std::size_t count = 0;
     for (const auto slot : members_.of(context.pool)) {
-      const auto& heat = present_[at(slot)];
+      const auto& heat = present_[slot];
       const auto age = age_of(heat, now);
       const auto bound = heat.frequency * score_of_one_[std::min(age, powers - 1)];
       if (!(bound <= limit) || !eligible.test(slot) || vacant(slot)) continue;
-      const slot_rank rank{std::bit_cast<std::uint64_t>(score(heat, age)), position_[at(slot)]};
+      const slot_rank rank{std::bit_cast<std::uint64_t>(score(heat, age)), position_[slot]};
       if (!(rank < worst)) continue;
       auto n = count < out.size() ? count++ : count - 1;
       for (; n > 0 && rank < chosen_[n - 1].rank; --n) chosen_[n] = chosen_[n - 1];
@@ -256,16 +252,15 @@ class lfru {
     return count;
   }
 
-  std::size_t experts_;
   std::vector<double> power_;         // [n] d^n
   std::vector<double> score_of_one_;  // [age] score of f = 1, rounded otherwise than score()
-  std::vector<heat_record> past_;     // [key] out of date while the key is resident
-  std::vector<heat_record> present_;  // [slot]
-  std::vector<std::uint64_t> position_;
+  per_key<heat_record> past_;         // [key] out of date while the key is resident
+  per_slot<heat_record> present_;     // [slot]
+  per_slot<std::uint64_t> position_;
   std::uint64_t clock_ = 0;
   pool_members members_;
   std::vector<candidate> chosen_;
-  std::vector<cold_list> coldest_;  // [pool]
+  per_pool<cold_list> coldest_;     // [pool]
   std::vector<candidate> entries_;  // [place] of the lists
 };
 

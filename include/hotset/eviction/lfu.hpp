@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/per_key.hpp"
 #include "hotset/order/bucket_order.hpp"
 
 namespace hotset::inline v0 {
@@ -53,10 +54,9 @@ class lfu {
 
   explicit lfu(const pool_layout& layout) : lfu(layout, config{}) {}
   lfu(const pool_layout& layout, const config& options)
-      : experts_(static_cast<std::size_t>(layout.shape().experts)),
-        whole_(options.history == lfu_history::whole),
+      : whole_(options.history == lfu_history::whole),
         ageing_period_(options.ageing_period),
-        past_(whole_ ? layout.shape().keys() : 0, 0),
+        past_(whole_ ? per_key<std::uint64_t>(layout.shape()) : per_key<std::uint64_t>()),
         order_(layout, count_buckets(layout)) {}
 
   void on_step(step_id, layer_id) noexcept {
@@ -73,16 +73,16 @@ class lfu {
   void on_fill(const access& a) noexcept {
     std::uint64_t uses = 0;
     if (whole_)
-      uses = past_[index(a.key)] + (a.speculative || a.repeated ? 0U : 1U);
+      uses = past_[a.key] + (a.speculative || a.repeated ? 0U : 1U);
     else
       uses = a.speculative ? 0 : 1;
     order_.put(a.pool, a.slot, {uses, ++clock_});
   }
   void on_bypass(const access& a) noexcept {
-    if (whole_ && !a.repeated && !a.speculative) ++past_[index(a.key)];
+    if (whole_ && !a.repeated && !a.speculative) ++past_[a.key];
   }
   void on_evict(slot_id slot, expert_key key) noexcept {
-    if (whole_) past_[index(key)] = order_.rank(slot).key;
+    if (whole_) past_[key] = order_.rank(slot).key;
     order_.drop(slot);
   }
   void on_move(slot_id from, slot_id to) noexcept { order_.move(from, to); }
@@ -114,20 +114,16 @@ class lfu {
     unsigned mantissa_ = 3;
   };
 
-  [[nodiscard]] std::size_t index(expert_key key) const noexcept {
-    return static_cast<std::size_t>(key.layer) * experts_ + static_cast<std::size_t>(key.expert);
-  }
   void age() noexcept {
-    for (auto& uses : past_) uses /= 2;
+    for (auto& uses : past_.values()) uses /= 2;
     order_.transform([](slot_rank r) { return slot_rank{r.key / 2, r.position}; });
   }
 
-  std::size_t experts_;
   bool whole_;
   std::uint64_t ageing_period_;
   std::uint64_t visits_ = 0;
   std::uint64_t clock_ = 0;
-  std::vector<std::uint64_t> past_;    // [key] visits, out of date while the key is resident
+  per_key<std::uint64_t> past_;        // [key] visits, out of date while the key is resident
   bucket_order<count_buckets> order_;  // a resident key's count is its rank
 };
 

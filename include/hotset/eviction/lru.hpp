@@ -38,7 +38,8 @@ class lru {
     use(a);
   }
   void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept {
-    stamped_ ? stamps_.touch(context.pool, slots) : list_.move_to_back(head(context.pool), slots);
+    stamped_ ? stamps_.touch(context.pool, slots)
+             : list_.move_to_back(index_of(context.pool), slots);
   }
   void on_evict(slot_id slot, expert_key) noexcept {
     stamped_ ? stamps_.erase(slot) : list_.erase(slot);
@@ -51,13 +52,12 @@ class lru {
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
     return stamped_ ? stamps_.select(context.pool, eligible, out)
-                    : list_.select(head(context.pool), eligible, out);
+                    : list_.select(index_of(context.pool), eligible, out);
   }
 
  private:
-  static std::size_t head(pool_id pool) noexcept { return static_cast<std::size_t>(pool); }
   void use(const access& a) noexcept {
-    stamped_ ? stamps_.touch(a.pool, a.slot) : list_.move_to_back(head(a.pool), a.slot);
+    stamped_ ? stamps_.touch(a.pool, a.slot) : list_.move_to_back(index_of(a.pool), a.slot);
   }
   /// A quota change has moved a slot to another pool: from now on the order is kept in lists.
   void link_all() noexcept {

@@ -28,8 +28,7 @@ class next_use_order {
   next_use_order(const pool_layout& layout, const next_use_values::config& options)
       : values_(layout.shape(), options),
         residents_(layout, options.discount),
-        always_values_(static_cast<std::size_t>(layout.shape().layers) * layout.precisions() >
-                       layout.pools()) {}
+        always_values_(layout.shape().layer_count() * layout.precisions() > layout.pools()) {}
 
   void on_routed(const routing_view& view) noexcept { values_.stage(view); }
   void on_step(step_id step, layer_id layer) noexcept {

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/order/scanned_slots.hpp"
 #include "hotset/predict/history/two_rates.hpp"
@@ -51,8 +52,9 @@ class next_visit_oracle {
       if (future->keys() != shape.keys())
         return error{"next_visit_oracle future has " + std::to_string(future->keys()) +
                      " keys, accepted: layers x experts (" + std::to_string(shape.keys()) + ")"};
-      if (past && past->fast(0).size() != static_cast<std::size_t>(shape.experts))
-        return error{"next_visit_oracle past has rates of " + std::to_string(past->fast(0).size()) +
+      if (past && past->fast(layer_id{}).size() != shape.expert_count())
+        return error{"next_visit_oracle past has rates of " +
+                     std::to_string(past->fast(layer_id{}).size()) +
                      " experts, accepted: " + std::to_string(shape.experts)};
       return std::nullopt;
     }
@@ -114,7 +116,7 @@ class next_visit_oracle {
       const auto ahead = distance(context.layer, key.layer);
       if (coming_.uses(key, from)) return used_next + static_cast<double>(layers_ - ahead);
       const bool fresh = staged && key.layer == context.layer;
-      const auto e = static_cast<std::size_t>(key.expert);
+      const auto e = index_of(key.expert);
       return double{fresh ? rates_.rate(after.fast[e], after.slow[e]) : kept_rate(key)} *
              double{worth_[static_cast<std::size_t>(ahead)]};
     });
@@ -125,9 +127,7 @@ class next_visit_oracle {
   /// Above all products: no rate exceeds 1 by more than rounding.
   static constexpr double used_next = 2;
 
-  static std::size_t experts_of(const pool_layout& layout) {
-    return static_cast<std::size_t>(layout.shape().experts);
-  }
+  static std::size_t experts_of(const pool_layout& layout) { return layout.shape().expert_count(); }
   [[nodiscard]] bool is_staged(step_id step, layer_id layer) const noexcept {
     return staged_layer_ >= 0 && staged_layer_ == layer && staged_step_ == step;
   }
@@ -139,11 +139,11 @@ class next_visit_oracle {
     const auto ahead = key - running - 1;
     return ahead < 0 ? ahead + layers_ : ahead;
   }
-  [[nodiscard]] std::span<const expert_id> routed() const noexcept {
+  [[nodiscard]] id_view<expert_id> routed() const noexcept {
     return std::span(routed_).first(routed_count_);
   }
   [[nodiscard]] float kept_rate(expert_key key) const noexcept {
-    const auto e = static_cast<std::size_t>(key.expert);
+    const auto e = index_of(key.expert);
     return rates_.rate(rates_.fast(key.layer)[e], rates_.slow(key.layer)[e]);
   }
 

@@ -18,6 +18,8 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/per_id.hpp"
+#include "hotset/core/per_key.hpp"
 #include "hotset/order/recency_list.hpp"
 #include "hotset/order/sparse_bits.hpp"
 #include "hotset/trace/policy_knowledge.hpp"
@@ -53,13 +55,12 @@ class popularity {
 
   explicit popularity(const pool_layout& layout) : popularity(layout, config{}) {}
   popularity(const pool_layout& layout, const config& options)
-      : experts_(static_cast<std::size_t>(layout.shape().experts)),
-        class_of_(classes_of(layout, options.profile.counts)),
-        classes_(*std::max_element(class_of_.begin(), class_of_.end()) + 1),
+      : class_of_(layout.shape(), classes_of(layout, options.profile.counts)),
+        classes_(std::ranges::max(class_of_.values()) + 1),
         order_(layout.slots(), layout.pools() * classes_),
         occupied_(layout.pools() * classes_),
         lowest_(layout.pools()) {
-    for (std::size_t p = 0; p < lowest_.size(); ++p) lowest_[p] = (p + 1) * classes_;
+    for (const auto p : lowest_.ids()) lowest_[p] = (index_of(p) + 1) * classes_;
   }
 
   void on_hit(const access& a) noexcept { order_.move_to_back(list_of(a), a.slot); }
@@ -67,7 +68,7 @@ class popularity {
     const auto list = list_of(a);
     order_.push_back(list, a.slot);
     occupied_.set(list);
-    auto& lowest = lowest_[static_cast<std::size_t>(a.pool)];
+    auto& lowest = lowest_[a.pool];
     lowest = std::min(lowest, list);
   }
   void on_evict(slot_id slot, expert_key) noexcept { order_.erase(slot); }
@@ -75,8 +76,8 @@ class popularity {
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
-    const auto end = (static_cast<std::size_t>(context.pool) + 1) * classes_;
-    auto& lowest = lowest_[static_cast<std::size_t>(context.pool)];
+    const auto end = (index_of(context.pool) + 1) * classes_;
+    auto& lowest = lowest_[context.pool];
     lowest = first_occupied(lowest, end);
     std::size_t count = 0;
     for (auto list = lowest; list != end && count < out.size();
@@ -102,9 +103,7 @@ class popularity {
     return out;
   }
   [[nodiscard]] std::size_t list_of(const access& a) const noexcept {
-    return static_cast<std::size_t>(a.pool) * classes_ +
-           class_of_[static_cast<std::size_t>(a.key.layer) * experts_ +
-                     static_cast<std::size_t>(a.key.expert)];
+    return index_of(a.pool) * classes_ + class_of_[a.key];
   }
   /// Lists are marked when they get a slot, and unmarked here when they hold none.
   [[nodiscard]] std::size_t first_occupied(std::size_t from, std::size_t end) noexcept {
@@ -116,12 +115,11 @@ class popularity {
     return list;
   }
 
-  std::size_t experts_;
-  std::vector<std::size_t> class_of_;  // [key]
+  per_key<std::size_t> class_of_;  // [key]
   std::size_t classes_;
-  recency_list order_;               // one list per pool and class
-  sparse_bits occupied_;             // lists that may hold slots
-  std::vector<std::size_t> lowest_;  // [pool] no list of its own before it holds a slot
+  recency_list order_;            // one list per pool and class
+  sparse_bits occupied_;          // lists that may hold slots
+  per_pool<std::size_t> lowest_;  // [pool] no list of its own before it holds a slot
 };
 
 static_assert(is_eviction_policy<popularity>());

@@ -20,6 +20,7 @@
 
 #include "hotset/concepts/eviction_decorator.hpp"
 #include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/core/policy/validate_for.hpp"
 #include "hotset/order/recency_list.hpp"
 
@@ -85,7 +86,7 @@ class protect_decode {
     inner_.on_evict(slot, key);
   }
   void on_move(slot_id from, slot_id to) noexcept {
-    used_in_[static_cast<std::size_t>(to)] = used_in_[static_cast<std::size_t>(from)];
+    used_in_[to] = used_in_[from];
     if (recent_.test(from)) uses_.take_place(from, to);
     recent_.assign(to, recent_.test(from));
     recent_.reset(from);
@@ -112,7 +113,7 @@ class protect_decode {
  private:
   void use(const access& a) noexcept {
     if (a.kind == request_class::prefill) return;
-    used_in_[static_cast<std::size_t>(a.slot)] = a.step;
+    used_in_[a.slot] = a.step;
     if (recent_.test(a.slot)) {
       uses_.move_to_back(0, a.slot);
     } else {
@@ -126,16 +127,16 @@ class protect_decode {
   }
   void expire(step_id now) noexcept {
     for (auto s = uses_.front(0); s != no_slot; s = uses_.front(0)) {
-      const auto step = used_in_[static_cast<std::size_t>(s)];
+      const auto step = used_in_[s];
       if (step >= now || now - step <= window_) break;
       forget(s);
     }
   }
 
   std::uint64_t window_;
-  std::vector<step_id> used_in_;  // [slot] last decode use
-  recency_list uses_;             // decode uses within the window, oldest first
-  slot_mask recent_;              // the same as a set
+  per_slot<step_id> used_in_;  // [slot] last decode use
+  recency_list uses_;          // decode uses within the window, oldest first
+  slot_mask recent_;           // the same as a set
   slot_mask offered_;
   P inner_;
 };

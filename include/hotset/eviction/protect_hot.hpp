@@ -19,6 +19,7 @@
 
 #include "hotset/concepts/eviction_decorator.hpp"
 #include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/core/policy/validate_for.hpp"
 
 namespace hotset::inline v0 {
@@ -74,12 +75,12 @@ class protect_hot {
     tell_forecast(inner_, context, expected);
   }
   void on_evict(slot_id slot, expert_key key) noexcept {
-    uses_[static_cast<std::size_t>(slot)] = 0;
+    uses_[slot] = 0;
     hot_.reset(slot);
     inner_.on_evict(slot, key);
   }
   void on_move(slot_id from, slot_id to) noexcept {
-    uses_[static_cast<std::size_t>(to)] = std::exchange(uses_[static_cast<std::size_t>(from)], 0);
+    uses_[to] = std::exchange(uses_[from], 0);
     hot_.assign(to, hot_.test(from));
     hot_.reset(from);
     inner_.on_move(from, to);
@@ -102,11 +103,11 @@ class protect_hot {
 
  private:
   void count(slot_id slot) noexcept {
-    if (++uses_[static_cast<std::size_t>(slot)] == enough_) hot_.set(slot);
+    if (++uses_[slot] == enough_) hot_.set(slot);
   }
 
   std::uint64_t enough_;
-  std::vector<std::uint64_t> uses_;  // [slot] visits since the fill
+  per_slot<std::uint64_t> uses_;  // [slot] visits since the fill
   slot_mask hot_;
   slot_mask offered_;
   P inner_;

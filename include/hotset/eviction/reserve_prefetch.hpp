@@ -25,6 +25,7 @@
 
 #include "hotset/concepts/eviction_decorator.hpp"
 #include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/core/policy/validate_for.hpp"
 
 namespace hotset::inline v0 {
@@ -66,7 +67,7 @@ class reserve_prefetch {
   reserve_prefetch(const pool_layout& layout, const config& options)
       : share_(options.share),
         pools_(layout.pools()),
-        pool_of_(layout.slots(), 0),
+        pool_of_(layout.slots()),
         unused_(layout.slots()),
         offered_(layout.slots()),
         kept_(layout.slots()),
@@ -79,7 +80,7 @@ class reserve_prefetch {
     inner_.on_hit(a);
   }
   void on_fill(const access& a) noexcept {
-    pool_of_[at(a.slot)] = a.pool;
+    pool_of_[a.slot] = a.pool;
     auto& pool = pool_of(a.slot);
     ++pool.held;
     if (a.speculative) {
@@ -100,7 +101,7 @@ class reserve_prefetch {
     inner_.on_evict(slot, key);
   }
   void on_move(slot_id from, slot_id to) noexcept {
-    pool_of_[at(to)] = pool_of_[at(from)];
+    pool_of_[to] = pool_of_[from];
     unused_.assign(to, unused_.test(from));
     unused_.reset(from);
     inner_.on_move(from, to);
@@ -108,7 +109,7 @@ class reserve_prefetch {
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
-    const auto& pool = pools_[static_cast<std::size_t>(context.pool)];
+    const auto& pool = pools_[context.pool];
     if (pool.unused == 0) return inner_.select_victims(context, eligible, out);
     const auto reserved = reserved_of(pool.held);
     if (!context.speculative && pool.unused > reserved)
@@ -129,10 +130,7 @@ class reserve_prefetch {
     std::size_t held = 0;
     std::size_t unused = 0;  ///< of these, prefetched and not used yet
   };
-  static std::size_t at(slot_id slot) noexcept { return static_cast<std::size_t>(slot); }
-  [[nodiscard]] counts& pool_of(slot_id slot) noexcept {
-    return pools_[static_cast<std::size_t>(pool_of_[at(slot)])];
-  }
+  [[nodiscard]] counts& pool_of(slot_id slot) noexcept { return pools_[pool_of_[slot]]; }
   /// Pre: held >= 1.
   [[nodiscard]] std::size_t reserved_of(std::size_t held) const noexcept {
     const auto share = static_cast<std::size_t>(std::lround(share_ * static_cast<double>(held)));
@@ -170,9 +168,9 @@ class reserve_prefetch {
   }
 
   double share_;
-  std::vector<counts> pools_;
-  std::vector<pool_id> pool_of_;  // [slot] of what it holds
-  slot_mask unused_;              // prefetched and not used yet, of all pools
+  per_pool<counts> pools_;
+  per_slot<pool_id> pool_of_;  // [slot] of what it holds
+  slot_mask unused_;           // prefetched and not used yet, of all pools
   slot_mask offered_;
   slot_mask kept_;                // the unused ones that are not too many
   std::vector<slot_id> surplus_;  // those that are

@@ -13,6 +13,7 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/expert_layout.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/core/pool_layout.hpp"
 
 namespace hotset::inline v0 {
@@ -51,21 +52,21 @@ class slot_bank_layout {
       return error{std::to_string(beside) + " slots beside the cache's with experts of " +
                    std::to_string(layouts.size()) + " sizes, accepted: one size"};
     const auto classes = layout.shape().size_classes();
-    const auto precisions = static_cast<size_class_id>(layout.precisions());
+    const auto precisions = layout.precisions();
     slot_bank_layout out;
     out.slots_.resize(layout.slots());
     std::vector<std::size_t> counts(layouts.size(), 0);
     for (std::size_t p = 0; p < layout.pools(); ++p) {
       const auto& pool = layout.at(static_cast<pool_id>(p));
-      const auto c = static_cast<std::size_t>(pool.size_class);
+      const auto c = index_of(pool.size_class);
       for (const auto l : pool.layers)
-        if (classes[static_cast<std::size_t>(l)] * precisions + pool.precision != pool.size_class)
+        if (index_of(classes[index_of(l)]) * precisions + index_of(pool.precision) != c)
           return error{"pool " + std::to_string(p) +
                        " serves layers of different size classes, accepted: one class a pool"};
       if (c >= layouts.size()) return error{"no layout for size class " + std::to_string(c)};
       if (auto bad = layouts[c].validate()) return *std::move(bad);
       for (auto s = pool.first_slot; s < pool.first_slot + pool.slots; ++s)
-        out.slots_[static_cast<std::size_t>(s)] = {c, counts[c]++};
+        out.slots_[s] = {c, counts[c]++};
     }
     out.beside_ = beside;
     for (std::size_t s = 0; s < beside; ++s) out.slots_.push_back({0, counts[0]++});
@@ -94,12 +95,12 @@ class slot_bank_layout {
     if (layout.slots() != held)
       return error{"a bank of " + std::to_string(held) +
                    " slots, accepted: " + std::to_string(layout.slots()) + ", those of the cache"};
-    for (std::size_t s = 0; s < held; ++s) {
-      const auto wanted = layout.at(layout.pool_of_slot(static_cast<slot_id>(s))).size_class;
-      if (slots_[s].size_class != static_cast<std::size_t>(wanted))
-        return error{"a bank whose slot " + std::to_string(s) + " is of size class " +
-                     std::to_string(slots_[s].size_class) +
-                     ", accepted: " + std::to_string(wanted) + ", that of the cache"};
+    for (const auto s : each<slot_id>(held)) {
+      const auto wanted = layout.at(layout.pool_of_slot(s)).size_class;
+      if (slots_[s].size_class != index_of(wanted))
+        return error{"a bank whose slot " + to_string(s) + " is of size class " +
+                     std::to_string(slots_[s].size_class) + ", accepted: " + to_string(wanted) +
+                     ", that of the cache"};
     }
     return check_bytes(layout);
   }
@@ -121,16 +122,14 @@ class slot_bank_layout {
   }
   /// Tensors of the experts that the slot can hold. Pre: slot in range.
   [[nodiscard]] std::size_t tensors(slot_id slot) const noexcept {
-    return classes_[slots_[static_cast<std::size_t>(slot)].size_class].tensors;
+    return classes_[slots_[slot].size_class].tensors;
   }
   /// Where the slot stands in each array of its class: offset / stride. With one class it is the slot itself; with
   /// more, a kernel that is given slots needs this as a table. Pre: slot in range.
-  [[nodiscard]] std::size_t local(slot_id slot) const noexcept {
-    return slots_[static_cast<std::size_t>(slot)].local;
-  }
+  [[nodiscard]] std::size_t local(slot_id slot) const noexcept { return slots_[slot].local; }
   /// Pre: slot and tensor in range.
   [[nodiscard]] place at(slot_id slot, std::size_t tensor) const noexcept {
-    const auto& s = slots_[static_cast<std::size_t>(slot)];
+    const auto& s = slots_[slot];
     const auto index = classes_[s.size_class].first_array + tensor;
     return {index, s.local * arrays_[index].stride, arrays_[index].bytes};
   }
@@ -140,12 +139,12 @@ class slot_bank_layout {
     if (layout.shape().expert_bytes.empty()) return std::nullopt;
     for (std::size_t p = 0; p < layout.pools(); ++p) {
       const auto& pool = layout.at(static_cast<pool_id>(p));
-      const auto held = bytes_of_class(static_cast<std::size_t>(pool.size_class));
+      const auto held = bytes_of_class(index_of(pool.size_class));
       for (const auto l : pool.layers)
         if (const auto wanted = layout.shape().bytes_of(l, pool.precision); wanted != held)
-          return error{"a bank whose slots of size class " + std::to_string(pool.size_class) +
-                       " hold " + std::to_string(held) + " bytes, accepted: " +
-                       std::to_string(wanted) + ", an expert of layer " + std::to_string(l)};
+          return error{"a bank whose slots of size class " + to_string(pool.size_class) + " hold " +
+                       std::to_string(held) + " bytes, accepted: " + std::to_string(wanted) +
+                       ", an expert of layer " + to_string(l)};
     }
     return std::nullopt;
   }
@@ -165,7 +164,7 @@ class slot_bank_layout {
     std::size_t tensors = 0;
   };
 
-  std::vector<slot_place> slots_;
+  per_slot<slot_place> slots_;
   std::size_t beside_ = 0;
   std::vector<class_arrays> classes_;
   std::vector<array> arrays_;

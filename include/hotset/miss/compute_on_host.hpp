@@ -67,15 +67,12 @@ class compute_on_host {
 
   explicit compute_on_host(const geometry& shape) : compute_on_host(shape, config{}) {}
   compute_on_host(const geometry& shape, const config& options)
-      : options_(options),
-        order_(std::min(static_cast<std::size_t>(shape.experts),
-                        static_cast<std::size_t>(shape.max_tokens_per_visit) *
-                            static_cast<std::size_t>(shape.top_k))) {}
+      : options_(options), order_(shape.distinct_per_visit()) {}
 
   void decide(std::span<const miss> misses, const routing_view&, const residency_view&,
               std::span<expert_id>, std::span<miss_decision> out) noexcept {
     HOTSET_ASSERT(misses.size() <= order_.size());
-    std::fill_n(out.begin(), misses.size(), miss_decision{miss_action::host, 0});
+    std::fill_n(out.begin(), misses.size(), miss_decision{miss_action::host, precision_id{}});
     const auto fetched = fetches_of(misses.size());
     if (fetched == 0) return;
     const auto order = std::span(order_).first(misses.size());
@@ -89,7 +86,7 @@ class compute_on_host {
     for (const auto n : order.first(fetched)) out[n].action = miss_action::fetch;
   }
   void observe(std::span<const float>) noexcept {}
-  [[nodiscard]] precision_id prefetch_precision() const noexcept { return 0; }
+  [[nodiscard]] precision_id prefetch_precision() const noexcept { return precision_id{}; }
 
  private:
   [[nodiscard]] std::size_t fetches_of(std::size_t misses) const noexcept {

@@ -61,21 +61,19 @@ class drop {
 
   explicit drop(const geometry& shape) : drop(shape, config{}) {}
   drop(const geometry& shape, const config& options)
-      : keep_(options.keep),
-        threshold_(options.threshold),
-        top_k_(static_cast<std::size_t>(shape.top_k)) {}
+      : keep_(options.keep), threshold_(options.threshold), top_k_(shape.ranks()) {}
 
   void decide(std::span<const miss> misses, const routing_view& view, const residency_view&,
               std::span<expert_id>, std::span<miss_decision> out) const noexcept {
     for (std::size_t n = 0; n < misses.size(); ++n) {
-      out[n] = {miss_action::fetch, 0};
+      out[n] = {miss_action::fetch, precision_id{}};
       if (misses[n].held != miss::absent) out[n].action = miss_action::keep;
       if (detail::is_dropped(misses[n], keep_) && !weighs_enough(misses[n].expert, view))
         out[n].action = miss_action::drop;
     }
   }
   void observe(std::span<const float>) noexcept {}
-  [[nodiscard]] precision_id prefetch_precision() const noexcept { return 0; }
+  [[nodiscard]] precision_id prefetch_precision() const noexcept { return precision_id{}; }
 
  private:
   /// To any token of the visit.

@@ -56,7 +56,7 @@ class drop_cascade {
               std::span<miss_decision> out) noexcept {
     cascade_.decide(misses, view, residents, ids, out);
     for (std::size_t n = 0; n < misses.size(); ++n)
-      if (detail::is_dropped(misses[n], keep_)) out[n] = {miss_action::drop, 0};
+      if (detail::is_dropped(misses[n], keep_)) out[n] = {miss_action::drop, precision_id{}};
   }
   void observe(std::span<const float> weights) noexcept { cascade_.observe(weights); }
   [[nodiscard]] precision_id prefetch_precision() const noexcept {

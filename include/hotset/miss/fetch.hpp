@@ -28,10 +28,10 @@ class fetch {
 
   void decide(std::span<const miss> misses, const routing_view&, const residency_view&,
               std::span<expert_id>, std::span<miss_decision> out) const noexcept {
-    for (std::size_t n = 0; n < misses.size(); ++n) out[n] = {miss_action::fetch, 0};
+    for (std::size_t n = 0; n < misses.size(); ++n) out[n] = {miss_action::fetch, precision_id{}};
   }
   void observe(std::span<const float>) noexcept {}
-  [[nodiscard]] precision_id prefetch_precision() const noexcept { return 0; }
+  [[nodiscard]] precision_id prefetch_precision() const noexcept { return precision_id{}; }
 };
 
 static_assert(miss_policy<fetch>);

@@ -46,10 +46,10 @@ class fetch_lowest {
               std::span<expert_id>, std::span<miss_decision> out) const noexcept {
     for (std::size_t n = 0; n < misses.size(); ++n)
       out[n] = misses[n].held == miss::absent ? miss_decision{miss_action::fetch, lowest_}
-                                              : miss_decision{miss_action::keep, 0};
+                                              : miss_decision{miss_action::keep, precision_id{}};
   }
   void observe(std::span<const float>) noexcept {}
-  [[nodiscard]] precision_id prefetch_precision() const noexcept { return 0; }
+  [[nodiscard]] precision_id prefetch_precision() const noexcept { return precision_id{}; }
 
  private:
   precision_id lowest_;

@@ -71,8 +71,8 @@ class fetch_priority {
     for (std::size_t n = 0; n < misses.size(); ++n) {
       const auto wanted = weighed ? precision_for(misses[n].weight) : precision_id{0};
       const bool serves = misses[n].held != miss::absent && wanted > 0;
-      out[n] =
-          serves ? miss_decision{miss_action::keep, 0} : miss_decision{miss_action::fetch, wanted};
+      out[n] = serves ? miss_decision{miss_action::keep, precision_id{}}
+                      : miss_decision{miss_action::fetch, wanted};
     }
   }
   void observe(std::span<const float> weights) noexcept {
@@ -82,7 +82,7 @@ class fetch_priority {
       current_ = false;
     }
   }
-  [[nodiscard]] precision_id prefetch_precision() const noexcept { return 0; }
+  [[nodiscard]] precision_id prefetch_precision() const noexcept { return precision_id{}; }
 
  private:
   void divide() noexcept {

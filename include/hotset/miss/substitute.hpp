@@ -25,6 +25,8 @@
 #include <vector>
 
 #include "hotset/concepts/miss_policy.hpp"
+#include "hotset/core/id_view.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/core/platform/assert.hpp"
 
 namespace hotset::inline v0 {
@@ -53,9 +55,9 @@ class substitute {
   explicit substitute(const geometry& shape) : substitute(shape, config{}) {}
   substitute(const geometry& shape, const config& options)
       : tolerance_(options.tolerance),
-        top_k_(static_cast<std::size_t>(shape.top_k)),
-        first_(static_cast<std::size_t>(shape.experts), end),
-        next_(static_cast<std::size_t>(shape.max_tokens_per_visit) * top_k_, end),
+        top_k_(shape.ranks()),
+        first_(shape.expert_count(), end),
+        next_(shape.tokens_per_visit() * top_k_, end),
         scores_(first_.size(), 0.0F),
         used_(first_.size(), 0) {}
 
@@ -65,7 +67,8 @@ class substitute {
     HOTSET_ASSERT(ids.size() <= next_.size() && ids.size() == view.experts.size());
     HOTSET_ASSERT(residents.row.size() == first_.size());
     for (std::size_t n = 0; n < misses.size(); ++n)
-      out[n] = {misses[n].held == miss::absent ? miss_action::fetch : miss_action::keep, 0};
+      out[n] = {misses[n].held == miss::absent ? miss_action::fetch : miss_action::keep,
+                precision_id{}};
     const auto cells = ids.size() / top_k_ * first_.size();
     const bool softmax = view.probabilities.size() != cells;
     const auto given = softmax ? view.logits : view.probabilities;
@@ -78,19 +81,18 @@ class substitute {
         out[n].action = miss_action::substitute;
   }
   void observe(std::span<const float>) noexcept {}
-  [[nodiscard]] precision_id prefetch_precision() const noexcept { return 0; }
+  [[nodiscard]] precision_id prefetch_precision() const noexcept { return precision_id{}; }
 
  private:
   static constexpr std::uint32_t end = std::numeric_limits<std::uint32_t>::max();
   static constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
-  static std::size_t at(expert_id e) noexcept { return static_cast<std::size_t>(e); }
 
   /// Threads the places of each expert, ascending.
-  void list_places(std::span<const expert_id> ids) noexcept {
+  void list_places(id_view<expert_id> ids) noexcept {
     std::fill(first_.begin(), first_.end(), end);
     for (std::size_t place = ids.size(); place-- > 0;) {
-      const auto e = static_cast<std::size_t>(static_cast<std::uint32_t>(ids[place]));
-      if (e >= first_.size()) continue;
+      const auto e = ids[place];
+      if (!is_within(e, first_.size())) continue;
       next_[place] = first_[e];
       first_[e] = static_cast<std::uint32_t>(place);
     }
@@ -98,7 +100,7 @@ class substitute {
   /// Overwrites all places of a missing expert, or none.
   bool replace(expert_id missing, std::span<const float> given, bool softmax,
                const residency_view& residents, std::span<expert_id> ids) noexcept {
-    auto place = first_[at(missing)];
+    auto place = first_[missing];
     for (; place != end; place = next_[place]) {
       const auto token = place / top_k_;
       if (token != token_) score(given.subspan(token * scores_.size(), scores_.size()), softmax);
@@ -108,7 +110,7 @@ class substitute {
       ids[place] = found;
     }
     if (place == end) return true;
-    for (auto p = first_[at(missing)]; p != place; p = next_[p]) ids[p] = missing;
+    for (auto p = first_[missing]; p != place; p = next_[p]) ids[p] = missing;
     return false;
   }
   /// One token's scores, rounded to float: that hides what C libraries make of the last bits of exp.
@@ -123,17 +125,18 @@ class substitute {
     for (std::size_t e = 0; e < given.size(); ++e)
       scores_[e] = static_cast<float>(std::exp(given[e] - most) / sum);
   }
-  [[nodiscard]] expert_id nearest(expert_id missing, std::span<const expert_id> token,
+  [[nodiscard]] expert_id nearest(expert_id missing, id_view<expert_id> token,
                                   const residency_view& residents) noexcept {
     mark(token, 1);
-    const double wanted = scores_[at(missing)];
+    const double wanted = scores_[index_of(missing)];
     expert_id best = no_expert;
     double distance = tolerance_;
     for (std::size_t e = 0; e < scores_.size(); ++e) {
       if (residents.row[e] < 0 || used_[e] != 0 || !(scores_[e] > 0.0F)) continue;
       const double d = std::abs(scores_[e] - wanted);
       const bool nearer =
-          d < distance || (d == distance && (best == no_expert || scores_[e] > scores_[at(best)]));
+          d < distance ||
+          (d == distance && (best == no_expert || scores_[e] > scores_[index_of(best)]));
       if (!nearer) continue;
       best = static_cast<expert_id>(e);
       distance = d;
@@ -141,7 +144,7 @@ class substitute {
     mark(token, 0);
     return best;
   }
-  void mark(std::span<const expert_id> token, std::uint8_t mark) noexcept {
+  void mark(id_view<expert_id> token, std::uint8_t mark) noexcept {
     for (const auto id : token)
       if (const auto e = static_cast<std::size_t>(static_cast<std::uint32_t>(id)); e < used_.size())
         used_[e] = mark;
@@ -149,11 +152,11 @@ class substitute {
 
   double tolerance_;
   std::size_t top_k_;
-  std::size_t token_ = none;          // whose scores scores_ holds
-  std::vector<std::uint32_t> first_;  // [expert] its first place
-  std::vector<std::uint32_t> next_;   // [place] the next one of the same expert
-  std::vector<float> scores_;         // [expert]
-  std::vector<std::uint8_t> used_;    // [expert] by the token in hand
+  std::size_t token_ = none;         // whose scores scores_ holds
+  per_expert<std::uint32_t> first_;  // [expert] its first place
+  std::vector<std::uint32_t> next_;  // [place] the next one of the same expert
+  std::vector<float> scores_;        // [expert]
+  std::vector<std::uint8_t> used_;   // [expert] by the token in hand
 };
 
 static_assert(miss_policy<substitute>);

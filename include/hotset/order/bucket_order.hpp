@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "hotset/core/ids.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
@@ -47,11 +48,10 @@ class bucket_order {
         sorted_(slots_ + 1) {
     for (std::size_t n = 0; n < next_.size(); ++n)
       previous_[n] = next_[n] = static_cast<std::uint32_t>(n);
-    for (pool_id p = 0; p < static_cast<pool_id>(lowest_.size()); ++p) {
-      lowest_[static_cast<std::size_t>(p)] = end(p);
-      flat_[static_cast<std::size_t>(p)] =
-          static_cast<std::size_t>(layout.at(p).slots) <= flat_limit &&
-          members_.capacity(p) <= flat_growth_limit;
+    for (const auto p : each<pool_id>(lowest_.size())) {
+      lowest_[p] = end(p);
+      flat_[p] = static_cast<std::size_t>(layout.at(p).slots) <= flat_limit &&
+                 members_.capacity(p) <= flat_growth_limit;
     }
   }
 
@@ -85,7 +85,7 @@ class bucket_order {
   /// Replaces every rank r by f(r). Complexity: O(S).
   template <class F>
   void transform(F f) noexcept {
-    for (pool_id p = 0; p < static_cast<pool_id>(lowest_.size()); ++p) {
+    for (const auto p : each<pool_id>(lowest_.size())) {
       for (const auto slot : members_.of(p)) {
         const auto old = ranks_[node(slot)];
         if (old == vacant_rank) continue;
@@ -100,7 +100,7 @@ class bucket_order {
                                    std::span<slot_id> out) noexcept {
     if (out.empty()) return 0;
     if (flat(pool)) return scan_ranks(members_.of(pool), ranks_, eligible, sorted_, out);
-    auto& lowest = lowest_[static_cast<std::size_t>(pool)];
+    auto& lowest = lowest_[pool];
     lowest = holding(lowest, pool);
     std::size_t count = 0;
     for (auto list = lowest; list != end(pool); list = holding(list + 1, pool)) {
@@ -112,11 +112,9 @@ class bucket_order {
 
  private:
   static std::uint32_t node(slot_id slot) noexcept { return static_cast<std::uint32_t>(slot); }
-  [[nodiscard]] bool flat(pool_id pool) const noexcept {
-    return flat_[static_cast<std::size_t>(pool)] != 0;
-  }
+  [[nodiscard]] bool flat(pool_id pool) const noexcept { return flat_[pool] != 0; }
   [[nodiscard]] std::size_t first(pool_id pool) const noexcept {
-    return static_cast<std::size_t>(pool) * bucket_of_.buckets();
+    return index_of(pool) * bucket_of_.buckets();
   }
   [[nodiscard]] std::size_t end(pool_id pool) const noexcept {
     return first(pool) + bucket_of_.buckets();
@@ -144,7 +142,7 @@ class bucket_order {
     in_order_[list] &= static_cast<std::uint8_t>(behind);
     link_last(list, n);
     occupied_.set(list);
-    auto& lowest = lowest_[static_cast<std::size_t>(pool)];
+    auto& lowest = lowest_[pool];
     lowest = std::min(lowest, list);
   }
   /// The first list from `list` on that holds a slot. Lists are marked when they get one, unmarked here.
@@ -203,14 +201,14 @@ class bucket_order {
   BucketOf bucket_of_{};
   std::size_t slots_ = 0;
   pool_members members_;
-  std::vector<std::uint8_t> flat_;       // [pool]
+  per_pool<std::uint8_t> flat_;          // [pool]
   std::vector<slot_rank> ranks_;         // [slot] as it is
   std::vector<std::uint64_t> placed_;    // [slot] position when it was put where it stands
   std::vector<std::uint32_t> previous_;  // [slot], then one sentinel per pool and bucket
   std::vector<std::uint32_t> next_;
   std::vector<std::uint8_t> in_order_;  // [list] ascending as placed
   sparse_bits occupied_;                // lists that may hold slots
-  std::vector<std::size_t> lowest_;     // [pool] no list of its own before it holds a slot
+  per_pool<std::size_t> lowest_;        // [pool] no list of its own before it holds a slot
   std::vector<ranked_slot> sorted_;
 };
 

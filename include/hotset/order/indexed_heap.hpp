@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "hotset/core/ids.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
@@ -35,35 +36,36 @@ class indexed_heap {
         bounds_(members_.places(), vacant_rank),
         chosen_(std::max(layout.slots(), frontier_limit + arity) + 1),
         flat_(layout.pools()) {
-    for (pool_id p = 0; p < static_cast<pool_id>(layout.pools()); ++p)
-      flat_[static_cast<std::size_t>(p)] =
-          static_cast<std::size_t>(layout.at(p).slots) <= flat_limit &&
-          members_.capacity(p) <= flat_growth_limit;
+    for (const auto p : each<pool_id>(layout.pools()))
+      flat_[p] = static_cast<std::size_t>(layout.at(p).slots) <= flat_limit &&
+                 members_.capacity(p) <= flat_growth_limit;
   }
 
-  [[nodiscard]] const slot_rank& rank(slot_id slot) const noexcept { return ranks_[index(slot)]; }
+  [[nodiscard]] const slot_rank& rank(slot_id slot) const noexcept {
+    return ranks_[index_of(slot)];
+  }
   [[nodiscard]] bool vacant(slot_id slot) const noexcept {
-    return ranks_[index(slot)] == vacant_rank;
+    return ranks_[index_of(slot)] == vacant_rank;
   }
 
   /// Pre: the slot is not vacant, `rank` is not smaller than its rank. Complexity: O(1), one store.
   void raise(slot_id slot, slot_rank rank) noexcept {
-    HOTSET_ASSERT(!vacant(slot) && !(rank < ranks_[index(slot)]));
-    ranks_[index(slot)] = rank;
+    HOTSET_ASSERT(!vacant(slot) && !(rank < ranks_[index_of(slot)]));
+    ranks_[index_of(slot)] = rank;
   }
   /// Gives a slot a rank in a pool, whatever it had and wherever it was.
   void assign(pool_id pool, slot_id slot, slot_rank rank) noexcept {
     if (members_.home(slot) != pool) settle(pool, slot);
-    ranks_[index(slot)] = rank;
+    ranks_[index_of(slot)] = rank;
     if (flat(pool)) return;
     const auto place = members_.place(slot);
     if (rank < bounds(pool)[place]) sift_up(pool, place, slot, rank);
   }
   /// The slot holds nothing any more. Complexity: O(1).
-  void vacate(slot_id slot) noexcept { ranks_[index(slot)] = vacant_rank; }
+  void vacate(slot_id slot) noexcept { ranks_[index_of(slot)] = vacant_rank; }
   /// Slot `to`, which is vacant, has the rank of `from` in its pool, and `from` is vacant.
   void move(slot_id from, slot_id to) noexcept {
-    const auto rank = ranks_[index(from)];
+    const auto rank = ranks_[index_of(from)];
     vacate(from);
     assign(members_.home(from), to, rank);
   }
@@ -73,7 +75,7 @@ class indexed_heap {
   void transform(F f) noexcept {
     for (auto& r : ranks_)
       if (r != vacant_rank) r = f(r);
-    for (pool_id p = 0; p < static_cast<pool_id>(members_.pools()); ++p) rebuild(p);
+    for (const auto p : each<pool_id>(members_.pools())) rebuild(p);
   }
 
   /// Writes the eligible slots of a pool in ascending rank; returns how many.
@@ -89,16 +91,12 @@ class indexed_heap {
   static constexpr std::size_t arity = 4;
   static constexpr std::size_t few = 32;
   static constexpr std::size_t frontier_limit = 96;
-
-  static std::size_t index(slot_id slot) noexcept { return static_cast<std::size_t>(slot); }
-  [[nodiscard]] bool flat(pool_id pool) const noexcept {
-    return flat_[static_cast<std::size_t>(pool)] != 0;
-  }
+  [[nodiscard]] bool flat(pool_id pool) const noexcept { return flat_[pool] != 0; }
   slot_rank* bounds(pool_id pool) noexcept { return bounds_.data() + members_.first(pool); }
 
   /// Brings a slot home to a pool, vacant.
   void settle(pool_id pool, slot_id slot) noexcept {
-    ranks_[index(slot)] = vacant_rank;
+    ranks_[index_of(slot)] = vacant_rank;
     if (members_.home(slot) >= 0) remove(members_.home(slot), slot);
     if (members_.full(pool)) {
       // Slots that have left by a quota change still stand here, vacant: one of them makes room.
@@ -129,7 +127,7 @@ class indexed_heap {
   }
   void rebuild(pool_id pool) noexcept {
     const auto slots = members_.of(pool);
-    for (std::size_t i = 0; i < slots.size(); ++i) bounds(pool)[i] = ranks_[index(slots[i])];
+    for (std::size_t i = 0; i < slots.size(); ++i) bounds(pool)[i] = ranks_[index_of(slots[i])];
     if (flat(pool) || slots.size() < 2) return;
     for (std::size_t i = (slots.size() - 2) / arity + 1; i-- > 0;)
       sift_down(pool, i, slots[i], bounds(pool)[i]);
@@ -193,7 +191,7 @@ class indexed_heap {
       if (rank == vacant_rank) break;
       const std::size_t place = where;
       const auto slot = slots[place];
-      const auto real = ranks_[index(slot)];
+      const auto real = ranks_[index_of(slot)];
       if (real != rank) {
         sift_down(pool, place, slot, real);
         wait(place);
@@ -215,7 +213,7 @@ class indexed_heap {
                                               std::span<slot_id> out) noexcept {
     std::size_t found = 0;
     for (const auto slot : members_.of(pool)) {
-      const auto rank = ranks_[index(slot)];
+      const auto rank = ranks_[index_of(slot)];
       if (rank != vacant_rank && eligible.test(slot))
         chosen_[found++] = {rank, static_cast<std::uint32_t>(slot)};
     }
@@ -231,7 +229,7 @@ class indexed_heap {
   std::vector<slot_rank> ranks_;   // [slot] as it is
   std::vector<slot_rank> bounds_;  // [place] as the heap has it, never larger
   std::vector<ranked_slot> chosen_;
-  std::vector<std::uint8_t> flat_;  // [pool]
+  per_pool<std::uint8_t> flat_;  // [pool]
 };
 
 }  // namespace hotset::inline v0

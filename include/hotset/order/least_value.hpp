@@ -58,7 +58,7 @@ __attribute__((target("avx2"))) inline float least_avx2(std::span<const float> r
 __attribute__((target("avx2"))) inline void residents_avx2(std::span<const float> values,
                                                            std::span<const slot_id> slots,
                                                            std::span<float> to) noexcept {
-  const __m256i none = _mm256_set1_epi32(no_slot);
+  const __m256i none = _mm256_set1_epi32(number(no_slot));
   std::size_t i = 0;
   for (; i + 8 <= to.size(); i += 8) {
     const __m256i slot = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(&slots[i]));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "hotset/core/ids.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/pool_layout.hpp"
 
@@ -22,13 +23,12 @@ class pool_members {
       : slots_(layout.slots()), place_(layout.slots()), home_(layout.slots()) {
     ranges_.reserve(layout.pools());
     std::size_t total = 0;
-    for (pool_id p = 0; p < static_cast<pool_id>(layout.pools()); ++p) {
+    for (const auto p : each<pool_id>(layout.pools())) {
       ranges_.push_back({total, 0, layout.most_slots(p)});
       total += ranges_.back().capacity;
     }
     slots_.assign(total, no_slot);
-    for (slot_id s = 0; s < static_cast<slot_id>(layout.slots()); ++s)
-      append(layout.pool_of_slot(s), s);
+    for (const auto s : each<slot_id>(layout.slots())) append(layout.pool_of_slot(s), s);
   }
 
   [[nodiscard]] std::size_t slots() const noexcept { return place_.size(); }
@@ -47,25 +47,25 @@ class pool_members {
     return {slots_.data() + first(pool), size(pool)};
   }
   /// Pool that the slot is at home in, or -1.
-  [[nodiscard]] pool_id home(slot_id slot) const noexcept { return home_[index(slot)]; }
+  [[nodiscard]] pool_id home(slot_id slot) const noexcept { return home_[slot]; }
   /// Where a slot stands in its pool. Pre: it has a home.
-  [[nodiscard]] std::size_t place(slot_id slot) const noexcept { return place_[index(slot)]; }
+  [[nodiscard]] std::size_t place(slot_id slot) const noexcept { return place_[slot]; }
 
   /// Puts a slot at a place; the caller keeps places and slots a permutation.
   void put(pool_id pool, std::size_t place, slot_id slot) noexcept {
     slots_[first(pool) + place] = slot;
-    place_[index(slot)] = static_cast<std::uint32_t>(place);
+    place_[slot] = static_cast<std::uint32_t>(place);
   }
   /// Pre: the slot has no home, the pool is not full.
   void append(pool_id pool, slot_id slot) noexcept {
     HOTSET_ASSERT(!full(pool));
-    home_[index(slot)] = pool;
+    home_[slot] = pool;
     put(pool, range_of(pool).size++, slot);
   }
   /// Drops the last place of a pool, whose slot becomes homeless unless it was put elsewhere first.
   void drop_last(pool_id pool, slot_id gone) noexcept {
     --range_of(pool).size;
-    home_[index(gone)] = -1;
+    home_[gone] = pool_id{-1};
   }
   /// Brings a vacant slot home to a pool whose order of places means nothing. Where the pool is full, a
   /// slot that has left by a quota change still stands there, vacant, and makes room.
@@ -91,16 +91,13 @@ class pool_members {
     std::size_t size = 0;
     std::size_t capacity = 0;
   };
-  static std::size_t index(slot_id slot) noexcept { return static_cast<std::size_t>(slot); }
-  [[nodiscard]] const range& range_of(pool_id pool) const noexcept {
-    return ranges_[static_cast<std::size_t>(pool)];
-  }
-  range& range_of(pool_id pool) noexcept { return ranges_[static_cast<std::size_t>(pool)]; }
+  [[nodiscard]] const range& range_of(pool_id pool) const noexcept { return ranges_[pool]; }
+  range& range_of(pool_id pool) noexcept { return ranges_[pool]; }
 
-  std::vector<range> ranges_;
+  per_pool<range> ranges_;
   std::vector<slot_id> slots_;
-  std::vector<std::uint32_t> place_;
-  std::vector<pool_id> home_;
+  per_slot<std::uint32_t> place_;
+  per_slot<pool_id> home_;
 };
 
 }  // namespace hotset::inline v0

@@ -29,7 +29,7 @@ inline std::size_t scan_ranks(std::span<const slot_id> slots, std::span<const sl
   const auto words = eligible.words();
   std::size_t size = 0;
   for (const auto slot : slots) {
-    const auto s = static_cast<std::size_t>(slot);
+    const auto s = index_of(slot);
     found[size] = {ranks[s], static_cast<std::uint32_t>(slot)};
     size += static_cast<std::size_t>((words[s / 64] >> (s % 64)) & 1U);
   }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "hotset/core/ids.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
@@ -36,43 +37,44 @@ class recency_stamps {
   /// Pre: suits(layout).
   explicit recency_stamps(const pool_layout& layout)
       : stamp_(layout.slots(), absent), pools_(layout.pools()) {
-    for (std::size_t p = 0; p < pools_.size(); ++p) {
-      const auto& pool = layout.at(static_cast<pool_id>(p));
+    for (const auto p : pools_.ids()) {
+      const auto& pool = layout.at(p);
       pools_[p] = {pool.first_slot, pool.slots, 0};
     }
   }
 
   [[nodiscard]] bool covers(pool_id pool, slot_id slot) const noexcept {
-    const auto& range = pools_[static_cast<std::size_t>(pool)];
+    const auto& range = pools_[pool];
     return slot >= range.first && slot < range.first + range.slots;
   }
   /// Makes the slot the last of its pool. Pre: covers(pool, slot).
   void touch(pool_id pool, slot_id slot) noexcept { touch(pool, std::span(&slot, 1)); }
   /// The same for several distinct slots, in this order.
   void touch(pool_id pool, std::span<const slot_id> slots) noexcept {
-    auto& range = pools_[static_cast<std::size_t>(pool)];
+    auto& range = pools_[pool];
     HOTSET_ASSERT(slots.size() <= static_cast<std::size_t>(range.slots));
     if (range.clock > last_clock) [[unlikely]]
       renumber(range);
     std::int32_t* const stamp = stamp_.data();
-    auto next = range.clock - range.first;  // a stamp is the time of use and the slot's place
+    auto next =
+        range.clock - number(range.first);  // a stamp is the time of use and the slot's place
     for (const auto slot : slots) {
       next += unit;
-      stamp[static_cast<std::uint32_t>(slot)] = next + slot;
+      stamp[static_cast<std::uint32_t>(slot)] = next + number(slot);
     }
-    range.clock = next + range.first;
+    range.clock = next + number(range.first);
   }
-  void erase(slot_id slot) noexcept { stamp_[static_cast<std::size_t>(slot)] = absent; }
+  void erase(slot_id slot) noexcept { stamp_[slot] = absent; }
   /// Complexity: O(pools).
   [[nodiscard]] bool same_pool(slot_id one, slot_id other) const noexcept {
-    for (pool_id p = 0; p < static_cast<pool_id>(pools_.size()); ++p)
+    for (const auto p : each<pool_id>(pools_.size()))
       if (covers(p, one)) return covers(p, other);
     return false;
   }
   /// Slot `to` has the time of `from`, which then has none. Pre: same_pool(from, to), `to` has none.
   void take_place(slot_id from, slot_id to) noexcept {
-    auto& old = stamp_[static_cast<std::size_t>(from)];
-    stamp_[static_cast<std::size_t>(to)] = old - from + to;
+    auto& old = stamp_[from];
+    stamp_[to] = old + (to - from);
     old = absent;
   }
 
@@ -80,14 +82,14 @@ class recency_stamps {
   /// Calls visit(slot) for the slots of a pool, oldest first.
   template <class Visit>
   void walk(pool_id pool, Visit visit) const noexcept {
-    const auto& range = pools_[static_cast<std::size_t>(pool)];
+    const auto& range = pools_[pool];
     for (auto s = oldest_after(range, 0); s != absent; s = oldest_after(range, s))
       visit(range.first + place(s));
   }
   /// Writes the eligible slots of a pool, oldest first; returns how many.
   std::size_t select(pool_id pool, const slot_mask& eligible,
                      std::span<slot_id> out) const noexcept {
-    const auto& range = pools_[static_cast<std::size_t>(pool)];
+    const auto& range = pools_[pool];
     std::size_t count = 0;
     std::int32_t last = 0;
     while (count < out.size()) {
@@ -103,7 +105,7 @@ class recency_stamps {
 
  private:
   struct pool_range {
-    slot_id first = 0;
+    slot_id first{};
     std::int32_t slots = 0;
     std::int32_t clock = 0;  ///< multiple of `unit`
   };
@@ -118,8 +120,8 @@ class recency_stamps {
   }
   [[nodiscard]] std::int32_t oldest_after(const pool_range& range,
                                           std::int32_t after) const noexcept {
-    return lowest_above(after,
-                        {stamp_.data() + range.first, static_cast<std::size_t>(range.slots)});
+    return lowest_above(
+        after, {stamp_.data() + index_of(range.first), static_cast<std::size_t>(range.slots)});
   }
   /// The lowest of these stamps above `after`, or `absent`.
   static std::int32_t lowest_above(std::int32_t after,
@@ -145,7 +147,7 @@ class recency_stamps {
     std::array<std::int32_t, small_pool> kept;
     std::size_t candidates = 0;
     for (slot_id slot = range.first; slot < range.first + range.slots; ++slot) {
-      kept[candidates] = stamp_[static_cast<std::size_t>(slot)];
+      kept[candidates] = stamp_[slot];
       candidates += eligible.test(slot) ? 1U : 0U;
     }
     std::size_t count = 0;
@@ -162,12 +164,12 @@ class recency_stamps {
     for (auto s = oldest_after(range, 0); s != absent; s = oldest_after(range, s)) {
       range.clock += unit;
       const auto slot = range.first + place(s);
-      stamp_[static_cast<std::size_t>(slot)] = range.clock + place(s);
+      stamp_[slot] = range.clock + place(s);
     }
   }
 
-  std::vector<std::int32_t> stamp_;  ///< [slot] time of its last use * unit + its place in the pool
-  std::vector<pool_range> pools_;
+  per_slot<std::int32_t> stamp_;  ///< [slot] time of its last use * unit + its place in the pool
+  per_pool<pool_range> pools_;
 };
 
 }  // namespace hotset::inline v0

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "hotset/core/ids.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
 #include "hotset/order/pool_members.hpp"
@@ -27,17 +28,17 @@ class scanned_slots {
         ranks_(layout.slots(), vacant_rank),
         scratch_(layout.slots() + 1) {}
 
-  void use(slot_id slot) noexcept { position_[at(slot)] = ++clock_; }
+  void use(slot_id slot) noexcept { position_[slot] = ++clock_; }
   void fill(pool_id pool, slot_id slot, expert_key key) noexcept {
     hold(pool, slot, key);
     use(slot);
   }
-  void vacate(slot_id slot) noexcept { keys_[at(slot)] = no_key; }
+  void vacate(slot_id slot) noexcept { keys_[slot] = no_key; }
   void move(slot_id from, slot_id to) noexcept {
-    const auto key = keys_[at(from)];
+    const auto key = keys_[from];
     vacate(from);  // it makes room where the pool is full
     hold(members_.home(from), to, key);
-    position_[at(to)] = position_[at(from)];
+    position_[to] = position_[from];
   }
 
   /// The eligible slots of the pool by ascending score(key), a double, then recency position; returns how many.
@@ -48,24 +49,23 @@ class scanned_slots {
     if (out.empty()) return 0;
     const auto slots = members_.of(pool);
     for (const auto slot : slots) {
-      const auto key = keys_[at(slot)];
-      ranks_[at(slot)] = key == no_key
-                             ? vacant_rank
-                             : slot_rank{detail::ordered_bits(score(key)), position_[at(slot)]};
+      const auto key = keys_[slot];
+      ranks_[index_of(slot)] = key == no_key
+                                   ? vacant_rank
+                                   : slot_rank{detail::ordered_bits(score(key)), position_[slot]};
     }
     return scan_ranks(slots, ranks_, eligible, scratch_, out);
   }
 
  private:
-  static std::size_t at(slot_id slot) noexcept { return static_cast<std::size_t>(slot); }
   void hold(pool_id pool, slot_id slot, expert_key key) noexcept {
     if (members_.home(slot) != pool)
-      members_.settle(pool, slot, [this](slot_id s) { return keys_[at(s)] == no_key; });
-    keys_[at(slot)] = key;
+      members_.settle(pool, slot, [this](slot_id s) { return keys_[s] == no_key; });
+    keys_[slot] = key;
   }
 
-  std::vector<expert_key> keys_;         // [slot]
-  std::vector<std::uint64_t> position_;  // [slot]
+  per_slot<expert_key> keys_;         // [slot]
+  per_slot<std::uint64_t> position_;  // [slot]
   std::uint64_t clock_ = 0;
   pool_members members_;
   std::vector<slot_rank> ranks_;  // [slot] scratch

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "hotset/core/ids.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/core/platform/vector_level.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
@@ -31,8 +32,8 @@ class valued_residents {
       : valued_residents(layout, discount, layout.slots()) {}
   /// As above, of any other numbers below `slots`.
   valued_residents(const pool_layout& layout, double discount, std::size_t slots)
-      : layers_(static_cast<std::size_t>(layout.shape().layers)),
-        experts_(static_cast<std::size_t>(layout.shape().experts)),
+      : layers_(layout.shape().layer_count()),
+        experts_(layout.shape().expert_count()),
         values_(layout.shape().keys(), 0.0F),
         rows_(layers_ * layout.precisions()),
         kept_(rows_.size() * experts_, absent),
@@ -46,14 +47,14 @@ class valued_residents {
     for (std::size_t p = 0; p < layout.precisions(); ++p)
       for (std::size_t l = 0; l < layers_; ++l) {
         const auto pool = layout.pool_of(static_cast<layer_id>(l), static_cast<precision_id>(p));
-        rows_of_[static_cast<std::size_t>(pool)].push_back({p * layers_ + l, l});
+        rows_of_[pool].push_back({p * layers_ + l, l});
       }
     worths_.resize(rows_.size());
   }
 
   /// From now on the layer's experts are worth this. Shape: [experts], 0 and more. Complexity: O(experts).
   void set_values(layer_id layer, std::span<const float> values) noexcept {
-    const auto l = static_cast<std::size_t>(layer);
+    const auto l = index_of(layer);
     std::copy_n(values.data(), experts_, values_.data() + l * experts_);
     for (auto r = l; r < rows_.size(); r += layers_) {
       only_residents(r, values, row(kept_, r));
@@ -61,28 +62,28 @@ class valued_residents {
     }
   }
   void use(slot_id slot) noexcept {
-    auto& used = slots_[at(slot)];
+    auto& used = slots_[slot];
     used.position = ++clock_;
     rows_[used.row].known = false;
   }
   void fill(slot_id slot, expert_key key, precision_id precision) noexcept {
-    const auto row = precision * layers_ + static_cast<std::size_t>(key.layer);
-    const auto expert = static_cast<std::size_t>(key.expert);
+    const auto row = index_of(precision) * layers_ + index_of(key.layer);
+    const auto expert = index_of(key.expert);
     const auto place = row * experts_ + expert;
-    slots_[at(slot)] = {0, static_cast<std::uint32_t>(place), static_cast<std::uint32_t>(row)};
+    slots_[slot] = {0, static_cast<std::uint32_t>(place), static_cast<std::uint32_t>(row)};
     slot_of_[place] = slot;
-    kept_[place] = values_[static_cast<std::size_t>(key.layer) * experts_ + expert];
+    kept_[place] = values_[index_of(key.layer) * experts_ + expert];
     use(slot);
   }
   void vacate(slot_id slot) noexcept {
-    const auto& left = slots_[at(slot)];
+    const auto& left = slots_[slot];
     slot_of_[left.place] = no_slot;
     kept_[left.place] = absent;
     rows_[left.row].known = false;
   }
   void move(slot_id from, slot_id to) noexcept {
-    slots_[at(to)] = slots_[at(from)];
-    slot_of_[slots_[at(to)].place] = to;
+    slots_[to] = slots_[from];
+    slot_of_[slots_[to].place] = to;
   }
 
   /// The eligible residents of a pool in order; returns how many. `of_running`: what the running layer's experts are worth in
@@ -91,11 +92,11 @@ class valued_residents {
   std::size_t select(pool_id pool, layer_id running, std::span<const float> of_running,
                      const slot_mask& eligible, std::span<slot_id> out) noexcept {
     if (out.empty()) return 0;
-    const std::span<const pool_row> rows(rows_of_[static_cast<std::size_t>(pool)]);
+    const std::span<const pool_row> rows(rows_of_[pool]);
     const auto factors = factors_after(running);
     for (std::size_t n = 0; n < rows.size(); ++n) {
       const auto [r, layer] = rows[n];
-      if (layer == static_cast<std::size_t>(running) && !of_running.empty())
+      if (layer == index_of(running) && !of_running.empty())
         begin_with(r, of_running);
       else
         begin_with_kept(r);
@@ -115,12 +116,11 @@ class valued_residents {
   }
   /// As it was set last.
   [[nodiscard]] float value(expert_key key) const noexcept {
-    return values_[static_cast<std::size_t>(key.layer) * experts_ +
-                   static_cast<std::size_t>(key.expert)];
+    return values_[index_of(key.layer) * experts_ + index_of(key.expert)];
   }
   /// What orders an expert of a layer among all: its value, less for layers further ahead.
   [[nodiscard]] double worth(layer_id layer, float value, layer_id running) const noexcept {
-    return double{value} * double{factors_after(running)[static_cast<std::size_t>(layer)]};
+    return double{value} * double{factors_after(running)[index_of(layer)]};
   }
 
  private:
@@ -154,8 +154,6 @@ class valued_residents {
 
     [[nodiscard]] const resident& first() const noexcept { return copied ? untaken : least; }
   };
-
-  static std::size_t at(slot_id slot) noexcept { return static_cast<std::size_t>(slot); }
   [[nodiscard]] std::span<float> row(std::vector<float>& of, std::size_t r) const noexcept {
     return std::span(of).subspan(r * experts_, experts_);
   }
@@ -190,7 +188,7 @@ class valued_residents {
     out.position = std::numeric_limits<std::uint64_t>::max();
     each_equal(values, out.value, level_, [&](std::size_t e) {
       const auto place = r * experts_ + e;
-      const auto position = slots_[at(slot_of_[place])].position;
+      const auto position = slots_[slot_of_[place]].position;
       if (position < out.position) out = {out.value, position, place};
     });
     return out;
@@ -224,7 +222,7 @@ class valued_residents {
   }
   /// What layers' values count by their distance. Shape: [layers]. Pre: running is a layer, or before_layers.
   [[nodiscard]] std::span<const float> factors_after(layer_id running) const noexcept {
-    const auto after = static_cast<std::size_t>(running) + 1;  // 0 behind before_layers
+    const auto after = layers_until(running);
     return std::span(factors_).subspan(layers_ - after, layers_);
   }
 
@@ -236,11 +234,11 @@ class valued_residents {
   std::vector<float> kept_;       ///< [precision, layer, expert] of residents, else absent
   std::vector<float> untaken_;    ///< likewise, scratch
   std::vector<slot_id> slot_of_;  ///< [precision, layer, expert]
-  std::vector<slot_state> slots_;
+  per_slot<slot_state> slots_;
   std::uint64_t clock_ = 0;
-  std::vector<float> factors_;                  ///< [distance - 1], twice
-  std::vector<std::vector<pool_row>> rows_of_;  ///< [pool]
-  std::vector<std::uint64_t> worths_;           ///< [row of the pool], of what is first, scratch
+  std::vector<float> factors_;               ///< [distance - 1], twice
+  per_pool<std::vector<pool_row>> rows_of_;  ///< [pool]
+  std::vector<std::uint64_t> worths_;        ///< [row of the pool], of what is first, scratch
 };
 
 }  // namespace hotset::inline v0

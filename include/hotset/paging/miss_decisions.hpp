@@ -15,6 +15,7 @@
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/miss.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/routing_view.hpp"
@@ -37,12 +38,12 @@ class miss_decisions {
                  const visit_lookup& visit)
       : policy_(layout.shape(), setup),
         precisions_(layout.precisions()),
-        top_k_(static_cast<std::size_t>(layout.shape().top_k)),
+        top_k_(layout.shape().ranks()),
         asked_(visit.capacity()),
         decisions_(visit.capacity()),
         routed_ids_(visit.most_ids()),
         left_out_(visit.capacity()),
-        wanted_(static_cast<std::size_t>(layout.shape().experts)),
+        wanted_(layout.shape().expert_count()),
         placement_(layout, visit.capacity()) {}
 
   /// Errors: as the pager's, of what a miss policy and the layout have to do with each other.
@@ -115,10 +116,8 @@ class miss_decisions {
  private:
   struct wanted {
     std::uint32_t asked = 0;  ///< in asked_
-    precision_id precision = 0;
+    precision_id precision{};
   };
-
-  static std::size_t index(expert_id id) noexcept { return static_cast<std::size_t>(id); }
   [[nodiscard]] precision_id lowest() const noexcept {
     return static_cast<precision_id>(precisions_ - 1);
   }
@@ -139,23 +138,23 @@ class miss_decisions {
                               .rank = std::numeric_limits<std::uint16_t>::max(),
                               .weight = view.weights.empty() ? 1.0F : 0.0F,
                               .held = precision};
-      wanted_[index(e)] = {static_cast<std::uint32_t>(asked_count_++), 0};
+      wanted_[e] = {static_cast<std::uint32_t>(asked_count_++), {}};
     }
     if (asked_count_ != 0) count_uses(view);
     return asked_count_ != 0;
   }
   /// True if the policy was asked about the expert in this visit.
   [[nodiscard]] bool was_asked(expert_id e) const noexcept {
-    const auto at = wanted_[index(e)].asked;
+    const auto at = wanted_[e].asked;
     return at < asked_count_ && asked_[at].expert == e;
   }
   void count_uses(const routing_view& view) noexcept {
     for (std::size_t i = 0, rank = 0; i < view.experts.size();
          ++i, rank = rank + 1 == top_k_ ? 0 : rank + 1) {
       const auto e = view.experts[i];
-      if (e < 0 || index(e) >= wanted_.size()) continue;
+      if (e < 0 || index_of(e) >= wanted_.size()) continue;
       if (!was_asked(e)) continue;
-      auto& one = asked_[wanted_[index(e)].asked];
+      auto& one = asked_[wanted_[e].asked];
       ++one.uses;
       one.rank = std::min(one.rank, static_cast<std::uint16_t>(rank));
       if (!view.weights.empty()) one.weight = std::max(one.weight, view.weights[i]);
@@ -193,7 +192,7 @@ class miss_decisions {
   template <class HotSet>
   void take_decisions(HotSet& hot, visit_lookup& visit, plan_draft& draft) noexcept {
     visit.keep_misses([&](std::size_t, std::uint32_t at) {
-      auto& want = wanted_[index(draft.experts[at])];
+      auto& want = wanted_[draft.experts[at]];
       const auto& decision = decisions_[want.asked];
       const bool host = decision.action == miss_action::host;
       if (host)
@@ -213,7 +212,7 @@ class miss_decisions {
       const auto slot = draft.slots[i];
       if (slot == no_slot || hot.held.precision_of(slot) == 0) continue;
       if (!was_asked(draft.experts[i])) continue;
-      auto& want = wanted_[index(draft.experts[i])];
+      auto& want = wanted_[draft.experts[i]];
       const auto& decision = decisions_[want.asked];
       if (decision.action == miss_action::host) {
         draft.leave_on_host(i);
@@ -235,7 +234,7 @@ class miss_decisions {
   /// In a later group of a split visit, a resident expert may have lost its slot: nobody was asked about it.
   [[nodiscard]] precision_placement::wish wish_of(expert_id e) const noexcept {
     if (!was_asked(e)) return {};
-    const auto& want = wanted_[index(e)];
+    const auto& want = wanted_[e];
     return {asked_[want.asked].weight, want.precision};
   }
 
@@ -248,7 +247,7 @@ class miss_decisions {
   std::vector<expert_id> routed_ids_;  ///< as the policy has edited them
   std::vector<expert_id> left_out_;    ///< misses that nobody uses after all
   std::size_t left_out_count_ = 0;
-  std::vector<wanted> wanted_;         ///< [experts]; see was_asked
+  per_expert<wanted> wanted_;          ///< [experts]; see was_asked
   std::span<const float> observed_{};  ///< weights of the visit
   routing_view effective_{};
   precision_placement placement_;
@@ -271,7 +270,7 @@ class miss_decisions<Miss> {
   }
 
   [[nodiscard]] const Miss& policy() const noexcept { return policy_; }
-  [[nodiscard]] static precision_id prefetch_precision() noexcept { return 0; }
+  [[nodiscard]] static precision_id prefetch_precision() noexcept { return precision_id{}; }
 
   template <class HotSet>
   static const routing_view& decide(HotSet&, const visit_lookup&, const routing_view& view,

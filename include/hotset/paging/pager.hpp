@@ -191,7 +191,7 @@ class pager {
     return speculate(context, requests,
                      {.evicts = true,
                       .precision = decisions_.prefetch_precision(),
-                      .divided = next_group_ != 0 ? visit_.groups().visit().layer : -1,
+                      .divided = next_group_ != 0 ? visit_.groups().visit().layer : before_layers,
                       .most_fills = most_fills},
                      plan)
         .code;

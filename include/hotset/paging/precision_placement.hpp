@@ -26,7 +26,7 @@ class precision_placement {
   /// What the visit wants of a miss.
   struct wish {
     float weight = 1.0F;
-    precision_id precision = 0;
+    precision_id precision{};
   };
 
   precision_placement(const pool_layout& layout, std::size_t most_misses)
@@ -48,7 +48,7 @@ class precision_placement {
  private:
   /// How far the fills of one precision have come.
   struct rung {
-    pool_id pool = 0;
+    pool_id pool{};
     std::size_t free = 0;    ///< free slots
     std::size_t room = 0;    ///< free slots and victims that may be had
     std::size_t wanted = 0;  ///< misses that go there
@@ -65,7 +65,7 @@ class precision_placement {
       const auto free = held.free_count(pool);
       ladder_[p] = {.pool = pool, .free = free, .room = free + held.pool(pool).evictable};
     }
-    for (const auto slot : own) --ladder_[held.precision_of(slot)].room;
+    for (const auto slot : own) --ladder_[index_of(held.precision_of(slot))].room;
     std::size_t total = 0;
     for (const auto& r : ladder_) total += r.room;
     return total;
@@ -104,7 +104,7 @@ class precision_placement {
     });
     const auto held = [&](std::uint32_t at) {
       const auto slot = plan.slots()[at];
-      return slot == no_slot ? ladder_.size() : std::size_t{hot.held.precision_of(slot)};
+      return slot == no_slot ? ladder_.size() : index_of(hot.held.precision_of(slot));
     };
     for (const auto j : order) assigned_[j] = rung_for(wanted(j).precision, held(misses[j]));
     std::size_t kept = 0;
@@ -117,17 +117,18 @@ class precision_placement {
     });
   }
   /// A precision above `end` with room, or `end`: an upgrade must be one.
-  precision_id rung_for(precision_id wanted, std::size_t end) noexcept {
+  std::size_t rung_for(precision_id wanted, std::size_t end) noexcept {
     const auto has_room = [&](std::size_t p) { return ladder_[p].wanted < ladder_[p].room; };
-    std::size_t p = wanted;
+    const auto best = index_of(wanted);
+    auto p = best;
     while (p < end && !has_room(p)) ++p;
     if (p == end) {
-      for (p = wanted; p > 0 && !has_room(p - 1);) --p;
-      if (p == 0) return static_cast<precision_id>(end);
+      for (p = best; p > 0 && !has_room(p - 1);) --p;
+      if (p == 0) return end;
       --p;
     }
     ++ladder_[p].wanted;
-    return static_cast<precision_id>(p);
+    return p;
   }
   /// Victims of all rungs stand in hot.victims, one rung after the other. Returns false if the policy names too few.
   template <class HotSet>
@@ -165,7 +166,7 @@ class precision_placement {
   }
 
   std::vector<rung> ladder_;  ///< [precisions]
-  std::vector<precision_id> assigned_;
+  std::vector<std::size_t> assigned_;
   std::vector<std::uint32_t> by_weight_;
 };
 

@@ -10,6 +10,7 @@
 
 #include "hotset/core/access.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/residency/residents.hpp"
 
@@ -33,8 +34,9 @@ class quotas {
   static status set(HotSet& hot, layer_id layer, std::int32_t slots) noexcept {
     const auto& layout = hot.held.layout();
     const auto p = layout.pool_of_layer(layer);
-    const auto experts = static_cast<std::size_t>(hot.held.shape().experts);
-    if (slots < least(hot.held, layer) || index(slots) > layout.at(p).layers.size() * experts)
+    const auto experts = hot.held.shape().expert_count();
+    if (slots < least(hot.held, layer) ||
+        static_cast<std::size_t>(slots) > layout.at(p).layers.size() * experts)
       return status::invalid_argument;
     return slots < hot.held.pool(p).capacity ? shrink(hot, p, layer, slots)
                                              : hot.held.claim(p, slots);
@@ -60,12 +62,10 @@ class quotas {
   }
 
  private:
-  static std::size_t index(std::int32_t id) noexcept { return static_cast<std::size_t>(id); }
-
   template <class HotSet>
   static status shrink(HotSet& hot, pool_id p, layer_id layer, std::int32_t slots) noexcept {
     const auto& pool = hot.held.pool(p);
-    const auto surplus = index(pool.capacity - slots);
+    const auto surplus = static_cast<std::size_t>(pool.capacity - slots);
     if (surplus > hot.held.free_count(p) + pool.evictable) return status::busy;
     visit_context context;
     context.layer = layer;
@@ -83,10 +83,10 @@ class quotas {
   template <class HotSet, class Moved>
   void move_pool(HotSet& hot, pool_id p, Moved& moved) {
     const auto slots = with_unnamed(hot.held, p, in_order(hot, p));
-    const auto goes = [&](slot_id s) { return target_[index(s)] != no_slot; };
+    const auto goes = [&](slot_id s) { return target_[s] != no_slot; };
     for (const auto slot : slots) {
       if (!goes(slot)) continue;
-      const auto to = target_[index(slot)];
+      const auto to = target_[slot];
       hot.held.move(slot, to);
       hot.requests.move(slot, to);
       hot.eviction.on_move(slot, to);
@@ -107,8 +107,8 @@ class quotas {
     return std::span(order_).first(count);
   }
 
-  std::vector<slot_id> target_;  ///< [slots] where a compaction takes what a slot holds
-  std::vector<slot_id> order_;   ///< scratch, [slots]
+  per_slot<slot_id> target_;    ///< [slots] where a compaction takes what a slot holds
+  std::vector<slot_id> order_;  ///< scratch, [slots]
 };
 
 }  // namespace hotset::inline v0

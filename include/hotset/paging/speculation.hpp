@@ -27,10 +27,10 @@ class speculation {
   struct terms {
     /// A prefetch may evict, as far as the guard allows; a start takes free slots only and is not judged as a prediction.
     bool evicts = true;
-    precision_id precision = 0;
-    /// The layer of the split visit that has groups left, or -1: its pools' slots were counted when it was divided, and its
+    precision_id precision{};
+    /// The layer of the split visit that has groups left, if any: its pools' slots were counted when it was divided, and its
     /// groups need all of them.
-    layer_id divided = -1;
+    layer_id divided = before_layers;
     std::size_t most_fills = std::numeric_limits<std::size_t>::max();
   };
 
@@ -126,8 +126,6 @@ class speculation {
   }
 
  private:
-  static std::size_t index(std::int32_t id) noexcept { return static_cast<std::size_t>(id); }
-
   static void begin(const visit_context& context, plan_draft& draft) noexcept {
     draft.reset();
     draft.routed = {};
@@ -194,10 +192,10 @@ class speculation {
   static bool leaves_room_for_demand(const residents& held, const visit_plan& plan, layer_id layer,
                                      pool_id pool) noexcept {
     const auto& layout = held.layout();
-    const auto slots = [&](pool_id p) { return index(held.pool(p).capacity); };
+    const auto slots = [&](pool_id p) { return static_cast<std::size_t>(held.pool(p).capacity); };
     if (on_their_way(held, plan, pool) + kept_for_demand(held, pool) >= slots(pool)) return false;
     if (layout.precisions() == 1) return true;
-    auto needed = index(held.shape().top_k);
+    auto needed = held.shape().ranks();
     std::size_t all = 0;
     for (std::size_t p = 0; p < layout.precisions(); ++p) {
       const auto one = layout.pool_of(layer, static_cast<precision_id>(p));
@@ -214,8 +212,10 @@ class speculation {
   }
   /// One token's experts; of several precisions' pools, each keeps a part of them.
   static std::size_t kept_for_demand(const residents& held, pool_id pool) noexcept {
-    const auto k = index(held.shape().top_k);
-    return held.layout().precisions() == 1 ? k : std::min(k, index(held.pool(pool).capacity) - 1);
+    const auto k = held.shape().ranks();
+    return held.layout().precisions() == 1
+               ? k
+               : std::min(k, static_cast<std::size_t>(held.pool(pool).capacity) - 1);
   }
   /// Victims that were chosen and, under `named`, keys that were asked for stay where they are until the whole plan is made.
   template <class HotSet>

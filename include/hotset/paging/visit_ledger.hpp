@@ -10,6 +10,8 @@
 
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/per_id.hpp"
+#include "hotset/core/per_key.hpp"
 #include "hotset/paging/pager_stats.hpp"
 #include "hotset/visit/visit_plan.hpp"
 
@@ -21,23 +23,23 @@ class visit_ledger {
  public:
   visit_ledger() = default;
   explicit visit_ledger(const geometry& shape)
-      : experts_(static_cast<std::size_t>(shape.experts)),
-        seen_(shape.keys(), 0),
-        evicted_in_(shape.keys(), 0),
-        cells_(static_cast<std::size_t>(shape.layers) * kinds),
-        collisions_(static_cast<std::size_t>(shape.layers), 0) {}
+      : seen_(shape),
+        evicted_in_(shape),
+        cells_(shape.layer_count() * kinds),
+        collisions_(shape.layer_count(), 0) {}
 
   /// Judges the misses of a visit: `missing` are positions in `plan.experts()`.
   void judge(const visit_plan& plan, std::span<const std::uint32_t> missing) noexcept {
-    const auto row = index({plan.context().layer, 0});
+    const auto seen = seen_.row(plan.context().layer);
+    const auto evicted_in = evicted_in_.row(plan.context().layer);
     const auto now = mark_of(plan.context().step);
     std::uint64_t compulsory = 0;
     std::uint64_t collisions = 0;
     for (const auto at : missing) {
-      const auto k = row + static_cast<std::size_t>(plan.experts()[at]);
-      const bool collision = evicted_in_[k] == now;
+      const auto e = index_of(plan.experts()[at]);
+      const bool collision = evicted_in[e] == now;
       collisions += collision ? 1U : 0U;
-      compulsory += !collision && seen_[k] == 0 ? 1U : 0U;
+      compulsory += !collision && seen[e] == 0 ? 1U : 0U;
     }
     visit_ = {plan.experts().size(), missing.size(), compulsory, collisions, 0, 0, 0, 0};
   }
@@ -67,8 +69,7 @@ class visit_ledger {
   void commit(const visit_plan& plan) noexcept {
     const auto& context = plan.context();
     if (context.step != last_step_ || totals.steps == 0) begin_step(context.step);
-    auto& cell = cells_[static_cast<std::size_t>(context.layer) * kinds +
-                        static_cast<std::size_t>(context.kind)];
+    auto& cell = cells_[index_of(context.layer) * kinds + static_cast<std::size_t>(context.kind)];
     if (plan.all_hits() && plan.groups() == 1 && !plan.judged()) {
       ++cell.visits;
       cell.accesses += plan.experts().size();
@@ -90,22 +91,22 @@ class visit_ledger {
   }
 
   /// The key was used, or came from an earlier run: its next miss is not compulsory.
-  void saw(expert_key key) noexcept { seen_[index(key)] = 1; }
+  void saw(expert_key key) noexcept { seen_[key] = 1; }
   /// The key lost its slot in the running step; or, prefetched for a later one, before it was used.
   void evicted(expert_key key, step_id meant_for = 0) noexcept {
-    auto& step = evicted_in_[index(key)];
+    auto& step = evicted_in_[key];
     step = std::max(mark_of(last_step_), meant_for);
     ++totals.evictions;
   }
   /// The key lost its slot for a visit of that step: a use in it would be a collision.
   void pre_evicted(expert_key key, step_id step) noexcept {
-    auto& last = evicted_in_[index(key)];
+    auto& last = evicted_in_[key];
     last = std::max(last, mark_of(step));
     ++totals.pre_evictions;
   }
   /// The key was evicted in this step, or before the use in it that it was prefetched for.
   [[nodiscard]] bool was_evicted(expert_key key, step_id step) const noexcept {
-    return evicted_in_[index(key)] == mark_of(step);
+    return evicted_in_[key] == mark_of(step);
   }
   /// The step of the last committed visit, 0 before the first.
   [[nodiscard]] step_id step() const noexcept { return last_step_; }
@@ -128,8 +129,7 @@ class visit_ledger {
     out.hits = out.accesses - out.misses;
     out.bytes_filled =
         out.bytes_demand + out.bytes_prefetched + out.bytes_warm - out.bytes_prefetch_cancelled;
-    for (std::size_t l = 0; l < out.per_layer.size(); ++l)
-      out.per_layer[l].collisions = collisions_[l];
+    for (const auto l : collisions_.ids()) out.per_layer[index_of(l)].collisions = collisions_[l];
     return out;
   }
 
@@ -147,9 +147,6 @@ class visit_ledger {
     std::uint64_t dropped = 0, substituted = 0, too_low = 0;
   };
 
-  [[nodiscard]] std::size_t index(expert_key key) const noexcept {
-    return static_cast<std::size_t>(key.layer) * experts_ + static_cast<std::size_t>(key.expert);
-  }
   void begin_step(step_id step) noexcept {
     last_step_ = step;
     step_has_miss_ = false;
@@ -158,7 +155,7 @@ class visit_ledger {
   void count_misses(layer_id layer) noexcept {
     totals.compulsory_misses += visit_.compulsory;
     totals.collision_misses += visit_.collisions;
-    collisions_[static_cast<std::size_t>(layer)] += visit_.collisions;
+    collisions_[layer] += visit_.collisions;
     totals.precision_misses += visit_.too_low;
     totals.bypasses += visit_.bypasses;
     totals.dropped_misses += visit_.dropped;
@@ -168,12 +165,11 @@ class visit_ledger {
     ++totals.steps_with_miss;
   }
 
-  std::size_t experts_ = 0;
-  std::vector<std::uint8_t> seen_;         ///< by key: was used before
-  std::vector<step_id> evicted_in_;        ///< by key: mark of the step of the last eviction
-  std::vector<cell_counts> cells_;         ///< [layers][kinds]
-  std::vector<std::uint64_t> collisions_;  ///< [layers]
-  visit_counts visit_{};                   ///< of the visit that is being planned
+  per_key<std::uint8_t> seen_;           ///< by key: was used before
+  per_key<step_id> evicted_in_;          ///< by key: mark of the step of the last eviction
+  std::vector<cell_counts> cells_;       ///< [layers][kinds]
+  per_layer<std::uint64_t> collisions_;  ///< [layers]
+  visit_counts visit_{};                 ///< of the visit that is being planned
   step_id last_step_ = 0;
   bool step_has_miss_ = false;
 };

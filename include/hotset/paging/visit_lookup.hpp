@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/numbers/multiples_of.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
@@ -27,12 +28,12 @@ class visit_lookup {
   /// `weigh`: plans carry gate weights and ranks.
   visit_lookup(const geometry& shape, visit_split how, bool weigh)
       : layers_(shape.layers),
-        top_k_(static_cast<std::size_t>(shape.top_k)),
+        top_k_(shape.ranks()),
         whole_tokens_(static_cast<std::uint64_t>(shape.top_k)),
-        most_ids_(static_cast<std::size_t>(shape.max_tokens_per_visit) * top_k_),
+        most_ids_(shape.tokens_per_visit() * top_k_),
         capacity_(plan_draft::capacity_for(shape)),
         weigh_(weigh),
-        unique_(static_cast<std::size_t>(shape.experts), most_ids_),
+        unique_(shape.expert_count(), most_ids_),
         groups_(shape, how),
         misses_(capacity_) {}
 
@@ -59,18 +60,18 @@ class visit_lookup {
     plan.draft().count.ignored = unique_.ignored();
   }
   /// The same for `ids` in place of the visit's own; `weights` are theirs, or empty.
-  void look_up(std::span<const expert_id> ids, std::span<const float> weights,
-               const residents& held, visit_plan& plan) noexcept {
+  void look_up(id_view<expert_id> ids, std::span<const float> weights, const residents& held,
+               visit_plan& plan) noexcept {
     auto& draft = plan.draft();
     const slot_id* const located = held.located(draft.context.layer).data();
     expert_id* const experts = draft.experts.data();
     slot_id* const slots = draft.slots.data();
-    slot_id any_absent = 0;
+    std::int32_t any_absent = 0;
     const auto count = unique_.collect(ids, [&](std::size_t at, expert_id id) {
       const slot_id slot = located[static_cast<std::uint32_t>(id)];
       experts[at] = id;
       slots[at] = slot;
-      any_absent |= slot;
+      any_absent |= number(slot);
     });
     draft.count.distinct = count;
     miss_count_ = any_absent < 0 ? find_misses(draft) : 0;
@@ -83,7 +84,7 @@ class visit_lookup {
   status divide(const routing_view& view, const residents& held, const visit_plan& plan,
                 std::size_t room) noexcept {
     return groups_.divide(view, plan, room, [&](expert_id id) {
-      const auto at = unique_.index_of(id);
+      const auto at = unique_.place_of(id);
       const auto how = plan.services()[at];
       return how == service::hit ? held.is_evictable(plan.slots()[at]) : how == service::fill;
     });
@@ -159,14 +160,14 @@ class visit_lookup {
     keep_misses([&](std::size_t, std::uint32_t at) { return draft.services[at] == service::fill; });
   }
   /// Sums of gate weights in routed order and best ranks, of the experts of the last look-up.
-  [[gnu::noinline]] void weigh(std::span<const expert_id> ids, std::span<const float> weights,
+  [[gnu::noinline]] void weigh(id_view<expert_id> ids, std::span<const float> weights,
                                plan_draft& draft) const noexcept {
     std::fill_n(draft.weights.begin(), draft.count.distinct, 0.0);
     std::fill_n(draft.ranks.begin(), draft.count.distinct,
                 std::numeric_limits<std::uint16_t>::max());
     for (std::size_t i = 0, rank = 0; i < ids.size();
          ++i, rank = rank + 1 == top_k_ ? 0 : rank + 1) {
-      const auto at = unique_.index_of(ids[i]);
+      const auto at = unique_.place_of(ids[i]);
       if (at >= draft.count.distinct) continue;
       if (!weights.empty()) draft.weights[at] += static_cast<double>(weights[i]);
       draft.ranks[at] = std::min(draft.ranks[at], static_cast<std::uint16_t>(rank));
@@ -191,7 +192,7 @@ class visit_lookup {
     return missing;
   }
 
-  layer_id layers_;
+  std::int32_t layers_;
   std::size_t top_k_;
   multiples_of whole_tokens_;
   std::size_t most_ids_;

@@ -79,8 +79,8 @@ class active_evict {
   /// Pre: options.validate() has no reason to refuse.
   active_evict(const geometry& shape, const config& options)
       : options_(options),
-        experts_(static_cast<std::size_t>(shape.experts)),
-        top_k_(static_cast<std::size_t>(shape.top_k)),
+        experts_(shape.expert_count()),
+        top_k_(shape.ranks()),
         scores_(experts_),
         ranked_(experts_),
         chosen_(experts_, 0) {
@@ -96,10 +96,10 @@ class active_evict {
     if (tokens == 0 || residents.row.size() != experts_) return {};
     const auto k = tokens == 1 ? top_k_ : distinct(expected, tokens);
     const auto scored = scores_.take(expected, 0);
-    const auto sorted = std::min(experts_, k + index(options_.r_max));
+    const auto sorted = std::min(experts_, k + static_cast<std::size_t>(options_.r_max));
     detail::sort_best(scored, sorted);
     for (const auto s : scored.first(std::min(k, experts_)))
-      if (const auto slot = residents.row[index(detail::expert_of(s))]; slot != no_slot)
+      if (const auto slot = residents.row[index_of(detail::expert_of(s))]; slot != no_slot)
         spared_.push_back(slot);
     target out;
     out.free = std::min(k, experts_) - spared_.size() + redundancy(scored.first(sorted), k);
@@ -108,8 +108,6 @@ class active_evict {
   }
 
  private:
-  static std::size_t index(std::int32_t n) noexcept { return static_cast<std::size_t>(n); }
-
   /// `sorted` reaches as far as the last gap does, or to the last expert.
   [[nodiscard]] std::size_t redundancy(std::span<const detail::scored_expert> sorted,
                                        std::size_t k) const noexcept {
@@ -131,7 +129,7 @@ class active_evict {
       std::ranges::nth_element(ranked_, ranked_.begin() + static_cast<std::ptrdiff_t>(top_k_) - 1,
                                std::greater<>());
       for (const auto s : std::span(ranked_).first(top_k_)) {
-        auto& seen = chosen_[index(detail::expert_of(s))];
+        auto& seen = chosen_[index_of(detail::expert_of(s))];
         count += seen == 0 ? 1U : 0U;
         seen = 1;
       }

@@ -30,6 +30,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/platform/file_bytes.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
@@ -192,8 +193,8 @@ class activation_matrix {
 
   activation_matrix(const geometry& shape, const config& options, checked)
       : shape_(shape),
-        layers_(static_cast<std::size_t>(shape.layers)),
-        experts_(static_cast<std::size_t>(shape.experts)),
+        layers_(shape.layer_count()),
+        experts_(shape.expert_count()),
         depth_(static_cast<std::size_t>(options.depth)),
         rows_(options.rows),
         decay_(static_cast<float>(options.decay)),
@@ -205,10 +206,10 @@ class activation_matrix {
         inverse_(live_.rows() * layers_),
         totals_(live_.rows() * stored_.places()),
         ahead_(stored_.places()),
-        row_of_token_(static_cast<std::size_t>(shape.max_tokens_per_visit)),
+        row_of_token_(shape.tokens_per_visit()),
         touched_(live_.rows()),
-        confidence_(static_cast<std::size_t>(shape.max_tokens_per_visit)),
-        scores_(static_cast<std::size_t>(shape.max_tokens_per_visit) * depth_ * experts_) {}
+        confidence_(shape.tokens_per_visit()),
+        scores_(shape.tokens_per_visit() * depth_ * experts_) {}
 
   /// Pre: depth <= layers. No product wraps: keys are at most 2^28, tokens 2^24, places 2^16, requests 2^12.
   static std::uint64_t bytes_of(const geometry& shape, const config& options) noexcept {
@@ -239,7 +240,7 @@ class activation_matrix {
     return std::span(touched_).first(touched_count_);
   }
   [[nodiscard]] bool is_expert(expert_id id) const noexcept {
-    return id >= 0 && static_cast<std::size_t>(id) < experts_;
+    return id >= 0 && index_of(id) < experts_;
   }
 
   /// Whose the tokens of a step are that is about to begin; none that is new.
@@ -254,7 +255,7 @@ class activation_matrix {
   void observe(const routing_view& view) noexcept {
     ++visit_;
     touched_count_ = 0;
-    const auto layer = static_cast<std::size_t>(view.layer);
+    const auto layer = index_of(view.layer);
     const auto tokens = shape_.tokens(view);
     for (std::size_t t = 0; t < tokens; ++t)
       row_of_token_[t] = live_.enter(
@@ -276,8 +277,7 @@ class activation_matrix {
     touched_[touched_count_++] = static_cast<std::uint32_t>(row);
     refresh(row);
   }
-  void count(std::size_t row, std::size_t layer, std::span<const expert_id> ids,
-             bool few) noexcept {
+  void count(std::size_t row, std::size_t layer, id_view<expert_id> ids, bool few) noexcept {
     const auto counts = counts_of(row, layer);
     const auto dots = dots_of(row, layer).first(stored_.size());
     if (decay_ != 1) {
@@ -286,9 +286,9 @@ class activation_matrix {
     }
     for (const auto id : ids) {
       if (!is_expert(id)) continue;
-      counts[static_cast<std::size_t>(id)] += 1;
+      counts[index_of(id)] += 1;
       if (!few) continue;
-      const auto* const units = stored_.units_of(layer, static_cast<std::size_t>(id)).data();
+      const auto* const units = stored_.units_of(layer, index_of(id)).data();
       for (std::size_t m = 0; m < dots.size(); ++m) dots[m] += double{units[m]};
     }
   }
@@ -353,7 +353,7 @@ class activation_matrix {
     auto compared = rows_ == matrix_rows::all ? layers_ : of.layers;
     std::span<const double> totals = totals_of(row);
     if (rows_ == matrix_rows::future) {
-      compared = add_up_from(row, static_cast<std::size_t>(layer) + 1);
+      compared = add_up_from(row, index_of(layer) + 1);
       totals = ahead_;
     }
     if (compared == 0 || stored_.size() == 0) return;
@@ -382,7 +382,7 @@ class activation_matrix {
     for (std::size_t ahead = 1; ahead <= depth_; ++ahead) {
       const auto out =
           std::span(scores_).subspan((token * depth_ + ahead - 1) * experts_, experts_);
-      const auto target = static_cast<std::size_t>(layer) + ahead;
+      const auto target = index_of(layer) + ahead;
       if (target >= layers_)
         std::ranges::fill(out, 0.0F);
       else

@@ -26,6 +26,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/numbers/saved_numbers.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
@@ -97,10 +98,10 @@ class co_activation {
   /// taken in.
   status observe(const routing_view& view) noexcept {
     if (const auto bad = check(view); bad != status::ok) return bad;
-    const auto layer = static_cast<std::size_t>(view.layer);
+    const auto layer = index_of(view.layer);
     remember(view);
     for (const auto i : view.experts)
-      if (is_expert(i)) count(fired_[layer * experts_ + static_cast<std::size_t>(i)]);
+      if (is_expert(i)) count(fired_[layer * experts_ + index_of(i)]);
     for (std::size_t back = 1; back <= std::min(layer, reach_); ++back) {
       const auto& source = seen_[layer - back];
       if (source.step != view.step || source.ids != view.experts.size()) continue;
@@ -125,7 +126,7 @@ class co_activation {
   /// Returns: an empty forecast for a view that observe refuses.
   [[nodiscard]] forecast predict(const routing_view& view) noexcept {
     if (check(view) != status::ok) return {};
-    const auto layer = static_cast<std::size_t>(view.layer);
+    const auto layer = index_of(view.layer);
     const auto tokens = view.experts.size() / top_k_;
     const auto floats = tokens * depth_ * experts_;
     std::fill_n(scores_.begin(), floats, 0.0F);
@@ -222,17 +223,17 @@ class co_activation {
   static constexpr std::size_t header_bytes = sizeof magic + 12;
 
   co_activation(const geometry& shape, const config& options, checked)
-      : layers_(static_cast<std::size_t>(shape.layers)),
-        experts_(static_cast<std::size_t>(shape.experts)),
-        top_k_(static_cast<std::size_t>(shape.top_k)),
-        most_ids_(static_cast<std::size_t>(shape.max_tokens_per_visit) * top_k_),
+      : layers_(shape.layer_count()),
+        experts_(shape.expert_count()),
+        top_k_(shape.ranks()),
+        most_ids_(shape.tokens_per_visit() * top_k_),
         reach_(static_cast<std::size_t>(options.reach)),
         depth_(static_cast<std::size_t>(options.depth)),
         fired_(layers_ * experts_, 0),
         together_(layers_ * reach_ * experts_ * experts_, 0),
         seen_(layers_),
         ids_(layers_ * most_ids_, no_expert),
-        scores_(static_cast<std::size_t>(shape.max_tokens_per_visit) * depth_ * experts_) {
+        scores_(shape.tokens_per_visit() * depth_ * experts_) {
     double weight = 1;
     for (std::size_t d = 0; d < reach_; ++d, weight *= options.decay)
       weights_.push_back(static_cast<float>(weight));
@@ -244,13 +245,12 @@ class co_activation {
            experts * experts <= most_bytes / 4 / (layers * reach);
   }
   [[nodiscard]] status check(const routing_view& view) const noexcept {
-    if (view.layer < 0 || static_cast<std::size_t>(view.layer) >= layers_)
-      return status::invalid_visit;
+    if (view.layer < 0 || index_of(view.layer) >= layers_) return status::invalid_visit;
     if (view.experts.size() > most_ids_) return status::visit_too_large;
     return view.experts.size() % top_k_ == 0 ? status::ok : status::invalid_visit;
   }
   [[nodiscard]] bool is_expert(expert_id id) const noexcept {
-    return id >= 0 && static_cast<std::size_t>(id) < experts_;
+    return id >= 0 && index_of(id) < experts_;
   }
   static void count(std::uint32_t& n) noexcept {
     n += n == std::numeric_limits<std::uint32_t>::max() ? 0U : 1U;
@@ -265,22 +265,23 @@ class co_activation {
   /// Counts of expert i of layer s with those of layer s + back. Shape: [experts].
   [[nodiscard]] std::span<std::uint32_t> row(std::size_t s, std::size_t back,
                                              expert_id i) noexcept {
-    const auto at = (s * reach_ + back - 1) * experts_ + static_cast<std::size_t>(i);
+    const auto at = (s * reach_ + back - 1) * experts_ + index_of(i);
     return std::span(together_).subspan(at * experts_, experts_);
   }
 
   void remember(const routing_view& view) noexcept {
-    const auto layer = static_cast<std::size_t>(view.layer);
+    const auto layer = index_of(view.layer);
     seen_[layer] = {view.step, view.experts.size()};
     std::copy(view.experts.begin(), view.experts.end(), ids_of(layer).begin());
   }
-  void count_pairs(std::size_t s, std::size_t back, std::span<const expert_id> before,
-                   std::span<const expert_id> now) noexcept {
+  // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): in the order of time
+  void count_pairs(std::size_t s, std::size_t back, id_view<expert_id> before,
+                   id_view<expert_id> now) noexcept {
     for (const auto i : before) {
       if (!is_expert(i)) continue;
       const auto counts = row(s, back, i);
       for (const auto j : now)
-        if (is_expert(j)) count(counts[static_cast<std::size_t>(j)]);
+        if (is_expert(j)) count(counts[index_of(j)]);
     }
   }
   void score(step_id step, std::size_t token, std::size_t layer, std::size_t target,
@@ -292,7 +293,7 @@ class co_activation {
       for (const auto i : ids_of(s).subspan(token * top_k_, top_k_)) {
         if (!is_expert(i)) continue;
         total += weights_[back - 1];
-        const auto fired = fired_[s * experts_ + static_cast<std::size_t>(i)];
+        const auto fired = fired_[s * experts_ + index_of(i)];
         if (fired == 0) continue;
         const auto weight = weights_[back - 1] / static_cast<float>(fired);
         const auto counts = row(s, back, i);

@@ -130,8 +130,7 @@ class expert_map {
                    std::to_string(most_bytes)};
     auto store = expert_map_store::create(shape, options.of_store());
     if (!store) return store.reason();
-    auto matcher =
-        expert_map_matcher::create(*store, static_cast<std::size_t>(shape.max_tokens_per_visit));
+    auto matcher = expert_map_matcher::create(*store, shape.tokens_per_visit());
     if (!matcher) return matcher.reason();
     return unless_out_of_memory(
         [&]() -> result<expert_map> {
@@ -150,7 +149,7 @@ class expert_map {
       end_step();
       return {};
     }
-    const auto layer = static_cast<std::size_t>(view.layer);
+    const auto layer = index_of(view.layer);
     const bool is_new = layer == next_layer_;
     if (is_new) take_in(view, layer);
     const auto out = view.kind == request_class::prefill ? forecast{} : by_trajectory(layer);
@@ -174,12 +173,12 @@ class expert_map {
       : semantic_(options.semantic),
         prefill_(options.prefill),
         source_(options.source),
-        top_k_(static_cast<std::size_t>(shape.top_k)),
+        top_k_(shape.ranks()),
         learn_(options.learn),
-        layers_(static_cast<std::size_t>(shape.layers)),
-        experts_(static_cast<std::size_t>(shape.experts)),
+        layers_(shape.layer_count()),
+        experts_(shape.expert_count()),
         depth_(static_cast<std::size_t>(options.depth)),
-        most_tokens_(static_cast<std::size_t>(shape.max_tokens_per_visit)),
+        most_tokens_(shape.tokens_per_visit()),
         bytes_(bytes_for(shape, options)),
         store_(std::move(store)),
         matcher_(std::move(matcher)),
@@ -227,11 +226,10 @@ class expert_map {
   /// Whether this is a layer of the running step that was seen, or its next. A first layer begins a step.
   bool continues(const routing_view& view) noexcept {
     const auto tokens = tokens_in(view);
-    if (view.layer < 0 || static_cast<std::size_t>(view.layer) >= layers_ || tokens == 0 ||
-        tokens > most_tokens_)
+    if (view.layer < 0 || index_of(view.layer) >= layers_ || tokens == 0 || tokens > most_tokens_)
       return false;
     const bool same = running_ && view.step == step_ && tokens == tokens_;
-    if (same && static_cast<std::size_t>(view.layer) <= next_layer_) return true;
+    if (same && index_of(view.layer) <= next_layer_) return true;
     if (view.layer != 0) return false;
     begin_step(view, tokens);
     return true;
@@ -282,8 +280,8 @@ class expert_map {
     double sum = 0;
     for (auto k = t * top_k_; k < (t + 1) * top_k_; ++k) {
       const auto share = weighed ? view.weights[k] : 1.0F;
-      if (ids[k] < 0 || static_cast<std::size_t>(ids[k]) >= experts_ || !(share > 0.0F)) continue;
-      row[static_cast<std::size_t>(ids[k])] += share;
+      if (ids[k] < 0 || index_of(ids[k]) >= experts_ || !(share > 0.0F)) continue;
+      row[index_of(ids[k])] += share;
       sum += double{share};
     }
     if (!(sum > 0) || !std::isfinite(sum)) {

@@ -20,7 +20,10 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/per_id.hpp"
+#include "hotset/core/per_key.hpp"
 
 namespace hotset::inline v0 {
 
@@ -44,12 +47,12 @@ class hotness {
 
   /// Pre: options.validate() has no reason to refuse.
   hotness(const geometry& shape, const config& options)
-      : experts_(static_cast<std::size_t>(shape.experts)),
-        top_k_(static_cast<std::size_t>(shape.top_k)),
+      : experts_(shape.expert_count()),
+        top_k_(shape.ranks()),
         window_(static_cast<std::size_t>(options.window)),
-        rings_(static_cast<std::size_t>(shape.layers)),
+        rings_(shape.layer_count()),
         ids_(rings_.size() * window_ * top_k_, no_expert),
-        heat_(shape.keys(), 0.0) {
+        heat_(shape, 0.0) {
     worth_.reserve(window_);
     for (double worth = 1.0; worth_.size() < window_; worth *= options.gamma)
       worth_.push_back(worth);
@@ -57,8 +60,8 @@ class hotness {
 
   /// Takes in a visit's tokens, in order. Shape: [tokens * top_k]; ids that name no expert, or one that the token has named
   /// before, do not count. Pre: the model has the layer.
-  void observe(layer_id layer, std::span<const expert_id> chosen) noexcept {
-    auto& ring = rings_[static_cast<std::size_t>(layer)];
+  void observe(layer_id layer, id_view<expert_id> chosen) noexcept {
+    auto& ring = rings_[layer];
     for (std::size_t first = 0; first + top_k_ <= chosen.size(); first += top_k_) {
       const auto token = chosen.subspan(first, top_k_);
       const auto kept = place(layer, ring.next);
@@ -69,9 +72,8 @@ class hotness {
   }
   /// Shape: [experts], u. Good until the layer's next visit. Pre: the model has the layer.
   [[nodiscard]] std::span<const double> of(layer_id layer) noexcept {
-    auto& ring = rings_[static_cast<std::size_t>(layer)];
-    const auto heat =
-        std::span(heat_).subspan(static_cast<std::size_t>(layer) * experts_, experts_);
+    auto& ring = rings_[layer];
+    const auto heat = heat_.row(layer);
     if (!ring.fresh) add_up(layer, ring.next, heat);
     ring.fresh = true;
     return heat;
@@ -85,13 +87,12 @@ class hotness {
   };
 
   [[nodiscard]] std::span<expert_id> place(layer_id layer, std::size_t n) noexcept {
-    return std::span(ids_).subspan((static_cast<std::size_t>(layer) * window_ + n) * top_k_,
-                                   top_k_);
+    return std::span(ids_).subspan((index_of(layer) * window_ + n) * top_k_, top_k_);
   }
-  [[nodiscard]] bool is_new(std::span<const expert_id> token, std::size_t k) const noexcept {
+  [[nodiscard]] bool is_new(id_view<expert_id> token, std::size_t k) const noexcept {
     const auto id = token[k];
     const auto before = token.first(k);
-    return id >= 0 && static_cast<std::size_t>(id) < experts_ &&
+    return id >= 0 && index_of(id) < experts_ &&
            std::find(before.begin(), before.end(), id) == before.end();
   }
   void add_up(layer_id layer, std::size_t next, std::span<double> heat) noexcept {
@@ -101,17 +102,17 @@ class hotness {
       if (worth == 0.0) break;
       next = next == 0 ? window_ - 1 : next - 1;
       for (const auto id : place(layer, next))
-        if (id >= 0) heat[static_cast<std::size_t>(id)] += worth;
+        if (id >= 0) heat[index_of(id)] += worth;
     }
   }
 
   std::size_t experts_;
   std::size_t top_k_;
   std::size_t window_;
-  std::vector<double> worth_;         // [age]
-  std::vector<recent_tokens> rings_;  // [layers]
-  std::vector<expert_id> ids_;        // [layers, window, top_k]; -1 where nothing counts
-  std::vector<double> heat_;          // [layers, experts]
+  std::vector<double> worth_;       // [age]
+  per_layer<recent_tokens> rings_;  // [layers]
+  std::vector<expert_id> ids_;      // [layers, window, top_k]; -1 where nothing counts
+  per_key<double> heat_;            // [layers, experts]
 };
 
 }  // namespace hotset::inline v0

@@ -85,7 +85,7 @@ class last_routed {
       if (view.layer != before_layers && row != live_sequences::none)
         std::ranges::copy(shape_.ids_of(view, t), ids_of(row, view.layer).begin());
       for (std::size_t ahead = 0; ahead < depth_; ++ahead)
-        write(row, view.layer + 1 + static_cast<layer_id>(ahead),
+        write(row, view.layer + 1 + static_cast<std::int32_t>(ahead),
               std::span(scores_).subspan((t * depth_ + ahead) * experts_, experts_));
     }
     forecast out;
@@ -103,14 +103,14 @@ class last_routed {
 
   last_routed(const geometry& shape, const config& options, checked)
       : shape_(shape),
-        layers_(static_cast<std::size_t>(shape.layers)),
-        experts_(static_cast<std::size_t>(shape.experts)),
-        top_k_(static_cast<std::size_t>(shape.top_k)),
+        layers_(shape.layer_count()),
+        experts_(shape.expert_count()),
+        top_k_(shape.ranks()),
         depth_(static_cast<std::size_t>(options.depth)),
         live_(static_cast<std::size_t>(options.requests)),
         ids_(live_.rows() * layers_ * top_k_, no_expert),
         shares_(layers_ * experts_, 0.0F),
-        scores_(static_cast<std::size_t>(shape.max_tokens_per_visit) * depth_ * experts_) {}
+        scores_(shape.tokens_per_visit() * depth_ * experts_) {}
 
   /// Pre: depth <= layers. No product wraps: keys are at most 2^28, K is less than 2^16, requests at most 2^12.
   static std::uint64_t bytes_of(const geometry& shape, const config& options) noexcept {
@@ -123,20 +123,19 @@ class last_routed {
                     static_cast<std::uint64_t>(options.depth) * experts);
   }
   [[nodiscard]] std::span<expert_id> ids_of(std::size_t row, layer_id layer) noexcept {
-    return std::span(ids_).subspan((row * layers_ + static_cast<std::size_t>(layer)) * top_k_,
-                                   top_k_);
+    return std::span(ids_).subspan((row * layers_ + index_of(layer)) * top_k_, top_k_);
   }
   [[nodiscard]] std::span<float> shares_of(layer_id layer) noexcept {
-    return std::span(shares_).subspan(static_cast<std::size_t>(layer) * experts_, experts_);
+    return std::span(shares_).subspan(index_of(layer) * experts_, experts_);
   }
   [[nodiscard]] bool is_expert(expert_id id) const noexcept {
-    return id >= 0 && static_cast<std::size_t>(id) < experts_;
+    return id >= 0 && index_of(id) < experts_;
   }
   [[nodiscard]] std::size_t enter(sequence_id sequence, const routing_view& view) noexcept {
     return live_.enter(
         sequence, view.step, [](std::size_t) {},
         [this](std::size_t row) {
-          std::fill_n(ids_of(row, 0).begin(), layers_ * top_k_, no_expert);
+          std::fill_n(ids_of(row, layer_id{}).begin(), layers_ * top_k_, no_expert);
         });
   }
   void take_shares(const routing_view& view) noexcept {
@@ -145,16 +144,16 @@ class last_routed {
     std::ranges::fill(shares, 0.0F);
     const auto part = 1.0F / static_cast<float>(view.chosen().size());
     for (const auto id : view.chosen())
-      if (is_expert(id)) shares[static_cast<std::size_t>(id)] += part;
+      if (is_expert(id)) shares[index_of(id)] += part;
   }
   void write(std::size_t row, layer_id target, std::span<float> out) noexcept {
     std::ranges::fill(out, 0.0F);
-    if (static_cast<std::size_t>(target) >= layers_) return;
+    if (index_of(target) >= layers_) return;
     bool known = false;
     if (row != live_sequences::none)
       for (const auto id : ids_of(row, target)) {
         if (!is_expert(id)) continue;
-        out[static_cast<std::size_t>(id)] = 1.0F / static_cast<float>(top_k_);
+        out[index_of(id)] = 1.0F / static_cast<float>(top_k_);
         known = true;
       }
     if (!known) std::ranges::copy(shares_of(target), out.begin());

@@ -93,15 +93,14 @@ class learned_gate {
     [[nodiscard]] const dimensions& size() const noexcept { return size_; }
 
     /// Pre: 0 <= layer, 1 <= distance <= depth, layer + distance < layers.
-    [[nodiscard]] network<float> of(std::int32_t layer, std::int32_t distance) noexcept {
+    [[nodiscard]] network<float> of(layer_id layer, std::int32_t distance) noexcept {
       return cut(all_of(layer, distance));
     }
-    [[nodiscard]] network<const float> of(std::int32_t layer,
-                                          std::int32_t distance) const noexcept {
+    [[nodiscard]] network<const float> of(layer_id layer, std::int32_t distance) const noexcept {
       return cut(std::span(values_).subspan(first_of(layer, distance), count()));
     }
     /// All numbers of a network, its parts one after the other. Pre: as of().
-    [[nodiscard]] std::span<float> all_of(std::int32_t layer, std::int32_t distance) noexcept {
+    [[nodiscard]] std::span<float> all_of(layer_id layer, std::int32_t distance) noexcept {
       return std::span(values_).subspan(first_of(layer, distance), count());
     }
     /// One network's numbers in parts. Pre: as many as dimensions::values().
@@ -184,10 +183,10 @@ class learned_gate {
     explicit weights(const dimensions& size)
         : size_(size), values_(static_cast<std::size_t>(size.networks() * size.values())) {}
 
-    [[nodiscard]] std::size_t first_of(std::int32_t layer, std::int32_t distance) const noexcept {
+    [[nodiscard]] std::size_t first_of(layer_id layer, std::int32_t distance) const noexcept {
       HOTSET_ASSERT(layer >= 0 && distance >= 1 && distance <= size_.depth &&
                     layer + distance < size_.layers);
-      const auto place = size_.before(layer) + static_cast<std::uint64_t>(distance) - 1;
+      const auto place = size_.before(number(layer)) + static_cast<std::uint64_t>(distance) - 1;
       return static_cast<std::size_t>(place * size_.values());
     }
     [[nodiscard]] std::size_t count() const noexcept {
@@ -297,9 +296,9 @@ class learned_gate {
       : trained_(options.trained),
         layers_(shape.layers),
         depth_(options.depth),
-        experts_(static_cast<std::size_t>(shape.experts)),
-        top_k_(static_cast<std::size_t>(shape.top_k)),
-        most_tokens_(static_cast<std::size_t>(shape.max_tokens_per_visit)),
+        experts_(shape.expert_count()),
+        top_k_(shape.ranks()),
+        most_tokens_(shape.tokens_per_visit()),
         rows_(most_tokens_ * static_cast<std::size_t>(depth_) * experts_),
         units_(most_tokens_ * static_cast<std::size_t>(trained_->size().width)) {}
 

@@ -27,6 +27,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/predict/any_predictor.hpp"
@@ -163,8 +164,8 @@ class mixed {
 
   mixed(const geometry& shape, const config& options, std::vector<any_predictor> parts)
       : shape_(shape),
-        layers_(static_cast<std::size_t>(shape.layers)),
-        experts_(static_cast<std::size_t>(shape.experts)),
+        layers_(shape.layer_count()),
+        experts_(shape.expert_count()),
         depth_(static_cast<std::size_t>(options.depth)),
         learned_(static_cast<std::size_t>(std::min(options.learned, shape.max_tokens_per_visit))),
         rate_(options.rate),
@@ -175,7 +176,7 @@ class mixed {
         kept_(depth_),
         inputs_((depth_ * learned_ * depth_ + 1) * parts_.size() * experts_),
         chances_((depth_ * learned_ * depth_ + 1) * experts_),
-        scores_(static_cast<std::size_t>(shape.max_tokens_per_visit) * depth_ * experts_) {
+        scores_(shape.tokens_per_visit() * depth_ * experts_) {
     // Where nothing is known, K of the E experts are used.
     const auto share = static_cast<double>(shape.top_k) / static_cast<double>(shape.experts);
     for (std::size_t set = 0; set < 2 * depth_; ++set)
@@ -203,7 +204,7 @@ class mixed {
   [[nodiscard]] std::size_t inputs() const noexcept { return parts_.size() + 1; }
   /// Where forecasts made at a layer are kept: the place is free again after `depth` layers.
   [[nodiscard]] std::size_t place_of(layer_id layer) const noexcept {
-    return (static_cast<std::size_t>(layer) + 1) % depth_;
+    return (index_of(layer) + 1) % depth_;
   }
   [[nodiscard]] std::size_t row_at(std::size_t place, std::size_t token,
                                    std::size_t d) const noexcept {
@@ -232,7 +233,7 @@ class mixed {
   void write(layer_id layer, std::size_t token, std::size_t d) noexcept {
     const auto at = token * depth_ + d;
     const auto out = std::span(scores_).subspan(at * experts_, experts_);
-    if (static_cast<std::size_t>(layer) + 1 + d >= layers_) {
+    if (index_of(layer) + 1 + d >= layers_) {
       std::ranges::fill(out, 0.0F);
       return;
     }
@@ -261,18 +262,18 @@ class mixed {
   /// From each layer before this one in its step, as far as it was looked ahead.
   void learn(const routing_view& view) noexcept {
     const auto tokens = shape_.tokens(view);
-    for (std::size_t d = 0; d < depth_ && view.layer - static_cast<layer_id>(d) >= 0; ++d) {
-      const auto made_at = view.layer - 1 - static_cast<layer_id>(d);
+    for (std::size_t d = 0; d < depth_ && view.layer - static_cast<std::int32_t>(d) >= 0; ++d) {
+      const auto made_at = view.layer - 1 - static_cast<std::int32_t>(d);
       const auto& from = kept_[place_of(made_at)];
       if (from.tokens != tokens || from.step != view.step || from.layer != made_at) continue;
       for (std::size_t t = 0; t < std::min(tokens, learned_); ++t)
         step(set_of(made_at, d), row_at(place_of(made_at), t, d), shape_.ids_of(view, t));
     }
   }
-  void step(std::size_t set, std::size_t row, std::span<const expert_id> ids) noexcept {
+  void step(std::size_t set, std::size_t row, id_view<expert_id> ids) noexcept {
     float* const p = &chances_[row * experts_];
     for (const auto id : ids)
-      if (id >= 0 && static_cast<std::size_t>(id) < experts_ && p[id] > 0) p[id] -= 1;
+      if (id >= 0 && index_of(id) < experts_ && p[index_of(id)] > 0) p[index_of(id)] -= 1;
     for (std::size_t j = 0; j < parts_.size(); ++j)
       move(set * inputs() + j,
            detail::dot(p, &inputs_[(row * parts_.size() + j) * experts_], experts_));

@@ -68,11 +68,10 @@ class next_layer_gate {
       if (source == gate_source::recorded) return std::nullopt;
       if (auto bad = scores.validate(shape)) return bad;
       if (source == gate_source::current_gate) return std::nullopt;
-      if (routers.size() != static_cast<std::size_t>(shape.layers))
+      if (routers.size() != shape.layer_count())
         return error{"next_layer_gate has " + std::to_string(routers.size()) +
                      " routers, accepted: one per layer (" + std::to_string(shape.layers) + ")"};
-      const auto values =
-          static_cast<std::size_t>(shape.experts) * static_cast<std::size_t>(d_model);
+      const auto values = shape.expert_count() * static_cast<std::size_t>(d_model);
       for (std::size_t l = 0; l < routers.size(); ++l)
         if (routers[l].size() != values && !(l == 0 && routers[l].empty()))
           return error{"next_layer_gate routers[" + std::to_string(l) + "] has " +
@@ -83,12 +82,12 @@ class next_layer_gate {
 
    private:
     [[nodiscard]] validation validate_biases(const geometry& shape) const {
-      if (!biases.empty() && biases.size() != static_cast<std::size_t>(shape.layers))
+      if (!biases.empty() && biases.size() != shape.layer_count())
         return error{"next_layer_gate has " + std::to_string(biases.size()) +
                      " biases, accepted: none, or one per layer (" + std::to_string(shape.layers) +
                      ")"};
       for (std::size_t l = 0; l < biases.size(); ++l)
-        if (!biases[l].empty() && biases[l].size() != static_cast<std::size_t>(shape.experts))
+        if (!biases[l].empty() && biases[l].size() != shape.expert_count())
           return error{"next_layer_gate biases[" + std::to_string(l) + "] has " +
                        std::to_string(biases[l].size()) + " values, accepted: none, or experts (" +
                        std::to_string(shape.experts) + ")"};
@@ -100,9 +99,9 @@ class next_layer_gate {
   next_layer_gate(const geometry& shape, config options)
       : options_(std::move(options)),
         layers_(shape.layers),
-        experts_(static_cast<std::size_t>(shape.experts)),
+        experts_(shape.expert_count()),
         depth_(static_cast<std::size_t>(options_.depth)),
-        most_tokens_(static_cast<std::size_t>(shape.max_tokens_per_visit)),
+        most_tokens_(shape.tokens_per_visit()),
         scores_(shape, options_.source == gate_source::recorded ? router_scores::config{}
                                                                 : options_.scores),
         rows_(most_tokens_ * depth_ * experts_) {
@@ -153,7 +152,7 @@ class next_layer_gate {
   }
   /// Rows ahead that a layer of the model stands for.
   [[nodiscard]] std::size_t reach(const routing_view& view) const noexcept {
-    return std::min(depth_, static_cast<std::size_t>(layers_ - 1 - view.layer));
+    return std::min(depth_, static_cast<std::size_t>(layers_ - 1 - number(view.layer)));
   }
   [[nodiscard]] std::span<float> row(std::size_t token, std::size_t ahead) noexcept {
     return std::span(rows_).subspan((token * depth_ + ahead) * experts_, experts_);
@@ -171,7 +170,7 @@ class next_layer_gate {
     if (tokens == 0 || is_last(view)) return {};
     for (std::size_t d = 0; d < reach(view); ++d) {
       // One layer's router for all tokens: it is read from memory once.
-      const auto of = static_cast<std::size_t>(view.layer) + 1 + d;
+      const auto of = index_of(view.layer) + 1 + d;
       const auto router = options_.routers[of];
       const auto bias = options_.biases.empty() ? std::span<const float>() : options_.biases[of];
       for (std::size_t e = 0; e < experts_; ++e)

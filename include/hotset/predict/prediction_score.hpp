@@ -9,6 +9,8 @@
 
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/per_id.hpp"
+#include "hotset/core/per_key.hpp"
 #include "hotset/core/prefetch_request.hpp"
 #include "hotset/core/routing_view.hpp"
 
@@ -32,35 +34,35 @@ class prediction_score {
   explicit prediction_score(const geometry& shape)
       : layers_(shape.layers),
         experts_(shape.experts),
-        batches_(static_cast<std::size_t>(shape.layers)),
-        asked_in_(shape.keys()),
-        seen_in_(static_cast<std::size_t>(shape.experts), 0) {}
+        batches_(shape.layer_count()),
+        asked_in_(shape),
+        seen_in_(shape.expert_count(), 0) {}
 
   /// Keys outside the model are ignored.
   void requested(const prefetch_request& request) noexcept {
     const auto [layer, expert] = request.key;
     if (layer < 0 || layer >= layers_ || expert < 0 || expert >= experts_) return;
-    auto& batch = batches_[static_cast<std::size_t>(layer)][parity(request.for_step)];
+    auto& batch = batches_[layer][parity(request.for_step)];
     if (batch.serial == 0 || batch.step != request.for_step)
       batch = {.step = request.for_step, .serial = ++serial_};
-    auto& asked_in = asked_in_[index(layer, expert)][parity(request.for_step)];
+    auto& asked_in = asked_in_[request.key][parity(request.for_step)];
     if (asked_in == batch.serial) return;
     asked_in = batch.serial;
     ++batch.size;
   }
   /// Ids that are no expert, and repeated ones, are ignored. Pre: 0 <= view.layer < layers.
   void routed(const routing_view& view) noexcept {
-    auto& batch = batches_[static_cast<std::size_t>(view.layer)][parity(view.step)];
+    auto& batch = batches_[view.layer][parity(view.step)];
     const bool asked = batch.serial != 0 && batch.step == view.step;
     if (asked) counts_.predicted += batch.size;
     ++visit_;
     for (const auto expert : view.experts) {
       if (expert < 0 || expert >= experts_) continue;
-      auto& seen_in = seen_in_[static_cast<std::size_t>(expert)];
+      auto& seen_in = seen_in_[expert];
       if (seen_in == visit_) continue;
       seen_in = visit_;
       ++counts_.routed;
-      if (asked && asked_in_[index(view.layer, expert)][parity(view.step)] == batch.serial)
+      if (asked && asked_in_[{view.layer, expert}][parity(view.step)] == batch.serial)
         ++counts_.predicted_and_routed;
     }
     if (asked) batch.serial = 0;
@@ -76,18 +78,14 @@ class prediction_score {
   };
 
   static std::size_t parity(step_id step) noexcept { return static_cast<std::size_t>(step & 1U); }
-  [[nodiscard]] std::size_t index(layer_id layer, expert_id expert) const noexcept {
-    return static_cast<std::size_t>(layer) * static_cast<std::size_t>(experts_) +
-           static_cast<std::size_t>(expert);
-  }
 
   std::int32_t layers_;
   std::int32_t experts_;
   std::uint64_t serial_ = 0;
   std::uint64_t visit_ = 0;
-  std::vector<std::array<request_batch, 2>> batches_;   // [layer][parity of the step]
-  std::vector<std::array<std::uint64_t, 2>> asked_in_;  // [key][parity]: the batch it was last in
-  std::vector<std::uint64_t> seen_in_;                  // [expert]: the visit it was last in
+  per_layer<std::array<request_batch, 2>> batches_;  // [layer][parity of the step]
+  per_key<std::array<std::uint64_t, 2>> asked_in_;   // [key][parity]: the batch it was last in
+  per_expert<std::uint64_t> seen_in_;                // [expert]: the visit it was last in
   counts counts_;
 };
 

@@ -23,6 +23,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/core/policy/refuse_value.hpp"
 #include "hotset/core/routing_view.hpp"
@@ -127,7 +128,7 @@ class similar_steps_predictor {
                              : static_cast<float>(matches_[0].similarity) /
                                    static_cast<float>(history_kernels::alike);
       for (std::size_t ahead = 0; ahead < depth_; ++ahead)
-        write(voters, view.layer + 1 + static_cast<layer_id>(ahead),
+        write(voters, view.layer + 1 + static_cast<std::int32_t>(ahead),
               std::span(scores_).subspan((t * depth_ + ahead) * experts_, experts_));
     }
     forecast out;
@@ -157,7 +158,7 @@ class similar_steps_predictor {
   similar_steps_predictor(const geometry& shape, const config& options, checked)
       : tokens_(shape),
         layers_(shape.layers),
-        experts_(static_cast<std::size_t>(shape.experts)),
+        experts_(shape.expert_count()),
         depth_(static_cast<std::size_t>(options.depth)),
         doubt_(static_cast<float>(options.doubt)),
         history_(shape, options.history),
@@ -167,16 +168,13 @@ class similar_steps_predictor {
         weights_(options.weights),
         matches_(static_cast<std::size_t>(options.matches)),
         votes_(history_.words() * 64),
-        scores_(static_cast<std::size_t>(shape.max_tokens_per_visit) * depth_ * experts_),
-        sure_(static_cast<std::size_t>(shape.max_tokens_per_visit)) {
+        scores_(shape.tokens_per_visit() * depth_ * experts_),
+        sure_(shape.tokens_per_visit()) {
     answered_.reserve(history_.most_sequences());
     if (options.from.saved) restore(*options.from.saved);
   }
 
-  static std::size_t most_ids(const geometry& shape) noexcept {
-    return static_cast<std::size_t>(shape.max_tokens_per_visit) *
-           static_cast<std::size_t>(shape.top_k);
-  }
+  static std::size_t most_ids(const geometry& shape) noexcept { return shape.ids_per_visit(); }
   /// Pre: depth <= layers. No product wraps: keys are at most 2^28, rows 2^15, tokens 2^24.
   static std::uint64_t bytes_of(const geometry& shape, const config& options) noexcept {
     return routing_history::bytes_for(shape, options.history) + 8 * std::uint64_t{shape.keys()} +
@@ -189,7 +187,7 @@ class similar_steps_predictor {
     history_.stage(view);
     if (history_.streams() == 0) return;
     const auto count = distinct_.collect(view.chosen(), ids_.data());
-    rates_.visit(view.layer, std::span<const expert_id>(ids_).first(count));
+    rates_.visit(view.layer, id_view<expert_id>(ids_).first(count));
     history_.keep();
   }
   /// Of a prompt's tokens the last one alone is compared with others.
@@ -225,7 +223,7 @@ class similar_steps_predictor {
   }
 
   view_tokens tokens_;
-  layer_id layers_;
+  std::int32_t layers_;
   std::size_t experts_;
   std::size_t depth_;
   float doubt_;

@@ -51,8 +51,8 @@ class cumulative_probability {
   cumulative_probability(const geometry& shape, const config& options)
       : layers_(shape.layers),
         distance_(std::min(options.distance, std::max(1, shape.layers - 1))),
-        experts_(static_cast<std::size_t>(shape.experts)),
-        top_k_(static_cast<std::size_t>(shape.top_k)),
+        experts_(shape.expert_count()),
+        top_k_(shape.ranks()),
         ranked_(experts_),
         highest_(experts_) {
     wanted_.reserve(most_requests());
@@ -121,7 +121,7 @@ class cumulative_probability {
       const auto best = ranked_.front();
       const auto p = detail::score_of(best);
       if (p == 0.0F) return;
-      auto& highest = highest_[static_cast<std::size_t>(detail::expert_of(best))];
+      auto& highest = highest_[index_of(detail::expert_of(best))];
       highest = std::max(highest, p);
       sum += static_cast<double>(p);
       std::pop_heap(ranked_.begin(), end--);

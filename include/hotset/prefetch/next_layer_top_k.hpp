@@ -63,7 +63,7 @@ class next_layer_top_k {
         from_(std::min(options.from, std::max(depth_, 1))),
         count_(static_cast<std::size_t>(
             std::lround(std::min<double>(shape.top_k * options.overfetch, shape.experts)))),
-        scores_(static_cast<std::size_t>(shape.experts)) {}
+        scores_(shape.expert_count()) {}
 
   [[nodiscard]] forecast_need needs() const noexcept { return forecast_need::probabilities; }
   [[nodiscard]] std::int32_t depth() const noexcept { return depth_; }
@@ -73,7 +73,8 @@ class next_layer_top_k {
   void observe(const routing_view&) noexcept {}
   [[nodiscard]] std::size_t propose(const routing_view& view, const forecast& expected,
                                     std::span<prefetch_request> out) noexcept {
-    const auto reach = std::min({depth_, scores_.depth(expected), layers_ - 1 - view.layer});
+    const auto reach =
+        std::min({depth_, scores_.depth(expected), layers_ - 1 - number(view.layer)});
     std::size_t written = 0;
     for (std::int32_t ahead = from_ - 1; ahead < reach && written < out.size(); ++ahead) {
       const auto scored = scores_.take(expected, ahead);

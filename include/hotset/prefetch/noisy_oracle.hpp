@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "hotset/concepts/prefetch_policy.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/trace/synthetic/synthetic.hpp"
 
@@ -58,7 +59,7 @@ class noisy_oracle {
   explicit noisy_oracle(const geometry& shape) : noisy_oracle(shape, config{}) {}
   noisy_oracle(const geometry& shape, const config& options)
       : layers_(shape.layers),
-        experts_(static_cast<std::size_t>(shape.experts)),
+        experts_(shape.expert_count()),
         probability_(static_cast<float>(options.precision)),
         recall_(options.recall),
         wrong_per_kept_(in_parts((1.0 - options.precision) / options.precision)),
@@ -94,7 +95,7 @@ class noisy_oracle {
   }
 
   /// Fills chosen_: the kept ones, then the wrong ones.
-  void choose(std::span<const expert_id> truth) noexcept {
+  void choose(id_view<expert_id> truth) noexcept {
     chosen_.clear();
     truth_.clear();
     unique_.collect(truth, [this](std::size_t, expert_id e) { truth_.push_back(e); });
@@ -108,7 +109,7 @@ class noisy_oracle {
     if (wrong == 0) return;
     owed_ -= wrong * one;
     others_.clear();
-    for (expert_id e = 0; e < static_cast<expert_id>(experts_); ++e)
+    for (const auto e : each<expert_id>(experts_))
       if (!unique_.contains(e)) others_.push_back(e);
     for (std::size_t n = 0; wrong > 0; ++n, --wrong) {
       std::swap(others_[n], others_[n + random_.below(others_.size() - n)]);

@@ -69,22 +69,22 @@ class popular {
   /// Pre: options.validate(shape) has no reason to refuse.
   popular(const geometry& shape, const config& options)
       : layers_(shape.layers),
-        experts_(static_cast<std::size_t>(shape.experts)),
+        experts_(shape.expert_count()),
         top_k_(shape.top_k),
         count_(static_cast<std::size_t>(
             std::min(options.count > 0 ? options.count : shape.top_k, shape.experts))),
         running_(options.profile.empty()),
         unique_(experts_, 0),
         ranked_(shape.keys()),
-        asked_for_(static_cast<std::size_t>(shape.layers), 0),
+        asked_for_(shape.layer_count(), 0),
         rank_(running_ ? shape.keys() : 0),
         uses_(running_ ? shape.keys() : 0, 0),
-        totals_(running_ ? static_cast<std::size_t>(shape.layers) : 0, 0),
+        totals_(running_ ? shape.layer_count() : 0, 0),
         shares_(running_ ? 0 : shape.keys()) {
     HOTSET_ASSERT(!options.validate(shape));
     for (std::size_t layer = 0; layer < asked_for_.size(); ++layer) {
       const auto of_layer = std::span(ranked_).subspan(layer * experts_, experts_);
-      std::iota(of_layer.begin(), of_layer.end(), 0);
+      std::iota(of_layer.begin(), of_layer.end(), expert_id{});
       if (running_)
         std::iota(&rank_[layer * experts_], &rank_[layer * experts_] + experts_, 0U);
       else
@@ -99,7 +99,7 @@ class popular {
   void observe(const routing_view& view) noexcept {
     HOTSET_ASSERT(view.layer >= 0 && view.layer < layers_);
     if (!running_) return;
-    const auto layer = static_cast<std::size_t>(view.layer);
+    const auto layer = index_of(view.layer);
     totals_[layer] +=
         unique_.collect(view.experts, [&](std::size_t, expert_id e) { raise(layer, e); });
   }
@@ -108,9 +108,9 @@ class popular {
   [[nodiscard]] std::size_t propose(const routing_view& view, const forecast&,
                                     std::span<prefetch_request> out) noexcept {
     const bool wraps = view.layer + 1 >= layers_;
-    const auto next = wraps ? 0 : view.layer + 1;
+    const auto next = wraps ? layer_id{} : view.layer + 1;
     const auto step = view.step + (wraps ? 1U : 0U);
-    const auto layer = static_cast<std::size_t>(next);
+    const auto layer = index_of(next);
     const auto count = std::min({count_, asked_for_[layer], out.size()});
     for (std::size_t n = 0; n < count; ++n) {
       const auto expert = ranked_[layer * experts_ + n];
@@ -121,7 +121,7 @@ class popular {
 
  private:
   [[nodiscard]] std::size_t index(std::size_t layer, expert_id expert) const noexcept {
-    return layer * experts_ + static_cast<std::size_t>(expert);
+    return layer * experts_ + index_of(expert);
   }
   [[nodiscard]] float share(std::size_t layer, std::size_t key) const noexcept {
     if (!running_) return shares_[key];
@@ -132,7 +132,7 @@ class popular {
   }
   /// A layer's ranking, once and for all.
   void rank_by(std::span<const double> profile, std::size_t layer) {
-    const auto of = [profile](expert_id e) { return profile[static_cast<std::size_t>(e)]; };
+    const auto of = [profile](expert_id e) { return profile[index_of(e)]; };
     const auto of_layer = std::span(ranked_).subspan(layer * experts_, experts_);
     std::sort(of_layer.begin(), of_layer.end(),
               [of](expert_id a, expert_id b) { return of(a) != of(b) ? of(a) > of(b) : a < b; });

@@ -19,6 +19,7 @@
 
 #include "hotset/concepts/prefetch_policy.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/policy/no_options.hpp"
 
@@ -33,10 +34,8 @@ class previous_step {
   explicit previous_step(const geometry& shape) : previous_step(shape, config{}) {}
   previous_step(const geometry& shape, const config&)
       : layers_(shape.layers),
-        most_(std::min(static_cast<std::size_t>(shape.experts),
-                       static_cast<std::size_t>(shape.top_k) *
-                           static_cast<std::size_t>(shape.max_tokens_per_visit))),
-        unique_(static_cast<std::size_t>(shape.experts), most_),
+        most_(std::min(shape.expert_count(), shape.ranks() * shape.tokens_per_visit())),
+        unique_(shape.expert_count(), most_),
         used_(static_cast<std::size_t>(layers_) * most_, no_expert),
         counts_(static_cast<std::size_t>(layers_), 0) {}
 
@@ -46,22 +45,21 @@ class previous_step {
   /// Pre: 0 <= view.layer < layers.
   void observe(const routing_view& view) noexcept {
     HOTSET_ASSERT(view.layer >= 0 && view.layer < layers_);
-    const auto layer = static_cast<std::size_t>(view.layer);
-    expert_id* const row = &used_[layer * most_];
+    expert_id* const row = &used_[index_of(view.layer) * most_];
     // A visit of more tokens than were announced is cut short.
     const std::size_t distinct =
         unique_.collect(view.experts, [this, row](std::size_t at, expert_id expert) {
           if (at < most_) row[at] = expert;
         });
-    counts_[layer] = std::min(distinct, most_);
+    counts_[view.layer] = std::min(distinct, most_);
   }
   /// Pre: 0 <= view.layer < layers.
   [[nodiscard]] std::size_t propose(const routing_view& view, const forecast&,
                                     std::span<prefetch_request> out) noexcept {
     const bool wraps = view.layer + 1 >= layers_;
-    const auto next = wraps ? 0 : view.layer + 1;
-    const auto count = std::min(counts_[static_cast<std::size_t>(next)], out.size());
-    const auto row = std::span(used_).subspan(static_cast<std::size_t>(next) * most_, count);
+    const auto next = wraps ? layer_id{} : view.layer + 1;
+    const auto count = std::min(counts_[next], out.size());
+    const auto row = std::span(used_).subspan(index_of(next) * most_, count);
     for (std::size_t n = 0; n < count; ++n)
       out[n] = {{next, row[n]}, view.step + (wraps ? 1U : 0U)};
     return count;
@@ -71,8 +69,8 @@ class previous_step {
   std::int32_t layers_;
   std::size_t most_;  // distinct experts that a visit can use
   unique_ids unique_;
-  std::vector<expert_id> used_;      // [layers, most_]
-  std::vector<std::size_t> counts_;  // [layer]
+  std::vector<expert_id> used_;    // [layers, most_]
+  per_layer<std::size_t> counts_;  // [layer]
 };
 
 static_assert(prefetch_policy<previous_step>);

@@ -64,7 +64,7 @@ class score_threshold {
   explicit score_threshold(const geometry& shape) : score_threshold(shape, config{}) {}
   score_threshold(const geometry& shape, const config& options)
       : layers_(shape.layers),
-        experts_(static_cast<std::size_t>(shape.experts)),
+        experts_(shape.expert_count()),
         percentile_(options.percentile),
         scores_(experts_),
         // A layer's own scores are a window of one visit.

@@ -20,15 +20,15 @@ class expected_uses {
  public:
   expected_uses() = default;
   explicit expected_uses(const geometry& shape)
-      : layers_(static_cast<std::size_t>(shape.layers)),
-        experts_(static_cast<std::size_t>(shape.experts)),
+      : layers_(shape.layer_count()),
+        experts_(shape.expert_count()),
         likely_(shape.keys(), 0.0F),
         step_(layers_, 0) {}
 
   /// Keeps the largest probability that a token gives each expert of the layers ahead. What a forecast says of
   /// the layers of the next step is left out.
   void take(const visit_context& context, const forecast& expected) noexcept {
-    const auto next = static_cast<std::size_t>(context.layer) + 1;  // 0 before the layers
+    const auto next = layers_until(context.layer);
     if (next >= layers_ || expected.depth < 1) return;
     const auto depth = static_cast<std::size_t>(expected.depth);
     const auto tokens = expected.probabilities.size() / (depth * experts_);
@@ -47,14 +47,14 @@ class expected_uses {
   /// What was expected of the running visit, `now`, or of one before it is over.
   [[nodiscard]] bool sooner(expert_key key, const prefetch_request& request,
                             const visit_context& now) const noexcept {
-    const auto layer = static_cast<std::size_t>(key.layer);
+    const auto layer = index_of(key.layer);
     if (step_[layer] == 0) return false;
     const auto step = step_[layer];
     const auto running = mark_of(now.step);
     const auto wanted = mark_of(request.for_step);
     if (step < running || (step == running && key.layer <= now.layer)) return false;
     if (step > wanted || (step == wanted && key.layer > request.key.layer)) return false;
-    return likely_[layer * experts_ + static_cast<std::size_t>(key.expert)] >= request.probability;
+    return likely_[layer * experts_ + index_of(key.expert)] >= request.probability;
   }
 
  private:

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "hotset/core/ids.hpp"
+#include "hotset/core/per_id.hpp"
 
 namespace hotset::inline v0 {
 
@@ -18,39 +19,38 @@ class prefetched_slots {
 
   /// The slot's expert is wanted for a step; a later request replaces an earlier one.
   void remember(slot_id slot, step_id step) noexcept {
-    if (meant_for_[index(slot)] == 0) slots_.push_back(slot);
-    meant_for_[index(slot)] = mark_of(step);
+    if (meant_for_[slot] == 0) slots_.push_back(slot);
+    meant_for_[slot] = mark_of(step);
   }
   /// What was asked for has moved.
   void move(slot_id from, slot_id to) noexcept {
-    const auto mark = meant_for_[index(from)];
+    const auto mark = meant_for_[from];
     if (mark == 0) return;
     forget(from);
-    if (meant_for_[index(to)] == 0) slots_.push_back(to);
-    meant_for_[index(to)] = mark;
+    if (meant_for_[to] == 0) slots_.push_back(to);
+    meant_for_[to] = mark;
   }
   void forget(slot_id slot) noexcept {
-    if (meant_for_[index(slot)] == 0) return;
-    meant_for_[index(slot)] = 0;
+    if (meant_for_[slot] == 0) return;
+    meant_for_[slot] = 0;
     std::erase(slots_, slot);
   }
   /// Drops the requests whose visit has come: of `step` or an earlier one, in the layer that `is_of_layer` tells.
   template <class IsOfLayer>
   void settle(step_id step, IsOfLayer is_of_layer) noexcept {
     std::erase_if(slots_, [&](slot_id slot) {
-      const bool over = meant_for_[index(slot)] <= mark_of(step) && is_of_layer(slot);
-      if (over) meant_for_[index(slot)] = 0;
+      const bool over = meant_for_[slot] <= mark_of(step) && is_of_layer(slot);
+      if (over) meant_for_[slot] = 0;
       return over;
     });
   }
   [[nodiscard]] bool empty() const noexcept { return slots_.empty(); }
   [[nodiscard]] std::span<const slot_id> slots() const noexcept { return slots_; }
   /// The mark of the step that the slot is wanted for; 0 if nobody asked.
-  [[nodiscard]] step_id meant_for(slot_id slot) const noexcept { return meant_for_[index(slot)]; }
+  [[nodiscard]] step_id meant_for(slot_id slot) const noexcept { return meant_for_[slot]; }
 
  private:
-  static std::size_t index(slot_id slot) noexcept { return static_cast<std::size_t>(slot); }
-  std::vector<step_id> meant_for_;
+  per_slot<step_id> meant_for_;
   std::vector<slot_id> slots_;
 };
 

@@ -12,6 +12,7 @@
 #include "hotset/core/fill.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
 #include "hotset/core/status.hpp"
@@ -28,7 +29,7 @@ class residents {
   /// What a pool may hold, and holds.
   struct pool_state {
     std::int32_t capacity = 0;  ///< slots that its quota claims
-    precision_id precision = 0;
+    precision_id precision{};
     std::uint32_t first_bytes = 0;  ///< of its precision, in bytes_
     std::size_t evictable = 0;
     std::size_t filling = 0;
@@ -41,20 +42,20 @@ class residents {
         table_(layout_.slots()),
         free_(layout_),
         evictable_(layout_.slots()),
-        bytes_(static_cast<std::size_t>(shape().layers) * layout_.precisions()),
+        bytes_(shape().layer_count() * layout_.precisions()),
         pools_(layout_.pools()) {
-    for (layer_id l = 0; l < shape().layers; ++l)
+    for (const auto l : each<layer_id>(shape().layers))
       for (std::size_t p = 0; p < layout_.precisions(); ++p)
-        bytes_[p * index(shape().layers) + index(l)] =
+        bytes_[p * shape().layer_count() + index_of(l)] =
             shape().bytes_of(l, static_cast<precision_id>(p));
     for (std::size_t s = 0; s < table_.slots(); ++s)
       table_[static_cast<slot_id>(s)].pool =
           static_cast<std::uint16_t>(layout_.pool_of_slot(static_cast<slot_id>(s)));
-    for (std::size_t p = 0; p < pools_.size(); ++p) {
-      const auto& pool = layout_.at(static_cast<pool_id>(p));
+    for (const auto p : pools_.ids()) {
+      const auto& pool = layout_.at(p);
       pools_[p].capacity = pool.slots;
       pools_[p].precision = pool.precision;
-      pools_[p].first_bytes = pool.precision * static_cast<std::uint32_t>(shape().layers);
+      pools_[p].first_bytes = number(pool.precision) * static_cast<std::uint32_t>(shape().layers);
     }
     masked_.reserve(layout_.slots());
     reserve_spare();
@@ -70,7 +71,7 @@ class residents {
   [[nodiscard]] slot_id locate(expert_key key) const noexcept { return map_.locate(key); }
   /// Shape: [experts]. With the slots of copies that are on their way.
   [[nodiscard]] std::span<const slot_id> located(layer_id layer) const noexcept {
-    return {map_.located(layer), index(shape().experts)};
+    return {map_.located(layer), shape().expert_count()};
   }
   /// Shape: [experts]. The slots that kernels may read.
   [[nodiscard]] std::span<const slot_id> row(layer_id layer) const noexcept {
@@ -79,20 +80,22 @@ class residents {
   [[nodiscard]] std::uint64_t row_version(layer_id layer) const noexcept {
     return map_.version(layer);
   }
-  [[nodiscard]] pool_id pool_of(slot_id slot) const noexcept { return table_[slot].pool; }
+  [[nodiscard]] pool_id pool_of(slot_id slot) const noexcept {
+    return static_cast<pool_id>(table_[slot].pool);
+  }
   [[nodiscard]] precision_id precision_of(slot_id slot) const noexcept {
-    return pools_[table_[slot].pool].precision;
+    return pool_of(table_[slot]).precision;
   }
   /// Bytes of what the slot holds.
   [[nodiscard]] std::uint64_t bytes_in(slot_id slot) const noexcept {
     const auto& entry = table_[slot];
-    return bytes_of(entry.key.layer, pools_[entry.pool]);
+    return bytes_of(entry.key.layer, pool_of(entry));
   }
   /// Bytes of one of the layer's experts in the slot.
   [[nodiscard]] std::uint64_t bytes_in(slot_id slot, layer_id layer) const noexcept {
-    return bytes_of(layer, pools_[table_[slot].pool]);
+    return bytes_of(layer, pool_of(table_[slot]));
   }
-  [[nodiscard]] const pool_state& pool(pool_id p) const noexcept { return pools_[index(p)]; }
+  [[nodiscard]] const pool_state& pool(pool_id p) const noexcept { return pools_[p]; }
   [[nodiscard]] std::size_t free_count(pool_id p) const noexcept { return free_.count(p); }
   /// What may be evicted: resident, not pinned, and not masked.
   [[nodiscard]] const slot_mask& evictable() const noexcept { return evictable_; }
@@ -169,7 +172,7 @@ class residents {
   /// From now on the slot holds the fill's key, and readers that are told so wait for the copy. Returns its bytes.
   std::uint64_t hold(const fill& f) noexcept {
     auto& entry = table_[f.slot];
-    auto& pool = pools_[entry.pool];
+    auto& pool = pool_of(entry);
     const auto bytes = bytes_of(f.key.layer, pool);
     if (f.victim != no_key) pool.resident_bytes -= bytes_of(f.victim.layer, pool);
     hand_over(entry, f);
@@ -183,7 +186,7 @@ class residents {
   /// The slot, which holds nothing, is the fill's key's; readers learn of it when it has arrived.
   void await(const fill& f) noexcept {
     auto& entry = table_[f.slot];
-    auto& pool = pools_[entry.pool];
+    auto& pool = pool_of(entry);
     hand_over(entry, f);
     entry.state = slot_state::filling;
     entry.unused_prefetch = f.speculative;
@@ -202,7 +205,7 @@ class residents {
   /// What the slot waited for may be read. Pre: it is filling.
   void arrive(slot_id slot) noexcept {
     auto& entry = table_[slot];
-    auto& pool = pools_[entry.pool];
+    auto& pool = pool_of(entry);
     entry.state = slot_state::resident;
     --pool.filling;
     --filling_;
@@ -220,7 +223,7 @@ class residents {
   /// The slot holds nothing any more. It is not given back to its pool yet.
   void vacate(slot_id slot) noexcept {
     auto& entry = table_[slot];
-    auto& pool = pools_[entry.pool];
+    auto& pool = pool_of(entry);
     if (map_.locate(entry.key) == slot) map_.remove(entry.key);
     pool.resident_bytes -= bytes_of(entry.key.layer, pool);
     if (entry.state == slot_state::filling) {
@@ -231,14 +234,14 @@ class residents {
     refresh_evictable(slot, pool);
     mix(slot, no_key);
   }
-  void give_back(slot_id slot) noexcept { free_.give_back(table_[slot].pool, slot); }
+  void give_back(slot_id slot) noexcept { free_.give_back(pool_of(slot), slot); }
   /// To be taken after all that are free.
-  void give_back_last(slot_id slot) noexcept { free_.give_back_last(table_[slot].pool, slot); }
+  void give_back_last(slot_id slot) noexcept { free_.give_back_last(pool_of(slot), slot); }
   /// The copy that a reserved slot's victim came with has failed: nobody gets it back.
   void lose_victim(slot_id slot) noexcept {
     auto& entry = table_[slot];
     entry.state = slot_state::free;
-    refresh_evictable(slot, pools_[entry.pool]);
+    refresh_evictable(slot, pool_of(entry));
   }
 
   // --- who reads
@@ -246,7 +249,7 @@ class residents {
   slot_pin pin(slot_id slot) noexcept {
     auto& entry = table_[slot];
     ++entry.pins;
-    refresh_evictable(slot, pools_[entry.pool]);
+    refresh_evictable(slot, pool_of(entry));
     return {slot, entry.generation};
   }
   /// Ignored if something else has come into the slot since, for then the pinned copy had failed.
@@ -256,7 +259,7 @@ class residents {
     if (reader != no_ticket) entry.last_reader = reader;
     if (entry.pins == 0) return;
     --entry.pins;
-    refresh_evictable(pinned.slot, pools_[entry.pool]);
+    refresh_evictable(pinned.slot, pool_of(entry));
   }
   void drop_pins(slot_id slot) noexcept { table_[slot].pins = 0; }
   void wait_before_fill(slot_id slot, ticket point) noexcept { table_[slot].last_reader = point; }
@@ -267,11 +270,11 @@ class residents {
   void give_up(pool_id p, std::size_t count) noexcept {
     auto& spare = spare_of(p);
     for (std::size_t i = 0; i < count; ++i) spare.push_back(free_.take(p));
-    pools_[index(p)].capacity -= static_cast<std::int32_t>(count);
+    pools_[p].capacity -= static_cast<std::int32_t>(count);
   }
   /// The pool claims spare slots until it has `slots`. Errors: exceeds_memory (there are not so many).
   status claim(pool_id p, std::int32_t slots) noexcept {
-    auto& pool = pools_[index(p)];
+    auto& pool = pools_[p];
     auto& spare = spare_of(p);
     if (static_cast<std::size_t>(slots - pool.capacity) > spare.size())
       return status::exceeds_memory;
@@ -297,7 +300,7 @@ class residents {
   void move(slot_id from, slot_id to) noexcept {
     auto& before = table_[from];
     auto& now = table_[to];
-    auto& pool = pools_[before.pool];
+    auto& pool = pool_of(before);
     now.key = before.key;
     now.state = slot_state::resident;
     now.unused_prefetch = std::exchange(before.unused_prefetch, false);
@@ -311,9 +314,14 @@ class residents {
   }
 
  private:
-  static std::size_t index(std::int32_t id) noexcept { return static_cast<std::size_t>(id); }
+  [[nodiscard]] pool_state& pool_of(const slot_entry& entry) noexcept {
+    return pools_[static_cast<pool_id>(entry.pool)];
+  }
+  [[nodiscard]] const pool_state& pool_of(const slot_entry& entry) const noexcept {
+    return pools_[static_cast<pool_id>(entry.pool)];
+  }
   [[nodiscard]] std::uint64_t bytes_of(layer_id layer, const pool_state& pool) const noexcept {
-    return bytes_[pool.first_bytes + index(layer)];
+    return bytes_[pool.first_bytes + index_of(layer)];
   }
   /// A number of its own names the reservation for ever.
   fill reserve(expert_key key, slot_id slot, expert_key victim) noexcept {
@@ -322,7 +330,7 @@ class residents {
             .slot = slot,
             .generation = ++entry.reservations,
             .victim = victim,
-            .precision = pools_[entry.pool].precision,
+            .precision = pool_of(entry).precision,
             .speculative = false,
             .after = entry.last_reader};
   }
@@ -347,22 +355,24 @@ class residents {
   }
 
   [[nodiscard]] std::vector<slot_id>& spare_of(pool_id p) noexcept {
-    return spare_[index(layout_.at(p).size_class)];
+    return spare_[layout_.at(p).size_class];
   }
   /// Room for every slot of the class: a quota change may not allocate.
   void reserve_spare() {
     for (std::size_t p = 0; p < pools_.size(); ++p)
-      if (const auto c = index(layout_.at(static_cast<pool_id>(p)).size_class); spare_.size() <= c)
+      if (const auto c = index_of(layout_.at(static_cast<pool_id>(p)).size_class);
+          spare_.size() <= c)
         spare_.resize(c + 1);
     for (std::size_t p = 0; p < pools_.size(); ++p) {
       auto& spare = spare_of(static_cast<pool_id>(p));
-      spare.reserve(spare.capacity() + index(layout_.at(static_cast<pool_id>(p)).slots));
+      spare.reserve(spare.capacity() +
+                    static_cast<std::size_t>(layout_.at(static_cast<pool_id>(p)).slots));
     }
     of_class_.reserve(layout_.slots());
   }
   /// The lowest spare slot is claimed first.
   void gather_spare(size_class_id size_class, std::span<slot_id> target) noexcept {
-    auto& spare = spare_[index(size_class)];
+    auto& spare = spare_[size_class];
     of_class_.clear();
     for (std::size_t s = 0; s < table_.slots(); ++s)
       if (layout_.at(layout_.pool_of_slot(static_cast<slot_id>(s))).size_class == size_class)
@@ -371,7 +381,7 @@ class residents {
     auto vacant = spare.begin();
     const auto last = of_class_.end() - static_cast<std::ptrdiff_t>(spare.size());
     for (auto s = last; s != of_class_.end(); ++s)
-      if (!std::binary_search(spare.begin(), spare.end(), *s)) target[index(*s)] = *vacant++;
+      if (!std::binary_search(spare.begin(), spare.end(), *s)) target[index_of(*s)] = *vacant++;
     std::reverse_copy(last, of_class_.end(), spare.begin());
   }
 
@@ -381,10 +391,10 @@ class residents {
   free_slots free_;
   slot_mask evictable_;
   std::vector<std::uint64_t> bytes_;  ///< [precisions][layers] of one expert
-  std::vector<pool_state> pools_;
-  std::vector<std::vector<slot_id>> spare_;  ///< by size class: slots that no quota claims
-  std::vector<slot_id> of_class_;            ///< scratch
-  std::vector<slot_id> masked_;              ///< of all scopes, in the order of their beginnings
+  per_pool<pool_state> pools_;
+  per_size_class<std::vector<slot_id>> spare_;  ///< by size class: slots that no quota claims
+  std::vector<slot_id> of_class_;               ///< scratch
+  std::vector<slot_id> masked_;                 ///< of all scopes, in the order of their beginnings
   std::size_t filling_ = 0;
   std::size_t unused_prefetches_ = 0;
   std::uint64_t hash_ = 0;

@@ -10,6 +10,8 @@
 
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/per_id.hpp"
+#include "hotset/core/per_key.hpp"
 
 namespace hotset::inline v0 {
 
@@ -19,48 +21,39 @@ class slot_map {
  public:
   slot_map() = default;
   explicit slot_map(const geometry& shape)
-      : experts_(static_cast<std::size_t>(shape.experts)),
-        placed_(shape.keys(), no_slot),
-        published_(shape.keys(), no_slot),
-        versions_(static_cast<std::size_t>(shape.layers), 0) {}
+      : placed_(shape, no_slot), published_(shape, no_slot), versions_(shape.layer_count(), 0) {}
 
   /// Slot of a key whose bytes are in place or on their way, or no_slot.
-  [[nodiscard]] slot_id locate(expert_key key) const noexcept { return placed_[index(key)]; }
+  [[nodiscard]] slot_id locate(expert_key key) const noexcept { return placed_[key]; }
   [[nodiscard]] const slot_id* located(layer_id layer) const noexcept {
-    return placed_.data() + static_cast<std::size_t>(layer) * experts_;
+    return placed_.row(layer).data();
   }
   /// Shape: [experts]. The slots that kernels may read.
   [[nodiscard]] std::span<const slot_id> row(layer_id layer) const noexcept {
-    return {published_.data() + static_cast<std::size_t>(layer) * experts_, experts_};
+    return published_.row(layer);
   }
   /// Changes when the row does; of a row that never changed it is 0.
-  [[nodiscard]] std::uint64_t version(layer_id layer) const noexcept {
-    return versions_[static_cast<std::size_t>(layer)];
-  }
-  void place(expert_key key, slot_id slot) noexcept { placed_[index(key)] = slot; }
-  void publish(expert_key key) noexcept { set_row(key, placed_[index(key)]); }
+  [[nodiscard]] std::uint64_t version(layer_id layer) const noexcept { return versions_[layer]; }
+  void place(expert_key key, slot_id slot) noexcept { placed_[key] = slot; }
+  void publish(expert_key key) noexcept { set_row(key, placed_[key]); }
   void place_and_publish(expert_key key, slot_id slot) noexcept {
-    placed_[index(key)] = slot;
+    placed_[key] = slot;
     set_row(key, slot);
   }
   void remove(expert_key key) noexcept {
-    placed_[index(key)] = no_slot;
+    placed_[key] = no_slot;
     set_row(key, no_slot);
   }
 
  private:
-  [[nodiscard]] std::size_t index(expert_key key) const noexcept {
-    return static_cast<std::size_t>(key.layer) * experts_ + static_cast<std::size_t>(key.expert);
-  }
   void set_row(expert_key key, slot_id slot) noexcept {
-    published_[index(key)] = slot;
-    ++versions_[static_cast<std::size_t>(key.layer)];
+    published_[key] = slot;
+    ++versions_[key.layer];
   }
 
-  std::size_t experts_ = 0;
-  std::vector<slot_id> placed_;
-  std::vector<slot_id> published_;
-  std::vector<std::uint64_t> versions_;  ///< [layers]
+  per_key<slot_id> placed_;
+  per_key<slot_id> published_;
+  per_layer<std::uint64_t> versions_;  ///< [layers]
 };
 
 }  // namespace hotset::inline v0

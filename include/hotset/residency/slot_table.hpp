@@ -8,6 +8,7 @@
 
 #include "hotset/core/fill.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/core/platform/assert.hpp"
 
 namespace hotset::inline v0 {
@@ -46,12 +47,12 @@ class slot_table {
 
   [[nodiscard]] std::size_t slots() const noexcept { return entries_.size(); }
   [[nodiscard]] slot_entry& operator[](slot_id slot) noexcept {
-    HOTSET_ASSERT(slot >= 0 && static_cast<std::size_t>(slot) < entries_.size());
-    return entries_[static_cast<std::size_t>(slot)];
+    HOTSET_ASSERT(slot >= 0 && index_of(slot) < entries_.size());
+    return entries_[slot];
   }
   [[nodiscard]] const slot_entry& operator[](slot_id slot) const noexcept {
-    HOTSET_ASSERT(slot >= 0 && static_cast<std::size_t>(slot) < entries_.size());
-    return entries_[static_cast<std::size_t>(slot)];
+    HOTSET_ASSERT(slot >= 0 && index_of(slot) < entries_.size());
+    return entries_[slot];
   }
   /// A resident slot that nobody reads may be evicted.
   [[nodiscard]] bool evictable(slot_id slot) const noexcept {
@@ -60,7 +61,7 @@ class slot_table {
   }
 
  private:
-  std::vector<slot_entry> entries_;
+  per_slot<slot_entry> entries_;
 };
 
 }  // namespace hotset::inline v0

@@ -27,8 +27,7 @@ namespace hotset::inline v0 {
   std::vector<expert_key> kept;
   for (auto at = keys.size(); at-- > 0;) {
     if (!layout.shape().contains(keys[at])) continue;
-    if (room[static_cast<std::size_t>(layout.pool_of_layer(keys[at].layer))]-- > 0)
-      kept.push_back(keys[at]);
+    if (room[index_of(layout.pool_of_layer(keys[at].layer))]-- > 0) kept.push_back(keys[at]);
   }
   std::ranges::reverse(kept);
   return kept;

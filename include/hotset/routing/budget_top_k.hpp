@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "hotset/concepts/routing_policy.hpp"
+#include "hotset/core/id_view.hpp"
 
 namespace hotset::inline v0 {
 
@@ -39,9 +40,7 @@ class budget_top_k {
 
   explicit budget_top_k(const geometry& shape) : budget_top_k(shape, config{}) {}
   budget_top_k(const geometry& shape, const config& options)
-      : keep_hits_(options.keep_hits),
-        experts_(static_cast<std::size_t>(shape.experts)),
-        top_k_(static_cast<std::size_t>(shape.top_k)) {
+      : keep_hits_(options.keep_hits), experts_(shape.expert_count()), top_k_(shape.ranks()) {
     taken_.reserve(experts_);
   }
 
@@ -50,7 +49,7 @@ class budget_top_k {
   status route(const routing_view& view, const residency_view& residents,
                std::span<expert_id> selected, std::span<float> weights) noexcept {
     if (!fits(view, residents, selected, weights)) return status::invalid_visit;
-    copy(view.experts, selected);
+    if (view.experts.data() != selected.data()) view.experts.copy_to(selected.data());
     if (!weights.empty()) copy(view.weights, weights);
     if (residents.free_slots < 0) return status::ok;
     taken_.clear();
@@ -63,7 +62,7 @@ class budget_top_k {
 
  private:
   [[nodiscard]] bool fits(const routing_view& view, const residency_view& residents,
-                          std::span<const expert_id> selected,
+                          id_view<expert_id> selected,
                           std::span<const float> weights) const noexcept {
     const auto places = view.experts.size();
     return places % top_k_ == 0 && selected.size() == places && residents.row.size() == experts_ &&
@@ -101,7 +100,7 @@ class budget_top_k {
   /// Whether an expert costs no slot, or one that there is. A token's first one costs one even where none is free.
   bool has_room(expert_id expert, const residency_view& residents, bool is_first,
                 std::size_t& free) noexcept {
-    if (residents.row[static_cast<std::size_t>(expert)] != no_slot) return true;
+    if (residents.row[index_of(expert)] != no_slot) return true;
     if (std::ranges::find(taken_, expert) != taken_.end()) return true;
     if (free == 0 && !is_first) return false;
     if (free != 0) --free;
@@ -109,7 +108,7 @@ class budget_top_k {
     return true;
   }
   [[nodiscard]] bool is_expert(expert_id id) const noexcept {
-    return id >= 0 && static_cast<std::size_t>(id) < experts_;
+    return id >= 0 && index_of(id) < experts_;
   }
 
   bool keep_hits_;

@@ -27,6 +27,8 @@
 #include <vector>
 
 #include "hotset/concepts/routing_policy.hpp"
+#include "hotset/core/id_view.hpp"
+#include "hotset/core/per_id.hpp"
 
 namespace hotset::inline v0 {
 
@@ -65,10 +67,10 @@ class cache_aware {
   explicit cache_aware(const geometry& shape) : cache_aware(shape, config{}) {}
   cache_aware(const geometry& shape, const config& options)
       : options_(options),
-        top_k_(static_cast<std::size_t>(shape.top_k)),
-        history_(static_cast<std::size_t>(shape.layers)),
-        biased_(static_cast<std::size_t>(shape.experts), 0.0),
-        order_(biased_.size(), 0) {}
+        top_k_(shape.ranks()),
+        history_(shape.layer_count()),
+        biased_(shape.expert_count(), 0.0),
+        order_(biased_.size()) {}
 
   /// `weights` may be empty: not wanted. Errors: invalid_visit without logits, or if the layer or an array's length is
   /// not the model's; then the average stays, too.
@@ -78,7 +80,7 @@ class cache_aware {
     const double boost = options_.lambda * average_with(view);
     const bool bent = options_.lambda > 0.0;
     const bool given = !bent && view.weights.size() == selected.size();
-    if (!bent) copy(view.experts, selected);
+    if (!bent && view.experts.data() != selected.data()) view.experts.copy_to(selected.data());
     if (given && !weights.empty()) copy(view.weights, weights);
     for (std::size_t token = 0; token * top_k_ < selected.size(); ++token) {
       const auto z = logits_of(view, token);
@@ -96,10 +98,10 @@ class cache_aware {
   };
 
   [[nodiscard]] bool fits(const routing_view& view, const residency_view& residents,
-                          std::span<const expert_id> selected,
+                          id_view<expert_id> selected,
                           std::span<const float> weights) const noexcept {
     const auto places = view.experts.size();
-    return static_cast<std::size_t>(view.layer) < history_.size() &&  // nor below 0
+    return index_of(view.layer) < history_.size() &&  // nor below 0
            places % top_k_ == 0 && view.logits.size() == places / top_k_ * biased_.size() &&
            residents.row.size() == biased_.size() && selected.size() == places &&
            (weights.empty() || weights.size() == places);
@@ -135,7 +137,7 @@ class cache_aware {
                                                       : total / static_cast<double>(finite);
       ++tokens;
     }
-    auto& mean = history_[static_cast<std::size_t>(view.layer)];
+    auto& mean = history_[view.layer];
     if (tokens == 0) return mean.value;
     ++mean.visits;
     const double visit = sum / static_cast<double>(tokens);
@@ -147,22 +149,23 @@ class cache_aware {
     std::size_t finite = 0;
     for (std::size_t e = 0; e < z.size(); ++e) {
       if (!counts(z[e])) continue;
-      biased_[e] = residents.row[e] >= 0 ? z[e] + boost : z[e];
-      order_[finite++] = static_cast<expert_id>(e);
+      const auto id = static_cast<expert_id>(e);
+      biased_[id] = residents.row[e] >= 0 ? z[e] + boost : z[e];
+      order_[finite++] = id;
     }
     const auto chosen = std::min(ids.size(), finite);
     std::partial_sort(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(chosen),
                       order_.begin() + static_cast<std::ptrdiff_t>(finite),
                       [this](expert_id a, expert_id b) {
-                        const double za = biased_[static_cast<std::size_t>(a)];
-                        const double zb = biased_[static_cast<std::size_t>(b)];
+                        const double za = biased_[a];
+                        const double zb = biased_[b];
                         return za != zb ? za > zb : a < b;
                       });
     std::copy_n(order_.begin(), chosen, ids.begin());
     std::fill(ids.begin() + static_cast<std::ptrdiff_t>(chosen), ids.end(), no_expert);
   }
   /// Gate weights of the selected, by the logits as they were.
-  void weigh(std::span<const float> z, std::span<const expert_id> ids,
+  void weigh(std::span<const float> z, id_view<expert_id> ids,
              std::span<float> weights) const noexcept {
     const auto of = [z](expert_id id) {
       const auto e = static_cast<std::size_t>(static_cast<std::uint32_t>(id));
@@ -186,9 +189,9 @@ class cache_aware {
 
   config options_;
   std::size_t top_k_;
-  std::vector<running_mean> history_;  // [layer]
-  std::vector<double> biased_;         // [expert] z' of the token in hand
-  std::vector<expert_id> order_;       // scratch
+  per_layer<running_mean> history_;  // [layer]
+  per_expert<double> biased_;        // [expert] z' of the token in hand
+  std::vector<expert_id> order_;     // scratch
 };
 
 static_assert(routing_policy<cache_aware>);

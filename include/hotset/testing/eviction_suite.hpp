@@ -42,7 +42,7 @@ namespace hotset::suites {
 
 /// The visits to come, decided beforehand so that belady can know them.
 struct visit {
-  layer_id layer = 0;
+  layer_id layer{};
   step_id step = 0;
   request_class kind = request_class::decode;
   sequence_id sequence = 0;
@@ -55,7 +55,7 @@ using script = std::vector<visit>;
 inline script write_script(const geometry& shape, std::size_t visits, random_source& random) {
   script out;
   step_id step = 3;
-  layer_id layer = 0;
+  layer_id layer{};
   sequence_id sequence = 0;
   while (out.size() < visits) {
     visit v;
@@ -74,9 +74,9 @@ inline script write_script(const geometry& shape, std::size_t visits, random_sou
       v.experts.insert(
           v.experts.begin() + static_cast<std::ptrdiff_t>(random.below(v.experts.size() + 1)), e);
     out.push_back(std::move(v));
-    layer += static_cast<layer_id>(random.one_in(8) ? 2 : 1);
+    layer = layer + (random.one_in(8) ? 2 : 1);
     if (layer >= shape.layers) {
-      layer = 0;
+      layer = 0_layer;
       step += random.one_in(6) ? 1 + random.below(30) : 1;
       sequence += random.one_in(5) ? 1U : 0U;
     }
@@ -110,8 +110,7 @@ class eviction_walk {
         reference_(layout.shape(), rule()),
         eligible_(layout.slots()) {
     Entry::prepare(reference_.parameters(), layout.shape(), script_);
-    for (slot_id s = 0; s < static_cast<slot_id>(layout.slots()); ++s)
-      free_.push_back({s, layout.pool_of_slot(s)});
+    for (const auto s : each<slot_id>(layout.slots())) free_.push_back({s, layout.pool_of_slot(s)});
   }
 
   void run() {
@@ -246,7 +245,7 @@ class eviction_walk {
     forecast expected;
     expected.probabilities = rows;
     expected.depth = static_cast<std::int32_t>(depth);
-    const visit_context context{v.layer, 0, v.step, ordinal_, v.kind};
+    const visit_context context{v.layer, 0_pool, v.step, ordinal_, v.kind};
     tell_forecast(policy_, context, expected);
     reference_.on_forecast(context, expected);
   }
@@ -465,9 +464,9 @@ TYPED_TEST_P(eviction_conformance, is_deterministic_and_survives_a_move) {
   const auto play = [&](bool move) {
     auto policy = std::make_unique<P>(layout, options);
     slot_mask eligible(layout.slots());
-    for (slot_id s = 0; s < 3; ++s) {
+    for (const auto s : each<slot_id>(3)) {
       access a;
-      a.key = {0, s + 1};
+      a.key = {0_layer, expert_id{number(s) + 1}};
       a.slot = s;
       policy->on_fill(a);
       eligible.set(s);
@@ -489,11 +488,11 @@ TYPED_TEST_P(eviction_conformance, offers_nothing_where_nothing_is_eligible) {
   std::vector<slot_id> out(3, no_slot);
   EXPECT_EQ(policy.select_victims({}, eligible, out), 0U);
   access a;
-  a.key = {0, 1};
-  a.slot = 5;
+  a.key = {0_layer, 1_expert};
+  a.slot = 5_slot;
   policy.on_fill(a);
   EXPECT_EQ(policy.select_victims({}, eligible, out), 0U);
-  eligible.set(5);
+  eligible.set(5_slot);
   EXPECT_EQ(policy.select_victims({}, eligible, std::span<slot_id>()), 0U);
   EXPECT_EQ(policy.select_victims({}, eligible, out), 1U);
   EXPECT_EQ(out[0], 5);

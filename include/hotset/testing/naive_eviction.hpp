@@ -28,7 +28,7 @@ namespace hotset::reference {
 /// What the rules look at, of one resident key.
 struct resident {
   expert_key key;
-  pool_id pool = 0;
+  pool_id pool{};
   double position = 0;  // recency
   double arrival = 0;
   double uses = 0;        // visits since the fill
@@ -48,7 +48,7 @@ struct expectation {
 /// A visit that the naive form may look at before it comes.
 struct planned_visit {
   step_id step = 0;
-  layer_id layer = 0;
+  layer_id layer{};
   std::set<expert_id> experts;
 };
 
@@ -172,7 +172,7 @@ inline ranking by_staleness() {
     const auto group = static_cast<std::size_t>(staleness(r, c));
     const double place[3][2] = {{0, 2}, {1, 3}, {4, 5}};  // stale, current, later by left, right
     out.push_back(place[group][left ? 0 : 1]);
-    out.push_back(left ? r.key.layer : -r.key.layer);
+    out.push_back(left ? number(r.key.layer) : -number(r.key.layer));
     out.push_back(r.arrival);
   };
 }
@@ -266,7 +266,7 @@ inline const std::vector<double>& recent_uses(const state& s, layer_id layer, do
   for (std::size_t age = 0; age < std::min(window, count); ++age, worth *= gamma) {
     const auto& token = found->second[count - 1 - age];
     for (const auto e : std::set<expert_id>(token.begin(), token.end()))
-      if (e >= 0) uses[static_cast<std::size_t>(e)] += worth;
+      if (e >= 0) uses[index_of(e)] += worth;
   }
   return uses;
 }
@@ -278,14 +278,12 @@ inline ranking by_importance(double alpha, double gamma, std::size_t window) {
     for (const auto& [slot, other] : s.residents)
       if (other.key.layer == r.key.layer) there.insert(other.key.expert);
     double all = 0;
-    for (const auto e : there) all += uses[static_cast<std::size_t>(e)];
-    const double own = uses[static_cast<std::size_t>(r.key.expert)];
+    for (const auto e : there) all += uses[index_of(e)];
+    const double own = uses[index_of(r.key.expert)];
     const double h = all > 0 ? own / all : 0;
     const auto told = s.expected.find(r.key.layer);
     const bool known = told != s.expected.end() && told->second.step == c.step;
-    out.push_back(known ? alpha * h + (1 - alpha) *
-                                          told->second.mean[static_cast<std::size_t>(r.key.expert)]
-                        : h);
+    out.push_back(known ? alpha * h + (1 - alpha) * told->second.mean[index_of(r.key.expert)] : h);
     out.push_back(r.position);
   };
 }
@@ -295,7 +293,7 @@ inline ranking by_expected_uses(bool since_fill) {
     const auto told = s.expected_of_request.find(r.key.layer);
     const double p = told == s.expected_of_request.end()
                          ? double{1.0F / static_cast<float>(s.shape.experts)}
-                         : told->second.most[static_cast<std::size_t>(r.key.expert)];
+                         : told->second.most[index_of(r.key.expert)];
     const auto uses = s.counts.find(r.key);
     out.push_back(p * (since_fill ? r.since_fill : uses == s.counts.end() ? 0 : uses->second));
     out.push_back(r.position);
@@ -396,7 +394,7 @@ class policy {
     const auto depth = static_cast<std::size_t>(expected.depth);
     const auto tokens = expected.probabilities.size() / width / depth;
     for (std::size_t d = 0; d < depth; ++d) {
-      const auto layer = context.layer + 1 + static_cast<layer_id>(d);
+      const auto layer = context.layer + 1 + static_cast<std::int32_t>(d);
       if (layer >= state_.shape.layers) break;
       expectation one{context.step, std::vector<double>(width, 0), std::vector<double>(width, 0)};
       for (std::size_t e = 0; e < width; ++e) {

@@ -37,7 +37,7 @@ inline const geometry transfer_shape{.layers = 2, .experts = 8, .top_k = 2};
 /// Slots of each layer.
 inline constexpr std::int64_t transfer_slots = 4;
 /// The expert that the source has not.
-inline constexpr expert_key absent_expert{1, 6};
+inline constexpr expert_key absent_expert{1_layer, 6_expert};
 
 /// Whether an entry's backend copies, or tells times alone.
 template <class Entry>
@@ -70,13 +70,14 @@ TYPED_TEST_SUITE_P(transfer_conformance);
 
 TYPED_TEST_P(transfer_conformance, all_tensors_of_all_fills_arrive_under_one_ticket) {
   auto& backend = this->backend();
-  const auto sent = this->submit({fill_of({0, 1}, 2), fill_of({1, 7}, 0)});
+  const auto sent =
+      this->submit({fill_of({0_layer, 1_expert}, 2_slot), fill_of({1_layer, 7_expert}, 0_slot)});
   EXPECT_EQ(sent.accepted, 2U);
   EXPECT_NE(sent.id, no_ticket);
   EXPECT_EQ(backend.wait(sent.id), transfer_state::arrived);
   EXPECT_EQ(backend.poll(sent.id), transfer_state::arrived);
-  EXPECT_TRUE(this->entry().holds(2, {0, 1}));
-  EXPECT_TRUE(this->entry().holds(0, {1, 7}));
+  EXPECT_TRUE(this->entry().holds(2_slot, {0_layer, 1_expert}));
+  EXPECT_TRUE(this->entry().holds(0_slot, {1_layer, 7_expert}));
 }
 
 TYPED_TEST_P(transfer_conformance, no_ticket_has_arrived_and_no_fills_have_no_ticket) {
@@ -92,9 +93,9 @@ TYPED_TEST_P(transfer_conformance, no_ticket_has_arrived_and_no_fills_have_no_ti
 
 TYPED_TEST_P(transfer_conformance, what_follows_a_fence_sees_the_bytes) {
   for (const auto when : {urgency::now, urgency::soon}) {
-    const auto sent = this->submit({fill_of({0, 5}, 1)}, when);
+    const auto sent = this->submit({fill_of({0_layer, 5_expert}, 1_slot)}, when);
     ASSERT_EQ(this->backend().fence(this->entry().stream, sent.id), status::ok);
-    this->entry().look(1, {0, 5});
+    this->entry().look(1_slot, {0_layer, 5_expert});
     this->entry().drain();
     EXPECT_TRUE(this->entry().saw_it());
   }
@@ -103,8 +104,9 @@ TYPED_TEST_P(transfer_conformance, what_follows_a_fence_sees_the_bytes) {
 TYPED_TEST_P(transfer_conformance, a_failure_is_sticky_and_of_its_ticket_alone) {
   if (!moves_bytes<TypeParam>()) GTEST_SKIP() << "a copy that is not made cannot fail";
   auto& backend = this->backend();
-  const auto bad = this->submit({fill_of({0, 1}, 0), fill_of(absent_expert, 1)});
-  const auto good = this->submit({fill_of({0, 2}, 2)});
+  const auto bad =
+      this->submit({fill_of({0_layer, 1_expert}, 0_slot), fill_of(absent_expert, 1_slot)});
+  const auto good = this->submit({fill_of({0_layer, 2_expert}, 2_slot)});
   EXPECT_EQ(backend.wait(bad.id), transfer_state::failed);
   EXPECT_EQ(backend.wait(good.id), transfer_state::arrived);
   EXPECT_EQ(backend.poll(bad.id), transfer_state::failed);
@@ -130,47 +132,51 @@ TYPED_TEST_P(transfer_conformance, a_copy_waits_for_the_reader_that_it_names) {
   if (!TypeParam::deferred) GTEST_SKIP() << "on the caller's thread nothing is still reading";
   if (!TypeParam::copies_beside) GTEST_SKIP() << "copies run in the stream that reads";
   auto& backend = this->backend();
-  ASSERT_EQ(backend.wait(this->submit({fill_of({0, 1}, 0)}).id), transfer_state::arrived);
+  ASSERT_EQ(backend.wait(this->submit({fill_of({0_layer, 1_expert}, 0_slot)}).id),
+            transfer_state::arrived);
   gate held;
   this->entry().hold_until_open(held);
   const auto reader = backend.record(this->entry().stream);
-  const auto sent = this->submit({fill_of({0, 2}, 0, reader)});
-  ASSERT_EQ(backend.wait(this->submit({fill_of({0, 3}, 1)}).id), transfer_state::arrived)
+  const auto sent = this->submit({fill_of({0_layer, 2_expert}, 0_slot, reader)});
+  ASSERT_EQ(backend.wait(this->submit({fill_of({0_layer, 3_expert}, 1_slot)}).id),
+            transfer_state::arrived)
       << "one that names no reader goes first";
   EXPECT_EQ(backend.poll(sent.id), transfer_state::pending);
-  EXPECT_TRUE(this->entry().holds(0, {0, 1})) << "overwritten while it was read";
+  EXPECT_TRUE(this->entry().holds(0_slot, {0_layer, 1_expert})) << "overwritten while it was read";
   held.open();
   EXPECT_EQ(backend.wait(sent.id), transfer_state::arrived);
-  EXPECT_TRUE(this->entry().holds(0, {0, 2}));
+  EXPECT_TRUE(this->entry().holds(0_slot, {0_layer, 2_expert}));
   this->entry().drain();
 }
 
 TYPED_TEST_P(transfer_conformance, a_cancelled_copy_moves_no_byte) {
   if (!TypeParam::deferred) GTEST_SKIP() << "nothing can be held back on the caller's thread";
   auto& backend = this->backend();
-  ASSERT_EQ(backend.wait(this->submit({fill_of({0, 1}, 0)}).id), transfer_state::arrived);
+  ASSERT_EQ(backend.wait(this->submit({fill_of({0_layer, 1_expert}, 0_slot)}).id),
+            transfer_state::arrived);
   gate held;
   this->entry().hold_until_open(held);
   const auto reader = backend.record(this->entry().stream);
-  const auto sent = this->submit({fill_of({0, 2}, 0, reader)}, urgency::soon);
+  const auto sent = this->submit({fill_of({0_layer, 2_expert}, 0_slot, reader)}, urgency::soon);
   backend.promote(sent.id);
   const bool cancelled = backend.cancel(sent.id);  // a backend may also have passed the point
   held.open();
   EXPECT_EQ(backend.wait(sent.id), cancelled ? transfer_state::cancelled : transfer_state::arrived);
   this->entry().drain();
-  ASSERT_EQ(backend.wait(this->submit({fill_of({0, 3}, 1)}).id), transfer_state::arrived);
-  EXPECT_TRUE(this->entry().holds(0, {0, cancelled ? 1 : 2}));
+  ASSERT_EQ(backend.wait(this->submit({fill_of({0_layer, 3_expert}, 1_slot)}).id),
+            transfer_state::arrived);
+  EXPECT_TRUE(this->entry().holds(0_slot, {0_layer, cancelled ? 1_expert : 2_expert}));
 }
 
 TYPED_TEST_P(transfer_conformance, many_batches_arrive) {
-  for (expert_id n = 0; n < 500; ++n) {
-    const expert_key key{n % 2, n % 6};
-    const auto sent =
-        this->submit({fill_of(key, n % 4)}, n % 3 == 0 ? urgency::soon : urgency::now);
+  for (std::int32_t n = 0; n < 500; ++n) {
+    const expert_key key{layer_id{n % 2}, expert_id{n % 6}};
+    const slot_id slot{n % 4};
+    const auto sent = this->submit({fill_of(key, slot)}, n % 3 == 0 ? urgency::soon : urgency::now);
     ASSERT_EQ(sent.accepted, 1U);
     if (n % 7 == 0) this->backend().promote(sent.id);
     ASSERT_EQ(this->backend().wait(sent.id), transfer_state::arrived);
-    ASSERT_TRUE(this->entry().holds(n % 4, key));
+    ASSERT_TRUE(this->entry().holds(slot, key));
   }
 }
 

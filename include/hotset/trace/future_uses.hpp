@@ -41,8 +41,8 @@ class future_uses {
       const auto& e = events[n];
       const auto refuse = [&](const char* what) {
         return error{"event " + std::to_string(n) + ": ordinal " + std::to_string(e.ordinal) +
-                     ", layer " + std::to_string(e.key.layer) + ", expert " +
-                     std::to_string(e.key.expert) + ", accepted: " + what};
+                     ", layer " + to_string(e.key.layer) + ", expert " + to_string(e.key.expert) +
+                     ", accepted: " + what};
       };
       if (!shape.contains(e.key)) return refuse("keys of the geometry");
       if (e.ordinal >= never) return refuse("ordinals below 4294967295");

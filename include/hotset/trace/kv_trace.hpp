@@ -101,12 +101,15 @@ struct kv_trace {
   out.expert_bytes = {block_bytes};
   out.kind.assign(kv.references(), request_class::decode);
   std::vector<expert_id> number(known.size(), no_expert);
-  expert_id next = 0;
+  expert_id next{};
   for (std::size_t r = 0; r < kv.requests(); ++r)
     for (const auto block : kv.blocks_of(r)) {
       const auto at = std::lower_bound(known.begin(), known.end(), block) - known.begin();
       auto& dense = number[static_cast<std::size_t>(at)];
-      if (dense == no_expert) dense = next++;
+      if (dense == no_expert) {
+        dense = next;
+        ++next;
+      }
       out.step.push_back(static_cast<std::uint32_t>(out.ids.size()));
       out.sequence.push_back(static_cast<std::uint32_t>(r));
       out.ids.push_back(dense);

@@ -22,9 +22,7 @@ class next_visits {
   next_visits() = default;
   /// Pre: future.keys() == shape.keys().
   next_visits(const geometry& shape, const future_uses& future)
-      : experts_(static_cast<std::size_t>(shape.experts)),
-        layers_(static_cast<std::size_t>(shape.layers)),
-        in_next_(shape.keys(), 0) {
+      : experts_(shape.expert_count()), layers_(shape.layer_count()), in_next_(shape.keys(), 0) {
     std::vector<std::size_t> seen(shape.keys(), 0);  // uses of the key so far
     for (const auto key : future.keys_in_order()) {
       auto& layer = layers_[key / experts_];
@@ -44,11 +42,11 @@ class next_visits {
   /// Whether the first visit of the key's layer that has the ordinal `from` or a later one uses the key.
   /// Complexity: O(1) while that visit stays the same, else O(log visits) and the uses of two visits.
   [[nodiscard]] bool uses(expert_key key, std::uint64_t from) noexcept {
-    const auto l = static_cast<std::size_t>(key.layer);
+    const auto l = index_of(key.layer);
     if (l >= layers_.size()) return false;
     auto& layer = layers_[l];
     if (!stands(layer, from)) move(layer, from);
-    return in_next_[l * experts_ + static_cast<std::size_t>(key.expert)] != 0;
+    return in_next_[l * experts_ + index_of(key.expert)] != 0;
   }
 
  private:

@@ -16,6 +16,7 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/trace/half_array.hpp"
 
@@ -70,12 +71,11 @@ struct routing_trace {
   [[nodiscard]] std::size_t tokens() const noexcept { return step.size(); }
   /// Position of (token, layer, rank 0) in ids and weights.
   [[nodiscard]] std::size_t index(std::size_t token, layer_id layer) const noexcept {
-    return (token * static_cast<std::size_t>(layers) + static_cast<std::size_t>(layer)) *
+    return (token * static_cast<std::size_t>(layers) + index_of(layer)) *
            static_cast<std::size_t>(top_k);
   }
   /// The K ids of one token in one layer. Pre: token < tokens(), 0 <= layer < layers.
-  [[nodiscard]] std::span<const expert_id> ids_of(std::size_t token,
-                                                  layer_id layer) const noexcept {
+  [[nodiscard]] id_view<expert_id> ids_of(std::size_t token, layer_id layer) const noexcept {
     return std::span(ids).subspan(index(token, layer), static_cast<std::size_t>(top_k));
   }
   /// The K weights of one token in one layer; empty if there are none.
@@ -169,7 +169,7 @@ struct routing_trace {
   [[nodiscard]] validation validate_values() const {
     for (std::size_t i = 0; i < ids.size(); ++i)
       if (ids[i] < no_expert || ids[i] >= experts)
-        return refuse(place("id", i, top_k) + " is " + std::to_string(ids[i]) + ", accepted: 0.." +
+        return refuse(place("id", i, top_k) + " is " + to_string(ids[i]) + ", accepted: 0.." +
                       std::to_string(experts - 1) + " or -1 (absent)");
     for (std::size_t i = 0; i < weights.size(); ++i)
       if (!std::isfinite(weights[i]))

@@ -10,7 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/trace/half_array.hpp"
 #include "hotset/trace/routing_trace.hpp"
 #include "hotset/trace/synthetic/integer_math.hpp"
@@ -34,10 +36,10 @@ class score_rows {
 
   /// The next layer of the token in hand. `logits`: of all experts, in steps of 2^-18; ties in them are broken.
   /// `masses`: in proportion to the probabilities, descending as the logits do; `total`: their sum.
-  void add(std::span<const expert_id> ids, std::span<std::int64_t> logits,
+  void add(id_view<expert_id> ids, std::span<std::int64_t> logits,
            std::span<const std::uint64_t> masses, std::uint64_t total) {
     routed_.assign(routed_.size(), false);
-    for (const auto id : ids) routed_[static_cast<std::size_t>(id)] = true;
+    for (const auto id : ids) routed_[id] = true;
     add_logits(ids, logits);
     add_probabilities(ids, masses, total);
   }
@@ -65,19 +67,19 @@ class score_rows {
   }
 
  private:
-  void add_logits(std::span<const expert_id> ids, std::span<std::int64_t> logits) {
-    auto least = logits[static_cast<std::size_t>(ids[0])] + 1;
+  void add_logits(id_view<expert_id> ids, std::span<std::int64_t> logits) {
+    auto least = logits[index_of(ids[0])] + 1;
     for (const auto id : ids) {
-      auto& step = logits[static_cast<std::size_t>(id)];
+      auto& step = logits[index_of(id)];
       step = least = std::min(step, least - 1);
     }
     for (std::size_t e = 0; e < logits.size(); ++e) {
-      if (!routed_[e]) logits[e] = std::min(logits[e], least - 1);
+      if (!routed_[static_cast<expert_id>(e)]) logits[e] = std::min(logits[e], least - 1);
       logits_.push_back(static_cast<float>(logits[e]) * 0x1p-18F);  // exact
     }
   }
 
-  void add_probabilities(std::span<const expert_id> ids, std::span<const std::uint64_t> masses,
+  void add_probabilities(id_view<expert_id> ids, std::span<const std::uint64_t> masses,
                          std::uint64_t total) {
     const auto begin = probabilities_.size();
     for (const auto m : masses) probabilities_.push_back(float_to_half(share_of(m, total)));
@@ -85,16 +87,17 @@ class score_rows {
     // The bits of halves that are not negative are ordered as the halves are.
     std::uint16_t least = 0;
     for (const auto id : ids) {
-      auto& half = row[static_cast<std::size_t>(id)];
+      auto& half = row[index_of(id)];
       half = least = std::max<std::uint16_t>(half, 1);
     }
     for (std::size_t e = 0; e < row.size(); ++e)
-      if (!routed_[e]) row[e] = std::min(row[e], static_cast<std::uint16_t>(least - 1));
+      if (!routed_[static_cast<expert_id>(e)])
+        row[e] = std::min(row[e], static_cast<std::uint16_t>(least - 1));
   }
 
   std::size_t layers_;
   noisy_predictions noise_;
-  std::vector<bool> routed_;  // [E]
+  per_expert<bool> routed_;  // [E]
   std::vector<float> logits_;
   std::vector<std::uint16_t> probabilities_;
   std::vector<std::uint16_t> predictions_;

@@ -97,10 +97,11 @@ class trace_recorder {
                 trace_.token_ids.begin() + static_cast<std::ptrdiff_t>(rows_));
     for (std::size_t t = 0; t < step_tokens_; ++t) {
       store_ids(view, t);
-      store(view.weights, trace_.weights, width(trace_.top_k), view.layer, t);
-      store(view.logits, trace_.logits, width(trace_.experts), view.layer, t);
-      store(view.probabilities, probabilities_, width(trace_.experts), view.layer, t);
-      store(view.hidden, hidden_, width(trace_.hidden_width), view.layer, t);
+      store(view.weights, trace_.weights, static_cast<std::size_t>(trace_.top_k), view.layer, t);
+      store(view.logits, trace_.logits, static_cast<std::size_t>(trace_.experts), view.layer, t);
+      store(view.probabilities, probabilities_, static_cast<std::size_t>(trace_.experts),
+            view.layer, t);
+      store(view.hidden, hidden_, static_cast<std::size_t>(trace_.hidden_width), view.layer, t);
     }
     return status::ok;
   }
@@ -134,10 +135,8 @@ class trace_recorder {
  private:
   struct checked {};
   trace_recorder(const config& c, checked) : config_(c) { allocate(); }
-
-  static std::size_t width(std::int32_t n) noexcept { return static_cast<std::size_t>(n); }
   [[nodiscard]] std::size_t layer_rows(std::size_t tokens) const noexcept {
-    return tokens * width(config_.shape.layers);
+    return tokens * config_.shape.layer_count();
   }
 
   void allocate() {
@@ -156,11 +155,11 @@ class trace_recorder {
     trace_.kind.resize(capacity());
     trace_.token_ids.resize(config_.token_ids ? capacity() : 0);
     const auto rows = layer_rows(capacity());
-    trace_.ids.resize(rows * width(shape.top_k));
-    trace_.weights.resize(config_.weights ? rows * width(shape.top_k) : 0);
-    trace_.logits.resize(config_.logits ? rows * width(shape.experts) : 0);
-    probabilities_.assign(config_.probabilities ? rows * width(shape.experts) : 0, 0);
-    hidden_.assign(rows * width(config_.hidden_width), 0);
+    trace_.ids.resize(rows * shape.ranks());
+    trace_.weights.resize(config_.weights ? rows * shape.ranks() : 0);
+    trace_.logits.resize(config_.logits ? rows * shape.expert_count() : 0);
+    probabilities_.assign(config_.probabilities ? rows * shape.expert_count() : 0, 0);
+    hidden_.assign(rows * static_cast<std::size_t>(config_.hidden_width), 0);
     rows_ = 0;
     open_ = false;
   }
@@ -175,11 +174,11 @@ class trace_recorder {
     shrink(trace_.sequence, rows_);
     shrink(trace_.kind, rows_);
     shrink(trace_.token_ids, rows_);
-    shrink(trace_.ids, rows * width(trace_.top_k));
-    shrink(trace_.weights, rows * width(trace_.top_k));
-    shrink(trace_.logits, rows * width(trace_.experts));
-    shrink(probabilities_, rows * width(trace_.experts));
-    shrink(hidden_, rows * width(trace_.hidden_width));
+    shrink(trace_.ids, rows * static_cast<std::size_t>(trace_.top_k));
+    shrink(trace_.weights, rows * static_cast<std::size_t>(trace_.top_k));
+    shrink(trace_.logits, rows * static_cast<std::size_t>(trace_.experts));
+    shrink(probabilities_, rows * static_cast<std::size_t>(trace_.experts));
+    shrink(hidden_, rows * static_cast<std::size_t>(trace_.hidden_width));
   }
 
   /// A layer that the engine does not record reads as: nothing routed, all scores 0.
@@ -187,8 +186,9 @@ class trace_recorder {
     const auto clear = [&](auto& values, std::int32_t columns, auto value) {
       if (values.empty()) return;
       const auto first =
-          values.begin() + static_cast<std::ptrdiff_t>(layer_rows(rows_) * width(columns));
-      std::fill_n(first, layer_rows(tokens) * width(columns), value);
+          values.begin() +
+          static_cast<std::ptrdiff_t>(layer_rows(rows_) * static_cast<std::size_t>(columns));
+      std::fill_n(first, layer_rows(tokens) * static_cast<std::size_t>(columns), value);
     };
     clear(trace_.ids, trace_.top_k, no_expert);
     clear(trace_.weights, trace_.top_k, 0.0F);
@@ -199,7 +199,8 @@ class trace_recorder {
 
   [[nodiscard]] bool lengths_agree(const routing_view& view) const noexcept {
     const auto fits = [&](std::size_t size, std::int32_t columns, bool may_be_empty) {
-      return (may_be_empty && size == 0) || size == step_tokens_ * width(columns);
+      return (may_be_empty && size == 0) ||
+             size == step_tokens_ * static_cast<std::size_t>(columns);
     };
     return view.layer >= 0 && view.layer < trace_.layers &&
            fits(view.experts.size(), trace_.top_k, false) &&
@@ -211,7 +212,7 @@ class trace_recorder {
   }
 
   void store_ids(const routing_view& view, std::size_t token) noexcept {
-    const auto k = width(trace_.top_k);
+    const auto k = static_cast<std::size_t>(trace_.top_k);
     auto* const out = trace_.ids.data() + trace_.index(rows_ + token, view.layer);
     for (std::size_t i = 0; i < k; ++i) {
       const auto id = view.experts[token * k + i];
@@ -227,7 +228,7 @@ class trace_recorder {
     if (values.empty() || target.empty()) return;
     auto* const out =
         target.data() +
-        ((rows_ + token) * width(trace_.layers) + static_cast<std::size_t>(layer)) * columns;
+        ((rows_ + token) * static_cast<std::size_t>(trace_.layers) + index_of(layer)) * columns;
     const bool infinity_is_meant = static_cast<const void*>(&target) != &trace_.weights;
     for (std::size_t i = 0; i < columns; ++i) {
       float value = values[token * columns + i];

@@ -20,7 +20,7 @@ class visit_gather {
   /// Pre: sequence was built from trace; both outlive this.
   visit_gather(const routing_trace& trace, const visit_sequence& sequence)
       : trace_(&trace), sequence_(&sequence) {
-    const auto rows = static_cast<std::size_t>(sequence.shape().max_tokens_per_visit);
+    const auto rows = sequence.shape().tokens_per_visit();
     const auto experts = static_cast<std::size_t>(trace.experts);
     if (!trace.logits.empty()) logits_.resize(rows * experts);
     if (!trace.probabilities.empty()) probabilities_.resize(rows * experts);
@@ -63,12 +63,11 @@ class visit_gather {
   template <class Copy>
   std::span<const float> collect(const visit& v, std::vector<float>& buffer, Copy copy) noexcept {
     if (buffer.empty()) return {};
-    const auto width =
-        buffer.size() / static_cast<std::size_t>(sequence_->shape().max_tokens_per_visit);
-    const auto rows = v.count / static_cast<std::size_t>(sequence_->shape().top_k);
+    const auto width = buffer.size() / sequence_->shape().tokens_per_visit();
+    const auto rows = v.count / sequence_->shape().ranks();
     for (std::size_t r = 0; r < rows; ++r) {
-      const auto at = (v.first_row + r) * static_cast<std::size_t>(trace_->layers) +
-                      static_cast<std::size_t>(v.layer);
+      const auto at =
+          (v.first_row + r) * static_cast<std::size_t>(trace_->layers) + index_of(v.layer);
       copy(at * width, std::span(buffer).subspan(r * width, width));
     }
     return {buffer.data(), rows * width};

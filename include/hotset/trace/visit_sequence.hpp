@@ -12,7 +12,9 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
@@ -22,7 +24,7 @@ namespace hotset::inline v0 {
 struct visit {
   std::uint64_t offset = 0;
   std::uint32_t step = 0;  ///< renumbered: 0, 1, 2, ...
-  layer_id layer = 0;
+  layer_id layer{};
   std::uint32_t count = 0;      ///< tokens * top_k, absent ids included
   std::uint32_t first_row = 0;  ///< of the trace; the visit's tokens are the rows from here on
   request_class kind = request_class::decode;
@@ -77,7 +79,7 @@ class visit_sequence {
     return {.layer = v.layer,
             .step = v.step,
             .kind = v.kind,
-            .experts = {ids_.data() + v.offset, v.count},
+            .experts = std::span(ids_).subspan(v.offset, v.count),
             .weights = {weights_.data() + (weights_.empty() ? 0 : v.offset),
                         weights_.empty() ? 0 : std::size_t{v.count}},
             .logits = {},
@@ -89,7 +91,7 @@ class visit_sequence {
             .sequences = {sequences_.data() + v.first_row, v.rows}};
   }
   /// All routed ids of all visits, in replay order; -1 where a rank is absent.
-  [[nodiscard]] std::span<const expert_id> ids() const noexcept { return ids_; }
+  [[nodiscard]] id_view<expert_id> ids() const noexcept { return ids_; }
   [[nodiscard]] std::span<const float> weights() const noexcept { return weights_; }
 
   /// The model's shape; top_k is 1 per access, max_tokens_per_visit is that of the largest visit.
@@ -140,7 +142,7 @@ class visit_sequence {
 
   void add_pass(const routing_trace& trace, std::size_t first, std::size_t end) {
     const auto kind = kind_of(trace, first, end);
-    for (layer_id layer = 0; layer < trace.layers; ++layer) {
+    for (const auto layer : each<layer_id>(trace.layers)) {
       visit v{ids_.size(), steps_, layer, 0, static_cast<std::uint32_t>(first), kind};
       per_access_ ? add_accesses(trace, v, end) : add_visit(trace, v, end);
     }
@@ -185,7 +187,7 @@ class visit_sequence {
     for (auto i = static_cast<std::size_t>(offset); i < ids_.size(); ++i) {
       if (ids_[i] < 0) continue;
       ++routed_;
-      auto& last = last_visit_[static_cast<std::size_t>(ids_[i])];
+      auto& last = last_visit_[ids_[i]];
       distinct += last != stamp ? 1U : 0U;
       last = stamp;
     }
@@ -212,7 +214,7 @@ class visit_sequence {
   std::uint64_t accesses_ = 0;
   std::uint64_t routed_ = 0;
   std::uint32_t widest_union_ = 0;
-  std::vector<std::uint64_t> last_visit_;  ///< per expert, while building
+  per_expert<std::uint64_t> last_visit_;  ///< per expert, while building
   std::uint64_t stamp_ = 0;
 };
 

@@ -117,7 +117,7 @@ class clock_backend {
   /// Why a cache of `layout` cannot be timed by this clock: it would ask for copies whose bytes are not known here.
   [[nodiscard]] validation check(const pool_layout& layout) const {
     const auto& shape = layout.shape();
-    const auto layers = static_cast<std::size_t>(shape.layers);
+    const auto layers = shape.layer_count();
     if (layers != layers_ || shape.precisions() * layers > costs_.size())
       return error{"a clock for " + std::to_string(layers_) + " layers in " +
                    std::to_string(costs_.size() / layers_) +
@@ -314,7 +314,7 @@ class clock_backend {
 
   clock_backend(const config& setup, unchecked)
       : link_(setup.link),
-        layers_(static_cast<std::size_t>(setup.shape.layers)),
+        layers_(setup.shape.layer_count()),
         entries_(std::bit_ceil(setup.ring)),
         lost_(entries_.size()),
         mode_(setup.write_back),
@@ -325,7 +325,7 @@ class clock_backend {
         copies_(setup.link.is_instant() ? 0 : setup.most_fills * copies_per_fill()),
         waiting_(copies_.size(), lists()) {
     for (std::size_t p = 0; p < setup.shape.precisions(); ++p)
-      for (layer_id l = 0; l < setup.shape.layers; ++l) {
+      for (const auto l : each<layer_id>(setup.shape.layers)) {
         const auto bytes = setup.shape.bytes_of(l, static_cast<precision_id>(p));
         costs_.push_back({bytes, link_.chunks_of(bytes), link_.time_of(bytes)});
         back_costs_.push_back({bytes, back_.chunks_of(bytes), back_.time_of(bytes)});
@@ -340,7 +340,7 @@ class clock_backend {
     return mode_ == write_back_way::none ? 1 : 2;
   }
   [[nodiscard]] const cost& cost_of(const fill& f, bool back = false) const noexcept {
-    const auto at = f.precision * layers_ + static_cast<std::size_t>(f.key.layer);
+    const auto at = index_of(f.precision) * layers_ + index_of(f.key.layer);
     HOTSET_ASSERT(at < costs_.size());
     return back ? back_costs_[at] : costs_[at];
   }

@@ -13,6 +13,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/expert_layout.hpp"
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/per_id.hpp"
 
 namespace hotset::inline v0 {
 
@@ -25,7 +26,7 @@ class memory_expert_source {
     if (auto bad = shape.validate()) return *std::move(bad);
     auto classes = shape.size_classes();
     for (std::size_t l = 0; l < classes.size(); ++l) {
-      const auto c = static_cast<std::size_t>(classes[l]);
+      const auto c = index_of(classes[l]);
       if (c >= layouts.size())
         return error{"layer " + std::to_string(l) + " is of size class " + std::to_string(c) +
                      ", accepted: 0.." + std::to_string(layouts.size()) +
@@ -34,8 +35,8 @@ class memory_expert_source {
     }
     memory_expert_source out;
     out.shape_ = shape;
-    out.classes_ = std::move(classes);
-    out.layouts_ = std::move(layouts);
+    out.classes_ = per_layer<size_class_id>(std::move(classes));
+    out.layouts_ = per_size_class<expert_layout>(std::move(layouts));
     out.tensors_.resize(shape.keys() * expert_layout::max_tensors);
     out.counts_.resize(shape.keys(), 0);
     return out;
@@ -70,17 +71,17 @@ class memory_expert_source {
     return {tensors_.data() + at * expert_layout::max_tensors, counts_[at]};
   }
   [[nodiscard]] const expert_layout& layout_of(layer_id layer) const noexcept {
-    return layouts_[static_cast<std::size_t>(classes_[static_cast<std::size_t>(layer)])];
+    return layouts_[classes_[layer]];
   }
 
  private:
   static std::string describe(expert_key key) {
-    return "layer " + std::to_string(key.layer) + ", expert " + std::to_string(key.expert);
+    return "layer " + to_string(key.layer) + ", expert " + to_string(key.expert);
   }
 
   geometry shape_{};
-  std::vector<size_class_id> classes_;
-  std::vector<expert_layout> layouts_;
+  per_layer<size_class_id> classes_;
+  per_size_class<expert_layout> layouts_;
   std::vector<tensor_bytes> tensors_;  ///< [keys][max_tensors]
   std::vector<std::uint8_t> counts_;   ///< [keys]; 0: absent
 };

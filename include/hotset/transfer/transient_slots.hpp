@@ -75,7 +75,7 @@ class transient_slots {
   };
 
   [[nodiscard]] slot_id id_of(std::size_t i) const noexcept {
-    return first_ + static_cast<slot_id>(i);
+    return first_ + static_cast<std::int32_t>(i);
   }
   /// False: its bytes are not there, nor will be.
   bool copy(fill wanted, std::size_t i, stream_type& stream) noexcept {

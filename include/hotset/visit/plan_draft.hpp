@@ -11,6 +11,7 @@
 #include "hotset/core/access.hpp"
 #include "hotset/core/fill.hpp"
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
 
 namespace hotset::inline v0 {
@@ -43,9 +44,7 @@ struct plan_draft {
 
   /// Most distinct experts of one visit.
   [[nodiscard]] static std::size_t capacity_for(const geometry& shape) noexcept {
-    return std::min(static_cast<std::size_t>(shape.experts),
-                    static_cast<std::size_t>(shape.max_tokens_per_visit) *
-                        static_cast<std::size_t>(shape.top_k));
+    return shape.distinct_per_visit();
   }
 
   /// What every plan starts from; small, for it is written anew for each visit.
@@ -85,7 +84,7 @@ struct plan_draft {
   visit_context context{};
   counters count{};
   std::span<const std::uint32_t> tokens{};
-  std::span<const expert_id> routed{};
+  id_view<expert_id> routed{};
   std::uint64_t serial = 0;  ///< of the open plan that it is, or was
   bool all_hits = true;      ///< then `services` is not written
   bool reordered = false;    ///< `order` differs from 0, 1, 2, ...

@@ -14,7 +14,9 @@
 #include <vector>
 
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/per_id.hpp"
 
 namespace hotset::inline v0 {
 
@@ -23,20 +25,20 @@ class token_groups {
  public:
   token_groups() = default;
   explicit token_groups(const geometry& shape)
-      : top_k_(static_cast<std::size_t>(shape.top_k)),
-        words_((static_cast<std::size_t>(shape.max_tokens_per_visit) + 63) / 64),
-        user_begin_(static_cast<std::size_t>(shape.experts) + 1),
-        users_(static_cast<std::size_t>(shape.max_tokens_per_visit) * top_k_),
-        in_group_(static_cast<std::size_t>(shape.experts)),
-        missing_(static_cast<std::size_t>(shape.max_tokens_per_visit)),
+      : top_k_(shape.ranks()),
+        words_((shape.tokens_per_visit() + 63) / 64),
+        user_begin_(shape.expert_count() + 1),
+        users_(shape.tokens_per_visit() * top_k_),
+        in_group_(shape.expert_count()),
+        missing_(shape.tokens_per_visit()),
         by_missing_((top_k_ + 1) * words_),
-        order_(static_cast<std::size_t>(shape.max_tokens_per_visit)),
-        begin_(static_cast<std::size_t>(shape.max_tokens_per_visit) + 1) {}
+        order_(shape.tokens_per_visit()),
+        begin_(shape.tokens_per_visit() + 1) {}
 
   /// Pre: ids.size() is tokens * top_k; `needs_slot(id)` says whether a valid id takes up room.
   /// Returns false if one token alone needs more than `room`; then there is no grouping.
   template <class NeedsSlot>
-  bool build(std::span<const expert_id> ids, std::size_t room, NeedsSlot needs_slot) noexcept {
+  bool build(id_view<expert_id> ids, std::size_t room, NeedsSlot needs_slot) noexcept {
     tokens_ = ids.size() / top_k_;
     if (!index_users(ids, room, needs_slot)) return false;
     groups_ = 0;
@@ -61,8 +63,7 @@ class token_groups {
 
   /// Tokens of each expert (compressed rows), and how many distinct experts each token brings.
   template <class NeedsSlot>
-  bool index_users(std::span<const expert_id> ids, std::size_t room,
-                   NeedsSlot needs_slot) noexcept {
+  bool index_users(id_view<expert_id> ids, std::size_t room, NeedsSlot needs_slot) noexcept {
     std::fill(in_group_.begin(), in_group_.end(), no_room_needed);
     std::fill(user_begin_.begin(), user_begin_.end(), 0U);
     std::fill(by_missing_.begin(), by_missing_.end(), 0U);
@@ -72,8 +73,8 @@ class token_groups {
       for (std::size_t r = 0; r < top_k_; ++r) {
         const auto id = ids[t * top_k_ + r];
         if (!valid(id) || repeats(ids, t, r) || !needs_slot(id)) continue;
-        in_group_[static_cast<std::size_t>(id)] = 0;
-        ++user_begin_[static_cast<std::size_t>(id) + 1];
+        in_group_[id] = 0;
+        ++user_begin_[index_of(id) + 1];
         ++missing_[t];
       }
       fits = fits && missing_[t] <= room;
@@ -84,10 +85,8 @@ class token_groups {
     for (std::size_t t = tokens_; t-- > 0;)
       for (std::size_t r = 0; r < top_k_; ++r) {
         const auto id = ids[t * top_k_ + r];
-        if (!valid(id) || repeats(ids, t, r) ||
-            in_group_[static_cast<std::size_t>(id)] == no_room_needed)
-          continue;
-        users_[--user_begin_[static_cast<std::size_t>(id) + 1]] = static_cast<std::uint32_t>(t);
+        if (!valid(id) || repeats(ids, t, r) || in_group_[id] == no_room_needed) continue;
+        users_[--user_begin_[index_of(id) + 1]] = static_cast<std::uint32_t>(t);
       }
     // user_begin_[e + 1] now is where expert e's users begin; shift so that [e, e + 1) is its range.
     for (std::size_t e = 0; e + 1 < user_begin_.size(); ++e) user_begin_[e] = user_begin_[e + 1];
@@ -100,8 +99,7 @@ class token_groups {
     return total;
   }
 
-  std::size_t fill_group(std::span<const expert_id> ids, std::size_t room,
-                         std::size_t placed) noexcept {
+  std::size_t fill_group(id_view<expert_id> ids, std::size_t room, std::size_t placed) noexcept {
     close_group(ids, placed);
     const auto first = first_unplaced();
     auto token = first;
@@ -116,27 +114,27 @@ class token_groups {
     return placed;
   }
   /// Forgets the experts of the group before, so that every unplaced token counts all of its own again.
-  void close_group(std::span<const expert_id> ids, std::size_t placed) noexcept {
+  void close_group(id_view<expert_id> ids, std::size_t placed) noexcept {
     const auto from = groups_ == 0 ? placed : begin_[groups_ - 1];
     for (auto at = static_cast<std::size_t>(from); at < placed; ++at)
       for (std::size_t r = 0; r < top_k_; ++r) {
         const auto id = ids[order_[at] * top_k_ + r];
-        if (!valid(id) || in_group_[static_cast<std::size_t>(id)] != 1) continue;
-        in_group_[static_cast<std::size_t>(id)] = 0;
+        if (!valid(id) || in_group_[id] != 1) continue;
+        in_group_[id] = 0;
         for_each_unplaced_user(id, [this](std::size_t user) { move(user, missing_[user] + 1); });
       }
   }
-  void add_experts(std::span<const expert_id> ids, std::size_t token) noexcept {
+  void add_experts(id_view<expert_id> ids, std::size_t token) noexcept {
     for (std::size_t r = 0; r < top_k_; ++r) {
       const auto id = ids[token * top_k_ + r];
-      if (!valid(id) || in_group_[static_cast<std::size_t>(id)] != 0) continue;
-      in_group_[static_cast<std::size_t>(id)] = 1;
+      if (!valid(id) || in_group_[id] != 0) continue;
+      in_group_[id] = 1;
       for_each_unplaced_user(id, [this](std::size_t user) { move(user, missing_[user] - 1); });
     }
   }
   template <class Do>
   void for_each_unplaced_user(expert_id id, Do apply) noexcept {
-    const auto e = static_cast<std::size_t>(id);
+    const auto e = index_of(id);
     for (auto at = user_begin_[e]; at < user_begin_[e + 1]; ++at)
       if (const std::size_t user = users_[at]; unplaced(user)) apply(user);
   }
@@ -172,12 +170,14 @@ class token_groups {
     bucket(missing)[token / 64] |= std::uint64_t{1} << (token % 64);
   }
   [[nodiscard]] bool valid(expert_id id) const noexcept {
-    return id >= 0 && static_cast<std::size_t>(id) < in_group_.size();
+    return id >= 0 && index_of(id) < in_group_.size();
   }
-  [[nodiscard]] bool repeats(std::span<const expert_id> ids, std::size_t token,
+  [[nodiscard]] bool repeats(id_view<expert_id> ids, std::size_t token,
                              std::size_t rank) const noexcept {
-    const auto* const first = ids.data() + token * top_k_;
-    return std::find(first, first + rank, first[rank]) != first + rank;
+    const auto first = ids.subspan(token * top_k_);
+    for (std::size_t r = 0; r < rank; ++r)
+      if (first[r] == first[rank]) return true;
+    return false;
   }
 
   std::size_t top_k_ = 1;
@@ -186,7 +186,7 @@ class token_groups {
   std::size_t groups_ = 0;
   std::vector<std::uint32_t> user_begin_;  ///< [experts + 1]
   std::vector<std::uint32_t> users_;       ///< tokens, grouped by expert
-  std::vector<std::uint8_t> in_group_;     ///< 0 not yet, 1 in the open group, 2 takes no room
+  per_expert<std::uint8_t> in_group_;      ///< 0 not yet, 1 in the open group, 2 takes no room
   std::vector<std::uint16_t> missing_;     ///< experts that a token would bring
   std::vector<std::uint64_t> by_missing_;  ///< [top_k + 1][words]: unplaced tokens by that number
   std::vector<std::uint32_t> order_;

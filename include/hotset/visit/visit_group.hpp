@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "hotset/core/access.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/visit/visit_plan.hpp"
@@ -29,10 +30,10 @@ class visit_group {
   /// Shape: [experts of the layer]. Slot of each, -1 for one that is absent: what the kernel looks up.
   [[nodiscard]] std::span<const slot_id> row() const noexcept { return row_; }
   /// Shape: [tokens of the visit * top_k]. The ids to compute.
-  [[nodiscard]] std::span<const expert_id> routed() const noexcept { return plan_->routed(); }
+  [[nodiscard]] id_view<expert_id> routed() const noexcept { return plan_->routed(); }
   [[nodiscard]] bool edited() const noexcept { return plan_->edited(); }
   /// The group's distinct experts, and the slot of each; no_slot for one that stays on the host.
-  [[nodiscard]] std::span<const expert_id> experts() const noexcept { return plan_->experts(); }
+  [[nodiscard]] id_view<expert_id> experts() const noexcept { return plan_->experts(); }
   [[nodiscard]] std::span<const slot_id> slots() const noexcept { return plan_->slots(); }
   [[nodiscard]] bool expert_wise() const noexcept { return plan_->expert_wise(); }
 

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/id_view.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/visit/token_groups.hpp"
@@ -29,21 +31,21 @@ class visit_groups {
   visit_groups() = default;
   visit_groups(const geometry& shape, visit_split how)
       : how_(how),
-        top_k_(static_cast<std::size_t>(shape.top_k)),
+        top_k_(shape.ranks()),
         tokens_(shape),
-        counted_(static_cast<std::size_t>(shape.experts), 0),
-        refused_(static_cast<std::size_t>(shape.experts), 0),
-        ids_(static_cast<std::size_t>(shape.max_tokens_per_visit) * top_k_),
+        counted_(shape.expert_count(), 0),
+        refused_(shape.expert_count(), 0),
+        ids_(shape.tokens_per_visit() * top_k_),
         weights_(ids_.size()),
-        all_tokens_(static_cast<std::size_t>(shape.max_tokens_per_visit)) {
+        all_tokens_(shape.tokens_per_visit()) {
     std::iota(all_tokens_.begin(), all_tokens_.end(), 0U);
-    experts_.reserve(std::min(static_cast<std::size_t>(shape.experts), ids_.size()));
+    experts_.reserve(std::min(shape.expert_count(), ids_.size()));
     begin_.reserve(experts_.capacity() + 1);
   }
 
   /// What one group routes: a visit of its own.
   struct group_view {
-    std::span<const expert_id> ids;
+    id_view<expert_id> ids;
     std::span<const float> weights;         ///< empty if the visit has none, and by expert
     std::span<const std::uint32_t> tokens;  ///< ascending
   };
@@ -56,7 +58,7 @@ class visit_groups {
     view_ = view;
     ++serial_;
     for (std::size_t i = 0; i < plan.experts().size(); ++i)
-      if (plan.services()[i] == service::host) refused_[index(plan.experts()[i])] = serial_;
+      if (plan.services()[i] == service::host) refused_[plan.experts()[i]] = serial_;
     if (how_ == visit_split::by_expert) return divide_experts(plan, room, takes_room);
     if (view.experts.size() % top_k_ != 0) return status::invalid_visit;
     if (!tokens_.build(view.experts, room, takes_room)) return status::no_victim;
@@ -91,19 +93,17 @@ class visit_groups {
 
   /// What admission refused for the visit stays refused in all of its groups.
   [[nodiscard]] bool refused(expert_id expert) const noexcept {
-    return refused_[index(expert)] == serial_;
+    return refused_[expert] == serial_;
   }
   /// True the first time that a group of the visit uses the expert.
   [[nodiscard]] bool count_once(expert_id expert) noexcept {
-    auto& mark = counted_[index(expert)];
+    auto& mark = counted_[expert];
     if (mark == serial_) return false;
     mark = serial_;
     return true;
   }
 
  private:
-  static std::size_t index(expert_id expert) noexcept { return static_cast<std::size_t>(expert); }
-
   /// Residents first, so that they are used before their slots are given up.
   template <class TakesRoom>
   status divide_experts(const visit_plan& plan, std::size_t room, TakesRoom takes_room) noexcept {
@@ -133,12 +133,12 @@ class visit_groups {
   token_groups tokens_;
   routing_view view_{};
   std::size_t count_ = 0;
-  std::uint64_t serial_ = 0;            ///< of the visit
-  std::vector<std::uint64_t> counted_;  ///< by expert: last visit that counted it
-  std::vector<std::uint64_t> refused_;  ///< by expert: last visit that refused it
-  std::vector<expert_id> experts_;      ///< by expert: in the order of their groups
-  std::vector<std::size_t> begin_;      ///< by expert: of each group
-  std::vector<expert_id> ids_;          ///< by token: of the group that was asked for
+  std::uint64_t serial_ = 0;           ///< of the visit
+  per_expert<std::uint64_t> counted_;  ///< by expert: last visit that counted it
+  per_expert<std::uint64_t> refused_;  ///< by expert: last visit that refused it
+  std::vector<expert_id> experts_;     ///< by expert: in the order of their groups
+  std::vector<std::size_t> begin_;     ///< by expert: of each group
+  std::vector<expert_id> ids_;         ///< by token: of the group that was asked for
   std::vector<float> weights_;
   std::vector<std::uint32_t> all_tokens_;  ///< 0, 1, 2, ...
 };

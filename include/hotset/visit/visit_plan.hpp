@@ -10,6 +10,7 @@
 #include "hotset/core/access.hpp"
 #include "hotset/core/fill.hpp"
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/visit/plan_draft.hpp"
 
@@ -32,8 +33,8 @@ class visit_plan {
 
   [[nodiscard]] const visit_context& context() const noexcept { return draft_.context; }
   /// The distinct experts, in order of first appearance.
-  [[nodiscard]] std::span<const expert_id> experts() const noexcept {
-    return {draft_.experts.data(), draft_.count.distinct};
+  [[nodiscard]] id_view<expert_id> experts() const noexcept {
+    return std::span(draft_.experts).first(draft_.count.distinct);
   }
   /// The slot of each of them; no_slot for one that stays on the host.
   [[nodiscard]] std::span<const slot_id> slots() const noexcept {
@@ -56,7 +57,7 @@ class visit_plan {
   /// The routed ids of the whole visit, as an engine computes them: the view's own, or what a miss policy has made of
   /// them, -1 where an expert was dropped; then the engine renormalises the weights of what is left. Of a speculative
   /// plan none.
-  [[nodiscard]] std::span<const expert_id> routed() const noexcept { return draft_.routed; }
+  [[nodiscard]] id_view<expert_id> routed() const noexcept { return draft_.routed; }
   /// True if a miss policy has changed what the router chose.
   [[nodiscard]] bool edited() const noexcept { return draft_.edited; }
   /// Misses that no token uses after all.

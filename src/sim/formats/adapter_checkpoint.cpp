@@ -143,7 +143,7 @@ std::optional<parsed_name> parse_name(std::string_view text) {
   constexpr std::string_view last = ".weight";
   if (!expert || !skip(text, ".") || !text.ends_with(last)) return std::nullopt;
   text.remove_suffix(last.size());
-  return parsed_name{*layer, *expert, text};
+  return parsed_name{*layer, expert_id{*expert}, text};
 }
 
 /// Sorted by name. Errors: trace_error.
@@ -190,9 +190,9 @@ class adapter_folder {
 
   [[nodiscard]] bool read(layer_id layer, std::size_t weight, expert_id expert,
                           std::span<std::byte> out) const noexcept {
-    if (layer < 0 || static_cast<std::size_t>(layer) >= tuned_.size()) return false;
+    if (layer < 0 || index_of(layer) >= tuned_.size()) return false;
     if (weight >= shape_.ends.size() || out.size() != shape_.weight_bytes[weight]) return false;
-    const auto at = place_of(static_cast<std::size_t>(layer), expert);
+    const auto at = place_of(index_of(layer), expert);
     if (!at) return false;
     for (auto m = shape_.begin(weight); m < shape_.ends[weight]; ++m) {
       const auto bytes = shape_.bytes(shape_.matrices[m]);

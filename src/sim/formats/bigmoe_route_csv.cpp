@@ -96,8 +96,8 @@ class route_reader {
     r.layer = number<std::int32_t>(fields[3], "layer", 0, most_layers - 1);
     r.rank = number<std::int32_t>(fields[4], "slot", 0,
                                   (facts_.top_k > 0 ? facts_.top_k : most_ranks) - 1);
-    r.expert = number<std::int32_t>(fields[5], "expert", 0,
-                                    (facts_.experts > 0 ? facts_.experts : most_experts) - 1);
+    const auto experts = facts_.experts > 0 ? facts_.experts : most_experts;
+    r.expert = expert_id{number<std::int32_t>(fields[5], "expert", 0, experts - 1)};
     const auto weight = parse_weight(trimmed(fields[6]));
     if (!weight) lines_.refuse("weight is '" + std::string(fields[6]) + "'", "a finite number");
     r.weight = *weight;

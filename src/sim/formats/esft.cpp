@@ -106,12 +106,12 @@ class esft_reader {
     const auto most = (experts_ > 0 ? experts_ : most_experts) - 1;
     field_scanner ids(text.substr(0, gap), '\t');
     while (const auto field = ids.next()) {
-      const auto id = parse_number<expert_id>(*field);
+      const auto id = parse_number<std::int32_t>(*field);
       if (!id || *id < 0 || *id > most)
         lines.refuse(
             "expert " + std::to_string(out.ids.size()) + " is '" + std::string(*field) + "'",
             "0.." + std::to_string(most));
-      out.ids.push_back(*id);
+      out.ids.push_back(expert_id{*id});
     }
     field_scanner weights(text.substr(gap + 2), '\t');
     while (const auto field = weights.next()) {
@@ -172,8 +172,7 @@ class esft_reader {
           double sum = 0;
           for (std::size_t i = begin; i < begin + k; ++i) {
             sum += static_cast<double>(line.weights[i]);
-            if (std::exchange(seen[static_cast<std::size_t>(line.ids[i])], token) == token)
-              return false;
+            if (std::exchange(seen[index_of(line.ids[i])], token) == token) return false;
           }
           if (sum > 1.01) return false;
         }
@@ -192,7 +191,7 @@ class esft_reader {
       numbers.append(numbers.empty() ? "" : ",").append(std::to_string(layer.number));
       for (const auto& line : layer.lines)
         for (const auto id : line.ids)
-          if (options_.experts == 0) trace.experts = std::max(trace.experts, id + 1);
+          if (options_.experts == 0) trace.experts = std::max(trace.experts, number(id) + 1);
     }
     trace.metadata.emplace_back("layers", numbers);
   }
@@ -251,7 +250,7 @@ std::vector<std::string> layer_numbers(const routing_trace& trace) {
   for (const auto& name : names) usable = usable && parse_number<std::int32_t>(name);
   if (usable) return names;
   names.clear();
-  for (layer_id layer = 0; layer < trace.layers; ++layer) names.push_back(std::to_string(layer));
+  for (const auto layer : each<layer_id>(trace.layers)) names.push_back(to_string(layer));
   return names;
 }
 
@@ -281,7 +280,7 @@ class layer_formatter {
     for (std::size_t begin = 0, end = 0; begin < trace.tokens(); begin = end) {
       while (end < trace.tokens() && trace.sequence[end] == trace.sequence[begin]) ++end;
       for (std::size_t t = begin; t < end; ++t)
-        for (const auto at : file_order(t)) out.append(std::to_string(trace.ids[at])).append("\t");
+        for (const auto at : file_order(t)) out.append(to_string(trace.ids[at])).append("\t");
       for (std::size_t t = begin; t < end; ++t)
         for (const auto at : file_order(t)) {
           out += '\t';
@@ -332,9 +331,8 @@ void write_esft(const esft_trace& esft, const std::filesystem::path& folder) {
     refuse_input(folder.string(), "", "cannot be made: " + code.message(),
                  "a folder that can be written to");
   const auto names = layer_numbers(esft.trace);
-  for (layer_id layer = 0; layer < esft.trace.layers; ++layer)
-    write_file(folder / (std::string(name_begin) + names[static_cast<std::size_t>(layer)] +
-                         std::string(name_end)),
+  for (const auto layer : each<layer_id>(esft.trace.layers))
+    write_file(folder / (std::string(name_begin) + names[index_of(layer)] + std::string(name_end)),
                layer_formatter(esft, layer).format());
 }
 
@@ -344,13 +342,13 @@ esft_scores score_esft(const routing_trace& trace) {
   const std::vector<double> none(static_cast<std::size_t>(trace.experts), 0.0);
   esft_scores scores{std::vector(layers, none), std::vector(layers, none)};
   for (std::size_t t = 0; t < trace.tokens(); ++t)
-    for (layer_id layer = 0; layer < trace.layers; ++layer) {
+    for (const auto layer : each<layer_id>(trace.layers)) {
       const auto ids = trace.ids_of(t, layer);
       const auto weights = trace.weights_of(t, layer);
       for (std::size_t k = 0; k < ids.size(); ++k) {
         if (ids[k] < 0) continue;
-        const auto l = static_cast<std::size_t>(layer);
-        const auto e = static_cast<std::size_t>(ids[k]);
+        const auto l = index_of(layer);
+        const auto e = index_of(ids[k]);
         scores.gate[l][e] += static_cast<double>(weights[k]);
         scores.token[l][e] += 1;
       }

@@ -69,8 +69,8 @@ class layer_expert_reader {
     field_scanner scan(line, ',');
     trace_record r;
     r.layer = number(scan.next(), "layer", most_layers - 1);
-    r.expert =
-        number(scan.next(), "expert", (options_.experts > 0 ? options_.experts : most_experts) - 1);
+    const auto experts = options_.experts > 0 ? options_.experts : most_experts;
+    r.expert = expert_id{number(scan.next(), "expert", experts - 1)};
     if (columns_ == 3) {
       const auto field = scan.next();
       const auto weight = parse_weight(trimmed(*field));

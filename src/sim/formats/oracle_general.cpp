@@ -128,7 +128,7 @@ void write_oracle_general(const routing_trace& trace, output_file& out) {
     const auto size = visits.shape().bytes_of(v.layer);
     if (size > std::numeric_limits<std::uint32_t>::max())
       refuse_input(out.name(), "",
-                   "not written: an expert of layer " + std::to_string(v.layer) + " has " +
+                   "not written: an expert of layer " + to_string(v.layer) + " has " +
                        std::to_string(size) + " bytes",
                    "1..4294967295");
     const expert_key key{v.layer, visits[i].experts.front()};

@@ -47,12 +47,12 @@ void infer_shape(routing_trace& trace, const std::vector<trace_record>& records,
   std::int32_t ranks = 0;
   for (const auto& r : records) {
     if (facts.experts > 0 && r.expert >= facts.experts)
-      refuse_input(facts.file, line_of(r), "expert " + std::to_string(r.expert),
+      refuse_input(facts.file, line_of(r), "expert " + to_string(r.expert),
                    "0.." + std::to_string(facts.experts - 1));
     if (facts.top_k > 0 && r.rank >= facts.top_k)
       refuse_input(facts.file, line_of(r), "rank " + std::to_string(r.rank),
                    "0.." + std::to_string(facts.top_k - 1));
-    experts = std::max(experts, r.expert + 1);
+    experts = std::max(experts, number(r.expert) + 1);
     ranks = std::max(ranks, r.rank + 1);
   }
   trace.top_k = facts.top_k > 0 ? facts.top_k : ranks;

@@ -360,7 +360,7 @@ void correct_by_hand(const model_by_hand& hand, model_description& description) 
     m.experts.top_k = *hand.top_k;
   }
   if (hand.expert_bytes) {
-    note("size of an expert", *hand.expert_bytes, m.experts.bytes_of(0));
+    note("size of an expert", *hand.expert_bytes, m.experts.bytes_of(layer_id{}));
     m.experts.expert_bytes = {*hand.expert_bytes};
   }
   if (hand.kv_bytes_per_token) {

@@ -16,10 +16,9 @@ belady_bypass::belady_bypass(pool_layout layout, std::shared_ptr<const future_us
   const auto& shape = layout_.shape();
   if (!future_ || future_->keys() != shape.keys())
     throw usage_error("belady_bypass needs the future of the trace that is replayed");
-  const auto most_ids =
-      static_cast<std::size_t>(shape.max_tokens_per_visit) * static_cast<std::size_t>(shape.top_k);
-  const auto distinct = std::min(static_cast<std::size_t>(shape.experts), most_ids);
-  unique_ = unique_ids(static_cast<std::size_t>(shape.experts), most_ids);
+  const auto most_ids = shape.ids_per_visit();
+  const auto distinct = std::min(shape.expert_count(), most_ids);
+  unique_ = unique_ids(shape.expert_count(), most_ids);
   experts_.resize(distinct);
   order_.resize(distinct);
   cursor_.resize(shape.keys());
@@ -28,7 +27,7 @@ belady_bypass::belady_bypass(pool_layout layout, std::shared_ptr<const future_us
   where_.resize(shape.keys());
   seen_.resize(shape.keys());
   evicted_in_.resize(shape.keys());
-  stats_.per_layer.resize(static_cast<std::size_t>(shape.layers));
+  stats_.per_layer.resize(shape.layer_count());
 }
 
 std::uint32_t belady_bypass::next_use(std::size_t key, std::uint64_t ordinal) {
@@ -55,7 +54,7 @@ status belady_bypass::visit(const routing_view& view) {
   for (std::size_t i = 0; i < count; ++i) {
     const auto key = shape.index({view.layer, experts_[order_[i]]});
     where_[key] ? ++hits : (count_miss(key, view), 0ULL);
-    use(key, view, pools_[static_cast<std::size_t>(pool)]);
+    use(key, view, pools_[index_of(pool)]);
   }
   const auto misses = count - hits;
   stats_.accesses += count;
@@ -63,8 +62,8 @@ status belady_bypass::visit(const routing_view& view) {
   stats_.misses += misses;
   stats_.by_kind[static_cast<std::size_t>(view.kind)].accesses += count;
   stats_.by_kind[static_cast<std::size_t>(view.kind)].hits += hits;
-  stats_.per_layer[static_cast<std::size_t>(view.layer)].accesses += count;
-  stats_.per_layer[static_cast<std::size_t>(view.layer)].hits += hits;
+  stats_.per_layer[index_of(view.layer)].accesses += count;
+  stats_.per_layer[index_of(view.layer)].hits += hits;
   if (misses != 0 && !std::exchange(step_has_miss_, true)) ++stats_.steps_with_miss;
   transient_bytes_ = std::max(transient_bytes_, shed(pool, view));
   return status::ok;
@@ -87,7 +86,7 @@ void belady_bypass::use(std::size_t key, const routing_view& view, std::set<resi
 
 /// Gives up what the pool cannot keep; returns the bytes that stood beside it during the visit.
 std::uint64_t belady_bypass::shed(pool_id p, const routing_view& view) {
-  auto& pool = pools_[static_cast<std::size_t>(p)];
+  auto& pool = pools_[index_of(p)];
   std::uint64_t bytes = 0;
   while (pool.size() > static_cast<std::size_t>(layout_.at(p).slots)) {
     const auto gone = *pool.begin();

@@ -107,21 +107,20 @@ std::uint64_t smallest_share(std::uint64_t wanted, std::uint64_t keys, std::uint
 /// Keys of each size class.
 std::vector<std::uint64_t> keys_of_classes(const geometry& shape) {
   const auto classes = shape.size_classes();
-  std::vector<std::uint64_t> keys(static_cast<std::size_t>(*std::ranges::max_element(classes)) + 1);
-  for (const auto c : classes)
-    keys[static_cast<std::size_t>(c)] += static_cast<std::uint64_t>(shape.experts);
+  std::vector<std::uint64_t> keys(index_of(*std::ranges::max_element(classes)) + 1);
+  for (const auto c : classes) keys[index_of(c)] += static_cast<std::uint64_t>(shape.experts);
   return keys;
 }
 
 std::uint64_t largest_expert(const geometry& shape) {
   std::uint64_t most = 0;
-  for (layer_id l = 0; l < shape.layers; ++l) most = std::max(most, shape.bytes_of(l));
+  for (const auto l : each<layer_id>(shape.layers)) most = std::max(most, shape.bytes_of(l));
   return most;
 }
 
 std::uint64_t all_bytes(const geometry& shape) {
   std::uint64_t total = 0;
-  for (layer_id l = 0; l < shape.layers; ++l)
+  for (const auto l : each<layer_id>(shape.layers))
     total += shape.bytes_of(l) * static_cast<std::uint64_t>(shape.experts);
   return total;
 }
@@ -152,11 +151,10 @@ void need_bytes(const geometry& shape, const size_request& size) {
 
 pool_layout per_layer_slots(const geometry& shape, const size_request& size) {
   std::vector<std::int64_t> quotas;
-  quotas.reserve(static_cast<std::size_t>(shape.layers));
+  quotas.reserve(shape.layer_count());
   const auto share = size.count / static_cast<std::uint64_t>(shape.layers);
-  for (layer_id l = 0; l < shape.layers; ++l)
-    quotas.push_back(
-        slots_for(size, static_cast<std::size_t>(shape.experts), share, shape.bytes_of(l)));
+  for (const auto l : each<layer_id>(shape.layers))
+    quotas.push_back(slots_for(size, shape.expert_count(), share, shape.bytes_of(l)));
   const auto smallest =
       size.what == size_request::unit::bytes
           ? at_least_text(largest_expert(shape) * static_cast<std::uint64_t>(shape.top_k) *
@@ -199,12 +197,11 @@ cache_size deferred_size(const geometry& shape, cache_scope scope, const size_re
     return {pool_layout::shared(shape, static_cast<std::int64_t>(shape.keys())).value(), {bytes}};
   }
   std::vector<std::uint64_t> bytes;
-  bytes.reserve(static_cast<std::size_t>(shape.layers));
-  for (layer_id l = 0; l < shape.layers; ++l)
+  bytes.reserve(shape.layer_count());
+  for (const auto l : each<layer_id>(shape.layers))
     bytes.push_back(size.what == size_request::unit::bytes
                         ? size.count / static_cast<std::uint64_t>(shape.layers)
-                        : static_cast<std::uint64_t>(
-                              slots_for(size, static_cast<std::size_t>(shape.experts), 0, 1)) *
+                        : static_cast<std::uint64_t>(slots_for(size, shape.expert_count(), 0, 1)) *
                               shape.bytes_of(l));
   return {pool_layout::per_layer(shape, shape.experts).value(), std::move(bytes)};
 }

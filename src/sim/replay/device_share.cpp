@@ -32,7 +32,7 @@ std::uint32_t most_devices(const plan_request& request) noexcept {
     return static_cast<std::uint32_t>(
         std::min(most, static_cast<std::uint64_t>(request.model.experts.experts)));
   auto least = most;
-  for (layer_id l = 0; l < request.model.experts.layers; ++l)
+  for (const auto l : each<layer_id>(request.model.experts.layers))
     least = std::min(least, request.model.experts.bytes_of(l));
   return static_cast<std::uint32_t>(least);
 }
@@ -67,11 +67,11 @@ routing_trace trace_on(const routing_trace& trace, const expert_range& experts,
   out.ids.reserve(trace.tokens() * static_cast<std::size_t>(trace.layers) * width);
   const auto first = static_cast<expert_id>(experts.first);
   for (std::size_t t = 0; t < trace.tokens(); ++t)
-    for (layer_id l = 0; l < trace.layers; ++l) {
+    for (const auto l : each<layer_id>(trace.layers)) {
       const auto row = out.ids.size();
       for (const auto id : trace.ids_of(t, l))
         if (id >= first && id < first + out.experts && out.ids.size() < row + width)
-          out.ids.push_back(id - first);
+          out.ids.push_back(expert_id{id - first});
       out.ids.resize(row + width, no_expert);
     }
   return out;

@@ -26,7 +26,7 @@ std::uint64_t expert_bytes_from(const memory_model& model, std::uint64_t first) 
 std::uint64_t layers_left_on_host(const memory_model& model, std::uint64_t bytes) {
   auto on_device = model.all_expert_bytes();
   std::uint64_t layers = 0;
-  for (layer_id l = 0; l < model.experts.layers && on_device > bytes; ++l, ++layers)
+  for (layer_id l{}; l < model.experts.layers && on_device > bytes; ++l, ++layers)
     on_device -= model.experts.bytes_of(l) * static_cast<std::uint64_t>(model.experts.experts);
   return layers;
 }
@@ -206,7 +206,7 @@ class llama_layout {
     outside_ = request.model.resident_bytes - inside;
     shares_ = even_shares(blocks_.size(), request.devices);
     std::size_t first = 0;
-    layer_id layer = 0;
+    layer_id layer{};
     for (const auto share : shares_) {
       const auto end = std::min(first + share, blocks_.size());
       ranges_.push_back(range(first, end, layer));
@@ -237,8 +237,9 @@ class llama_layout {
       used += blocks_[b].resident_bytes +
               request_.concurrency * llama_kv_bytes(blocks_[b], request_.context);
       if (!blocks_[b].is_moe) continue;
-      const auto bytes = request_.model.experts.bytes_of(layer++) *
+      const auto bytes = request_.model.experts.bytes_of(layer) *
                          static_cast<std::uint64_t>(request_.model.experts.experts);
+      ++layer;
       moe.emplace_back(b, bytes);
       experts += bytes;
     }

@@ -90,7 +90,7 @@ geometry with_precisions(const geometry& shape, const precision_ladder& ladder) 
 pool_layout divide_by_precision(const pool_layout& whole, const geometry& shape,
                                 std::span<const double> shares) {
   const bool shared = whole.pools() == 1;
-  if (!shared && whole.pools() != static_cast<std::size_t>(shape.layers))
+  if (!shared && whole.pools() != shape.layer_count())
     throw usage_error("several precisions and size classes, accepted: one or the other");
   // Slots of the same bytes, by the layer of the largest expert.
   const auto slots_of = [&](std::int32_t slots, layer_id layer, std::size_t p) {
@@ -100,7 +100,7 @@ pool_layout divide_by_precision(const pool_layout& whole, const geometry& shape,
   };
   std::vector<std::int64_t> slots;
   for (std::size_t p = 0; p < shape.precisions(); ++p)
-    slots.push_back(slots_of(whole.at(0).slots, 0, p));
+    slots.push_back(slots_of(whole.at(pool_id{}).slots, layer_id{}, p));
   auto made = shared ? pool_layout::shared_by_precision(shape, slots)
                      : pool_layout::per_layer_by_precision(shape, slots);
   if (!made) throw infeasible_error(made.reason().message);

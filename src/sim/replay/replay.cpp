@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/progress.hpp"
@@ -28,10 +29,8 @@ class event_walk {
         splits_(splits),
         how_(how),
         groups_(visits.shape()),
-        unique_(static_cast<std::size_t>(visits.shape().experts),
-                static_cast<std::size_t>(visits.shape().max_tokens_per_visit) *
-                    static_cast<std::size_t>(visits.shape().top_k)),
-        experts_(static_cast<std::size_t>(visits.shape().experts)) {}
+        unique_(visits.shape().expert_count(), visits.shape().ids_per_visit()),
+        experts_(visits.shape().expert_count()) {}
 
   /// Calls use(event, experts) for each event of visit i, numbered from `event` on; returns how many there were.
   template <class Use>
@@ -49,7 +48,7 @@ class event_walk {
       return static_cast<std::uint32_t>((count + slots - 1) / slots);
     }
     groups_.build(ids, slots, [](expert_id) { return true; });
-    const auto k = static_cast<std::size_t>(visits_.shape().top_k);
+    const auto k = visits_.shape().ranks();
     for (std::size_t g = 0; g < groups_.groups(); ++g)
       for (const std::size_t token : groups_.tokens(g)) use(event + g, ids.subspan(token * k, k));
     return static_cast<std::uint32_t>(groups_.groups());
@@ -83,7 +82,7 @@ std::vector<std::uint32_t> events_per_visit(const visit_sequence& visits,
   event_walk walk(visits, layout, true);
   std::vector<std::uint32_t> counts(visits.size());
   for (std::size_t i = 0; i < visits.size(); ++i)
-    counts[i] = walk.each(i, 0, [](std::uint64_t, std::span<const expert_id>) {});
+    counts[i] = walk.each(i, 0, [](std::uint64_t, id_view<expert_id>) {});
   return counts;
 }
 
@@ -98,11 +97,10 @@ event_order order_events(const visit_sequence& visits, const pool_layout& layout
   for (std::size_t i = 0; i < visits.size(); ++i) {
     const auto layer = visits.at(i).layer;
     out.first.push_back(next);
-    const auto count =
-        walk.each(i, next, [&](std::uint64_t event, std::span<const expert_id> experts) {
-          for (const auto e : experts)
-            if (e >= 0) events.push_back({event, {layer, e}});
-        });
+    const auto count = walk.each(i, next, [&](std::uint64_t event, id_view<expert_id> experts) {
+      for (const auto e : experts)
+        if (e >= 0) events.push_back({event, {layer, e}});
+    });
     split = split || count != 1;
     next += count;
   }
@@ -123,8 +121,7 @@ void replay(const visit_sequence& visits, const event_order& events, any_pager& 
     const auto done =
         pool_bytes.empty()
             ? pager.visit(view)
-            : pager.visit_within(
-                  view, pool_bytes[static_cast<std::size_t>(layout.pool_of_layer(view.layer))]);
+            : pager.visit_within(view, pool_bytes[index_of(layout.pool_of_layer(view.layer))]);
     if (done != status::ok)
       throw infeasible_error(fmt::format("visit {} (step {}, layer {}): {}", i, view.step,
                                          view.layer, describe(done)));

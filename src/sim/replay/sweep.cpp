@@ -450,7 +450,7 @@ std::vector<double> count_uses(const routing_trace& trace, std::uint64_t tokens)
   std::vector<double> counts(shape.keys(), 0);
   const auto rows = tokens == 0 ? trace.tokens() : std::min<std::size_t>(trace.tokens(), tokens);
   for (std::size_t t = 0; t < rows; ++t)
-    for (layer_id l = 0; l < trace.layers; ++l)
+    for (const auto l : each<layer_id>(trace.layers))
       for (const auto e : trace.ids_of(t, l))
         if (e >= 0) counts[shape.index({l, e})] += 1;
   return counts;

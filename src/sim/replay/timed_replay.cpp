@@ -126,22 +126,18 @@ class front_of_trace {
         visits_(visits),
         gather_(trace, visits),
         score_(visits.shape()),
-        unique_(static_cast<std::size_t>(visits.shape().experts),
-                static_cast<std::size_t>(visits.shape().max_tokens_per_visit) *
-                    static_cast<std::size_t>(visits.shape().top_k)) {
+        unique_(visits.shape().expert_count(), visits.shape().ids_per_visit()) {
     const auto& shape = visits.shape();
     if (front.routing) {
       routing_.emplace(shape, *front.routing);
-      const auto most = static_cast<std::size_t>(shape.max_tokens_per_visit) *
-                        static_cast<std::size_t>(shape.top_k);
+      const auto most = shape.ids_per_visit();
       selected_.resize(most);
       weights_.resize(most);
     }
     if (front.prefetch) {
       prefetcher_.emplace(shape, *front.prefetch);
       requests_.resize(prefetcher_->most_requests());
-      if (prefetcher_->needs() == forecast_need::truth)
-        truth_.resize(static_cast<std::size_t>(shape.experts));
+      if (prefetcher_->needs() == forecast_need::truth) truth_.resize(shape.expert_count());
     }
     if (front.pre_eviction) pre_evictor_.emplace(shape, *front.pre_eviction);
     predict_by(front);

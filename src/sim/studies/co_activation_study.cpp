@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "hotset/budget/right_size.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/input_error.hpp"
 
@@ -26,9 +27,9 @@ routing_view view_of(const user_tokens& user, std::size_t token, layer_id layer)
 /// The positions of the `count` largest values above 0, ties to the lower one.
 template <class Values>
 void best_of(const Values& values, std::size_t count, std::vector<expert_id>& out) {
-  out.resize(values.size());
-  std::iota(out.begin(), out.end(), 0);
-  const auto value = [&](expert_id e) { return values[static_cast<std::size_t>(e)]; };
+  const auto all = each<expert_id>(values.size());
+  out.assign(all.begin(), all.end());
+  const auto value = [&](expert_id e) { return values[index_of(e)]; };
   const auto last = out.begin() + static_cast<std::ptrdiff_t>(std::min(count, out.size()));
   std::partial_sort(out.begin(), last, out.end(), [&](expert_id a, expert_id b) {
     return value(a) != value(b) ? value(a) > value(b) : a < b;
@@ -37,7 +38,7 @@ void best_of(const Values& values, std::size_t count, std::vector<expert_id>& ou
             out.end());
 }
 
-std::uint64_t named(std::span<const expert_id> routed, std::span<const expert_id> guess) {
+std::uint64_t named(id_view<expert_id> routed, id_view<expert_id> guess) {
   return static_cast<std::uint64_t>(std::ranges::count_if(
       guess, [&](expert_id e) { return std::ranges::find(routed, e) != routed.end(); }));
 }
@@ -45,15 +46,14 @@ std::uint64_t named(std::span<const expert_id> routed, std::span<const expert_id
 /// The K most used experts of each layer.
 std::vector<std::vector<expert_id>> popular_of(const co_activation& table, const geometry& shape) {
   const auto uses = table.uses();
-  const auto experts = static_cast<std::size_t>(shape.experts);
-  std::vector<std::vector<expert_id>> out(static_cast<std::size_t>(shape.layers));
+  const auto experts = shape.expert_count();
+  std::vector<std::vector<expert_id>> out(shape.layer_count());
   for (std::size_t l = 0; l < out.size(); ++l)
-    best_of(std::span(uses).subspan(l * experts, experts), static_cast<std::size_t>(shape.top_k),
-            out[l]);
+    best_of(std::span(uses).subspan(l * experts, experts), shape.ranks(), out[l]);
   return out;
 }
 
-bool routes_any(std::span<const expert_id> ids) {
+bool routes_any(id_view<expert_id> ids) {
   return std::ranges::any_of(ids, [](expert_id e) { return e >= 0; });
 }
 
@@ -132,21 +132,21 @@ void require_taken(status taken) {
 void learn(co_activation& table, const user_tokens& user, token_range range) {
   const auto [begin, end] = within(user, range);
   for (auto t = begin; t < end; ++t)
-    for (layer_id l = 0; l < user.trace->layers; ++l)
+    for (const auto l : each<layer_id>(user.trace->layers))
       require_taken(table.observe(view_of(user, t, l)));
 }
 
 next_layer_quality judge(co_activation& table, const user_tokens& user, token_range range) {
   const auto shape = user.trace->shape();
-  const auto experts = static_cast<std::size_t>(shape.experts);
-  const auto top_k = static_cast<std::size_t>(shape.top_k);
+  const auto experts = shape.expert_count();
+  const auto top_k = shape.ranks();
   const auto popular = popular_of(table, shape);
   const auto [begin, end] = within(user, range);
   next_layer_quality out;
   std::vector<expert_id> guess;
   for (auto t = begin; t < end; ++t) {
     ++out.tokens;
-    for (layer_id l = 0; l + 1 < shape.layers; ++l) {
+    for (layer_id l{}; l + 1 < shape.layers; ++l) {
       const auto view = view_of(user, t, l);
       require_taken(table.follow(view));
       const auto routed = user.trace->ids_of(user.rows[t], l + 1);
@@ -154,7 +154,7 @@ next_layer_quality judge(co_activation& table, const user_tokens& user, token_ra
       best_of(table.predict(view).probabilities.first(experts), top_k, guess);
       out.places += top_k;
       out.hits += named(routed, guess);
-      out.popular_hits += named(routed, popular[static_cast<std::size_t>(l) + 1]);
+      out.popular_hits += named(routed, popular[index_of(l) + 1]);
     }
   }
   return out;

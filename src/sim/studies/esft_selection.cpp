@@ -81,7 +81,7 @@ class summary_reader {
       if (!(score >= 0 && score <= std::numeric_limits<float>::max()))
         refuse_input(file_, place, fmt::format("the score of expert {} is {}", key, told(value)),
                      "a number of 0 or more");
-      out.push_back({*expert, score});
+      out.push_back({expert_id{*expert}, score});
     }
     return out;
   }

@@ -58,13 +58,13 @@ void measure_sample(const visit_sequence& visits, const curve_method& method, st
                                   .most_keys = method.most_keys,
                                   .bins = shape.keys(),
                                   .seed = seed});
-  unique_ids distinct(static_cast<std::size_t>(shape.experts), visits.widest_union());
+  unique_ids distinct(shape.expert_count(), visits.widest_union());
   std::vector<expert_id> members(visits.widest_union());
   progress told(visits.size());
   for (std::size_t i = 0; i < visits.size(); ++i) {
     told.at(i);
     const auto view = visits[i];
-    sampled.visit(view.experts, shape.index({view.layer, 0}));
+    sampled.visit(view.experts, shape.index({view.layer, expert_id{}}));
     sampled.end_visit(view.experts.size() == 1 ? 1
                                                : distinct.collect(view.experts, members.data()));
   }

@@ -131,7 +131,7 @@ expert_curves uniform_curves(const plan_request& request, const expert_draw& dra
   for (std::int32_t cap = 0; cap <= shape.experts; ++cap)
     misses.push_back(used * (1 - cap / experts));
   expert_curves out;
-  for (layer_id l = 0; l < shape.layers; ++l) {
+  for (const auto l : each<layer_id>(shape.layers)) {
     out.layers.emplace_back(misses);
     out.used.push_back(used);
     out.accesses += used;
@@ -168,8 +168,8 @@ sampled_miss_curve kv_curve(const plan_request& request) {
   recency_bitmap stack(keys);
   reuse_histogram histogram(keys);
   for (const auto id : accesses->ids) {
-    histogram.add(stack.distance(static_cast<std::size_t>(id)));
-    stack.touch(static_cast<std::size_t>(id));
+    histogram.add(stack.distance(index_of(id)));
+    stack.touch(index_of(id));
   }
   std::uint64_t tokens = 0;
   for (const auto length : kv.output_length) tokens += length;
@@ -330,9 +330,9 @@ void compare(const expert_curves& curves, const configurator& question, memory_p
 
 std::vector<memory_consumer> layers_of(const plan_request& request, const expert_curves& curves) {
   std::vector<memory_consumer> out;
-  for (layer_id l = 0; l < request.model.experts.layers; ++l) {
+  for (const auto l : each<layer_id>(request.model.experts.layers)) {
     const auto bytes = request.model.experts.bytes_of(l);
-    out.push_back({.curve = curves.layers[static_cast<std::size_t>(l)],
+    out.push_back({.curve = curves.layers[index_of(l)],
                    .unit_bytes = bytes,
                    .seconds_per_miss = request.cost.seconds_per_byte * static_cast<double>(bytes),
                    .min_units = top_k_of(request),
@@ -439,7 +439,7 @@ routing_trace part_of(const routing_trace& trace, std::size_t first, std::size_t
   out.step = slice(trace.step, first, last);
   out.sequence = slice(trace.sequence, first, last);
   out.kind = slice(trace.kind, first, last);
-  out.ids = slice(trace.ids, trace.index(first, 0), trace.index(last, 0));
+  out.ids = slice(trace.ids, trace.index(first, layer_id{}), trace.index(last, layer_id{}));
   return out;
 }
 void hold_out(const plan_request& request, std::uint64_t cap, plan_quotas& quotas) {

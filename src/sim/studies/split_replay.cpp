@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "hotset/budget/right_size.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/curve/recency_bitmap.hpp"
 #include "hotset/curve/recency_ranks.hpp"
 #include "hotset/curve/reuse_distance.hpp"
@@ -26,7 +27,7 @@ namespace {
 struct burst {
   const visit_sequence* visits = nullptr;
   std::size_t first = 0, last = 0;
-  std::span<const expert_id> blocks{};
+  id_view<expert_id> blocks{};
   std::size_t workflow = 0;
   bool counts = true;
 };
@@ -46,7 +47,7 @@ void add_workflow(const workflow& flow, session& out) {
   if (!visits) throw usage_error(fmt::format("{}: {}", flow.name, visits.reason().message));
   auto blocks = block_accesses(*flow.requests);
   if (!blocks) throw usage_error(fmt::format("{}: {}", flow.name, blocks.reason().message));
-  for (auto& id : blocks->ids) id += static_cast<expert_id>(out.keys);
+  for (auto& id : blocks->ids) id = id + static_cast<std::int32_t>(out.keys);
   out.keys += static_cast<std::size_t>(blocks->experts);
   out.visits.push_back(*std::move(visits));
   out.blocks.push_back(*std::move(blocks));
@@ -96,22 +97,21 @@ std::unique_ptr<session> make_session(std::span<const workflow> flows,
 class distances {
  public:
   explicit distances(const session& s) : blocks_(s.keys) {
-    const auto experts = static_cast<std::size_t>(s.shape.experts);
-    const auto ids = static_cast<std::size_t>(s.shape.max_tokens_per_visit) *
-                     static_cast<std::size_t>(s.shape.top_k);
-    for (layer_id l = 0; l < s.shape.layers; ++l)
+    const auto experts = s.shape.expert_count();
+    const auto ids = s.shape.ids_per_visit();
+    for (std::int32_t l = 0; l < s.shape.layers; ++l)
       experts_.emplace_back(recency_bitmap(experts), experts, ids);
   }
   template <class OnExpert, class OnBlock>
   void follow(const burst& b, OnExpert on_expert, OnBlock on_block) {
     for (auto i = b.first; i < b.last; ++i) {
       const auto view = (*b.visits)[i];
-      experts_[static_cast<std::size_t>(view.layer)].visit(
+      experts_[index_of(view.layer)].visit(
           view.experts, 0, [&](std::size_t, std::uint32_t distance) { on_expert(distance); });
     }
     for (const auto id : b.blocks) {
-      on_block(blocks_.distance(static_cast<std::size_t>(id)));
-      blocks_.touch(static_cast<std::size_t>(id));
+      on_block(blocks_.distance(index_of(id)));
+      blocks_.touch(index_of(id));
     }
   }
 
@@ -130,8 +130,7 @@ struct fixed_costs {
 /// Of the bursts that are charged for, or of the warm-up's.
 std::vector<fixed_costs> measure_fixed(const session& s, bool charged = true) {
   std::vector<fixed_costs> out(
-      s.visits.size(),
-      {reuse_histogram(static_cast<std::size_t>(s.shape.experts)), reuse_histogram(s.keys), 0});
+      s.visits.size(), {reuse_histogram(s.shape.expert_count()), reuse_histogram(s.keys), 0});
   distances all(s);
   for (const auto& b : s.bursts) {
     auto& to = out[b.workflow];
@@ -189,11 +188,11 @@ class two_pools {
         block_plan_(blocks_.make_plan()) {}
 
   void resize(const expert_kv_split& to) {
-    for (layer_id l = 0; l < experts_.shape().layers; ++l)
+    for (const auto l : each<layer_id>(experts_.shape().layers))
       must(experts_.set_quota(l, static_cast<std::int32_t>(to.cap)));
     const auto most = static_cast<std::uint64_t>(blocks_.layout().slots());
     must(blocks_.set_quota(
-        0, static_cast<std::int32_t>(std::clamp<std::uint64_t>(to.blocks, 1, most))));
+        layer_id{}, static_cast<std::int32_t>(std::clamp<std::uint64_t>(to.blocks, 1, most))));
   }
   /// Seconds of a burst's misses.
   double serve(const burst& b) {

@@ -11,6 +11,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "hotset/core/id_view.hpp"
+
 #define EIGEN_DONT_PARALLELIZE  // networks are trained side by side, each by one thread
 #include <Eigen/Core>
 #include <fmt/format.h>
@@ -66,12 +68,11 @@ token_split split(const routing_trace& trace, const gate_training& training) {
   return out;
 }
 
-std::size_t place_of(const routing_trace& trace, std::uint32_t token, std::int32_t layer) {
-  return std::size_t{token} * static_cast<std::size_t>(trace.layers) +
-         static_cast<std::size_t>(layer);
+std::size_t place_of(const routing_trace& trace, std::uint32_t token, layer_id layer) {
+  return std::size_t{token} * static_cast<std::size_t>(trace.layers) + index_of(layer);
 }
 
-[[noreturn]] void refuse_state(std::int32_t layer) {
+[[noreturn]] void refuse_state(layer_id layer) {
   throw trace_error(
       fmt::format("a hidden state of layer {} is not finite, accepted: finite numbers", layer));
 }
@@ -82,7 +83,7 @@ struct input_scale {
   row_vector factor;  ///< 1 / deviation; 0 for an input that never changes
 };
 
-input_scale scale_of(const routing_trace& trace, const rows_of_trace& rows, std::int32_t layer) {
+input_scale scale_of(const routing_trace& trace, const rows_of_trace& rows, layer_id layer) {
   const auto width = static_cast<std::size_t>(trace.hidden_width);
   Eigen::RowVectorXd sum = Eigen::RowVectorXd::Zero(as_index(width));
   Eigen::RowVectorXd squares = sum;
@@ -106,8 +107,8 @@ input_scale scale_of(const routing_trace& trace, const rows_of_trace& rows, std:
 /// What one network learns from.
 class lesson {
  public:
-  lesson(const routing_trace& trace, const input_scale& scale, gate_target target,
-         std::int32_t layer, std::int32_t distance)
+  lesson(const routing_trace& trace, const input_scale& scale, gate_target target, layer_id layer,
+         std::int32_t distance)
       : trace_(trace), scale_(scale), target_(target), layer_(layer), of_(layer + distance) {}
 
   /// The tokens for which it is known what the layer ahead should be given.
@@ -149,13 +150,13 @@ class lesson {
   void count_routed(std::uint32_t token, std::span<float> goal) const {
     std::ranges::fill(goal, 0.0F);
     for (const auto e : trace_.ids_of(token, of_))
-      if (e >= 0) goal[static_cast<std::size_t>(e)] = 1;
+      if (e >= 0) goal[index_of(e)] = 1;
   }
 
   const routing_trace& trace_;
   const input_scale& scale_;
   gate_target target_;
-  std::int32_t layer_, of_;
+  layer_id layer_, of_;
 };
 
 using map = Eigen::Map<matrix>;
@@ -250,7 +251,7 @@ class student {
 };
 
 struct network_place {
-  std::int32_t layer = 0;
+  layer_id layer{};
   std::int32_t distance = 1;
 };
 
@@ -293,16 +294,16 @@ void train_all(const routing_trace& trace, const gate_training& training,
                const rows_of_trace& learnt, learned_gate::weights& weights) {
   std::vector<input_scale> scales(static_cast<std::size_t>(trace.layers) - 1);
   tbb::parallel_for(std::size_t{0}, scales.size(), [&](std::size_t l) {
-    scales[l] = scale_of(trace, learnt, static_cast<std::int32_t>(l));
+    scales[l] = scale_of(trace, learnt, static_cast<layer_id>(l));
   });
   std::vector<network_place> places;
-  for (std::int32_t l = 0; l + 1 < trace.layers; ++l)
+  for (const auto l : each<layer_id>(trace.layers - 1))
     for (std::int32_t d = 1; d <= training.depth && l + d < trace.layers; ++d)
       places.push_back({l, d});
   shared_progress told(places.size() * static_cast<std::uint64_t>(training.epochs));
   tbb::parallel_for(std::size_t{0}, places.size(), [&](std::size_t i) {
     const auto [layer, distance] = places[i];
-    const auto& scale = scales[static_cast<std::size_t>(layer)];
+    const auto& scale = scales[index_of(layer)];
     const lesson about(trace, scale, training.target, layer, distance);
     auto rows = about.known(learnt);
     if (rows.empty()) return;  // zeros: all experts are alike
@@ -318,10 +319,10 @@ void train_all(const routing_trace& trace, const gate_training& training,
 /// The positions of the K largest values, ties to the lower one; what is no number is smallest.
 template <class Values>
 void best_of(const Values& values, std::size_t count, std::vector<expert_id>& out) {
-  out.resize(values.size());
-  std::iota(out.begin(), out.end(), 0);
+  const auto all = each<expert_id>(values.size());
+  out.assign(all.begin(), all.end());
   const auto value = [&](expert_id e) {
-    const auto v = values[static_cast<std::size_t>(e)];
+    const auto v = values[index_of(e)];
     return std::isnan(static_cast<double>(v)) ? std::numeric_limits<decltype(v)>::lowest() : v;
   };
   std::partial_sort(
@@ -360,7 +361,7 @@ class judge_of_gates {
     progress told(rows.size());
     for (std::size_t i = 0; i < rows.size(); ++i) {
       told.at(i);
-      for (std::int32_t l = 0; l + 1 < trace_.layers; ++l) judge(rows[i], l);
+      for (const auto l : each<layer_id>(trace_.layers - 1)) judge(rows[i], l);
     }
     return std::move(out_);
   }
@@ -368,21 +369,21 @@ class judge_of_gates {
  private:
   [[nodiscard]] std::vector<std::vector<expert_id>> popular_of(const rows_of_trace& rows) const {
     std::vector<std::vector<expert_id>> out(static_cast<std::size_t>(trace_.layers));
-    for (std::int32_t l = 0; l < trace_.layers; ++l) {
+    for (const auto l : each<layer_id>(trace_.layers)) {
       std::vector<std::uint64_t> uses(experts_);
       for (const auto t : rows)
         for (const auto e : trace_.ids_of(t, l))
-          if (e >= 0) ++uses[static_cast<std::size_t>(e)];
-      best_of(uses, top_k_, out[static_cast<std::size_t>(l)]);
+          if (e >= 0) ++uses[index_of(e)];
+      best_of(uses, top_k_, out[index_of(l)]);
     }
     return out;
   }
-  [[nodiscard]] std::uint64_t named(std::span<const expert_id> routed,
+  [[nodiscard]] std::uint64_t named(id_view<expert_id> routed,
                                     const std::vector<expert_id>& guess) const {
     return static_cast<std::uint64_t>(std::ranges::count_if(
         guess, [&](expert_id e) { return std::ranges::find(routed, e) != routed.end(); }));
   }
-  void judge(std::uint32_t token, std::int32_t layer) {
+  void judge(std::uint32_t token, layer_id layer) {
     const auto place = place_of(trace_, token, layer);
     trace_.hidden.convert(place * hidden_.size(), hidden_);
     if (!std::ranges::all_of(hidden_, [](float h) { return std::isfinite(h); }))
@@ -401,7 +402,7 @@ class judge_of_gates {
       out_[d].places += top_k_;
       best_of(expected.probabilities.subspan(d * experts_, experts_), top_k_, guess_);
       out_[d].hits += named(routed, guess_);
-      out_[d].popular_hits += named(routed, popular_[static_cast<std::size_t>(of)]);
+      out_[d].popular_hits += named(routed, popular_[index_of(of)]);
       if (out_[d].current_gate_hits) *out_[d].current_gate_hits += named(routed, current_);
       if (!out_[d].recorded_hits) continue;
       const auto ahead = static_cast<std::size_t>(trace_.prediction_depth);

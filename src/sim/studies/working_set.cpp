@@ -110,10 +110,9 @@ class expert_sets {
   void for_each_key(row_span rows, Visit&& visit) const {
     const auto experts = static_cast<std::size_t>(trace_.experts);
     for (const auto row : rows)
-      for (layer_id layer = 0; layer < trace_.layers; ++layer)
+      for (const auto layer : each<layer_id>(trace_.layers))
         for (const auto id : trace_.ids_of(row, layer))
-          if (id >= 0)
-            visit(static_cast<std::size_t>(layer) * experts + static_cast<std::size_t>(id));
+          if (id >= 0) visit(index_of(layer) * experts + index_of(id));
   }
 
   set_sizes compare(row_span before, row_span now) {

@@ -17,10 +17,12 @@
 #include "hotset/adapters/adapter_registry.hpp"
 #include "hotset/adapters/page_pool.hpp"
 #include "hotset/cuda/virtual_memory.hpp"
+#include "written_ids.hpp"
 
 namespace hotset::cuda {
 namespace {
 
+using support::expert_lists;
 using support::fake_cuda_driver;
 using support::fake_cuda_runtime;
 using testing::HasSubstr;
@@ -32,8 +34,8 @@ constexpr auto page = std::size_t{65536};
 constexpr std::size_t weight_bytes[] = {page + page / 2, page / 2 + page / 4};
 
 std::byte content(std::string_view adapter, layer_id layer, std::size_t weight, expert_id expert) {
-  return static_cast<std::byte>(adapter.back() * 31 + layer * 17 + static_cast<int>(weight) * 7 +
-                                expert * 3 + 1);
+  return static_cast<std::byte>(adapter.back() * 31 + number(layer) * 17 +
+                                static_cast<int>(weight) * 7 + number(expert) * 3 + 1);
 }
 
 /// Two layers of four experts, two weights; at most two tuned experts of a layer, one place for an adapter.
@@ -67,10 +69,10 @@ class adapters_on_a_device : public testing::TestWithParam<fake_cuda_runtime::pa
           return true;
         });
     registry.emplace(std::move(made).value());
-    for (layer_id l = 0; l < 2; ++l)
+    for (const auto l : each<layer_id>(2))
       for (std::size_t w = 0; w < 2; ++w) api.reserved(registry->tensor(l, w).addresses(), 0);
-    ASSERT_FALSE(registry->add("a", {{1, 3}, {0}}));
-    ASSERT_FALSE(registry->add("b", {{2}, {1, 2}}));
+    ASSERT_FALSE(registry->add("a", expert_lists({{1, 3}, {0}})));
+    ASSERT_FALSE(registry->add("b", expert_lists({{2}, {1, 2}})));
   }
   void TearDown() override {
     api.run_all();
@@ -103,9 +105,9 @@ class adapters_on_a_device : public testing::TestWithParam<fake_cuda_runtime::pa
 
 TEST_P(adapters_on_a_device, bytes_have_arrived_when_the_maps_name_them) {
   ASSERT_EQ(registry->acquire("a").code, ok);
-  expect_content("a", 0, 1);
-  expect_content("a", 0, 3);
-  expect_content("a", 1, 0);
+  expect_content("a", 0_layer, 1_expert);
+  expect_content("a", 0_layer, 3_expert);
+  expect_content("a", 1_layer, 0_expert);
   EXPECT_EQ(copies->first_failure().happened(), false);
 }
 
@@ -120,14 +122,14 @@ TEST_P(adapters_on_a_device, a_kernel_of_before_still_reads_the_adapter_that_lea
   ASSERT_EQ(registry->release("a"), ok);
   std::byte seen{};
   // Without the wait the page is gone, or another adapter's, when this runs.
-  api.launch(compute->handle(), [this, at = first_byte(1, 0, 0), &seen] {
+  api.launch(compute->handle(), [this, at = first_byte(1_layer, 0, 0_expert), &seen] {
     if (const auto* const byte = driver.touch(at); byte != nullptr) seen = *byte;
   });
   ASSERT_EQ(registry->acquire("b").code, ok);
   EXPECT_EQ(registry->index_of("a"), -1);
-  EXPECT_EQ(seen, content("a", 1, 0, 0));
-  expect_content("b", 1, 1);
-  expect_content("b", 1, 2);
+  EXPECT_EQ(seen, content("a", 1_layer, 0, 0_expert));
+  expect_content("b", 1_layer, 1_expert);
+  expect_content("b", 1_layer, 2_expert);
   EXPECT_THAT(driver.violations(), IsEmpty());
 }
 
@@ -153,7 +155,7 @@ TEST_P(adapters_on_a_device, a_load_whose_calls_fail_leaves_nothing_and_can_be_t
       EXPECT_EQ(registry->index_of("a"), -1);
       EXPECT_EQ(pool.in_use(), 0U);
       ASSERT_EQ(registry->acquire("a").code, ok);
-      expect_content("a", 0, 3);
+      expect_content("a", 0_layer, 3_expert);
       ASSERT_EQ(registry->release("a"), ok);
       ASSERT_EQ(registry->unload("a"), ok);
     }
@@ -169,7 +171,7 @@ TEST_P(adapters_on_a_device, readers_that_cannot_be_waited_for_keep_the_adapter)
     EXPECT_EQ(registry->unload("a"), not_drained);
     api.run_all();
     EXPECT_EQ(registry->index_of("a"), 0);
-    expect_content("a", 0, 1);
+    expect_content("a", 0_layer, 1_expert);
   }
   EXPECT_EQ(registry->unload("a"), ok);
 }

@@ -12,6 +12,7 @@
 #include "fake_cuda_runtime.hpp"
 #include "hotset/adapters/expert_redirect.hpp"
 #include "hotset/cuda/stream.hpp"
+#include "written_ids.hpp"
 
 namespace hotset::cuda {
 namespace {
@@ -35,8 +36,8 @@ struct two_layers {
     return maps[static_cast<std::size_t>(layer)];
   }
   [[nodiscard]] std::uint64_t version() const { return now; }
-  void assign(layer_id layer, std::int32_t adapter, std::vector<expert_id> tuned) {
-    EXPECT_EQ(maps[static_cast<std::size_t>(layer)].assign(adapter, tuned), status::ok);
+  void assign(layer_id layer, std::int32_t adapter, support::routed_ids tuned) {
+    EXPECT_EQ(maps[static_cast<std::size_t>(layer)].assign(adapter, tuned.ids), status::ok);
     ++now;
   }
 };
@@ -62,28 +63,28 @@ struct expert_maps_test : testing::Test {
 
 TEST_F(expert_maps_test, kernels_read_the_maps_of_the_last_update) {
   auto maps = make();
-  registry.assign(0, 1, {0, 2});
-  registry.assign(1, 0, {1});
+  registry.assign(0_layer, 1, {0, 2});
+  registry.assign(1_layer, 0, {1});
   ASSERT_EQ(maps.update(registry, work.handle()), error_code::success);
-  EXPECT_THAT(rows(maps, 0), ElementsAre(0, 1, 2, 5, 1, 6));
-  EXPECT_THAT(rows(maps, 1), ElementsAre(0, 3, 2, 0, 1, 2));
-  registry.assign(0, 1, {});
-  EXPECT_THAT(rows(maps, 0), ElementsAre(0, 1, 2, 5, 1, 6));
+  EXPECT_THAT(rows(maps, 0_layer), ElementsAre(0, 1, 2, 5, 1, 6));
+  EXPECT_THAT(rows(maps, 1_layer), ElementsAre(0, 3, 2, 0, 1, 2));
+  registry.assign(0_layer, 1, {});
+  EXPECT_THAT(rows(maps, 0_layer), ElementsAre(0, 1, 2, 5, 1, 6));
   ASSERT_EQ(maps.update(registry, work.handle()), error_code::success);
-  EXPECT_THAT(rows(maps, 0), ElementsAre(0, 1, 2, 0, 1, 2));
+  EXPECT_THAT(rows(maps, 0_layer), ElementsAre(0, 1, 2, 0, 1, 2));
 }
 
 // A second update must not overwrite what the first one's copy still reads.
 TEST_F(expert_maps_test, a_kernel_between_two_updates_reads_the_first) {
   auto maps = make();
   std::vector<expert_id> seen;
-  const auto r = maps.rows(0);
-  registry.assign(0, 0, {1});
+  const auto r = maps.rows(0_layer);
+  registry.assign(0_layer, 0, {1});
   ASSERT_EQ(maps.update(registry, work.handle()), error_code::success);
   api.launch(work.handle(), [&] { seen.assign(r.rows, r.rows + 3); });
-  registry.assign(0, 0, {2});
+  registry.assign(0_layer, 0, {2});
   ASSERT_EQ(maps.update(registry, work.handle()), error_code::success);
-  EXPECT_THAT(rows(maps, 0), ElementsAre(0, 1, 3, 0, 1, 2));
+  EXPECT_THAT(rows(maps, 0_layer), ElementsAre(0, 1, 3, 0, 1, 2));
   EXPECT_THAT(seen, ElementsAre(0, 3, 2));
 }
 
@@ -103,12 +104,12 @@ TEST_F(expert_maps_test, an_update_that_fails_is_made_by_the_next_call) {
   for (const char* call : {"cudaGetDevice", "cudaStreamIsCapturing", "cudaEventSynchronize",
                            "cudaMemcpyAsync", "cudaEventRecord"}) {
     SCOPED_TRACE(call);
-    registry.assign(1, 1, {0});
+    registry.assign(1_layer, 1, {0});
     api.fail(call, 1);
     EXPECT_EQ(maps.update(registry, work.handle()), error_code::unknown);
     ASSERT_EQ(maps.update(registry, work.handle()), error_code::success);
-    EXPECT_THAT(rows(maps, 1), ElementsAre(0, 1, 2, 5, 1, 2));
-    registry.assign(1, 1, {});
+    EXPECT_THAT(rows(maps, 1_layer), ElementsAre(0, 1, 2, 5, 1, 2));
+    registry.assign(1_layer, 1, {});
     ASSERT_EQ(maps.update(registry, work.handle()), error_code::success);
   }
 }
@@ -128,8 +129,8 @@ TEST_F(expert_maps_test, gives_back_what_it_took_and_moves) {
     auto maps = make();
     ASSERT_EQ(maps.update(registry, work.handle()), error_code::success);
     auto moved = std::move(maps);
-    EXPECT_THAT(rows(moved, 0), ElementsAre(0, 1, 2, 0, 1, 2));
-    registry.assign(0, 0, {0});
+    EXPECT_THAT(rows(moved, 0_layer), ElementsAre(0, 1, 2, 0, 1, 2));
+    registry.assign(0_layer, 0, {0});
     ASSERT_EQ(moved.update(registry, work.handle()), error_code::success);
   }
   EXPECT_EQ(api.leaks(), 1U) << "the test's stream";

@@ -60,35 +60,36 @@ class map_rows_test : public testing::Test {
 
 // Hazard 4: a map of zeros would name slot 0.
 TEST_F(map_rows_test, everything_is_absent_before_the_first_update) {
-  for (layer_id l = 0; l < shape.layers; ++l) EXPECT_THAT(row(l), Each(-1));
+  for (const auto l : each<layer_id>(shape.layers)) EXPECT_THAT(row(l), Each(-1));
 }
 
 TEST_F(map_rows_test, a_changed_row_is_uploaded_once_and_an_unchanged_one_never) {
   const auto before = copies();
-  update(0, shape.layers);
+  update(0_layer, layer_id{shape.layers});
   EXPECT_EQ(copies(), before);
-  host.map.place_and_publish({2, 3}, 7);
-  update(1, 2);
+  host.map.place_and_publish({2_layer, 3_expert}, 7_slot);
+  update(1_layer, 2_layer);
   EXPECT_EQ(copies(), before) << "the change is in another layer";
-  update(2, 3);
-  update(2, 3);
+  update(2_layer, 3_layer);
+  update(2_layer, 3_layer);
   EXPECT_EQ(copies(), before + 1);
   api.run_all();
-  EXPECT_THAT(row(2), ElementsAreArray({-1, -1, -1, 7, -1, -1}));
-  host.map.remove({2, 3});
-  update(2, 3);
+  EXPECT_THAT(row(2_layer), ElementsAreArray({-1, -1, -1, 7, -1, -1}));
+  host.map.remove({2_layer, 3_expert});
+  update(2_layer, 3_layer);
   api.run_all();
-  EXPECT_THAT(row(2), Each(-1));
+  EXPECT_THAT(row(2_layer), Each(-1));
 }
 
 TEST_F(map_rows_test, one_copy_takes_the_shortest_run_of_rows_with_all_changes) {
-  host.map.place_and_publish({1, 0}, 4);
-  host.map.place_and_publish({3, 5}, 9);
+  host.map.place_and_publish({1_layer, 0_expert}, 4_slot);
+  host.map.place_and_publish({3_layer, 5_expert}, 9_slot);
   const auto before = copies();
-  update(0, shape.layers);
+  update(0_layer, layer_id{shape.layers});
   EXPECT_EQ(copies(), before + 1);
   api.run_all();
-  for (layer_id l = 0; l < shape.layers; ++l) EXPECT_THAT(row(l), ElementsAreArray(host.row(l)));
+  for (const auto l : each<layer_id>(shape.layers))
+    EXPECT_THAT(row(l), ElementsAreArray(host.row(l)));
 }
 
 // The ring's rows must not change while the device has yet to read them.
@@ -100,11 +101,12 @@ TEST_F(map_rows_test, each_kernel_sees_the_row_as_it_was_when_it_was_enqueued) {
     support::random_source random(ring);
     std::size_t wrong = 0;
     for (int n = 0; n < 300; ++n) {
-      const auto first = random.id_below(shape.layers);
-      const auto last = first + 1 + random.id_below(shape.layers - first);
-      const expert_key key{first + random.id_below(last - first), random.id_below(6)};
-      host.map.locate(key) == no_slot ? host.map.place_and_publish(key, random.id_below(99))
-                                      : host.map.remove(key);
+      const layer_id first{random.id_below(shape.layers)};
+      const auto last = first + 1 + random.id_below(shape.layers - number(first));
+      const expert_key key{first + random.id_below(last - first), expert_id{random.id_below(6)}};
+      host.map.locate(key) == no_slot
+          ? host.map.place_and_publish(key, slot_id{random.id_below(99)})
+          : host.map.remove(key);
       update(first, last);
       for (auto l = first; l < last; ++l) {
         const auto now = host.row(l);
@@ -121,14 +123,14 @@ TEST_F(map_rows_test, each_kernel_sees_the_row_as_it_was_when_it_was_enqueued) {
 
 // Hazard 13.
 TEST_F(map_rows_test, addresses_stay_and_a_capture_is_refused) {
-  const auto* const before = device->row(1);
-  host.map.place_and_publish({1, 0}, 4);
+  const auto* const before = device->row(1_layer);
+  host.map.place_and_publish({1_layer, 0_expert}, 4_slot);
   api.begin_capture(engine.handle());
-  EXPECT_EQ(device->update(host, 1, engine), error_code::stream_capture_unsupported);
+  EXPECT_EQ(device->update(host, 1_layer, engine), error_code::stream_capture_unsupported);
   api.end_capture(engine.handle());
-  update(1, 2);
+  update(1_layer, 2_layer);
   const map_rows moved(std::move(*device));
-  EXPECT_EQ(moved.row(1), before);
+  EXPECT_EQ(moved.row(1_layer), before);
   EXPECT_FALSE(failures.happened());
 }
 
@@ -138,9 +140,9 @@ TEST_F(map_rows_test, a_failed_call_is_told) {
     SCOPED_TRACE(name);
     sticky_failure own;
     auto rows = map_rows::create(api, shape, {}, own).value();
-    host.map.place_and_publish({0, 0}, 1);
+    host.map.place_and_publish({0_layer, 0_expert}, 1_slot);
     api.fail(name, 1);
-    EXPECT_EQ(rows.update(host, 0, engine), error_code::unknown);
+    EXPECT_EQ(rows.update(host, 0_layer, engine), error_code::unknown);
     EXPECT_EQ(own.first().call, name);
     api.run_all();
   }
@@ -180,9 +182,9 @@ TEST(map_rows, kernels_find_their_experts_through_the_device_row) {
     auto visit = cache.make_visit();
     std::size_t wrong = 0;
     for (step_id step = 0; step < 40; ++step)
-      for (layer_id layer = 0; layer < shape.layers; ++layer) {
+      for (const auto layer : each<layer_id>(shape.layers)) {
         std::vector<expert_id> ids(4);
-        for (auto& id : ids) id = random.id_below(6);
+        for (auto& id : ids) id = expert_id{random.id_below(6)};
         routing_view view;
         view.layer = layer;
         view.step = step;
@@ -191,7 +193,7 @@ TEST(map_rows, kernels_find_their_experts_through_the_device_row) {
         ASSERT_EQ(rows.update(cache, layer, engine), error_code::success);
         for (const auto id : ids)
           api.launch(engine.handle(), [&, layer, id] {
-            const auto slot = rows.row(layer)[id];
+            const auto slot = rows.row(layer)[index_of(id)];
             if (slot < 0 || !experts.holds(slot, {layer, id})) ++wrong;
           });
         cache.release(visit, engine);

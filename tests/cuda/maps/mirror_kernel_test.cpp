@@ -82,17 +82,17 @@ TEST_F(mirror_launch, refuses_arrays_that_are_not_aligned) {
 
 // The kernel reads ids and row after it has begun to write.
 TEST_F(mirror_launch, refuses_results_that_overlap_anything) {
-  EXPECT_REFUSED(a.slots = ids);
+  EXPECT_REFUSED(a.slots = reinterpret_cast<slot_id*>(ids));
   EXPECT_REFUSED(a.slots = row + 15);
   EXPECT_REFUSED(a.missing = ids + 11);
-  EXPECT_REFUSED(a.missing = slots);
+  EXPECT_REFUSED(a.missing = reinterpret_cast<expert_id*>(slots));
   EXPECT_REFUSED(a.counts = reinterpret_cast<mirror_counts*>(row + 14));
   EXPECT_REFUSED(a.counts = reinterpret_cast<mirror_counts*>(missing));
 }
 
 TEST_F(mirror_launch, ids_and_row_are_only_read_and_may_overlap) {
   auto a = good();
-  a.ids = row;
+  a.ids = reinterpret_cast<const expert_id*>(row);
   EXPECT_EQ(check(a), error_code::success);
 }
 

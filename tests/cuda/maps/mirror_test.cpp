@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
+#include <initializer_list>
 #include <set>
 #include <vector>
 
@@ -13,6 +15,7 @@
 
 #include "hotset/cuda/maps/mirror_kernel.hpp"
 #include "mirror_samples.hpp"
+#include "written_ids.hpp"
 
 namespace hotset::cuda {
 namespace {
@@ -29,12 +32,16 @@ struct answer {
   mirror_counts counts;
 
   explicit answer(const visit& v)
-      : slots(v.ids.size(), untouched), missing(v.most_missing(), untouched) {}
+      : slots(v.ids.size(), slot_id{untouched}), missing(v.most_missing(), expert_id{untouched}) {}
   friend bool operator==(const answer&, const answer&) = default;
   [[nodiscard]] std::vector<expert_id> listed() const {
     return {missing.begin(), missing.begin() + static_cast<std::ptrdiff_t>(counts.missing)};
   }
 };
+
+visit visit_of(std::initializer_list<std::int32_t> ids, std::initializer_list<std::int32_t> row) {
+  return {support::expert_ids(ids), support::slot_ids(row)};
+}
 
 answer host(const visit& v) {
   answer a(v);
@@ -113,7 +120,7 @@ class emulated_block {
 };
 
 TEST(mirror_on_host, gives_slots_and_lists_absent_experts_in_order_of_first_appearance) {
-  const auto a = host({{5, 1, 5, 0, 3, 1, 2}, {40, -1, 7, -1, 11, -1}});
+  const auto a = host(visit_of({5, 1, 5, 0, 3, 1, 2}, {40, -1, 7, -1, 11, -1}));
   EXPECT_THAT(a.slots, ElementsAre(-1, -1, -1, 40, -1, -1, 7));
   EXPECT_THAT(a.listed(), ElementsAre(5, 1, 3));
   EXPECT_EQ(a.counts, (mirror_counts{3, 0}));
@@ -121,26 +128,27 @@ TEST(mirror_on_host, gives_slots_and_lists_absent_experts_in_order_of_first_appe
 
 // Hazards 4 and 6.
 TEST(mirror_on_host, ids_out_of_range_are_ignored_and_counted_and_have_no_slot) {
-  const auto a = host({{-1, 2, 6, 0, 1'000'000, -2'000'000'000, 6}, {40, 3, -1, -1, 11, -1}});
+  const auto a =
+      host(visit_of({-1, 2, 6, 0, 1'000'000, -2'000'000'000, 6}, {40, 3, -1, -1, 11, -1}));
   EXPECT_THAT(a.slots, ElementsAre(-1, -1, -1, 40, -1, -1, -1));
   EXPECT_THAT(a.listed(), ElementsAre(2));
   EXPECT_EQ(a.counts, (mirror_counts{1, 5}));
 }
 
 TEST(mirror_on_host, every_negative_slot_is_absence) {
-  const auto a = host({{0, 1}, {-2, 5}});
+  const auto a = host(visit_of({0, 1}, {-2, 5}));
   EXPECT_THAT(a.slots, ElementsAre(-1, 5));
   EXPECT_THAT(a.listed(), ElementsAre(0));
 }
 
 TEST(mirror_on_host, writes_no_more_than_the_list) {
-  const auto a = host({{4, 4, 0, 4}, {-1, 1, 2, 3, -1}});
+  const auto a = host(visit_of({4, 4, 0, 4}, {-1, 1, 2, 3, -1}));
   EXPECT_THAT(a.missing, ElementsAre(4, 0, untouched, untouched));
 }
 
 TEST(mirror_on_host, a_visit_of_hits_lists_nobody_and_an_empty_one_is_one) {
-  EXPECT_THAT(host({{1, 0, 1}, {4, 9}}).listed(), IsEmpty());
-  EXPECT_EQ(host({{}, {4, 9}}).counts, (mirror_counts{0, 0}));
+  EXPECT_THAT(host(visit_of({1, 0, 1}, {4, 9})).listed(), IsEmpty());
+  EXPECT_EQ(host(visit_of({}, {4, 9})).counts, (mirror_counts{0, 0}));
 }
 
 TEST(mirror_on_host, agrees_with_sets_on_random_visits) {
@@ -148,7 +156,7 @@ TEST(mirror_on_host, agrees_with_sets_on_random_visits) {
   for (int round = 0; round < 3000; ++round) {
     const auto v = mirror_samples::random_visit(random);
     const auto a = host(v);
-    const auto experts = static_cast<expert_id>(v.row.size());
+    const auto experts = static_cast<std::int32_t>(v.row.size());
     std::vector<expert_id> missing;
     std::set<expert_id> seen;
     std::uint32_t ignored = 0;
@@ -166,7 +174,7 @@ TEST(mirror_on_host, agrees_with_sets_on_random_visits) {
 }
 
 TEST(mirror_step, a_thread_behind_the_last_id_lists_nothing) {
-  const std::vector<expert_id> ids{0, 1};  // of a visit of one
+  const auto ids = support::expert_ids({0, 1});  // of a visit of one
   const std::vector<std::uint32_t> first{0, 1};
   EXPECT_TRUE(mirror_step::is_first(ids.data(), 1, 0, first.data(), 2));
   EXPECT_FALSE(mirror_step::is_first(ids.data(), 1, 1, first.data(), 2));
@@ -194,7 +202,7 @@ TEST(mirror_block, equals_the_host_whatever_the_number_of_threads) {
 
 TEST(mirror_block, lists_a_whole_layer_in_many_rounds) {
   visit v;
-  for (expert_id e = 8192; e-- > 0;) v.ids.insert(v.ids.end(), {e, e});
+  for (std::int32_t e = 8192; e-- > 0;) v.ids.insert(v.ids.end(), 2, expert_id{e});
   v.row.assign(8192, no_slot);
   const auto a = emulated_block(1024, 1).run(v);
   EXPECT_EQ(a, host(v));

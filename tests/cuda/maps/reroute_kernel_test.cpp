@@ -82,7 +82,7 @@ TEST_F(reroute_launch, refuses_absent_and_misaligned_arrays) {
 TEST_F(reroute_launch, refuses_results_that_overlap_anything_but_the_ids_themselves) {
   EXPECT_REFUSED(a.out = ids + 1);
   EXPECT_REFUSED(a.out = rows);
-  EXPECT_REFUSED(a.adapter_of_token = out + 2);
+  EXPECT_REFUSED(a.adapter_of_token = reinterpret_cast<const std::int32_t*>(out + 2));
   EXPECT_REFUSED(a.adapter_of_token = reinterpret_cast<const std::int32_t*>(a.refused) - 2);
 }
 

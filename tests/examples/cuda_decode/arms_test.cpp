@@ -16,6 +16,8 @@
 namespace cuda_decode {
 namespace {
 
+using namespace hotset::literals;
+
 struct setting {
   std::string name;
   std::string shape;
@@ -101,7 +103,8 @@ TEST(arms_compared, one_wrong_byte_of_one_scale_is_noticed) {
   fake_machine machine;
   const small_model model(machine, shape_named("small-fp8"), 4);
   const auto before = run_arm(model.compare(machine.parts), {.kind = arm_kind::full_residency});
-  const auto scales = model.weights.source().tensors({1, model.routing.ids(3, 1)[0]}, 0)[3];
+  const auto scales =
+      model.weights.source().tensors({1_layer, model.routing.ids(3, 1_layer)[0]}, 0_precision)[3];
   auto* const byte = const_cast<std::byte*>(scales.data()) + 3;  // host_weights made it writable
   *byte ^= std::byte{0x01};
   const auto after = run_arm(model.compare(machine.parts), {.kind = arm_kind::full_residency});
@@ -171,8 +174,8 @@ TEST(hotset_arm, with_room_for_all_moves_each_expert_once) {
     const auto result =
         run_arm(model.compare(machine.parts), {.kind = arm_kind::hotset, .cap = 16, .mode = mode});
     std::uint64_t used = 0;
-    for (hotset::layer_id l = 0; l < 3; ++l)
-      for (hotset::expert_id e = 0; e < 16; ++e) {
+    for (const auto l : hotset::each<hotset::layer_id>(3))
+      for (const auto e : hotset::each<hotset::expert_id>(16)) {
         bool is_used = false;
         for (std::size_t s = 0; s < steps; ++s)
           for (const auto id : model.routing.ids(s, l)) is_used = is_used || id == e;

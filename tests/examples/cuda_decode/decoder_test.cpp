@@ -12,9 +12,12 @@
 
 #include "cuda_decode/reference_decode.hpp"
 #include "fake_machine.hpp"
+#include "written_ids.hpp"
 
 namespace cuda_decode {
 namespace {
+
+using namespace hotset::literals;
 
 paged_experts paged(const fake_machine& machine, const small_model& model, std::int64_t cap) {
   return paged_experts(machine.parts.api,
@@ -113,16 +116,16 @@ TEST(step_graphs, list_the_missing_in_the_order_of_their_first_appearance) {
   const small_model model(machine, shape_named("small-bf16"), 1);
   auto experts = paged(machine, model, 4);
   decoder loop(machine.parts, model.shape, experts, decode_mode::step_graph, routing_known::ahead);
-  const std::vector<hotset::expert_id> ids = {7, 3, 5, 5, -1, 9};
+  const auto ids = hotset::support::expert_ids({7, 3, 5, 5, -1, 9});
   const std::vector<float> weights(6, 0.5F);
   (void)loop.step(ids, weights);  // nothing is resident yet
-  EXPECT_THAT(loop.missing(0), testing::ElementsAre(7, 3));
-  EXPECT_THAT(loop.missing(1), testing::ElementsAre(5));
-  EXPECT_THAT(loop.missing(2), testing::ElementsAre(9));
+  EXPECT_THAT(loop.missing(0_layer), testing::ElementsAre(7, 3));
+  EXPECT_THAT(loop.missing(1_layer), testing::ElementsAre(5));
+  EXPECT_THAT(loop.missing(2_layer), testing::ElementsAre(9));
   EXPECT_EQ(loop.counts().missing_experts, 4U);
   EXPECT_EQ(loop.counts().skipped_places, 5U);  // the repeated one twice, the absent id never
   (void)loop.step(ids, weights);
-  EXPECT_THAT(loop.missing(0), testing::IsEmpty());
+  EXPECT_THAT(loop.missing(0_layer), testing::IsEmpty());
   EXPECT_EQ(loop.counts().replayed_steps, 1U);
 }
 
@@ -149,7 +152,7 @@ std::string logic_error_of(decoder& loop, const small_model& model) {
 TEST(step_graphs, notice_a_mirror_that_lists_less_than_was_skipped) {
   fake_machine machine;
   const small_model model(machine, shape_named("small-bf16"), 1);
-  const std::vector<hotset::slot_id> all_present(16, 0);
+  const std::vector<hotset::slot_id> all_present(16, 0_slot);
   bent_kernels bent(
       machine.kernels, [](expert_arguments&) {},
       [&](hotset::cuda::mirror_arguments& a) { a.row = all_present.data(); });
@@ -162,7 +165,7 @@ TEST(step_graphs, notice_a_mirror_that_lists_less_than_was_skipped) {
 TEST(step_graphs, notice_a_device_map_that_the_host_does_not_have) {
   fake_machine machine;
   const small_model model(machine, shape_named("small-bf16"), 1);
-  const std::vector<hotset::slot_id> all_present(16, 0);
+  const std::vector<hotset::slot_id> all_present(16, 0_slot);
   bent_kernels bent(
       machine.kernels, [&](expert_arguments& a) { a.row = all_present.data(); },
       [&](hotset::cuda::mirror_arguments& a) { a.row = all_present.data(); });

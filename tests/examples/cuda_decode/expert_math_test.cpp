@@ -16,6 +16,7 @@
 
 #include "cuda_decode/host_kernels.hpp"
 #include "fake_machine.hpp"
+#include "written_ids.hpp"
 
 namespace cuda_decode {
 
@@ -26,6 +27,8 @@ static void PrintTo(number_format format, std::ostream* out) {
 }
 
 namespace {
+
+using namespace hotset::literals;
 
 TEST(silu, is_near_the_exact_one) {
   for (int i = -12000; i <= 12000; ++i) {
@@ -97,7 +100,7 @@ TEST_P(an_expert, is_down_of_silu_gate_times_up) {
                  {.layers = 1, .experts = 3, .top_k = 2, .hidden = 320, .inner = 96, .block = 32});
   hotset::cuda::pinned_memory pages(machine.api, host_weights::bytes_for(shape));
   const host_weights weights(shape, pages);
-  const auto tensors = weights.source().tensors({0, 2}, 0);
+  const auto tensors = weights.source().tensors({0_layer, 2_expert}, 0_precision);
   const auto& form = shape.form;
   std::vector<float> in(form.hidden);
   for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(i % 13) / 8.0F - 0.7F;
@@ -113,8 +116,8 @@ TEST_P(an_expert, is_down_of_silu_gate_times_up) {
     inner[j] = silu_of(gate) * up;
   }
 
-  const std::vector<hotset::expert_id> ids = {1, 2};
-  const std::vector<hotset::slot_id> row = {hotset::no_slot, hotset::no_slot, 0};
+  const auto ids = hotset::support::expert_ids({1, 2});
+  const std::vector<hotset::slot_id> row = {hotset::no_slot, hotset::no_slot, 0_slot};
   std::vector<float> got_inner(2 * form.inner);
   std::vector<float> got(2 * form.hidden, 99.0F);
   std::uint32_t skipped = 0;
@@ -158,7 +161,7 @@ TEST(an_expert_in_a_batch, gives_the_bits_it_gives_alone) {
   const static_experts experts(machine.api, shape.geometry(), {shape.layout()}, weights.source(),
                                pages, {.resident_layers = 3}, stream);
   const auto& form = shape.form;
-  const std::vector<hotset::expert_id> ids = {3, 9, 9, 1, 0, 15};
+  const auto ids = hotset::support::expert_ids({3, 9, 9, 1, 0, 15});
   std::vector<float> in(3 * form.hidden);
   for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(i % 29) / 16.0F - 1.0F;
   const auto run = [&](std::size_t first_token, std::uint32_t tokens) {
@@ -168,7 +171,7 @@ TEST(an_expert_in_a_batch, gives_the_bits_it_gives_alone) {
     const expert_arguments a{.form = form,
                              .bank = view_of(experts.bank()),
                              .ids = ids.data() + 2 * first_token,
-                             .row = experts.row(1),
+                             .row = experts.row(1_layer),
                              .experts = 16,
                              .places = 2 * tokens,
                              .top_k = 2,

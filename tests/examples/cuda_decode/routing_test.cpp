@@ -8,10 +8,12 @@
 #include <gtest/gtest.h>
 
 #include "cuda_decode/ceiling.hpp"
+#include "written_ids.hpp"
 
 namespace cuda_decode {
 namespace {
 
+using namespace hotset::literals;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -27,10 +29,10 @@ hotset::routing_trace hand_made() {
   t.sequence = {0, 0, 0, 0};
   t.kind = {hotset::request_class::decode, hotset::request_class::prefill,
             hotset::request_class::decode, hotset::request_class::decode};
-  t.ids = {0, 1, 2,  3, 7, 7,  //
-           6, 6, 6,  6, 6, 6,  //
-           1, 4, 5,  5, 7, 7,  //
-           4, 1, -1, 2, 7, 7};
+  t.ids = hotset::support::expert_ids({0, 1, 2,  3, 7, 7,  //
+                                       6, 6, 6,  6, 6, 6,  //
+                                       1, 4, 5,  5, 7, 7,  //
+                                       4, 1, -1, 2, 7, 7});
   return t;
 }
 
@@ -39,7 +41,7 @@ TEST(routing, takes_decoded_tokens_and_the_first_layers) {
   EXPECT_EQ(routing.steps(), 3U);
   EXPECT_THAT(routing.ids(0), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(routing.ids(1), ElementsAre(1, 4, 5, 5));
-  EXPECT_THAT(routing.ids(2, 1), ElementsAre(-1, 2));
+  EXPECT_THAT(routing.ids(2, 1_layer), ElementsAre(-1, 2));
   EXPECT_THAT(routing.weights(0), ElementsAre(0.5F, 0.5F, 0.5F, 0.5F));
 }
 
@@ -89,8 +91,7 @@ TEST(the_ceiling, is_that_of_wisps_example) {
     trace.sequence.push_back(0);
     trace.kind.push_back(hotset::request_class::decode);
     for (int l = 0; l < 48; ++l)
-      for (hotset::expert_id k = 0; k < 8; ++k)
-        trace.ids.push_back(static_cast<hotset::expert_id>(4 * s) + k);
+      for (int k = 0; k < 8; ++k) trace.ids.push_back(static_cast<hotset::expert_id>(4 * s) + k);
   }
   const decode_routing routing(trace, qwen, 3);
   const auto bytes = turnover_bytes_per_step(routing, 1, 3, qwen.expert_bytes());

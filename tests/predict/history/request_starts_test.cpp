@@ -22,21 +22,21 @@ bool begins(request_starts& starts, step_id step, layer_id layer,
 TEST(request_starts, a_step_without_the_sequences_of_the_one_before_begins_a_request) {
   request_starts starts(shape);
   EXPECT_TRUE(begins(starts, 0, before_layers, {7, 7}));
-  EXPECT_FALSE(begins(starts, 0, 0, {7, 7}));
-  EXPECT_FALSE(begins(starts, 1, 0, {7}));
-  EXPECT_TRUE(begins(starts, 2, 0, {8}));
-  EXPECT_FALSE(begins(starts, 2, 1, {8}));
-  EXPECT_FALSE(begins(starts, 3, 0, {9, 8}));  // one goes on
-  EXPECT_FALSE(begins(starts, 5, 0, {9}));
-  EXPECT_TRUE(begins(starts, 6, 0, {8}));  // it was not of the step before
+  EXPECT_FALSE(begins(starts, 0, 0_layer, {7, 7}));
+  EXPECT_FALSE(begins(starts, 1, 0_layer, {7}));
+  EXPECT_TRUE(begins(starts, 2, 0_layer, {8}));
+  EXPECT_FALSE(begins(starts, 2, 1_layer, {8}));
+  EXPECT_FALSE(begins(starts, 3, 0_layer, {9, 8}));  // one goes on
+  EXPECT_FALSE(begins(starts, 5, 0_layer, {9}));
+  EXPECT_TRUE(begins(starts, 6, 0_layer, {8}));  // it was not of the step before
 }
 
 TEST(request_starts, views_that_name_no_sequence_are_all_of_one) {
   request_starts starts(shape);
-  EXPECT_TRUE(begins(starts, 4, 0, {}));
-  EXPECT_FALSE(begins(starts, 5, 0, {}));
-  EXPECT_TRUE(begins(starts, 6, 0, {1}));
-  EXPECT_TRUE(begins(starts, 7, 0, {}));
+  EXPECT_TRUE(begins(starts, 4, 0_layer, {}));
+  EXPECT_FALSE(begins(starts, 5, 0_layer, {}));
+  EXPECT_TRUE(begins(starts, 6, 0_layer, {1}));
+  EXPECT_TRUE(begins(starts, 7, 0_layer, {}));
 }
 
 }  // namespace

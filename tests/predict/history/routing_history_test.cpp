@@ -14,6 +14,7 @@
 #include "naive_history.hpp"
 #include "random_source.hpp"
 #include "token_visit.hpp"
+#include "written_ids.hpp"
 
 namespace hotset {
 namespace {
@@ -21,6 +22,7 @@ namespace {
 constexpr geometry shape{.layers = 2, .experts = 16, .top_k = 2, .max_tokens_per_visit = 8};
 using history = routing_history;
 
+using support::expert_ids;
 using visit = support::token_visit;
 void see(history& of, const visit& v) {
   of.stage(v.view());
@@ -29,7 +31,7 @@ void see(history& of, const visit& v) {
 std::set<expert_id> ids_of(const history& of, layer_id layer, history::row_id row) {
   std::set<expert_id> out;
   const auto set = of.set(layer, row);
-  for (expert_id e = 0; e < 16; ++e)
+  for (const auto e : each<expert_id>(16))
     if (((set[0] >> static_cast<unsigned>(e)) & 1U) != 0) out.insert(e);
   return out;
 }
@@ -43,27 +45,27 @@ std::vector<history::match> best(history& of, sequence_id sequence,
 TEST(routing_history, the_row_that_routed_alike_is_found_with_what_came_after_it) {
   history of(shape, {.rows = 256});
   const auto token = [&](step_id step, expert_id e) {
-    see(of, {0, step, {e, 9}, {}});
-    see(of, {1, step, {e, 8}, {}});
+    see(of, {0_layer, step, {e, 9_expert}, {}});
+    see(of, {1_layer, step, {e, 8_expert}, {}});
   };
-  token(0, 1);
-  token(1, 2);
-  token(2, 3);
-  token(3, 1);
+  token(0, 1_expert);
+  token(1, 2_expert);
+  token(2, 3_expert);
+  token(3, 1_expert);
   const auto found = best(of, 0);
   ASSERT_FALSE(found.empty());
-  EXPECT_EQ(ids_of(of, 0, found[0].row), (std::set<expert_id>{1, 9}));
+  EXPECT_EQ(ids_of(of, 0_layer, found[0].row), (std::set<expert_id>{1_expert, 9_expert}));
   const auto after = of.successor(found[0].row);
   ASSERT_NE(after, history::no_row);
-  EXPECT_EQ(ids_of(of, 1, after), (std::set<expert_id>{2, 8}));
+  EXPECT_EQ(ids_of(of, 1_layer, after), (std::set<expert_id>{2_expert, 8_expert}));
   EXPECT_EQ(of.successor(2), history::no_row) << "its successor's step has not ended";
   EXPECT_EQ(best(of, 99).size(), 0U) << "nobody knows the sequence";
 }
 
 TEST(routing_history, a_row_without_a_successor_may_be_asked_for) {
   history of(shape, {.rows = 256});
-  see(of, {0, 0, {1, 2}, {}});
-  see(of, {0, 1, {1, 2}, {}});
+  see(of, {0_layer, 0, expert_ids({1, 2}), {}});
+  see(of, {0_layer, 1, expert_ids({1, 2}), {}});
   EXPECT_EQ(best(of, 0).size(), 0U);
   const auto found = best(of, 0, history::rows_with::layers);
   ASSERT_EQ(found.size(), 1U);
@@ -73,47 +75,48 @@ TEST(routing_history, a_row_without_a_successor_may_be_asked_for) {
 TEST(routing_history, a_layer_that_a_step_leaves_out_is_empty_in_its_row) {
   history of(shape, {.rows = 256});
   for (step_id step = 0; step < 256; ++step) {
-    see(of, {0, step, {3, 4}, {}});
-    see(of, {1, step, {5, 6}, {}});
+    see(of, {0_layer, step, expert_ids({3, 4}), {}});
+    see(of, {1_layer, step, expert_ids({5, 6}), {}});
   }
-  see(of, {0, 256, {7, 8}, {}});  // row 0 again, without layer 1
-  EXPECT_EQ(ids_of(of, 1, 0), (std::set<expert_id>{5, 6})) << "not known yet";
-  of.stage(visit{1, 257, {5, 6}, {}}.view());  // the step has ended
-  EXPECT_EQ(ids_of(of, 1, 0), std::set<expert_id>{});
-  EXPECT_EQ(ids_of(of, 0, 0), (std::set<expert_id>{7, 8}));
+  see(of, {0_layer, 256, expert_ids({7, 8}), {}});  // row 0 again, without layer 1
+  EXPECT_EQ(ids_of(of, 1_layer, 0), (std::set<expert_id>{5_expert, 6_expert})) << "not known yet";
+  of.stage(visit{1_layer, 257, expert_ids({5, 6}), {}}.view());  // the step has ended
+  EXPECT_EQ(ids_of(of, 1_layer, 0), std::set<expert_id>{});
+  EXPECT_EQ(ids_of(of, 0_layer, 0), (std::set<expert_id>{7_expert, 8_expert}));
 }
 
 TEST(routing_history, sequences_beyond_its_room_leave_no_rows) {
   history of(shape, {.rows = 256, .sequences = 2});
-  see(of, {0, 0, {1, 2, 3, 4, 5, 6}, {10, 11, 12}});
-  EXPECT_EQ(ids_of(of, 0, 0), (std::set<expert_id>{3, 4}));
-  EXPECT_EQ(ids_of(of, 0, 1), (std::set<expert_id>{5, 6}));
-  EXPECT_EQ(ids_of(of, 0, 2), std::set<expert_id>{});
-  see(of, {0, 1, {7, 8}, {13}});  // one that is not running gives up its place
-  EXPECT_EQ(ids_of(of, 0, 2), (std::set<expert_id>{7, 8}));
+  see(of, {0_layer, 0, expert_ids({1, 2, 3, 4, 5, 6}), {10, 11, 12}});
+  EXPECT_EQ(ids_of(of, 0_layer, 0), (std::set<expert_id>{3_expert, 4_expert}));
+  EXPECT_EQ(ids_of(of, 0_layer, 1), (std::set<expert_id>{5_expert, 6_expert}));
+  EXPECT_EQ(ids_of(of, 0_layer, 2), std::set<expert_id>{});
+  see(of, {0_layer, 1, expert_ids({7, 8}), {13}});  // one that is not running gives up its place
+  EXPECT_EQ(ids_of(of, 0_layer, 2), (std::set<expert_id>{7_expert, 8_expert}));
 }
 
 TEST(routing_history, a_sequence_that_has_ended_begins_anew_under_its_number) {
   history of(shape, {.rows = 256});
-  for (step_id step = 0; step < 4; ++step) see(of, {0, step, {1, 2}, {7}});
+  for (step_id step = 0; step < 4; ++step) see(of, {0_layer, step, expert_ids({1, 2}), {7}});
   EXPECT_FALSE(best(of, 7).empty());
   of.end_sequence(7);
   of.end_sequence(8);  // nobody knows it
   EXPECT_TRUE(best(of, 7).empty());
-  see(of, {0, 4, {1, 2}, {7}});
+  see(of, {0_layer, 4, expert_ids({1, 2}), {7}});
   EXPECT_EQ(of.successor(3), history::no_row) << "the row of the former sequence has none";
 }
 
 TEST(routing_history, what_is_no_visit_of_the_model_stages_nothing) {
   history of(shape, {.rows = 256});
-  for (const auto& bad : {visit{-1, 0, {}, {}}, visit{2, 0, {1, 2}, {}}, visit{0, 0, {1}, {}},
-                          visit{0, 0, {1, 2}, {1, 2}}, visit{0, 0, {}, {}},
-                          visit{0, 0, std::vector<expert_id>(18, 1), {}}}) {
+  for (const auto& bad :
+       {visit{layer_id{-1}, 0, {}, {}}, visit{2_layer, 0, expert_ids({1, 2}), {}},
+        visit{0_layer, 0, expert_ids({1}), {}}, visit{0_layer, 0, expert_ids({1, 2}), {1, 2}},
+        visit{0_layer, 0, {}, {}}, visit{0_layer, 0, std::vector<expert_id>(18, 1_expert), {}}}) {
     of.stage(bad.view());
     EXPECT_EQ(of.streams(), 0U);
     of.keep();
   }
-  EXPECT_EQ(ids_of(of, 0, 0), std::set<expert_id>{});
+  EXPECT_EQ(ids_of(of, 0_layer, 0), std::set<expert_id>{});
 }
 
 /// Sequences that come and go, quote what was said before, and are asked about at some visits, at none of a step, or between.
@@ -125,7 +128,7 @@ class asked_now_and_then {
   void take_step(step_id step) {
     const auto tokens = next_tokens();
     const auto asks_in = random_.below(2) == 0 ? 0U : 1 + random_.below(4);  // visits of eight
-    for (layer_id l = 0; l < long_shape.layers; ++l) {
+    for (const auto l : each<layer_id>(long_shape.layers)) {
       if (random_.below(20) == 0) continue;
       if (random_.below(4) == 0) try_and_drop(step + random_.below(2), l, tokens);
       const auto streams = stage(step, l, tokens);
@@ -252,25 +255,26 @@ TEST(routing_history, a_step_that_nobody_asked_about_passes_on_what_it_says_itse
   const auto similarity_of_row_2_after = [&](history& of, const std::vector<expert_id>& last) {
     of = history(shape, slow);
     step_id step = 0;
-    for (const expert_id e : {1, 2, 3, 4, 1}) {
-      see(of, {0, step++, {e, 9}, {}});
+    for (const auto e : expert_ids({1, 2, 3, 4, 1})) {
+      see(of, {0_layer, step++, {e, 9_expert}, {}});
       if (&of == &asked) (void)best(of, 0);
     }
-    see(of, {0, step++, last, {}});  // the row that routed like the token before is row 0, then 1
+    // The row that routed like the token before is row 0, then 1.
+    see(of, {0_layer, step++, last, {}});
     if (&of == &asked) (void)best(of, 0);
-    of.stage(visit{0, step, {15, 15}, {}}.view());
+    of.stage(visit{0_layer, step, expert_ids({15, 15}), {}}.view());
     std::vector<history::match> found(8);
     found.resize(of.find_similar(0, history::rows_with::layers, found));
     const auto row = std::ranges::find(found, 2, &history::match::row);
     return row == found.end() ? 0 : int{row->similarity};
   };
   // Row 2 comes two rows after what the token before the last routed, and one row after what the last one did.
-  const auto both = similarity_of_row_2_after(asked, {2, 9});
-  const auto last_alone = similarity_of_row_2_after(left_alone, {2, 9});
+  const auto both = similarity_of_row_2_after(asked, {2_expert, 9_expert});
+  const auto last_alone = similarity_of_row_2_after(left_alone, {2_expert, 9_expert});
   EXPECT_GT(last_alone, 0);
   EXPECT_GT(both, last_alone) << "what was passed on before counts, too";
-  EXPECT_GT(similarity_of_row_2_after(asked, {14, 14}), 0);
-  EXPECT_EQ(similarity_of_row_2_after(left_alone, {14, 14}), 0);
+  EXPECT_GT(similarity_of_row_2_after(asked, {14_expert, 14_expert}), 0);
+  EXPECT_EQ(similarity_of_row_2_after(left_alone, {14_expert, 14_expert}), 0);
 }
 
 TEST(next_use_values, the_same_visit_of_a_step_counts_once) {
@@ -279,7 +283,7 @@ TEST(next_use_values, the_same_visit_of_a_step_counts_once) {
   next_use_values again(shape, options);
   support::random_source random(3);
   for (step_id step = 0; step < 300; ++step)
-    for (layer_id l = 0; l < 2; ++l) {
+    for (const auto l : each<layer_id>(2)) {
       const visit v{
           l,
           step,

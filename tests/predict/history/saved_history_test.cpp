@@ -19,6 +19,7 @@
 #include "hotset/predict/history/next_use_values.hpp"
 #include "hotset/trace/synthetic/splitmix64.hpp"
 #include "token_visit.hpp"
+#include "written_ids.hpp"
 
 namespace {
 
@@ -28,6 +29,7 @@ using testing::HasSubstr;
 
 constexpr geometry shape{.layers = 2, .experts = 70, .top_k = 3, .max_tokens_per_visit = 4};
 
+using support::expert_ids;
 using visit = support::token_visit;
 
 /// Steps of two sequences; every fourth step is of one of them alone.
@@ -35,7 +37,7 @@ std::vector<visit> visits(std::uint64_t seed, step_id first, step_id steps) {
   splitmix64 random(seed);
   std::vector<visit> out;
   for (step_id s = first; s < first + steps; ++s)
-    for (layer_id l = 0; l < shape.layers; ++l) {
+    for (const auto l : each<layer_id>(shape.layers)) {
       visit v{.layer = l, .step = s, .ids = {}, .sequences = {4, 5}};
       if (s % 4 == 0) v.sequences = {5};
       for (std::size_t i = 0; i < 3 * v.sequences.size(); ++i)
@@ -75,11 +77,11 @@ std::vector<float> values_of(next_use_values& of, step_id step) {
 
 TEST(saved_history, holds_what_the_whole_steps_routed_and_what_followed_what) {
   next_use_values made(shape, with_history());
-  learn(made, {{0, 0, {9, 1, 5}, {4}},
-               {1, 0, {69, 2, -1}, {4}},
-               {0, 1, {6, 6, 0}, {4}},
-               {1, 1, {3, 2, 1}, {4}},
-               {0, 2, {1, 2, 3}, {4}}});  // the running step
+  learn(made, {{0_layer, 0, expert_ids({9, 1, 5}), {4}},
+               {1_layer, 0, expert_ids({69, 2, -1}), {4}},
+               {0_layer, 1, expert_ids({6, 6, 0}), {4}},
+               {1_layer, 1, expert_ids({3, 2, 1}), {4}},
+               {0_layer, 2, expert_ids({1, 2, 3}), {4}}});  // the running step
   const auto saved = made.save(shape, 5);
   EXPECT_EQ(saved.rows(), 2U);
   EXPECT_THAT(saved.before, ElementsAre(saved_history::none, 0));
@@ -193,7 +195,7 @@ TEST(saved_history, numbers_that_cannot_be_are_refused_whatever_the_sum_says) {
   EXPECT_THAT(refusal(bad), HasSubstr("rows out of order")) << "two follow one";
   for (const auto id : {-2, 70, 1 << 30}) {
     bad = good;
-    bad.ids[5] = id;
+    bad.ids[5] = expert_id{id};
     EXPECT_THAT(refusal(bad), HasSubstr("ids that are no experts"));
   }
   for (const auto rate : {-0.1F, 1.1F, std::numeric_limits<float>::quiet_NaN()}) {

@@ -14,7 +14,7 @@ namespace {
 using testing::ElementsAre;
 
 const view_tokens tokens_of({.layers = 3, .experts = 9, .top_k = 2, .max_tokens_per_visit = 3});
-const std::array<expert_id, 8> ids{0, 1, 2, 3, 4, 5, 6, 7};
+const std::array<std::int32_t, 8> ids{0, 1, 2, 3, 4, 5, 6, 7};
 const std::array<sequence_id, 4> sequences{5, 6, 7, 8};
 const std::array<std::int32_t, 4> words{100, 101, 102, 103};
 
@@ -27,9 +27,9 @@ routing_view view_of(layer_id layer, std::size_t experts, std::size_t owners = 0
 }
 
 TEST(view_tokens, counts_the_tokens_of_a_visit) {
-  EXPECT_EQ(tokens_of.tokens(view_of(0, 6)), 3U);
-  EXPECT_EQ(tokens_of.tokens(view_of(2, 0)), 0U);
-  EXPECT_THAT(tokens_of.ids_of(view_of(0, 6), 1), ElementsAre(2, 3));
+  EXPECT_EQ(tokens_of.tokens(view_of(0_layer, 6)), 3U);
+  EXPECT_EQ(tokens_of.tokens(view_of(2_layer, 0)), 0U);
+  EXPECT_THAT(tokens_of.ids_of(view_of(0_layer, 6), 1), ElementsAre(2, 3));
 }
 
 TEST(view_tokens, a_view_that_opens_a_step_is_about_those_it_names) {
@@ -41,19 +41,19 @@ TEST(view_tokens, a_view_that_opens_a_step_is_about_those_it_names) {
 }
 
 TEST(view_tokens, a_token_without_a_sequence_is_of_request_0) {
-  EXPECT_EQ(sequence_of(view_of(0, 4, 2), 1), 6U);
-  EXPECT_EQ(sequence_of(view_of(0, 4), 1), 0U);
+  EXPECT_EQ(sequence_of(view_of(0_layer, 4, 2), 1), 6U);
+  EXPECT_EQ(sequence_of(view_of(0_layer, 4), 1), 0U);
 }
 
 TEST(view_tokens, arrays_that_do_not_belong_together_are_refused) {
-  EXPECT_EQ(tokens_of.check(view_of(0, 6, 3)), status::ok);
-  EXPECT_EQ(tokens_of.check(view_of(2, 2)), status::ok);
+  EXPECT_EQ(tokens_of.check(view_of(0_layer, 6, 3)), status::ok);
+  EXPECT_EQ(tokens_of.check(view_of(2_layer, 2)), status::ok);
   EXPECT_EQ(tokens_of.check(view_of(before_layers, 0, 3)), status::ok);
-  EXPECT_EQ(tokens_of.check(view_of(-2, 2)), status::invalid_visit);
-  EXPECT_EQ(tokens_of.check(view_of(3, 2)), status::invalid_visit);
-  EXPECT_EQ(tokens_of.check(view_of(0, 3)), status::invalid_visit);
-  EXPECT_EQ(tokens_of.check(view_of(0, 4, 3)), status::invalid_visit);
-  EXPECT_EQ(tokens_of.check(view_of(0, 8)), status::visit_too_large);
+  EXPECT_EQ(tokens_of.check(view_of(layer_id{-2}, 2)), status::invalid_visit);
+  EXPECT_EQ(tokens_of.check(view_of(3_layer, 2)), status::invalid_visit);
+  EXPECT_EQ(tokens_of.check(view_of(0_layer, 3)), status::invalid_visit);
+  EXPECT_EQ(tokens_of.check(view_of(0_layer, 4, 3)), status::invalid_visit);
+  EXPECT_EQ(tokens_of.check(view_of(0_layer, 8)), status::visit_too_large);
   EXPECT_EQ(tokens_of.check(view_of(before_layers, 0, 4)), status::visit_too_large);
   auto view = view_of(before_layers, 0, 2);
   view.token_ids = std::span(words).first(3);

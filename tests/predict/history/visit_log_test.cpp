@@ -23,22 +23,25 @@ visits visits_of(const visit_log& log, std::size_t sequence) {
 TEST(visit_log, gives_back_each_sequences_visits_in_their_order) {
   visit_log log(2, 3, 2);
   EXPECT_TRUE(log.is_empty(0));
-  log.add(0, 2, std::vector<expert_id>{4, 5});
-  log.add(1, 0, std::vector<expert_id>{6, no_expert});
-  log.add(0, 1, std::vector<expert_id>{4, 7});
+  log.add(0, 2_layer, std::vector{4_expert, 5_expert});
+  log.add(1, 0_layer, std::vector{6_expert, no_expert});
+  log.add(0, 1_layer, std::vector{4_expert, 7_expert});
   EXPECT_FALSE(log.is_empty(0));
-  EXPECT_EQ(visits_of(log, 0), (visits{{2, {4, 5}}, {1, {4, 7}}}));
-  EXPECT_EQ(visits_of(log, 1), (visits{{0, {6, no_expert}}}));
+  EXPECT_EQ(visits_of(log, 0),
+            (visits{{2_layer, {4_expert, 5_expert}}, {1_layer, {4_expert, 7_expert}}}));
+  EXPECT_EQ(visits_of(log, 1), (visits{{0_layer, {6_expert, no_expert}}}));
 }
 
 TEST(visit_log, has_room_for_a_visit_of_each_layer_again_once_it_is_cleared) {
   visit_log log(2, 3, 1);
   for (int round = 0; round < 3; ++round) {
-    for (layer_id l = 0; l < 3; ++l) {
-      log.add(0, l, std::vector<expert_id>{l + round});
-      log.add(1, l, std::vector<expert_id>{9});
+    for (const auto l : each<layer_id>(3)) {
+      log.add(0, l, std::vector{expert_id{number(l) + round}});
+      log.add(1, l, std::vector{9_expert});
     }
-    EXPECT_EQ(visits_of(log, 0), (visits{{0, {round}}, {1, {1 + round}}, {2, {2 + round}}}));
+    EXPECT_EQ(visits_of(log, 0), (visits{{0_layer, {expert_id{round}}},
+                                         {1_layer, {expert_id{1 + round}}},
+                                         {2_layer, {expert_id{2 + round}}}}));
     for (std::size_t sequence = 0; sequence < 2; ++sequence) {
       log.clear(sequence);
       EXPECT_TRUE(log.is_empty(sequence));
@@ -50,13 +53,14 @@ TEST(visit_log, has_room_for_a_visit_of_each_layer_again_once_it_is_cleared) {
 TEST(visit_log, takes_over_what_another_one_holds) {
   visit_log log(2, 2, 2);
   visit_log other(2, 2, 2);
-  log.add(1, 0, std::vector<expert_id>{1, 2});
-  other.add(1, 1, std::vector<expert_id>{3, 4});
-  other.add(1, 0, std::vector<expert_id>{5, 6});
-  other.add(0, 0, std::vector<expert_id>{7, 8});
+  log.add(1, 0_layer, std::vector{1_expert, 2_expert});
+  other.add(1, 1_layer, std::vector{3_expert, 4_expert});
+  other.add(1, 0_layer, std::vector{5_expert, 6_expert});
+  other.add(0, 0_layer, std::vector{7_expert, 8_expert});
   log.copy(1, other);
   other.clear(1);
-  EXPECT_EQ(visits_of(log, 1), (visits{{1, {3, 4}}, {0, {5, 6}}}));
+  EXPECT_EQ(visits_of(log, 1),
+            (visits{{1_layer, {3_expert, 4_expert}}, {0_layer, {5_expert, 6_expert}}}));
   EXPECT_TRUE(log.is_empty(0));
   log.copy(1, other);
   EXPECT_TRUE(log.is_empty(1));

@@ -216,9 +216,12 @@ TEST(activation_collection, names_the_keys_that_requests_activate_most) {
   made.add(std::vector<float>{3, 1, 0, 0, 0, 1, 0, 0});
   made.add(std::vector<float>{0, 9, 0, 0, 0, 0, 7, 0});
   // Means: layer 0: 3/8, 5/8; layer 1: 0, 1/2, 1/2.
-  EXPECT_THAT(made.hottest(3), ElementsAre(expert_key{0, 1}, expert_key{1, 1}, expert_key{1, 2}));
+  EXPECT_THAT(made.hottest(3),
+              ElementsAre(expert_key{0_layer, 1_expert}, expert_key{1_layer, 1_expert},
+                          expert_key{1_layer, 2_expert}));
   EXPECT_THAT(made.hottest(100),
-              ElementsAre(expert_key{0, 1}, expert_key{1, 1}, expert_key{1, 2}, expert_key{0, 0}));
+              ElementsAre(expert_key{0_layer, 1_expert}, expert_key{1_layer, 1_expert},
+                          expert_key{1_layer, 2_expert}, expert_key{0_layer, 0_expert}));
   EXPECT_TRUE(made.hottest(0).empty());
 }
 

@@ -79,16 +79,19 @@ constexpr std::string_view small_config =
     R"({"experts": {"1": [5, 2], "2": [7]}, "shared_experts": false, "non_expert_modules": false})";
 
 /// The twelve bytes of a matrix, no two of which are alike in all matrices.
-std::string matrix_bytes(std::int32_t layer, expert_id expert, std::string_view matrix) {
-  const auto first = layer * 100 + expert * 12 + static_cast<int>(matrix.front()) * 7;
+std::string matrix_bytes(std::int32_t layer, support::written_expert expert,
+                         std::string_view matrix) {
+  const auto first = layer * 100 + number(expert.id) * 12 + static_cast<int>(matrix.front()) * 7;
   std::string out;
   for (int i = 0; i < 12; ++i) out += static_cast<char>((first + i * 5) % 251);
   return out;
 }
-std::string matrix_name(std::int32_t layer, expert_id expert, std::string_view matrix) {
-  return fmt::format("model.layers.{}.mlp.experts.{}.{}.weight", layer, expert, matrix);
+std::string matrix_name(std::int32_t layer, support::written_expert expert,
+                        std::string_view matrix) {
+  return fmt::format("model.layers.{}.mlp.experts.{}.{}.weight", layer, expert.id, matrix);
 }
-tensor_sample matrix_sample(std::int32_t layer, expert_id expert, const std::string& matrix) {
+tensor_sample matrix_sample(std::int32_t layer, support::written_expert expert,
+                            const std::string& matrix) {
   return {
       matrix_name(layer, expert, matrix), "BF16",
       matrix == "down_proj" ? std::vector<std::uint64_t>{3, 2} : std::vector<std::uint64_t>{2, 3},
@@ -128,9 +131,9 @@ class adapter_folders : public testing::Test {
     write(tensors);
     return refused();
   }
-  static std::optional<std::string> weight(const adapter_checkpoint& checkpoint, layer_id layer,
-                                           std::size_t number, expert_id expert,
-                                           std::size_t bytes) {
+  static std::optional<std::string> weight(const adapter_checkpoint& checkpoint,
+                                           support::written_layer layer, std::size_t number,
+                                           support::written_expert expert, std::size_t bytes) {
     std::vector<std::byte> out(bytes);
     if (!checkpoint.read(layer, number, expert, out)) return std::nullopt;
     return text_of(out);
@@ -170,9 +173,10 @@ TEST_F(adapter_folders, reading_takes_no_memory) {
   const auto checkpoint = open();
   std::array<std::byte, 24> out{};
   bool done = false;
-  EXPECT_EQ(support::allocations_of([&] { done = checkpoint.read(0, 0, 5, out); }), 0U);
+  EXPECT_EQ(support::allocations_of([&] { done = checkpoint.read(0_layer, 0, 5_expert, out); }),
+            0U);
   EXPECT_TRUE(done);
-  static_assert(noexcept(checkpoint.read(0, 0, 5, out)));
+  static_assert(noexcept(checkpoint.read(layer_id{0}, 0, expert_id{5}, out)));
 }
 
 TEST_F(adapter_folders, weights_may_lie_in_several_files_and_names_lack_the_models) {
@@ -454,7 +458,7 @@ class conversions : public adapter_folders {
     if (lost.empty()) return;
     const auto checkpoint = checkpoint_of(lost, from, to);
     for (std::size_t e = 0; e < lost.size(); ++e)
-      ASSERT_FALSE(weight(checkpoint, 0, 0, static_cast<expert_id>(e), to.bytes()))
+      ASSERT_FALSE(weight(checkpoint, 0, 0, e, to.bytes()))
           << from.dtype << " " << lost[e].front() << " in " << to.dtype;
   }
 
@@ -574,14 +578,14 @@ TEST_F(adapter_folders, tensors_of_several_dtypes_are_converted_where_that_is_wa
 /// Written by hand from a map of matrices.
 class written_adapters : public adapter_folders {
  protected:
-  esft_config config{.layer_numbers = {1, 2}, .tuned = {{5, 2}, {7}}};
+  esft_config config{.layer_numbers = {1, 2}, .tuned = {{5_expert, 2_expert}, {7_expert}}};
   std::vector<std::string> asked{};
   std::vector<std::byte> last{};
 
   matrix_source source() {
     return [this](layer_id layer, expert_id expert, const expert_matrix& matrix) {
       asked.push_back(fmt::format("{} {} {}", layer, expert, matrix.name));
-      const auto bytes = matrix_bytes(layer + 1, expert, matrix.name);
+      const auto bytes = matrix_bytes(number(layer) + 1, expert, matrix.name);
       last.clear();
       for (const char c : bytes) last.push_back(static_cast<std::byte>(c));
       return std::span<const std::byte>(last);
@@ -615,7 +619,7 @@ TEST_F(written_adapters, are_read_back_as_they_were) {
 
 TEST_F(written_adapters, have_bytes_that_depend_on_their_content_alone) {
   write_adapter_checkpoint(folder.path() / "a", format, config, source());
-  config.tuned[0] = {2, 5};
+  config.tuned[0] = {2_expert, 5_expert};
   write_adapter_checkpoint(folder.path() / "b", format, config, source());
   const auto bytes = read_all(folder.path() / "a" / "model.safetensors");
   EXPECT_EQ(read_all(folder.path() / "b" / "model.safetensors"), bytes);
@@ -648,8 +652,8 @@ TEST_F(written_adapters, of_random_formats_are_read_back_byte_by_byte) {
     for (std::int32_t l = 0; l < format.base.layers; ++l) {
       wanted.layer_numbers.push_back(first + l);
       wanted.tuned.emplace_back();
-      for (expert_id e = 5; e >= 0; --e)
-        if (random.one_in(2)) wanted.tuned.back().push_back(e);
+      for (std::int32_t e = 5; e >= 0; --e)
+        if (random.one_in(2)) wanted.tuned.back().push_back(expert_id{e});
     }
     std::map<std::tuple<layer_id, expert_id, std::string>, std::string> given;
     const auto path = folder.path() / std::to_string(round);
@@ -677,19 +681,20 @@ TEST_F(written_adapters, of_random_formats_are_read_back_byte_by_byte) {
 }
 
 TEST_F(written_adapters, that_the_base_model_cannot_have_are_refused_before_anything_is_made) {
-  EXPECT_EQ(not_written<usage_error>({{1}, {{5}}}),
+  EXPECT_EQ(not_written<usage_error>({{1}, {{5_expert}}}),
             "adapter configuration: layers = 1 with 1 numbers, accepted: 2");
-  EXPECT_EQ(not_written<usage_error>({{1, 2}, {{5}}}),
+  EXPECT_EQ(not_written<usage_error>({{1, 2}, {{5_expert}}}),
             "adapter configuration: layers = 1 with 2 numbers, accepted: 2");
-  EXPECT_EQ(not_written<usage_error>({{2, 1}, {{5}, {}}}),
+  EXPECT_EQ(not_written<usage_error>({{2, 1}, {{5_expert}, {}}}),
             "adapter configuration: layers 2, 1, accepted: ascending numbers");
-  EXPECT_THAT(not_written<usage_error>({{1, 1}, {{5}, {}}}), HasSubstr("key '1': is there twice"));
-  EXPECT_THAT(not_written<usage_error>({{-1, 1}, {{5}, {}}}), HasSubstr("layer '-1'"));
-  EXPECT_EQ(not_written<usage_error>({{1, 3}, {{5}, {}}}),
+  EXPECT_THAT(not_written<usage_error>({{1, 1}, {{5_expert}, {}}}),
+              HasSubstr("key '1': is there twice"));
+  EXPECT_THAT(not_written<usage_error>({{-1, 1}, {{5_expert}, {}}}), HasSubstr("layer '-1'"));
+  EXPECT_EQ(not_written<usage_error>({{1, 3}, {{5_expert}, {}}}),
             "adapter configuration: layer 3: is no MoE layer; accepted: 1..2");
-  EXPECT_EQ(not_written<usage_error>({{1, 2}, {{8}, {}}}),
+  EXPECT_EQ(not_written<usage_error>({{1, 2}, {{8_expert}, {}}}),
             "adapter configuration: layer 1: expert 0 is 8; accepted: 0..7");
-  EXPECT_THAT(not_written<usage_error>({{1, 2}, {{5, 5}, {}}}),
+  EXPECT_THAT(not_written<usage_error>({{1, 2}, {{5_expert, 5_expert}, {}}}),
               HasSubstr("layer 1: expert 5 is there twice"));
   format.weights[0][0].rows = format.weights[0][0].columns = 1U << 24U;
   EXPECT_THAT(not_written<usage_error>(config), HasSubstr("accepted: 281474976710656 bytes"));
@@ -717,7 +722,7 @@ TEST_F(written_adapters, whose_source_fails_leave_everything_as_it_was) {
   write_adapter_checkpoint(folder.path(), format, config, source());
   const auto weights = read_all(folder.path() / "model.safetensors");
   asked.clear();
-  config.tuned[1] = {3};
+  config.tuned[1] = {3_expert};
   EXPECT_EQ(refusal<usage_error>(
                 [&] { write_adapter_checkpoint(folder.path(), format, config, one_short); }),
             message);
@@ -728,7 +733,7 @@ TEST_F(written_adapters, whose_source_fails_leave_everything_as_it_was) {
 
 TEST_F(written_adapters, replace_an_earlier_one_but_not_among_other_weights) {
   write_adapter_checkpoint(folder.path(), format, config, source());
-  config.tuned = {{}, {1, 7}};
+  config.tuned = {{}, {1_expert, 7_expert}};
   write_adapter_checkpoint(folder.path(), format, config, source());
   EXPECT_EQ(open().config().tuned, config.tuned);
   (void)folder.write("more.safetensors", file_of({}));
@@ -797,19 +802,20 @@ class served_checkpoints : public written_adapters {
     checkpoints.emplace(name, std::move(checkpoint));
   }
   void expect_served(std::int32_t index) const {
-    for (const layer_id layer : {0, 1})
-      for (expert_id e = 0; e < 8; ++e) {
-        const auto place = registry.map(layer).row(index)[static_cast<std::size_t>(e)];
-        const auto& own = config.tuned[static_cast<std::size_t>(layer)];
+    for (const auto layer : each<layer_id>(2))
+      for (const auto e : each<expert_id>(8)) {
+        const auto place = registry.map(layer).row(index)[index_of(e)];
+        const auto& own = config.tuned[index_of(layer)];
         if (std::ranges::find(own, e) == own.end()) {
           EXPECT_EQ(place, e);
           continue;
         }
         ASSERT_GE(place, 8);
         EXPECT_EQ(text_of(registry.tensor(layer, 0).bytes(place)),
-                  matrix_bytes(layer + 1, e, "gate_proj") + matrix_bytes(layer + 1, e, "up_proj"));
+                  matrix_bytes(number(layer) + 1, e, "gate_proj") +
+                      matrix_bytes(number(layer) + 1, e, "up_proj"));
         EXPECT_EQ(text_of(registry.tensor(layer, 1).bytes(place)),
-                  matrix_bytes(layer + 1, e, "down_proj"));
+                  matrix_bytes(number(layer) + 1, e, "down_proj"));
       }
   }
 };

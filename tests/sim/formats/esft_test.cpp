@@ -26,12 +26,12 @@ TEST(esft, tokens_are_in_rank_order_and_the_file_order_is_kept) {
   EXPECT_EQ(trace.fact("layers"), "1,2");
   EXPECT_THAT(trace.sequence, ElementsAre(0, 0, 1));
   EXPECT_THAT(trace.step, ElementsAre(0, 1, 2));
-  EXPECT_THAT(trace.ids_of(0, 0), ElementsAre(0, 3)) << "descending weight";
-  EXPECT_THAT(trace.ids_of(2, 0), ElementsAre(0, 3)) << "ties in file order";
-  EXPECT_THAT(trace.ids_of(2, 1), ElementsAre(1, 2));
-  EXPECT_THAT(trace.weights_of(0, 0), ElementsAre(0.7F, 0.1F));
-  EXPECT_EQ(format_esft_layer(esft, 0), trace_samples::esft_layer_1);
-  EXPECT_EQ(format_esft_layer(esft, 1), trace_samples::esft_layer_2);
+  EXPECT_THAT(trace.ids_of(0, 0_layer), ElementsAre(0, 3)) << "descending weight";
+  EXPECT_THAT(trace.ids_of(2, 0_layer), ElementsAre(0, 3)) << "ties in file order";
+  EXPECT_THAT(trace.ids_of(2, 1_layer), ElementsAre(1, 2));
+  EXPECT_THAT(trace.weights_of(0, 0_layer), ElementsAre(0.7F, 0.1F));
+  EXPECT_EQ(format_esft_layer(esft, 0_layer), trace_samples::esft_layer_1);
+  EXPECT_EQ(format_esft_layer(esft, 1_layer), trace_samples::esft_layer_2);
 }
 
 TEST(esft, top_k_is_inferred_from_distinct_experts_and_weights) {
@@ -67,13 +67,15 @@ TEST(esft, refuses_to_write_what_the_format_cannot_say) {
   auto esft = parse_esft(small(), "law");
   auto no_weights = esft;
   no_weights.trace.weights.clear();
-  expect_refused([&] { (void)format_esft_layer(no_weights, 0); },
+  expect_refused([&] { (void)format_esft_layer(no_weights, 0_layer); },
                  {"weights or experts are absent"});
   auto absent = esft;
   absent.trace.ids[0] = no_expert;
-  expect_refused([&] { (void)format_esft_layer(absent, 0); }, {"weights or experts are absent"});
+  expect_refused([&] { (void)format_esft_layer(absent, 0_layer); },
+                 {"weights or experts are absent"});
   esft.file_position[0] = 2;
-  expect_refused([&] { (void)format_esft_layer(esft, 0); }, {"file_position holds 2", "0..1"});
+  expect_refused([&] { (void)format_esft_layer(esft, 0_layer); },
+                 {"file_position holds 2", "0..1"});
 }
 
 TEST(esft, scores_are_means_and_shares) {
@@ -85,8 +87,9 @@ TEST(esft, scores_are_means_and_shares) {
 
 TEST(esft, weights_are_printed_as_python_prints_them) {
   const std::string text = "0\t1\t2\t\t0.0\t1e-05\t0.0003\n";
-  EXPECT_EQ(format_esft_layer(parse_esft({{"expert_weights_0.txt", text}}, "x", {.top_k = 3}), 0),
-            text);
+  EXPECT_EQ(
+      format_esft_layer(parse_esft({{"expert_weights_0.txt", text}}, "x", {.top_k = 3}), 0_layer),
+      text);
 }
 
 TEST(esft, the_number_of_experts_comes_from_the_summary) {

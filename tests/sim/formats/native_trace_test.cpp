@@ -102,7 +102,7 @@ TEST(native_trace, accepts_only_what_the_format_says) {
     return sim::read_native_trace(folder.write("t", p.bytes()));
   };
   const auto good = opened({});
-  EXPECT_EQ(good.ids, (std::vector<expert_id>{1, -1}));
+  EXPECT_EQ(good.ids, (std::vector{1_expert, no_expert}));
   EXPECT_TRUE(good.weights.empty());
   const auto refused = [&](const parts& p, std::string_view said) {
     expect_refused([&] { (void)opened(p); }, {said});

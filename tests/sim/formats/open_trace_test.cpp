@@ -127,7 +127,7 @@ TEST(open_trace, sequences_go_on_abreast_and_the_next_one_takes_a_free_place) {
   EXPECT_EQ(trace.kind, std::vector(6, request_class::decode));
   for (std::size_t t = 0; t < 6; ++t) {
     const auto from = static_cast<std::size_t>(trace.token_ids[t] - 50);
-    for (layer_id l = 0; l < 2; ++l) {
+    for (const auto l : each<layer_id>(2)) {
       EXPECT_EQ(trace.ids_of(t, l)[0], before.ids_of(from, l)[0]);
       EXPECT_EQ(trace.weights_of(t, l)[0], before.weights_of(from, l)[0]);
     }

@@ -73,7 +73,7 @@ TEST_F(real_data, esft_gives_back_the_bytes_and_the_summary) {
       continue;
     }
     const auto number = std::stoi(entry.name.substr(std::string("expert_weights_").size()));
-    ASSERT_TRUE(format_esft_layer(esft, number - 1) == entry.text) << entry.name;
+    ASSERT_TRUE(format_esft_layer(esft, layer_id{number - 1}) == entry.text) << entry.name;
   }
 }
 

@@ -220,7 +220,7 @@ TEST(models_by_hand, correct_what_was_read_and_say_so) {
   EXPECT_THAT(out.notes, IsEmpty());
   sim::correct_by_hand({.top_k = 6, .expert_bytes = 100, .kv_bytes_per_token = 0}, out);
   EXPECT_EQ(out.memory.experts.top_k, 6);
-  EXPECT_EQ(out.memory.experts.bytes_of(47), 100U);
+  EXPECT_EQ(out.memory.experts.bytes_of(47_layer), 100U);
   EXPECT_FALSE(out.memory.has_kv());
   EXPECT_THAT(out.notes, ElementsAre("top-k by hand: 6; 8 was read",
                                      "size of an expert by hand: 100 B; 9 MiB was read",
@@ -294,7 +294,7 @@ TEST_F(model_configs, a_plain_model_by_hand) {
   EXPECT_EQ(m.experts.layers, 3);
   EXPECT_EQ(m.experts.experts, 4);
   EXPECT_EQ(m.experts.top_k, 2);
-  EXPECT_EQ(m.experts.bytes_of(0), plain_expert);
+  EXPECT_EQ(m.experts.bytes_of(0_layer), plain_expert);
   EXPECT_EQ(m.resident_bytes, plain_resident);
   EXPECT_THAT(m.kv, ElementsAre(kv_layers{3, 2 * 16 * 2, 0}));
   EXPECT_EQ(m.max_context, 100U);
@@ -320,10 +320,10 @@ TEST_F(model_configs, every_name_of_a_key_is_read) {
             whole.resident_bytes);
   for (const auto* type : {"llada", "lladamoe"})
     EXPECT_EQ(memory(plain(type), renamed("intermediate_size", "expert_intermediate_size"))
-                  .experts.bytes_of(0),
+                  .experts.bytes_of(0_layer),
               plain_expert);
   EXPECT_EQ(memory(plain("tiny_moe"), renamed("intermediate_size", "moe_intermediate_size"))
-                .experts.bytes_of(0),
+                .experts.bytes_of(0_layer),
             plain_expert);
   EXPECT_EQ(memory(plain("mixtral"), [](auto& c) { c.erase("num_key_value_heads"); }).kv[0],
             (kv_layers{3, 2 * 2 * 16 * 2, 0}))
@@ -354,12 +354,12 @@ TEST_F(model_configs, a_token_of_a_layer_is_rounded_up_to_whole_bytes) {
 }
 
 TEST_F(model_configs, dtypes_decide_the_bytes_of_an_element) {
-  EXPECT_EQ(
-      memory(plain("olmoe"), [](auto& c) { c["torch_dtype"] = "float32"; }).experts.bytes_of(0),
-      2 * plain_expert);
-  EXPECT_EQ(
-      memory(plain("olmoe"), [](auto& c) { c["torch_dtype"] = "float16"; }).experts.bytes_of(0),
-      plain_expert);
+  EXPECT_EQ(memory(plain("olmoe"), [](auto& c) { c["torch_dtype"] = "float32"; })
+                .experts.bytes_of(0_layer),
+            2 * plain_expert);
+  EXPECT_EQ(memory(plain("olmoe"), [](auto& c) { c["torch_dtype"] = "float16"; })
+                .experts.bytes_of(0_layer),
+            plain_expert);
   auto none = plain("olmoe");
   none.erase("torch_dtype");
   EXPECT_THAT(describe(none).notes, ElementsAre("no torch_dtype: bfloat16 is assumed"));
@@ -404,7 +404,7 @@ TEST_F(model_configs, gpt_oss_has_biases_and_sinks) {
   auto config = plain("gpt_oss");
   config["sliding_window"] = 10;
   const auto m = memory(config);
-  EXPECT_EQ(m.experts.bytes_of(0), plain_expert + 2 * (2 * 8 + 32));
+  EXPECT_EQ(m.experts.bytes_of(0_layer), plain_expert + 2 * (2 * 8 + 32));
   EXPECT_EQ(m.resident_bytes, plain_resident + 2 * 3 * ((32 + 2 * 16 + 32) + 2 + 4))
       << "attention, sinks, router";
   EXPECT_THAT(m.kv, ElementsAre(kv_layers{1, 64, 0}, kv_layers{2, 64, 10})) << "even ones first";
@@ -511,7 +511,7 @@ TEST_F(model_configs, fp8_has_a_scale_a_block_and_leaves_some_parts_out) {
   // q and o [32, 32]: 2 x 4 blocks; k and v [16, 32]: 1 x 4
   constexpr std::uint64_t attention = 3 * (2 * 32 * 32 + 2 * 16 * 32 + 4 * (2 * 8 + 2 * 4));
   const auto m = memory(with(plain("mixtral"), {"lm_head"}));
-  EXPECT_EQ(m.experts.bytes_of(0), expert);
+  EXPECT_EQ(m.experts.bytes_of(0_layer), expert);
   EXPECT_EQ(m.resident_bytes, plain_resident - 2 * plain_attention + attention);
   const auto out = describe(with(plain("mixtral"), {"self_attn"}));
   EXPECT_EQ(out.memory.resident_bytes, plain_resident);
@@ -537,7 +537,7 @@ TEST_F(model_configs, mxfp4_has_17_bytes_a_block_of_the_experts) {
   auto config = plain("mixtral");
   config["quantization_config"] = {{"quant_method", "mxfp4"}};
   const auto m = memory(config);
-  EXPECT_EQ(m.experts.bytes_of(0), 17U * (2 * 8 + 32)) << "rows of 8 fill a block of 32";
+  EXPECT_EQ(m.experts.bytes_of(0_layer), 17U * (2 * 8 + 32)) << "rows of 8 fill a block of 32";
   EXPECT_EQ(m.resident_bytes, plain_resident);
 }
 
@@ -583,7 +583,7 @@ constexpr std::uint64_t expert_groups = expert_elements / 8;
 
 TEST_F(model_configs, quantised_experts_have_their_scales_and_zeros) {
   const auto expert = [&](const json& format) {
-    return memory(grouped(format)).experts.bytes_of(0);
+    return memory(grouped(format)).experts.bytes_of(0_layer);
   };
   const json awq = {{"quant_method", "awq"}, {"bits", 4}, {"group_size", 8}, {"zero_point", true}};
   EXPECT_EQ(expert(awq), expert_elements / 2 + expert_groups * 2 + expert_groups / 2);
@@ -611,7 +611,7 @@ TEST_F(model_configs, compressed_tensors_by_strategy) {
     return memory(grouped({{"quant_method", "compressed-tensors"},
                            {"config_groups",
                             {{"group_0", {{"targets", {"Linear"}}, {"weights", weights}}}}}}))
-        .experts.bytes_of(0);
+        .experts.bytes_of(0_layer);
   };
   json weights = {{"num_bits", 4}, {"type", "int"}, {"strategy", "group"}, {"group_size", 8}};
   EXPECT_EQ(expert(weights), expert_elements / 2 + expert_groups * 2);
@@ -645,7 +645,7 @@ TEST_F(model_configs, groups_of_compressed_tensors_go_by_their_targets) {
                                      {"config_groups",
                                       {{"group_0", scheme({"re:.*experts.*"}, 4)},
                                        {"group_1", scheme({"re:.*self_attn.*"}, 8)}}}}));
-  EXPECT_EQ(out.memory.experts.bytes_of(0), expert_elements / 2 + 3 * 4);
+  EXPECT_EQ(out.memory.experts.bytes_of(0_layer), expert_elements / 2 + 3 * 4);
   EXPECT_EQ(out.memory.resident_bytes, plain_resident - plain_attention + 3 * 4 * 4)
       << "a byte an element less, and a scale for each of four weights";
   EXPECT_THAT(out.notes, Contains(HasSubstr("compressed-tensors: experts at 4 bits")));
@@ -688,7 +688,8 @@ TEST_F(model_configs, a_quantisation_file_beside_the_config_is_read) {
                 R"({"producer":{"name":"modelopt"},"quantization":{"quant_algo":"NVFP4",)"
                 R"("group_size":16,"exclude_modules":["lm_head","*self_attn*"]}})");
   const auto out = describe(plain("mixtral"));
-  EXPECT_EQ(out.memory.experts.bytes_of(0), expert_elements / 2 + (8 * 2 + 8 * 2 + 32) + 3 * 8);
+  EXPECT_EQ(out.memory.experts.bytes_of(0_layer),
+            expert_elements / 2 + (8 * 2 + 8 * 2 + 32) + 3 * 8);
   EXPECT_EQ(out.memory.resident_bytes, plain_resident);
   folder_.write("hf_quant_config.json", "{");
   refuse(plain("mixtral"), [](auto&) {}, {"hf_quant_config.json", "is not JSON here"});
@@ -901,7 +902,7 @@ TEST_F(model_configs, hunyuan_has_a_list_for_every_number_of_its_experts) {
   const auto m = memory(config);
   EXPECT_EQ(m.experts.experts, 4);
   EXPECT_EQ(m.experts.top_k, 2);
-  EXPECT_EQ(m.experts.bytes_of(0), plain_expert);
+  EXPECT_EQ(m.experts.bytes_of(0_layer), plain_expert);
   EXPECT_EQ(m.resident_bytes, plain_resident + 3 * (plain_expert + 2 * 2 * 16 + 2 * 4 * 32))
       << "a shared expert, norms over a head, routers in F32";
   const auto shared = memory(config, [](auto& c) {
@@ -911,7 +912,7 @@ TEST_F(model_configs, hunyuan_has_a_list_for_every_number_of_its_experts) {
   EXPECT_THAT(shared.kv, ElementsAre(kv_layers{2, 64, 0})) << "the second reads the first's";
   EXPECT_EQ(shared.resident_bytes, m.resident_bytes - 2 * 2 * 32 * 16);
   config.erase("moe_intermediate_size");
-  EXPECT_EQ(memory(config).experts.bytes_of(0), plain_expert) << "intermediate_size";
+  EXPECT_EQ(memory(config).experts.bytes_of(0_layer), plain_expert) << "intermediate_size";
   refuse(config,
          [](auto& c) {
            c["moe_topk"] = {2, 2, 1};
@@ -927,7 +928,7 @@ TEST_F(model_configs, openai_files_of_gpt_oss_have_no_type) {
   config["initial_context_length"] = 4096;
   config["sliding_window"] = 10;
   const auto out = describe(config);
-  EXPECT_EQ(out.memory.experts.bytes_of(0), 17U * (2 * 8 + 32) + 2 * (2 * 8 + 32)) << "MXFP4";
+  EXPECT_EQ(out.memory.experts.bytes_of(0_layer), 17U * (2 * 8 + 32) + 2 * (2 * 8 + 32)) << "MXFP4";
   EXPECT_EQ(out.memory.max_context, 4096U);
   EXPECT_THAT(out.notes, Contains(HasSubstr("OpenAI's gpt_oss files")));
 }
@@ -1363,7 +1364,7 @@ TEST_F(stored_models, headers_of_files_that_were_cut_are_enough) {
     folder_.write("model.safetensors", std::string_view(whole).substr(0, size));
     const auto out = folder();
     EXPECT_EQ(out.memory.resident_bytes, plain_resident);
-    EXPECT_EQ(out.memory.experts.bytes_of(0), plain_expert);
+    EXPECT_EQ(out.memory.experts.bytes_of(0_layer), plain_expert);
     EXPECT_THAT(out.notes, ElementsAre("1 of 1 .safetensors files is cut short by " +
                                        sim::size_text(whole.size() - size) +
                                        " in all: headers are enough for a plan"));

@@ -136,7 +136,7 @@ TEST(belady_bypass, refuses_a_layer_that_is_not_there) {
   const visit_sequence visits(support::one_layer(4, {{0}, {1}}));
   auto pager = made(visits, pool_layout::shared(visits.shape(), 1).value());
   auto view = visits[0];
-  view.layer = 1;
+  view.layer = 1_layer;
   EXPECT_EQ(pager.visit(view), status::invalid_visit);
 }
 

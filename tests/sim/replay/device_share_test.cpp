@@ -47,7 +47,7 @@ routing_trace trace_of(std::uint64_t seed) {
 }
 
 /// What LRU moves of the experts [first, first + count) with these quotas.
-std::uint64_t misses_of(const routing_trace& trace, expert_id first, expert_id count,
+std::uint64_t misses_of(const routing_trace& trace, expert_id first, std::int32_t count,
                         const std::vector<std::uint64_t>& quotas) {
   const geometry shape{.layers = trace.layers,
                        .experts = count,
@@ -58,10 +58,10 @@ std::uint64_t misses_of(const routing_trace& trace, expert_id first, expert_id c
   pager<lru> cache({.layout = pool_layout::per_layer(shape, slots).value()});
   auto plan = cache.make_plan();
   for (std::size_t t = 0; t < trace.tokens(); ++t)
-    for (layer_id l = 0; l < trace.layers; ++l) {
+    for (const auto l : each<layer_id>(trace.layers)) {
       std::vector<expert_id> mine;
       for (const auto id : trace.ids_of(t, l))
-        mine.push_back(id >= first && id < first + count ? id - first : no_expert);
+        mine.push_back(id >= first && id < first + count ? expert_id{id - first} : no_expert);
       if (std::ranges::all_of(mine, [](expert_id id) { return id < 0; })) continue;
       EXPECT_EQ(
           cache.plan({.layer = l, .step = static_cast<std::uint32_t>(t), .experts = mine}, plan),
@@ -98,7 +98,7 @@ TEST(device_share, every_expert_is_on_one_device_and_its_misses_are_those_of_a_r
         EXPECT_THAT(d.experts, testing::AnyOf(20 / devices, 20 / devices + 1));
         EXPECT_THAT(d.quotas, Each(testing::Le(d.experts)));
         const auto missed = misses_of(trace, static_cast<expert_id>(d.first_expert),
-                                      static_cast<expert_id>(d.experts), d.quotas);
+                                      static_cast<std::int32_t>(d.experts), d.quotas);
         EXPECT_NEAR(d.seconds, static_cast<double>(missed) / 150 * 1e-3, 1e-12);
         slowest = std::max(slowest, d.seconds);
       }
@@ -123,7 +123,7 @@ TEST(device_share, a_part_of_every_expert_is_a_model_of_smaller_experts) {
     EXPECT_EQ(cut.kv_blocks, same.kv_blocks);
     EXPECT_DOUBLE_EQ(cut.seconds, same.seconds);
     EXPECT_EQ(cut.devices.size(), devices);
-    EXPECT_EQ(cut.request.model.experts.bytes_of(0), 1000U)
+    EXPECT_EQ(cut.request.model.experts.bytes_of(0_layer), 1000U)
         << "the model is the one that was asked";
   }
 }

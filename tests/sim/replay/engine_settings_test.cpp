@@ -132,7 +132,7 @@ class checked_plan {
       std::uint64_t experts = 0;
       std::uint64_t gone = 0;
       std::uint64_t layers = 0;
-      for (layer_id l = 0; l < model_.experts.layers; ++l) {
+      for (const auto l : each<layer_id>(model_.experts.layers)) {
         const auto bytes = on_rank(l, f, rank);
         experts += bytes;
         for (const auto tensor : {bytes / 3 * 2, bytes - bytes / 3 * 2})
@@ -214,7 +214,7 @@ class checked_plan {
     std::vector<llama_device> out(request_.devices);
     const auto device = devices_of(f);
     auto outside = model_.resident_bytes;
-    layer_id layer = 0;
+    layer_id layer{};
     for (std::size_t b = 0; b < model_.blocks.size(); ++b) {
       auto& d = out[device[b]];
       d.used += model_.blocks[b].resident_bytes + llama_kv(b, f);

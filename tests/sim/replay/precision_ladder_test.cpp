@@ -48,8 +48,8 @@ TEST(precision_ladder, bytes_are_in_proportion_to_the_bits) {
   shape.expert_bytes = {800, 400};
   const auto out = sim::with_precisions(shape, precision_ladder::parse("8:4:2"));
   EXPECT_EQ(out.precisions(), 3U);
-  EXPECT_EQ(out.bytes_of(0, 1), 400U);
-  EXPECT_EQ(out.bytes_of(1, 2), 100U);
+  EXPECT_EQ(out.bytes_of(0_layer, 1_precision), 400U);
+  EXPECT_EQ(out.bytes_of(1_layer, 2_precision), 100U);
   shape.expert_bytes.clear();
   EXPECT_THAT(refusal<sim::usage_error>(
                   [&] { (void)sim::with_precisions(shape, precision_ladder::parse("8:4")); }),
@@ -64,13 +64,13 @@ TEST(precision_ladder, the_room_of_a_layout_is_divided_by_bytes) {
   const auto shared =
       sim::divide_by_precision(pool_layout::shared(shape, 8).value(), all, ladder.shares);
   EXPECT_EQ(shared.pools(), 2U);
-  EXPECT_EQ(shared.at(0).slots, 6);
-  EXPECT_EQ(shared.at(1).slots, 4) << "a quarter of 8 slots is 2 large ones, 4 small ones";
+  EXPECT_EQ(shared.at(0_pool).slots, 6);
+  EXPECT_EQ(shared.at(1_pool).slots, 4) << "a quarter of 8 slots is 2 large ones, 4 small ones";
   const auto each =
       sim::divide_by_precision(pool_layout::per_layer(shape, 4).value(), all, ladder.shares);
   EXPECT_EQ(each.pools(), 4U);
-  EXPECT_EQ(each.at(each.pool_of(1, 0)).slots, 3);
-  EXPECT_EQ(each.at(each.pool_of(1, 1)).slots, 2);
+  EXPECT_EQ(each.at(each.pool_of(1_layer, 0_precision)).slots, 3);
+  EXPECT_EQ(each.at(each.pool_of(1_layer, 1_precision)).slots, 2);
   const auto small = pool_layout::shared(shape, 2).value();
   EXPECT_THROW((void)sim::divide_by_precision(small, all, std::vector<double>{0.1, 0.9}),
                sim::infeasible_error)

@@ -363,7 +363,7 @@ routing_trace chained(std::size_t steps) {
   trace.expert_bytes = {1000};
   for (std::size_t s = 0; s < steps; ++s)
     support::add_step(
-        trace, {s % 2 == 0 ? std::vector<expert_id>{0, 2, 1} : std::vector<expert_id>{1, 3, 0}});
+        trace, {s % 2 == 0 ? support::expert_ids({0, 2, 1}) : support::expert_ids({1, 3, 0})});
   return trace;
 }
 run_result run_by_table(const routing_trace& trace, const char* prefetch,

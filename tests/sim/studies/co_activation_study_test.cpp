@@ -31,7 +31,7 @@ routing_trace shifted(std::int32_t shift, std::size_t tokens, std::string name) 
   auto trace = support::empty_trace(2, 4, 1);
   trace.name = std::move(name);
   for (std::size_t t = 0; t < tokens; ++t) {
-    const auto e = static_cast<expert_id>(t % 4);
+    const auto e = static_cast<std::int32_t>(t % 4);
     support::add_step(trace, {{e, (e + shift) % 4}});
   }
   return trace;
@@ -67,7 +67,7 @@ TEST(co_activation_study, agrees_with_precision_written_out) {
   co_activation table(trace.shape(), {.reach = 1});
   learn(table, user_of(trace), {0, 40});
   std::uint64_t places = 0, hits = 0;
-  for (layer_id l = 0; l < 2; ++l) {
+  for (const auto l : each<layer_id>(2)) {
     std::map<std::pair<expert_id, expert_id>, double> pairs;
     std::map<expert_id, double> fired;
     for (std::size_t t = 0; t < 40; ++t)
@@ -82,7 +82,7 @@ TEST(co_activation_study, agrees_with_precision_written_out) {
       if (std::ranges::all_of(routed, [](auto e) { return e < 0; })) continue;
       places += 2;
       std::vector<std::pair<float, expert_id>> scores;
-      for (expert_id j = 0; j < 6; ++j) {
+      for (const auto j : each<expert_id>(6)) {
         float score = 0;
         for (const auto i : trace.ids_of(t, l))
           if (i >= 0 && fired[i] > 0)
@@ -113,7 +113,7 @@ TEST(co_activation_study, sequences_are_users) {
 
 TEST(co_activation_study, a_support_is_that_of_the_layer_that_needs_most) {
   auto trace = support::empty_trace(3, 4, 1);
-  for (expert_id e = 0; e < 4; ++e) support::add_step(trace, {{0, e, no_expert}});
+  for (const auto e : each<expert_id>(4)) support::add_step(trace, {{0, e, no_expert}});
   co_activation table(trace.shape(), {});
   learn(table, user_of(trace));
   const auto all = sim::support_of(table, 4, 1.0);

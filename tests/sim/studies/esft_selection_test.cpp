@@ -26,7 +26,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
 
-const std::vector<scored_expert> four{{0, .25}, {1, .125}, {2, .5}, {3, .125}};
+const std::vector<scored_expert> four{
+    {0_expert, .25}, {1_expert, .125}, {2_expert, .5}, {3_expert, .125}};
 
 TEST(esft_selection, takes_the_best_while_those_before_sum_to_less_than_p) {
   EXPECT_THAT(select_experts(four, .2), ElementsAre(2)) << "the one that crosses p is taken";
@@ -43,18 +44,17 @@ TEST(esft_selection, agrees_with_taking_the_best_that_is_left_again_and_again) {
   for (int round = 0; round < 500; ++round) {
     std::vector<scored_expert> scores;
     const auto experts = 1 + random.id_below(20);
-    for (expert_id e = experts - 1; e >= 0; --e)
-      scores.push_back({e, static_cast<double>(random.below(8)) / 64});
+    for (std::int32_t e = experts - 1; e >= 0; --e)
+      scores.push_back({expert_id{e}, static_cast<double>(random.below(8)) / 64});
     const auto p = static_cast<double>(1 + random.below(80)) / 64;
     std::vector<expert_id> expected;
     std::vector<bool> is_taken(static_cast<std::size_t>(experts));
     for (double sum = 0; sum < p && expected.size() < scores.size();) {
       const scored_expert* best = nullptr;
       for (auto at = scores.rbegin(); at != scores.rend(); ++at)  // ascending experts
-        if (!is_taken[static_cast<std::size_t>(at->expert)] &&
-            (best == nullptr || at->score > best->score))
+        if (!is_taken[index_of(at->expert)] && (best == nullptr || at->score > best->score))
           best = &*at;
-      is_taken[static_cast<std::size_t>(best->expert)] = true;
+      is_taken[index_of(best->expert)] = true;
       expected.push_back(best->expert);
       sum += best->score;
     }

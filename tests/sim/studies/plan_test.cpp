@@ -144,10 +144,10 @@ TEST(plan, a_device_that_holds_all_is_full) {
 /// A trace that never uses half of the experts.
 routing_trace narrow_trace() {
   auto trace = small_trace();
-  for (auto& id : trace.ids) id %= 4;
+  for (auto& id : trace.ids) id = expert_id{number(id) % 4};
   for (std::size_t t = 0; t < trace.tokens(); ++t)
-    for (layer_id l = 0; l < 2; ++l)
-      trace.ids[trace.index(t, l) + 1] = (trace.ids[trace.index(t, l)] + 1) % 4;
+    for (const auto l : each<layer_id>(2))
+      trace.ids[trace.index(t, l) + 1] = expert_id{(number(trace.ids[trace.index(t, l)]) + 1) % 4};
   return trace;
 }
 TEST(plan, bytes_that_nobody_gains_from_make_all_experts_resident_where_they_suffice) {
@@ -241,7 +241,7 @@ TEST(plan, unequal_quotas_never_miss_more_than_one_cap) {
     auto trace = small_trace(seed);
     for (std::size_t t = 0; t < trace.tokens(); ++t)
       for (std::size_t k = 0; k < 2; ++k)
-        trace.ids[trace.index(t, 0) + k] = static_cast<expert_id>((t / 20 + k) % 8);
+        trace.ids[trace.index(t, 0_layer) + k] = static_cast<expert_id>((t / 20 + k) % 8);
     auto request = small(9'000);
     request.routing = &trace;
     const auto plan = sim::make_plan(request);
@@ -269,8 +269,8 @@ routing_trace uneven_trace(std::uint64_t seed, std::uint64_t most_tokens) {
       for (std::size_t l = 0; l < layers; ++l) {
         auto first = random.id_below(used[l]);
         if (skewed[l]) first = std::min(first, random.id_below(used[l]));
-        row.push_back(first);
-        row.push_back((first + 1 + random.id_below(used[l] - 1)) % used[l]);
+        row.push_back(expert_id{first});
+        row.push_back(expert_id{(first + 1 + random.id_below(used[l] - 1)) % used[l]});
       }
     support::add_step(trace, rows,
                       rows.size() == 1 ? request_class::decode : request_class::verify);
@@ -450,7 +450,7 @@ routing_trace half_new(int steps) {
   for (int step = 0; step < steps; ++step) {
     std::vector<expert_id> row;
     for (int l = 0; l < 48; ++l)
-      for (int k = 0; k < 8; ++k) row.push_back((step * 4 + k) % 128);
+      for (int k = 0; k < 8; ++k) row.push_back(expert_id{(step * 4 + k) % 128});
     support::add_step(trace, {row});
   }
   return trace;

@@ -32,8 +32,8 @@ routing_trace few_experts(std::int32_t hot, std::uint64_t seed, std::size_t step
     std::vector<expert_id> row;
     for (int layer = 0; layer < 2; ++layer) {
       const auto a = random.id_below(of);
-      row.push_back(a);
-      row.push_back((a + 1 + random.id_below(of - 1)) % of);
+      row.push_back(expert_id{a});
+      row.push_back(expert_id{(a + 1 + random.id_below(of - 1)) % of});
     }
     support::add_step(trace, {row});
   }

@@ -65,9 +65,9 @@ routing_trace recorded(std::uint64_t seed, std::size_t sequences, std::size_t to
     for (auto& s : scores) s = static_cast<double>(random.below(1000)) / 500.0;
     std::vector<expert_id> ids;
     for (std::size_t l = 0; l < layers; ++l) {
-      auto order = std::vector<expert_id>{0, 1, 2, 3, 4, 5};
+      auto order = support::expert_ids({0, 1, 2, 3, 4, 5});
       std::stable_sort(order.begin(), order.end(), [&](expert_id a, expert_id b) {
-        return scores[static_cast<std::size_t>(a)] > scores[static_cast<std::size_t>(b)];
+        return scores[index_of(a)] > scores[index_of(b)];
       });
       ids.insert(ids.end(), order.begin(), order.begin() + top_k);
       double sum = 0;
@@ -119,9 +119,9 @@ TEST(train_gate, comes_to_the_probabilities_where_these_are_its_target) {
   auto gate = *learned_gate::create(
       trace.shape(), {.trained = std::make_shared<learned_gate::weights>(found.weights)});
   for (std::size_t t = 0; t < 50; ++t)
-    for (layer_id l = 0; l + 1 < layers; ++l) {
+    for (layer_id l{}; l + 1 < layers; ++l) {
       std::vector<float> hidden(d_model), want(experts);
-      const auto place = t * layers + static_cast<std::size_t>(l);
+      const auto place = t * layers + index_of(l);
       trace.hidden.convert(place * d_model, hidden);
       trace.probabilities.convert((place + 1) * experts, want);
       routing_view view;
@@ -150,7 +150,7 @@ TEST(train_gate, the_same_seed_gives_the_same_weights) {
   const auto alone = train_gate(trace, near);
   auto one = alone.weights;
   auto two = first.weights;
-  EXPECT_THAT(one.all_of(1, 1), testing::ElementsAreArray(two.all_of(1, 1)));
+  EXPECT_THAT(one.all_of(1_layer, 1), testing::ElementsAreArray(two.all_of(1_layer, 1)));
 }
 
 TEST(train_gate, learns_nothing_of_what_is_held_out) {
@@ -164,7 +164,7 @@ TEST(train_gate, learns_nothing_of_what_is_held_out) {
     auto changed = trace;
     for (std::size_t i = 0; i < changed.ids.size(); ++i)
       if (changed.sequence[i / (std::size_t{layers} * top_k)] == s)
-        changed.ids[i] = (changed.ids[i] + 1) % experts;
+        changed.ids[i] = expert_id{(number(changed.ids[i]) + 1) % experts};
     if (train_gate(changed, training).weights.save() != before.weights.save()) learnt.insert(s);
   }
   EXPECT_EQ(learnt.size(), 3U);
@@ -248,10 +248,10 @@ TEST(train_gate, tokens_that_nothing_was_routed_for_are_left_out) {
 TEST(train_gate, a_layer_that_never_routes_is_forecast_evenly) {
   auto trace = recorded(6, 4, 25);
   for (std::size_t t = 0; t < trace.tokens(); ++t)
-    std::fill_n(trace.ids.begin() + static_cast<std::ptrdiff_t>(trace.index(t, 2)), top_k,
+    std::fill_n(trace.ids.begin() + static_cast<std::ptrdiff_t>(trace.index(t, 2_layer)), top_k,
                 no_expert);
   auto found = train_gate(trace, {.width = 2, .epochs = 1});
-  EXPECT_THAT(found.weights.all_of(1, 1), testing::Each(0.0F));
+  EXPECT_THAT(found.weights.all_of(1_layer, 1), testing::Each(0.0F));
   EXPECT_EQ(found.distances[0].places, found.judged_tokens * top_k) << "of layer 1 alone";
 }
 
@@ -262,7 +262,7 @@ TEST(train_gate, an_input_that_never_changes_weighs_nothing) {
     hidden.push_back(i % d_model == 2 ? float_to_half(3) : trace.hidden.raw(i));
   trace.hidden = half_array(std::move(hidden));
   auto found = train_gate(trace, {.width = 2, .epochs = 1});
-  const auto net = found.weights.of(0, 1);
+  const auto net = found.weights.of(0_layer, 1);
   EXPECT_EQ(net.hidden[2], 0.0F);
   EXPECT_EQ(net.hidden[d_model + 2], 0.0F);
   EXPECT_NE(net.hidden[0], 0.0F);

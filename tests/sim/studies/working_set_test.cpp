@@ -31,14 +31,14 @@ constexpr auto decode = static_cast<std::size_t>(request_class::decode);
 constexpr auto prefill = static_cast<std::size_t>(request_class::prefill);
 constexpr auto verify = static_cast<std::size_t>(request_class::verify);
 
-/// Adds a row of a sequence to the last step, or to a new one. `ids`: layer by layer.
+/// Adds a row of a sequence to the last step, or to a new one. `row`: layer by layer.
 void add_row(routing_trace& trace, std::uint32_t sequence, bool new_step,
-             const std::vector<expert_id>& ids, request_class kind = request_class::decode) {
+             const support::token_row& row, request_class kind = request_class::decode) {
   const auto last = trace.step.empty() ? 0U : trace.step.back() + (new_step ? 1U : 0U);
   trace.step.push_back(last);
   trace.sequence.push_back(sequence);
   trace.kind.push_back(kind);
-  trace.ids.insert(trace.ids.end(), ids.begin(), ids.end());
+  trace.ids.insert(trace.ids.end(), row.ids.begin(), row.ids.end());
 }
 
 std::vector<double> means(const std::vector<sim::footprint_point>& points) {
@@ -295,7 +295,7 @@ std::map<std::uint32_t, std::vector<step>> steps_of(const routing_trace& trace) 
     if (trace.kind[t] == request_class::verify && kind == request_class::decode)
       kind = request_class::verify;
     key_set token;
-    for (layer_id l = 0; l < trace.layers; ++l)
+    for (const auto l : each<layer_id>(trace.layers))
       for (const auto id : trace.ids_of(t, l))
         if (id != no_expert) token.emplace(l, id);
     steps.back().tokens.push_back(token);
@@ -484,7 +484,7 @@ TEST(working_set, shuffles_by_the_seed_each_sequence_for_itself) {
   EXPECT_EQ(shuffled(trace, 4), alone);
   EXPECT_NE(shuffled(trace, 5), alone);
   // Another sequence that never agrees with itself adds nothing.
-  for (expert_id id = 0; id < 8; ++id)
+  for (std::int32_t id = 0; id < 8; ++id)
     add_row(trace, 1, true, {4 * id, 4 * id + 1, 4 * id, 4 * id + 1});
   trace.weights.clear();
   EXPECT_EQ(shuffled(trace, 4), alone);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <numeric>
 #include <span>
 #include <vector>
 
@@ -19,9 +18,8 @@ constexpr std::uint64_t seed = 11;
 normal_draws stream() { return normal_draws(splitmix64(~seed).next() ^ 4U); }
 
 std::vector<expert_id> in_order(std::int32_t experts) {
-  std::vector<expert_id> ids(static_cast<std::size_t>(experts));
-  std::iota(ids.begin(), ids.end(), 0);
-  return ids;
+  const auto all = each<expert_id>(experts);
+  return {all.begin(), all.end()};
 }
 
 synthetic_config flat(double correlation, std::int32_t experts, std::int32_t layers = 1) {
@@ -59,7 +57,7 @@ TEST(autoregressive_logits, three_tokens_by_hand) {
 TEST(autoregressive_logits, are_biased_by_the_logarithm_of_the_rank) {
   auto config = flat(0.5, 3);
   config.logit_spread = 0x1p-24;  // nothing is left of the draws
-  const std::vector<expert_id> popular{2, 0, 1};
+  const std::vector<std::int32_t> popular{2, 0, 1};
   config.zipf = 1;
   autoregressive_logits logits(config);
   const auto row = logits.next(0, popular, false);

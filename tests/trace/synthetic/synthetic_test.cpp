@@ -13,9 +13,11 @@
 #include "hotset/routing/cache_aware.hpp"
 #include "hotset/trace/native_trace_writer.hpp"
 #include "trace_samples.hpp"
+#include "written_ids.hpp"
 
 namespace {
 using namespace hotset;
+using support::expert_ids;
 
 std::uint64_t fingerprint(const routing_trace& trace) {
   std::uint64_t hash = 0xcbf29ce484222325ULL;
@@ -109,8 +111,8 @@ std::vector<float> row_of(const half_array& halves, const routing_trace& trace, 
 
 /// The k greatest, ties to the lower id.
 std::vector<expert_id> best(const std::vector<float>& scores, std::int32_t k) {
-  std::vector<expert_id> order(scores.size());
-  std::iota(order.begin(), order.end(), 0);
+  const auto all = each<expert_id>(scores.size());
+  std::vector<expert_id> order(all.begin(), all.end());
   std::stable_sort(order.begin(), order.end(), [&](expert_id a, expert_id b) {
     return scores[static_cast<std::size_t>(a)] > scores[static_cast<std::size_t>(b)];
   });
@@ -125,7 +127,7 @@ double accuracy(const routing_trace& trace) {
   std::vector<float> predictions(trace.predictions.size());
   trace.predictions.convert(0, predictions);
   for (std::size_t t = 0; t < trace.tokens(); ++t)
-    for (layer_id l = 0; l + 1 < trace.layers; ++l) {
+    for (const auto l : each<layer_id>(trace.layers - 1)) {
       const auto real = trace.ids_of(t, l + 1);
       for (const auto id : best(row_of(predictions, trace, t, l), trace.top_k))
         right += std::count(real.begin(), real.end(), id) != 0 ? 1U : 0U;
@@ -174,7 +176,7 @@ TEST(synthetic, traces_are_valid_and_shaped_as_asked) {
   EXPECT_EQ(trace.kind[9], request_class::prefill);
   EXPECT_EQ(trace.kind[10], request_class::decode);
   for (std::size_t t = 0; t < trace.tokens(); ++t)
-    for (layer_id l = 0; l < 3; ++l) {
+    for (const auto l : each<layer_id>(3)) {
       std::vector<expert_id> ids(trace.ids_of(t, l).begin(), trace.ids_of(t, l).end());
       std::sort(ids.begin(), ids.end());
       EXPECT_EQ(std::adjacent_find(ids.begin(), ids.end()), ids.end()) << "distinct";
@@ -188,7 +190,7 @@ TEST(synthetic, skew_stickiness_and_phases_do_what_they_say) {
   const auto flat = synthetic_trace({.top_k = 1, .tokens = 4000, .zipf = 0}).value();
   const auto steep = synthetic_trace({.top_k = 1, .tokens = 4000, .zipf = 2}).value();
   const auto most = [](const routing_trace& t) {
-    const auto c = counts(t, 0, 0, t.tokens());
+    const auto c = counts(t, 0_layer, 0, t.tokens());
     return *std::max_element(c.begin(), c.end());
   };
   EXPECT_LT(most(flat), 4000U / 16);
@@ -197,7 +199,7 @@ TEST(synthetic, skew_stickiness_and_phases_do_what_they_say) {
   const auto repeats = [](const routing_trace& t) {
     std::size_t same = 0;
     for (std::size_t i = 1; i < t.tokens(); ++i)
-      same += t.ids_of(i, 0)[0] == t.ids_of(i - 1, 0)[0] ? 1U : 0U;
+      same += t.ids_of(i, 0_layer)[0] == t.ids_of(i - 1, 0_layer)[0] ? 1U : 0U;
     return same;
   };
   const auto sticky =
@@ -207,8 +209,8 @@ TEST(synthetic, skew_stickiness_and_phases_do_what_they_say) {
 
   const auto phased =
       synthetic_trace({.top_k = 1, .tokens = 4000, .zipf = 2, .phase_length = 2000}).value();
-  const auto first = counts(phased, 0, 0, 2000);
-  const auto second = counts(phased, 0, 2000, 4000);
+  const auto first = counts(phased, 0_layer, 0, 2000);
+  const auto second = counts(phased, 0_layer, 2000, 4000);
   EXPECT_NE(std::max_element(first.begin(), first.end()) - first.begin(),
             std::max_element(second.begin(), second.end()) - second.begin());
 }
@@ -218,7 +220,7 @@ double kept(const routing_trace& trace, std::size_t positions) {
   std::size_t same = 0;
   std::size_t all = 0;
   for (std::size_t t = positions; t < trace.tokens(); ++t)
-    for (layer_id l = 0; l < trace.layers; ++l, ++all)
+    for (layer_id l{}; l < trace.layers; ++l, ++all)
       same += std::ranges::equal(trace.ids_of(t, l), trace.ids_of(t - positions, l)) ? 1U : 0U;
   return static_cast<double>(same) / static_cast<double>(all);
 }
@@ -262,7 +264,9 @@ TEST(synthetic, the_first_step_of_a_sequence_keeps_nothing) {
   const auto same = [&](std::size_t first, std::size_t second) {
     std::size_t out = 0;
     for (std::size_t p = 0; p < 8; ++p)
-      out += std::ranges::equal(trace.ids_of(first + p, 0), trace.ids_of(second + p, 0)) ? 1U : 0U;
+      out += std::ranges::equal(trace.ids_of(first + p, 0_layer), trace.ids_of(second + p, 0_layer))
+                 ? 1U
+                 : 0U;
     return out;
   };
   EXPECT_LT(same(0, 8), 8U) << "the prompt";
@@ -279,8 +283,8 @@ TEST(synthetic, positions_are_the_same_on_every_machine_and_scored_as_any_token)
   EXPECT_EQ(fingerprint(trace), 9025839281235133527ULL);
   EXPECT_FALSE(trace.validate());
   for (std::size_t t = 0; t < trace.tokens(); ++t) {
-    const auto ids = trace.ids_of(t, 2);
-    EXPECT_EQ(best(row_of(trace.logits, trace, t, 2), 4),
+    const auto ids = trace.ids_of(t, 2_layer);
+    EXPECT_EQ(best(row_of(trace.logits, trace, t, 2_layer), 4),
               std::vector<expert_id>(ids.begin(), ids.end()));
   }
 }
@@ -344,7 +348,7 @@ TEST(synthetic, the_best_logits_are_the_routed_experts_in_rank_order) {
   for (const auto& config : scored_configs()) {
     const auto trace = synthetic_trace(config).value();
     for (std::size_t t = 0; t < trace.tokens(); ++t)
-      for (layer_id l = 0; l < trace.layers; ++l) {
+      for (const auto l : each<layer_id>(trace.layers)) {
         const auto ids = trace.ids_of(t, l);
         auto z = row_of(trace.logits, trace, t, l);
         ASSERT_EQ(best(z, trace.top_k), std::vector<expert_id>(ids.begin(), ids.end()));
@@ -358,8 +362,8 @@ TEST(synthetic, the_best_logits_are_the_routed_experts_in_rank_order) {
 // Draws of 32 bits that are equal or nearly so are too rare to wait for.
 TEST(synthetic, ties_of_gate_weights_are_none_of_the_scores) {
   detail::synthetic_scores scores({.layers = 1, .experts = 6, .top_k = 3, .scores = true});
-  const std::vector<expert_id> ids{4, 1, 5};
-  const std::vector<expert_id> popular{0, 1, 2, 3, 4, 5};
+  const auto ids = expert_ids({4, 1, 5});
+  const auto popular = expert_ids({0, 1, 2, 3, 4, 5});
   const auto alike = detail::zipf_table(6, 0);
   const auto huge = std::uint64_t{1} << 32U;
   const std::vector<std::vector<std::uint64_t>> ties{
@@ -376,13 +380,13 @@ TEST(synthetic, ties_of_gate_weights_are_none_of_the_scores) {
   trace.step.resize(rounds * ties.size());
   scores.move_into(trace);
   for (std::size_t t = 0; t < trace.tokens(); ++t) {
-    const auto z = row_of(trace.logits, trace, t, 0);
+    const auto z = row_of(trace.logits, trace, t, 0_layer);
     EXPECT_EQ(best(z, 3), ids);
     EXPECT_GT(z[4], z[1]);
     EXPECT_GT(z[1], z[5]);
     EXPECT_GT(z[5], std::max({z[0], z[2], z[3]}));
     EXPECT_GE(z[0], -64.0F);
-    const auto p = row_of(trace.probabilities, trace, t, 0);
+    const auto p = row_of(trace.probabilities, trace, t, 0_layer);
     EXPECT_GT(std::min({p[4], p[1], p[5]}), std::max({p[0], p[2], p[3]})) << "also if nearly 0";
   }
 }
@@ -392,8 +396,8 @@ TEST(synthetic, many_ties_leave_the_other_experts_below) {
   constexpr std::size_t rows = 2000;
   constexpr std::size_t k = 1000;
   detail::synthetic_scores scores({.layers = 1, .experts = 1002, .top_k = 1000, .scores = true});
-  std::vector<expert_id> popular(k + 2);
-  std::iota(popular.begin(), popular.end(), 0);
+  const auto all = each<expert_id>(k + 2);
+  const std::vector<expert_id> popular(all.begin(), all.end());
   const auto alike = detail::zipf_table(k + 2, 0);
   const std::vector<std::uint64_t> gates(k, 1U << 31U);
   for (std::size_t row = 0; row < rows; ++row)
@@ -411,7 +415,7 @@ TEST(synthetic, probabilities_are_the_softmax_of_the_logits) {
   for (const auto& config : scored_configs()) {
     const auto trace = synthetic_trace(config).value();
     for (std::size_t t = 0; t < trace.tokens(); t += 7)
-      for (layer_id l = 0; l < trace.layers; ++l) {
+      for (const auto l : each<layer_id>(trace.layers)) {
         const auto z = row_of(trace.logits, trace, t, l);
         const auto p = row_of(trace.probabilities, trace, t, l);
         double total = 0;
@@ -432,7 +436,7 @@ TEST(synthetic, gate_weights_are_the_routed_probabilities_renormalised) {
     if (!config.weights) continue;
     const auto trace = synthetic_trace(config).value();
     for (std::size_t t = 0; t < trace.tokens(); t += 3)
-      for (layer_id l = 0; l < trace.layers; ++l) {
+      for (const auto l : each<layer_id>(trace.layers)) {
         const auto z = row_of(trace.logits, trace, t, l);
         const auto ids = trace.ids_of(t, l);
         double total = 0;
@@ -456,7 +460,7 @@ TEST(synthetic, routed_experts_hold_their_share_and_some_are_missed_nearly) {
     std::vector<double> shares;
     std::size_t near = 0;
     for (std::size_t t = 0; t < trace.tokens(); ++t)
-      for (layer_id l = 0; l < trace.layers; ++l) {
+      for (const auto l : each<layer_id>(trace.layers)) {
         auto z = row_of(trace.logits, trace, t, l);
         std::sort(z.rbegin(), z.rend());
         near += z[5] - z[6] < 0.5F ? 1U : 0U;
@@ -481,9 +485,9 @@ TEST(synthetic, routed_experts_hold_their_share_and_some_are_missed_nearly) {
 TEST(synthetic, among_the_others_the_popular_score_better) {
   const auto trace =
       synthetic_trace({.layers = 1, .tokens = 2000, .zipf = 1.5, .scores = true}).value();
-  const auto uses = counts(trace, 0, 0, trace.tokens());
-  std::vector<expert_id> order(32);
-  std::iota(order.begin(), order.end(), 0);
+  const auto uses = counts(trace, 0_layer, 0, trace.tokens());
+  const auto all = each<expert_id>(32);
+  std::vector<expert_id> order(all.begin(), all.end());
   std::sort(order.begin(), order.end(), [&](expert_id a, expert_id b) {
     return uses[static_cast<std::size_t>(a)] > uses[static_cast<std::size_t>(b)];
   });
@@ -491,8 +495,8 @@ TEST(synthetic, among_the_others_the_popular_score_better) {
     double sum = 0;
     std::size_t n = 0;
     for (std::size_t t = 0; t < trace.tokens(); ++t) {
-      const auto z = row_of(trace.logits, trace, t, 0);
-      const auto ids = trace.ids_of(t, 0);
+      const auto z = row_of(trace.logits, trace, t, 0_layer);
+      const auto ids = trace.ids_of(t, 0_layer);
       for (std::size_t i = from; i < to; ++i) {
         if (std::count(ids.begin(), ids.end(), order[i]) != 0) continue;
         sum += double{z[static_cast<std::size_t>(order[i])]};
@@ -549,7 +553,7 @@ TEST(synthetic, noise_moves_probabilities_but_changes_none) {
   std::size_t half_moved = 0;
   std::size_t moved = 0;
   for (std::size_t t = 0; t < clean.tokens(); ++t)
-    for (layer_id l = 0; l < clean.layers; ++l) {
+    for (const auto l : each<layer_id>(clean.layers)) {
       auto a = row_of(clean.predictions, clean, t, l);
       auto b = row_of(noisy.predictions, noisy, t, l);
       auto c = row_of(wild.predictions, wild, t, l);
@@ -574,7 +578,7 @@ double repeated(const routing_trace& trace, std::size_t from, std::size_t to) {
   std::size_t same = 0;
   std::size_t all = 0;
   for (std::size_t t = from; t < to; ++t)
-    for (layer_id l = 0; l < trace.layers; ++l)
+    for (const auto l : each<layer_id>(trace.layers))
       for (const auto id : trace.ids_of(t, l)) {
         const auto before = trace.ids_of(t - 1, l);
         same += std::ranges::count(before, id) != 0 ? 1U : 0U;
@@ -606,7 +610,7 @@ TEST(synthetic, autoregressive_logits_decide_the_routing) {
   const auto order = synthetic_trace(biased).value();
   detail::autoregressive_logits process(config);
   for (std::size_t t = 0; t < trace.tokens(); ++t)
-    for (layer_id l = 0; l < trace.layers; ++l) {
+    for (const auto l : each<layer_id>(trace.layers)) {
       const auto popular = best(row_of(order.logits, order, t, l), 40);
       std::vector<float> z;
       for (const auto step : process.next(static_cast<std::size_t>(l), popular, t != 0 && t != 26))
@@ -627,9 +631,9 @@ TEST(synthetic, tied_logits_go_to_the_lower_id) {
                                       .logit_spread = 1e-9})
                          .value();
   for (std::size_t t = 0; t < 3; ++t) {
-    const auto ids = trace.ids_of(t, 1);
-    EXPECT_EQ(std::vector<expert_id>(ids.begin(), ids.end()), (std::vector<expert_id>{0, 1, 2, 3}));
-    for (const float weight : trace.weights_of(t, 1)) EXPECT_EQ(weight, 0.25F);
+    const auto ids = trace.ids_of(t, 1_layer);
+    EXPECT_EQ(std::vector<expert_id>(ids.begin(), ids.end()), expert_ids({0, 1, 2, 3}));
+    for (const float weight : trace.weights_of(t, 1_layer)) EXPECT_EQ(weight, 0.25F);
   }
 }
 
@@ -704,8 +708,8 @@ TEST(synthetic, popularity_biases_logits_until_the_phase_ends) {
                                       .autoregression = 0.5,
                                       .phase_length = 2000})
                          .value();
-  const auto first = counts(trace, 0, 0, 2000);
-  const auto second = counts(trace, 0, 2000, 4000);
+  const auto first = counts(trace, 0_layer, 0, 2000);
+  const auto second = counts(trace, 0_layer, 2000, 4000);
   const auto most = std::ranges::max_element(first);
   EXPECT_GT(*most, 800U);
   EXPECT_LT(second[static_cast<std::size_t>(most - first.begin())], 400U);
@@ -750,12 +754,13 @@ double gap_of_errors(const routing_trace& trace) {
   double sum = 0;
   std::size_t n = 0;
   for (std::size_t t = 0; t < trace.tokens(); ++t)
-    for (layer_id l = 0; l + 1 < trace.layers; ++l) {
+    for (const auto l : each<layer_id>(trace.layers - 1)) {
       const auto real = trace.ids_of(t, l + 1);
       const auto z = row_of(trace.logits, trace, t, l + 1);
       for (const auto id : best(row_of(predictions, trace, t, l), trace.top_k)) {
         if (std::ranges::count(real, id) != 0) continue;
-        sum += double{z[static_cast<std::size_t>(real.back())] - z[static_cast<std::size_t>(id)]};
+        sum += double{z[static_cast<std::size_t>(real[real.size() - 1])] -
+                      z[static_cast<std::size_t>(id)]};
         ++n;
       }
     }
@@ -786,7 +791,7 @@ TEST(synthetic, policies_find_what_they_need_in_it) {
   next_layer_top_k next(shape);
   const std::vector<slot_id> row = [] {
     std::vector<slot_id> slots(32, no_slot);
-    std::iota(slots.begin() + 16, slots.end(), 0);
+    for (const auto s : each<slot_id>(16)) slots[16 + index_of(s)] = s;
     return slots;
   }();
   std::vector<expert_id> selected(4);
@@ -794,7 +799,7 @@ TEST(synthetic, policies_find_what_they_need_in_it) {
   std::size_t resident = 0;
   std::size_t resident_bent = 0;
   for (std::size_t t = 0; t < trace.tokens(); ++t)
-    for (layer_id l = 0; l < trace.layers; ++l) {
+    for (const auto l : each<layer_id>(trace.layers)) {
       const auto ids = trace.ids_of(t, l);
       const std::vector<expert_id> routed(ids.begin(), ids.end());
       const auto z = row_of(trace.logits, trace, t, l);

@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
 
 namespace hotset::inline v0 {
@@ -25,7 +26,7 @@ class unique_ids {
   /// Calls take(position, id) for each distinct id in 0..experts-1, in order of first appearance; returns how many.
   /// Complexity: O(ids).
   template <class Take>
-  std::uint32_t collect(std::span<const expert_id> ids, Take take) noexcept {
+  std::uint32_t collect(id_view<expert_id> ids, Take take) noexcept {
     const auto base = base_ = next_base();
     ignored_ = 0;
     repeated_ = false;
@@ -44,7 +45,7 @@ class unique_ids {
     return count_;
   }
   /// Writes the distinct ids. Pre: `out` has room for min(experts, ids.size()).
-  std::uint32_t collect(std::span<const expert_id> ids, expert_id* out) noexcept {
+  std::uint32_t collect(id_view<expert_id> ids, expert_id* out) noexcept {
     return collect(ids, [out](std::size_t at, expert_id id) { out[at] = id; });
   }
   /// Ids of the last collect that were outside 0..experts-1.
@@ -52,20 +53,20 @@ class unique_ids {
   /// True if the last collect saw some id twice.
   [[nodiscard]] bool repeated() const noexcept { return repeated_; }
   /// Position of an id in the last collected list, or a number >= its length.
-  [[nodiscard]] std::uint32_t index_of(expert_id id) const noexcept {
+  [[nodiscard]] std::uint32_t place_of(expert_id id) const noexcept {
     const auto e = static_cast<std::size_t>(static_cast<std::uint32_t>(id));
     if (e >= stamp_.size()) return std::numeric_limits<std::uint32_t>::max();
     return stamp_[e] - base_;
   }
-  [[nodiscard]] bool contains(expert_id id) const noexcept { return index_of(id) < count_; }
+  [[nodiscard]] bool contains(expert_id id) const noexcept { return place_of(id) < count_; }
 
   /// Writes the positions of the collected ids in the order of their last appearance in the same `ids`.
   /// Complexity: O(ids).
-  void last_appearance_order(std::span<const expert_id> ids, std::uint32_t* out) noexcept {
+  void last_appearance_order(id_view<expert_id> ids, std::uint32_t* out) noexcept {
     for (std::size_t i = 0; i < ids.size(); ++i)
-      if (const auto at = index_of(ids[i]); at < count_) last_[at] = i;
+      if (const auto at = place_of(ids[i]); at < count_) last_[at] = i;
     for (std::size_t i = 0; i < ids.size(); ++i)
-      if (const auto at = index_of(ids[i]); at < count_ && last_[at] == i) *out++ = at;
+      if (const auto at = place_of(ids[i]); at < count_ && last_[at] == i) *out++ = at;
   }
 
  private:
@@ -79,7 +80,7 @@ class unique_ids {
     return base;
   }
   template <class Take>
-  void collect_rest(std::span<const expert_id> ids, Take& take) noexcept {
+  void collect_rest(id_view<expert_id> ids, Take& take) noexcept {
     for (const expert_id id : ids) {
       const auto e = static_cast<std::size_t>(static_cast<std::uint32_t>(id));
       if (e >= stamp_.size()) {

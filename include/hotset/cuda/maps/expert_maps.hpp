@@ -104,7 +104,7 @@ class expert_maps {
         return code;
     is_copying_ = false;
     auto to = staging_.bytes();
-    for (layer_id l = 0; l < setup_.layers; ++l) {
+    for (const auto l : each<layer_id>(setup_.layers)) {
       const auto from = std::as_bytes(registry.map(l).rows());
       if (from.size() * static_cast<std::size_t>(setup_.layers) != staging_.bytes().size())
         return error_code::invalid_value;
@@ -125,7 +125,7 @@ class expert_maps {
   }
   /// For reroute_arguments. Pre: 0 <= layer < layers.
   [[nodiscard]] redirect_rows rows(layer_id layer) const noexcept {
-    return {rows_ + layer * setup_.entries_of_layer(), setup_.adapters, setup_.experts};
+    return {rows_ + number(layer) * setup_.entries_of_layer(), setup_.adapters, setup_.experts};
   }
 
  private:

@@ -12,6 +12,7 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/cuda/copies/pinned_buffer.hpp"
 #include "hotset/cuda/device_scope.hpp"
@@ -33,15 +34,14 @@ class map_rows {
   static result<map_rows> create(runtime& api, const geometry& shape, const config& setup,
                                  sticky_failure& failures) {
     if (auto bad = shape.validate()) return *std::move(bad);
-    const auto layers = static_cast<std::size_t>(shape.layers);
+    const auto layers = shape.layer_count();
     const auto rows = setup.ring_rows == 0 ? 4 * layers : setup.ring_rows;
     if (rows < layers)
       return error{"a ring of " + std::to_string(rows) +
                    " rows, accepted: " + std::to_string(layers) + " (one for each layer) or more"};
     const device_scope scope(api, setup.device);
     if (scope.what().happened()) return describe(api, scope.what());
-    auto ring = pinned_buffer::allocate(
-        api, rows * static_cast<std::size_t>(shape.experts) * sizeof(slot_id));
+    auto ring = pinned_buffer::allocate(api, rows * shape.expert_count() * sizeof(slot_id));
     if (!ring) return ring.reason();
     auto events = event_ring::create(api, setup.device, rows, failures);
     if (!events) return events.reason();
@@ -70,7 +70,7 @@ class map_rows {
 
   /// Device memory. Shape: [experts]; the rows of further layers follow.
   [[nodiscard]] const slot_id* row(layer_id layer) const noexcept {
-    return memory_ + static_cast<std::size_t>(layer) * experts_;
+    return memory_ + index_of(layer) * experts_;
   }
 
   /// Enqueues one copy of the shortest run of rows of layers first..last-1 that holds all of those that changed since
@@ -80,19 +80,16 @@ class map_rows {
   template <class Cache>
   error_code update(const Cache& cache, layer_id first, layer_id last,
                     const stream& reader) noexcept {
-    const auto is_old = [&](layer_id l) {
-      return cache.row_version(l) != uploaded_[static_cast<std::size_t>(l)];
-    };
+    const auto is_old = [&](layer_id l) { return cache.row_version(l) != uploaded_[l]; };
     while (first < last && !is_old(first)) ++first;
-    while (first < last && !is_old(last - 1)) --last;
+    while (first < last && !is_old(last - 1)) last = last - 1;
     if (first == last) return error_code::success;
     if (const auto bad = refuse_capture(reader); bad != error_code::success) return bad;
     auto* const staged = take_rows(static_cast<std::size_t>(last - first));
     for (auto l = first; l < last; ++l)
       std::ranges::copy(cache.row(l), staged + static_cast<std::size_t>(l - first) * experts_);
     if (!upload(staged, first, last, reader)) return failures_.first().code;
-    for (auto l = first; l < last; ++l)
-      uploaded_[static_cast<std::size_t>(l)] = cache.row_version(l);
+    for (auto l = first; l < last; ++l) uploaded_[l] = cache.row_version(l);
     return error_code::success;
   }
   template <class Cache>
@@ -111,11 +108,11 @@ class map_rows {
            sticky_failure& failures)
       : api_(api),
         device_(device),
-        experts_(static_cast<std::size_t>(shape.experts)),
+        experts_(shape.expert_count()),
         ring_(std::move(ring)),
         events_(std::move(events)),
         failures_(failures),
-        uploaded_(static_cast<std::size_t>(shape.layers), 0) {
+        uploaded_(shape.layer_count(), 0) {
     underway_.reserve(ring_rows());
   }
   validation take_memory() {
@@ -129,7 +126,7 @@ class map_rows {
     if (!clean) return clean.reason();
     auto* const absent = take_rows(uploaded_.size());
     std::fill_n(absent, uploaded_.size() * experts_, no_slot);
-    if (!upload(absent, 0, static_cast<layer_id>(uploaded_.size()), *clean) ||
+    if (!upload(absent, layer_id{}, static_cast<layer_id>(uploaded_.size()), *clean) ||
         !failures_.note(api_.synchronize_stream(clean->handle()), "cudaStreamSynchronize"))
       return describe(api_, failures_.first());
     return std::nullopt;
@@ -159,7 +156,7 @@ class map_rows {
   bool upload(const slot_id* staged, layer_id first, layer_id last, const stream& reader) noexcept {
     const auto rows = static_cast<std::size_t>(last - first);
     const device_scope scope(api_, device_);
-    const copy_request copy{memory_ + static_cast<std::size_t>(first) * experts_, staged,
+    const copy_request copy{memory_ + index_of(first) * experts_, staged,
                             rows * experts_ * sizeof(slot_id)};
     if (!failures_.note(api_.copy(copy, reader.handle()), "cudaMemcpyAsync")) return false;
     const auto passed = events_.open();
@@ -177,7 +174,7 @@ class map_rows {
   pinned_buffer ring_;
   event_ring events_;
   sticky_failure& failures_;
-  std::vector<std::uint64_t> uploaded_;    ///< [layers] version
+  per_layer<std::uint64_t> uploaded_;      ///< [layers] version
   std::vector<upload_underway> underway_;  ///< oldest first
   std::size_t next_row_ = 0;               ///< of the ring
   slot_id* memory_ = nullptr;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/core/platform/assert.hpp"
@@ -26,13 +27,13 @@ struct mirror_counts {
 
 /// The reference. Shape: ids and slots [tokens * top_k], row [experts], missing [min(ids, experts)] or more.
 /// Pre: `unique` was made for `row.size()` experts. Complexity: O(ids).
-inline mirror_counts mirror_on_host(unique_ids& unique, std::span<const expert_id> ids,
+inline mirror_counts mirror_on_host(unique_ids& unique, id_view<expert_id> ids,
                                     std::span<const slot_id> row, std::span<slot_id> slots,
                                     std::span<expert_id> missing) noexcept {
   HOTSET_ASSERT(slots.size() == ids.size());
   mirror_counts count;
   (void)unique.collect(ids, [&](std::size_t /*at*/, expert_id id) {
-    if (row[static_cast<std::size_t>(id)] < 0) missing[count.missing++] = id;
+    if (row[index_of(id)] < 0) missing[count.missing++] = id;
   });
   count.ignored = unique.ignored();
   for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -66,8 +67,8 @@ struct found {
 [[nodiscard]] HOTSET_HOST_DEVICE constexpr found look_up(expert_id id, const slot_id* row,
                                                          std::uint32_t experts) noexcept {
   if (static_cast<std::uint32_t>(id) >= experts) return {no_slot, false, true};
-  const slot_id slot = row[id];
-  return slot < 0 ? found{no_slot, true, false} : found{slot, false, false};
+  const slot_id slot = row[index_of(id)];
+  return number(slot) < 0 ? found{no_slot, true, false} : found{slot, false, false};
 }
 
 /// True if place `i` is where an absent expert appears first. Only absent experts have a `first`.

@@ -23,8 +23,10 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/core/policy/refuse_value.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/predict/history/first_uses.hpp"
@@ -80,14 +82,13 @@ class next_use_values {
 
   /// Pre: neither argument's validate() has a reason to refuse.
   next_use_values(const geometry& shape, const config& options)
-      : experts_(static_cast<std::size_t>(shape.experts)),
-        most_ids_(static_cast<std::size_t>(shape.max_tokens_per_visit) *
-                  static_cast<std::size_t>(shape.top_k)),
+      : experts_(shape.expert_count()),
+        most_ids_(shape.ids_per_visit()),
         horizon_(static_cast<std::size_t>(options.horizon)),
         doubt_(static_cast<float>(options.doubt)),
         lately_(static_cast<float>(options.lately)),
         rates_(shape, options.rates),
-        kept_step_(static_cast<std::size_t>(shape.layers), never),
+        kept_step_(shape.layer_count(), never),
         distinct_(experts_, most_ids_),
         ids_(std::min(experts_, most_ids_)),
         matches_(static_cast<std::size_t>(options.matches)),
@@ -121,9 +122,9 @@ class next_use_values {
   /// stages nothing.
   void stage(const routing_view& view) noexcept {
     drop_stage();
-    if (view.layer < 0 || static_cast<std::size_t>(view.layer) >= kept_step_.size()) return;
+    if (view.layer < 0 || index_of(view.layer) >= kept_step_.size()) return;
     const auto routed = view.chosen();
-    if (routed.size() > most_ids_ || kept_step_[index(view.layer)] == view.step) return;
+    if (routed.size() > most_ids_ || kept_step_[view.layer] == view.step) return;
     staged_ = view.layer;
     staged_step_ = view.step;
     id_count_ = distinct_.collect(routed, ids_.data());
@@ -132,14 +133,14 @@ class next_use_values {
   /// The staged visit takes place. Nothing happens where none is staged.
   void keep() noexcept {
     if (staged_ < 0) return;
-    kept_step_[index(staged_)] = staged_step_;
+    kept_step_[staged_] = staged_step_;
     rates_.visit(staged_, staged_experts());
     if (history_) history_->keep();
-    staged_ = -1;
+    staged_ = before_layers;
     valued_ = false;
   }
   void drop_stage() noexcept {
-    staged_ = -1;
+    staged_ = before_layers;
     valued_ = false;
     if (history_) history_->drop_stage();
   }
@@ -150,7 +151,7 @@ class next_use_values {
   }
 
   /// The distinct experts of the staged visit.
-  [[nodiscard]] std::span<const expert_id> staged_experts() const noexcept {
+  [[nodiscard]] id_view<expert_id> staged_experts() const noexcept {
     return std::span(ids_).first(id_count_);
   }
   /// What the staged layer's experts are worth after its visit. Shape: [experts]; good until the next stage.
@@ -163,8 +164,6 @@ class next_use_values {
 
  private:
   static constexpr step_id never = std::numeric_limits<step_id>::max();
-
-  static std::size_t index(layer_id layer) noexcept { return static_cast<std::size_t>(layer); }
 
   void prepare_history(const geometry& shape, const config& options) {
     history_.emplace(shape, *options.history, horizon_);
@@ -222,7 +221,7 @@ class next_use_values {
   vector_level level_ = history_kernels::level_in_use();
   two_rates rates_;
   std::optional<routing_history> history_;
-  std::vector<step_id> kept_step_;  ///< [layer] of its last visit that was kept
+  per_layer<step_id> kept_step_;  ///< [layer] of its last visit that was kept
   unique_ids distinct_;
   std::vector<expert_id> ids_;  ///< of the staged visit, distinct
   std::size_t id_count_ = 0;
@@ -234,7 +233,7 @@ class next_use_values {
   std::vector<float> unused_;  ///< [expert]
   std::vector<float> values_;  ///< [expert]
   std::vector<float> powers_;  ///< of the discount
-  layer_id staged_ = -1;
+  layer_id staged_ = layer_id{-1};
   step_id staged_step_ = 0;
   bool valued_ = false;
 };

@@ -16,9 +16,7 @@ namespace hotset::inline v0 {
 /// No allocation after construction.
 class request_starts {
  public:
-  explicit request_starts(const geometry& shape) {
-    running_.reserve(static_cast<std::size_t>(shape.max_tokens_per_visit));
-  }
+  explicit request_starts(const geometry& shape) { running_.reserve(shape.tokens_per_visit()); }
 
   /// True of a step's first view if its sequences were none of the step before's. Views that name no sequences are all
   /// of one. Complexity: O(tokens^2) once per step, O(1) for its other views.

@@ -33,8 +33,10 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/predict/history/first_uses.hpp"
@@ -86,9 +88,9 @@ class routing_history {
   /// `horizon`: tokens after each row that uses_after() tells of. Pre: neither argument's validate() has a reason to refuse, horizon is
   /// at most first_uses::most_horizon.
   routing_history(const geometry& shape, const config& options, std::size_t horizon = 0)
-      : layers_(static_cast<std::size_t>(shape.layers)),
-        experts_(static_cast<std::size_t>(shape.experts)),
-        top_k_(static_cast<std::size_t>(shape.top_k)),
+      : layers_(shape.layer_count()),
+        experts_(shape.expert_count()),
+        top_k_(shape.ranks()),
         rows_(static_cast<std::size_t>(options.rows)),
         words_((experts_ + 127) / 128 * 2),
         fades_(options.reach / shape.layers, top_k_),
@@ -112,7 +114,7 @@ class routing_history {
         candidates_(rows_ + history_kernels::places_beyond),
         ranked_(rows_),
         planes_of_(top_k_) {
-    const auto most_tokens = static_cast<std::size_t>(shape.max_tokens_per_visit);
+    const auto most_tokens = shape.tokens_per_visit();
     const auto most_streams = std::min(live_.rows(), most_tokens);
     streams_.resize(most_streams);
     spare_ = live_.rows() + most_streams;
@@ -158,7 +160,7 @@ class routing_history {
     drop_stage();
     if (view.layer < 0 || tokens_.check(view) != status::ok || view.experts.empty()) return;
     const bool opens = view.step != step_;
-    if (!opens && seen_[index(view.layer)] != 0) return;
+    if (!opens && seen_[view.layer] != 0) return;
     staged_ = view.layer;
     staged_step_ = view.step;
     let_speak(opens);
@@ -175,12 +177,12 @@ class routing_history {
     }
     for (std::size_t s = 0; s < stream_count_; ++s) keep_similarities(streams_[s]);
     write_rows();
-    seen_[index(staged_)] = 1;
-    staged_ = -1;
+    seen_[staged_] = 1;
+    staged_ = before_layers;
     stream_count_ = 0;
   }
   void drop_stage() noexcept {
-    staged_ = -1;
+    staged_ = before_layers;
     stream_count_ = 0;
   }
 
@@ -216,19 +218,19 @@ class routing_history {
   };
   /// Pre, of the three: the history looks ahead.
   [[nodiscard]] later_uses uses_after(layer_id layer, row_id row) noexcept {
-    const auto l = index(layer);
+    const auto l = index_of(layer);
     if (first_uses_.known(l, row) < first_uses_.horizon()) look_ahead(l, row);
     return {first_uses_.of(l, row), first_uses_.known(l, row)};
   }
   /// uses_after() will be asked for soon.
   void fetch_uses_after(layer_id layer, row_id row) const noexcept {
-    first_uses_.fetch(index(layer), row);
+    first_uses_.fetch(index_of(layer), row);
   }
   /// Experts that uses_after() has numbers of: these, filled up.
   [[nodiscard]] std::size_t numbered_experts() const noexcept { return first_uses_.experts(); }
   /// What a row routed in a layer, a bit an expert. Shape: [words()].
   [[nodiscard]] std::span<const std::uint64_t> set(layer_id layer, row_id row) const noexcept {
-    return std::span(sets_).subspan((index(layer) * rows_ + row) * words_, words_);
+    return std::span(sets_).subspan((index_of(layer) * rows_ + row) * words_, words_);
   }
   /// Writes the rows whose steps have ended; those of the running step are not whole. Pre: `to` is of this geometry.
   void save(saved_history& to) const {
@@ -295,10 +297,8 @@ class routing_history {
     sequence_id sequence = 0;
     row_id row = no_row;
   };
-
-  static std::size_t index(layer_id layer) noexcept { return static_cast<std::size_t>(layer); }
   [[nodiscard]] std::uint64_t* plane(layer_id layer, std::size_t expert) noexcept {
-    return planes_.data() + (index(layer) * experts_ + expert) * (rows_ / 64);
+    return planes_.data() + (index_of(layer) * experts_ + expert) * (rows_ / 64);
   }
   /// The word that has the row's bit in the layer's first plane; planes are rows / 64 words apart.
   [[nodiscard]] std::uint64_t* word_of_planes(std::size_t layer, row_id row) noexcept {
@@ -344,9 +344,9 @@ class routing_history {
   /// In a layer that the step has left out its rows still hold what was there before them. Done again it changes nothing, and
   /// a visit that comes after all writes its rows as ever.
   void clear_unseen() noexcept {
-    for (std::size_t l = 0; l < layers_; ++l)
+    for (const auto l : seen_.ids())
       if (seen_[l] == 0)
-        for (const auto& one : step_rows_) clear(l, one.row);
+        for (const auto& one : step_rows_) clear(index_of(l), one.row);
   }
   /// In the order of their last tokens, the last one first; those beyond what there is room for are left out.
   void find_streams(const routing_view& view) noexcept {
@@ -380,7 +380,7 @@ class routing_history {
       while (s < stream_count_ && streams_[s].sequence != sequence) ++s;
       if (s == stream_count_ || streams_[s].tokens-- > streams_[s].remembered) continue;
       const auto ids = tokens_.ids_of(view, t);
-      std::copy_n(ids.data(), top_k_, pending_ids_.data() + pending_count_ * top_k_);
+      ids.copy_to(pending_ids_.data() + pending_count_ * top_k_);
       streams_[s].last = pending_count_;
       pending_[pending_count_++] = {sequence, no_row};
     }
@@ -389,7 +389,7 @@ class routing_history {
   // --- comparing
 
   [[nodiscard]] bool opens_step() const noexcept { return staged_step_ != step_; }
-  [[nodiscard]] std::span<const expert_id> pending_ids(std::size_t i) const noexcept {
+  [[nodiscard]] id_view<expert_id> pending_ids(std::size_t i) const noexcept {
     return std::span(pending_ids_).subspan(i * top_k_, top_k_);
   }
   void compare(stream& of) noexcept {
@@ -398,11 +398,10 @@ class routing_history {
     if (!opens_step()) clear_rows(step_rows_, now);
     of.compared = true;
   }
-  void move_on(layer_id layer, std::span<const expert_id> ids, std::span<const std::uint16_t> from,
+  void move_on(layer_id layer, id_view<expert_id> ids, std::span<const std::uint16_t> from,
                std::span<std::uint16_t> to) noexcept {
-    const auto count = distinct_.collect(ids, [&](std::size_t at, expert_id id) {
-      planes_of_[at] = plane(layer, static_cast<std::size_t>(id));
-    });
+    const auto count = distinct_.collect(
+        ids, [&](std::size_t at, expert_id id) { planes_of_[at] = plane(layer, index_of(id)); });
     const std::span<const std::uint64_t* const> planes(planes_of_.data(), count);
     history_kernels::move_on({planes, fades_.decay, fades_.gains[count]}, from, to, level_);
   }
@@ -463,9 +462,8 @@ class routing_history {
   }
   void take_in(const visit_log& visits, const std::vector<token>& rows_of_step, std::size_t r,
                std::span<std::uint16_t> similar) noexcept {
-    visits.each(r, [&](layer_id layer, std::span<const expert_id> ids) {
-      move_on(layer, ids, similar, similar);
-    });
+    visits.each(
+        r, [&](layer_id layer, id_view<expert_id> ids) { move_on(layer, ids, similar, similar); });
     clear_rows(rows_of_step, similar);
   }
   /// The same where they stand.
@@ -586,10 +584,10 @@ class routing_history {
     std::size_t at = 0;
     for (std::size_t i = 0; i < pending_count_ && at < step_rows_.size(); ++i) {
       if (step_rows_[at].sequence != pending_[i].sequence) continue;
-      write(index(staged_), step_rows_[at++].row, pending_ids(i));
+      write(index_of(staged_), step_rows_[at++].row, pending_ids(i));
     }
   }
-  void write(std::size_t layer, row_id row, std::span<const expert_id> ids) noexcept {
+  void write(std::size_t layer, row_id row, id_view<expert_id> ids) noexcept {
     clear(layer, row);
     auto* const bits = set_of(layer, row);
     auto* const planes = word_of_planes(layer, row);
@@ -695,7 +693,7 @@ class routing_history {
   std::vector<row_id> after_;            ///< [row] the next one in the sequence
   std::vector<std::uint16_t> whole_;     ///< [place] 0xffff: its step has ended
   std::vector<std::uint16_t> followed_;  ///< [place] 0xffff: its successor's step has ended
-  std::vector<std::uint8_t> seen_;       ///< [layer] 1: visited in this step
+  per_layer<std::uint8_t> seen_;         ///< [layer] 1: visited in this step
   std::vector<row_id> last_;             ///< [running sequence] its last row
   visit_log log_;                        ///< of the running sequences
   visit_log earlier_;                    ///< of the step before, while anew_
@@ -715,7 +713,7 @@ class routing_history {
   std::vector<row_id> preceding_;    ///< rows whose successors are of this step
   bool step_rows_speak_ = false;     ///< as if it had ended
   // What is staged.
-  layer_id staged_ = -1;
+  layer_id staged_ = layer_id{-1};
   step_id staged_step_ = 0;
   std::vector<stream> streams_;
   std::size_t stream_count_ = 0;

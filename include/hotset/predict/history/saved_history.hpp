@@ -57,7 +57,7 @@ struct saved_history {
     out.model = model;
     out.fast.assign(out.keys(), 0.0F);
     out.slow.assign(out.keys(), 0.0F);
-    out.visits.assign(static_cast<std::size_t>(shape.layers), 0);
+    out.visits.assign(shape.layer_count(), 0);
     return out;
   }
 

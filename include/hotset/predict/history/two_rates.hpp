@@ -17,7 +17,9 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/predict/history/saved_history.hpp"
 #include "hotset/predict/kernels/rate_kernels.hpp"
 
@@ -49,20 +51,20 @@ class two_rates {
 
   /// Pre: neither argument's validate() has a reason to refuse.
   two_rates(const geometry& shape, const config& options)
-      : experts_(static_cast<std::size_t>(shape.experts)),
+      : experts_(shape.expert_count()),
         fast_step_(step_of(options.fast_half_life)),
         slow_step_(step_of(options.slow_half_life)),
         blend_(static_cast<float>(options.blend)),
         fast_(shape.keys(), 0.0F),
         slow_(shape.keys(), 0.0F),
-        visits_(static_cast<std::size_t>(shape.layers), 0),
+        visits_(shape.layer_count(), 0),
         ahead_fast_(experts_, 0.0F),
         ahead_slow_(experts_, 0.0F) {}
 
   /// A visit of `layer` uses `distinct`. Shape: [any], ids of the layer, each once. Complexity: O(experts), vectorised.
-  void visit(layer_id layer, std::span<const expert_id> distinct) noexcept {
+  void visit(layer_id layer, id_view<expert_id> distinct) noexcept {
     take_in(layer, distinct, {fast_row(layer), slow_row(layer)});
-    auto& visits = visits_[index(layer)];
+    auto& visits = visits_[layer];
     if (visits < most_visits) ++visits;
   }
   /// Shapes: [experts].
@@ -71,7 +73,7 @@ class two_rates {
     std::span<const float> slow;
   };
   /// What the layer's rates would be after such a visit, which leaves no trace; good until the next call. As of visit().
-  [[nodiscard]] rates after(layer_id layer, std::span<const expert_id> distinct) noexcept {
+  [[nodiscard]] rates after(layer_id layer, id_view<expert_id> distinct) noexcept {
     take_in(layer, distinct, {ahead_fast_, ahead_slow_});
     return {ahead_fast_, ahead_slow_};
   }
@@ -80,7 +82,7 @@ class two_rates {
   void save(saved_history& to) const {
     to.fast = fast_;
     to.slow = slow_;
-    to.visits = visits_;
+    to.visits = visits_.values();
   }
   /// Pre: saved.check() has no reason to refuse.
   void restore(const saved_history& saved) noexcept {
@@ -111,14 +113,14 @@ class two_rates {
     std::span<float> slow;
   };
 
-  void take_in(layer_id layer, std::span<const expert_id> distinct, rows to) noexcept {
-    const float least = 1.0F / (static_cast<float>(visits_[index(layer)] + 1) + 1.0F);
+  void take_in(layer_id layer, id_view<expert_id> distinct, rows to) noexcept {
+    const float least = 1.0F / (static_cast<float>(visits_[layer] + 1) + 1.0F);
     const float fast_step = std::max(fast_step_, least);
     const float slow_step = std::max(slow_step_, least);
     rate_kernels::decay(fast_row(layer), fast_step, to.fast);
     rate_kernels::decay(slow_row(layer), slow_step, to.slow);
     for (const auto id : distinct) {
-      const auto e = static_cast<std::size_t>(id);
+      const auto e = index_of(id);
       to.fast[e] += fast_step;
       to.slow[e] += slow_step;
     }
@@ -126,8 +128,9 @@ class two_rates {
   static float step_of(double half_life) {
     return static_cast<float>(1 - std::exp2(-1 / half_life));
   }
-  static std::size_t index(layer_id layer) noexcept { return static_cast<std::size_t>(layer); }
-  [[nodiscard]] std::size_t begin(layer_id layer) const noexcept { return index(layer) * experts_; }
+  [[nodiscard]] std::size_t begin(layer_id layer) const noexcept {
+    return index_of(layer) * experts_;
+  }
   [[nodiscard]] std::span<float> fast_row(layer_id layer) noexcept {
     return std::span(fast_).subspan(begin(layer), experts_);
   }
@@ -139,11 +142,11 @@ class two_rates {
   float fast_step_;
   float slow_step_;
   float blend_;
-  std::vector<float> fast_;            // [key]
-  std::vector<float> slow_;            // [key]
-  std::vector<std::uint32_t> visits_;  // [layer]
-  std::vector<float> ahead_fast_;      // [expert]
-  std::vector<float> ahead_slow_;      // [expert]
+  std::vector<float> fast_;          // [key]
+  std::vector<float> slow_;          // [key]
+  per_layer<std::uint32_t> visits_;  // [layer]
+  std::vector<float> ahead_fast_;    // [expert]
+  std::vector<float> ahead_slow_;    // [expert]
 };
 
 }  // namespace hotset::inline v0

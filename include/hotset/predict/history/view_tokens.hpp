@@ -6,6 +6,7 @@
 #include <span>
 
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
@@ -17,9 +18,7 @@ class view_tokens {
  public:
   /// Pre: shape.validate() has no reason to refuse.
   explicit view_tokens(const geometry& shape) noexcept
-      : layers_(shape.layers),
-        top_k_(static_cast<std::size_t>(shape.top_k)),
-        most_tokens_(static_cast<std::size_t>(shape.max_tokens_per_visit)) {}
+      : layers_(shape.layers), top_k_(shape.ranks()), most_tokens_(shape.tokens_per_visit()) {}
 
   /// Tokens of a view. One that opens a step and names neither ids nor sequences is about one token.
   [[nodiscard]] std::size_t tokens(const routing_view& view) const noexcept {
@@ -41,13 +40,13 @@ class view_tokens {
                                                                       : status::invalid_visit;
   }
   /// What the router chose for one token. Pre: check(view) is ok, the view opens no step, token < tokens(view).
-  [[nodiscard]] std::span<const expert_id> ids_of(const routing_view& view,
-                                                  std::size_t token) const noexcept {
+  [[nodiscard]] id_view<expert_id> ids_of(const routing_view& view,
+                                          std::size_t token) const noexcept {
     return view.chosen().subspan(token * top_k_, top_k_);
   }
 
  private:
-  layer_id layers_;
+  std::int32_t layers_;
   std::size_t top_k_;
   std::size_t most_tokens_;
 };

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/platform/assert.hpp"
 
@@ -21,7 +22,7 @@ class visit_log {
       : most_(layers),
         top_k_(top_k),
         counts_(sequences, 0),
-        layers_(sequences * layers, 0),
+        layers_(sequences * layers),
         ids_(sequences * layers * top_k, no_expert) {}
 
   static constexpr std::uint64_t bytes_for(std::uint64_t sequences, std::uint64_t layers,
@@ -33,11 +34,11 @@ class visit_log {
     return counts_[sequence] == 0;
   }
   /// Shape of ids: [top_k]. Pre: the list has room.
-  void add(std::size_t sequence, layer_id layer, std::span<const expert_id> ids) noexcept {
+  void add(std::size_t sequence, layer_id layer, id_view<expert_id> ids) noexcept {
     HOTSET_ASSERT(ids.size() == top_k_ && counts_[sequence] < most_);
     const auto at = sequence * most_ + counts_[sequence]++;
     layers_[at] = layer;
-    std::copy_n(ids.data(), top_k_, ids_.data() + at * top_k_);
+    ids.copy_to(ids_.data() + at * top_k_);
   }
   /// Calls take(layer, ids) for each visit, the first one first.
   template <class Take>

@@ -63,8 +63,8 @@ class activation_collection {
   }
   /// Pre: shape and options validate, and bytes_of(shape, options) <= most_bytes.
   activation_collection(const geometry& shape, const config& options)
-      : layers_(static_cast<std::size_t>(shape.layers)),
-        experts_(static_cast<std::size_t>(shape.experts)),
+      : layers_(shape.layer_count()),
+        experts_(shape.expert_count()),
         capacity_(static_cast<std::size_t>(options.capacity)),
         merge_(options.merge),
         seed_(options.seed),

@@ -273,8 +273,8 @@ class expert_map_store {
   static constexpr std::size_t together = 8;
 
   expert_map_store(const geometry& shape, const config& options, token_embeddings embeddings)
-      : layers_(static_cast<std::size_t>(shape.layers)),
-        experts_(static_cast<std::size_t>(shape.experts)),
+      : layers_(shape.layer_count()),
+        experts_(shape.expert_count()),
         capacity_(options.capacity),
         padded_(blocks_for(capacity_) * map_kernels::lanes),
         storage_(options.storage),

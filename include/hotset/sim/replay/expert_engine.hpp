@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "hotset/core/numbers/unique_ids.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/sim/replay/simulated_engine.hpp"
 
 namespace hotset::inline v0::sim {
@@ -38,11 +39,10 @@ class expert_engine final : public engine_over<Pager> {
   expert_engine(const geometry& shape, Pager decisions, const clock_backend::config& clock,
                 const visit_costs& costs)
       : base(std::move(decisions), clock, costs, {.most_under_way = 1}),
-        top_k_(static_cast<std::size_t>(shape.top_k)),
-        unique_(static_cast<std::size_t>(shape.experts),
-                static_cast<std::size_t>(shape.max_tokens_per_visit) * top_k_),
-        experts_(static_cast<std::size_t>(shape.experts)),
-        weights_(static_cast<std::size_t>(shape.experts), 0) {}
+        top_k_(shape.ranks()),
+        unique_(shape.expert_count(), shape.tokens_per_visit() * top_k_),
+        experts_(shape.expert_count()),
+        weights_(shape.expert_count(), 0) {}
 
   status visit(const routing_view& view, look_ahead& ahead) override {
     base::run_gate();
@@ -69,16 +69,15 @@ class expert_engine final : public engine_over<Pager> {
   void sum_weights(const routing_view& view) noexcept {
     if (view.weights.empty()) return;
     for (const auto e : view.experts)
-      if (is_expert(e)) weights_[static_cast<std::size_t>(e)] = 0;
+      if (is_expert(e)) weights_[e] = 0;
     for (std::size_t i = 0; i < view.experts.size(); ++i)
-      if (is_expert(view.experts[i]))
-        weights_[static_cast<std::size_t>(view.experts[i])] += view.weights[i];
+      if (is_expert(view.experts[i])) weights_[view.experts[i]] += view.weights[i];
   }
   [[nodiscard]] bool is_expert(expert_id e) const noexcept {
-    return e >= 0 && static_cast<std::size_t>(e) < weights_.size();
+    return e >= 0 && index_of(e) < weights_.size();
   }
   status resolve(const routing_view& view, std::size_t n) {
-    const auto e = static_cast<std::size_t>(experts_[n]);
+    const auto e = index_of(experts_[n]);
     const routing_view one{.layer = view.layer,
                            .step = view.step,
                            .kind = view.kind,
@@ -111,8 +110,8 @@ class expert_engine final : public engine_over<Pager> {
   std::size_t top_k_;
   unique_ids unique_;
   std::vector<expert_id> experts_;
-  std::vector<float> weights_;  ///< [experts], of the running visit
-  visit_context context_{};     ///< of the last expert that was looked up
+  per_expert<float> weights_;  ///< [experts], of the running visit
+  visit_context context_{};    ///< of the last expert that was looked up
 };
 
 }  // namespace hotset::inline v0::sim

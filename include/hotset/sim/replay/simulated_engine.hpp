@@ -14,6 +14,7 @@
 
 #include "hotset/cache/slot_cache.hpp"
 #include "hotset/core/forecast.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/miss.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/paging/pager.hpp"
@@ -58,8 +59,8 @@ struct gate_mass {
   double lost = 0;
 
   /// One token of a visit. `computed`: the ids that a kernel was given for the visit's places.
-  void take(const routing_view& view, std::span<const float> weights,
-            std::span<const expert_id> computed, std::size_t token, std::size_t top_k) noexcept {
+  void take(const routing_view& view, std::span<const float> weights, id_view<expert_id> computed,
+            std::size_t token, std::size_t top_k) noexcept {
     const auto chosen = view.chosen();
     if (weights.size() != chosen.size() || computed.size() != chosen.size()) return;
     const auto first = token * top_k;
@@ -253,7 +254,7 @@ class engine_model final : public engine_over<Pager> {
       if (group.is_last()) base::prefetch(view, group.context(), ahead);
       for (const auto token : group.tokens())
         mass_.take(view, ahead.weights_of(view), group.routed(), token,
-                   index(cache_.pager().shape().top_k));
+                   cache_.pager().shape().ranks());
       compute(group.plan(), begin);
     });
     if (!releases(ahead, release_point::end)) return done;
@@ -263,7 +264,6 @@ class engine_model final : public engine_over<Pager> {
   }
 
  private:
-  static std::size_t index(std::int32_t n) noexcept { return static_cast<std::size_t>(n); }
   static bool releases(const look_ahead& ahead, release_point when) noexcept {
     return ahead.pre_evictor != nullptr && ahead.pre_evictor->options().release == when;
   }
@@ -272,7 +272,7 @@ class engine_model final : public engine_over<Pager> {
     std::size_t left = 0;
     for (std::size_t i = 0; i < plan.experts().size(); ++i)
       if (plan.services()[i] == service::host &&
-          transient_.stream_in({plan.context().layer, plan.experts()[i]}, 0, stream_) == no_slot)
+          transient_.stream_in({plan.context().layer, plan.experts()[i]}, {}, stream_) == no_slot)
         ++left;
     return left;
   }

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/trace/synthetic/integer_math.hpp"
 #include "hotset/trace/synthetic/normal_draws.hpp"
@@ -44,7 +45,7 @@ class autoregressive_logits {
 
   /// The next token's in a layer. `popular`: all experts, the most popular first. `follows`: there is a token before it.
   /// The caller may change them; the next call overwrites them.
-  [[nodiscard]] std::span<std::int64_t> next(std::size_t layer, std::span<const expert_id> popular,
+  [[nodiscard]] std::span<std::int64_t> next(std::size_t layer, id_view<expert_id> popular,
                                              bool follows) {
     const auto states = std::span(states_).subspan(layer * row_.size(), row_.size());
     for (std::size_t e = 0; e < row_.size(); ++e) {
@@ -52,7 +53,7 @@ class autoregressive_logits {
       row_[e] = product_q18(spread_, states[e]);
     }
     for (std::size_t rank = 0; rank < popular.size(); ++rank) {
-      auto& logit = row_[static_cast<std::size_t>(popular[rank])];
+      auto& logit = row_[index_of(popular[rank])];
       logit = std::clamp(logit - behind_[rank], -most, most);
     }
     return row_;

@@ -11,14 +11,15 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "hotset/core/error.hpp"
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/per_id.hpp"
 #include "hotset/trace/routing_trace.hpp"
 #include "hotset/trace/score_rows.hpp"
 #include "hotset/trace/synthetic/autoregressive_logits.hpp"
@@ -47,10 +48,10 @@ namespace detail {
 /// What a token in hand is to its router.
 struct synthetic_place {
   std::size_t token = 0;
-  layer_id layer = 0;
-  bool follows = false;                ///< the token before is of the same sequence
-  bool again = false;                  ///< the position has been routed in the step before
-  std::span<const expert_id> popular;  ///< all experts of the layer, the most popular first
+  layer_id layer{};
+  bool follows = false;        ///< the token before is of the same sequence
+  bool again = false;          ///< the position has been routed in the step before
+  id_view<expert_id> popular;  ///< all experts of the layer, the most popular first
 };
 
 /// Draws experts by popularity and repeats some; scores are made to fit.
@@ -109,7 +110,7 @@ class popularity_router {
 
   /// By popularity, without repetition; after 64 repetitions the most popular one that is left.
   template <class Taken>
-  expert_id draw(std::span<const expert_id> popular, Taken taken) {
+  expert_id draw(id_view<expert_id> popular, Taken taken) {
     for (int attempt = 0; attempt < 64; ++attempt) {
       const auto at = std::upper_bound(table_.begin(), table_.end(), random_.below(table_.back()));
       const auto id = popular[static_cast<std::size_t>(at - table_.begin())];
@@ -158,16 +159,13 @@ class logit_router {
   explicit logit_router(const synthetic_config& config)
       : config_(config),
         process_(config),
-        order_(static_cast<std::size_t>(config.experts)),
+        order_(each<expert_id>(config.experts).begin(), each<expert_id>(config.experts).end()),
         routed_(static_cast<std::size_t>(config.top_k)),
         masses_(order_.size()),
-        rows_(config) {
-    std::iota(order_.begin(), order_.end(), 0);
-  }
+        rows_(config) {}
 
   void route(routing_trace& trace, const synthetic_place& place) {
-    const auto logits =
-        process_.next(static_cast<std::size_t>(place.layer), place.popular, place.follows);
+    const auto logits = process_.next(index_of(place.layer), place.popular, place.follows);
     const auto ids = choose(logits);
     trace.ids.insert(trace.ids.end(), ids.begin(), ids.end());
     if (config_.weights) weigh(trace, logits, ids);
@@ -185,20 +183,19 @@ class logit_router {
   }
 
  private:
-  std::span<const expert_id> choose(std::span<const std::int64_t> logits) {
+  id_view<expert_id> choose(std::span<const std::int64_t> logits) {
     const auto before = [&](expert_id a, expert_id b) {
-      const auto of_a = logits[static_cast<std::size_t>(a)];
-      const auto of_b = logits[static_cast<std::size_t>(b)];
+      const auto of_a = logits[index_of(a)];
+      const auto of_b = logits[index_of(b)];
       return of_a != of_b ? of_a > of_b : a < b;
     };
     std::partial_sort(order_.begin(), order_.begin() + config_.top_k, order_.end(), before);
     return std::span(order_).first(routed_.size());
   }
 
-  void weigh(routing_trace& trace, std::span<const std::int64_t> logits,
-             std::span<const expert_id> ids) {
+  void weigh(routing_trace& trace, std::span<const std::int64_t> logits, id_view<expert_id> ids) {
     for (std::size_t rank = 0; rank < ids.size(); ++rank)
-      routed_[rank] = logits[static_cast<std::size_t>(ids[rank])];
+      routed_[rank] = logits[index_of(ids[rank])];
     const auto masses = std::span(masses_).first(ids.size());
     const auto total = softmax_masses(routed_, masses);
     for (const auto mass : masses) trace.weights.push_back(share_of(mass, total));
@@ -255,26 +252,25 @@ class synthetic_generator {
     trace_.step.push_back(step_);
     trace_.sequence.push_back(sequence);
     trace_.kind.push_back(kind);
-    for (layer_id layer = 0; layer < config_.layers; ++layer)
-      router_.route(trace_,
-                    {token, layer, follows, again, popular_[static_cast<std::size_t>(layer)]});
+    for (const auto layer : each<layer_id>(config_.layers))
+      router_.route(trace_, {token, layer, follows, again, popular_[layer]});
     router_.end_token();
   }
 
   /// The popular experts of every layer; depends on seed, layer and phase alone.
   void shuffle(std::uint64_t phase) {
-    for (std::size_t layer = 0; layer < popular_.size(); ++layer) {
-      splitmix64 random(splitmix64(config_.seed ^ (phase << 32U)).next() ^ layer);
+    for (const auto layer : popular_.ids()) {
+      splitmix64 random(splitmix64(config_.seed ^ (phase << 32U)).next() ^ index_of(layer));
       auto& order = popular_[layer];
-      order.resize(static_cast<std::size_t>(config_.experts));
-      std::iota(order.begin(), order.end(), 0);
+      const auto all = each<expert_id>(config_.experts);
+      order.assign(all.begin(), all.end());
       for (std::size_t i = order.size(); i > 1; --i)
         std::swap(order[i - 1], order[random.below(i)]);
     }
   }
 
   synthetic_config config_;
-  std::vector<std::vector<expert_id>> popular_;  ///< [L][E], most popular first
+  per_layer<std::vector<expert_id>> popular_;  ///< [L][E], most popular first
   Router router_;
   routing_trace trace_;
   std::uint32_t step_ = 0;

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/trace/routing_trace.hpp"
 #include "hotset/trace/score_rows.hpp"
@@ -40,8 +41,8 @@ class synthetic_scores {
 
   /// The next layer of the token in hand. `gates`: of the ids, descending, in 1..2^32. `popular`: all experts, the most
   /// popular first; `cumulative`: their popularities, summed up.
-  void add_layer(std::span<const expert_id> ids, std::span<const std::uint64_t> gates,
-                 std::span<const expert_id> popular, std::span<const std::uint64_t> cumulative) {
+  void add_layer(id_view<expert_id> ids, std::span<const std::uint64_t> gates,
+                 id_view<expert_id> popular, std::span<const std::uint64_t> cumulative) {
     std::ranges::fill(masses_, 0);
     std::uint64_t routed = 0;
     for (std::size_t rank = 0; rank < ids.size(); ++rank) {
@@ -62,11 +63,10 @@ class synthetic_scores {
   }
 
  private:
-  [[nodiscard]] std::uint64_t& mass(expert_id id) { return masses_[static_cast<std::size_t>(id)]; }
+  [[nodiscard]] std::uint64_t& mass(expert_id id) { return masses_[index_of(id)]; }
 
   /// Of everything that has no mass yet. Returns their sum.
-  std::uint64_t weigh_others(std::uint64_t least, std::uint64_t routed,
-                             std::span<const expert_id> popular,
+  std::uint64_t weigh_others(std::uint64_t least, std::uint64_t routed, id_view<expert_id> popular,
                              std::span<const std::uint64_t> cumulative) {
     const std::uint64_t share = (random_.next() >> 40U) | 1U;  // of 2^24
     const auto roots = random_.below(3);

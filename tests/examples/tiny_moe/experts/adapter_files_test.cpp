@@ -20,6 +20,7 @@
 
 namespace {
 
+using namespace hotset::literals;
 using namespace tiny_moe;
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -36,9 +37,9 @@ std::size_t matrix_halves() { return shape().hidden_size * shape().inner_size; }
 /// Each of its weights has another value than its neighbours, none is infinite.
 adapter_weights sample() {
   tuned_experts tuned(shape().layers);
-  tuned[0] = {1, 30};
-  tuned[5] = {7};
-  tuned[11] = {0, 1, 31};
+  tuned[0] = {1_expert, 30_expert};
+  tuned[5] = {7_expert};
+  tuned[11] = {0_expert, 1_expert, 31_expert};
   std::vector<std::uint16_t> halves(6 * 3 * matrix_halves());
   for (std::size_t i = 0; i < halves.size(); ++i)
     halves[i] = static_cast<std::uint16_t>(i % 0x7BFF);

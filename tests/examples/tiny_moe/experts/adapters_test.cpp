@@ -20,6 +20,7 @@
 namespace {
 
 using namespace adapter_samples;
+using namespace hotset::literals;
 
 TEST(tiny_moe_adapters, rows_of_a_pass_each_get_the_bytes_of_their_own_merged_model) {
   resident_adapters experts(weights(), three_pointers());
@@ -94,17 +95,17 @@ std::string refusal(tuned_experts tuned, std::size_t halves) {
 
 TEST(tiny_moe_adapters, refuses_weights_that_are_none_of_an_adapter) {
   tuned_experts tuned(12);
-  tuned[3] = {4, 9};
+  tuned[3] = {4_expert, 9_expert};
   EXPECT_EQ(refusal(tuned, 2 * 3 * 96 * 40), "accepted");
   EXPECT_EQ(refusal(tuned, 96 * 40), "adapter x: 3840 weights of 2 experts, accepted: 23040");
   EXPECT_EQ(refusal(tuned_experts(11), 0), "an adapter of 11 layers, accepted: 12");
-  tuned[3] = {9, 4};
+  tuned[3] = {9_expert, 4_expert};
   EXPECT_EQ(refusal(tuned, 0), "layer 3: expert 4, accepted: 0..31 in ascending order");
-  tuned[3] = {9, 9};
+  tuned[3] = {9_expert, 9_expert};
   EXPECT_EQ(refusal(tuned, 0), "layer 3: expert 9, accepted: 0..31 in ascending order");
-  tuned[3] = {32};
+  tuned[3] = {32_expert};
   EXPECT_EQ(refusal(tuned, 0), "layer 3: expert 32, accepted: 0..31 in ascending order");
-  tuned[3] = {-1};
+  tuned[3] = {hotset::no_expert};
   EXPECT_EQ(refusal(tuned, 0), "layer 3: expert -1, accepted: 0..31 in ascending order");
 }
 

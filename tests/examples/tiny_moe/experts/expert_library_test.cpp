@@ -24,7 +24,10 @@
 
 namespace {
 
+using namespace hotset::literals;
 using namespace tiny_moe;
+using hotset::each;
+using hotset::precision_id;
 using testing::ElementsAre;
 
 constexpr std::string_view words = "def add(a, b): return a + b";
@@ -73,25 +76,25 @@ TEST(parse_precisions, what_is_no_ladder_is_refused) {
 TEST(expert_library, has_every_tensor_at_every_precision) {
   const auto& library = all_widths();
   EXPECT_THAT(library.bits(), ElementsAre(16, 8, 4, 2));
-  for (std::int32_t layer = 0; layer < 12; ++layer) {
-    for (std::int32_t expert = 0; expert < 32; ++expert) {
-      const auto halves =
-          weights().expert_bytes(static_cast<std::size_t>(layer), static_cast<std::size_t>(expert));
-      const auto kept = library.tensors({layer, expert}, 0);
+  for (const auto layer : each<hotset::layer_id>(12)) {
+    for (const auto expert : each<hotset::expert_id>(32)) {
+      const auto halves = weights().expert_bytes(index_of(layer), index_of(expert));
+      const auto kept = library.tensors({layer, expert}, 0_precision);
       ASSERT_EQ(kept.size(), 3U);
       for (std::size_t t = 0; t < 3; ++t) ASSERT_TRUE(same(kept[t], halves[t]));
     }
   }
   const auto& last = weights().expert(11, 31);
   const std::array from{last.gate, last.up, last.down};
-  for (hotset::precision_id p = 1; p < 4; ++p) {
-    const auto tensors = library.tensors({11, 31}, p);
+  for (auto p = 1_precision; p < 4; ++p) {
+    const auto tensors = library.tensors({11_layer, 31_expert}, p);
     ASSERT_EQ(tensors.size(), 3U);
     for (std::size_t t = 0; t < 3; ++t) {
       const std::size_t rows = t == 2 ? 96 : 40;
-      std::vector<std::byte> wanted(quantised_bytes(rows, 3840 / rows, library.bits()[p]));
-      quantise({from[t], 3840}, rows, 3840 / rows, library.bits()[p], wanted);
-      EXPECT_TRUE(same(tensors[t], wanted)) << "precision " << int{p} << ", tensor " << t;
+      std::vector<std::byte> wanted(
+          quantised_bytes(rows, 3840 / rows, library.bits()[index_of(p)]));
+      quantise({from[t], 3840}, rows, 3840 / rows, library.bits()[index_of(p)], wanted);
+      EXPECT_TRUE(same(tensors[t], wanted)) << "precision " << p << ", tensor " << t;
     }
   }
 }
@@ -99,21 +102,22 @@ TEST(expert_library, has_every_tensor_at_every_precision) {
 TEST(expert_library, has_nothing_for_other_keys) {
   const auto& library = all_widths();
   using key = hotset::expert_key;
-  for (const key outside : {key{-1, 0}, key{0, -1}, key{12, 0}, key{0, 32}, hotset::no_key})
-    EXPECT_TRUE(library.tensors(outside, 0).empty());
-  EXPECT_TRUE(library.tensors({0, 0}, 4).empty());
-  EXPECT_EQ(library.tensors({11, 31}, 3).size(), 3U);
+  for (const key outside : {key{hotset::before_layers, 0_expert}, key{0_layer, hotset::no_expert},
+                            key{12_layer, 0_expert}, key{0_layer, 32_expert}, hotset::no_key})
+    EXPECT_TRUE(library.tensors(outside, 0_precision).empty());
+  EXPECT_TRUE(library.tensors({0_layer, 0_expert}, 4_precision).empty());
+  EXPECT_EQ(library.tensors({11_layer, 31_expert}, 3_precision).size(), 3U);
 }
 
 TEST(expert_library, computes_with_the_tensors_it_names) {
   const auto& library = all_widths();
-  for (hotset::precision_id p = 0; p < 4; ++p) {
-    const auto expert = library.expert({3, 17}, p);
-    const auto tensors = library.tensors({3, 17}, p);
+  for (const auto p : each<precision_id>(4)) {
+    const auto expert = library.expert({3_layer, 17_expert}, p);
+    const auto tensors = library.tensors({3_layer, 17_expert}, p);
     EXPECT_EQ(static_cast<const void*>(expert.gate), tensors[0].data());
     EXPECT_EQ(static_cast<const void*>(expert.up), tensors[1].data());
     EXPECT_EQ(static_cast<const void*>(expert.down), tensors[2].data());
-    EXPECT_EQ(expert.bits, library.bits()[p]);
+    EXPECT_EQ(expert.bits, library.bits()[index_of(p)]);
   }
 }
 
@@ -132,15 +136,16 @@ TEST(expert_library, layouts_and_shape_have_the_bytes_of_the_tensors) {
   EXPECT_THAT(shape.expert_bytes, ElementsAre(23040U));
   EXPECT_THAT(shape.lower_precisions,
               ElementsAre(ElementsAre(12384U), ElementsAre(6624U), ElementsAre(3744U)));
-  for (hotset::precision_id p = 0; p < 4; ++p) {
-    EXPECT_FALSE(layouts[p].validate());
-    EXPECT_EQ(layouts[p].bytes(), shape.bytes_of(0, p));
-    ASSERT_EQ(layouts[p].tensors.size(), 3U);
-    EXPECT_EQ(layouts[p].tensors[0].name, "gate_proj");
-    EXPECT_EQ(layouts[p].tensors[1].name, "up_proj");
-    EXPECT_EQ(layouts[p].tensors[2].name, "down_proj");
+  for (const auto p : each<precision_id>(4)) {
+    EXPECT_FALSE(layouts[index_of(p)].validate());
+    EXPECT_EQ(layouts[index_of(p)].bytes(), shape.bytes_of(0_layer, p));
+    ASSERT_EQ(layouts[index_of(p)].tensors.size(), 3U);
+    EXPECT_EQ(layouts[index_of(p)].tensors[0].name, "gate_proj");
+    EXPECT_EQ(layouts[index_of(p)].tensors[1].name, "up_proj");
+    EXPECT_EQ(layouts[index_of(p)].tensors[2].name, "down_proj");
     for (std::size_t t = 0; t < 3; ++t)
-      EXPECT_EQ(layouts[p].tensors[t].bytes, library.tensors({5, 5}, p)[t].size());
+      EXPECT_EQ(layouts[index_of(p)].tensors[t].bytes,
+                library.tensors({5_layer, 5_expert}, p)[t].size());
   }
   const expert_library two(weights(), "4:2");
   EXPECT_THAT(two.shape().expert_bytes, ElementsAre(6624U));
@@ -152,19 +157,19 @@ class in_slot final : public expert_provider {
  public:
   in_slot(const expert_library& library, hotset::precision_id precision)
       : library_(library), precision_(precision) {
-    const auto layout = library.layouts()[precision];
+    const auto layout = library.layouts()[index_of(precision)];
     for (const auto& tensor : layout.tensors) slot_.emplace_back(tensor.bytes);
   }
   void run(const visit_inputs& visit, visit_compute& compute) override {
     compute.all([&](std::int32_t expert) {
       std::array<const std::uint16_t*, 3> at{};
-      const auto tensors = library_.tensors({visit.layer, expert}, precision_);
+      const auto tensors = library_.tensors({visit.layer, hotset::expert_id{expert}}, precision_);
       for (std::size_t t = 0; t < 3; ++t) {
         EXPECT_EQ(slot_[t].size(), tensors[t].size());
         std::copy(tensors[t].begin(), tensors[t].end(), slot_[t].begin());
         at[t] = reinterpret_cast<const std::uint16_t*>(slot_[t].data());
       }
-      return expert_tensors{at[0], at[1], at[2], library_.bits()[precision_]};
+      return expert_tensors{at[0], at[1], at[2], library_.bits()[index_of(precision_)]};
     });
   }
 
@@ -176,7 +181,7 @@ class in_slot final : public expert_provider {
 
 TEST(resident_copies, halves_give_the_bytes_of_the_model) {
   resident_experts of_model(weights());
-  resident_copies copies(all_widths(), 0);
+  resident_copies copies(all_widths(), 0_precision);
   EXPECT_EQ(logits_of(copies), logits_of(of_model));
 }
 
@@ -184,7 +189,7 @@ TEST(resident_copies, fewer_bits_move_the_logits_further) {
   resident_experts of_model(weights());
   const auto wanted = logits_of(of_model);
   double before = 0.0;
-  for (hotset::precision_id p = 1; p < 4; ++p) {
+  for (auto p = 1_precision; p < 4; ++p) {
     resident_copies copies(all_widths(), p);
     const auto logits = logits_of(copies);
     double sum = 0.0;
@@ -196,10 +201,10 @@ TEST(resident_copies, fewer_bits_move_the_logits_further) {
 }
 
 TEST(resident_copies, copies_of_copies_give_the_same_bytes) {
-  for (hotset::precision_id p = 0; p < 4; ++p) {
+  for (const auto p : each<precision_id>(4)) {
     resident_copies copies(all_widths(), p);
     in_slot slot(all_widths(), p);
-    EXPECT_EQ(logits_of(slot), logits_of(copies)) << "precision " << int{p};
+    EXPECT_EQ(logits_of(slot), logits_of(copies)) << "precision " << p;
   }
 }
 
@@ -208,10 +213,11 @@ TEST(expert_library, needs_neither_the_model_nor_its_own_place) {
   expert_library first(*other, "16:2");
   other.reset();
   const expert_library moved(std::move(first));
-  for (hotset::precision_id p = 0; p < 2; ++p)
+  for (const auto p : each<precision_id>(2))
     for (std::size_t t = 0; t < 3; ++t)
       EXPECT_TRUE(
-          same(moved.tensors({7, 9}, p)[t], all_widths().tensors({7, 9}, p == 0 ? 0 : 3)[t]));
+          same(moved.tensors({7_layer, 9_expert}, p)[t],
+               all_widths().tensors({7_layer, 9_expert}, p == 0 ? 0_precision : 3_precision)[t]));
 }
 
 TEST(expert_library, a_weight_that_is_not_finite_is_refused_unless_it_stays_as_it_is) {

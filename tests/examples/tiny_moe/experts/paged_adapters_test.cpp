@@ -46,7 +46,7 @@ void expect_all_as_alone(expert_provider& experts) {
 class recording final : public expert_provider {
  public:
   struct visit_ids {
-    std::int32_t layer = 0;
+    hotset::layer_id layer{};
     std::uint64_t step = 0;
     request_kind kind = request_kind::decode;
     std::vector<std::int32_t> ids;
@@ -65,10 +65,10 @@ class recording final : public expert_provider {
   std::vector<visit_ids> visits;
 
  private:
-  static std::int32_t virtual_id(std::int32_t layer, std::int32_t expert, adapter_id adapter) {
+  static std::int32_t virtual_id(hotset::layer_id layer, std::int32_t expert, adapter_id adapter) {
     if (adapter == base_model) return expert;
-    const auto& tuned = three_pointers()[adapter - 1]->tuned()[static_cast<std::size_t>(layer)];
-    const auto found = std::ranges::find(tuned, expert);
+    const auto& tuned = three_pointers()[adapter - 1]->tuned()[index_of(layer)];
+    const auto found = std::ranges::find(tuned, hotset::expert_id{expert});
     if (found == tuned.end()) return expert;
     // The largest adapters tune 8 experts of a layer.
     return 32 + 8 * static_cast<std::int32_t>(adapter - 1) +
@@ -122,8 +122,8 @@ TEST(tiny_moe_paged_adapters, an_expert_that_nobody_tuned_is_copied_once_for_all
   paged_experts<lru_pager> experts(weights(), in(cache_scope::shared, "100%"));
   recording seen(experts);
   (void)mixed_logits(seen, over_base().virtual_experts());
-  std::set<std::pair<std::int32_t, std::int32_t>> distinct;
-  std::set<std::pair<std::int32_t, std::int32_t>> of_base;
+  std::set<std::pair<hotset::layer_id, std::int32_t>> distinct;
+  std::set<std::pair<hotset::layer_id, std::int32_t>> of_base;
   for (const auto& visit : seen.visits)
     for (const auto id : visit.ids) {
       distinct.emplace(visit.layer, id);

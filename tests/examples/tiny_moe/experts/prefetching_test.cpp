@@ -21,6 +21,7 @@
 
 namespace {
 
+using namespace hotset::literals;
 using namespace paging_samples;
 using testing::HasSubstr;
 
@@ -291,7 +292,7 @@ TEST(tiny_moe_lossy_misses, a_substitute_is_among_what_earlier_tokens_left) {
 // The lowest of two precisions for everything: what a library at that precision alone computes.
 TEST(tiny_moe_lossy_misses, a_ladder_whose_upper_rung_is_not_used_is_the_lower_precision) {
   const expert_library library(weights(), "16:4");
-  resident_copies low(library, 1);
+  resident_copies low(library, 1_precision);
   auto choice = lossy("fetch_lowest", "16:4@10:90");
   choice.budget = "100%";
   EXPECT_TRUE(same_bytes(logits_of(low, text), logits_under(choice)));

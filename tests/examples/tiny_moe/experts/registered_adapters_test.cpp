@@ -19,6 +19,7 @@
 namespace {
 
 using namespace adapter_samples;
+using namespace hotset::literals;
 using hotset::adapter_status;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -382,10 +383,10 @@ TEST(registered_adapters, what_cannot_be_served_is_refused_when_it_is_made) {
   bad.adapters[2].tuned.pop_back();
   EXPECT_EQ(refusal(bad), "adapter c: layers = 11, accepted: 12");
   bad = three();
-  bad.adapters[2].tuned[4] = {5, 32};
+  bad.adapters[2].tuned[4] = {5_expert, 32_expert};
   EXPECT_EQ(refusal(bad), "adapter c: layer 4: expert = 32, accepted: 0..31");
   bad = three();
-  bad.adapters[2].tuned[4].assign(33, 0);
+  bad.adapters[2].tuned[4].assign(33, 0_expert);
   EXPECT_EQ(refusal(bad), "most_tuned = 33, accepted: 0..32");
 }
 

@@ -149,31 +149,33 @@ TEST(tiny_moe_trace, what_else_is_recorded_is_what_the_router_saw) {
     for (std::size_t l = 0; l < layers; ++l) {
       const std::size_t place = t * layers + l;
       const auto first = trace.ids[place * top_k];
-      const auto at = [&](auto& values, std::int32_t expert) {
-        return values[place * experts + static_cast<std::size_t>(expert)];
+      const auto at = [&](auto& values, hotset::expert_id expert) {
+        return values[place * experts + index_of(expert)];
       };
       // The first id has the largest logit and probability; its share is its part of the four.
       float four = 0.0F;
       for (std::size_t k = 0; k < top_k; ++k) {
         four += at(trace.probabilities, trace.ids[place * top_k + k]);
       }
-      for (std::int32_t e = 0; e < 32; ++e) ASSERT_LE(at(trace.logits, e), at(trace.logits, first));
+      for (const auto e : hotset::each<hotset::expert_id>(32))
+        ASSERT_LE(at(trace.logits, e), at(trace.logits, first));
       ASSERT_NEAR(trace.weights[place * top_k], at(trace.probabilities, first) / four, 2e-3);
       if (l + 1 == layers) {
-        for (std::int32_t e = 0; e < 32; ++e) ASSERT_EQ(at(trace.predictions, e), 0.0F);
+        for (const auto e : hotset::each<hotset::expert_id>(32))
+          ASSERT_EQ(at(trace.predictions, e), 0.0F);
         continue;
       }
       // The next layer's router on the recorded (rounded) hidden state gives the predictions.
       for (std::size_t i = 0; i < hidden; ++i) row[i] = trace.hidden[place * hidden + i];
       project(weights().layer(l + 1).router.data(), hidden, experts, row.data(), 1, scores.data());
       softmax(scores, scores.data());
-      for (std::int32_t e = 0; e < 32; ++e) {
-        ASSERT_NEAR(at(trace.predictions, e), scores[static_cast<std::size_t>(e)], 1e-2);
+      for (const auto e : hotset::each<hotset::expert_id>(32)) {
+        ASSERT_NEAR(at(trace.predictions, e), scores[index_of(e)], 1e-2);
       }
       std::vector<std::int32_t> next(top_k);
       std::vector<float> shares(top_k);
       select_top_k(scores, next, shares);
-      for (const auto id : trace.ids_of(t, static_cast<std::int32_t>(l + 1))) {
+      for (const auto id : trace.ids_of(t, static_cast<hotset::layer_id>(l + 1))) {
         foreseen += std::find(next.begin(), next.end(), id) != next.end() ? 1U : 0U;
         ++uses;
       }

@@ -219,7 +219,7 @@ TEST(tiny_moe_engine, every_layer_is_one_visit_of_all_tokens) {
     EXPECT_EQ(visit.logits.size(), visit.tokens * 32);
     EXPECT_EQ(visit.probabilities.size(), visit.tokens * 32);
     EXPECT_EQ(visit.hidden.size(), visit.tokens * 96);
-    seen.push_back(std::to_string(visit.step) + "/" + std::to_string(visit.layer) + "/" +
+    seen.push_back(std::to_string(visit.step) + "/" + to_string(visit.layer) + "/" +
                    std::to_string(visit.tokens) + "/" +
                    std::to_string(static_cast<int>(visit.kind)));
     compute.all(lookup_in(visit));

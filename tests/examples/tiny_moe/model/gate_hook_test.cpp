@@ -41,7 +41,7 @@ constexpr std::size_t top_k = 4;
 
 // What a predictor, or an eviction policy, is told: copies, for the views' arrays go away.
 struct told {
-  hotset::layer_id layer = 0;
+  hotset::layer_id layer{};
   hotset::step_id step = 0;
   std::vector<std::int32_t> token_ids;
   std::vector<hotset::sequence_id> sequences;
@@ -267,7 +267,8 @@ const std::string& gate_file() {
     hotset::support::random_source random(3);
     for (std::int32_t layer = 0; layer + 1 < static_cast<std::int32_t>(shape.layers); ++layer)
       for (std::int32_t d = 1; d <= 3 && layer + d < static_cast<std::int32_t>(shape.layers); ++d)
-        for (auto& w : gate->all_of(layer, d)) w = static_cast<float>(random.below(200)) / 100 - 1;
+        for (auto& w : gate->all_of(hotset::layer_id{layer}, d))
+          w = static_cast<float>(random.below(200)) / 100 - 1;
     const auto bytes = gate->save();
     const auto file = folder.path() / "random.gate";
     std::ofstream(file, std::ios::binary)

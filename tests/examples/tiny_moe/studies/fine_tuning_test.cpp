@@ -17,6 +17,7 @@
 
 namespace {
 
+using namespace hotset::literals;
 using namespace tiny_moe;
 
 const model& weights() {
@@ -27,7 +28,7 @@ std::vector<std::uint8_t> bytes_of(std::string_view words) { return {words.begin
 
 tuned_experts one_in_each_of(std::initializer_list<std::pair<std::size_t, std::int32_t>> places) {
   tuned_experts out(weights().config().layers);
-  for (const auto& [layer, expert] : places) out[layer].push_back(expert);
+  for (const auto& [layer, expert] : places) out[layer].push_back(hotset::expert_id{expert});
   return out;
 }
 /// The expert that a text uses most in each of some layers.
@@ -38,7 +39,7 @@ tuned_experts most_used(std::span<const std::uint8_t> text, std::vector<std::siz
   for (const auto l : layers) {
     const auto of_layer = std::span(scores.token).subspan(l * experts, experts);
     const auto best = std::ranges::max_element(of_layer) - of_layer.begin();
-    out[l].push_back(static_cast<std::int32_t>(best));
+    out[l].push_back(static_cast<hotset::expert_id>(best));
   }
   return out;
 }
@@ -127,7 +128,7 @@ TEST(fine_tuning, floats_have_the_gradient_of_doubles) {
 TEST(fine_tuning, steps_make_a_text_cheaper_and_change_nothing_but_what_is_tuned) {
   const auto text = bytes_of(snippet);
   fine_tuner<float> tuner(weights(), most_used(text, {8, 9, 10, 11}));
-  const auto other = tuner.tuned()[8].front() == 0 ? 1 : 0;
+  const auto other = tuner.tuned()[8].front() == 0 ? 1_expert : 0_expert;
   const auto untouched = tuner.expert(8, other).gate;
   const auto before = tuner.loss(text);
   for (int i = 0; i < 10; ++i) {

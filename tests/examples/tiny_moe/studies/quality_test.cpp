@@ -21,6 +21,7 @@
 
 namespace {
 
+using namespace hotset::literals;
 using namespace tiny_moe;
 using testing::ElementsAre;
 
@@ -211,7 +212,7 @@ TEST(bits_per_byte, agrees_with_the_logits_of_one_pass) {
 TEST(bits_per_byte, two_bits_cost_more_than_sixteen) {
   const expert_library library(weights(), "2");
   resident_experts halves(weights());
-  resident_copies two(library, 0);
+  resident_copies two(library, 0_precision);
   const auto text = bytes_of(code);
   EXPECT_GT(bits_per_byte(weights(), two, text), bits_per_byte(weights(), halves, text) + 0.02);
 }
@@ -244,11 +245,11 @@ TEST_P(heldout, costs_little_more_at_four_bits_and_at_two) {
   resident_experts halves(weights());
   const double full = bits_per_byte(weights(), halves, windows(4));
   const std::array<double, 3> most{0.01, 0.02, 0.3};
-  for (hotset::precision_id p = 0; p < 3; ++p) {
+  for (const auto p : hotset::each<hotset::precision_id>(3)) {
     resident_copies copies(library, p);
     const double cost = bits_per_byte(weights(), copies, windows(4)) - full;
-    EXPECT_LT(cost, most[p]) << library.bits()[p] << " bits";
-    EXPECT_GT(cost, p == 2 ? 0.01 : -0.01) << library.bits()[p] << " bits";
+    EXPECT_LT(cost, most[index_of(p)]) << library.bits()[index_of(p)] << " bits";
+    EXPECT_GT(cost, p == 2 ? 0.01 : -0.01) << library.bits()[index_of(p)] << " bits";
   }
 }
 

@@ -34,11 +34,10 @@ inline adapter_weights shuffled(const std::string& name, std::uint64_t seed, std
   tuned_experts tuned(shape.layers);
   std::vector<std::uint16_t> halves;
   for (std::size_t l = 0; l < shape.layers; ++l) {
-    for (std::int32_t e = 0; e < static_cast<std::int32_t>(shape.experts); ++e)
+    for (const auto e : hotset::each<hotset::expert_id>(shape.experts))
       if (tuned[l].size() < most && random.one_in(3)) tuned[l].push_back(e);
     for (const auto e : tuned[l]) {
-      const auto other =
-          (static_cast<std::size_t>(e) + 1 + random.below(shape.experts - 1)) % shape.experts;
+      const auto other = (index_of(e) + 1 + random.below(shape.experts - 1)) % shape.experts;
       for (const auto& tensor : weights().expert_bytes(l, other)) {
         const auto at = halves.size();
         halves.resize(at + tensor.size() / 2);

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Ids in memory that may be the engine's: plain 32-bit numbers, or ids already.
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <iterator>
+#include <ranges>
+#include <type_traits>
+
+#include "hotset/core/ids.hpp"
+
+namespace hotset::inline v0 {
+
+namespace detail {
+template <class Range, class Element>
+concept array_of = std::ranges::contiguous_range<Range> && std::ranges::sized_range<Range> &&
+    std::same_as<std::ranges::range_value_t<Range>, Element>;
+template <class Range, class Id>
+concept array_of_ids = array_of<Range, std::int32_t> || array_of<Range, Id>;
+}  // namespace detail
+
+/// Where plain numbers become ids, once and for all: what is an array of another kind of id does not compile.
+/// Owns nothing. Reads each id as bytes, since the compiler may take int32 and id for memory apart.
+template <identifier Id>
+  requires(sizeof(Id) == sizeof(std::int32_t))
+class id_view {
+ public:
+  class iterator {
+   public:
+    using iterator_concept = std::random_access_iterator_tag;
+    using iterator_category = std::input_iterator_tag;
+    using value_type = Id;
+    using difference_type = std::ptrdiff_t;
+    using pointer = void;
+    using reference = Id;
+
+    constexpr iterator() noexcept = default;
+    explicit iterator(const std::byte* at) noexcept : at_(at) {}
+
+    [[nodiscard]] Id operator*() const noexcept { return load(at_); }
+    [[nodiscard]] Id operator[](difference_type n) const noexcept { return load(at_ + n * width); }
+    iterator& operator++() noexcept { return *this += 1; }
+    iterator operator++(int) noexcept {
+      const auto before = *this;
+      ++*this;
+      return before;
+    }
+    iterator& operator--() noexcept { return *this -= 1; }
+    iterator operator--(int) noexcept {
+      const auto before = *this;
+      --*this;
+      return before;
+    }
+    iterator& operator+=(difference_type n) noexcept {
+      at_ += n * width;
+      return *this;
+    }
+    iterator& operator-=(difference_type n) noexcept { return *this += -n; }
+    friend iterator operator+(iterator i, difference_type n) noexcept { return i += n; }
+    friend iterator operator+(difference_type n, iterator i) noexcept { return i += n; }
+    friend iterator operator-(iterator i, difference_type n) noexcept { return i -= n; }
+    friend difference_type operator-(iterator a, iterator b) noexcept {
+      return (a.at_ - b.at_) / width;
+    }
+    friend bool operator==(iterator, iterator) noexcept = default;
+    friend auto operator<=>(iterator, iterator) noexcept = default;
+
+   private:
+    const std::byte* at_ = nullptr;
+  };
+
+  using value_type = Id;
+  using const_iterator = iterator;
+
+  constexpr id_view() noexcept = default;
+  template <detail::array_of_ids<Id> Range>
+  constexpr id_view(Range&& ids) noexcept {  // NOLINT(google-explicit-constructor): as span's
+    at_ = std::ranges::data(ids);
+    size_ = std::ranges::size(ids);
+  }
+
+  [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] constexpr bool empty() const noexcept { return size_ == 0; }
+  /// size() numbers of 32 bits.
+  [[nodiscard]] constexpr const void* data() const noexcept { return at_; }
+  /// Pre: i < size().
+  [[nodiscard]] Id operator[](std::size_t i) const noexcept {
+    return load(bytes() + i * sizeof(Id));
+  }
+  [[nodiscard]] Id front() const noexcept { return (*this)[0]; }
+  [[nodiscard]] iterator begin() const noexcept { return iterator(bytes()); }
+  [[nodiscard]] iterator end() const noexcept { return iterator(bytes() + size_ * sizeof(Id)); }
+  /// Pre: offset + count <= size().
+  [[nodiscard]] id_view subspan(std::size_t offset, std::size_t count) const noexcept {
+    id_view part;
+    part.at_ = bytes() + offset * sizeof(Id);
+    part.size_ = count;
+    return part;
+  }
+  [[nodiscard]] id_view subspan(std::size_t offset) const noexcept {
+    return subspan(offset, size_ - offset);
+  }
+  [[nodiscard]] id_view first(std::size_t count) const noexcept { return subspan(0, count); }
+  /// Pre: `out` has room for all, and is apart from them.
+  void copy_to(Id* out) const noexcept {
+    if (size_ != 0) std::memcpy(out, at_, size_ * sizeof(Id));
+  }
+
+ private:
+  static constexpr std::ptrdiff_t width = sizeof(Id);
+  static Id load(const std::byte* at) noexcept {
+    Id id;
+    std::memcpy(&id, at, sizeof id);
+    return id;
+  }
+  [[nodiscard]] const std::byte* bytes() const noexcept {
+    return static_cast<const std::byte*>(at_);
+  }
+
+  const void* at_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace hotset::inline v0
