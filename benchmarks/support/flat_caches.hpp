@@ -8,8 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/ids/id_view.hpp"
 
 namespace benchmarks {
 

@@ -15,7 +15,7 @@
 #include "cuda_decode/graph.hpp"
 #include "cuda_decode/routing.hpp"
 #include "cuda_decode/shape.hpp"
-#include "hotset/core/per_id.hpp"
+#include "hotset/core/ids/per_id.hpp"
 #include "hotset/cuda/stream.hpp"
 
 namespace cuda_decode {

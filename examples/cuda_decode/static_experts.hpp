@@ -9,9 +9,9 @@
 
 #include "cuda_decode/experts_on_device.hpp"
 #include "hotset/core/geometry.hpp"
+#include "hotset/core/ids/per_id.hpp"
+#include "hotset/core/ids/per_key.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
-#include "hotset/core/per_id.hpp"
-#include "hotset/core/per_key.hpp"
 #include "hotset/cuda/copies/pinned_memory.hpp"
 #include "hotset/cuda/cuda_backend.hpp"
 #include "hotset/cuda/maps/map_rows.hpp"

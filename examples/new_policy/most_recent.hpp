@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/core/per_id.hpp"
+#include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/policy/no_options.hpp"
 
 class most_recent {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/core/per_id.hpp"
+#include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
 #include "hotset/order/slot_rank.hpp"

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "hotset/core/error.hpp"
-#include "hotset/core/id_view.hpp"
+#include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/sim/errors.hpp"
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "hotset/cache/resize.hpp"
-#include "hotset/core/id_view.hpp"
+#include "hotset/core/ids/id_view.hpp"
 
 namespace tiny_moe {
 

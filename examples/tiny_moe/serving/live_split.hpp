@@ -12,7 +12,7 @@
 #include "hotset/control/dual_resize.hpp"
 #include "hotset/control/marginal_value.hpp"
 #include "hotset/control/right_sizing.hpp"
-#include "hotset/core/per_id.hpp"
+#include "hotset/core/ids/per_id.hpp"
 #include "hotset/curve/recency_bitmap.hpp"
 #include "hotset/curve/reuse_distance.hpp"
 #include "hotset/predict/co_activation.hpp"

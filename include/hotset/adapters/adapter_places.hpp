@@ -16,8 +16,8 @@
 #include "hotset/adapters/dense_places.hpp"
 #include "hotset/adapters/expert_redirect.hpp"
 #include "hotset/core/error.hpp"
-#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/ids/id_view.hpp"
 
 namespace hotset::inline v0 {
 

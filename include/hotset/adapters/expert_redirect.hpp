@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "hotset/core/error.hpp"
-#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/per_id.hpp"
+#include "hotset/core/ids/id_view.hpp"
+#include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/status.hpp"
 
 namespace hotset::inline v0 {

@@ -14,8 +14,8 @@
 #include <span>
 
 #include "hotset/adapters/redirect_rows.hpp"
-#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/platform/vector_level.hpp"
 #if HOTSET_X86_VECTORS
 #include <immintrin.h>

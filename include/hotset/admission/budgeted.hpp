@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "hotset/concepts/admission_policy.hpp"
-#include "hotset/core/per_key.hpp"
+#include "hotset/core/ids/per_key.hpp"
 
 namespace hotset::inline v0 {
 

@@ -16,7 +16,7 @@
 #include "hotset/concepts/transfer_backend.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
-#include "hotset/core/per_id.hpp"
+#include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/platform/log.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"

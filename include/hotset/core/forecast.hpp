@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <span>
 
-#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/ids/id_view.hpp"
 
 namespace hotset::inline v0 {
 

@@ -25,8 +25,8 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
-#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/platform/assert.hpp"
 
 namespace hotset::inline v0 {

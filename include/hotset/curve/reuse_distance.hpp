@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
 
 namespace hotset::inline v0 {

@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <span>
 
-#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/platform/assert.hpp"
 
 #if defined(__GNUC__) && defined(__x86_64__) && !defined(__CUDACC__)

@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "hotset/core/error.hpp"
-#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/ids/id_view.hpp"
 #include "hotset/curve/recency_bitmap.hpp"
 #include "hotset/curve/sample_filter.hpp"
 #include "hotset/curve/sampled_miss_curve.hpp"

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/core/per_id.hpp"
+#include "hotset/core/ids/per_id.hpp"
 #include "hotset/order/recency_list.hpp"
 #include "hotset/order/sparse_bits.hpp"
 #include "hotset/trace/policy_knowledge.hpp"

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/core/per_key.hpp"
+#include "hotset/core/ids/per_key.hpp"
 #include "hotset/order/scanned_slots.hpp"
 #include "hotset/predict/history/request_starts.hpp"
 
@@ -100,7 +100,8 @@ class expert_map_priority {
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
     return slots_.select(context.pool, eligible, out, [this](expert_key key) {
-      return double{expected_[key]} * static_cast<double>(uses_[key]);
+      const auto place = uses_.place_of(key);
+      return double{expected_.values()[place]} * static_cast<double>(uses_.values()[place]);
     });
   }
 

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/core/per_key.hpp"
+#include "hotset/core/ids/per_key.hpp"
 #include "hotset/order/bucket_order.hpp"
 
 namespace hotset::inline v0 {

@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/core/per_id.hpp"
-#include "hotset/core/per_key.hpp"
+#include "hotset/core/ids/per_id.hpp"
+#include "hotset/core/ids/per_key.hpp"
 #include "hotset/order/scanned_slots.hpp"
 #include "hotset/predict/hotness.hpp"
 

@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/core/per_id.hpp"
+#include "hotset/core/ids/per_id.hpp"
 #include "hotset/order/indexed_heap.hpp"
 #include "hotset/order/layer_lists.hpp"
 #include "hotset/order/recency_list.hpp"

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/core/id_view.hpp"
+#include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/order/scanned_slots.hpp"
 #include "hotset/predict/history/two_rates.hpp"

@@ -25,7 +25,7 @@
 
 #include "hotset/concepts/eviction_decorator.hpp"
 #include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/core/per_id.hpp"
+#include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/policy/validate_for.hpp"
 
 namespace hotset::inline v0 {

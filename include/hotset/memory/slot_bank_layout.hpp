@@ -13,7 +13,7 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/expert_layout.hpp"
-#include "hotset/core/per_id.hpp"
+#include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/pool_layout.hpp"
 
 namespace hotset::inline v0 {

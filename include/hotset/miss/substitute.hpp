@@ -25,8 +25,8 @@
 #include <vector>
 
 #include "hotset/concepts/miss_policy.hpp"
-#include "hotset/core/id_view.hpp"
-#include "hotset/core/per_id.hpp"
+#include "hotset/core/ids/id_view.hpp"
+#include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/platform/assert.hpp"
 
 namespace hotset::inline v0 {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "hotset/core/ids.hpp"
-#include "hotset/core/per_id.hpp"
+#include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/platform/vector_level.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"

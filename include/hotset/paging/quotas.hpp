@@ -10,7 +10,7 @@
 
 #include "hotset/core/access.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/per_id.hpp"
+#include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/residency/residents.hpp"
 

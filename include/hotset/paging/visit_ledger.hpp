@@ -10,8 +10,8 @@
 
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/per_id.hpp"
-#include "hotset/core/per_key.hpp"
+#include "hotset/core/ids/per_id.hpp"
+#include "hotset/core/ids/per_key.hpp"
 #include "hotset/paging/pager_stats.hpp"
 #include "hotset/visit/visit_plan.hpp"
 

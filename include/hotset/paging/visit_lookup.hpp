@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "hotset/core/geometry.hpp"
-#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/numbers/multiples_of.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/core/routing_view.hpp"

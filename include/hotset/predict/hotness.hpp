@@ -20,10 +20,10 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
-#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/per_id.hpp"
-#include "hotset/core/per_key.hpp"
+#include "hotset/core/ids/id_view.hpp"
+#include "hotset/core/ids/per_id.hpp"
+#include "hotset/core/ids/per_key.hpp"
 
 namespace hotset::inline v0 {
 

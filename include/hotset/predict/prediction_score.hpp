@@ -9,8 +9,8 @@
 
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/per_id.hpp"
-#include "hotset/core/per_key.hpp"
+#include "hotset/core/ids/per_id.hpp"
+#include "hotset/core/ids/per_key.hpp"
 #include "hotset/core/prefetch_request.hpp"
 #include "hotset/core/routing_view.hpp"
 

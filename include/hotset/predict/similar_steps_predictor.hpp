@@ -23,7 +23,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
-#include "hotset/core/id_view.hpp"
+#include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/core/policy/refuse_value.hpp"
 #include "hotset/core/routing_view.hpp"

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "hotset/concepts/prefetch_policy.hpp"
-#include "hotset/core/id_view.hpp"
+#include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/trace/synthetic/synthetic.hpp"
 

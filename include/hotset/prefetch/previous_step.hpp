@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "hotset/concepts/prefetch_policy.hpp"
+#include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
-#include "hotset/core/per_id.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/policy/no_options.hpp"
 

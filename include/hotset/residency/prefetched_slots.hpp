@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "hotset/core/ids.hpp"
-#include "hotset/core/per_id.hpp"
+#include "hotset/core/ids/per_id.hpp"
 
 namespace hotset::inline v0 {
 

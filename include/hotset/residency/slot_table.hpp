@@ -8,7 +8,7 @@
 
 #include "hotset/core/fill.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/per_id.hpp"
+#include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/platform/assert.hpp"
 
 namespace hotset::inline v0 {

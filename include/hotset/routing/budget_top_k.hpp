@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "hotset/concepts/routing_policy.hpp"
-#include "hotset/core/id_view.hpp"
+#include "hotset/core/ids/id_view.hpp"
 
 namespace hotset::inline v0 {
 

@@ -27,8 +27,8 @@
 #include <vector>
 
 #include "hotset/concepts/routing_policy.hpp"
-#include "hotset/core/id_view.hpp"
-#include "hotset/core/per_id.hpp"
+#include "hotset/core/ids/id_view.hpp"
+#include "hotset/core/ids/per_id.hpp"
 
 namespace hotset::inline v0 {
 

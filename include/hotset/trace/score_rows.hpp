@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/per_id.hpp"
+#include "hotset/core/ids/id_view.hpp"
+#include "hotset/core/ids/per_id.hpp"
 #include "hotset/trace/half_array.hpp"
 #include "hotset/trace/routing_trace.hpp"
 #include "hotset/trace/synthetic/integer_math.hpp"

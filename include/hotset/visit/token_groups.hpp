@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "hotset/core/geometry.hpp"
-#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/per_id.hpp"
+#include "hotset/core/ids/id_view.hpp"
+#include "hotset/core/ids/per_id.hpp"
 
 namespace hotset::inline v0 {
 

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "hotset/core/access.hpp"
-#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/visit/visit_plan.hpp"
 

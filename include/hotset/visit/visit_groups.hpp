@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "hotset/core/geometry.hpp"
-#include "hotset/core/id_view.hpp"
-#include "hotset/core/per_id.hpp"
+#include "hotset/core/ids/id_view.hpp"
+#include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/visit/token_groups.hpp"

@@ -10,8 +10,8 @@
 #include "hotset/core/access.hpp"
 #include "hotset/core/fill.hpp"
 #include "hotset/core/geometry.hpp"
-#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/ids/id_view.hpp"
 #include "hotset/visit/plan_draft.hpp"
 
 namespace hotset::inline v0 {

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "hotset/core/id_view.hpp"
+#include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/progress.hpp"

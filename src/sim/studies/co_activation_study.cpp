@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "hotset/budget/right_size.hpp"
-#include "hotset/core/id_view.hpp"
+#include "hotset/core/ids/id_view.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/input_error.hpp"
 

@@ -11,7 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "hotset/core/id_view.hpp"
+#include "hotset/core/ids/id_view.hpp"
 
 #define EIGEN_DONT_PARALLELIZE  // networks are trained side by side, each by one thread
 #include <Eigen/Core>

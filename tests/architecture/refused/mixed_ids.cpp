@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "hotset/cache/slot_cache.hpp"
-#include "hotset/core/id_view.hpp"
-#include "hotset/core/per_id.hpp"
-#include "hotset/core/per_key.hpp"
+#include "hotset/core/ids/id_view.hpp"
+#include "hotset/core/ids/per_id.hpp"
+#include "hotset/core/ids/per_key.hpp"
 #include "hotset/eviction/lru.hpp"
 #include "hotset/paging/pager.hpp"
 

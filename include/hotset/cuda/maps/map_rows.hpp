@@ -12,7 +12,7 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
-#include "hotset/core/per_id.hpp"
+#include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/cuda/copies/pinned_buffer.hpp"
 #include "hotset/cuda/device_scope.hpp"

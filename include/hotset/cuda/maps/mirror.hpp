@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <span>
 
-#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/platform/host_device.hpp"

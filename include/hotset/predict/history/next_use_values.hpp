@@ -23,10 +23,10 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
-#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/ids/id_view.hpp"
+#include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
-#include "hotset/core/per_id.hpp"
 #include "hotset/core/policy/refuse_value.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/predict/history/first_uses.hpp"

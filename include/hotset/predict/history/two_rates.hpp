@@ -17,9 +17,9 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
-#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/per_id.hpp"
+#include "hotset/core/ids/id_view.hpp"
+#include "hotset/core/ids/per_id.hpp"
 #include "hotset/predict/history/saved_history.hpp"
 #include "hotset/predict/kernels/rate_kernels.hpp"
 

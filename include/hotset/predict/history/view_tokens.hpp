@@ -6,8 +6,8 @@
 #include <span>
 
 #include "hotset/core/geometry.hpp"
-#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 

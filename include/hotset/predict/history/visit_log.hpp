@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/platform/assert.hpp"
 
 namespace hotset::inline v0 {

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
-#include "hotset/core/per_id.hpp"
 #include "hotset/sim/replay/simulated_engine.hpp"
 
 namespace hotset::inline v0::sim {

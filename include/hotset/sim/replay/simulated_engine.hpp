@@ -14,7 +14,7 @@
 
 #include "hotset/cache/slot_cache.hpp"
 #include "hotset/core/forecast.hpp"
-#include "hotset/core/id_view.hpp"
+#include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/miss.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/paging/pager.hpp"

@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/ids/id_view.hpp"
 #include "hotset/trace/synthetic/integer_math.hpp"
 #include "hotset/trace/synthetic/normal_draws.hpp"
 #include "hotset/trace/synthetic/splitmix64.hpp"

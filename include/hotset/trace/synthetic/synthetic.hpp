@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "hotset/core/error.hpp"
-#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
-#include "hotset/core/per_id.hpp"
+#include "hotset/core/ids/id_view.hpp"
+#include "hotset/core/ids/per_id.hpp"
 #include "hotset/trace/routing_trace.hpp"
 #include "hotset/trace/score_rows.hpp"
 #include "hotset/trace/synthetic/autoregressive_logits.hpp"

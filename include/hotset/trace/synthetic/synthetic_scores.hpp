@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/core/id_view.hpp"
 #include "hotset/core/ids.hpp"
+#include "hotset/core/ids/id_view.hpp"
 #include "hotset/trace/routing_trace.hpp"
 #include "hotset/trace/score_rows.hpp"
 #include "hotset/trace/synthetic/integer_math.hpp"

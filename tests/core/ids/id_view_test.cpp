@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hotset/core/id_view.hpp"
+#include "hotset/core/ids/id_view.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <iterator>
+#include <ranges>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -28,6 +29,7 @@ static_assert(!std::is_convertible_v<const std::vector<std::int64_t>&, view>);
 static_assert(!std::is_convertible_v<const std::vector<std::uint32_t>&, view>);
 static_assert(!std::is_convertible_v<id_view<slot_id>, view>);
 static_assert(std::random_access_iterator<view::iterator>);
+static_assert(std::ranges::borrowed_range<view>, "what is found in a view that ends is good");
 
 TEST(id_view, is_an_engines_numbers) {
   const std::vector<std::int32_t> numbers{3, -1, 7};

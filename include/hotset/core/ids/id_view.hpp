@@ -125,3 +125,7 @@ class id_view {
 };
 
 }  // namespace hotset::inline v0
+
+/// An iterator of a view stays good when the view is gone.
+template <hotset::identifier Id>
+inline constexpr bool std::ranges::enable_borrowed_range<hotset::id_view<Id>> = true;

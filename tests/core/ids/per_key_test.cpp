@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hotset/core/per_key.hpp"
+#include "hotset/core/ids/per_key.hpp"
 
 #include <utility>
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hotset/core/per_id.hpp"
+#include "hotset/core/ids/per_id.hpp"
 
 #include <type_traits>
 #include <utility>
