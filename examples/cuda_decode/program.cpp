@@ -20,6 +20,7 @@ namespace {
 constexpr std::uint64_t device_headroom = std::uint64_t{256} << 20U;  // activations, graphs, driver
 constexpr std::uint64_t rate_bytes = std::uint64_t{4} << 30U;
 
+// NOLINTNEXTLINE(bugprone-easily-swappable-parameters): where, then what
 void write_file(const std::string& path, const std::string& text) {
   if (path.empty()) return;
   hotset::file_writer file(path);

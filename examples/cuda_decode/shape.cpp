@@ -49,6 +49,7 @@ std::size_t packed(number_format format, std::size_t count) {
 }
 
 // A matrix [2 * inner, hidden] holds gate, then up: one tensor, and one of scales where there are any.
+// NOLINTNEXTLINE(bugprone-easily-swappable-parameters): weights, then their scales
 void add_joined(model_shape& shape, std::size_t scale_bytes, tensor_content values,
                 tensor_content scales) {
   auto& form = shape.form;

@@ -306,6 +306,7 @@ std::string fish_argument(const argument& argument, const std::string& condition
 constexpr std::string_view fish_seen_word = "__fish_seen_subcommand_from";
 
 /// True where a subcommand was named. A group may have one of the same name as the program.
+// NOLINTNEXTLINE(bugprone-easily-swappable-parameters): the root, then what is below it
 std::string fish_seen(const CLI::App& root, const CLI::App& app) {
   const auto* const group = app.get_parent();
   auto out = fmt::format("{} {}", fish_seen_word, app.get_name());

@@ -270,9 +270,11 @@ std::size_t expert_scratch(std::size_t hidden_size, std::size_t inner_size,
   return 2 * rows_at_once * std::max(hidden_size, inner_size) + rows * inner_size;
 }
 
+// NOLINTBEGIN(bugprone-easily-swappable-parameters): what is given back, then scratch
 void run_expert(const expert_tensors& expert, std::size_t hidden_size, std::size_t inner_size,
                 const float* hidden, std::span<const expert_row> rows, float* out,
                 float* scratch) noexcept {
+  // NOLINTEND(bugprone-easily-swappable-parameters)
   const std::size_t widest = rows_at_once * std::max(hidden_size, inner_size);
   float* first = scratch;               // four rows of gate, then four rows of down
   float* second = scratch + widest;     // four rows of up

@@ -79,6 +79,7 @@ column_of<Scalar> norm_scales(const matrix_of<Scalar>& in, Scalar epsilon) {
   return (in.array().square().rowwise().mean() + epsilon).rsqrt();
 }
 template <class Scalar>
+// NOLINTNEXTLINE(bugprone-easily-swappable-parameters): in the order of the formula
 matrix_of<Scalar> normed(const matrix_of<Scalar>& in, const matrix_of<Scalar>& weight,
                          Scalar epsilon) {
   array_of<Scalar> out = in.array().colwise() * norm_scales(in, epsilon);
@@ -87,6 +88,7 @@ matrix_of<Scalar> normed(const matrix_of<Scalar>& in, const matrix_of<Scalar>& w
 }
 /// Adds the gradient of the norm's input, for the gradient of its output.
 template <class Scalar>
+// NOLINTNEXTLINE(bugprone-easily-swappable-parameters): in the order of the formula
 void norm_backward(const matrix_of<Scalar>& in, const matrix_of<Scalar>& weight, Scalar epsilon,
                    const matrix_of<Scalar>& of_out, matrix_of<Scalar>& of_in) {
   const column_of<Scalar> scale = norm_scales(in, epsilon);

@@ -95,6 +95,7 @@ class reference_file {
 };
 
 // A difference that is not a number is the largest of all.
+// NOLINTNEXTLINE(bugprone-easily-swappable-parameters): a difference has no order
 double widened(double so_far, double left, double right) {
   const double difference = std::abs(left - right);
   if (std::isnan(difference)) return std::numeric_limits<double>::infinity();
