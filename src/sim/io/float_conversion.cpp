@@ -89,6 +89,7 @@ std::optional<float_type> parse_float_type(std::string_view dtype) noexcept {
 
 std::size_t element_bytes(float_type type) noexcept { return type == float_type::f32 ? 4 : 2; }
 
+// NOLINTNEXTLINE(bugprone-easily-swappable-parameters): from, then to
 float_converter converter(float_type from, float_type to) noexcept {
   const auto at = static_cast<std::size_t>(to);
   switch (from) {

@@ -98,6 +98,7 @@ void handle(int signal) {
 }
 
 /// Opened against its direction, a descriptor refuses every use.
+// NOLINTNEXTLINE(bugprone-easily-swappable-parameters): as in open and fcntl
 void refuse_if_closed(int descriptor, int flags) {
   if (::fcntl(descriptor, F_GETFD) >= 0) return;
   const int made = ::open("/dev/null", flags);

@@ -22,6 +22,7 @@ class config_keys {
   static constexpr std::uint64_t most_extent = std::uint64_t{1} << 24U;
 
   /// Pre: both are objects and outlive this.
+  // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): the inner one is asked first
   config_keys(const json& inner, const json& outer, std::string file)
       : inner_(inner), outer_(outer), file_(std::move(file)) {}
 

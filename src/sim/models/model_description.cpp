@@ -204,6 +204,7 @@ model_description describe_stored_alone(const stored_weights& stored, const std:
 }
 
 /// A folder, or a .safetensors file.
+// NOLINTNEXTLINE(bugprone-easily-swappable-parameters): what is described, then where it lies
 model_description describe_stored(const fs::path& path, const fs::path& folder,
                                   const model_options& options) {
   const auto files = find_safetensors(path);

@@ -38,6 +38,7 @@ void best_of(const Values& values, std::size_t count, std::vector<expert_id>& ou
             out.end());
 }
 
+// NOLINTNEXTLINE(bugprone-easily-swappable-parameters): counts what both have
 std::uint64_t named(id_view<expert_id> routed, id_view<expert_id> guess) {
   return static_cast<std::uint64_t>(std::ranges::count_if(
       guess, [&](expert_id e) { return std::ranges::find(routed, e) != routed.end(); }));

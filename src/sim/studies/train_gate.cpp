@@ -184,6 +184,7 @@ class student {
   student& operator=(const student&) = delete;
 
   /// One step of learning. Pre: as many goals as inputs.
+  // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): given, then wanted
   void learn(const matrix& inputs, const matrix& goals, double rate) {
     const auto width = net_.hidden_bias.size();
     const auto experts = net_.scores_bias.size();

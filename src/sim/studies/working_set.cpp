@@ -115,6 +115,7 @@ class expert_sets {
           if (id >= 0) visit(index_of(layer) * experts + index_of(id));
   }
 
+  // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): in the order of time
   set_sizes compare(row_span before, row_span now) {
     set_sizes sizes;
     stamp_ += 2;
