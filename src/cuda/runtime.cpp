@@ -58,6 +58,7 @@ class cudart final : public runtime {
     return code;
   }
   error_code set_device(int device) noexcept override { return told(cudaSetDevice(device)); }
+  // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): as the interface has them
   error_code memory_info(std::size_t& free, std::size_t& total) noexcept override {
     std::size_t unused = 0;
     std::size_t all = 0;

@@ -49,11 +49,12 @@ template <identifier Id>
 [[nodiscard]] HOTSET_HOST_DEVICE constexpr std::size_t index_of(Id id) noexcept {
   return static_cast<std::size_t>(id);
 }
-// An id compares with a plain number, such as a count of its kind; with another kind it does not.
+/// An id compares with a plain number, such as a count of its kind; with another kind it does not.
 template <identifier Id>
 [[nodiscard]] constexpr bool operator==(Id id, std::integral auto n) noexcept {
   return std::int64_t{number(id)} == static_cast<std::int64_t>(n);
 }
+/// As above.
 template <identifier Id>
 [[nodiscard]] constexpr std::strong_ordering operator<=>(Id id, std::integral auto n) noexcept {
   return std::int64_t{number(id)} <=> static_cast<std::int64_t>(n);
@@ -63,21 +64,24 @@ template <identifier Id>
 [[nodiscard]] constexpr bool is_within(Id id, std::integral auto count) noexcept {
   return id >= 0 && id < count;
 }
+/// The next one.
 template <identifier Id>
 constexpr Id& operator++(Id& id) noexcept {
   return id = static_cast<Id>(number(id) + 1);
 }
+/// As above; returns what it was.
 template <identifier Id>
 constexpr Id operator++(Id& id, int) noexcept {
   const Id before = id;
   ++id;
   return before;
 }
-/// The id that many places after it, or before it.
+/// The id that many places after it.
 template <identifier Id>
 [[nodiscard]] constexpr Id operator+(Id id, std::int32_t places) noexcept {
   return static_cast<Id>(number(id) + places);
 }
+/// The id that many places before it.
 template <identifier Id>
 [[nodiscard]] constexpr Id operator-(Id id, std::int32_t places) noexcept {
   return static_cast<Id>(number(id) - places);
@@ -87,6 +91,7 @@ template <identifier Id>
 [[nodiscard]] constexpr std::int32_t operator-(Id a, Id b) noexcept {
   return number(a) - number(b);
 }
+/// The number in text.
 template <identifier Id>
 [[nodiscard]] std::string to_string(Id id) {
   return std::to_string(number(id));
@@ -106,6 +111,7 @@ template <identifier Id>
 template <identifier Id>
 class id_range {
  public:
+  /// Counts upwards.
   class iterator {
    public:
     using value_type = Id;
@@ -138,23 +144,29 @@ template <identifier Id>
   return id_range<Id>(static_cast<std::int64_t>(count));
 }
 
-/// `3_layer`, `7_expert`, `0_slot`, `0_pool`, `1_precision`: ids that are written down.
+/// Ids that are written down.
 inline namespace literals {
+/// As in `3_layer`.
 [[nodiscard]] consteval layer_id operator""_layer(unsigned long long n) noexcept {
   return static_cast<layer_id>(n);
 }
+/// As in `3_expert`.
 [[nodiscard]] consteval expert_id operator""_expert(unsigned long long n) noexcept {
   return static_cast<expert_id>(n);
 }
+/// As in `3_slot`.
 [[nodiscard]] consteval slot_id operator""_slot(unsigned long long n) noexcept {
   return static_cast<slot_id>(n);
 }
+/// As in `3_pool`.
 [[nodiscard]] consteval pool_id operator""_pool(unsigned long long n) noexcept {
   return static_cast<pool_id>(n);
 }
+/// As in `3_size_class`.
 [[nodiscard]] consteval size_class_id operator""_size_class(unsigned long long n) noexcept {
   return static_cast<size_class_id>(n);
 }
+/// As in `3_precision`.
 [[nodiscard]] consteval precision_id operator""_precision(unsigned long long n) noexcept {
   return static_cast<precision_id>(n);
 }

@@ -7,7 +7,7 @@
 /// Source: ours: `similar_steps` without history.
 /// Deviations: the visit counts before its victims are chosen (residency is judged as ever).
 /// Exact: yes (never changes what is computed).
-/// Cost: O(E) per visit, vectorised; a victim O(E), in a pool of several layers O(L) more. 20 bytes a key.
+/// Cost: O(E) per visit, vectorised; a victim O(E), in a pool of several layers O(L) more. 16 bytes a key, 24 a slot.
 
 #include <string_view>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The values of a layer's residents, and the least of them.
+/// The values of a layer's residents, and the least of them; the least worth of many layers.
 
 #include <algorithm>
 #include <bit>
@@ -27,13 +27,14 @@ inline void residents_scalar(std::span<const float> values, std::span<const slot
   for (std::size_t i = from; i < to.size(); ++i)
     to[i] = slots[i] == no_slot ? absent_value : values[i];
 }
-inline float least_scalar(std::span<const float> row) noexcept {
-  float least = row[0];
+template <class T>
+T least_scalar(std::span<const T> row) noexcept {
+  T least = row[0];
   for (const auto value : row) least = value < least ? value : least;
   return least;
 }
-template <class Take>
-void each_equal_scalar(std::span<const float> row, float value, Take take) {
+template <class T, class Take>
+void each_equal_scalar(std::span<const T> row, T value, Take take) {
   for (std::size_t i = 0; i < row.size(); ++i)
     if (row[i] == value) take(i);
 }
@@ -52,6 +53,21 @@ __attribute__((target("avx2"))) inline float least_avx2(std::span<const float> r
   __m128 four = _mm_min_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
   four = _mm_min_ps(four, _mm_movehl_ps(four, four));
   float out = _mm_cvtss_f32(_mm_min_ss(four, _mm_movehdup_ps(four)));
+  for (; i < row.size(); ++i) out = row[i] < out ? row[i] : out;
+  return out;
+}
+__attribute__((target("avx2"))) inline double least_avx2(std::span<const double> row) noexcept {
+  const __m256d first = _mm256_set1_pd(row[0]);
+  __m256d least[4] = {first, first, first, first};
+  std::size_t i = 0;
+  for (; i + 16 <= row.size(); i += 16)
+    for (std::size_t v = 0; v < 4; ++v)
+      least[v] = _mm256_min_pd(least[v], _mm256_loadu_pd(&row[i + 4 * v]));
+  for (; i + 4 <= row.size(); i += 4) least[0] = _mm256_min_pd(least[0], _mm256_loadu_pd(&row[i]));
+  const __m256d four =
+      _mm256_min_pd(_mm256_min_pd(least[0], least[1]), _mm256_min_pd(least[2], least[3]));
+  const __m128d two = _mm_min_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+  double out = _mm_cvtsd_f64(_mm_min_sd(two, _mm_unpackhi_pd(two, two)));
   for (; i < row.size(); ++i) out = row[i] < out ? row[i] : out;
   return out;
 }
@@ -81,6 +97,18 @@ __attribute__((target("avx2"))) inline std::uint64_t equal_avx2(std::span<const 
   for (; i < row.size(); ++i) out |= std::uint64_t{row[i] == value ? 1U : 0U} << i;
   return out;
 }
+__attribute__((target("avx2"))) inline std::uint64_t equal_avx2(std::span<const double> row,
+                                                                double value) noexcept {
+  const __m256d wanted = _mm256_set1_pd(value);
+  std::uint64_t out = 0;
+  std::size_t i = 0;
+  for (; i + 4 <= row.size(); i += 4) {
+    const __m256d is_equal = _mm256_cmp_pd(_mm256_loadu_pd(&row[i]), wanted, _CMP_EQ_OQ);
+    out |= std::uint64_t{static_cast<std::uint32_t>(_mm256_movemask_pd(is_equal))} << i;
+  }
+  for (; i < row.size(); ++i) out |= std::uint64_t{row[i] == value ? 1U : 0U} << i;
+  return out;
+}
 #endif
 
 }  // namespace detail
@@ -94,16 +122,16 @@ inline void residents_only(std::span<const float> values, std::span<const slot_i
   detail::residents_scalar(values, slots, to);
 }
 /// Pre: row is not empty, and has no NaN. Complexity: O(row), vectorised.
-[[nodiscard]] inline float least_value(std::span<const float> row,
-                                       [[maybe_unused]] vector_level level) noexcept {
+template <class T>
+[[nodiscard]] T least_value(std::span<const T> row, [[maybe_unused]] vector_level level) noexcept {
 #if HOTSET_X86_VECTORS
   if (level != vector_level::scalar) return detail::least_avx2(row);
 #endif
   return detail::least_scalar(row);
 }
 /// Calls take(i) for each row[i] == value, in ascending order. Complexity: O(row), vectorised.
-template <class Take>
-void each_equal(std::span<const float> row, float value, [[maybe_unused]] vector_level level,
+template <class T, class Take>
+void each_equal(std::span<const T> row, T value, [[maybe_unused]] vector_level level,
                 Take take) noexcept {
 #if HOTSET_X86_VECTORS
   if (level != vector_level::scalar) {

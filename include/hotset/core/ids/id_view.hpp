@@ -28,6 +28,7 @@ template <identifier Id>
   requires(sizeof(Id) == sizeof(std::int32_t))
 class id_view {
  public:
+  /// Of random access.
   class iterator {
    public:
     using iterator_concept = std::random_access_iterator_tag;
@@ -77,7 +78,8 @@ class id_view {
 
   constexpr id_view() noexcept = default;
   template <detail::array_of_ids<Id> Range>
-  constexpr id_view(Range&& ids) noexcept {  // NOLINT(google-explicit-constructor): as span's
+  // NOLINTNEXTLINE(google-explicit-constructor,bugprone-forwarding-reference-overload): as span's
+  constexpr id_view(Range&& ids) noexcept {
     at_ = std::ranges::data(ids);
     size_ = std::ranges::size(ids);
   }

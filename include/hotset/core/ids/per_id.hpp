@@ -50,16 +50,22 @@ class per_id : private std::vector<T> {
   friend bool operator==(const per_id& a, const per_id& b) { return a.values() == b.values(); }
 };
 
+/// One value for each layer.
 template <class T>
 using per_layer = per_id<layer_id, T>;
+/// One value for each expert.
 template <class T>
 using per_expert = per_id<expert_id, T>;
+/// One value for each slot.
 template <class T>
 using per_slot = per_id<slot_id, T>;
+/// One value for each pool.
 template <class T>
 using per_pool = per_id<pool_id, T>;
+/// One value for each size class.
 template <class T>
 using per_size_class = per_id<size_class_id, T>;
+/// One value for each precision.
 template <class T>
 using per_precision = per_id<precision_id, T>;
 
