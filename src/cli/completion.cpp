@@ -373,7 +373,7 @@ std::vector<option_values> known_values() {
           {"--replay", {"event-atomic", "deferred", "per-access", "expert-by-expert"}, true},
           {"--method", {"exact", "shards:0.01", "shards:8192"}, true},
           {"--model", sim::model_names(), false},
-          {"--split", {"by-token", "by-expert"}, false},
+          {"--split", {"by-token", "by-expert", "leave-rest"}, false},
           {"--parallel", {"expert", "tensor"}, false},
           {"--format", format_values(), false},
           {"--as", {"decode", "decode:4", "prefill", "prefill:512"}, false},

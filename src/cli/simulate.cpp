@@ -89,7 +89,8 @@ std::vector<sim::size_request> sizes_of(const simulate_options& options) {
 visit_split split_of(const std::string& text) {
   if (text == "by-token") return visit_split::by_token;
   if (text == "by-expert") return visit_split::by_expert;
-  sim::refuse_name("--split:", text, {"by-token", "by-expert"});
+  if (text == "leave-rest") return visit_split::leave_rest;
+  sim::refuse_name("--split:", text, {"by-token", "by-expert", "leave-rest"});
 }
 
 /// The same lists, their elements split at commas.
@@ -476,8 +477,10 @@ void add_sizes(CLI::App& app, simulate_options& options) {
       ->excludes(slots);
   app.add_flag("--size-classes", options.size_classes,
                "shared scope: a pool for each size of expert");
-  app.add_option("--split", options.split,
-                 "how a visit wider than its pool is split: by-token (exact), by-expert")
+  app.add_option(
+         "--split", options.split,
+         "what becomes of a visit wider than its pool: split by-token (exact) or by-expert, or not "
+         "split, leave-rest (the experts that fewest places name stay on the host)")
       ->type_name("NAME")
       ->capture_default_str();
   add_number(app, "--max-tokens", options.max_tokens, 0U, std::numeric_limits<std::uint32_t>::max(),

@@ -34,7 +34,7 @@ using support::unruly_backend;
 /// What the runs came to. A run that never came to a case proves nothing of it.
 struct tally {
   std::uint64_t groups = 0, losses = 0, splits = 0, refused_next = 0, together = 0;
-  std::uint64_t unfinished = 0, abandoned = 0;
+  std::uint64_t unfinished = 0, abandoned = 0, unfit = 0;
   std::uint64_t prefetch_hits = 0, late = 0, cancelled = 0, wasted = 0, failed = 0, host = 0;
   std::uint64_t versions = 0, quotas = 0, warmed = 0, compacted = 0, restarts = 0, upgrades = 0,
                 low = 0;
@@ -164,8 +164,8 @@ class life {
     l.view.experts = *ids;
     l.view.weights = *weights;
   }
-  /// One token's experts fit beside what is read. Speculative copies on their way are no reason to refuse a visit.
-  [[nodiscard]] bool has_room(layer_id layer) const {
+  /// Slots of the layer's pools that nobody reads. Speculative copies on their way are no reason to refuse a visit.
+  [[nodiscard]] std::size_t room_of(layer_id layer) const {
     const auto& layout = cache_->layout();
     const auto serves = [&](pool_id p) {
       for (std::size_t q = 0; q < layout.precisions(); ++q)
@@ -181,7 +181,17 @@ class life {
       if (entry.pins == 0) continue;
       room -= serves(layout.pool_of(entry.key.layer, cache_->precision_of(slot))) ? 1 : 0;
     }
-    return room >= shape().top_k;
+    return static_cast<std::size_t>(std::max(room, 0));
+  }
+  /// A visit is refused only where this allows it.
+  [[nodiscard]] bool may_be_refused(status got, const routing_view& view, std::size_t room) const {
+    if (setup_.split == visit_split::leave_rest) return false;
+    if (setup_.split != visit_split::refuse)
+      return got == status::no_victim && room < shape().ranks();
+    std::vector<expert_id> distinct;
+    for (const auto id : view.experts)
+      if (id >= 0 && std::ranges::find(distinct, id) == distinct.end()) distinct.push_back(id);
+    return got == status::does_not_fit && room < distinct.size();
   }
 
   void resolve(lane& l) {
@@ -198,9 +208,10 @@ class life {
     choose_visit(l);
     trail_.begin("resolve by lane %: layer %, step %, % ids", number(l), l.view.layer, l.view.step,
                  l.view.experts.size());
-    const bool room = has_room(l.view.layer);
+    const auto room = room_of(l.view.layer);
     const auto got = cache_->resolve(l.view, l.visit);
-    expect(got == status::ok || lost(got) || (got == status::no_victim && !room), "resolve", got);
+    seen_.unfit += got == status::does_not_fit ? 1U : 0U;
+    expect(got == status::ok || lost(got) || may_be_refused(got, l.view, room), "resolve", got);
     if (got == status::ok) return opened(l, true);
     if (l.visit.is_open()) trail_.fault("a visit that was refused is open");
     l.usable = false;
@@ -227,7 +238,8 @@ class life {
     l.usable = true;
     if (backend_.fenced_too_late == trail_.operations())
       trail_.fault("a visit is open whose copies had failed by their fence");
-    auto reads = l.opened(first, *cache_, backend_, of_.may_stay_on_host, trail_);
+    const bool may_stay_on_host = of_.may_stay_on_host || setup_.split == visit_split::leave_rest;
+    auto reads = l.opened(first, *cache_, backend_, may_stay_on_host, trail_);
     count(l.visit.plan());
     owner_ = l.visit.more() ? &l : nullptr;
     for (const auto& r : reads)
@@ -708,7 +720,8 @@ void run(const subject& of) {
   EXPECT_TRUE(seen.splits != 0 || of.may_stay_on_host) << "visits in groups";
   EXPECT_EQ(seen.unfinished != 0, seen.splits != 0) << "visits refused for the groups of others";
   EXPECT_EQ(seen.abandoned != 0, seen.splits != 0) << "groups that were given up";
-  EXPECT_EQ(seen.host != 0, of.may_stay_on_host);
+  EXPECT_NE(seen.unfit, 0U) << "visits that may not be split";
+  EXPECT_NE(seen.host, 0U);
   EXPECT_EQ(seen.upgrades != 0, of.upgrades);
   EXPECT_EQ(seen.low != 0, of.precisions > 1);
 }

@@ -61,12 +61,13 @@ inline pool_layout random_layout(support::random_source& random, std::size_t pre
 inline support::cache_setup random_setup(support::random_source& random, std::size_t precisions) {
   constexpr std::array<std::size_t, 3> most_waiting{256, 4, 1};
   constexpr std::array<std::size_t, 3> most_under_way{64, 2, 1};
-  return {.layout = random_layout(random, precisions),
-          .split = random.one_in(4) ? visit_split::by_expert : visit_split::by_token,
-          .guard = static_cast<prefetch_guard>(random.below(3)),
-          .cache = {.queue = {.most_waiting = most_waiting.at(random.below(3))},
-                    .most_under_way = most_under_way.at(random.below(3)),
-                    .log = {}}};
+  return {
+      .layout = random_layout(random, precisions),
+      .split = random.one_in(2) ? visit_split::by_token : static_cast<visit_split>(random.below(4)),
+      .guard = static_cast<prefetch_guard>(random.below(3)),
+      .cache = {.queue = {.most_waiting = most_waiting.at(random.below(3))},
+                .most_under_way = most_under_way.at(random.below(3)),
+                .log = {}}};
 }
 /// Some backends are good at everything, most are bad at something. An idle one does nothing before it has to.
 inline support::unruly_backend::habits random_habits(support::random_source& random, bool caller,

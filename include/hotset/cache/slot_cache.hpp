@@ -283,7 +283,10 @@ class slot_cache {
   status plan_and_carry_out(stream_type& stream, cache_visit& visit, Plan plan) noexcept {
     make_room();
     auto planned = plan();
-    while (planned == status::no_victim && end_speculation(visit.plan_)) planned = plan();
+    const auto lacks_room = [&] {
+      return planned == status::no_victim || planned == status::does_not_fit;
+    };
+    while (lacks_room() && end_speculation(visit.plan_)) planned = plan();
     if (planned == status::ok && !visit.plan_.more() && speculating()) visit_has_come(visit.plan_);
     while (planned == status::ok && !fence_late(stream, visit.plan_)) planned = plan();
     return planned == status::ok ? carry_out(stream, visit) : planned;

@@ -21,6 +21,7 @@ enum class [[nodiscard]] status : std::uint8_t{
     exceeds_memory,    ///< a quota that the pool's slots cannot give
     fill_failed,       ///< a copy did not arrive; its slot is free and no row names it
     invalid_argument,  ///< a key, slot or size out of range
+    does_not_fit,  ///< the visit needs more slots than there are and may not be split; nothing changed
 };
 // clang-format on
 
@@ -38,6 +39,7 @@ enum class [[nodiscard]] status : std::uint8_t{
     case status::exceeds_memory: return "quota exceeds the slots there are";
     case status::fill_failed: return "a fill failed";
     case status::invalid_argument: return "argument out of range";
+    case status::does_not_fit: return "the visit does not fit its pool and may not be split";
   }
   return "unknown status";
 }

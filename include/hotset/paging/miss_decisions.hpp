@@ -32,8 +32,6 @@ namespace hotset::inline v0 {
 template <miss_policy Miss>
 class miss_decisions {
  public:
-  static constexpr bool may_refuse = true;  ///< experts may stay on the host
-
   miss_decisions(const pool_layout& layout, const typename Miss::config& setup,
                  const visit_lookup& visit)
       : policy_(layout.shape(), setup),
@@ -258,8 +256,6 @@ template <miss_policy Miss>
   requires(Miss::traits.fetches_all)
 class miss_decisions<Miss> {
  public:
-  static constexpr bool may_refuse = false;
-
   miss_decisions(const pool_layout& layout, const typename Miss::config& setup, const visit_lookup&)
       : policy_(layout.shape(), setup) {}
 

@@ -86,8 +86,8 @@ class pager {
 
   /// Decides a visit. On any status but ok nothing has changed.
   /// Pre: the weights of `view` stay valid until the commit, with a split visit all arrays until its last group's.
-  /// Errors: invalid_visit, visit_too_large, no_victim, plan_open, visit_unfinished (the last visit has groups left),
-  /// invalid_argument (a plan of another shape).
+  /// Errors: invalid_visit, visit_too_large, no_victim, does_not_fit (visit_split::refuse), plan_open, visit_unfinished (the last
+  /// visit has groups left), invalid_argument (a plan of another shape).
   /// Complexity: O(routed ids + misses * the policy's victim cost).
   status plan(const routing_view& view, visit_plan& plan) noexcept {
     if (is_open()) return status::plan_open;
@@ -378,12 +378,12 @@ class pager {
   [[nodiscard]] std::uint64_t decision_hash() const noexcept { return hot_.held.hash(); }
   /// A pool that is smaller than one token's cycle, in words; or nothing.
   [[nodiscard]] std::optional<std::string> warning() const { return cliff_warning(layout()); }
-  /// How visits that do not fit are divided.
+  /// What becomes of visits that do not fit.
   [[nodiscard]] visit_split splitting() const noexcept { return visit_.groups().how(); }
   /// False if the miss policy may change what is computed, if visits are split by expert, or if there are several
   /// precisions: a miss goes down in precision where room runs out.
   [[nodiscard]] bool is_exact() const noexcept {
-    return facts_of(misses()).is_exact && visit_.groups().how() == visit_split::by_token &&
+    return facts_of(misses()).is_exact && visit_.groups().how() != visit_split::by_expert &&
            layout().precisions() == 1;
   }
 
@@ -441,12 +441,24 @@ class pager {
       return commits::describe(hot_.held, plan.draft(), at);
     });
     const auto placed = decisions_.place(hot_, visit_, plan);
-    return placed.fits ? status::ok : split(view, plan, placed.room);
+    return placed.fits ? status::ok : split(view, plan, placed);
   }
   [[gnu::cold]] status split(const routing_view& view, visit_plan& plan,
-                             std::size_t room) noexcept {
-    const auto divided = visit_.divide(view, hot_.held, plan, room);
+                             placement placed) noexcept {
+    const auto how = visit_.groups().how();
+    if (how == visit_split::refuse) return status::does_not_fit;
+    if (how == visit_split::leave_rest) return leave_rest(view, plan, placed);
+    const auto divided = visit_.divide(view, hot_.held, plan, placed.room);
     return divided == status::ok ? plan_group(0, plan) : divided;
+  }
+  status leave_rest(const routing_view& view, visit_plan& plan, placement placed) noexcept {
+    while (!placed.fits) {
+      visit_.leave_least_used(view, hot_.held, placed.room, plan);
+      hot_.ledger.refuse(plan.host_count());
+      if (visit_.misses().empty()) break;
+      placed = decisions_.place(hot_, visit_, plan);
+    }
+    return status::ok;
   }
   [[gnu::noinline]] status plan_group(std::size_t group, visit_plan& plan) noexcept {
     visit_.begin_group(group, hot_.held, plan);

@@ -59,8 +59,8 @@ struct visit_commit {
  private:
   /// True if the plan's order is the order of use and no one needs to hear of how an expert was served.
   static bool is_plain(const plan_draft& draft) noexcept {
-    return admission_type::traits.admits_all && (!Decisions::may_refuse || draft.count.host == 0) &&
-           !draft.reordered && draft.count.groups == 1;
+    return admission_type::traits.admits_all && draft.count.host == 0 && !draft.reordered &&
+           draft.count.groups == 1;
   }
   /// Gives each fill's slot to its key.
   [[gnu::noinline]] HOTSET_FLATTEN static void place_fills(HotSet& hot, const visit_lookup& visit,

@@ -35,7 +35,9 @@ class visit_lookup {
         weigh_(weigh),
         unique_(shape.expert_count(), most_ids_),
         groups_(shape, how),
-        misses_(capacity_) {}
+        misses_(capacity_),
+        uses_(divides_visits(how) ? 0 : capacity_),
+        ranked_(uses_.size()) {}
 
   /// Most routed ids of a visit.
   [[nodiscard]] std::size_t most_ids() const noexcept { return most_ids_; }
@@ -84,10 +86,30 @@ class visit_lookup {
   status divide(const routing_view& view, const residents& held, const visit_plan& plan,
                 std::size_t room) noexcept {
     return groups_.divide(view, plan, room, [&](expert_id id) {
-      const auto at = unique_.place_of(id);
-      const auto how = plan.services()[at];
-      return how == service::hit ? held.is_evictable(plan.slots()[at]) : how == service::fill;
+      return takes_room(held, plan, unique_.place_of(id));
     });
+  }
+  /// Leaves so many misses of the visit that `plan` looked up on the host, at least one, that the rest need `room` slots: those that
+  /// the fewest routed places name, of equals the later ones. Pre: there is one, and how() does not divide visits.
+  /// Complexity: O(routed ids).
+  void leave_least_used(const routing_view& view, const residents& held, std::size_t room,
+                        visit_plan& plan) noexcept {
+    auto& draft = plan.draft();
+    std::size_t needed = 0;
+    for (std::size_t i = 0; i < draft.count.distinct; ++i)
+      needed += takes_room(held, plan, i) ? 1U : 0U;
+    const auto leave = std::min(needed > room ? needed - room : 1, miss_count_);
+    std::fill_n(uses_.begin(), draft.count.distinct, 0U);
+    for (const auto id : view.experts)
+      if (const auto at = unique_.place_of(id); at < draft.count.distinct) ++uses_[at];
+    const auto ranked = std::span(ranked_).first(miss_count_);
+    std::ranges::copy(misses(), ranked.begin());
+    std::ranges::nth_element(ranked, ranked.begin() + static_cast<std::ptrdiff_t>(leave - 1),
+                             [this](std::uint32_t a, std::uint32_t b) {
+                               return uses_[a] != uses_[b] ? uses_[a] < uses_[b] : a > b;
+                             });
+    for (const auto at : ranked.first(leave)) draft.leave_on_host(at);
+    keep_filled(draft);
   }
   /// As `begin`, of a group of the visit that was divided: what was decided of the whole stands in the plan and stays.
   void begin_group(std::size_t group, const residents& held, visit_plan& plan) noexcept {
@@ -157,7 +179,16 @@ class visit_lookup {
     if (weigh_ && draft.expert_wise) weigh(groups_.visit().experts, groups_.visit().weights, draft);
     for (std::size_t i = 0; i < draft.count.distinct; ++i)
       if (groups_.refused(draft.experts[i])) draft.leave_on_host(i);
+    keep_filled(draft);
+  }
+  void keep_filled(const plan_draft& draft) noexcept {
     keep_misses([&](std::size_t, std::uint32_t at) { return draft.services[at] == service::fill; });
+  }
+  /// Of the plan's expert i.
+  [[nodiscard]] static bool takes_room(const residents& held, const visit_plan& plan,
+                                       std::size_t i) noexcept {
+    const auto how = plan.services()[i];
+    return how == service::hit ? held.is_evictable(plan.slots()[i]) : how == service::fill;
   }
   /// Sums of gate weights in routed order and best ranks, of the experts of the last look-up.
   [[gnu::noinline]] void weigh(id_view<expert_id> ids, std::span<const float> weights,
@@ -202,6 +233,8 @@ class visit_lookup {
   visit_groups groups_;
   std::vector<std::uint32_t> misses_;
   std::size_t miss_count_ = 0;
+  std::vector<std::uint32_t> uses_;    ///< routed places that name each expert, scratch
+  std::vector<std::uint32_t> ranked_;  ///< misses, scratch
 };
 
 }  // namespace hotset::inline v0

@@ -19,11 +19,16 @@
 
 namespace hotset::inline v0 {
 
-/// How a visit that does not fit is divided.
+/// What becomes of a visit that does not fit.
 enum class visit_split : std::uint8_t {
-  by_token,   ///< a token's sum is computed whole, as before: exact
-  by_expert,  ///< fewer fills, but each token's sum is computed in parts: not exact
+  by_token,   ///< divided; a token's sum is computed whole, as before: exact
+  by_expert,  ///< divided with fewer fills, but each token's sum is computed in parts: not exact
+  refuse,  ///< not divided: status::does_not_fit, for an engine that cannot run its layer in parts
+  leave_rest,  ///< not divided: the experts that the fewest places name stay on the host
 };
+[[nodiscard]] constexpr bool divides_visits(visit_split how) noexcept {
+  return how == visit_split::by_token || how == visit_split::by_expert;
+}
 
 /// Memory: taken once for the largest visit. No allocation afterwards.
 class visit_groups {
@@ -50,7 +55,7 @@ class visit_groups {
     std::span<const std::uint32_t> tokens;  ///< ascending
   };
 
-  /// Divides the visit that `plan` looked up. `room` slots can be had; `takes_room(expert)` says who needs one.
+  /// Divides the visit that `plan` looked up. Pre: divides_visits(how()). `room` slots can be had; `takes_room(expert)` says who needs one.
   /// Errors: invalid_visit (ids are no multiple of top_k), no_victim (not even one token fits).
   template <class TakesRoom>
   status divide(const routing_view& view, const visit_plan& plan, std::size_t room,

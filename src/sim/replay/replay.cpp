@@ -43,9 +43,11 @@ class event_walk {
       use(event, std::span(experts_).first(count));
       return 1;
     }
-    if (how_ == visit_split::by_expert) {
+    if (how_ != visit_split::by_token) {
       use(event, std::span(experts_).first(count));
-      return static_cast<std::uint32_t>((count + slots - 1) / slots);
+      return how_ == visit_split::by_expert
+                 ? static_cast<std::uint32_t>((count + slots - 1) / slots)
+                 : 1;
     }
     groups_.build(ids, slots, [](expert_id) { return true; });
     const auto k = visits_.shape().ranks();
