@@ -309,7 +309,8 @@ TEST_F(simulate, unknown_names_list_the_known_ones) {
   refused("simulate t.trace --scope nope", 2, {"--scope", "shared, per-layer"});
   refused("simulate t.trace --replay nope", 2,
           {"--replay", "event-atomic", "deferred", "per-access"});
-  refused("simulate t.trace --split nope", 2, {"--split: 'nope'; accepted: by-token, by-expert, leave-rest"});
+  refused("simulate t.trace --split nope", 2,
+          {"--split: 'nope'; accepted: by-token, by-expert, leave-rest"});
 }
 
 TEST_F(simulate, no_progress_line_without_a_terminal) {

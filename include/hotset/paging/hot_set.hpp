@@ -14,6 +14,7 @@
 #include "hotset/core/fill.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/pool_layout.hpp"
+#include "hotset/paging/departures.hpp"
 #include "hotset/paging/visit_ledger.hpp"
 #include "hotset/residency/prefetched_slots.hpp"
 #include "hotset/residency/residents.hpp"
@@ -37,14 +38,15 @@ struct hot_set {
   static constexpr std::size_t chunk = 16;
 
   hot_set(const pool_layout& layout, const typename Eviction::config& eviction_setup,
-          const typename Admission::config& admission_setup)
+          const typename Admission::config& admission_setup, departure_sink listener = {})
       : held(layout),
         eviction(layout, eviction_setup),
         admission(layout, admission_setup),
         ledger(layout.shape()),
         requests(layout.slots()),
         victims(
-            std::max(plan_draft::capacity_for(layout.shape()), std::min(chunk, layout.slots()))) {}
+            std::max(plan_draft::capacity_for(layout.shape()), std::min(chunk, layout.slots()))),
+        departed(listener) {}
 
   residents held;
   Eviction eviction;
@@ -52,7 +54,8 @@ struct hot_set {
   visit_ledger ledger;
   prefetched_slots requests;
   std::vector<slot_id> victims;  ///< of whoever plans: good until the next choice
-  bool speculated = false;       ///< something was prefetched and may not be settled yet
+  departure_sink departed;
+  bool speculated = false;  ///< something was prefetched and may not be settled yet
 
   /// The slots that the policy would give up next in the context's pool, `count` at most: a view of `victims`.
   [[nodiscard]] std::span<const slot_id> choose(const visit_context& context,
@@ -70,6 +73,8 @@ struct hot_set {
 
   /// Everyone hears that the slot is about to lose its key.
   void tell_loss(slot_id slot, expert_key key, loss how = loss::evicted) noexcept {
+    if (departed.listens()) [[unlikely]]
+      departed({key, held.precision_of(slot), slot, held[slot].last_reader});
     eviction.on_evict(slot, key);
     if constexpr (!Admission::traits.admits_all)
       if (how != loss::outdone) admission.on_evict(key, ledger.step());
@@ -106,6 +111,7 @@ struct hot_set {
   /// A reserved copy may have started and was given up: what the slot held is gone, and its pins and tickets with it.
   void spoil_slot(const fill& f) noexcept {
     f.victim == no_key ? held.give_back(f.slot) : release(f.slot);
+    if (departed.listens()) departed({f.key, f.precision, f.slot, no_ticket});
     held.spoil(f);
     ++ledger.totals.failed_fills;
   }

@@ -33,6 +33,7 @@
 #include "hotset/miss/fetch.hpp"
 #include "hotset/paging/cliff_guard.hpp"
 #include "hotset/paging/demand.hpp"
+#include "hotset/paging/departures.hpp"
 #include "hotset/paging/hot_set.hpp"
 #include "hotset/paging/miss_decisions.hpp"
 #include "hotset/paging/pager_stats.hpp"
@@ -62,6 +63,7 @@ class pager {
     typename Miss::config miss{};
     visit_split split = visit_split::by_token;
     prefetch_guard guard = prefetch_guard::named;
+    departure_sink departures{};  ///< hears of every copy that is given up
   };
 
   /// Errors: the first parameter that cannot work, with its accepted range.
@@ -402,7 +404,7 @@ class pager {
 
   struct checked {};
   pager(checked, const config& setup)
-      : hot_(setup.layout, setup.eviction, setup.admission),
+      : hot_(setup.layout, setup.eviction, setup.admission, setup.departures),
         visit_(setup.layout.shape(), setup.split, facts_of(hot_.eviction).needs_weights),
         admission_(visit_.capacity()),
         decisions_(setup.layout, setup.miss, visit_),
