@@ -17,7 +17,7 @@ hotset::any_eviction_policy::config eviction_named(std::string_view text) {
     throw usage_error("--eviction: '" + std::string(text) +
                       "' needs the future, accepted: policies that an engine can run");
   auto made = known.make_eviction(text);
-  if (!made) throw usage_error("--eviction: " + made.reason().message);
+  if (!made) throw usage_error("--eviction: " + made.error().message);
   return *std::move(made);
 }
 

@@ -120,7 +120,7 @@ class table_inputs {
 
   static co_activation::saved_shape saved(const table_file& file) {
     const auto found = co_activation::shape_of(file.content.bytes());
-    if (!found) throw trace_error(with_path(file.path, found.reason().message));
+    if (!found) throw trace_error(with_path(file.path, found.error().message));
     return *found;
   }
   void need_shape_of_first(const opened_trace& opened) const {

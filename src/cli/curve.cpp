@@ -60,7 +60,7 @@ void measure(const opened_trace& opened, const curve_request& request, std::uint
              std::vector<sim::curve_set>& out) {
   const shown_progress shown(printable(opened.trace.name, 40));
   const auto visits = visit_sequence::create(opened.trace, request.visits);
-  if (!visits) throw trace_error(with_path(opened.path, visits.reason().message));
+  if (!visits) throw trace_error(with_path(opened.path, visits.error().message));
   for (const auto scope : request.scopes) {
     for (const auto& method : request.methods) {
       out.push_back(for_option("--method",

@@ -72,7 +72,7 @@ class history_merger {
 saved_history read_history(const std::filesystem::path& path, const history_options& options) {
   const sim::mapped_file file(path);
   auto out = saved_history::load(file.bytes());
-  if (!out) throw trace_error(with_path(path, out.reason().message));
+  if (!out) throw trace_error(with_path(path, out.error().message));
   if (const auto bad = out->check_model(options.model))
     throw sim::usage_error(with_path(path, bad->message));
   if (options.model != 0) out->model = options.model;

@@ -107,7 +107,7 @@ std::size_t count_sequences(const routing_trace& trace) {
 
 trace_facts examine(opened_trace opened) {
   auto visits = visit_sequence::create(opened.trace);
-  if (!visits) throw trace_error(with_path(opened.path, visits.reason().message));
+  if (!visits) throw trace_error(with_path(opened.path, visits.error().message));
   trace_facts facts;
   facts.sequences = count_sequences(opened.trace);
   facts.steps = visits->steps();

@@ -25,7 +25,7 @@ int synthesise(const options& chosen) {
   output_file out(chosen.out);
   const bool on_output = out.is_standard_output();
   const auto made = synthetic_requests(chosen.config);
-  if (!made) throw sim::usage_error(made.reason().message);
+  if (!made) throw sim::usage_error(made.error().message);
   out.finish(sim::format_mooncake(*made));
   tell(on_output, out.name(),
        fmt::format("{} requests, {} blocks, {} of them different", made->requests(),

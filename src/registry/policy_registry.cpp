@@ -21,9 +21,9 @@ struct named_chain {
 };
 result<named_chain> find_chain(const policy_registry& from, std::string_view text) {
   auto specs = parse_policy_chain(text);
-  if (!specs) return specs.reason();
+  if (!specs) return specs.error();
   const auto row = from.eviction.named(specs->back().name, decorated_by(from));
-  if (!row) return row.reason();
+  if (!row) return row.error();
   return named_chain{*std::move(specs), *row};
 }
 
@@ -31,19 +31,19 @@ result<named_chain> find_chain(const policy_registry& from, std::string_view tex
 
 result<const eviction_row*> policy_registry::eviction_of(std::string_view chain) const {
   const auto found = find_chain(*this, chain);
-  if (!found) return found.reason();
+  if (!found) return found.error();
   return found->row;
 }
 
 result<const admission_row*> policy_registry::admission_of(std::string_view text) const {
   const auto parsed = parse_policy(text);
-  if (!parsed) return parsed.reason();
+  if (!parsed) return parsed.error();
   return admission.named(parsed->name);
 }
 
 result<std::optional<profile_request>> policy_registry::profile_of(std::string_view chain) const {
   const auto found = find_chain(*this, chain);
-  if (!found) return found.reason();
+  if (!found) return found.error();
   if (!found->row->profile) return std::optional<profile_request>{};
   parameters read(found->specs.back());
   return found->row->profile(read);
@@ -52,7 +52,7 @@ result<std::optional<profile_request>> policy_registry::profile_of(std::string_v
 result<any_eviction_policy::config> policy_registry::make_eviction(
     std::string_view chain, const policy_knowledge& known) const {
   const auto found = find_chain(*this, chain);
-  if (!found) return found.reason();
+  if (!found) return found.error();
   const auto& [specs, row] = *found;
   if (!row->make)
     return stands_alone(*row, "has no slots to prefetch into or to time", "any other policy");
@@ -64,7 +64,7 @@ result<any_eviction_policy::config> policy_registry::make_eviction(
     auto name = std::string_view(spec.name);
     if (name.starts_with("eviction.")) name.remove_prefix(9);
     const auto decorator = decorators.named(name);
-    if (!decorator) return decorator.reason();
+    if (!decorator) return decorator.error();
     parameters of_decorator(spec);
     config = (*decorator)->make(of_decorator, config);
     if (auto bad = of_decorator.finish()) return *std::move(bad);
@@ -76,9 +76,9 @@ result<any_eviction_policy::config> policy_registry::make_eviction(
 result<any_predictor::config> policy_registry::make_predictor(std::string_view text) const {
   const auto plus = text.find('+');
   const auto outer = parse_policy(text.substr(0, plus));
-  if (!outer) return outer.reason();
+  if (!outer) return outer.error();
   const auto row = predictors.named(outer->name);
-  if (!row) return row.reason();
+  if (!row) return row.error();
   if (!(*row)->mix) return predictors.make(text);
   if (plus == std::string_view::npos)
     return error{(*row)->name + " has no parts, accepted: " + (*row)->name +
@@ -86,7 +86,7 @@ result<any_predictor::config> policy_registry::make_predictor(std::string_view t
   std::vector<any_predictor::config> parts;
   for (const auto part : detail::split_at(text.substr(plus + 1), '+')) {
     auto made = make_predictor(part);
-    if (!made) return made.reason();
+    if (!made) return made.error();
     parts.push_back(*std::move(made));
   }
   parameters read(*outer);
@@ -98,7 +98,7 @@ result<any_predictor::config> policy_registry::make_predictor(std::string_view t
 
 validation policy_registry::check_precisions(std::string_view chain, std::size_t precisions) const {
   const auto row = eviction_of(chain);
-  if (!row) return row.reason();
+  if (!row) return row.error();
   const auto& traits = (*row)->traits;
   const auto there = std::to_string(precisions);
   if (precisions < traits.fewest_precisions)
@@ -118,7 +118,7 @@ result<std::unique_ptr<any_pager>> policy_registry::make_alone(
   if (chain.size() > 1) return stands_alone(row, "takes no decorator", "it alone");
   if (wanted.miss) return stands_alone(row, "serves misses itself", "--miss fetch");
   const auto admits = admission.make(wanted.admission, known);
-  if (!admits) return admits.reason();
+  if (!admits) return admits.error();
   if (!(*admission_of(wanted.admission))->traits.admits_all)
     return stands_alone(row, "decides admission itself", "--admission always");
   parameters read(chain.back());
@@ -128,13 +128,13 @@ result<std::unique_ptr<any_pager>> policy_registry::make_alone(
 result<std::unique_ptr<any_pager>> policy_registry::make_pager(
     const pager_request& wanted, const policy_knowledge& known) const {
   const auto found = find_chain(*this, wanted.eviction);
-  if (!found) return found.reason();
+  if (!found) return found.error();
   const auto& [chain, row] = *found;
   if (auto bad = check_precisions(wanted.eviction, wanted.layout.precisions()))
     return *std::move(bad);
   if (!row->make) return make_alone(*row, chain, wanted, known);
   const auto admits = admission.make(wanted.admission, known);
-  if (!admits) return admits.reason();
+  if (!admits) return admits.error();
   const bool all = (*admission_of(wanted.admission))->traits.admits_all;
   if (chain.size() == 1 && all && !wanted.miss) {
     parameters read(chain.back());
@@ -143,7 +143,7 @@ result<std::unique_ptr<any_pager>> policy_registry::make_pager(
   auto made = with_erased_pager(*this, wanted, known, []<class Pager>(Pager pages) {
     return std::unique_ptr<any_pager>(std::make_unique<pager_model<Pager>>(std::move(pages)));
   });
-  if (!made) return made.reason();
+  if (!made) return made.error();
   return *std::move(made);
 }
 

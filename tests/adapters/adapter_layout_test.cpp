@@ -173,7 +173,7 @@ TEST(adapter_layout, refuses_what_cannot_be_and_names_the_number) {
     auto setup = tiny();
     change(setup);
     const auto layout = adapter_layout::create(setup);
-    return layout ? std::string("accepted") : layout.reason().message;
+    return layout ? std::string("accepted") : layout.error().message;
   };
   using config = adapter_layout::config;
   EXPECT_EQ(reason([](config&) {}), "accepted");
@@ -201,19 +201,19 @@ TEST(adapter_layout, refuses_bytes_that_do_not_fit_64_bits_and_accepts_the_last_
                                .tuned = {1},
                                .stride = (adapter_layout::most_bytes - 2 * most) / most};
   const auto layout = adapter_layout::create(setup);
-  ASSERT_TRUE(layout) << layout.reason().message;
+  ASSERT_TRUE(layout) << layout.error().message;
   EXPECT_EQ(layout->virtual_bytes(), 2 * most);
   ++setup.stride;
-  EXPECT_THAT(adapter_layout::create(setup).reason().message, HasSubstr("bytes of all places"));
+  EXPECT_THAT(adapter_layout::create(setup).error().message, HasSubstr("bytes of all places"));
   setup.stride = most;
-  EXPECT_THAT(adapter_layout::create(setup).reason().message, HasSubstr("bytes of all places"));
+  EXPECT_THAT(adapter_layout::create(setup).error().message, HasSubstr("bytes of all places"));
   setup.stride = 0;
   setup.resident_bytes = adapter_layout::most_bytes;
-  EXPECT_THAT(adapter_layout::create(setup).reason().message, HasSubstr("bytes of all places"));
+  EXPECT_THAT(adapter_layout::create(setup).error().message, HasSubstr("bytes of all places"));
   setup.resident_bytes = adapter_layout::most_bytes / 2;
   EXPECT_TRUE(adapter_layout::create(setup));
   setup.tuned = {0, 0, 0};
-  EXPECT_THAT(adapter_layout::create(setup).reason().message, HasSubstr("bytes of merged models"));
+  EXPECT_THAT(adapter_layout::create(setup).error().message, HasSubstr("bytes of merged models"));
 }
 
 // --- The paper's adapters. Its Table 1 has the largest and the mean count of each, of 26 layers; a mean of two decimals and

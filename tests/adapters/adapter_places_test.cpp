@@ -84,7 +84,7 @@ TEST(adapter_places, a_copy_is_tried_on_without_a_change) {
 TEST(adapter_places, a_shape_that_cannot_be_has_a_reason) {
   const auto refused = adapter_places::create(3, {.experts = 0});
   ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.reason().message, "experts = 0, accepted: 1 or more");
+  EXPECT_EQ(refused.error().message, "experts = 0, accepted: 1 or more");
 }
 
 }  // namespace

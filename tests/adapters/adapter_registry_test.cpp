@@ -448,7 +448,7 @@ TEST_F(adapter_registry_steps, a_shape_that_cannot_be_has_a_reason) {
     auto setup = shape();
     change(setup);
     const auto made = registry_type::create(p, copies, setup, {});
-    return made ? std::string("accepted") : made.reason().message;
+    return made ? std::string("accepted") : made.error().message;
   };
   EXPECT_THAT(reason([](auto& s) { s.layers = 0; }), HasSubstr("layers = 0"));
   EXPECT_THAT(reason([](auto& s) { s.adapters = 0; }), HasSubstr("adapters = 0"));

@@ -108,7 +108,7 @@ TEST(dense_places, may_be_none) {
 TEST(dense_places, refuses_a_shape_that_cannot_be_and_names_the_number) {
   const auto reason = [](dense_places::config setup) {
     const auto made = dense_places::create(setup);
-    return made ? std::string("accepted") : made.reason().message;
+    return made ? std::string("accepted") : made.error().message;
   };
   EXPECT_THAT(reason({expert_id{-1}, 4}), HasSubstr("first = -1"));
   EXPECT_THAT(reason({expert_id{most}, 0}), HasSubstr("first = 2147483647"));

@@ -258,7 +258,7 @@ TEST(expert_redirect, may_be_of_no_adapter) {
 TEST(expert_redirect, refuses_a_shape_that_cannot_be_and_names_the_number) {
   const auto reason = [](expert_redirect::config setup) {
     const auto made = expert_redirect::create(setup);
-    return made ? std::string("accepted") : made.reason().message;
+    return made ? std::string("accepted") : made.error().message;
   };
   EXPECT_THAT(reason({0, 1, 0}), HasSubstr("experts = 0"));
   EXPECT_THAT(reason({4, -1, 0}), HasSubstr("adapters = -1"));

@@ -190,7 +190,7 @@ TEST_F(page_pool_steps, moves_with_all_it_owns) {
 TEST_F(page_pool_steps, a_pool_that_cannot_be_has_a_reason_and_leaves_nothing) {
   const auto reason = [&](page_pool_config setup) {
     const auto made = pool_type::create(memory, setup, &budget);
-    return made ? std::string("accepted") : made.reason().message;
+    return made ? std::string("accepted") : made.error().message;
   };
   EXPECT_THAT(reason({0, 0, 1}), HasSubstr("page_bytes = 0, accepted: 1.."));
   EXPECT_THAT(reason({(std::size_t{1} << 36) + unit, 0, 1}), HasSubstr("accepted: 1.."));

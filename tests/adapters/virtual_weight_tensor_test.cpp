@@ -306,7 +306,7 @@ TYPED_TEST(virtual_weight_tensors, one_that_cannot_be_made_has_a_reason_and_leav
   auto pool = this->pool(0, 1);
   const auto reason = [&](virtual_weight_tensor_config setup) {
     const auto made = made_type::create(pool, setup);
-    return made ? std::string("accepted") : made.reason().message;
+    return made ? std::string("accepted") : made.error().message;
   };
   EXPECT_THAT(reason({0, 1, 1}), HasSubstr("base_experts = 0, accepted: 1 or more"));
   EXPECT_THAT(reason({1, -1, 1}), HasSubstr("adapter_experts = -1"));

@@ -58,8 +58,8 @@ TEST(refused_memory, a_bank_is_not_made_and_says_why) {
   const auto layout = pool_layout::per_layer(shape, 6).value();
   memory_budget budget(1 << 20);
   const auto told = [](const result<host_slot_bank>& made) {
-    EXPECT_TRUE(made || made.reason().message.ends_with("no host memory") ||
-                made.reason().message.ends_with("out of memory"));
+    EXPECT_TRUE(made || made.error().message.ends_with("no host memory") ||
+                made.error().message.ends_with("out of memory"));
     return made.has_value();
   };
   EXPECT_GT(refuse_each([&] { return told(host_slot_bank::create(layout, layouts)); }), 5U);
@@ -89,7 +89,7 @@ TEST(refused_memory, a_bank_holds_what_it_held) {
 
 TEST(refused_memory, virtual_memory_is_mapped_whole_or_not_at_all) {
   auto made = host_virtual_memory::create();
-  if (!made) GTEST_SKIP() << made.reason().message;
+  if (!made) GTEST_SKIP() << made.error().message;
   auto& memory = *made;
   const auto page = memory.granularity();
   std::span<std::byte> addresses;

@@ -35,7 +35,7 @@ TEST(seconds_per_unit, a_few_slow_rounds_do_not_matter) {
 TEST(seconds_per_unit, refuses_work_that_takes_no_time) {
   const auto none = seconds_per_unit({}, [](std::size_t) { return 1.0; });
   ASSERT_FALSE(none);
-  EXPECT_THAT(none.reason().message, HasSubstr("2 units took no longer than 1"));
+  EXPECT_THAT(none.error().message, HasSubstr("2 units took no longer than 1"));
 }
 
 TEST(seconds_per_unit, refuses_amounts_that_cannot_be_compared) {
@@ -100,7 +100,7 @@ TEST(link_seconds_per_byte, tells_of_copies_that_did_not_arrive) {
   broken.end = transfer_state::failed;
   const auto failed = link_seconds_per_byte<link_clock>(broken, stream, fills, 100, work);
   ASSERT_FALSE(failed);
-  EXPECT_THAT(failed.reason().message, HasSubstr("refused or failed"));
+  EXPECT_THAT(failed.error().message, HasSubstr("refused or failed"));
   link_of_its_own fine;
   EXPECT_FALSE(link_seconds_per_byte<link_clock>(fine, stream, fills, 0, work));
   EXPECT_FALSE(

@@ -20,7 +20,7 @@ TEST(multiple_choice_knapsack, is_the_best_of_all_divisions) {
                  .convex = random.one_in(3)});
     const auto total = support::floors_of(set.consumers) + random.below(80);
     const auto found = multiple_choice_knapsack().allocate(set.consumers, total);
-    ASSERT_TRUE(found) << found.reason().message;
+    ASSERT_TRUE(found) << found.error().message;
     ASSERT_NEAR(found->seconds, support::best_seconds(set.consumers, total), 1e-9) << "case " << n;
     EXPECT_LE(equimarginal().allocate(set.consumers, total)->bound, found->seconds + 1e-9);
   }
@@ -52,7 +52,7 @@ TEST(multiple_choice_knapsack, refuses_too_much_work) {
       {.curve = curve, .unit_bytes = 1000, .seconds_per_miss = 1},
       {.curve = curve, .unit_bytes = 999, .seconds_per_miss = 1}};
   const multiple_choice_knapsack small({.most_work = 100});
-  EXPECT_EQ(small.allocate(consumers, 2500).reason().message,
+  EXPECT_EQ(small.allocate(consumers, 2500).error().message,
             "an exact division of 2500 granules of 1 bytes over 6 choices, accepted: a product of "
             "at most 100 (larger units, or equimarginal)");
   EXPECT_TRUE(multiple_choice_knapsack().allocate(consumers, 2500));

@@ -499,7 +499,7 @@ TEST(slot_cache_config, a_bank_of_another_layout_is_refused_when_the_cache_is_bu
   EXPECT_THAT([&] { slot_cache cache(pager<lru>({.layout = large}), host); },
               testing::ThrowsMessage<invalid_config>(testing::HasSubstr(why)));
   using host_cache = slot_cache<pager<lru>, host_backend<memory_expert_source>>;
-  EXPECT_EQ(host_cache::create(pager<lru>({.layout = large}), host).reason().message, why);
+  EXPECT_EQ(host_cache::create(pager<lru>({.layout = large}), host).error().message, why);
   EXPECT_TRUE(host_cache::create(pager<lru>({.layout = small}), host));
 
   choosy_backend choosy(6);
@@ -515,7 +515,7 @@ TEST(slot_cache_config, is_checked_when_the_cache_is_built) {
   using cache_type = slot_cache<pager<lru>, scripted_backend>;
   const auto made =
       cache_type::create(pager<lru>({.layout = layout}), backend, {.most_under_way = 0});
-  EXPECT_EQ(made.reason().message, "most_under_way = 0, accepted: 1 or more");
+  EXPECT_EQ(made.error().message, "most_under_way = 0, accepted: 1 or more");
   EXPECT_THROW(slot_cache cache(pager<lru>({.layout = layout}), backend, {.most_under_way = 0}),
                invalid_config);
 }

@@ -31,7 +31,7 @@ TYPED_TEST(allocator_conformance, keeps_floors_caps_and_the_budget) {
                  .convex = random.one_in(2)});
     const auto total = support::floors_of(set.consumers) + random.below(60);
     const auto found = this->allocator.allocate(set.consumers, total);
-    ASSERT_TRUE(found) << found.reason().message;
+    ASSERT_TRUE(found) << found.error().message;
     ASSERT_EQ(found->units.size(), set.consumers.size());
     std::uint64_t bytes = 0;
     double seconds = 0;
@@ -78,7 +78,7 @@ TYPED_TEST(allocator_conformance, refuses_what_cannot_be) {
     std::vector<memory_consumer> consumers(2, good);
     change(consumers[1]);
     const auto found = this->allocator.allocate(consumers, bytes);
-    return found ? std::string("accepted") : found.reason().message;
+    return found ? std::string("accepted") : found.error().message;
   };
   EXPECT_EQ(why([](auto&) {}), "accepted");
   EXPECT_EQ(why([](auto&) {}, 39),

@@ -16,7 +16,7 @@ TEST(error, a_result_holds_a_value_or_a_reason) {
   EXPECT_EQ(std::move(good).value(), 7);
   const result<int> bad(error{"slots = 0, accepted: 1 or more"});
   EXPECT_FALSE(bad.has_value());
-  EXPECT_EQ(bad.reason().message, "slots = 0, accepted: 1 or more");
+  EXPECT_EQ(bad.error().message, "slots = 0, accepted: 1 or more");
 }
 
 TEST(error, a_result_gives_up_a_value_that_only_moves) {

@@ -17,7 +17,37 @@ using testing::HasSubstr;
 const geometry shape{.layers = 3, .experts = 8, .top_k = 2};
 
 std::string reason(const result<pool_layout>& made) {
-  return made.has_value() ? "accepted" : made.reason().message;
+  return made.has_value() ? "accepted" : made.error().message;
+}
+
+TEST(pool_layout, bytes_hold_the_same_share_of_every_layer) {
+  auto of_two = shape;
+  of_two.expert_bytes = {100, 160, 100};
+  const auto alone = pool_layout::within(of_two, cache_scope::per_layer, 1439).value();
+  for (const auto l : each<layer_id>(3)) EXPECT_EQ(alone.at(alone.pool_of_layer(l)).slots, 3);
+  const auto together = pool_layout::within(of_two, cache_scope::shared, 1439).value();
+  ASSERT_EQ(together.pools(), 2U);
+  EXPECT_EQ(together.at(0_pool).slots, 7) << "2/3 of what 1,439 / 360 comes to";
+  EXPECT_EQ(together.at(1_pool).slots, 3);
+  of_two.expert_bytes = {100};
+  EXPECT_EQ(pool_layout::within(of_two, cache_scope::shared, 1399).value().slots(), 13U);
+  EXPECT_EQ(pool_layout::within(of_two, cache_scope::shared, ~std::uint64_t{0}).value().slots(),
+            of_two.keys());
+}
+
+TEST(pool_layout, bytes_too_few_or_of_experts_of_unknown_size_are_refused) {
+  EXPECT_EQ(
+      reason(pool_layout::within(shape, cache_scope::shared, 1000)),
+      "slots within bytes, of experts of unknown bytes, accepted: expert_bytes of one precision");
+  auto sized = shape;
+  sized.expert_bytes = {100};
+  EXPECT_EQ(reason(pool_layout::within(sized, cache_scope::per_layer, 599)),
+            "599 bytes, accepted: 600 or more, for top_k experts in every layer");
+  EXPECT_THAT(reason(pool_layout::within(sized, cache_scope::shared, 199)),
+              testing::HasSubstr("fewer than top_k"));
+  sized.lower_precisions = {{50}};
+  EXPECT_THAT(reason(pool_layout::within(sized, cache_scope::shared, 1000)),
+              testing::HasSubstr("of experts of 2 precisions"));
 }
 
 // Hazard 7: fewer slots than a token needs.

@@ -254,7 +254,7 @@ TEST(router_scores, agrees_with_the_rule_written_out) {
 TEST(router_scores, says_what_it_accepts) {
   const auto why = [](const router_scores::config& c, const geometry& shape) {
     const auto made = router_scores::create(shape, c);
-    return made ? std::string("fine") : made.reason().message;
+    return made ? std::string("fine") : made.error().message;
   };
   constexpr auto by_sigmoid = score_function::sigmoid;
   const auto shape = shape_of(8, 3);

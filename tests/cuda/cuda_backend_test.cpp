@@ -345,7 +345,7 @@ TEST(cuda_backend_setup, leaves_nothing_behind_at_whatever_call_it_fails) {
                                         {.tickets = 2, .chunks_ahead = 1, .staging_pieces = 2});
       if (std::string(name) == "cudaHostAlloc" && nth > 1) break;
       ASSERT_FALSE(made.has_value());
-      EXPECT_THAT(made.reason().message, HasSubstr(name));
+      EXPECT_THAT(made.error().message, HasSubstr(name));
       EXPECT_EQ(api.leaks(), before);
     }
 }

@@ -187,10 +187,10 @@ TEST(event_ring, leaves_nothing_behind_when_an_event_is_refused) {
   fake_cuda_runtime api;
   sticky_failure failures;
   api.fail("cudaEventCreateWithFlags", 3, error_code::memory_allocation);
-  EXPECT_THAT(event_ring::create(api, 0, 8, failures).reason().message,
+  EXPECT_THAT(event_ring::create(api, 0, 8, failures).error().message,
               testing::HasSubstr("cudaEventCreateWithFlags"));
   EXPECT_EQ(api.leaks(), 0U);
-  EXPECT_THAT(event_ring::create(api, 0, 0, failures).reason().message,
+  EXPECT_THAT(event_ring::create(api, 0, 0, failures).error().message,
               testing::HasSubstr("0 places"));
   EXPECT_EQ(api.leaks(), 0U);
 }

@@ -53,19 +53,19 @@ TEST(cuda_slot_bank, takes_the_memory_of_the_device_that_it_names) {
   int device = -1;
   EXPECT_EQ(api.current_device(device), error_code::success);
   EXPECT_EQ(device, 0);
-  EXPECT_THAT(slot_bank::create(api, pools(), layouts, {.device = 2}).reason().message,
+  EXPECT_THAT(slot_bank::create(api, pools(), layouts, {.device = 2}).error().message,
               HasSubstr("cudaSetDevice"));
 }
 
 TEST(cuda_slot_bank, leaves_nothing_behind_when_memory_is_refused) {
   fake_cuda_runtime api;
   api.fail("cudaMalloc", 3, error_code::memory_allocation);
-  EXPECT_THAT(slot_bank::create(api, pools(), layouts, {}).reason().message,
+  EXPECT_THAT(slot_bank::create(api, pools(), layouts, {}).error().message,
               HasSubstr("for 2 slots of tensor 'all': cudaMalloc: fakeError (2)"));
   EXPECT_EQ(api.leaks(), 0U);
-  EXPECT_THAT(slot_bank::create(api, pools(), layouts, {.alignment = 48}).reason().message,
+  EXPECT_THAT(slot_bank::create(api, pools(), layouts, {.alignment = 48}).error().message,
               HasSubstr("accepted: a power of two"));
-  EXPECT_THAT(slot_bank::create(api, pools(), {layouts[0]}, {}).reason().message,
+  EXPECT_THAT(slot_bank::create(api, pools(), {layouts[0]}, {}).error().message,
               HasSubstr("no layout for size class 1"));
 }
 
@@ -118,7 +118,7 @@ TEST(cuda_slot_bank, an_elastic_one_takes_memory_of_its_own_device) {
   support::fake_cuda_driver driver(4096);
   memory_budget budget(1 << 20);
   auto memory = virtual_memory::create(driver, 1).value();
-  EXPECT_THAT(slot_bank::create_elastic(api, memory, pools(), layouts, budget, {}).reason().message,
+  EXPECT_THAT(slot_bank::create_elastic(api, memory, pools(), layouts, budget, {}).error().message,
               HasSubstr("virtual memory of device 1, accepted: of device 0"));
   auto whole = slot_bank::create(api, pools(), layouts, {}).value();
   EXPECT_FALSE(whole.is_elastic());

@@ -35,9 +35,9 @@ TEST(stream, belongs_to_its_device_and_is_given_back_once) {
 TEST(stream, a_refused_stream_says_why) {
   fake_cuda_runtime api;
   api.fail("cudaStreamCreateWithPriority", 1, error_code::memory_allocation);
-  EXPECT_THAT(stream::create(api, 0).reason().message,
+  EXPECT_THAT(stream::create(api, 0).error().message,
               testing::HasSubstr("cudaStreamCreateWithPriority: fakeError (2)"));
-  EXPECT_THAT(stream::create(api, 7).reason().message, testing::HasSubstr("cudaSetDevice"));
+  EXPECT_THAT(stream::create(api, 7).error().message, testing::HasSubstr("cudaSetDevice"));
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ TEST_F(cuda_virtual_memory, takes_granularity_and_device_from_its_driver) {
 TEST_F(cuda_virtual_memory, a_device_that_is_none_has_a_reason) {
   const auto refused = cuda::virtual_memory::create(driver, 2);
   ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.reason().message, "cuMemGetAllocationGranularity: cudaErrorOther (101): other");
+  EXPECT_EQ(refused.error().message, "cuMemGetAllocationGranularity: cudaErrorOther (101): other");
 }
 
 TEST_F(cuda_virtual_memory, what_is_mapped_can_be_accessed) {

@@ -11,7 +11,7 @@ namespace {
 std::string chosen(const pool_layout& layout) {
   const auto refuse = [](const std::string& reason) { return reason; };
 #include "embedding_3.inc"
-  return pages ? std::string(pages->eviction().held_name()) : pages.reason().message;
+  return pages ? std::string(pages->eviction().held_name()) : pages.error().message;
 }
 
 TEST(embedding, a_policy_is_chosen_by_name) {

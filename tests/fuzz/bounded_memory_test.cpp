@@ -76,7 +76,7 @@ void open_and_visit(const std::string& path) {
   const auto trace = sim::open_trace(path);
   if (const auto bad = trace.validate()) throw trace_error(bad->message);
   const auto visits = visit_sequence::create(trace);
-  if (!visits) throw trace_error(visits.reason().message);
+  if (!visits) throw trace_error(visits.error().message);
   const std::vector<std::uint64_t> a_key(visits->shape().keys());  // as much as a replay keeps
 }
 

@@ -78,7 +78,7 @@ TEST(fuzz_histories, saved) {
     const auto damage = std::as_bytes(std::span(text));
     const auto loaded = saved_history::load(damage);
     if (!loaded) {
-      ASSERT_EQ(loaded.reason().message.find('\n'), std::string::npos);
+      ASSERT_EQ(loaded.error().message.find('\n'), std::string::npos);
       continue;
     }
     ++accepted;

@@ -52,7 +52,7 @@ void fuzz(const std::string& sample, std::uint64_t rounds, const reader& read) {
 
 routing_trace accesses(const kv_trace& kv) {
   auto made = block_accesses(kv);
-  if (!made) throw trace_error(made.reason().message);
+  if (!made) throw trace_error(made.error().message);
   return *std::move(made);
 }
 

@@ -157,7 +157,7 @@ TEST_F(elastic_arrays_test, are_refused_where_no_addresses_are) {
       slot_bank_layout::create(wide, {{{{"all", std::uint64_t{1} << 40}}}}, 64).value();
   const auto made = arrays_type::create(memory, budget, far);
   ASSERT_FALSE(made.has_value());
-  EXPECT_NE(made.reason().message.find("cannot reserve"), std::string::npos);
+  EXPECT_NE(made.error().message.find("cannot reserve"), std::string::npos);
   EXPECT_EQ(memory.reserved_bytes(), 0U);
 }
 

@@ -53,11 +53,11 @@ TEST(host_slot_bank, slots_beside_the_caches_have_places_too) {
 TEST(host_slot_bank, a_pool_of_two_size_classes_is_refused) {
   const auto mixed = host_slot_bank::create(pool_layout::shared(shape, 4).value(), layouts);
   ASSERT_FALSE(mixed.has_value());
-  EXPECT_THAT(mixed.reason().message, HasSubstr("pool 0 serves layers of different size classes"));
+  EXPECT_THAT(mixed.error().message, HasSubstr("pool 0 serves layers of different size classes"));
   const auto layout = pool_layout::per_layer(shape, 2).value();
-  EXPECT_THAT(host_slot_bank::create(layout, {layouts[0]}).reason().message,
+  EXPECT_THAT(host_slot_bank::create(layout, {layouts[0]}).error().message,
               HasSubstr("no layout for size class 1"));
-  EXPECT_THAT(host_slot_bank::create(layout, {layouts[0], {}}).reason().message,
+  EXPECT_THAT(host_slot_bank::create(layout, {layouts[0], {}}).error().message,
               HasSubstr("0 tensors"));
 }
 

@@ -53,12 +53,12 @@ TEST(slot_bank_layout, a_class_without_slots_has_an_address_all_the_same) {
 
 TEST(slot_bank_layout, pools_and_layouts_that_do_not_belong_together_are_refused) {
   EXPECT_THAT(
-      slot_bank_layout::create(pool_layout::shared(shape, 4).value(), layouts, 64).reason().message,
+      slot_bank_layout::create(pool_layout::shared(shape, 4).value(), layouts, 64).error().message,
       HasSubstr("pool 0 serves layers of different size classes"));
   const auto layout = pool_layout::per_layer(shape, 2).value();
-  EXPECT_THAT(slot_bank_layout::create(layout, {layouts[0]}, 64).reason().message,
+  EXPECT_THAT(slot_bank_layout::create(layout, {layouts[0]}, 64).error().message,
               HasSubstr("no layout for size class 1"));
-  EXPECT_THAT(slot_bank_layout::create(layout, {layouts[0], {}}, 64).reason().message,
+  EXPECT_THAT(slot_bank_layout::create(layout, {layouts[0], {}}, 64).error().message,
               HasSubstr("0 tensors"));
 }
 
@@ -124,7 +124,7 @@ TEST(slot_bank_layout, slots_beside_the_caches_come_after_them) {
                 ->message,
             "a bank of 5 slots, accepted: 7, those of the cache");
   EXPECT_EQ(slot_bank_layout::create(pool_layout::per_layer(shape, 2).value(), layouts, 16, 2)
-                .reason()
+                .error()
                 .message,
             "2 slots beside the cache's with experts of 2 sizes, accepted: one size");
 }
@@ -133,7 +133,7 @@ TEST(slot_bank_layout, sizes_that_no_memory_has_are_refused) {
   const auto layout = pool_layout::shared({.layers = 1, .experts = 4, .top_k = 1}, 4).value();
   constexpr auto most = std::numeric_limits<std::uint64_t>::max();
   for (const std::uint64_t bytes : {most, most / 2, most / 4 + 1, most / 8})
-    EXPECT_THAT(slot_bank_layout::create(layout, {{{{"up", bytes}}}}, 64).reason().message,
+    EXPECT_THAT(slot_bank_layout::create(layout, {{{{"up", bytes}}}}, 64).error().message,
                 HasSubstr("4 slots of tensor 'up' of " + std::to_string(bytes) + " bytes"))
         << bytes;
   EXPECT_TRUE(slot_bank_layout::create(layout, {{{{"up", most / 16}}}}, 64));

@@ -47,13 +47,13 @@ TEST_F(virtual_range_steps, gives_back_its_addresses_and_what_is_mapped) {
 TEST_F(virtual_range_steps, addresses_that_are_not_to_be_had_have_a_reason) {
   const auto uneven = range_type::reserve(memory, unit + 1);
   ASSERT_FALSE(uneven);
-  EXPECT_EQ(uneven.reason().message, "cannot reserve " + std::to_string(unit + 1) +
-                                         " bytes of addresses in units of " + std::to_string(unit) +
-                                         ": a size, offset, range or block that is none");
+  EXPECT_EQ(uneven.error().message, "cannot reserve " + std::to_string(unit + 1) +
+                                        " bytes of addresses in units of " + std::to_string(unit) +
+                                        ": a size, offset, range or block that is none");
   memory.fail(1);
   const auto none = range_type::reserve(memory, unit);
   ASSERT_FALSE(none);
-  EXPECT_NE(none.reason().message.find("out of memory"), std::string::npos);
+  EXPECT_NE(none.error().message.find("out of memory"), std::string::npos);
 }
 
 TEST_F(virtual_range_steps, moves_with_all_it_owns) {

@@ -308,19 +308,19 @@ TEST_F(pager_miss, decisions_hold_in_every_group_of_a_split_visit) {
 TEST_F(pager_miss, a_policy_that_cannot_work_is_refused_by_name) {
   const auto none = decided::create({.layout = shared(4), .miss = {}});
   ASSERT_FALSE(none.has_value());
-  EXPECT_EQ(none.reason().message, "scripted_miss has no script, accepted: one");
+  EXPECT_EQ(none.error().message, "scripted_miss has no script, accepted: one");
   const geometry two{
       .layers = 1, .experts = 8, .top_k = 2, .expert_bytes = {10}, .lower_precisions = {{4}}};
   const auto flat =
       decided::create({.layout = pool_layout::shared(two, 4).value(), .miss = {&script}});
   ASSERT_FALSE(flat.has_value());
-  EXPECT_EQ(flat.reason().message,
+  EXPECT_EQ(flat.error().message,
             "a layout of 1 precisions for experts of 2, accepted: pools for each");
   const std::vector<std::int64_t> slots{2, 2};
   const auto ladder =
       pager<lru>::create({.layout = pool_layout::shared_by_precision(two, slots).value()});
   ASSERT_FALSE(ladder.has_value());
-  EXPECT_EQ(ladder.reason().message,
+  EXPECT_EQ(ladder.error().message,
             "a layout of 2 precisions for a policy that fetches everything, accepted: 1");
 }
 

@@ -373,7 +373,7 @@ TEST(activation_matrix, starts_with_the_matrices_of_a_file_that_its_parameters_n
   auto options = read(":capacity=7:from=" + good);
   EXPECT_FALSE(options.validate());
   auto today = activation_matrix::create(shape, options);
-  ASSERT_TRUE(today) << today.reason().message;
+  ASSERT_TRUE(today) << today.error().message;
   EXPECT_EQ(today->save(), bytes);
   EXPECT_EQ(today->collection().capacity(), 7U);
   EXPECT_EQ(today->hottest(8), yesterday.hottest(8));
@@ -396,7 +396,7 @@ TEST(activation_matrix, starts_with_the_matrices_of_a_file_that_its_parameters_n
   // It must fit: the model, the room, and what a share is.
   const auto refused = [&](const geometry& model, const activation_matrix::config& with) {
     const auto made = activation_matrix::create(model, with);
-    return made ? std::string("accepted") : made.reason().message;
+    return made ? std::string("accepted") : made.error().message;
   };
   EXPECT_EQ(refused({.layers = 3, .experts = 4, .top_k = 2}, options),
             "activation_matrix from: a collection of 2 layers x 4 experts, 2 matrices, "
@@ -431,7 +431,7 @@ TEST(activation_matrix, what_does_not_belong_together_is_refused_and_changes_not
 TEST(activation_matrix, a_wrong_configuration_is_refused) {
   const auto why = [](const geometry& model, const activation_matrix::config& options) {
     const auto made = activation_matrix::create(model, options);
-    return made ? "accepted" : made.reason().message;
+    return made ? "accepted" : made.error().message;
   };
   EXPECT_EQ(why(shape, {.depth = 0}), "activation_matrix depth = 0, accepted: 1 or more");
   EXPECT_EQ(why(shape, {.depth = 3}), "activation_matrix depth = 3, accepted: 1..2 (layers)");

@@ -143,7 +143,7 @@ TEST(any_predictor, routers_come_from_the_engine) {
 TEST(any_predictor, refuses_what_the_chosen_one_refuses) {
   const auto why = [](const any_predictor::config& chosen) {
     const auto made = any_predictor::create(shape, chosen);
-    return made ? std::string("accepted") : made.reason().message;
+    return made ? std::string("accepted") : made.error().message;
   };
   EXPECT_EQ(why(with_depth(any_predictor::holding<current_gate>(), 3)),
             "next_layer_gate depth = 3, accepted: 1..2 (layers - 1)");

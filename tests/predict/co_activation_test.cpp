@@ -194,7 +194,7 @@ TEST(co_activation, a_saved_table_says_what_it_was_made_for) {
   ASSERT_TRUE(found);
   EXPECT_EQ(*found, (co_activation::saved_shape{4, 5, 2}));
   const auto why = [](std::span<const std::byte> bytes) {
-    return co_activation::shape_of(bytes).reason().message;
+    return co_activation::shape_of(bytes).error().message;
   };
   EXPECT_THAT(why(std::span(saved).first(saved.size() - 1)), HasSubstr("4 layers x 5 experts"));
   // A header that promises more than there can be, whose size would not fit into 64 bits.
@@ -238,7 +238,7 @@ TEST(co_activation, a_wrong_configuration_is_refused) {
   EXPECT_THAT(why({.decay = 0}), HasSubstr("decay = 0.000000"));
   EXPECT_THAT(why({.decay = std::nan("")}), HasSubstr("decay = "));
   const geometry huge{.layers = 64, .experts = 8192, .top_k = 2};
-  EXPECT_THAT(co_activation::create(huge, {}).reason().message, HasSubstr("accepted: at most"));
+  EXPECT_THAT(co_activation::create(huge, {}).error().message, HasSubstr("accepted: at most"));
   EXPECT_THROW(co_activation(shape, {.reach = 0}), invalid_config);
 }
 
@@ -246,7 +246,7 @@ TEST(co_activation, a_wrong_configuration_is_refused) {
 TEST(co_activation, sizes_that_wrap_are_refused) {
   const auto why = [](const geometry& model, const co_activation::config& options) {
     const auto made = co_activation::create(model, options);
-    return made ? "accepted" : made.reason().message;
+    return made ? "accepted" : made.error().message;
   };
   EXPECT_EQ(why({.layers = 1 << 12, .experts = 1 << 16, .top_k = 1}, {.reach = 1 << 18}),
             "a co_activation table of 4096 layers x 65536 experts, reach 262144, accepted: at most "

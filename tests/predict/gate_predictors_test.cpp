@@ -58,7 +58,7 @@ TEST(gate_predictors, scores_and_biases_reach_the_gate) {
   config.routers = {router, router, router};
   config.biases = {{}, bias, {}};
   auto any = any_predictor::create(shape, config);
-  ASSERT_TRUE(any) << any.reason().message;
+  ASSERT_TRUE(any) << any.error().message;
   const std::array<float, 1> hidden{1};
   auto seen = view();
   seen.hidden = hidden;

@@ -173,7 +173,7 @@ TEST(last_routed, what_does_not_belong_together_is_refused_and_changes_nothing) 
 TEST(last_routed, a_wrong_configuration_is_refused) {
   const auto why = [](const geometry& model, const last_routed::config& options) {
     const auto made = last_routed::create(model, options);
-    return made ? "accepted" : made.reason().message;
+    return made ? "accepted" : made.error().message;
   };
   EXPECT_EQ(why(shape, {.depth = 0}), "last_routed depth = 0, accepted: 1 or more");
   EXPECT_EQ(why(shape, {.depth = 4}), "last_routed depth = 4, accepted: 1..3 (layers)");

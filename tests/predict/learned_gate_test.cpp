@@ -220,7 +220,7 @@ TEST(learned_gate, is_saved_in_bytes_that_every_machine_reads_alike) {
 TEST(learned_gate, refuses_bytes_that_are_no_weights) {
   const auto why = [](const bytes& of) {
     const auto made = weights::load(of);
-    return made ? std::string("fine") : made.reason().message;
+    return made ? std::string("fine") : made.error().message;
   };
   const auto good = random_weights({3, 2, 2, 2, 1}, 1).save();
   EXPECT_EQ(why(good), "fine");
@@ -254,7 +254,7 @@ TEST(learned_gate, refuses_bytes_that_are_no_weights) {
 TEST(learned_gate, a_header_alone_takes_no_memory) {
   const auto why = [](const dimensions& size) {
     const auto made = weights::create(size);
-    return made ? std::string("fine") : made.reason().message;
+    return made ? std::string("fine") : made.error().message;
   };
   constexpr auto most = std::numeric_limits<std::int32_t>::max();
   EXPECT_THAT(why({65536, 65536, 1 << 20, 65535, 1 << 20}),
@@ -268,9 +268,9 @@ TEST(learned_gate, a_header_alone_takes_no_memory) {
   lie[16] = lie[20] = std::byte{0};
   lie[17] = std::byte{64};  // experts: 16384
   lie[22] = std::byte{4};   // d_model: 262144
-  EXPECT_THAT(weights::load(lie).reason().message, HasSubstr("accepted: at most"));
+  EXPECT_THAT(weights::load(lie).error().message, HasSubstr("accepted: at most"));
   lie[22] = std::byte{2};
-  EXPECT_THAT(weights::load(lie).reason().message, HasSubstr("32 bytes, accepted: "));
+  EXPECT_THAT(weights::load(lie).error().message, HasSubstr("32 bytes, accepted: "));
 }
 
 TEST(learned_gate, is_read_from_a_file_that_its_parameters_name) {
@@ -312,7 +312,7 @@ TEST(learned_gate, says_what_it_accepts) {
   const auto trained = std::make_shared<const weights>(random_weights({4, 3, 2, 2, 1}, 3));
   const auto why = [](const geometry& shape, const learned_gate::config& options) {
     const auto made = learned_gate::create(shape, options);
-    return made ? std::string("fine") : made.reason().message;
+    return made ? std::string("fine") : made.error().message;
   };
   const auto shape = shape_of(4, 3);
   EXPECT_EQ(why(shape, {.depth = 2, .trained = trained}), "fine");
@@ -348,7 +348,7 @@ TEST(learned_gate, behind_any_predictor_is_told_the_width_of_hidden_states) {
       any->expect(view_of(0_layer, hidden, 1)).probabilities,
       testing::ElementsAreArray(own.expect(view_of(0_layer, hidden, 1), {}, 0).probabilities));
   config.d_model = 3;
-  EXPECT_THAT(any_predictor::create(shape_of(3, 2), config).reason().message,
+  EXPECT_THAT(any_predictor::create(shape_of(3, 2), config).error().message,
               HasSubstr("hidden states of 2, accepted: of 3"));
 }
 

@@ -384,7 +384,7 @@ TEST(mixed, a_wrong_configuration_is_refused) {
   const auto part = says({1, 0, 0, 0});
   const auto why = [](const geometry& shape, const mixed::config& options) {
     const auto made = mixed::create(shape, options);
-    return made ? "accepted" : made.reason().message;
+    return made ? "accepted" : made.error().message;
   };
   EXPECT_EQ(why(small, {.parts = {part}, .depth = 3}), "accepted");
   EXPECT_EQ(why(small, {}), "mixed has 0 parts, accepted: 1..16");

@@ -276,7 +276,7 @@ TEST(similar_steps_predictor, starts_from_what_another_has_learned) {
 TEST(similar_steps_predictor, refuses_what_it_cannot_be) {
   const auto why = [](const config& options) {
     const auto made = predictor_type::create(shape, options);
-    return made ? std::string("none") : made.reason().message;
+    return made ? std::string("none") : made.error().message;
   };
   EXPECT_EQ(why({}), "none");
   EXPECT_EQ(why({.depth = 0}), "similar_steps depth = 0, accepted: 1 or more");
@@ -291,7 +291,7 @@ TEST(similar_steps_predictor, refuses_what_it_cannot_be) {
   EXPECT_THAT(why(foreign), HasSubstr("a history of 4 layers x 71 experts"));
   constexpr geometry huge{
       .layers = 60, .experts = 4096, .top_k = 8, .max_tokens_per_visit = 1 << 20};
-  EXPECT_THAT(predictor_type::create(huge, {.depth = 60}).reason().message,
+  EXPECT_THAT(predictor_type::create(huge, {.depth = 60}).error().message,
               HasSubstr("bytes, accepted: at most 17179869184"));
 }
 

@@ -85,15 +85,15 @@ TEST(policy_registry, refuses_in_a_sentence) {
   policy_registry own;
   ASSERT_FALSE(own.add<own_lru>());
   ASSERT_FALSE(own.add_decorator<protect_hot<any_eviction_policy>>());
-  EXPECT_EQ(own.make_eviction("own_lrv").reason().message,
+  EXPECT_EQ(own.make_eviction("own_lrv").error().message,
             "unknown eviction policy 'own_lrv' (did you mean own_lru?); accepted: own_lru; "
             "decorated by: protect_hot");
-  EXPECT_THAT(own.make_eviction("own_lru:share=2").reason().message, HasSubstr("accepted: (0, 1]"));
-  EXPECT_THAT(own.make_eviction("own_lru:shape=1").reason().message,
+  EXPECT_THAT(own.make_eviction("own_lru:share=2").error().message, HasSubstr("accepted: (0, 1]"));
+  EXPECT_THAT(own.make_eviction("own_lru:shape=1").error().message,
               HasSubstr("did you mean share?"));
-  EXPECT_THAT(own.make_eviction("own_lru+own_lru").reason().message,
+  EXPECT_THAT(own.make_eviction("own_lru+own_lru").error().message,
               HasSubstr("unknown decorator 'own_lru'; accepted: protect_hot"));
-  EXPECT_THAT(own.make_eviction("protect_hot:uses=0+own_lru").reason().message,
+  EXPECT_THAT(own.make_eviction("protect_hot:uses=0+own_lru").error().message,
               HasSubstr("accepted: 1 or more"));
   EXPECT_FALSE(own.make_eviction("own_lru:"));
 }

@@ -43,7 +43,7 @@ TEST(residency_snapshot, comes_back_as_it_was) {
       2, 8, {{1_layer, 7_expert}, {0_layer, 0_expert}, {0_layer, 3_expert}}};
   const auto bytes = saved.encode();
   auto loaded = residency_snapshot::decode(bytes);
-  ASSERT_TRUE(loaded) << loaded.reason().message;
+  ASSERT_TRUE(loaded) << loaded.error().message;
   EXPECT_EQ(loaded->layers, 2);
   EXPECT_EQ(loaded->experts, 8);
   EXPECT_EQ(loaded->keys, saved.keys);

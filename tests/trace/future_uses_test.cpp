@@ -41,7 +41,7 @@ TEST(future_uses, closes_the_uses_of_every_key) {
 TEST(future_uses, refuses_what_it_cannot_hold) {
   const auto falling = future({{3, key_of(0, 1)}, {2, key_of(0, 1)}});
   ASSERT_FALSE(falling);
-  EXPECT_EQ(falling.reason().message,
+  EXPECT_EQ(falling.error().message,
             "event 1: ordinal 2, layer 0, expert 1, accepted: ordinals that do not fall");
   EXPECT_FALSE(future({{0, key_of(0, 8)}}));
   EXPECT_FALSE(future({{0, key_of(2, 0)}}));

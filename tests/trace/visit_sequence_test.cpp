@@ -70,7 +70,7 @@ TEST(visit_sequence, refuses_an_invalid_trace_and_one_that_routes_nothing) {
   trace.ids.assign(trace.ids.size(), no_expert);
   const auto made = visit_sequence::create(trace);
   ASSERT_FALSE(made);
-  EXPECT_NE(made.reason().message.find("routes no expert"), std::string::npos);
+  EXPECT_NE(made.error().message.find("routes no expert"), std::string::npos);
 }
 
 TEST(visit_sequence, without_weights_the_views_have_none) {

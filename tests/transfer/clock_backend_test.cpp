@@ -456,12 +456,12 @@ TEST(clock_backend, a_fill_has_the_bytes_of_its_layer_and_precision) {
 }
 
 TEST(clock_backend, a_config_that_cannot_work_is_refused) {
-  EXPECT_EQ(clock_backend::create({}).reason().message, "layers = 0, accepted: 1 or more");
-  EXPECT_EQ(clock_backend::create({.shape = shape, .most_fills = 0}).reason().message,
+  EXPECT_EQ(clock_backend::create({}).error().message, "layers = 0, accepted: 1 or more");
+  EXPECT_EQ(clock_backend::create({.shape = shape, .most_fills = 0}).error().message,
             "most_fills = 0, accepted: 1..268435456");
-  EXPECT_EQ(clock_backend::create({.shape = shape, .ring = 0}).reason().message,
+  EXPECT_EQ(clock_backend::create({.shape = shape, .ring = 0}).error().message,
             "ring = 0, accepted: 1..268435456");
-  EXPECT_EQ(clock_backend::create({.shape = shape, .ring = (1U << 28U) + 1U}).reason().message,
+  EXPECT_EQ(clock_backend::create({.shape = shape, .ring = (1U << 28U) + 1U}).error().message,
             "ring = 268435457, accepted: 1..268435456");
   EXPECT_THROW(clock_backend(clock_backend::config{}), invalid_config);
   EXPECT_TRUE(clock_backend::create({.shape = shape}));

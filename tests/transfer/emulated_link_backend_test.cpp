@@ -129,7 +129,7 @@ class emulated_link_copies : public testing::Test {
 
 TEST_F(emulated_link_copies, a_config_that_cannot_work_is_refused) {
   const auto why = [&](const backend_type::config& setup) {
-    return backend_type::create(source, experts.bank, setup).reason().message;
+    return backend_type::create(source, experts.bank, setup).error().message;
   };
   EXPECT_EQ(why({}), "bytes_per_second = 0, accepted: 1 or more");
   EXPECT_EQ(why({.link = slow, .most_fills = 0}), "most_fills = 0, accepted: 1 or more");

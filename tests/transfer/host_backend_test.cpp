@@ -122,7 +122,7 @@ TEST_F(host_backend_copies, demand_waits_while_readers_hold_every_ticket) {
 
 TEST_F(host_backend_copies, a_queue_without_places_is_refused) {
   using backend_type = host_backend<memory_expert_source>;
-  EXPECT_EQ(backend_type::create(experts.source, experts.bank, {.most_fills = 0}).reason().message,
+  EXPECT_EQ(backend_type::create(experts.source, experts.bank, {.most_fills = 0}).error().message,
             "most_fills = 0, accepted: 1 or more");
   EXPECT_THROW(backend_type(experts.source, experts.bank, {.most_fills = 0}), invalid_config);
   EXPECT_TRUE(backend_type::create(experts.source, experts.bank));

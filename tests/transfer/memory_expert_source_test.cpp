@@ -48,9 +48,9 @@ TEST(memory_expert_source, tensors_are_views_of_the_callers_bytes) {
 TEST(memory_expert_source, every_size_class_needs_a_layout) {
   auto mixed = shape;
   mixed.expert_bytes = {30, 8};
-  EXPECT_THAT(memory_expert_source::create(mixed, {layout}).reason().message,
+  EXPECT_THAT(memory_expert_source::create(mixed, {layout}).error().message,
               HasSubstr("layer 1 is of size class 1"));
-  EXPECT_THAT(memory_expert_source::create(shape, {expert_layout{}}).reason().message,
+  EXPECT_THAT(memory_expert_source::create(shape, {expert_layout{}}).error().message,
               HasSubstr("0 tensors"));
 }
 

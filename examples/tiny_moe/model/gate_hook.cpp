@@ -95,7 +95,7 @@ void gate_hook::take_predictor(const model& weights, const hotset::geometry& sha
     chosen.routers.assign(routers_.begin(), routers_.end());
   }
   auto made = hotset::any_predictor::create(shape, chosen);
-  if (!made) throw hotset::sim::usage_error(made.reason().message);
+  if (!made) throw hotset::sim::usage_error(made.error().message);
   predictor_.emplace(*std::move(made));
 }
 

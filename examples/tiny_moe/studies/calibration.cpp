@@ -15,7 +15,7 @@ namespace tiny_moe {
 namespace {
 
 double checked(const hotset::result<double>& seconds) {
-  if (!seconds) throw std::runtime_error(seconds.reason().message);
+  if (!seconds) throw std::runtime_error(seconds.error().message);
   return *seconds;
 }
 

@@ -35,7 +35,7 @@ class adapter_places {
           for (std::int32_t l = 0; l < layers; ++l) {
             auto places = dense_places::create(
                 {expert_id{setup.experts}, static_cast<std::int32_t>(setup.all_places())});
-            if (!places) return places.reason();
+            if (!places) return places.error();
             out.dense_.push_back(*std::move(places));
           }
           return out;

@@ -112,16 +112,16 @@ class adapter_registry {
     return unless_out_of_memory(
         [&]() -> result<adapter_registry> {
           auto places = adapter_places::create(setup.layers, setup.redirect());
-          if (!places) return places.reason();
+          if (!places) return places.error();
           adapter_registry out(pool, copies, setup, *std::move(places), std::move(loader));
           for (std::int32_t l = 0; l < setup.layers; ++l) {
             auto redirect = expert_redirect::create(setup.redirect());
-            if (!redirect) return redirect.reason();
+            if (!redirect) return redirect.error();
             out.maps_.push_back(*std::move(redirect));
             for (const auto bytes : setup.expert_bytes) {
               const auto all = static_cast<std::int32_t>(setup.redirect().all_places());
               auto tensor = tensor_type::create(pool, {setup.experts, all, bytes});
-              if (!tensor) return tensor.reason();
+              if (!tensor) return tensor.error();
               out.tensors_.push_back(*std::move(tensor));
             }
           }

@@ -77,7 +77,7 @@ class virtual_weight_tensor {
     return unless_out_of_memory(
         [&]() -> result<virtual_weight_tensor> {
           auto range = virtual_range<Memory>::reserve(pool.memory(), pages * page);
-          if (!range) return range.reason();
+          if (!range) return range.error();
           virtual_weight_tensor out(pool, setup, *std::move(range), pages);
           const auto base = out.base_pages_ * page;
           if (const auto code = out.range_.populate(0, base, 1); code != memory_status::ok)

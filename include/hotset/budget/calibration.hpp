@@ -79,7 +79,7 @@ template <class Clock = std::chrono::steady_clock, transfer_backend Backend>
                       fills.size()));  // pages are touched and threads woken for the first time
   const auto seconds = seconds_per_unit(work, copy);
   if (failed) return error{"calibration: a copy was refused or failed"};
-  if (!seconds) return seconds.reason();
+  if (!seconds) return seconds.error();
   return *seconds / static_cast<double>(bytes);
 }
 

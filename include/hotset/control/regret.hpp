@@ -111,13 +111,13 @@ class regret {
   /// Judges the window. `fills`: so far. Errors: a visit that does not fit a pool.
   [[nodiscard]] result<outcome> end_window(std::uint64_t fills) const {
     auto made = future_uses::create(shape(), events());
-    if (!made) return made.reason();
+    if (!made) return made.error();
     const auto future = std::make_shared<const future_uses>(*std::move(made));
     const auto best = fills_of<belady>({.future = future});
-    if (!best) return best.reason();
+    if (!best) return best.error();
     const auto next_visit = fills_of<next_visit_oracle>(
         {.future = future, .past = std::make_shared<const two_rates>(past_)});
-    if (!next_visit) return next_visit.reason();
+    if (!next_visit) return next_visit.error();
     return outcome{ends_.size(), fills - fills_before_, *best, *next_visit};
   }
 
@@ -139,7 +139,7 @@ class regret {
   template <class Eviction>
   [[nodiscard]] result<std::uint64_t> fills_of(typename Eviction::config knowing) const {
     auto pages = pager<Eviction>::create({.layout = layout_, .eviction = std::move(knowing)});
-    if (!pages) return pages.reason();
+    if (!pages) return pages.error();
     warm(*pages);
     if (const auto bad = replay(*pages); bad != status::ok)
       return error{"a visit of the window: " + std::string(describe(bad)) +

@@ -38,8 +38,9 @@ struct trace_error : std::runtime_error {
 template <class T>
 class [[nodiscard]] result {
  public:
-  result(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
-  result(error reason) : reason_(std::move(reason)) {}  // NOLINT(google-explicit-constructor)
+  result(T value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  result(struct error reason)
+      : reason_(std::move(reason)) {}  // NOLINT(google-explicit-constructor)
 
   [[nodiscard]] bool has_value() const noexcept { return value_.has_value(); }
   explicit operator bool() const noexcept { return has_value(); }
@@ -66,7 +67,7 @@ class [[nodiscard]] result {
     return &*value_;
   }
   /// Pre: !has_value().
-  [[nodiscard]] const error& reason() const noexcept { return reason_; }
+  [[nodiscard]] const struct error& error() const noexcept { return reason_; }
 
 #if HOTSET_EXCEPTIONS
   /// Errors: throws invalid_config with the reason's message.
@@ -78,7 +79,7 @@ class [[nodiscard]] result {
 
  private:
   std::optional<T> value_;
-  error reason_;
+  struct error reason_;
 };
 
 /// Why a set-up call got no memory: short enough to need none itself.

@@ -70,6 +70,38 @@ class pool_layout {
     return per_layer(shape, std::span(&quota, 1));
   }
 
+  /// As many slots as `bytes` hold, of experts as large as shape.expert_bytes says: the same share of each layer's experts. Shared,
+  /// the layers of a size class have a pool together.
+  /// Errors: those of geometry; no expert_bytes, or several precisions; bytes that no token's experts fit into.
+  static result<pool_layout> within(const geometry& shape, cache_scope scope, std::uint64_t bytes) {
+    if (auto bad = shape.validate()) return *std::move(bad);
+    if (shape.expert_bytes.empty() || shape.precisions() > 1)
+      return error{"slots within bytes, of experts of " +
+                   (shape.expert_bytes.empty()
+                        ? std::string("unknown bytes")
+                        : std::to_string(shape.precisions()) + " precisions") +
+                   ", accepted: expert_bytes of one precision"};
+    std::uint64_t of_each = 0;  // one expert of every layer
+    for (const auto l : each<layer_id>(shape.layers)) of_each += shape.bytes_of(l);
+    const auto whole = of_each * static_cast<std::uint64_t>(shape.experts);
+    const auto slots_of = [of_each, used = std::min(bytes, whole)](std::uint64_t layers) {
+      return static_cast<std::int64_t>(used / of_each * layers + used % of_each * layers / of_each);
+    };
+    const auto least = of_each * static_cast<std::uint64_t>(shape.top_k);
+    if (scope == cache_scope::per_layer && bytes < least)
+      return error{std::to_string(bytes) + " bytes, accepted: " + std::to_string(least) +
+                   " or more, for top_k experts in every layer"};
+    if (scope == cache_scope::per_layer) return per_layer(shape, slots_of(1));
+    std::vector<std::uint64_t> layers;
+    for (const auto c : shape.size_classes()) {
+      layers.resize(std::max(layers.size(), index_of(c) + 1));
+      ++layers[index_of(c)];
+    }
+    std::vector<std::int64_t> slots;
+    for (const auto count : layers) slots.push_back(slots_of(count));
+    return shared_by_size_class(shape, slots);
+  }
+
   /// One pool per precision for all layers; `slots[p]` slots for precision p. Slots are counted whatever their
   /// bytes, as in `shared`. A token must fit into all of them together.
   static result<pool_layout> shared_by_precision(const geometry& shape,

@@ -179,18 +179,18 @@ class cuda_backend {
   validation take_parts(const config& setup) {
     const auto device = bank_.device();
     auto events = event_ring::create(api_, device, setup.tickets, failures_);
-    if (!events) return events.reason();
+    if (!events) return events.error();
     events_.emplace(*std::move(events));
     const auto most_copies = 2 * bank_.slots() * expert_layout::max_tensors;
     auto chunks = chunk_queue::create(
         api_, device, {setup.chunk_bytes, setup.chunks_ahead, most_copies}, *events_, failures_);
-    if (!chunks) return chunks.reason();
+    if (!chunks) return chunks.error();
     speculative_.emplace(*std::move(chunks));
     if (mode_ == copy_mode::side_stream)
       for (std::size_t i = 0; i < lane_count; ++i) {
         auto lane = stream::create(
             api_, device, i == speculative_lane ? stream_priority::low : stream_priority::high);
-        if (!lane) return lane.reason();
+        if (!lane) return lane.error();
         lanes_.push_back(*std::move(lane));
       }
     if (setup.staging_pieces == 0) return std::nullopt;
@@ -198,7 +198,7 @@ class cuda_backend {
                                         {device, setup.staging_pieces, setup.staging_piece_bytes,
                                          setup.staging_threads, most_copies},
                                         pages_, *events_, failures_);
-    if (!staged) return staged.reason();
+    if (!staged) return staged.error();
     staged_ = *std::move(staged);
     return std::nullopt;
   }

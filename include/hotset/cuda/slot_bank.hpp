@@ -71,7 +71,7 @@ class slot_bank {
     if (!made) return made;
     auto elastic =
         elastic_arrays<virtual_memory>::create(memory, budget, made->places_, setup.tail_padding);
-    if (!elastic) return elastic.reason();
+    if (!elastic) return elastic.error();
     made->elastic_.emplace(*std::move(elastic));
     return made;
   }
@@ -143,7 +143,7 @@ class slot_bank {
       return error{"a slot alignment of " + std::to_string(setup.alignment) +
                    ", accepted: a power of two"};
     auto places = slot_bank_layout::create(layout, layouts, setup.alignment, setup.beside);
-    if (!places) return places.reason();
+    if (!places) return places.error();
     return slot_bank(api, setup.device, *std::move(places));
   }
 

@@ -34,7 +34,7 @@ class elastic_arrays {
       const auto block = (place.stride + unit - 1) / unit * unit;
       const auto most = std::max<std::size_t>(1, blocks(place.slots, place.stride, tail, block));
       auto range = virtual_range<Memory>::reserve(memory, most * block);
-      if (!range) return range.reason();
+      if (!range) return range.error();
       out.arrays_.push_back(
           {*std::move(range), place.size_class, place.slots, place.stride, tail, block});
       if (place.size_class >= out.held_.size()) out.held_.resize(place.size_class + 1, 0);

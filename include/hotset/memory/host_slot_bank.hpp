@@ -100,7 +100,7 @@ class host_slot_bank {
     return unless_out_of_memory(
         [&]() -> result<host_slot_bank> {
           auto places = slot_bank_layout::create(layout, layouts, alignment, beside);
-          if (!places) return places.reason();
+          if (!places) return places.error();
           host_slot_bank out(*std::move(places));
           if (auto bad = finish(out)) return *std::move(bad);
           return out;
@@ -120,10 +120,10 @@ class host_slot_bank {
   }
   validation reserve_all(memory_budget& budget) {
     auto pages = host_virtual_memory::create();
-    if (!pages) return pages.reason();
+    if (!pages) return pages.error();
     pages_ = std::make_unique<host_virtual_memory>(*std::move(pages));
     auto elastic = elastic_arrays<host_virtual_memory>::create(*pages_, budget, places_);
-    if (!elastic) return elastic.reason();
+    if (!elastic) return elastic.error();
     elastic_.emplace(*std::move(elastic));
     for (std::size_t a = 0; a < places_.arrays().size(); ++a) first_.push_back(elastic_->base(a));
     return std::nullopt;

@@ -84,9 +84,9 @@ class activation_matrix {
       // Beside the matrices a saved collection has less than a MiB.
       auto bytes = file_bytes(file, activation_collection::most_bytes + (std::uint64_t{1} << 20U));
       if (!bytes) {
-        trouble = bytes.reason().message;
+        trouble = bytes.error().message;
       } else if (const auto found = shape_of(*bytes); !found) {
-        trouble = printable(file, 4096) + ": " + found.reason().message;
+        trouble = printable(file, 4096) + ": " + found.error().message;
       } else {
         saved = std::make_shared<const std::vector<std::byte>>(*std::move(bytes));
       }

@@ -74,7 +74,7 @@ class any_predictor {
         }
       }
       auto made = P::create(shape, asked);
-      if (!made) return made.reason();
+      if (!made) return made.error();
       return any_predictor(std::make_unique<model<P>>(*std::move(made)));
     };
     return out;

@@ -202,7 +202,7 @@ class co_activation {
   /// Replaces the counts by saved ones. Errors: as shape_of, and another shape or reach; nothing has changed then.
   validation load(std::span<const std::byte> bytes) {
     const auto saved = shape_of(bytes);
-    if (!saved) return saved.reason();
+    if (!saved) return saved.error();
     const auto number = [&](std::size_t i) { return number_of(bytes, i); };
     if (number(0) != layers_ || number(1) != experts_ || number(2) != reach_)
       return error{"a table of " + text_of(number(0), number(1), number(2)) +

@@ -129,9 +129,9 @@ class expert_map {
                    std::to_string(shape.max_tokens_per_visit) + " tokens, accepted: at most " +
                    std::to_string(most_bytes)};
     auto store = expert_map_store::create(shape, options.of_store());
-    if (!store) return store.reason();
+    if (!store) return store.error();
     auto matcher = expert_map_matcher::create(*store, shape.tokens_per_visit());
-    if (!matcher) return matcher.reason();
+    if (!matcher) return matcher.error();
     return unless_out_of_memory(
         [&]() -> result<expert_map> {
           return expert_map(shape, options, *std::move(store), *std::move(matcher));

@@ -151,7 +151,7 @@ class learned_gate {
     /// Errors: as size_of; a number that is not finite; no memory.
     static result<weights> load(std::span<const std::byte> bytes) {
       const auto size = size_of(bytes);
-      if (!size) return size.reason();
+      if (!size) return size.error();
       auto out = create(*size);
       if (!out) return out;
       for (std::size_t i = 0; i < out->values_.size(); ++i) {
@@ -167,9 +167,9 @@ class learned_gate {
     static result<weights> read_file(const std::string& path) {
       const auto bytes =
           file_bytes(path, header_bytes + most_bytes, "a file of learned_gate weights");
-      if (!bytes) return bytes.reason();
+      if (!bytes) return bytes.error();
       auto out = load(*bytes);
-      if (!out) return error{printable(path, 4096) + ": " + out.reason().message};
+      if (!out) return error{printable(path, 4096) + ": " + out.error().message};
       return out;
     }
 
@@ -217,7 +217,7 @@ class learned_gate {
       if (made)
         out.trained = std::make_shared<const weights>(*std::move(made));
       else
-        out.trouble = made.reason().message;
+        out.trouble = made.error().message;
       return out;
     }
     [[nodiscard]] validation validate() const {

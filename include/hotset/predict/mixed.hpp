@@ -118,7 +118,7 @@ class mixed {
     std::vector<any_predictor> parts;
     for (const auto& part : options.parts) {
       auto made = any_predictor::create(shape, supplied(part, options));
-      if (!made) return made.reason();
+      if (!made) return made.error();
       parts.push_back(*std::move(made));
     }
     return mixed(shape, options, std::move(parts));

@@ -95,9 +95,9 @@ class policy_list {
   [[nodiscard]] auto make(std::string_view text, const policy_knowledge& known = {}) const
       -> result<decltype(std::declval<const R&>().make(std::declval<parameters&>(), known))> {
     const auto spec = parse_policy(text);
-    if (!spec) return spec.reason();
+    if (!spec) return spec.error();
     const auto row = named(spec->name);
-    if (!row) return row.reason();
+    if (!row) return row.error();
     parameters read(*spec);
     auto config = (*row)->make(read, known);
     if (auto bad = read.finish()) return *std::move(bad);

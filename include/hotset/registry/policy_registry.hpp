@@ -85,7 +85,7 @@ template <class P>
                                   .eviction = std::move(options),
                                   .split = wanted.split,
                                   .guard = wanted.guard});
-    if (!made) return made.reason();
+    if (!made) return made.error();
     return std::unique_ptr<any_pager>(std::make_unique<pager_model<pager<P>>>(*std::move(made)));
   };
   return row;
@@ -194,9 +194,9 @@ auto with_erased_pager(const policy_registry& from, const pager_request& wanted,
                        const policy_knowledge& known, Use use)
     -> result<std::invoke_result_t<Use, pager<any_eviction_policy>>> {
   auto eviction = from.make_eviction(wanted.eviction, known);
-  if (!eviction) return eviction.reason();
+  if (!eviction) return eviction.error();
   auto admission = from.admission.make(wanted.admission, known);
-  if (!admission) return admission.reason();
+  if (!admission) return admission.error();
   const bool admits_all = (*from.admission_of(wanted.admission))->traits.admits_all;
   const auto build = [&]<class Pager>(std::type_identity<Pager>)
       -> result<std::invoke_result_t<Use, pager<any_eviction_policy>>> {
@@ -209,7 +209,7 @@ auto with_erased_pager(const policy_registry& from, const pager_request& wanted,
     if constexpr (std::same_as<typename Pager::miss_type, any_miss_policy>)
       setup.miss = *wanted.miss;
     auto made = Pager::create(std::move(setup));
-    if (!made) return made.reason();
+    if (!made) return made.error();
     return use(*std::move(made));
   };
   using held = any_eviction_policy;

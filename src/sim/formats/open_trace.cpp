@@ -112,7 +112,7 @@ routing_trace blocks_of(kv_trace kv, const std::filesystem::path& path,
                         const open_trace_options& options) {
   if (const auto bad = give_own_blocks(kv)) refuse_input(path.string(), "", bad->message, "");
   auto made = block_accesses(kv, options.block_bytes);
-  if (!made) refuse_input(path.string(), "", made.reason().message, "");
+  if (!made) refuse_input(path.string(), "", made.error().message, "");
   if (kv.own_blocks) made->source += "; what prompts share is not recorded: no block comes again";
   return *std::move(made);
 }

@@ -103,7 +103,7 @@ routing_trace parse_oracle_general(std::string_view bytes, const std::string& fi
     accesses.blocks.push_back(r.object);
   }
   auto made = block_accesses(accesses, size);
-  if (!made) refuse_input(file, "", made.reason().message, "");
+  if (!made) refuse_input(file, "", made.error().message, "");
   if (!same) {
     made->expert_bytes.clear();
     made->metadata.emplace_back("sizes", "differ");
@@ -120,7 +120,7 @@ routing_trace read_oracle_general(const std::filesystem::path& path) {
 
 void write_oracle_general(const routing_trace& trace, output_file& out) {
   auto made = visit_sequence::create(trace, {.per_access = true, .max_tokens = 0});
-  if (!made) refuse_input(out.name(), "", "not written: " + made.reason().message, "");
+  if (!made) refuse_input(out.name(), "", "not written: " + made.error().message, "");
   const visit_sequence& visits = *made;
   const auto next = next_accesses(visits);
   for (std::size_t i = 0; i < visits.size(); ++i) {

@@ -103,7 +103,7 @@ pool_layout divide_by_precision(const pool_layout& whole, const geometry& shape,
     slots.push_back(slots_of(whole.at(pool_id{}).slots, layer_id{}, p));
   auto made = shared ? pool_layout::shared_by_precision(shape, slots)
                      : pool_layout::per_layer_by_precision(shape, slots);
-  if (!made) throw infeasible_error(made.reason().message);
+  if (!made) throw infeasible_error(made.error().message);
   return *std::move(made);
 }
 

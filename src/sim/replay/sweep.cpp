@@ -76,7 +76,7 @@ class prepared_trace {
     auto& slot = mode == replay_mode::per_access ? per_access_ : atomic_;
     if (!slot) {
       auto made = visit_sequence::create(trace_, {mode == replay_mode::per_access, max_tokens_});
-      if (!made) throw trace_error(fmt::format("{}: {}", trace_.name, made.reason().message));
+      if (!made) throw trace_error(fmt::format("{}: {}", trace_.name, made.error().message));
       slot = *std::move(made);
     }
     return *slot;

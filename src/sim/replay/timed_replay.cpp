@@ -341,7 +341,7 @@ validation check_hidden(const routing_trace& trace, const any_predictor::config&
                     who, predictor.name)};
   if (trace.layers == 1) return std::nullopt;
   const auto made = any_predictor::create(trace.shape(), asked_of(trace, predictor, depth));
-  return made ? validation() : made.reason();
+  return made ? validation() : made.error();
 }
 
 }  // namespace

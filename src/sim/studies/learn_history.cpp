@@ -13,7 +13,7 @@ saved_history learn_history(const routing_trace& trace, std::int32_t rows, std::
   setup.history = routing_history::config{.rows = rows};
   if (const auto bad = setup.validate()) throw usage_error(bad->message);
   const auto visits = visit_sequence::create(trace);
-  if (!visits) throw trace_error(visits.reason().message);
+  if (!visits) throw trace_error(visits.error().message);
   next_use_values learned(visits->shape(), setup);
   for (std::size_t i = 0; i < visits->size(); ++i) {
     learned.stage((*visits)[i]);

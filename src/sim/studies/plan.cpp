@@ -107,7 +107,7 @@ expert_curves recorded_curves(const routing_trace& trace, const geometry& model)
     return out;
   }
   const auto visits = visit_sequence::create(trace);
-  if (!visits) throw usage_error(visits.reason().message);
+  if (!visits) throw usage_error(visits.error().message);
   const auto steps = steps_of(trace);
   curve_recorder recorder(visits->shape(), cache_scope::per_layer);
   for (std::size_t i = 0; i < visits->size(); ++i) recorder.observe((*visits)[i]);
@@ -163,7 +163,7 @@ sampled_miss_curve summed(const geometry& shape, double mean, const expert_curve
 sampled_miss_curve kv_curve(const plan_request& request) {
   const auto& kv = *request.requests;
   const auto accesses = block_accesses(kv);
-  if (!accesses) throw usage_error(accesses.reason().message);
+  if (!accesses) throw usage_error(accesses.error().message);
   const auto keys = static_cast<std::size_t>(accesses->experts);
   recency_bitmap stack(keys);
   reuse_histogram histogram(keys);
@@ -358,7 +358,7 @@ double replayed_bytes(const visit_sequence& visits, const geometry& model,
                       std::span<const std::uint64_t> quotas) {
   const std::vector<std::int64_t> slots(quotas.begin(), quotas.end());
   auto layout = pool_layout::per_layer(visits.shape(), slots);
-  if (!layout) throw usage_error(layout.reason().message);
+  if (!layout) throw usage_error(layout.error().message);
   pager<lru> pages({.layout = *std::move(layout)});
   auto plan = pages.make_plan();
   double bytes = 0;

@@ -44,9 +44,9 @@ struct session {
 
 void add_workflow(const workflow& flow, session& out) {
   auto visits = visit_sequence::create(*flow.routing);
-  if (!visits) throw usage_error(fmt::format("{}: {}", flow.name, visits.reason().message));
+  if (!visits) throw usage_error(fmt::format("{}: {}", flow.name, visits.error().message));
   auto blocks = block_accesses(*flow.requests);
-  if (!blocks) throw usage_error(fmt::format("{}: {}", flow.name, blocks.reason().message));
+  if (!blocks) throw usage_error(fmt::format("{}: {}", flow.name, blocks.error().message));
   for (auto& id : blocks->ids) id = id + static_cast<std::int32_t>(out.keys);
   out.keys += static_cast<std::size_t>(blocks->experts);
   out.visits.push_back(*std::move(visits));

@@ -463,7 +463,7 @@ gate_training_result train_gate(const routing_trace& trace, const gate_training&
   check(trace, training);
   auto weights = learned_gate::weights::create(
       {trace.layers, trace.experts, trace.hidden_width, training.depth, training.width});
-  if (!weights) throw usage_error(weights.reason().message);
+  if (!weights) throw usage_error(weights.error().message);
   const auto tokens = split(trace, training);
   train_all(trace, training, tokens.learnt, *weights);
   gate_training_result out{.trace = trace.name,

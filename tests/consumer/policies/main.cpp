@@ -11,6 +11,6 @@ int main() {
   const auto pages = hotset::erased_pager::create({.layout = *layout, .eviction = *eviction});
   if (!pages) return 1;
   const auto refused = hotset::policies().make_eviction("lfur");
-  std::printf("%s\n", refused.reason().message.c_str());
+  std::printf("%s\n", refused.error().message.c_str());
   return refused ? 1 : 0;
 }

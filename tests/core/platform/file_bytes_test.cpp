@@ -25,7 +25,7 @@ TEST(file_bytes, are_the_whole_file) {
   for (int i = 0; i < 1'000'000; ++i) large += std::to_string(i % 97) + '\n';
   for (const std::string& content : {std::string(), std::string("a\0b\r\n", 5), large}) {
     const auto found = file_bytes(folder.write("content", content).string(), 1U << 24U);
-    ASSERT_TRUE(found) << found.reason().message;
+    ASSERT_TRUE(found) << found.error().message;
     EXPECT_EQ(text_of(*found), content);
   }
 }
@@ -34,17 +34,17 @@ TEST(file_bytes, of_more_than_are_accepted_are_refused) {
   const trace_samples::temporary_folder folder;
   const auto path = folder.write("content", "four").string();
   EXPECT_TRUE(file_bytes(path, 4));
-  EXPECT_EQ(file_bytes(path, 3).reason().message,
+  EXPECT_EQ(file_bytes(path, 3).error().message,
             path + ": more than 3 bytes, accepted: at most that");
-  EXPECT_THAT(file_bytes("/dev/zero", 100).reason().message, testing::HasSubstr("more than 100"));
+  EXPECT_THAT(file_bytes("/dev/zero", 100).error().message, testing::HasSubstr("more than 100"));
 }
 
 TEST(file_bytes, of_what_is_no_file_are_refused_by_its_name) {
   const trace_samples::temporary_folder folder;
   for (const auto& path : {folder.path(), folder.path() / "absent"})
-    EXPECT_EQ(file_bytes(path.string(), 100).reason().message,
+    EXPECT_EQ(file_bytes(path.string(), 100).error().message,
               path.string() + ": cannot be read, accepted: a file");
-  EXPECT_EQ(file_bytes("new\nline", 100).reason().message,
+  EXPECT_EQ(file_bytes("new\nline", 100).error().message,
             "new?line: cannot be read, accepted: a file");
 }
 

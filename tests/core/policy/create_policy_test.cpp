@@ -34,12 +34,12 @@ TEST(create_policy, builds_what_can_work) {
 TEST(create_policy, refuses_what_a_config_refuses) {
   const auto refused = create_policy<lfru>(layout(), {.decay = 2});
   ASSERT_FALSE(refused);
-  EXPECT_THAT(refused.reason().message, HasSubstr("lfru decay"));
+  EXPECT_THAT(refused.error().message, HasSubstr("lfru decay"));
   EXPECT_FALSE(create_policy<popular>(shape, {.count = -1}));
 }
 
 TEST(create_policy, refuses_what_belongs_to_another_model) {
-  EXPECT_THAT(create_policy<popularity>(layout(), of_another_model).reason().message,
+  EXPECT_THAT(create_policy<popularity>(layout(), of_another_model).error().message,
               HasSubstr("layers x experts (8)"));
   EXPECT_FALSE(create_policy<popular>(shape, {.profile = {{1, 2, 3}, ""}}));
   EXPECT_FALSE(create_policy<fetch_lowest>(shape));

@@ -63,7 +63,7 @@ TEST(policy_spec, malformed_texts_are_shown_with_the_grammar) {
     SCOPED_TRACE(text);
     const auto refused = parse_policy(text);
     ASSERT_FALSE(refused);
-    const auto message = refused.reason().message;
+    const auto message = refused.error().message;
     EXPECT_THAT(message, HasSubstr("'" + text + "'"));
     EXPECT_THAT(message, HasSubstr("name:parameter=value"));
   }

@@ -193,18 +193,18 @@ INSTANTIATE_TEST_SUITE_P(paces, adapters_on_a_device,
 
 TEST(adapter_uploader, what_cannot_be_made_has_a_reason_and_leaves_nothing) {
   fake_cuda_runtime api;
-  EXPECT_THAT(adapter_uploader::create(api, {.pieces = 0}).reason().message,
+  EXPECT_THAT(adapter_uploader::create(api, {.pieces = 0}).error().message,
               HasSubstr("a staging ring of 0 pieces"));
   auto reader = stream::create(api, 0).value();
   for (const char* call : {"cudaStreamCreateWithPriority", "cudaHostAlloc"}) {
     api.fail(call, 1);
-    EXPECT_THAT(adapter_uploader::create(api, {.readers = {reader.handle()}}).reason().message,
+    EXPECT_THAT(adapter_uploader::create(api, {.readers = {reader.handle()}}).error().message,
                 HasSubstr("fakeError"))
         << call;
     EXPECT_EQ(api.leaks(), 1U) << call;
   }
   api.fail("cudaEventCreateWithFlags", 5);  // the ring has four
-  EXPECT_THAT(adapter_uploader::create(api, {.readers = {reader.handle()}}).reason().message,
+  EXPECT_THAT(adapter_uploader::create(api, {.readers = {reader.handle()}}).error().message,
               HasSubstr("cudaEventCreateWithFlags"));
   EXPECT_EQ(api.leaks(), 1U);
 }

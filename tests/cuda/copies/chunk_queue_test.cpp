@@ -151,10 +151,10 @@ TEST(chunk_queue, refusals_are_told_and_leave_nothing_behind) {
   sticky_failure failures;
   {
     auto events = event_ring::create(api, 0, 1, failures).value();
-    EXPECT_THAT(chunk_queue::create(api, 0, {.chunk_bytes = 0}, events, failures).reason().message,
+    EXPECT_THAT(chunk_queue::create(api, 0, {.chunk_bytes = 0}, events, failures).error().message,
                 HasSubstr("chunks of 0 bytes"));
     api.fail("cudaEventCreateWithFlags", 2);
-    EXPECT_THAT(chunk_queue::create(api, 0, {}, events, failures).reason().message,
+    EXPECT_THAT(chunk_queue::create(api, 0, {}, events, failures).error().message,
                 HasSubstr("cudaEventCreateWithFlags"));
   }
   EXPECT_EQ(api.leaks(), 0U);

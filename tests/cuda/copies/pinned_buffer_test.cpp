@@ -39,13 +39,13 @@ TEST(pinned_buffer, a_refusal_names_the_bytes_the_call_and_the_reason) {
   fake_cuda_runtime api;
   std::vector<std::byte> memory(100);
   api.fail("cudaHostAlloc", 1, error_code::memory_allocation);
-  EXPECT_EQ(pinned_buffer::allocate(api, 77).reason().message,
+  EXPECT_EQ(pinned_buffer::allocate(api, 77).error().message,
             "cannot page-lock 77 bytes: cudaHostAlloc: fakeError (2): as told");
   const auto locked = pinned_buffer::lock(api, memory).value();
-  EXPECT_THAT(pinned_buffer::lock(api, std::span(memory).subspan(10)).reason().message,
+  EXPECT_THAT(pinned_buffer::lock(api, std::span(memory).subspan(10)).error().message,
               HasSubstr("cannot page-lock 90 bytes: cudaHostRegister: fakeError (712)"));
-  EXPECT_THAT(pinned_buffer::allocate(api, 0).reason().message, HasSubstr("accepted: 1 or more"));
-  EXPECT_THAT(pinned_buffer::lock(api, {}).reason().message, HasSubstr("accepted: 1 or more"));
+  EXPECT_THAT(pinned_buffer::allocate(api, 0).error().message, HasSubstr("accepted: 1 or more"));
+  EXPECT_THAT(pinned_buffer::lock(api, {}).error().message, HasSubstr("accepted: 1 or more"));
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ TEST(pinned_memory, never_page_locks_more_than_its_budget) {
   ASSERT_FALSE(pages.lock(mapped));
   EXPECT_EQ(pages.bytes(), 600U);
   EXPECT_EQ(
-      pages.allocate(401).reason().message,
+      pages.allocate(401).error().message,
       "cannot page-lock 401 bytes: 600 of a budget of 1000 are in use, accepted: at most 400");
   EXPECT_EQ(pages.bytes(), 600U);
   EXPECT_EQ(pages.allocate(400).value().size(), 400U);

@@ -205,9 +205,9 @@ TEST(staged_copies, refusals_are_told) {
   sticky_failure failures;
   auto events = event_ring::create(api, 0, 1, failures).value();
   const pinned_memory pages(api, 0);
-  EXPECT_THAT(staged_copies::create(api, {.threads = 0}, pages, events, failures).reason().message,
+  EXPECT_THAT(staged_copies::create(api, {.threads = 0}, pages, events, failures).error().message,
               HasSubstr("0 staging threads"));
-  EXPECT_THAT(staged_copies::create(api, {.pieces = 0}, pages, events, failures).reason().message,
+  EXPECT_THAT(staged_copies::create(api, {.pieces = 0}, pages, events, failures).error().message,
               HasSubstr("0 pieces"));
 }
 

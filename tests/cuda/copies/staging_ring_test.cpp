@@ -89,10 +89,10 @@ TEST(staging_ring, many_threads_share_it) {
 
 TEST(staging_ring, refusals_are_told_and_leave_nothing_behind) {
   fake_cuda_runtime api;
-  EXPECT_THAT(staging_ring::create(api, 0, 0, 8).reason().message,
+  EXPECT_THAT(staging_ring::create(api, 0, 0, 8).error().message,
               HasSubstr("0 pieces of 8 bytes, accepted: 1 or more"));
   api.fail("cudaHostAlloc", 1, error_code::memory_allocation);
-  EXPECT_THAT(staging_ring::create(api, 0, 4, 8).reason().message,
+  EXPECT_THAT(staging_ring::create(api, 0, 4, 8).error().message,
               HasSubstr("cannot page-lock 32 bytes"));
   api.fail("cudaEventCreateWithFlags", 3);
   EXPECT_FALSE(staging_ring::create(api, 0, 4, 8).has_value());

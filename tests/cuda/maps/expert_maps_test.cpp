@@ -138,7 +138,7 @@ TEST_F(expert_maps_test, gives_back_what_it_took_and_moves) {
 
 TEST_F(expert_maps_test, what_cannot_be_made_has_a_reason_and_leaves_nothing) {
   const auto reason = [&](expert_maps_config setup) {
-    return expert_maps::create(api, setup).reason().message;
+    return expert_maps::create(api, setup).error().message;
   };
   EXPECT_EQ(reason({.layers = 0, .experts = 3, .adapters = 2}),
             "expert maps of 0 layers, 3 experts and 2 adapters, accepted: 1 or more of each");

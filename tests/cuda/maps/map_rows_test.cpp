@@ -155,11 +155,11 @@ TEST(map_rows, leaves_nothing_behind_when_it_is_refused) {
     SCOPED_TRACE(name);
     sticky_failure failures;
     api.fail(name, 1);
-    EXPECT_THAT(map_rows::create(api, shape, {}, failures).reason().message, HasSubstr(name));
+    EXPECT_THAT(map_rows::create(api, shape, {}, failures).error().message, HasSubstr(name));
     EXPECT_EQ(api.leaks(), 0U);
   }
   sticky_failure failures;
-  EXPECT_THAT(map_rows::create(api, shape, {.ring_rows = 4}, failures).reason().message,
+  EXPECT_THAT(map_rows::create(api, shape, {.ring_rows = 4}, failures).error().message,
               HasSubstr("a ring of 4 rows, accepted: 5 (one for each layer) or more"));
   EXPECT_FALSE(map_rows::create(api, {}, {}, failures).has_value());
 }

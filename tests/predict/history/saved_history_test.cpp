@@ -156,7 +156,7 @@ TEST(saved_history, a_file_is_read_as_it_was_written) {
   const auto saved = sample();
   const auto bytes = saved.save();
   const auto loaded = saved_history::load(bytes);
-  ASSERT_TRUE(loaded) << loaded.reason().message;
+  ASSERT_TRUE(loaded) << loaded.error().message;
   EXPECT_EQ(*loaded, saved);
   const auto empty = saved_history::load(saved_history::of(shape).save());
   ASSERT_TRUE(empty);
@@ -181,7 +181,7 @@ TEST(saved_history, every_byte_that_is_cut_or_flipped_is_noticed) {
 /// With a sum that fits, so that what it says is looked at.
 std::string refusal(saved_history changed) {
   const auto loaded = saved_history::load(changed.save());
-  return loaded ? "none" : loaded.reason().message;
+  return loaded ? "none" : loaded.error().message;
 }
 
 TEST(saved_history, numbers_that_cannot_be_are_refused_whatever_the_sum_says) {
@@ -210,7 +210,7 @@ TEST(saved_history, numbers_that_cannot_be_are_refused_whatever_the_sum_says) {
 
 TEST(saved_history, says_what_it_is_no_file_of) {
   const auto why = [](std::vector<std::byte> bytes) {
-    return saved_history::load(bytes).reason().message;
+    return saved_history::load(bytes).error().message;
   };
   EXPECT_EQ(why({}), "no routing history, accepted: one that hotset history writes");
   auto bytes = sample(1, 2).save();

@@ -275,7 +275,7 @@ TEST(activation_collection, what_was_saved_says_what_it_was_made_for) {
   ASSERT_TRUE(found);
   EXPECT_EQ(*found, (activation_collection::saved_shape{2, 4, 3}));
   const auto why = [](std::span<const std::byte> bytes) {
-    return activation_collection::shape_of(bytes).reason().message;
+    return activation_collection::shape_of(bytes).error().message;
   };
   EXPECT_THAT(why(std::span(saved).first(saved.size() - 1)), HasSubstr("2 layers x 4 experts"));
   // Headers that promise more than there can be.

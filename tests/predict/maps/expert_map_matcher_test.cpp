@@ -369,7 +369,7 @@ TEST(expert_map_matcher, moves_with_its_running_tokens) {
 
 TEST(expert_map_matcher, sizes_that_no_machine_has_are_refused_and_those_it_takes_are_said) {
   const auto store = store_of({.layers = 4, .experts = 64, .top_k = 1}, 1600, map_storage::fp32);
-  EXPECT_THAT(expert_map_matcher::create(store, std::size_t{1} << 24U).reason().message,
+  EXPECT_THAT(expert_map_matcher::create(store, std::size_t{1} << 24U).error().message,
               HasSubstr("expert map matcher of 16777216 tokens and 1600 maps needs 17179869185"));
   EXPECT_FALSE(expert_map_matcher::create(store, 0));
   EXPECT_FALSE(expert_map_matcher::create(store, ~std::size_t{0}));

@@ -33,7 +33,7 @@ const geometry small{.layers = 2, .experts = 2, .top_k = 1};
 
 expert_map_store made(const geometry& shape, const expert_map_store::config& options) {
   auto out = expert_map_store::create(shape, options);
-  EXPECT_TRUE(out) << out.reason().message;
+  EXPECT_TRUE(out) << out.error().message;
   return *std::move(out);
 }
 floats row_of(const expert_map_store& store, std::size_t place, std::size_t layer) {
@@ -519,7 +519,7 @@ TEST(expert_map_store, any_changed_byte_is_refused_or_loads_maps) {
 TEST(expert_map_store, a_wrong_configuration_is_refused) {
   const auto why = [](const geometry& shape, const expert_map_store::config& options) {
     const auto out = expert_map_store::create(shape, options);
-    return out ? std::string("accepted") : out.reason().message;
+    return out ? std::string("accepted") : out.error().message;
   };
   EXPECT_EQ(why(small, {.capacity = 0}), "expert_map capacity = 0, accepted: 1..16777216");
   EXPECT_EQ(why(small, {.capacity = 1U << 25U}),
@@ -547,10 +547,10 @@ TEST(expert_map_store, sizes_that_no_machine_has_are_refused) {
         const auto out = expert_map_store::create(
             shape, {.capacity = 1U << 24U, .storage = storage, .mean_layers = mean_layers});
         ASSERT_FALSE(out);
-        EXPECT_THAT(out.reason().message, HasSubstr("accepted: at most 17179869184"));
+        EXPECT_THAT(out.error().message, HasSubstr("accepted: at most 17179869184"));
       }
   const geometry flat{.layers = 1 << 28, .experts = 1, .top_k = 1};
-  EXPECT_THAT(expert_map_store::create(flat, {.capacity = 1U << 24U}).reason().message,
+  EXPECT_THAT(expert_map_store::create(flat, {.capacity = 1U << 24U}).error().message,
               HasSubstr("16777216 expert maps of 268435456 layers x 1 experts need"));
 }
 

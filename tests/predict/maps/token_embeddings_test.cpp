@@ -68,13 +68,13 @@ TEST(token_embeddings, any_width_agrees_with_the_sum_written_out) {
 
 TEST(token_embeddings, a_table_that_is_none_is_refused) {
   const std::vector<float> table{1, 2, 3, 4, 5, 6};
-  EXPECT_THAT(token_embeddings::create(table, 4).reason().message,
+  EXPECT_THAT(token_embeddings::create(table, 4).error().message,
               HasSubstr("6 values and width 4, accepted: vocabulary x width"));
-  EXPECT_THAT(token_embeddings::create(table, 0).reason().message, HasSubstr("width 0"));
+  EXPECT_THAT(token_embeddings::create(table, 0).error().message, HasSubstr("width 0"));
   for (const auto bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(), 1e30F}) {
     const std::vector<float> wrong{1, 2, 3, bad};
-    EXPECT_EQ(token_embeddings::create(wrong, 2).reason().message,
+    EXPECT_EQ(token_embeddings::create(wrong, 2).error().message,
               "embeddings of token 1 are not finite, accepted: finite values");
   }
 }

@@ -276,7 +276,7 @@ TEST(azure, reads_times_and_lengths_and_no_blocks) {
   EXPECT_FALSE(kv.validate());
   const auto accesses = block_accesses(kv);
   ASSERT_FALSE(accesses);
-  EXPECT_EQ(accesses.reason().message,
+  EXPECT_EQ(accesses.error().message,
             "a: the requests name no blocks, accepted: a trace of what prompts share");
 }
 

@@ -63,7 +63,7 @@ TEST(synthetic_requests, every_prompt_repeats_an_earlier_one_or_is_new) {
 TEST(synthetic_requests, refuses_what_cannot_be) {
   const auto refused = [](const synthetic_requests_config& config) {
     const auto kv = synthetic_requests(config);
-    return kv ? std::string() : kv.reason().message;
+    return kv ? std::string() : kv.error().message;
   };
   EXPECT_THAT(refused({.requests = 0}), HasSubstr("requests = 0"));
   EXPECT_THAT(refused({.conversations = 0}), HasSubstr("conversations = 0"));

@@ -857,7 +857,7 @@ TEST(synthetic, scores_are_written_as_they_are) {
 
 std::string refusal(const synthetic_config& config) {
   const auto made = synthetic_trace(config);
-  return made ? "" : made.reason().message;
+  return made ? "" : made.error().message;
 }
 
 TEST(synthetic, refuses_a_configuration_with_the_accepted_range) {

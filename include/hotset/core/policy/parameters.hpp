@@ -70,7 +70,7 @@ inline std::vector<std::string_view> split_at(std::string_view text, char separa
   std::vector<policy_spec> chain;
   for (const auto part : detail::split_at(text, '+')) {
     auto spec = parse_policy(part);
-    if (!spec) return spec.reason();
+    if (!spec) return spec.error();
     chain.push_back(*std::move(spec));
   }
   return chain;

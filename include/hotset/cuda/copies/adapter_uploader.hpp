@@ -38,9 +38,9 @@ class adapter_uploader {
   /// `api` outlives the uploader, and so do the readers. Errors: those of staging_ring; what the runtime said.
   static result<std::unique_ptr<adapter_uploader>> create(runtime& api, const config& setup) {
     auto own = stream::create(api, setup.device, stream_priority::low);
-    if (!own) return own.reason();
+    if (!own) return own.error();
     auto ring = staging_ring::create(api, setup.device, setup.pieces, setup.piece_bytes);
-    if (!ring) return ring.reason();
+    if (!ring) return ring.error();
     std::unique_ptr<adapter_uploader> made(
         new (std::nothrow) adapter_uploader(api, setup, *std::move(own), *std::move(ring)));
     if (!made) return error{"no host memory for an adapter uploader"};

@@ -26,7 +26,7 @@ class pinned_memory {
   result<std::span<std::byte>> allocate(std::size_t bytes) {
     if (auto over = exceeds(bytes)) return *std::move(over);
     auto made = pinned_buffer::allocate(api_, bytes);
-    if (!made) return made.reason();
+    if (!made) return made.error();
     return keep(*std::move(made));
   }
   /// Page-locks memory that the caller keeps until this object ends. Page-lock a mapped file in one piece: ranges that
@@ -34,7 +34,7 @@ class pinned_memory {
   validation lock(std::span<const std::byte> memory, bool read_only = false) {
     if (auto over = exceeds(memory.size())) return over;
     auto made = pinned_buffer::lock(api_, memory, read_only);
-    if (!made) return made.reason();
+    if (!made) return made.error();
     keep(*std::move(made));
     return std::nullopt;
   }

@@ -43,7 +43,7 @@ class staged_copies {
                                                        sticky_failure& failures) {
     if (setup.threads == 0) return error{"0 staging threads, accepted: 1 or more"};
     auto ring = staging_ring::create(api, setup.device, setup.pieces, setup.piece_bytes);
-    if (!ring) return ring.reason();
+    if (!ring) return ring.error();
     std::unique_ptr<staged_copies> made(
         new (std::nothrow) staged_copies(api, setup, *std::move(ring), pages, events, failures));
     if (!made) return error{"no host memory for staged copies"};

@@ -30,7 +30,7 @@ class staging_ring {
     const device_scope scope(api, device);
     if (scope.what().happened()) return describe(api, scope.what());
     auto memory = pinned_buffer::allocate(api, pieces * piece_bytes);
-    if (!memory) return memory.reason();
+    if (!memory) return memory.error();
     std::unique_ptr<staging_ring> made(new (std::nothrow)
                                            staging_ring(api, *std::move(memory), piece_bytes));
     if (!made) return error{"no host memory for a staging ring"};

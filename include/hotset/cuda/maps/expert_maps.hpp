@@ -58,7 +58,7 @@ class expert_maps {
     const auto entries =
         static_cast<std::size_t>(setup.entries_of_layer()) * static_cast<std::size_t>(setup.layers);
     auto staging = pinned_buffer::allocate(api, entries * sizeof(expert_id));
-    if (!staging) return staging.reason();
+    if (!staging) return staging.error();
     expert_maps made(api, setup, *std::move(staging));
     void* memory = nullptr;
     if (const auto code = api.allocate(memory, entries * sizeof(expert_id));

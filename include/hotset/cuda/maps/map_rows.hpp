@@ -42,9 +42,9 @@ class map_rows {
     const device_scope scope(api, setup.device);
     if (scope.what().happened()) return describe(api, scope.what());
     auto ring = pinned_buffer::allocate(api, rows * shape.expert_count() * sizeof(slot_id));
-    if (!ring) return ring.reason();
+    if (!ring) return ring.error();
     auto events = event_ring::create(api, setup.device, rows, failures);
-    if (!events) return events.reason();
+    if (!events) return events.error();
     map_rows made(api, shape, setup.device, *std::move(ring), *std::move(events), failures);
     if (auto bad = made.take_memory()) return *std::move(bad);
     return made;
@@ -123,7 +123,7 @@ class map_rows {
                    " bytes for map rows: " + describe(api_, {code, "cudaMalloc"}).message};
     memory_ = static_cast<slot_id*>(memory);
     auto clean = stream::create(api_, device_);
-    if (!clean) return clean.reason();
+    if (!clean) return clean.error();
     auto* const absent = take_rows(uploaded_.size());
     std::fill_n(absent, uploaded_.size() * experts_, no_slot);
     if (!upload(absent, layer_id{}, static_cast<layer_id>(uploaded_.size()), *clean) ||

@@ -152,9 +152,9 @@ struct saved_history {
   /// Errors: as load, behind the file's name; a file that cannot be read.
   static result<saved_history> read_file(const std::string& path) {
     const auto bytes = file_bytes(path, most_bytes, "a file of hotset history");
-    if (!bytes) return bytes.reason();
+    if (!bytes) return bytes.error();
     auto out = load(*bytes);
-    if (!out) return error{printable(path, 4096) + ": " + out.reason().message};
+    if (!out) return error{printable(path, 4096) + ": " + out.error().message};
     return out;
   }
 
@@ -279,7 +279,7 @@ struct history_source {
     if (made)
       out.saved = std::make_shared<const saved_history>(*std::move(made));
     else
-      out.trouble = made.reason().message;
+      out.trouble = made.error().message;
     return out;
   }
   [[nodiscard]] validation validate() const {

@@ -197,7 +197,7 @@ class activation_collection {
   /// that are no shares; nothing has changed then.
   validation load(std::span<const std::byte> bytes) {
     const auto saved = shape_of(bytes);
-    if (!saved) return saved.reason();
+    if (!saved) return saved.error();
     const auto count = number_of(bytes, 2);
     if (number_of(bytes, 0) != layers_ || number_of(bytes, 1) != experts_ || count > capacity_)
       return error{"a collection of " + text_of(number_of(bytes, 0), number_of(bytes, 1), count) +

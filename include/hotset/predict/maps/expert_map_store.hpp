@@ -100,7 +100,7 @@ class expert_map_store {
     return unless_out_of_memory(
         [&]() -> result<expert_map_store> {
           auto table = token_embeddings::create(options.embeddings, options.embedding_width);
-          if (!table) return table.reason();
+          if (!table) return table.error();
           return expert_map_store(shape, options, *std::move(table));
         },
         result<expert_map_store>(no_host_memory()));

@@ -18,7 +18,7 @@ namespace hotset::inline v0::sim {
 /// The value, or its reason as a usage_error.
 template <class T>
 [[nodiscard]] T asked(result<T> made) {
-  if (!made) throw usage_error(made.reason().message);
+  if (!made) throw usage_error(made.error().message);
   return *std::move(made);
 }
 
