@@ -15,6 +15,7 @@
 #include "hotset/transfer/clock_backend.hpp"
 #include "hotset/transfer/emulated_link_backend.hpp"
 #include "hotset/transfer/host_backend.hpp"
+#include "hotset/transfer/inline_backend.hpp"
 
 namespace hotset {
 namespace {
@@ -66,6 +67,25 @@ struct host_entry {
   [[nodiscard]] bool saw_it() const { return last.saw; }
   void hold_until_open(gate& closed) { stream.run(gate::pass, &closed); }
   void drain() { stream.drain(); }
+  [[nodiscard]] bool holds(slot_id slot, expert_key key) const { return experts.holds(slot, key); }
+};
+
+/// Nothing is ever enqueued: the stream is the calling thread.
+struct inline_entry {
+  using backend_type = inline_backend<memory_expert_source>;
+  static constexpr bool deferred = false;
+  static constexpr bool copies_beside = true;
+  host_experts experts{pools()};
+  backend_type backend{(experts.source.remove(suites::absent_expert), experts.source),
+                       experts.bank};
+  inline_stream stream{};
+  bool saw = false;
+
+  static std::string why_not() { return ""; }
+  void look(slot_id slot, expert_key key) { saw = holds(slot, key); }
+  [[nodiscard]] bool saw_it() const { return saw; }
+  void hold_until_open(gate&) {}
+  void drain() {}
   [[nodiscard]] bool holds(slot_id slot, expert_key key) const { return experts.holds(slot, key); }
 };
 
@@ -163,7 +183,7 @@ struct cuda_entry {
 };
 using cuda::copy_mode;
 using entries = testing::Types<
-    host_entry<host_backend<memory_expert_source>, host_stream::mode::caller>,
+    inline_entry, host_entry<host_backend<memory_expert_source>, host_stream::mode::caller>,
     host_entry<host_backend<memory_expert_source>, host_stream::mode::worker>,
     host_entry<emulated_link_backend<memory_expert_source>, host_stream::mode::caller>,
     host_entry<emulated_link_backend<memory_expert_source>, host_stream::mode::worker>,

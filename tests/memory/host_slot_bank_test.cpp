@@ -123,5 +123,38 @@ TEST(host_slot_bank, an_elastic_one_gives_all_back_at_its_end) {
   EXPECT_EQ(budget.in_use(), 0U);
 }
 
+TEST(host_slot_bank, one_over_the_engines_memory_uses_the_engines_places) {
+  const auto layout = pool_layout::per_layer(shape, std::array<std::int64_t, 2>{3, 2}).value();
+  std::vector<std::byte> up(2 * 24 + 20);
+  std::vector<std::byte> down(30);
+  std::vector<std::byte> all(100);
+  const std::array<slot_array, 3> arrays{{{up, 24}, {down, 10}, {all, 64}}};
+  const auto bank = host_slot_bank::create_over(layout, layouts, arrays).value();
+  EXPECT_EQ(bank.bytes(2_slot, 0).data(), up.data() + 48);
+  EXPECT_EQ(bank.bytes(2_slot, 0).size(), 20U);
+  EXPECT_EQ(bank.bytes(1_slot, 1).data(), down.data() + 10);
+  EXPECT_EQ(bank.bytes(4_slot, 0).data(), all.data() + 64);
+  EXPECT_EQ(bank.slot_bytes(0), 34U);
+  EXPECT_FALSE(bank.check(layout));
+}
+
+TEST(host_slot_bank, memory_that_the_slots_do_not_fit_into_is_refused) {
+  const auto layout = pool_layout::per_layer(shape, 2).value();
+  std::vector<std::byte> memory(1000);
+  const std::span<std::byte> some(memory);
+  const auto why = [&](std::vector<slot_array> arrays) {
+    const auto made = host_slot_bank::create_over(layout, layouts, arrays);
+    return made ? "accepted" : made.error().message;
+  };
+  EXPECT_EQ(why({{some, 20}, {some, 10}}),
+            "2 arrays of slots, accepted: 3, one for each tensor of each size class");
+  EXPECT_EQ(why({{some, 20}, {some, 9}, {some, 8}}),
+            "slots of array 1 are 9 bytes apart, accepted: 10 or more, the bytes of a tensor");
+  EXPECT_EQ(why({{some.first(43), 24}, {some, 10}, {some, 8}}),
+            "array 0 of slots has 43 bytes, accepted: 44 or more, for 2 slots");
+  EXPECT_THAT(why({{some, ~std::size_t{0}}, {some, 10}, {some, 8}}), HasSubstr("bytes apart"));
+  EXPECT_EQ(why({{some.first(44), 24}, {some, 10}, {some, 8}}), "accepted");
+}
+
 }  // namespace
 }  // namespace hotset

@@ -9,6 +9,7 @@
 #include <new>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,12 @@
 
 namespace hotset::inline v0 {
 
+/// Memory of an engine that holds one tensor of all slots of a size class.
+struct slot_array {
+  std::span<std::byte> bytes;
+  std::size_t stride = 0;  ///< from one slot to the next
+};
+
 /// Addresses are stable for the bank's life. Memory: slots * expert bytes, padded to cache lines; of an elastic bank that of
 /// the held slots, in pages (elastic_arrays).
 class host_slot_bank {
@@ -34,6 +41,14 @@ class host_slot_bank {
                                        const std::vector<expert_layout>& layouts,
                                        std::size_t beside = 0) noexcept {
     return build(layout, layouts, beside, [](host_slot_bank& out) { return out.take_all(); });
+  }
+  /// Over memory that the engine has and keeps for the bank's life: an array for each tensor of each size class, classes first. Layers whose
+  /// tensors lie apart are size classes of their own (geometry::layer_size_class).
+  /// Errors: those of slot_bank_layout; another number of arrays; a stride below a tensor's bytes; an array that is too short.
+  static result<host_slot_bank> create_over(const pool_layout& layout,
+                                            const std::vector<expert_layout>& layouts,
+                                            std::span<const slot_array> arrays) noexcept {
+    return build(layout, layouts, 0, [&](host_slot_bank& out) { return out.take_given(arrays); });
   }
   /// No slot is held yet: `hold` takes memory from `budget`, which outlives the bank.
   /// Errors: those of slot_bank_layout; no memory file or no addresses to be had; a system that is not Linux.
@@ -115,6 +130,22 @@ class host_slot_bank {
       arrays_.back().reset(
           static_cast<std::byte*>(::operator new (array.total(), std::align_val_t{alignment})));
       first_.push_back(arrays_.back().get());
+    }
+    return std::nullopt;
+  }
+  validation take_given(std::span<const slot_array> given) {
+    std::vector<std::size_t> strides;
+    for (const auto& one : given) strides.push_back(one.stride);
+    if (auto bad = places_.set_strides(strides)) return bad;
+    for (std::size_t a = 0; a < given.size(); ++a) {
+      const auto& array = places_.arrays()[a];
+      const auto needed = array.slots == 0 ? 0 : (array.slots - 1) * array.stride + array.bytes;
+      if (given[a].bytes.size() < needed)
+        return error{"array " + std::to_string(a) + " of slots has " +
+                     std::to_string(given[a].bytes.size()) +
+                     " bytes, accepted: " + std::to_string(needed) + " or more, for " +
+                     std::to_string(array.slots) + " slots"};
+      first_.push_back(given[a].bytes.data());
     }
     return std::nullopt;
   }

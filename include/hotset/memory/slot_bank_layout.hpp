@@ -88,6 +88,24 @@ class slot_bank_layout {
     return out;
   }
 
+  /// From now on the slots of each array are so many bytes apart. Shape: [arrays()].
+  /// Errors: another number of them; less than a tensor's bytes; an array of more bytes than memory can be.
+  validation set_strides(std::span<const std::size_t> strides) {
+    if (strides.size() != arrays_.size())
+      return error{std::to_string(strides.size()) + " arrays of slots, accepted: " +
+                   std::to_string(arrays_.size()) + ", one for each tensor of each size class"};
+    for (std::size_t a = 0; a < strides.size(); ++a) {
+      const auto most =
+          std::numeric_limits<std::size_t>::max() / 2 / std::max<std::size_t>(1, arrays_[a].slots);
+      if (strides[a] < arrays_[a].bytes || strides[a] > most)
+        return error{"slots of array " + std::to_string(a) + " are " + std::to_string(strides[a]) +
+                     " bytes apart, accepted: " + std::to_string(arrays_[a].bytes) +
+                     " or more, the bytes of a tensor"};
+    }
+    for (std::size_t a = 0; a < strides.size(); ++a) arrays_[a].stride = strides[a];
+    return std::nullopt;
+  }
+
   /// Why a cache of `layout` cannot live in these slots: their number, their size classes, or their bytes where the
   /// model's are known.
   [[nodiscard]] validation check(const pool_layout& layout) const {

@@ -6,15 +6,15 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <mutex>
 #include <span>
 #include <thread>
 #include <vector>
 
-#include "hotset/concepts/expert_source.hpp"
+#include "hotset/concepts/expert_reader.hpp"
 #include "hotset/concepts/transfer_backend.hpp"
 #include "hotset/memory/host_slot_bank.hpp"
+#include "hotset/transfer/expert_copy.hpp"
 #include "hotset/transfer/host_stream.hpp"
 #include "hotset/transfer/link_model.hpp"
 #include "hotset/transfer/ticket_board.hpp"
@@ -51,7 +51,7 @@ class unpaced {
 /// a full queue. Speculation is refused then (`accepted` tells). Both end with the copies and readers that are under way,
 /// so what a reader waits for must not be up to the thread that submits.
 /// Threads: safe. No allocation after construction.
-template <expert_source Source, class Pace>
+template <expert_origin Source, class Pace>
 class copy_thread {
  public:
   using stream_type = host_stream;
@@ -100,7 +100,7 @@ class copy_thread {
   /// `source` and `bank` outlive the thread.
   copy_thread(const Source& source, const host_slot_bank& bank, std::size_t most_fills,
               const Pace& pace)
-      : source_(source), bank_(bank), most_fills_(most_fills), pace_(pace) {
+      : copy_(source, bank), bank_(bank), most_fills_(most_fills), pace_(pace) {
     jobs_.reserve(most_fills + 1);     // and the one being copied
     batches_.reserve(most_fills + 2);  // and the one of which a submit has yet to enqueue the rest
     thread_ = std::thread([this] { loop(); });
@@ -211,30 +211,13 @@ class copy_thread {
         if (it->when == when && board_.state(it->what.after) != transfer_state::pending) return it;
     return jobs_.end();
   }
-  /// The tensors of an expert are one row of bytes, cut into chunks.
+  /// The bytes of an expert are cut into chunks.
   [[nodiscard]] chunk copy_chunk(const job& j) noexcept {
-    const auto& f = j.what;
-    const auto tensors = source_.tensors(f.key, f.precision);
-    if (tensors.empty() || tensors.size() != bank_.tensors(f.slot)) return {};
-    std::uint64_t total = 0;
-    for (std::size_t t = 0; t < tensors.size(); ++t) {
-      if (tensors[t].size() != bank_.bytes(f.slot, t).size()) return {};
-      total += tensors[t].size();
-    }
+    const auto total = copy_.bytes(j.what);
+    if (total == 0) return {};
     const auto left = total - j.bytes;
     const auto bytes = pace_.chunk_bytes() == 0 ? left : std::min(left, pace_.chunk_bytes());
-    std::uint64_t tensor_begin = 0;
-    for (std::size_t t = 0; t < tensors.size(); ++t) {
-      const auto tensor_end = tensor_begin + tensors[t].size();
-      const auto begin = std::max(tensor_begin, j.bytes);
-      const auto end = std::min(tensor_end, j.bytes + bytes);
-      if (begin < end) {
-        const auto at = static_cast<std::size_t>(begin - tensor_begin);
-        std::memcpy(bank_.bytes(f.slot, t).data() + at, tensors[t].data() + at,
-                    static_cast<std::size_t>(end - begin));
-      }
-      tensor_begin = tensor_end;
-    }
+    if (!copy_.copy(j.what, j.bytes, bytes)) return {};
     return {bytes, bytes == left, pace_.hold(j.submitted, j.bytes, total)};
   }
   void take_in(const job& taken, const chunk& done) noexcept {
@@ -252,7 +235,7 @@ class copy_thread {
     board_.settle(taken.batch, state);
   }
 
-  const Source& source_;
+  expert_copy<Source> copy_;
   const host_slot_bank& bank_;
   std::size_t most_fills_;
   Pace pace_;

@@ -57,7 +57,7 @@ class link_pace {
 /// device. A copy is no faster than the machine's memory, however fast the link.
 /// A full queue makes demand wait and refuses speculation (`accepted` tells), as copy_thread says.
 /// Threads: safe. No allocation after construction.
-template <expert_source Source, class Clock = patient_clock>
+template <expert_origin Source, class Clock = patient_clock>
 class emulated_link_backend : public copy_thread<Source, link_pace<Clock>> {
   using base = copy_thread<Source, link_pace<Clock>>;
   struct checked {

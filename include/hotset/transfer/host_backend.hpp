@@ -15,7 +15,7 @@ namespace hotset::inline v0 {
 /// As fast as the memory is. Large experts give way to demand at every MiB.
 /// A full queue makes demand wait and refuses speculation (`accepted` tells), as copy_thread says.
 /// Threads: safe. No allocation after construction.
-template <expert_source Source>
+template <expert_origin Source>
 class host_backend : public copy_thread<Source, unpaced> {
   struct checked {
     explicit checked() = default;

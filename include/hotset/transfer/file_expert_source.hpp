@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Experts whose tensors lie in files and are read when they are copied: no page of them is mapped.
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <span>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "hotset/concepts/expert_reader.hpp"
+#include "hotset/core/error.hpp"
+#include "hotset/core/expert_layout.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/ids.hpp"
+#include "hotset/transfer/posix_file.hpp"
+
+namespace hotset::inline v0 {
+
+/// Where the bytes of one tensor of one expert lie.
+struct file_extent {
+  std::size_t file = 0;  ///< of the source's files
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+
+/// How files are read.
+enum class file_reads : std::uint8_t {
+  cached,  ///< the system keeps what it read as long as it has memory
+  direct,  ///< past the system's cache: what the slots hold is not held twice
+};
+
+/// Reads block the thread that copies. Of a file that is too short, or that the device cannot read, the copy fails and `problem` says
+/// why; nothing is made up. Threads: reads are safe, `add` is not beside them. No allocation after construction but by `problem`.
+/// Memory: 24 bytes for each tensor of each expert, and 1 MiB where reads are direct.
+template <class File = posix_file>
+class basic_file_expert_source {
+ public:
+  /// A file that does not let itself be read directly is refused. Errors: a shape that does not validate; a file that cannot be opened.
+  static result<basic_file_expert_source> open(const geometry& shape,
+                                               const std::vector<std::string>& paths,
+                                               file_reads how = file_reads::cached) {
+    if (auto bad = shape.validate()) return *std::move(bad);
+    if (paths.empty()) return error{"experts in no file, accepted: one file or more"};
+    basic_file_expert_source out(shape, how);
+    for (const auto& path : paths) {
+      auto file = File::open(path, how == file_reads::direct);
+      if (!file) return file.error();
+      out.files_.push_back(*std::move(file));
+    }
+    return out;
+  }
+
+  /// Says where an expert lies, its tensors in layout order. Errors: no such expert or precision; 0 or more than 8 tensors, or one
+  /// of 0 bytes; an extent beyond its file, which then is not the whole of what it should be.
+  validation add(expert_key key, precision_id precision, std::span<const file_extent> tensors) {
+    const auto what = "layer " + to_string(key.layer) + ", expert " + to_string(key.expert);
+    if (!shape_.contains(key) || index_of(precision) >= shape_.precisions())
+      return error{what + " at precision " + to_string(precision) + " is outside the model"};
+    if (tensors.empty() || tensors.size() > expert_layout::max_tensors)
+      return error{what + " of " + std::to_string(tensors.size()) + " tensors, accepted: 1.." +
+                   std::to_string(expert_layout::max_tensors)};
+    for (const auto& one : tensors) {
+      if (one.file >= files_.size())
+        return error{what + " in file " + std::to_string(one.file) + ", accepted: 0.." +
+                     std::to_string(files_.size() - 1)};
+      const auto size = files_[one.file].size();
+      if (one.bytes == 0 || one.offset > size || one.bytes > size - one.offset)
+        return error{what + " at " + std::to_string(one.offset) + ", " + std::to_string(one.bytes) +
+                     " bytes of " + files_[one.file].path() + ", accepted: 1 or more of its " +
+                     std::to_string(size)};
+    }
+    const auto at = place_of(key, precision);
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+      where_[at * expert_layout::max_tensors + t] = {tensors[t].file, tensors[t].offset};
+      sizes_[at * expert_layout::max_tensors + t] = tensors[t].bytes;
+    }
+    counts_[at] = static_cast<std::uint8_t>(tensors.size());
+    return std::nullopt;
+  }
+
+  [[nodiscard]] std::span<const std::uint64_t> sizes(expert_key key,
+                                                     precision_id precision) const noexcept {
+    if (!shape_.contains(key) || index_of(precision) >= shape_.precisions()) return {};
+    const auto at = place_of(key, precision);
+    return {sizes_.data() + at * expert_layout::max_tensors, counts_[at]};
+  }
+  [[nodiscard]] bool read(expert_key key, precision_id precision, std::size_t tensor,
+                          std::uint64_t at, std::span<std::byte> to) const noexcept {
+    const auto& start = where_[place_of(key, precision) * expert_layout::max_tensors + tensor];
+    const auto& file = files_[start.file];
+    const auto from = start.offset + at;
+    return how_ == file_reads::direct ? read_blocks(file, from, to) : read_all(file, from, to);
+  }
+
+  /// Why the last read failed; empty if none has.
+  [[nodiscard]] std::string problem() const {
+    const std::lock_guard lock(shared_->mutex);
+    const auto& last = shared_->last;
+    if (last.file == nullptr) return {};
+    return "cannot read " + last.file->path() + " at byte " + std::to_string(last.at) + ": " +
+           (last.code == 0 ? "it ends there" : std::generic_category().message(last.code));
+  }
+  [[nodiscard]] std::uint64_t failed_reads() const noexcept {
+    const std::lock_guard lock(shared_->mutex);
+    return shared_->failures;
+  }
+
+ private:
+  static constexpr std::size_t block = 4096;  ///< what direct reads are whole multiples of
+  /// A chunk of host_backend, wherever it begins.
+  static constexpr std::size_t buffer_bytes = (std::size_t{1} << 20U) + 2 * block;
+
+  struct place {
+    std::size_t file = 0;
+    std::uint64_t offset = 0;
+  };
+  struct failure {
+    const File* file = nullptr;
+    std::uint64_t at = 0;
+    int code = 0;  ///< of errno; 0: the file has ended
+  };
+  struct aligned_delete {
+    void operator()(std::byte* p) const noexcept { ::operator delete (p, std::align_val_t{block}); }
+  };
+  /// What a read may change.
+  struct shared_state {
+    std::mutex mutex;
+    failure last;
+    std::uint64_t failures = 0;
+    std::mutex buffered;
+    std::unique_ptr<std::byte[], aligned_delete> buffer;
+  };
+
+  basic_file_expert_source(const geometry& shape, file_reads how)
+      : shape_(shape),
+        how_(how),
+        where_(shape.keys() * shape.precisions() * expert_layout::max_tensors),
+        sizes_(where_.size(), 0),
+        counts_(shape.keys() * shape.precisions(), 0),
+        shared_(std::make_unique<shared_state>()) {
+    if (how == file_reads::direct)
+      shared_->buffer.reset(
+          static_cast<std::byte*>(::operator new (buffer_bytes, std::align_val_t{block})));
+  }
+  [[nodiscard]] std::size_t place_of(expert_key key, precision_id precision) const noexcept {
+    return index_of(precision) * shape_.keys() + shape_.index(key);
+  }
+
+  bool read_all(const File& file, std::uint64_t at, std::span<std::byte> to) const noexcept {
+    return read_some(file, at, to, to.size()) >= to.size();
+  }
+  /// At least `needed` bytes, unless it fails or the file ends; returns how many. A call that was interrupted, or read less than it was asked
+  /// for, goes on.
+  std::size_t read_some(const File& file, std::uint64_t at, std::span<std::byte> to,
+                        std::size_t needed) const noexcept {
+    std::size_t done = 0;
+    while (done < needed) {
+      const auto got = file.read(at + done, to.subspan(done));
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) {
+        fail({&file, at + done, got < 0 ? errno : 0});
+        break;
+      }
+      done += static_cast<std::size_t>(got);
+    }
+    return done;
+  }
+  /// Whole blocks come into the buffer, and what is wanted of them to where it belongs.
+  bool read_blocks(const File& file, std::uint64_t at, std::span<std::byte> to) const noexcept {
+    const std::lock_guard lock(shared_->buffered);
+    const std::span buffer(shared_->buffer.get(), buffer_bytes);
+    while (!to.empty()) {
+      const auto ahead = static_cast<std::size_t>(at % block);
+      const auto wanted = std::min(to.size(), buffer_bytes - ahead);
+      const auto whole = (ahead + wanted + block - 1) / block * block;
+      // A read that stops within a block cannot go on there: it is made again from that block's start. One that comes no further
+      // twice has met the end of the file.
+      std::size_t done = 0;
+      int stalls = 0;
+      while (done < ahead + wanted) {
+        const auto from = done / block * block;
+        const auto got = read_some(file, at - ahead + from, buffer.subspan(from, whole - from), 1);
+        if (got == 0) return false;
+        stalls = from + got > done ? 0 : stalls + 1;
+        if (stalls == 2) return fail({&file, at - ahead + done, 0});
+        done = std::max(done, from + got);
+      }
+      std::memcpy(to.data(), buffer.data() + ahead, wanted);
+      to = to.subspan(wanted);
+      at += wanted;
+    }
+    return true;
+  }
+  bool fail(const failure& how) const noexcept {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->last = how;
+    ++shared_->failures;
+    return false;
+  }
+
+  geometry shape_;
+  file_reads how_;
+  std::vector<File> files_;
+  std::vector<place> where_;          ///< [precisions][keys][max_tensors]
+  std::vector<std::uint64_t> sizes_;  ///< likewise
+  std::vector<std::uint8_t> counts_;  ///< [precisions][keys]; 0: absent
+  std::unique_ptr<shared_state> shared_;
+};
+
+using file_expert_source = basic_file_expert_source<>;
+static_assert(expert_reader<file_expert_source>);
+
+}  // namespace hotset::inline v0

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Copies experts into host slots in the calling thread, before `submit` returns: no thread, no lock, nothing under way.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "hotset/concepts/expert_reader.hpp"
+#include "hotset/concepts/transfer_backend.hpp"
+#include "hotset/core/error.hpp"
+#include "hotset/core/fill.hpp"
+#include "hotset/core/status.hpp"
+#include "hotset/memory/host_slot_bank.hpp"
+#include "hotset/transfer/expert_copy.hpp"
+#include "hotset/transfer/lost_tickets.hpp"
+
+namespace hotset::inline v0 {
+
+/// A stream of work that is the calling thread: whatever was enqueued has run.
+struct inline_stream {};
+
+/// For an engine that computes in the thread that calls the cache. Speculation is copied at once, too, and costs its time then; a
+/// batch is made up to its first copy that fails. Threads: compatible. No allocation after construction.
+template <expert_origin Origin>
+class inline_backend {
+ public:
+  using stream_type = inline_stream;
+
+  /// `origin` and `bank` outlive the backend.
+  inline_backend(const Origin& origin, const host_slot_bank& bank)
+      : copy_(origin, bank), bank_(bank), lost_(most_lost) {}
+
+  submission submit(std::span<const fill> fills, inline_stream&, urgency) noexcept {
+    if (fills.empty()) return {};
+    auto state = transfer_state::arrived;
+    for (const auto& f : fills) {
+      const auto bytes = copy_.bytes(f);
+      if (bytes == 0 || !copy_.copy(f, 0, bytes)) {
+        state = transfer_state::failed;
+        break;
+      }
+      bytes_moved_ += bytes;
+    }
+    lost_.leave(++last_, state);
+    return {last_, fills.size()};
+  }
+  void promote(ticket) noexcept {}
+  bool cancel(ticket) noexcept { return false; }
+  status fence(inline_stream&, ticket t) noexcept {
+    return poll(t) == transfer_state::arrived ? status::ok : status::fill_failed;
+  }
+  ticket record(inline_stream&) noexcept { return no_ticket; }
+  [[nodiscard]] transfer_state poll(ticket t) const noexcept { return lost_.state(t); }
+  [[nodiscard]] transfer_state wait(ticket t) noexcept { return poll(t); }
+  [[nodiscard]] validation check(const pool_layout& layout) const { return bank_.check(layout); }
+  /// Units: bytes copied since construction.
+  [[nodiscard]] std::uint64_t bytes_moved() const noexcept { return bytes_moved_; }
+
+ private:
+  /// Failures whose tickets are told apart; of older ones all count as failed.
+  static constexpr std::size_t most_lost = 1024;
+
+  expert_copy<Origin> copy_;
+  const host_slot_bank& bank_;
+  lost_tickets lost_;
+  ticket last_ = no_ticket;
+  std::uint64_t bytes_moved_ = 0;
+};
+
+}  // namespace hotset::inline v0
