@@ -147,27 +147,27 @@ template <identifier Id>
 /// Ids that are written down.
 inline namespace literals {
 /// As in `3_layer`.
-[[nodiscard]] consteval layer_id operator""_layer(unsigned long long n) noexcept {
+[[nodiscard]] constexpr layer_id operator""_layer(unsigned long long n) noexcept {
   return static_cast<layer_id>(n);
 }
 /// As in `3_expert`.
-[[nodiscard]] consteval expert_id operator""_expert(unsigned long long n) noexcept {
+[[nodiscard]] constexpr expert_id operator""_expert(unsigned long long n) noexcept {
   return static_cast<expert_id>(n);
 }
 /// As in `3_slot`.
-[[nodiscard]] consteval slot_id operator""_slot(unsigned long long n) noexcept {
+[[nodiscard]] constexpr slot_id operator""_slot(unsigned long long n) noexcept {
   return static_cast<slot_id>(n);
 }
 /// As in `3_pool`.
-[[nodiscard]] consteval pool_id operator""_pool(unsigned long long n) noexcept {
+[[nodiscard]] constexpr pool_id operator""_pool(unsigned long long n) noexcept {
   return static_cast<pool_id>(n);
 }
 /// As in `3_size_class`.
-[[nodiscard]] consteval size_class_id operator""_size_class(unsigned long long n) noexcept {
+[[nodiscard]] constexpr size_class_id operator""_size_class(unsigned long long n) noexcept {
   return static_cast<size_class_id>(n);
 }
 /// As in `3_precision`.
-[[nodiscard]] consteval precision_id operator""_precision(unsigned long long n) noexcept {
+[[nodiscard]] constexpr precision_id operator""_precision(unsigned long long n) noexcept {
   return static_cast<precision_id>(n);
 }
 }  // namespace literals

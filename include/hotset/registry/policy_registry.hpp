@@ -20,6 +20,7 @@
 #include "hotset/core/policy/parameters.hpp"
 #include "hotset/eviction/any_eviction_policy.hpp"
 #include "hotset/miss/any_miss_policy.hpp"
+#include "hotset/paging/departures.hpp"
 #include "hotset/paging/pager.hpp"
 #include "hotset/predict/any_predictor.hpp"
 #include "hotset/prefetch/any_prefetch_policy.hpp"
@@ -39,6 +40,7 @@ struct pager_request {
   visit_split split = visit_split::by_token;
   std::optional<any_miss_policy::config> miss{};  ///< none: fetch
   prefetch_guard guard = prefetch_guard::named;
+  departure_sink departures{};
 };
 
 /// An eviction policy, and a whole pager of it that is composed at compile time.
@@ -84,7 +86,8 @@ template <class P>
     auto made = pager<P>::create({.layout = wanted.layout,
                                   .eviction = std::move(options),
                                   .split = wanted.split,
-                                  .guard = wanted.guard});
+                                  .guard = wanted.guard,
+                                  .departures = wanted.departures});
     if (!made) return made.error();
     return std::unique_ptr<any_pager>(std::make_unique<pager_model<pager<P>>>(*std::move(made)));
   };
@@ -203,7 +206,8 @@ auto with_erased_pager(const policy_registry& from, const pager_request& wanted,
     typename Pager::config setup{.layout = wanted.layout,
                                  .eviction = *std::move(eviction),
                                  .split = wanted.split,
-                                 .guard = wanted.guard};
+                                 .guard = wanted.guard,
+                                 .departures = wanted.departures};
     if constexpr (std::same_as<typename Pager::admission_type, any_admission_policy>)
       setup.admission = *std::move(admission);
     if constexpr (std::same_as<typename Pager::miss_type, any_miss_policy>)

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef HOTSET_H
+#define HOTSET_H
+/*
+ * The C interface of hotset: which experts of a Mixture-of-Experts model stay on the accelerator, decided visit by visit, for engines in C
+ * and for whatever calls C. It decides and moves no bytes: the engine makes the copies that a visit names.
+ *
+ * Per MoE layer, after the router:
+ *
+ *     hotset_visit visit = {.struct_size = sizeof visit};
+ *     hotset_status s = hotset_plan(pager, &view, &visit);       // which experts, where, and what must be copied
+ *     while (s == HOTSET_OK) {
+ *       ... copy visit.fills, then compute visit.tokens with visit.slots ...
+ *       s = hotset_commit(pager);                              // or hotset_abort, if a copy failed
+ *       if (s != HOTSET_OK || !visit.more) break;
+ *       s = hotset_plan_next(pager, &visit);                   // a visit that did not fit comes in groups of tokens
+ *     }
+ *
+ * Structs begin with their size, as the caller was compiled: later versions add members at the end. Whatever is passed in need last no longer
+ * than the call, but for the arrays of a view, which must last until the visit's last commit. What a hotset_visit points at is good until
+ * the next call with the pager. No exception leaves a function. None but those that create, list or write allocates, and a recorder where rows lie apart.
+ *
+ * A handle belongs to one thread at a time: a call beside another one is HOTSET_WRONG_THREAD, and one in a process that was forked after
+ * the handle was made HOTSET_FORKED; neither has an effect. hotset_last_error() says in words why the thread's last call failed.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(_WIN32)
+#error "hotset's C interface is built for systems with POSIX threads"
+#elif defined(__GNUC__)
+#define HOTSET_API __attribute__((visibility("default")))
+#else
+#define HOTSET_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Rises when a struct or a function changes so that a program must be compiled again. */
+#define HOTSET_ABI_VERSION 1
+
+/* ---- what became of a call ---- */
+
+typedef int32_t hotset_status;
+enum {
+  HOTSET_OK = 0,
+  HOTSET_INVALID_VISIT = 1, /* layer out of range, or arrays whose lengths do not belong together */
+  HOTSET_VISIT_TOO_LARGE = 2, /* more tokens than max_tokens */
+  HOTSET_NO_VICTIM =
+      3, /* not even one token's experts fit beside the pinned slots; nothing changed */
+  HOTSET_PLAN_OPEN = 4,         /* an earlier plan was neither committed nor aborted */
+  HOTSET_VISIT_UNFINISHED = 5,  /* the last visit has groups left: plan them, or abandon it */
+  HOTSET_NO_PLAN = 6,           /* no plan is open, or no group of the visit is left */
+  HOTSET_BUSY = 7,              /* a slot is pinned or its copy is on its way */
+  HOTSET_EXCEEDS_MEMORY = 8,    /* a quota that the slots cannot give, or a recorder that is full */
+  HOTSET_FILL_FAILED = 9,       /* a copy did not arrive; its slot is free and no row names it */
+  HOTSET_INVALID_ARGUMENT = 10, /* a null pointer, or a key, slot or size out of range */
+  HOTSET_DOES_NOT_FIT =
+      11, /* the visit needs more slots than there are and may not be split; nothing changed */
+  HOTSET_INVALID_CONFIG = 100, /* options that cannot work */
+  HOTSET_NO_MEMORY = 101,
+  HOTSET_WRONG_THREAD = 102, /* another thread is in a call with the handle */
+  HOTSET_FORKED = 103,       /* the handle was made in the process that forked this one */
+  HOTSET_CANNOT_WRITE = 104, /* a file; it is not there, or as it was before */
+  HOTSET_STOPPED = 105       /* a callback asked for it */
+};
+
+/* The version that the library was built with. */
+HOTSET_API uint32_t hotset_abi_version(void);
+/* "0.1.0" */
+HOTSET_API const char* hotset_version(void);
+/* A sentence fragment fit for a message; never null. */
+HOTSET_API const char* hotset_describe(hotset_status status);
+/* Why the calling thread's last call that failed did, with the value and what is accepted. Good until its next call. Never null. */
+HOTSET_API const char* hotset_last_error(void);
+
+/* ---- a pager: who stays ---- */
+
+typedef struct hotset_pager hotset_pager;
+
+enum { HOTSET_SCOPE_PER_LAYER = 0, HOTSET_SCOPE_SHARED = 1 };
+/* What becomes of a visit that does not fit: it comes in groups of tokens (exact), in groups of experts (not exact), it is refused with
+ * HOTSET_DOES_NOT_FIT, or what the fewest of its places name stays on the host. */
+enum {
+  HOTSET_SPLIT_BY_TOKEN = 0,
+  HOTSET_SPLIT_BY_EXPERT = 1,
+  HOTSET_SPLIT_REFUSE = 2,
+  HOTSET_SPLIT_LEAVE_REST = 3
+};
+/* What a prefetch may not evict: anything goes, nothing that is asked for, or nothing that is expected as likely. */
+enum { HOTSET_GUARD_NONE = 0, HOTSET_GUARD_NAMED = 1, HOTSET_GUARD_PREDICTED = 2 };
+
+typedef struct hotset_key {
+  int32_t layer;
+  int32_t expert; /* -1 with layer -1: none */
+} hotset_key;
+
+/* A copy of an expert that was given up, whatever gave it up. */
+typedef struct hotset_departure {
+  hotset_key key;
+  int32_t slot;
+  int32_t precision;
+  uint64_t last_reader; /* what hotset_unpin was told; 0: none */
+} hotset_departure;
+
+/* Zero but for the struct's size and what is wanted: zeros are the defaults. */
+typedef struct hotset_pager_options {
+  size_t struct_size;
+  int32_t layers;
+  int32_t experts; /* of a layer */
+  int32_t top_k;
+  int32_t max_tokens;           /* of one visit; 0: 1 */
+  const uint64_t* expert_bytes; /* one for all layers, or one for each; null: unknown */
+  size_t expert_bytes_count;
+  int32_t scope; /* HOTSET_SCOPE_... */
+  int32_t split; /* HOTSET_SPLIT_... */
+  int32_t guard; /* HOTSET_GUARD_... */
+  int64_t slots; /* of each layer, or of all in a shared pool; 0: as many as budget_bytes hold */
+  uint64_t budget_bytes;
+  const char*
+      eviction; /* as the command line reads it: "similar_steps", "protect_hot:lru"; null: "lru" */
+  const char* admission; /* null: "always" */
+  const char* miss;      /* null: "fetch" */
+  /* Hears of every copy that is given up, within the call that gives it up; it must not call hotset. Null: nobody. */
+  void (*departed)(void* user, const hotset_departure* departure);
+  void* user;
+} hotset_pager_options;
+
+/* On any error *out is null. Errors: INVALID_CONFIG, NO_MEMORY, INVALID_ARGUMENT. */
+HOTSET_API hotset_status hotset_pager_create(const hotset_pager_options* options,
+                                             hotset_pager** out);
+/* Null is nothing. */
+HOTSET_API void hotset_pager_destroy(hotset_pager* pager);
+
+/* What the router chose for the tokens of one layer. */
+typedef struct hotset_view {
+  size_t struct_size;
+  int32_t layer;
+  int32_t kind;  /* 0 decode, 1 prefill, 2 verify */
+  uint64_t step; /* of the engine, rising */
+  size_t tokens;
+  const int32_t* experts;    /* [tokens][top_k] in rank order; -1: none */
+  size_t experts_stride;     /* numbers from one token to the next; 0: top_k */
+  const float* weights;      /* likewise; null: none */
+  size_t weights_stride;     /* 0: top_k */
+  const uint32_t* sequences; /* [tokens] whose token it is; null: all of one */
+} hotset_view;
+
+/* A copy to make, into a slot that nobody reads once `after` has been passed. */
+typedef struct hotset_fill {
+  hotset_key key;
+  int32_t slot;
+  uint32_t generation; /* of the slot: names this copy to hotset_arrived and others */
+  hotset_key victim;   /* whose bytes it overwrites; -1: a free slot */
+  uint8_t precision;
+  uint8_t speculative;
+  uint64_t after; /* the slot's last reader, as hotset_unpin was told; 0: none */
+} hotset_fill;
+
+enum { HOTSET_HIT = 0, HOTSET_FILL = 1, HOTSET_HOST = 2 };
+
+/* What was decided. All arrays belong to the pager. */
+typedef struct hotset_visit {
+  size_t struct_size;      /* in */
+  const int32_t* experts;  /* [count] the distinct ones, in order of first appearance */
+  const int32_t* slots;    /* [count] -1: stays on the host */
+  const uint8_t* services; /* [count] HOTSET_HIT, HOTSET_FILL or HOTSET_HOST */
+  size_t count;
+  const hotset_fill* fills; /* [fill_count] in the order of need */
+  size_t fill_count;
+  const uint32_t* tokens; /* [token_count] of this group, ascending */
+  size_t token_count;
+  uint32_t group;
+  uint32_t groups;
+  int32_t more;        /* 1: hotset_plan_next has another group */
+  int32_t expert_wise; /* 1: a part of every token's sum */
+  const int32_t*
+      routed; /* [routed_count] the ids to compute: the view's own, or what a miss policy made of them */
+  size_t routed_count;
+} hotset_visit;
+
+/* Errors: INVALID_VISIT, VISIT_TOO_LARGE, NO_VICTIM, DOES_NOT_FIT, PLAN_OPEN, VISIT_UNFINISHED; then nothing has changed. */
+HOTSET_API hotset_status hotset_plan(hotset_pager* pager, const hotset_view* view,
+                                     hotset_visit* out);
+/* The next group. Errors: PLAN_OPEN, NO_PLAN, NO_VICTIM. */
+HOTSET_API hotset_status hotset_plan_next(hotset_pager* pager, hotset_visit* out);
+/* The copies have been made, or are ordered before whatever reads the slots: publishes them. Errors: NO_PLAN. */
+HOTSET_API hotset_status hotset_commit(hotset_pager* pager);
+/* Undoes the plan. `begun` [fills] is 1 for each copy that may have begun; null: for none. The visit's groups that are left stay to be
+ * planned again; or abandon them. Errors: NO_PLAN, INVALID_ARGUMENT (another count than the plan's fills). */
+HOTSET_API hotset_status hotset_abort(hotset_pager* pager, const uint8_t* begun, size_t count);
+/* Gives up the groups that are left. Errors: PLAN_OPEN. */
+HOTSET_API hotset_status hotset_abandon(hotset_pager* pager);
+
+/* A whole visit: for each group copy(user, fills) and then, once it is committed, use(user, visit). Either returns 0, or ends the visit: a copy that
+ * fails with FILL_FAILED, and all of the group's copies count as begun; a use with STOPPED. `copy` may be null where there is nothing to copy with.
+ * Neither may call anything with the pager. */
+typedef struct hotset_callbacks {
+  size_t struct_size;
+  int32_t (*copy)(void* user, const hotset_fill* fills, size_t count);
+  int32_t (*use)(void* user, const hotset_visit* visit);
+  void* user;
+} hotset_callbacks;
+HOTSET_API hotset_status hotset_serve(hotset_pager* pager, const hotset_view* view,
+                                      const hotset_callbacks* callbacks);
+
+/* Slot of every expert of a layer whose bytes may be read, -1 for the others: what a kernel looks up. *row is good until the pager is destroyed;
+ * its content changes when the row's version does. */
+HOTSET_API hotset_status hotset_row(hotset_pager* pager, int32_t layer, const int32_t** row,
+                                    size_t* experts);
+HOTSET_API hotset_status hotset_row_version(hotset_pager* pager, int32_t layer, uint64_t* version);
+/* *slot is -1 for what is absent; a copy that is on its way counts. */
+HOTSET_API hotset_status hotset_locate(hotset_pager* pager, hotset_key key, int32_t* slot);
+/* Keeps a slot from being evicted while work that was enqueued reads it. *pin ends it, once. */
+HOTSET_API hotset_status hotset_pin(hotset_pager* pager, int32_t slot, uint64_t* pin);
+/* `reader`: a number of the engine's, 0 for none, after which the slot is no longer read; the fill that overwrites it has it as `after`. */
+HOTSET_API hotset_status hotset_unpin(hotset_pager* pager, uint64_t pin, uint64_t reader);
+
+/* ---- prefetch ---- */
+
+typedef struct hotset_request {
+  hotset_key key;
+  uint64_t for_step; /* the step whose visit of the layer it is for */
+  float probability; /* 0..1 */
+} hotset_request;
+/* Plans copies for what is likely to be used, best first, at most `most` of them, beside the visit of `layer` that is running. Submit visit->fills, then
+ * commit (or abort); tell hotset_arrived, _cancelled or _failed of each. */
+HOTSET_API hotset_status hotset_prefetch(hotset_pager* pager, int32_t layer, uint64_t step,
+                                         const hotset_request* requests, size_t count, size_t most,
+                                         hotset_visit* out);
+/* Of a speculative copy. Ignored where the slot was used again since. */
+HOTSET_API hotset_status hotset_arrived(hotset_pager* pager, int32_t slot, uint32_t generation);
+HOTSET_API hotset_status hotset_cancelled(hotset_pager* pager, int32_t slot, uint32_t generation);
+/* Of any copy: the slot becomes free and no row names it. */
+HOTSET_API hotset_status hotset_failed(hotset_pager* pager, int32_t slot, uint32_t generation);
+
+/* ---- what is given up, and what is kept for another run ---- */
+
+/* Forgets a key, or with expert -1 its whole layer, because its bytes change or go away. Errors: BUSY, PLAN_OPEN. */
+HOTSET_API hotset_status hotset_invalidate(hotset_pager* pager, hotset_key key);
+/* How many slots a layer's pool may use: it shrinks in the policy's order and grows from spare slots. Errors: BUSY, EXCEEDS_MEMORY, PLAN_OPEN,
+ * VISIT_UNFINISHED, INVALID_ARGUMENT. */
+HOTSET_API hotset_status hotset_set_quota(hotset_pager* pager, int32_t layer, int32_t slots);
+HOTSET_API hotset_status hotset_quota(hotset_pager* pager, int32_t layer, int32_t* slots);
+/* What is resident, first what would go first. Writes at most `room` keys, and to *count how many there are. */
+HOTSET_API hotset_status hotset_residents(hotset_pager* pager, hotset_key* keys, size_t room,
+                                          size_t* count);
+/* Plans copies of keys into free slots, the last one wanted most; commit or abort it. *consumed of them were dealt with: call again with the rest while that is
+ * not 0. */
+HOTSET_API hotset_status hotset_plan_warm(hotset_pager* pager, const hotset_key* keys, size_t count,
+                                          hotset_visit* out, size_t* consumed);
+
+/* ---- figures ---- */
+
+typedef struct hotset_stats {
+  size_t struct_size; /* in */
+  uint64_t visits;
+  uint64_t steps;
+  uint64_t accesses;
+  uint64_t hits;
+  uint64_t misses;
+  uint64_t compulsory_misses;
+  uint64_t collision_misses;
+  uint64_t fills;
+  uint64_t bypasses;
+  uint64_t evictions;
+  uint64_t split_visits;
+  uint64_t groups;
+  uint64_t failed_fills;
+  uint64_t ignored_ids;
+  uint64_t bytes_filled;
+  uint64_t speculative_fills;
+  uint64_t prefetch_hits;
+  uint64_t wasted_prefetches;
+} hotset_stats;
+HOTSET_API hotset_status hotset_get_stats(hotset_pager* pager, hotset_stats* out);
+/* Of every fill and eviction so far: two pagers that decided alike agree. */
+HOTSET_API hotset_status hotset_decision_hash(hotset_pager* pager, uint64_t* hash);
+
+/* ---- a recorder: what was routed, as a trace that hotset and every reader of safetensors opens ---- */
+
+typedef struct hotset_recorder hotset_recorder;
+typedef struct hotset_recorder_options {
+  size_t struct_size;
+  int32_t layers;
+  int32_t experts;
+  int32_t top_k;
+  size_t capacity;   /* tokens; all memory is taken at once */
+  int32_t weights;   /* 1: gate weights too */
+  const char* name;  /* null: none */
+  const char* model; /* null: none */
+} hotset_recorder_options;
+HOTSET_API hotset_status hotset_recorder_create(const hotset_recorder_options* options,
+                                                hotset_recorder** out);
+HOTSET_API void hotset_recorder_destroy(hotset_recorder* recorder);
+/* A step of so many tokens; `sequences` [tokens] or null. Errors: EXCEEDS_MEMORY (it is full; the step is counted as lost), INVALID_ARGUMENT (a step is open, or does not
+ * come after the last one). */
+HOTSET_API hotset_status hotset_recorder_begin_step(hotset_recorder* recorder, uint64_t step,
+                                                    int32_t kind, size_t tokens,
+                                                    const uint32_t* sequences);
+/* One layer of the open step. Errors: INVALID_VISIT (other tokens than the step's), INVALID_ARGUMENT (no step is open). */
+HOTSET_API hotset_status hotset_recorder_record(hotset_recorder* recorder, const hotset_view* view);
+HOTSET_API hotset_status hotset_recorder_end_step(hotset_recorder* recorder);
+/* Closed steps that it holds, and tokens that found no room. */
+HOTSET_API hotset_status hotset_recorder_tokens(hotset_recorder* recorder, size_t* held,
+                                                uint64_t* lost);
+/* Writes the closed steps and begins anew. Errors: CANNOT_WRITE; the steps are lost then, too. */
+HOTSET_API hotset_status hotset_recorder_write(hotset_recorder* recorder, const char* path);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

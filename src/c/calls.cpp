@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "calls.hpp"
+
+#include <array>
+#include <cstdarg>
+#include <cstdio>
+
+#include <pthread.h>
+
+#include "hotset/version.hpp"
+
+namespace hotset::c {
+
+namespace {
+
+std::array<char, 512>& words() noexcept {
+  thread_local std::array<char, 512> text{};
+  return text;
+}
+
+std::atomic<std::uint32_t>& fork_count() noexcept {
+  static std::atomic<std::uint32_t> count{0};
+  static const int watched =
+      pthread_atfork(nullptr, nullptr, [] { count.fetch_add(1, std::memory_order_relaxed); });
+  (void)watched;
+  return count;
+}
+// Looked up once: a call asks for it each time.
+const std::atomic<std::uint32_t>& forked = fork_count();
+
+}  // namespace
+
+hotset_status refuse(hotset_status code, const char* format, ...) noexcept {
+  std::va_list arguments;
+  va_start(arguments, format);
+  (void)std::vsnprintf(words().data(), words().size(), format, arguments);
+  va_end(arguments);
+  return code;
+}
+hotset_status refuse(hotset_status code) noexcept {
+  return refuse(code, "%s", hotset_describe(code));
+}
+const char* last_words() noexcept { return words().data(); }
+std::uint32_t forks() noexcept { return forked.load(std::memory_order_relaxed); }
+
+}  // namespace hotset::c
+
+extern "C" {
+
+uint32_t hotset_abi_version(void) { return HOTSET_ABI_VERSION; }
+
+#define HOTSET_TEXT_OF(x) #x
+#define HOTSET_TEXT(x) HOTSET_TEXT_OF(x)
+const char* hotset_version(void) {
+  return HOTSET_TEXT(HOTSET_VERSION_MAJOR) "." HOTSET_TEXT(HOTSET_VERSION_MINOR) "." HOTSET_TEXT(
+      HOTSET_VERSION_PATCH);
+}
+
+const char* hotset_describe(hotset_status status) {
+  switch (status) {
+    case HOTSET_INVALID_CONFIG: return "options that cannot work";
+    case HOTSET_NO_MEMORY: return "no host memory";
+    case HOTSET_WRONG_THREAD: return "another thread is in a call with the handle";
+    case HOTSET_FORKED: return "the handle was made before the process was forked";
+    case HOTSET_CANNOT_WRITE: return "the file cannot be written";
+    case HOTSET_STOPPED: return "a callback ended the visit";
+    default: break;
+  }
+  // Fragments of the library are literals.
+  if (status < 0 || status > HOTSET_DOES_NOT_FIT) return "unknown status";
+  return hotset::describe(static_cast<hotset::status>(status)).data();
+}
+
+const char* hotset_last_error(void) { return hotset::c::last_words(); }
+
+}  // extern "C"

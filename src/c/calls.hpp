@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// What all functions of the C interface do at their edges: words for errors, structs of other versions, and one thread at a time.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <string>
+
+#include "hotset.h"
+#include "hotset/core/status.hpp"
+
+namespace hotset::c {
+
+/// Leaves words for hotset_last_error and returns the code. What does not fit into the thread's 512 bytes is cut off.
+[[gnu::format(printf, 2, 3), gnu::cold]] hotset_status refuse(hotset_status code,
+                                                              const char* format, ...) noexcept;
+/// In the words of the status.
+[[gnu::cold]] hotset_status refuse(hotset_status code) noexcept;
+[[nodiscard]] const char* last_words() noexcept;
+
+/// The codes of the two are the same numbers.
+[[nodiscard]] inline hotset_status code_of(status s) noexcept {
+  return s == status::ok ? HOTSET_OK : refuse(static_cast<hotset_status>(s));
+}
+
+/// How often this process was forked from one that used the library.
+[[nodiscard]] std::uint32_t forks() noexcept;
+
+/// What every handle begins with.
+class handle {
+ public:
+  handle() noexcept : forks_(c::forks()) {}
+
+ private:
+  friend class entry;
+  std::atomic_flag in_use_ = ATOMIC_FLAG_INIT;
+  std::uint32_t forks_;
+};
+
+/// A call with a handle, from its begin to its end. Whoever finds another one inside stays outside.
+class entry {
+ public:
+  explicit entry(handle* of) noexcept {
+    if (of == nullptr) {
+      code_ = refuse(HOTSET_INVALID_ARGUMENT, "the handle is null");
+    } else if (of->forks_ != forks()) {
+      code_ =
+          refuse(HOTSET_FORKED,
+                 "the handle was made before this process was forked, accepted: one made since");
+    } else if (of->in_use_.test_and_set(std::memory_order_acquire)) {
+      code_ = refuse(HOTSET_WRONG_THREAD,
+                     "another call with the handle is running, accepted: one at a time");
+    } else {
+      inside_ = of;
+    }
+  }
+  entry(const entry&) = delete;
+  entry& operator=(const entry&) = delete;
+  ~entry() {
+    if (inside_ != nullptr) inside_->in_use_.clear(std::memory_order_release);
+  }
+  [[nodiscard]] bool refused() const noexcept { return inside_ == nullptr; }
+  [[nodiscard]] hotset_status code() const noexcept { return code_; }
+
+ private:
+  handle* inside_ = nullptr;
+  hotset_status code_ = HOTSET_OK;
+};
+
+/// Copies a struct that the caller was compiled with. What it has beyond this version's must be zeros, for nobody would heed it.
+template <class T>
+[[nodiscard]] hotset_status take(const T* given, T& out, const char* what) noexcept {
+  if (given == nullptr) return refuse(HOTSET_INVALID_ARGUMENT, "%s is null", what);
+  if (given->struct_size < sizeof(T))
+    return refuse(HOTSET_INVALID_ARGUMENT, "%s.struct_size = %zu, accepted: %zu or more", what,
+                  given->struct_size, sizeof(T));
+  std::memcpy(&out, given, sizeof(T));
+  const auto* const bytes = reinterpret_cast<const unsigned char*>(given);
+  for (auto at = sizeof(T); at < given->struct_size; ++at)
+    if (bytes[at] != 0)
+      return refuse(HOTSET_INVALID_ARGUMENT,
+                    "%s has a member that hotset %s does not know, accepted: zero there", what,
+                    hotset_version());
+  return HOTSET_OK;
+}
+/// Whether a struct to be written is there and large enough.
+template <class T>
+[[nodiscard]] hotset_status accepts(const T* out, const char* what) noexcept {
+  if (out == nullptr) return refuse(HOTSET_INVALID_ARGUMENT, "%s is null", what);
+  if (out->struct_size < sizeof(T))
+    return refuse(HOTSET_INVALID_ARGUMENT, "%s.struct_size = %zu, accepted: %zu or more", what,
+                  out->struct_size, sizeof(T));
+  return HOTSET_OK;
+}
+
+/// Runs what may throw.
+template <class Call>
+hotset_status guarded(Call call) noexcept {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    return refuse(HOTSET_NO_MEMORY);
+  } catch (const std::exception& e) {
+    return refuse(HOTSET_INVALID_CONFIG, "%s", e.what());
+  }
+}
+
+}  // namespace hotset::c

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The recorder of the C interface.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "calls.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/routing_view.hpp"
+#include "hotset/trace/native_trace_writer.hpp"
+#include "hotset/trace/trace_recorder.hpp"
+
+/// The handle that C sees.
+struct hotset_recorder : hotset::c::handle {
+  hotset_recorder(hotset::geometry of, hotset::trace_recorder made)
+      : shape(std::move(of)), held(std::move(made)) {}
+
+  hotset::geometry shape;
+  hotset::trace_recorder held;
+  std::size_t tokens = 0;           ///< of the open step
+  std::vector<std::int32_t> ids{};  ///< of rows that lie apart
+  std::vector<float> weights{};
+
+  /// The rows as the engine has them, or gathered where they lie apart.
+  template <class T>
+  std::span<const T> dense(const T* rows, std::size_t stride, std::vector<T>& room) const {
+    const auto k = shape.ranks();
+    if (stride == 0 || stride == k) return {rows, tokens * k};
+    room.resize(tokens * k);
+    for (std::size_t t = 0; t < tokens; ++t) std::copy_n(rows + t * stride, k, room.data() + t * k);
+    return room;
+  }
+};
+
+namespace {
+
+using hotset::c::code_of;
+using hotset::c::entry;
+using hotset::c::guarded;
+using hotset::c::refuse;
+using hotset::c::take;
+
+template <class Use>
+hotset_status with(hotset_recorder* recorder, Use use) noexcept {
+  const entry inside(recorder);
+  return inside.refused() ? inside.code() : use(*recorder);
+}
+
+}  // namespace
+
+extern "C" {
+
+hotset_status hotset_recorder_create(const hotset_recorder_options* options,
+                                     hotset_recorder** out) {
+  if (out == nullptr) return refuse(HOTSET_INVALID_ARGUMENT, "out is null");
+  *out = nullptr;
+  hotset_recorder_options given{};
+  if (const auto bad = take(options, given, "options"); bad != HOTSET_OK) return bad;
+  return guarded([&] {
+    hotset::trace_recorder_config config;
+    config.shape = {.layers = given.layers, .experts = given.experts, .top_k = given.top_k};
+    config.capacity = given.capacity;
+    config.weights = given.weights != 0;
+    if (given.name != nullptr) config.name = given.name;
+    if (given.model != nullptr) config.model = given.model;
+    auto made = hotset::trace_recorder::create(config);
+    if (!made) return refuse(HOTSET_INVALID_CONFIG, "%s", made.error().message.c_str());
+    *out = new hotset_recorder(config.shape, *std::move(made));
+    return hotset_status{HOTSET_OK};
+  });
+}
+void hotset_recorder_destroy(hotset_recorder* recorder) { delete recorder; }
+
+hotset_status hotset_recorder_begin_step(hotset_recorder* recorder, uint64_t step, int32_t kind,
+                                         size_t tokens, const uint32_t* sequences) {
+  return with(recorder, [&](hotset_recorder& r) {
+    if (kind < 0 || kind > static_cast<int32_t>(hotset::request_class::verify))
+      return refuse(HOTSET_INVALID_ARGUMENT, "a step of kind %d, accepted: 0..2", kind);
+    const std::span<const std::uint32_t> of(sequences, sequences == nullptr ? 0 : tokens);
+    const auto begun =
+        r.held.begin_step(step, static_cast<hotset::request_class>(kind), tokens, of);
+    if (begun == hotset::status::ok) r.tokens = tokens;
+    return code_of(begun);
+  });
+}
+hotset_status hotset_recorder_record(hotset_recorder* recorder, const hotset_view* view) {
+  return with(recorder, [&](hotset_recorder& r) {
+    hotset_view given;
+    if (const auto bad = take(view, given, "view"); bad != HOTSET_OK) return bad;
+    const auto k = r.shape.ranks();
+    if (given.experts == nullptr || given.layer < 0 || given.layer >= r.shape.layers ||
+        given.tokens != r.tokens)
+      return refuse(HOTSET_INVALID_VISIT,
+                    "layer %d of %zu tokens, accepted: layers 0..%d with experts of the step's %zu",
+                    given.layer, given.tokens, r.shape.layers - 1, r.tokens);
+    for (const auto stride : {given.experts_stride, given.weights_stride})
+      if (stride != 0 && stride < k)
+        return refuse(HOTSET_INVALID_VISIT, "a stride of %zu, accepted: 0 or top_k = %zu and more",
+                      stride, k);
+    return guarded([&] {
+      hotset::routing_view out;
+      out.layer = static_cast<hotset::layer_id>(given.layer);
+      out.experts = r.dense(given.experts, given.experts_stride, r.ids);
+      if (given.weights != nullptr)
+        out.weights = r.dense(given.weights, given.weights_stride, r.weights);
+      return code_of(r.held.record(out));
+    });
+  });
+}
+hotset_status hotset_recorder_end_step(hotset_recorder* recorder) {
+  return with(recorder, [](hotset_recorder& r) { return code_of(r.held.end_step()); });
+}
+hotset_status hotset_recorder_tokens(hotset_recorder* recorder, size_t* held, uint64_t* lost) {
+  return with(recorder, [&](hotset_recorder& r) {
+    if (held == nullptr || lost == nullptr)
+      return refuse(HOTSET_INVALID_ARGUMENT, "held or lost is null");
+    *held = r.held.tokens();
+    *lost = r.held.lost_tokens();
+    return hotset_status{HOTSET_OK};
+  });
+}
+hotset_status hotset_recorder_write(hotset_recorder* recorder, const char* path) {
+  return with(recorder, [&](hotset_recorder& r) {
+    if (path == nullptr) return refuse(HOTSET_INVALID_ARGUMENT, "path is null");
+    return guarded([&] {
+      const auto trace = r.held.take();
+      r.tokens = 0;
+      if (const auto bad = hotset::write_native_trace(trace, path))
+        return refuse(HOTSET_CANNOT_WRITE, "%s", bad->message.c_str());
+      return hotset_status{HOTSET_OK};
+    });
+  });
+}
+
+}  // extern "C"

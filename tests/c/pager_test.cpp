@@ -1,0 +1,499 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pager of the C interface: it decides as the C++ one does, and answers every mistake with a code and with words.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "hotset.h"
+#include "hotset/registry/policy_registry.hpp"
+#include "random_source.hpp"
+
+namespace hotset {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+hotset_pager_options options(std::int64_t slots = 6) {
+  hotset_pager_options out{};
+  out.struct_size = sizeof out;
+  out.layers = 3;
+  out.experts = 16;
+  out.top_k = 2;
+  out.max_tokens = 4;
+  out.slots = slots;
+  return out;
+}
+struct closer {
+  void operator()(hotset_pager* p) const { hotset_pager_destroy(p); }
+};
+using pager_handle = std::unique_ptr<hotset_pager, closer>;
+
+pager_handle open(const hotset_pager_options& how) {
+  hotset_pager* out = nullptr;
+  EXPECT_EQ(hotset_pager_create(&how, &out), HOTSET_OK) << hotset_last_error();
+  return pager_handle(out);
+}
+std::string refusal(const hotset_pager_options& how) {
+  hotset_pager* out = reinterpret_cast<hotset_pager*>(1);
+  EXPECT_NE(hotset_pager_create(&how, &out), HOTSET_OK);
+  EXPECT_EQ(out, nullptr);
+  return hotset_last_error();
+}
+hotset_view view_of(std::int32_t layer, std::uint64_t step, const std::vector<std::int32_t>& ids) {
+  hotset_view out{};
+  out.struct_size = sizeof out;
+  out.layer = layer;
+  out.step = step;
+  out.tokens = ids.size() / 2;
+  out.experts = ids.data();
+  return out;
+}
+hotset_visit empty_visit() {
+  hotset_visit out{};
+  out.struct_size = sizeof out;
+  return out;
+}
+std::vector<std::int32_t> experts_of(const hotset_visit& v) {
+  return {v.experts, v.experts + v.count};
+}
+
+TEST(c_pager, options_that_cannot_work_are_refused_in_words) {
+  auto bad = options();
+  bad.layers = 0;
+  EXPECT_EQ(refusal(bad), "layers = 0, accepted: 1 or more");
+  bad = options(0);
+  EXPECT_EQ(refusal(bad), "slots = 0 and budget_bytes = 0, accepted: one of them");
+  bad = options();
+  bad.budget_bytes = 1;
+  EXPECT_THAT(refusal(bad), HasSubstr("accepted: one of them"));
+  bad = options(1);
+  EXPECT_THAT(refusal(bad), HasSubstr("fewer than top_k"));
+  bad = options();
+  bad.eviction = "nope";
+  EXPECT_THAT(refusal(bad), HasSubstr("'nope'"));
+  bad.eviction = "belady";
+  EXPECT_FALSE(refusal(bad).empty());
+  bad = options();
+  bad.admission = "always:nope=1";
+  EXPECT_THAT(refusal(bad), HasSubstr("nope"));
+  bad = options();
+  bad.miss = "teleport";
+  EXPECT_THAT(refusal(bad), HasSubstr("'teleport'"));
+  bad = options();
+  bad.scope = 2;
+  EXPECT_EQ(refusal(bad), "scope = 2, accepted: 0, 1");
+  bad = options();
+  bad.split = 4;
+  EXPECT_EQ(refusal(bad), "split = 4, accepted: 0..3");
+  bad = options();
+  bad.guard = -1;
+  EXPECT_EQ(refusal(bad), "guard = -1, accepted: 0..2");
+  bad = options();
+  bad.struct_size = 8;
+  EXPECT_THAT(refusal(bad), HasSubstr("options.struct_size = 8, accepted: "));
+}
+
+TEST(c_pager, a_struct_of_a_later_version_is_taken_where_it_asks_for_nothing_new) {
+  struct later {
+    hotset_pager_options known;
+    std::uint64_t more;
+  } of{options(), 0};
+  of.known.struct_size = sizeof of;
+  hotset_pager* out = nullptr;
+  ASSERT_EQ(hotset_pager_create(&of.known, &out), HOTSET_OK);
+  hotset_pager_destroy(out);
+  of.more = 1;
+  EXPECT_EQ(hotset_pager_create(&of.known, &out), HOTSET_INVALID_ARGUMENT);
+  EXPECT_THAT(hotset_last_error(), HasSubstr("a member that hotset"));
+}
+
+TEST(c_pager, a_budget_of_bytes_is_divided_into_slots) {
+  auto how = options(0);
+  const std::uint64_t each = 100;
+  how.expert_bytes = &each;
+  how.expert_bytes_count = 1;
+  how.budget_bytes = 3 * 5 * 100 + 99;
+  const auto pager = open(how);
+  std::int32_t quota = 0;
+  ASSERT_EQ(hotset_quota(pager.get(), 2, &quota), HOTSET_OK);
+  EXPECT_EQ(quota, 5);
+}
+
+/// Random visits of both; the hash of every fill and eviction tells whether they decided alike.
+void compare(const std::string& eviction, const std::string& admission, const std::string& miss,
+             visit_split split) {
+  auto how = options(5);
+  how.eviction = eviction.c_str();
+  how.admission = admission.c_str();
+  how.miss = miss.c_str();
+  how.split = static_cast<std::int32_t>(split);
+  const auto pager = open(how);
+  pager_request wanted{
+      .eviction = eviction,
+      .admission = admission,
+      .layout = pool_layout::per_layer(
+                    {.layers = 3, .experts = 16, .top_k = 2, .max_tokens_per_visit = 4}, 5)
+                    .value(),
+      .split = split};
+  if (miss != "fetch") wanted.miss = policies().miss.make(miss).value();
+  const auto same = policies().make_pager(wanted, {}).value();
+  support::random_source random(11);
+  auto visit = empty_visit();
+  for (std::uint64_t step = 0; step < 400; ++step)
+    for (std::int32_t layer = 0; layer < 3; ++layer) {
+      std::vector<std::int32_t> ids(2 * (1 + random.below(4)));
+      std::vector<float> weights(ids.size());
+      for (auto& id : ids) id = static_cast<std::int32_t>(random.below(16));
+      for (auto& w : weights) w = static_cast<float>(random.below(100)) / 100;
+      auto view = view_of(layer, step, ids);
+      view.weights = weights.data();
+      auto now = hotset_plan(pager.get(), &view, &visit);
+      while (now == HOTSET_OK) {
+        ASSERT_EQ(hotset_commit(pager.get()), HOTSET_OK);
+        if (visit.more == 0) break;
+        now = hotset_plan_next(pager.get(), &visit);
+      }
+      const auto theirs = same->visit({.layer = static_cast<layer_id>(layer),
+                                       .step = step,
+                                       .experts = ids,
+                                       .weights = weights});
+      ASSERT_EQ(now, static_cast<hotset_status>(theirs));
+    }
+  std::uint64_t hash = 0;
+  ASSERT_EQ(hotset_decision_hash(pager.get(), &hash), HOTSET_OK);
+  EXPECT_EQ(hash, same->decision_hash()) << eviction;
+  hotset_stats stats{};
+  stats.struct_size = sizeof stats;
+  ASSERT_EQ(hotset_get_stats(pager.get(), &stats), HOTSET_OK);
+  EXPECT_EQ(stats.misses, same->stats().misses);
+  EXPECT_EQ(stats.fills, same->stats().fills);
+  EXPECT_EQ(stats.bypasses, same->stats().bypasses);
+  EXPECT_EQ(stats.split_visits, same->stats().split_visits);
+}
+TEST(c_pager, decides_as_the_pager_of_the_library) {
+  for (const auto* eviction : {"lru", "lfu", "lfru", "least_stale", "gate_score", "similar_steps",
+                               "two_rate", "protect_decode+lru"})
+    compare(eviction, "always", "fetch", visit_split::by_token);
+  compare("lru", "after_n_uses", "fetch", visit_split::by_token);
+  compare("lru", "always", "compute_on_host", visit_split::by_token);
+  compare("lfu", "after_n_uses", "compute_on_host:split=bandwidth_matched", visit_split::by_token);
+  for (const auto split : {visit_split::by_expert, visit_split::refuse, visit_split::leave_rest})
+    compare("lru", "always", "fetch", split);
+}
+
+TEST(c_pager, rows_that_lie_apart_are_the_same_visit) {
+  const auto pager = open(options());
+  const std::vector<std::int32_t> wide{1, 2, -7, -7, 3, 4, -7, -7};
+  auto view = view_of(0, 0, wide);
+  view.tokens = 2;
+  view.experts_stride = 4;
+  auto visit = empty_visit();
+  ASSERT_EQ(hotset_plan(pager.get(), &view, &visit), HOTSET_OK);
+  EXPECT_THAT(experts_of(visit), ElementsAre(1, 2, 3, 4));
+  ASSERT_EQ(hotset_commit(pager.get()), HOTSET_OK);
+  view.experts_stride = 1;
+  EXPECT_EQ(hotset_plan(pager.get(), &view, &visit), HOTSET_INVALID_VISIT);
+  EXPECT_STREQ(hotset_last_error(), "a stride of 1, accepted: 0 or top_k = 2 and more");
+}
+
+TEST(c_pager, visits_that_cannot_be_are_refused_in_words) {
+  const auto pager = open(options());
+  const std::vector<std::int32_t> ids{1, 2};
+  auto visit = empty_visit();
+  const auto refused = [&](auto spoil) {
+    auto view = view_of(0, 0, ids);
+    spoil(view);
+    EXPECT_NE(hotset_plan(pager.get(), &view, &visit), HOTSET_OK);
+    return std::string(hotset_last_error());
+  };
+  EXPECT_EQ(refused([](auto& v) { v.layer = 3; }), "a visit of layer 3, accepted: 0..2");
+  EXPECT_EQ(refused([](auto& v) { v.kind = 9; }), "a visit of kind 9, accepted: 0..2");
+  EXPECT_EQ(refused([](auto& v) { v.tokens = 5; }),
+            "a visit of 5 tokens, accepted: at most 4, max_tokens");
+  EXPECT_EQ(refused([](auto& v) { v.experts = nullptr; }), "a visit of 1 tokens without experts");
+  EXPECT_THAT(refused([](auto& v) { v.struct_size = 3; }), HasSubstr("view.struct_size = 3"));
+  EXPECT_EQ(hotset_plan(pager.get(), nullptr, &visit), HOTSET_INVALID_ARGUMENT);
+  const auto view = view_of(0, 0, ids);
+  EXPECT_EQ(hotset_plan(pager.get(), &view, nullptr), HOTSET_INVALID_ARGUMENT);
+  EXPECT_EQ(hotset_plan(nullptr, &view, &visit), HOTSET_INVALID_ARGUMENT);
+  EXPECT_STREQ(hotset_last_error(), "the handle is null");
+}
+
+TEST(c_pager, a_visit_that_was_dropped_is_told_by_the_next) {
+  const auto pager = open(options());
+  const std::vector<std::int32_t> ids{1, 2};
+  const auto view = view_of(0, 0, ids);
+  auto visit = empty_visit();
+  ASSERT_EQ(hotset_plan(pager.get(), &view, &visit), HOTSET_OK);
+  EXPECT_EQ(hotset_plan(pager.get(), &view, &visit), HOTSET_PLAN_OPEN);
+  EXPECT_STREQ(hotset_last_error(), "a plan is open: commit or abort it first");
+  EXPECT_EQ(hotset_abandon(pager.get()), HOTSET_PLAN_OPEN);
+  const std::uint8_t begun[1] = {1};
+  EXPECT_EQ(hotset_abort(pager.get(), begun, 1), HOTSET_INVALID_ARGUMENT);
+  EXPECT_STREQ(hotset_last_error(), "1 marks of begun copies, accepted: 2, the plan's");
+  EXPECT_EQ(hotset_abort(pager.get(), nullptr, 0), HOTSET_OK);
+  EXPECT_EQ(hotset_commit(pager.get()), HOTSET_NO_PLAN);
+  EXPECT_EQ(hotset_abort(pager.get(), nullptr, 0), HOTSET_NO_PLAN);
+}
+
+TEST(c_pager, a_row_names_what_was_committed) {
+  const auto pager = open(options());
+  const std::vector<std::int32_t> ids{5, 9};
+  const auto view = view_of(1, 0, ids);
+  auto visit = empty_visit();
+  const std::int32_t* row = nullptr;
+  std::size_t experts = 0;
+  ASSERT_EQ(hotset_row(pager.get(), 1, &row, &experts), HOTSET_OK);
+  ASSERT_EQ(experts, 16U);
+  EXPECT_EQ(row[5], -1);
+  std::uint64_t before = 0;
+  std::uint64_t after = 0;
+  ASSERT_EQ(hotset_row_version(pager.get(), 1, &before), HOTSET_OK);
+  ASSERT_EQ(hotset_plan(pager.get(), &view, &visit), HOTSET_OK);
+  ASSERT_EQ(visit.fill_count, 2U);
+  EXPECT_EQ(visit.fills[0].key.expert, 5);
+  EXPECT_EQ(visit.fills[0].victim.expert, -1);
+  ASSERT_EQ(hotset_commit(pager.get()), HOTSET_OK);
+  EXPECT_EQ(row[5], visit.slots[0]);
+  EXPECT_EQ(row[9], visit.slots[1]);
+  ASSERT_EQ(hotset_row_version(pager.get(), 1, &after), HOTSET_OK);
+  EXPECT_NE(before, after);
+  std::int32_t slot = 0;
+  ASSERT_EQ(hotset_locate(pager.get(), {1, 9}, &slot), HOTSET_OK);
+  EXPECT_EQ(slot, row[9]);
+  EXPECT_EQ(hotset_locate(pager.get(), {1, 16}, &slot), HOTSET_INVALID_ARGUMENT);
+  EXPECT_STREQ(hotset_last_error(), "layer 1, expert 16, accepted: layers 0..2, experts 0..15");
+  EXPECT_EQ(hotset_row(pager.get(), -1, &row, &experts), HOTSET_INVALID_ARGUMENT);
+}
+
+/// An engine that copies and computes; `fail_at` names the call that goes wrong.
+struct engine {
+  std::map<std::int32_t, hotset_key> in_slot;
+  std::size_t copies = 0;
+  std::size_t fail_at = ~std::size_t{0};
+  std::size_t uses = 0;
+  std::size_t stop_at = ~std::size_t{0};
+  std::size_t tokens = 0;
+
+  hotset_callbacks calls() {
+    hotset_callbacks out{};
+    out.struct_size = sizeof out;
+    out.user = this;
+    out.copy = [](void* user, const hotset_fill* fills, std::size_t count) -> std::int32_t {
+      auto& self = *static_cast<engine*>(user);
+      if (self.copies++ == self.fail_at) return -1;
+      for (std::size_t i = 0; i < count; ++i) self.in_slot[fills[i].slot] = fills[i].key;
+      return 0;
+    };
+    out.use = [](void* user, const hotset_visit* visit) -> std::int32_t {
+      auto& self = *static_cast<engine*>(user);
+      if (self.uses++ == self.stop_at) return 1;
+      for (std::size_t i = 0; i < visit->count; ++i)
+        EXPECT_EQ(self.in_slot[visit->slots[i]].expert, visit->experts[i]);
+      self.tokens += visit->token_count;
+      return 0;
+    };
+    return out;
+  }
+};
+
+TEST(c_pager, a_visit_is_served_through_callbacks_group_by_group) {
+  const auto pager = open(options(3));
+  engine e;
+  const auto calls = e.calls();
+  const std::vector<std::int32_t> ids{0, 1, 2, 3, 4, 5, 1, 2};
+  for (std::uint64_t step = 0; step < 20; ++step) {
+    const auto view = view_of(static_cast<std::int32_t>(step % 3), step, ids);
+    ASSERT_EQ(hotset_serve(pager.get(), &view, &calls), HOTSET_OK);
+  }
+  EXPECT_EQ(e.tokens, 20U * 4);
+  EXPECT_GT(e.uses, 20U) << "in groups";
+}
+
+TEST(c_pager, a_copy_that_fails_and_a_use_that_stops_end_the_visit_cleanly) {
+  const auto pager = open(options(3));
+  engine e;
+  e.fail_at = 1;
+  const std::vector<std::int32_t> ids{0, 1, 2, 3};
+  const auto view = view_of(0, 0, ids);
+  auto calls = e.calls();
+  EXPECT_EQ(hotset_serve(pager.get(), &view, &calls), HOTSET_FILL_FAILED);
+  EXPECT_STREQ(hotset_last_error(), "a copy of layer 0 failed");
+  EXPECT_EQ(e.tokens, 1U);
+  e.fail_at = ~std::size_t{0};
+  EXPECT_EQ(hotset_serve(pager.get(), &view, &calls), HOTSET_OK) << hotset_last_error();
+  e.stop_at = e.uses;
+  EXPECT_EQ(hotset_serve(pager.get(), &view, &calls), HOTSET_STOPPED);
+  EXPECT_EQ(hotset_serve(pager.get(), &view, &calls), HOTSET_OK) << hotset_last_error();
+}
+
+TEST(c_pager, a_pinned_slot_stays_and_its_reader_is_named) {
+  const auto pager = open(options(2));
+  auto visit = empty_visit();
+  const auto serve = [&](std::uint64_t step, const std::vector<std::int32_t>& ids) {
+    const auto view = view_of(0, step, ids);
+    const auto s = hotset_plan(pager.get(), &view, &visit);
+    return s == HOTSET_OK ? hotset_commit(pager.get()) : s;
+  };
+  ASSERT_EQ(serve(0, {1, 2}), HOTSET_OK);
+  std::int32_t slot = -1;
+  ASSERT_EQ(hotset_locate(pager.get(), {0, 1}, &slot), HOTSET_OK);
+  std::uint64_t pin = 0;
+  ASSERT_EQ(hotset_pin(pager.get(), slot, &pin), HOTSET_OK);
+  EXPECT_EQ(serve(1, {3, 4}), HOTSET_NO_VICTIM);
+  EXPECT_EQ(hotset_invalidate(pager.get(), {0, 1}), HOTSET_BUSY);
+  ASSERT_EQ(hotset_unpin(pager.get(), pin, 42), HOTSET_OK);
+  EXPECT_EQ(hotset_unpin(pager.get(), pin, 42), HOTSET_INVALID_ARGUMENT);
+  EXPECT_THAT(hotset_last_error(), HasSubstr("is not pinned"));
+  ASSERT_EQ(serve(2, {3, 4}), HOTSET_OK);
+  bool named = false;
+  for (std::size_t i = 0; i < visit.fill_count; ++i)
+    named = named || (visit.fills[i].slot == slot && visit.fills[i].after == 42);
+  EXPECT_TRUE(named);
+  EXPECT_EQ(hotset_pin(pager.get(), 99, &pin), HOTSET_INVALID_ARGUMENT);
+}
+
+TEST(c_pager, prefetches_are_planned_and_told_what_became_of_them) {
+  const auto pager = open(options(4));
+  auto visit = empty_visit();
+  const std::vector<std::int32_t> ids{1, 2};
+  const auto view = view_of(0, 0, ids);
+  ASSERT_EQ(hotset_plan(pager.get(), &view, &visit), HOTSET_OK);
+  ASSERT_EQ(hotset_commit(pager.get()), HOTSET_OK);
+  const hotset_request wanted[3] = {{{0, 5}, 1, 0.9F}, {{0, 6}, 1, 0.8F}, {{1, 1}, 0, 0.7F}};
+  ASSERT_EQ(hotset_prefetch(pager.get(), 0, 0, wanted, 3, 2, &visit), HOTSET_OK);
+  ASSERT_EQ(visit.fill_count, 2U);
+  EXPECT_EQ(visit.fills[0].speculative, 1);
+  const auto first = visit.fills[0];
+  const auto second = visit.fills[1];
+  ASSERT_EQ(hotset_commit(pager.get()), HOTSET_OK);
+  ASSERT_EQ(hotset_arrived(pager.get(), first.slot, first.generation), HOTSET_OK);
+  ASSERT_EQ(hotset_failed(pager.get(), second.slot, second.generation), HOTSET_OK);
+  std::int32_t slot = 0;
+  ASSERT_EQ(hotset_locate(pager.get(), {0, 6}, &slot), HOTSET_OK);
+  EXPECT_EQ(slot, -1);
+  hotset_stats stats{};
+  stats.struct_size = sizeof stats;
+  ASSERT_EQ(hotset_get_stats(pager.get(), &stats), HOTSET_OK);
+  EXPECT_EQ(stats.speculative_fills, 2U);
+  EXPECT_EQ(stats.failed_fills, 1U);
+}
+
+TEST(c_pager, quotas_invalidation_and_a_restart) {
+  std::vector<hotset_key> departed;
+  auto how = options(4);
+  how.user = &departed;
+  how.departed = [](void* user, const hotset_departure* of) {
+    static_cast<std::vector<hotset_key>*>(user)->push_back(of->key);
+  };
+  const auto pager = open(how);
+  auto visit = empty_visit();
+  for (const std::int32_t first : {0, 2}) {
+    const std::vector<std::int32_t> ids{first, first + 1};
+    const auto view = view_of(0, static_cast<std::uint64_t>(first), ids);
+    ASSERT_EQ(hotset_plan(pager.get(), &view, &visit), HOTSET_OK);
+    ASSERT_EQ(hotset_commit(pager.get()), HOTSET_OK);
+  }
+  EXPECT_EQ(hotset_set_quota(pager.get(), 0, 1), HOTSET_INVALID_ARGUMENT);
+  EXPECT_THAT(hotset_last_error(), HasSubstr("a quota of 1 slots, accepted: 2 or more"));
+  ASSERT_EQ(hotset_set_quota(pager.get(), 0, 3), HOTSET_OK);
+  ASSERT_EQ(departed.size(), 1U);
+  EXPECT_EQ(departed[0].expert, 0);
+  ASSERT_EQ(hotset_invalidate(pager.get(), {0, 3}), HOTSET_OK);
+  EXPECT_EQ(departed.back().expert, 3);
+  hotset_key keys[8];
+  std::size_t count = 0;
+  ASSERT_EQ(hotset_residents(pager.get(), keys, 8, &count), HOTSET_OK);
+  ASSERT_EQ(count, 2U);
+  EXPECT_EQ(keys[0].expert, 1);
+  EXPECT_EQ(keys[1].expert, 2);
+  const auto other = open(options(4));
+  std::size_t consumed = 0;
+  ASSERT_EQ(hotset_plan_warm(other.get(), keys, count, &visit, &consumed), HOTSET_OK);
+  EXPECT_EQ(consumed, 2U);
+  EXPECT_EQ(visit.fill_count, 2U);
+  ASSERT_EQ(hotset_commit(other.get()), HOTSET_OK);
+  ASSERT_EQ(hotset_invalidate(pager.get(), {0, -1}), HOTSET_OK);
+  EXPECT_EQ(departed.size(), 4U);
+}
+
+/// Calls the pager from within one of its calls.
+struct intruder {
+  hotset_pager* pager = nullptr;
+  bool from_a_thread = false;
+  hotset_status answer = HOTSET_OK;
+  std::string words;
+};
+TEST(c_pager, a_call_beside_another_is_refused) {
+  const auto pager = open(options());
+  const std::vector<std::int32_t> ids{1, 2};
+  const auto view = view_of(0, 0, ids);
+  for (const bool from_a_thread : {false, true}) {
+    intruder it;
+    it.pager = pager.get();
+    it.from_a_thread = from_a_thread;
+    hotset_callbacks calls{};
+    calls.struct_size = sizeof calls;
+    calls.user = &it;
+    calls.use = [](void* user, const hotset_visit*) -> std::int32_t {
+      auto& self = *static_cast<intruder*>(user);
+      const auto call = [&self] {
+        std::uint64_t hash = 0;
+        self.answer = hotset_decision_hash(self.pager, &hash);
+        self.words = hotset_last_error();
+      };
+      if (self.from_a_thread)
+        std::thread(call).join();
+      else
+        call();
+      return 0;
+    };
+    EXPECT_EQ(hotset_serve(pager.get(), &view, &calls), HOTSET_OK);
+    EXPECT_EQ(it.answer, HOTSET_WRONG_THREAD);
+    EXPECT_EQ(it.words, "another call with the handle is running, accepted: one at a time");
+  }
+}
+
+TEST(c_pager, a_handle_of_the_process_that_forked_is_refused) {
+  const auto pager = open(options());
+  const auto child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    std::uint64_t hash = 0;
+    const bool refused = hotset_decision_hash(pager.get(), &hash) == HOTSET_FORKED;
+    hotset_pager* own = nullptr;
+    const auto how = options();
+    const bool made = hotset_pager_create(&how, &own) == HOTSET_OK &&
+                      hotset_decision_hash(own, &hash) == HOTSET_OK;
+    ::_exit(refused && made ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  std::uint64_t hash = 0;
+  EXPECT_EQ(hotset_decision_hash(pager.get(), &hash), HOTSET_OK) << "the parent goes on";
+}
+
+TEST(c_pager, every_code_has_words) {
+  for (hotset_status s = HOTSET_OK; s <= HOTSET_DOES_NOT_FIT; ++s)
+    EXPECT_STRNE(hotset_describe(s), "unknown status");
+  for (hotset_status s = HOTSET_INVALID_CONFIG; s <= HOTSET_STOPPED; ++s)
+    EXPECT_STRNE(hotset_describe(s), "unknown status");
+  EXPECT_STREQ(hotset_describe(-1), "unknown status");
+  EXPECT_STREQ(hotset_describe(50), "unknown status");
+  EXPECT_EQ(hotset_abi_version(), HOTSET_ABI_VERSION);
+}
+
+}  // namespace
+}  // namespace hotset

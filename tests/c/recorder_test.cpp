@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hotset.h"
+#include "hotset/trace/native_trace_writer.hpp"
+#include "hotset/trace/trace_recorder.hpp"
+
+namespace hotset {
+namespace {
+
+using testing::HasSubstr;
+
+hotset_recorder_options options() {
+  hotset_recorder_options out{};
+  out.struct_size = sizeof out;
+  out.layers = 2;
+  out.experts = 8;
+  out.top_k = 2;
+  out.capacity = 3;
+  out.weights = 1;
+  out.name = "a run";
+  return out;
+}
+std::string bytes_of(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+TEST(c_recorder, writes_what_the_recorder_of_the_library_writes) {
+  const auto how = options();
+  hotset_recorder* recorder = nullptr;
+  ASSERT_EQ(hotset_recorder_create(&how, &recorder), HOTSET_OK) << hotset_last_error();
+  trace_recorder_config config;
+  config.shape = {.layers = 2, .experts = 8, .top_k = 2};
+  config.capacity = 3;
+  config.name = "a run";
+  trace_recorder same(config);
+
+  const std::vector<std::int32_t> wide{1, 2, 99, 3, 4, 99};  // rows that lie apart
+  const std::vector<std::int32_t> dense{1, 2, 3, 4};
+  const std::vector<float> weights{0.5F, 0.25F, 0.75F, 0.125F};
+  const std::vector<std::uint32_t> sequences{7, 8};
+  ASSERT_EQ(hotset_recorder_begin_step(recorder, 4, 1, 2, sequences.data()), HOTSET_OK);
+  ASSERT_EQ(same.begin_step(4, request_class::prefill, 2, sequences), status::ok);
+  for (std::int32_t layer = 0; layer < 2; ++layer) {
+    hotset_view view{};
+    view.struct_size = sizeof view;
+    view.layer = layer;
+    view.tokens = 2;
+    view.experts = wide.data();
+    view.experts_stride = 3;
+    view.weights = weights.data();
+    ASSERT_EQ(hotset_recorder_record(recorder, &view), HOTSET_OK) << hotset_last_error();
+    ASSERT_EQ(
+        same.record({.layer = static_cast<layer_id>(layer), .experts = dense, .weights = weights}),
+        status::ok);
+  }
+  ASSERT_EQ(hotset_recorder_end_step(recorder), HOTSET_OK);
+  ASSERT_EQ(same.end_step(), status::ok);
+  EXPECT_EQ(hotset_recorder_begin_step(recorder, 5, 0, 2, nullptr), HOTSET_EXCEEDS_MEMORY);
+  std::size_t held = 0;
+  std::uint64_t lost = 0;
+  ASSERT_EQ(hotset_recorder_tokens(recorder, &held, &lost), HOTSET_OK);
+  EXPECT_EQ(held, 2U);
+  EXPECT_EQ(lost, 2U);
+
+  const auto path = testing::TempDir() + "hotset_c_recorder";
+  ASSERT_EQ(hotset_recorder_write(recorder, path.c_str()), HOTSET_OK) << hotset_last_error();
+  ASSERT_FALSE(write_native_trace(same.take(), path + ".same"));
+  EXPECT_EQ(bytes_of(path), bytes_of(path + ".same"));
+  EXPECT_FALSE(bytes_of(path).empty());
+  std::filesystem::remove(path);
+  std::filesystem::remove(path + ".same");
+  hotset_recorder_destroy(recorder);
+}
+
+TEST(c_recorder, mistakes_are_refused_in_words) {
+  auto how = options();
+  how.capacity = 0;
+  hotset_recorder* recorder = nullptr;
+  EXPECT_EQ(hotset_recorder_create(&how, &recorder), HOTSET_INVALID_CONFIG);
+  EXPECT_THAT(hotset_last_error(), HasSubstr("capacity = 0 tokens"));
+  how = options();
+  ASSERT_EQ(hotset_recorder_create(&how, &recorder), HOTSET_OK);
+  const std::vector<std::int32_t> ids{1, 2};
+  hotset_view view{};
+  view.struct_size = sizeof view;
+  view.tokens = 1;
+  view.experts = ids.data();
+  EXPECT_EQ(hotset_recorder_record(recorder, &view), HOTSET_INVALID_VISIT) << "no step is open";
+  ASSERT_EQ(hotset_recorder_begin_step(recorder, 0, 0, 1, nullptr), HOTSET_OK);
+  view.layer = 2;
+  EXPECT_EQ(hotset_recorder_record(recorder, &view), HOTSET_INVALID_VISIT);
+  EXPECT_STREQ(hotset_last_error(),
+               "layer 2 of 1 tokens, accepted: layers 0..1 with experts of the step's 1");
+  view.layer = 0;
+  view.experts_stride = 1;
+  EXPECT_EQ(hotset_recorder_record(recorder, &view), HOTSET_INVALID_VISIT);
+  EXPECT_EQ(hotset_recorder_write(recorder, "/nowhere/at/all"), HOTSET_CANNOT_WRITE);
+  EXPECT_THAT(hotset_last_error(), HasSubstr("/nowhere/at/all"));
+  EXPECT_EQ(hotset_recorder_begin_step(recorder, 0, 3, 1, nullptr), HOTSET_INVALID_ARGUMENT);
+  hotset_recorder_destroy(recorder);
+  EXPECT_EQ(hotset_recorder_end_step(nullptr), HOTSET_INVALID_ARGUMENT);
+}
+
+}  // namespace
+}  // namespace hotset
