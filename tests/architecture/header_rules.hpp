@@ -164,6 +164,10 @@ inline const std::set<std::pair<std::string, std::string>>& allowed_foreign_incl
       {"memory/host_virtual_memory.hpp", "fcntl.h"},
       {"memory/host_virtual_memory.hpp", "sys/mman.h"},
       {"memory/host_virtual_memory.hpp", "unistd.h"},
+      // nor read at a place of a file, or past the system's cache
+      {"transfer/posix_file.hpp", "fcntl.h"},
+      {"transfer/posix_file.hpp", "sys/stat.h"},
+      {"transfer/posix_file.hpp", "unistd.h"},
       // nor keep a file's mode and owner, or tell a device from a file that can be replaced
       {"trace/file_writer.hpp", "fcntl.h"},
       {"trace/file_writer.hpp", "poll.h"},
