@@ -101,8 +101,10 @@ void walk(const pool_layout& layout, std::uint64_t seed) {
         out.resize(residents.select(pool, running, now, eligible, out));
         ASSERT_LE(out.size(), wanted.size());
         ASSERT_TRUE(std::equal(out.begin(), out.end(), wanted.begin())) << "operation " << n;
-        // Sometimes they all leave, sometimes some, sometimes the plan is aborted.
+        // Sometimes they all leave, sometimes some, sometimes the plan is aborted; something else may leave before.
         const auto leave = random.below(3);
+        if (out.size() < wanted.size() && random.below(2) == 0)
+          out.insert(out.begin(), wanted[out.size()]);
         for (const auto slot : out) {
           if (leave == 0 || (leave == 1 && random.below(3) == 0)) continue;
           residents.vacate(slot);
