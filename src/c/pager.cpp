@@ -43,7 +43,8 @@ static_assert(static_cast<int>(prefetch_guard::none) == HOTSET_GUARD_NONE &&
               static_cast<int>(prefetch_guard::named) == HOTSET_GUARD_NAMED &&
               static_cast<int>(prefetch_guard::predicted) == HOTSET_GUARD_PREDICTED);
 // A plan's fills are handed out as they are.
-static_assert(sizeof(fill) == sizeof(hotset_fill) && alignof(fill) == alignof(hotset_fill));
+static_assert(sizeof(fill) == sizeof(hotset_fill));
+static_assert(alignof(fill) == alignof(hotset_fill));
 static_assert(offsetof(fill, key) == offsetof(hotset_fill, key) &&
               offsetof(fill, slot) == offsetof(hotset_fill, slot) &&
               offsetof(fill, generation) == offsetof(hotset_fill, generation) &&
@@ -109,6 +110,7 @@ class any_handle : public handle {
   enum class end : std::uint8_t { arrived, cancelled, failed };
   virtual hotset_status ended(end how, std::int32_t slot, std::uint32_t generation) noexcept = 0;
   virtual hotset_status invalidate(hotset_key key) noexcept = 0;
+  // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): as the C function has them
   virtual hotset_status set_quota(std::int32_t layer, std::int32_t slots) noexcept = 0;
   virtual hotset_status quota(std::int32_t layer, std::int32_t* slots) noexcept = 0;
   virtual hotset_status residents(hotset_key* keys, std::size_t room, std::size_t* count) = 0;
@@ -254,6 +256,7 @@ class handle_of final : public any_handle {
     if (const auto bad = check_key(key); bad != HOTSET_OK) return bad;
     return code_of(pages_.invalidate(c::key_of(key)));
   }
+  // NOLINTNEXTLINE(bugprone-easily-swappable-parameters): as the C function has them
   hotset_status set_quota(std::int32_t layer, std::int32_t slots) noexcept override {
     if (const auto bad = check_layer(layer); bad != HOTSET_OK) return bad;
     const auto of = static_cast<layer_id>(layer);
@@ -513,7 +516,7 @@ void hotset_pager_destroy(hotset_pager* pager) { delete pager; }
 
 hotset_status hotset_plan(hotset_pager* pager, const hotset_view* view, hotset_visit* out) {
   return with(pager, [&](auto& p) {
-    hotset_view given;
+    hotset_view given{};
     if (const auto bad = take(view, given, "view"); bad != HOTSET_OK) return bad;
     if (const auto bad = accepts(out, "visit"); bad != HOTSET_OK) return bad;
     return p.plan(given, *out);
@@ -537,8 +540,8 @@ hotset_status hotset_abandon(hotset_pager* pager) {
 hotset_status hotset_serve(hotset_pager* pager, const hotset_view* view,
                            const hotset_callbacks* callbacks) {
   return with(pager, [&](auto& p) {
-    hotset_view given;
-    hotset_callbacks calls;
+    hotset_view given{};
+    hotset_callbacks calls{};
     if (const auto bad = take(view, given, "view"); bad != HOTSET_OK) return bad;
     if (const auto bad = take(callbacks, calls, "callbacks"); bad != HOTSET_OK) return bad;
     return serve(p, given, calls);

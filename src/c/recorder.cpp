@@ -89,7 +89,7 @@ hotset_status hotset_recorder_begin_step(hotset_recorder* recorder, uint64_t ste
 }
 hotset_status hotset_recorder_record(hotset_recorder* recorder, const hotset_view* view) {
   return with(recorder, [&](hotset_recorder& r) {
-    hotset_view given;
+    hotset_view given{};
     if (const auto bad = take(view, given, "view"); bad != HOTSET_OK) return bad;
     const auto k = r.shape.ranks();
     if (given.experts == nullptr || given.layer < 0 || given.layer >= r.shape.layers ||

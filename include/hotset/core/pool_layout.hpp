@@ -97,8 +97,8 @@ class pool_layout {
       layers.resize(std::max(layers.size(), index_of(c) + 1));
       ++layers[index_of(c)];
     }
-    std::vector<std::int64_t> slots;
-    for (const auto count : layers) slots.push_back(slots_of(count));
+    std::vector<std::int64_t> slots(layers.size());
+    std::transform(layers.begin(), layers.end(), slots.begin(), slots_of);
     return shared_by_size_class(shape, slots);
   }
 
