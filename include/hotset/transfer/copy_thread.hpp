@@ -213,12 +213,9 @@ class copy_thread {
   }
   /// The bytes of an expert are cut into chunks.
   [[nodiscard]] chunk copy_chunk(const job& j) noexcept {
-    const auto total = copy_.bytes(j.what);
-    if (total == 0) return {};
-    const auto left = total - j.bytes;
-    const auto bytes = pace_.chunk_bytes() == 0 ? left : std::min(left, pace_.chunk_bytes());
-    if (!copy_.copy(j.what, j.bytes, bytes)) return {};
-    return {bytes, bytes == left, pace_.hold(j.submitted, j.bytes, total)};
+    const auto [bytes, total] = copy_.copy(j.what, j.bytes, pace_.chunk_bytes());
+    if (bytes == 0) return {};
+    return {bytes, j.bytes + bytes == total, pace_.hold(j.submitted, j.bytes, total)};
   }
   void take_in(const job& taken, const chunk& done) noexcept {
     bytes_moved_ += done.bytes;

@@ -22,54 +22,56 @@ class expert_copy {
   /// Both outlive it.
   expert_copy(const Origin& origin, const host_slot_bank& bank) : origin_(origin), bank_(bank) {}
 
-  /// Units: bytes. 0: the expert is not there, or its tensors are not those of the slot.
-  [[nodiscard]] std::uint64_t bytes(const fill& f) const noexcept {
-    std::uint64_t total = 0;
-    std::size_t count = 0;
-    bool fits = true;
-    each_size(f, [&](std::uint64_t size) {
-      fits = fits && count < bank_.tensors(f.slot) && size == bank_.bytes(f.slot, count).size();
-      total += size;
-      ++count;
-    });
-    return fits && count == bank_.tensors(f.slot) ? total : 0;
-  }
-  /// Returns false if not all of [from, from + count) could be read; then any of it may have been written.
-  /// Pre: from + count <= bytes(f).
-  [[nodiscard]] bool copy(const fill& f, std::uint64_t from, std::uint64_t count) const noexcept {
-    std::uint64_t tensor_begin = 0;
-    for (std::size_t t = 0; t < bank_.tensors(f.slot); ++t) {
-      const auto to = bank_.bytes(f.slot, t);
-      const auto begin = std::max(tensor_begin, from);
-      const auto end = std::min(tensor_begin + to.size(), from + count);
-      if (begin < end) {
-        const auto at = static_cast<std::size_t>(begin - tensor_begin);
-        if (!read(f, t, at, to.subspan(at, static_cast<std::size_t>(end - begin)))) return false;
-      }
-      tensor_begin += to.size();
+  /// What a call has copied. Units: bytes.
+  struct part {
+    std::uint64_t bytes = 0;  ///< 0: none, and none can be
+    std::uint64_t total = 0;  ///< of the expert
+  };
+  /// Copies at most `most` bytes from `from` on, 0: all. The origin is asked once, for what it has may change between two parts. None is
+  /// copied where the expert is not there, or its tensors are not those of the slot, or (some may have been written) not all could be read.
+  /// Pre: from is below the expert's bytes.
+  [[nodiscard]] part copy(const fill& f, std::uint64_t from, std::uint64_t most) const noexcept {
+    if constexpr (expert_source<Origin>) {
+      const auto tensors = origin_.tensors(f.key, f.precision);
+      return copy_tensors(
+          f, from, most, tensors.size(), [&](std::size_t t) { return tensors[t].size(); },
+          [&](std::size_t t, std::size_t at, std::span<std::byte> to) {
+            std::memcpy(to.data(), tensors[t].data() + at, to.size());
+            return true;
+          });
+    } else {
+      const auto sizes = origin_.sizes(f.key, f.precision);
+      return copy_tensors(
+          f, from, most, sizes.size(), [&](std::size_t t) { return sizes[t]; },
+          [&](std::size_t t, std::size_t at, std::span<std::byte> to) {
+            return origin_.read(f.key, f.precision, t, at, to);
+          });
     }
-    return true;
   }
 
  private:
-  template <class Use>
-  void each_size(const fill& f, Use use) const noexcept {
-    if constexpr (expert_source<Origin>) {
-      for (const auto& tensor : origin_.tensors(f.key, f.precision)) use(tensor.size());
-    } else {
-      for (const auto size : origin_.sizes(f.key, f.precision)) use(size);
+  template <class SizeOf, class Read>
+  part copy_tensors(const fill& f, std::uint64_t from, std::uint64_t most, std::size_t count,
+                    SizeOf size_of, Read read) const noexcept {
+    if (count == 0 || count != bank_.tensors(f.slot)) return {};
+    std::uint64_t total = 0;
+    for (std::size_t t = 0; t < count; ++t) {
+      if (size_of(t) != bank_.bytes(f.slot, t).size()) return {};
+      total += size_of(t);
     }
-  }
-  /// The origin is asked again for every part: what it has may have changed.
-  bool read(const fill& f, std::size_t t, std::size_t at, std::span<std::byte> to) const noexcept {
-    if constexpr (expert_source<Origin>) {
-      const auto tensors = origin_.tensors(f.key, f.precision);
-      if (t >= tensors.size() || tensors[t].size() < at + to.size()) return false;
-      std::memcpy(to.data(), tensors[t].data() + at, to.size());
-      return true;
-    } else {
-      return origin_.read(f.key, f.precision, t, at, to);
+    const auto bytes = most == 0 ? total - from : std::min(total - from, most);
+    std::uint64_t tensor_begin = 0;
+    for (std::size_t t = 0; t < count; ++t) {
+      const auto to = bank_.bytes(f.slot, t);
+      const auto begin = std::max(tensor_begin, from);
+      const auto end = std::min(tensor_begin + to.size(), from + bytes);
+      if (begin < end) {
+        const auto at = static_cast<std::size_t>(begin - tensor_begin);
+        if (!read(t, at, to.subspan(at, static_cast<std::size_t>(end - begin)))) return {};
+      }
+      tensor_begin += to.size();
     }
+    return {bytes, total};
   }
 
   const Origin& origin_;

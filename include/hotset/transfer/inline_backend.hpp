@@ -35,8 +35,8 @@ class inline_backend {
     if (fills.empty()) return {};
     auto state = transfer_state::arrived;
     for (const auto& f : fills) {
-      const auto bytes = copy_.bytes(f);
-      if (bytes == 0 || !copy_.copy(f, 0, bytes)) {
+      const auto bytes = copy_.copy(f, 0, 0).bytes;
+      if (bytes == 0) {
         state = transfer_state::failed;
         break;
       }
