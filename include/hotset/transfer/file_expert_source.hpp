@@ -216,6 +216,7 @@ class basic_file_expert_source {
   std::unique_ptr<shared_state> shared_;
 };
 
+/// Over the calls of POSIX.
 using file_expert_source = basic_file_expert_source<>;
 static_assert(expert_reader<file_expert_source>);
 

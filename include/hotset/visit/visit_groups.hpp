@@ -26,6 +26,7 @@ enum class visit_split : std::uint8_t {
   refuse,  ///< not divided: status::does_not_fit, for an engine that cannot run its layer in parts
   leave_rest,  ///< not divided: the experts that the fewest places name stay on the host
 };
+/// Whether such a visit comes in groups.
 [[nodiscard]] constexpr bool divides_visits(visit_split how) noexcept {
   return how == visit_split::by_token || how == visit_split::by_expert;
 }
