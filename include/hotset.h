@@ -47,10 +47,9 @@ extern "C" {
 typedef int32_t hotset_status;
 enum {
   HOTSET_OK = 0,
-  HOTSET_INVALID_VISIT = 1, /* layer out of range, or arrays whose lengths do not belong together */
-  HOTSET_VISIT_TOO_LARGE = 2, /* more tokens than max_tokens */
-  HOTSET_NO_VICTIM =
-      3, /* not even one token's experts fit beside the pinned slots; nothing changed */
+  HOTSET_INVALID_VISIT = 1,     /* layer out of range, or arrays that do not belong together */
+  HOTSET_VISIT_TOO_LARGE = 2,   /* more tokens than max_tokens */
+  HOTSET_NO_VICTIM = 3,         /* not even one token fits beside the pinned slots */
   HOTSET_PLAN_OPEN = 4,         /* an earlier plan was neither committed nor aborted */
   HOTSET_VISIT_UNFINISHED = 5,  /* the last visit has groups left: plan them, or abandon it */
   HOTSET_NO_PLAN = 6,           /* no plan is open, or no group of the visit is left */
@@ -58,8 +57,7 @@ enum {
   HOTSET_EXCEEDS_MEMORY = 8,    /* a quota that the slots cannot give, or a recorder that is full */
   HOTSET_FILL_FAILED = 9,       /* a copy did not arrive; its slot is free and no row names it */
   HOTSET_INVALID_ARGUMENT = 10, /* a null pointer, or a key, slot or size out of range */
-  HOTSET_DOES_NOT_FIT =
-      11, /* the visit needs more slots than there are and may not be split; nothing changed */
+  HOTSET_DOES_NOT_FIT = 11,    /* the visit needs more slots than there are, and may not be split */
   HOTSET_INVALID_CONFIG = 100, /* options that cannot work */
   HOTSET_NO_MEMORY = 101,
   HOTSET_WRONG_THREAD = 102, /* another thread is in a call with the handle */
@@ -120,8 +118,7 @@ typedef struct hotset_pager_options {
   int32_t guard; /* HOTSET_GUARD_... */
   int64_t slots; /* of each layer, or of all in a shared pool; 0: as many as budget_bytes hold */
   uint64_t budget_bytes;
-  const char*
-      eviction; /* as the command line reads it: "similar_steps", "protect_hot:lru"; null: "lru" */
+  const char* eviction;  /* "lfu:history=resident", "protect_hot+lru"; null: "lru" */
   const char* admission; /* null: "always" */
   const char* miss;      /* null: "fetch" */
   /* Hears of every copy that is given up, within the call that gives it up; it must not call hotset. Null: nobody. */

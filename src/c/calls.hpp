@@ -2,12 +2,15 @@
 #pragma once
 /// What all functions of the C interface do at their edges: words for errors, structs of other versions, and one thread at a time.
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <new>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "hotset.h"
 #include "hotset/core/status.hpp"
@@ -69,6 +72,33 @@ class entry {
   handle* inside_ = nullptr;
   hotset_status code_ = HOTSET_OK;
 };
+
+/// Calls use(handle) with the handle to itself.
+template <class Handle, class Use>
+hotset_status with(Handle* of, Use use) noexcept {
+  const entry inside(of);
+  return inside.refused() ? inside.code() : use(*of);
+}
+
+/// Whether a view's rows lie at least top_k numbers apart.
+[[nodiscard]] inline hotset_status check_strides(const hotset_view& view,
+                                                 std::size_t top_k) noexcept {
+  for (const auto stride : {view.experts_stride, view.weights_stride})
+    if (stride != 0 && stride < top_k)
+      return refuse(HOTSET_INVALID_VISIT, "a stride of %zu, accepted: 0 or top_k = %zu and more",
+                    stride, top_k);
+  return HOTSET_OK;
+}
+/// Rows of `width` numbers as the engine has them, or gathered where they lie apart; then `room` grows to hold them.
+template <class T>
+[[nodiscard]] std::span<const T> dense(const T* rows, std::size_t count, std::size_t width,
+                                       std::size_t stride, std::vector<T>& room) {
+  if (stride == 0 || stride == width) return {rows, count * width};
+  if (room.size() < count * width) room.resize(count * width);
+  for (std::size_t r = 0; r < count; ++r)
+    std::copy_n(rows + r * stride, width, room.data() + r * width);
+  return std::span<const T>(room).first(count * width);
+}
 
 /// Copies a struct that the caller was compiled with. What it has beyond this version's must be zeros, for nobody would heed it.
 template <class T>

@@ -354,27 +354,15 @@ class handle_of final : public any_handle {
     if (view.experts == nullptr && view.tokens != 0)
       return refuse(HOTSET_INVALID_VISIT, "a visit of %zu tokens without experts", view.tokens);
     const auto k = shape.ranks();
-    for (const auto stride : {view.experts_stride, view.weights_stride})
-      if (stride != 0 && stride < k)
-        return refuse(HOTSET_INVALID_VISIT, "a stride of %zu, accepted: 0 or top_k = %zu and more",
-                      stride, k);
+    if (const auto bad = check_strides(view, k); bad != HOTSET_OK) return bad;
     out.layer = static_cast<layer_id>(view.layer);
     out.step = view.step;
     out.kind = static_cast<request_class>(view.kind);
-    out.experts = dense(view.experts, view.experts_stride, view.tokens, ids_);
+    out.experts = dense(view.experts, view.tokens, k, view.experts_stride, ids_);
     if (view.weights != nullptr)
-      out.weights = dense(view.weights, view.weights_stride, view.tokens, weights_);
+      out.weights = dense(view.weights, view.tokens, k, view.weights_stride, weights_);
     if (view.sequences != nullptr) out.sequences = {view.sequences, view.tokens};
     return HOTSET_OK;
-  }
-  /// The rows as the engine has them, or gathered where they lie apart.
-  template <class T>
-  std::span<const T> dense(const T* rows, std::size_t stride, std::size_t tokens,
-                           std::vector<T>& room) const noexcept {
-    const auto k = pages_.shape().ranks();
-    if (stride == 0 || stride == k) return {rows, tokens * k};
-    for (std::size_t t = 0; t < tokens; ++t) std::copy_n(rows + t * stride, k, room.data() + t * k);
-    return std::span<const T>(room).first(tokens * k);
   }
 
   std::unique_ptr<listener> told_;
@@ -382,8 +370,8 @@ class handle_of final : public any_handle {
   visit_plan visit_;
   visit_plan aside_;  ///< what is not of a visit
   visit_plan* open_ = nullptr;
-  std::vector<std::int32_t> ids_;
-  std::vector<float> weights_;
+  std::vector<std::int32_t> ids_;  ///< of rows that lie apart, with room for the largest visit
+  std::vector<float> weights_;     ///< likewise
   std::vector<prefetch_request> requests_;
   std::vector<std::uint8_t> begun_;  ///< all 1
 };
@@ -454,7 +442,6 @@ struct hotset_pager {
 namespace {
 
 using hotset::c::accepts;
-using hotset::c::entry;
 using hotset::c::guarded;
 using hotset::c::refuse;
 using hotset::c::take;
@@ -462,9 +449,7 @@ using hotset::c::take;
 /// Calls use(handle) with the pager to itself.
 template <class Use>
 hotset_status with(hotset_pager* pager, Use use) noexcept {
-  auto* const held = pager == nullptr ? nullptr : pager->held.get();
-  const entry inside(held);
-  return inside.refused() ? inside.code() : use(*held);
+  return hotset::c::with(pager == nullptr ? nullptr : pager->held.get(), use);
 }
 template <class T>
 hotset_status needs(const T* pointer, const char* what) noexcept {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// The recorder of the C interface.
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -24,31 +23,17 @@ struct hotset_recorder : hotset::c::handle {
   std::size_t tokens = 0;           ///< of the open step
   std::vector<std::int32_t> ids{};  ///< of rows that lie apart
   std::vector<float> weights{};
-
-  /// The rows as the engine has them, or gathered where they lie apart.
-  template <class T>
-  std::span<const T> dense(const T* rows, std::size_t stride, std::vector<T>& room) const {
-    const auto k = shape.ranks();
-    if (stride == 0 || stride == k) return {rows, tokens * k};
-    room.resize(tokens * k);
-    for (std::size_t t = 0; t < tokens; ++t) std::copy_n(rows + t * stride, k, room.data() + t * k);
-    return room;
-  }
 };
 
 namespace {
 
+using hotset::c::check_strides;
 using hotset::c::code_of;
-using hotset::c::entry;
+using hotset::c::dense;
 using hotset::c::guarded;
 using hotset::c::refuse;
 using hotset::c::take;
-
-template <class Use>
-hotset_status with(hotset_recorder* recorder, Use use) noexcept {
-  const entry inside(recorder);
-  return inside.refused() ? inside.code() : use(*recorder);
-}
+using hotset::c::with;
 
 }  // namespace
 
@@ -97,16 +82,13 @@ hotset_status hotset_recorder_record(hotset_recorder* recorder, const hotset_vie
       return refuse(HOTSET_INVALID_VISIT,
                     "layer %d of %zu tokens, accepted: layers 0..%d with experts of the step's %zu",
                     given.layer, given.tokens, r.shape.layers - 1, r.tokens);
-    for (const auto stride : {given.experts_stride, given.weights_stride})
-      if (stride != 0 && stride < k)
-        return refuse(HOTSET_INVALID_VISIT, "a stride of %zu, accepted: 0 or top_k = %zu and more",
-                      stride, k);
+    if (const auto bad = check_strides(given, k); bad != HOTSET_OK) return bad;
     return guarded([&] {
       hotset::routing_view out;
       out.layer = static_cast<hotset::layer_id>(given.layer);
-      out.experts = r.dense(given.experts, given.experts_stride, r.ids);
+      out.experts = dense(given.experts, r.tokens, k, given.experts_stride, r.ids);
       if (given.weights != nullptr)
-        out.weights = r.dense(given.weights, given.weights_stride, r.weights);
+        out.weights = dense(given.weights, r.tokens, k, given.weights_stride, r.weights);
       return code_of(r.held.record(out));
     });
   });
