@@ -3,6 +3,7 @@
 /// Residents of layers by a value that changes for a whole layer at once, and falls with the distance to the layer's next visit.
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -40,15 +41,29 @@ class valued_residents {
         of_running_(layout.precisions() * experts_),
         slot_of_(kept_.size(), no_slot),
         slots_(slots),
-        rows_of_(layout.pools()) {
+        rows_of_(layout.pools()),
+        runs_of_(layout.pools()),
+        unseen_of_(layout.pools()),
+        first_values_(rows_.size(), double{absent}) {
     for (std::size_t l = 0; l < 2 * layers_; ++l)
-      factors_.push_back(static_cast<float>(
-          std::pow(discount, static_cast<double>(l % layers_ + 1) / static_cast<double>(layers_))));
+      factors_.push_back(double{static_cast<float>(std::pow(
+          discount, static_cast<double>(l % layers_ + 1) / static_cast<double>(layers_)))});
     for (std::size_t p = 0; p < layout.precisions(); ++p)
       for (std::size_t l = 0; l < layers_; ++l) {
         const auto pool = layout.pool_of(static_cast<layer_id>(l), static_cast<precision_id>(p));
-        rows_of_[pool].push_back({p * layers_ + l, l});
+        const pool_row row{p * layers_ + l, l};
+        auto& runs = runs_of_[pool];
+        if (runs.empty() || !runs.back().is_followed_by(row)) runs.push_back({row, 0});
+        ++runs.back().rows;
+        rows_of_[pool].push_back(row);
       }
+    for (const auto pool : rows_of_.ids()) {
+      std::size_t n = 0;
+      for (const auto [r, layer] : rows_of_[pool]) rows_[r].bit = unseen_.size() * 64 + n++;
+      unseen_of_[pool] = unseen_.size();
+      unseen_.resize(unseen_.size() + (n + 63) / 64, 0);
+    }
+    for (std::size_t r = 0; r < rows_.size(); ++r) forget(r);
     worths_.resize(rows_.size());
     passed_.reserve(slots);
   }
@@ -59,13 +74,13 @@ class valued_residents {
     std::copy_n(values.data(), experts_, values_.data() + l * experts_);
     for (auto r = l; r < rows_.size(); r += layers_) {
       only_residents(r, values, kept_row(r));
-      rows_[r].seen_by = nobody;
+      forget(r);
     }
   }
   void use(slot_id slot) noexcept {
     auto& used = slots_[slot];
     used.position = ++clock_;
-    rows_[used.row].seen_by = nobody;
+    forget(used.row);
   }
   void fill(slot_id slot, expert_key key, precision_id precision) noexcept {
     const auto r = index_of(precision) * layers_ + index_of(key.layer);
@@ -85,8 +100,9 @@ class valued_residents {
       if (--row.passed != 0) return;
       row.least = row.untaken;
       row.seen_by = all;
+      unseen_[row.bit / 64] &= ~bit_of(row);
     } else if (row.seen_by != all || row.least.place == left.place) {
-      row.seen_by = nobody;
+      forget(left.row);
     }
   }
   void move(slot_id from, slot_id to) noexcept {
@@ -104,14 +120,10 @@ class valued_residents {
     const std::span<const pool_row> rows(rows_of_[pool]);
     const auto factors = factors_after(running);
     const auto runs = of_running.empty() ? none : index_of(running);
-    for (std::size_t n = 0; n < rows.size(); ++n) {
-      const auto [r, layer] = rows[n];
-      if (layer == runs)
-        begin_running(r, of_running);
-      else if (rows_[r].seen_by != all)
-        find_least(r);
-      worths_[n] = worth_of(first(r).value, factors[layer]);
-    }
+    if (runs != none)
+      for (auto r = runs; r < rows_.size(); r += layers_) begin_running(r, of_running);
+    see_all(pool, rows);
+    weigh(runs_of_[pool], factors);
     std::size_t count = 0;
     while (count < out.size()) {
       const auto n = lowest(rows);
@@ -123,12 +135,12 @@ class valued_residents {
         pass_over(r, running_row(r));
       else
         pass_over_kept(r);
-      worths_[n] = worth_of(first(r).value, factors[layer]);
+      worths_[n] = first_values_[r] * factors[layer];
     }
     for (const auto& [place, value] : passed_) kept_[place] = value;
     passed_.clear();
     if (runs != none)
-      for (auto r = runs; r < rows_.size(); r += layers_) rows_[r].seen_by = nobody;
+      for (auto r = runs; r < rows_.size(); r += layers_) forget(r);
     return count;
   }
   /// As it was set last.
@@ -137,7 +149,7 @@ class valued_residents {
   }
   /// What orders an expert of a layer among all: its value, less for layers further ahead.
   [[nodiscard]] double worth(layer_id layer, float value, layer_id running) const noexcept {
-    return worth_of(value, factors_after(running)[index_of(layer)]);
+    return double{value} * factors_after(running)[index_of(layer)];
   }
 
  private:
@@ -157,6 +169,15 @@ class valued_residents {
     std::size_t row = 0;
     std::size_t layer = 0;
   };
+  /// Rows of a pool that follow one another, and so do their layers.
+  struct row_run {
+    pool_row first;
+    std::size_t rows = 0;
+
+    [[nodiscard]] bool is_followed_by(const pool_row& next) const noexcept {
+      return first.row + rows == next.row && first.layer + rows == next.layer;
+    }
+  };
   /// None, unless it is one.
   struct resident {
     float value = absent;
@@ -173,6 +194,7 @@ class valued_residents {
     /// all: `least` is known. A choice: it passed something over, and nothing but that has left since.
     std::uint64_t seen_by = nobody;
     std::uint32_t passed = 0;  ///< by that choice, and not gone
+    std::size_t bit = 0;       ///< in unseen_
     resident least;
     resident untaken;  ///< the least that the choice has not passed over
   };
@@ -192,14 +214,39 @@ class valued_residents {
     residents_only(values, std::span(slot_of_).subspan(r * experts_, experts_), to, level_);
   }
 
+  [[nodiscard]] static std::uint64_t bit_of(const row_state& row) noexcept {
+    return std::uint64_t{1} << row.bit % 64;
+  }
+  void forget(std::size_t r) noexcept {
+    rows_[r].seen_by = nobody;
+    unseen_[rows_[r].bit / 64] |= bit_of(rows_[r]);
+  }
   void find_least(std::size_t r) noexcept {
     rows_[r].least = least_of(kept_row(r), r);
     rows_[r].seen_by = all;
+    first_values_[r] = double{rows_[r].least.value};
+  }
+  /// Of each of a pool's rows the first is known.
+  void see_all(pool_id pool, std::span<const pool_row> rows) noexcept {
+    for (std::size_t w = 0; w * 64 < rows.size(); ++w)
+      for (auto left = std::exchange(unseen_[unseen_of_[pool] + w], 0); left != 0; left &= left - 1)
+        find_least(rows[w * 64 + static_cast<std::size_t>(std::countr_zero(left))].row);
+  }
+  /// Writes what the first of each row of a pool is worth.
+  void weigh(std::span<const row_run> runs, std::span<const double> factors) noexcept {
+    auto* to = worths_.data();
+    for (const auto& run : runs) {
+      const auto* const values = first_values_.data() + run.first.row;
+      const auto* const by = factors.data() + run.first.layer;
+      for (std::size_t i = 0; i < run.rows; ++i) *to++ = values[i] * by[i];
+    }
   }
   void begin_running(std::size_t r, std::span<const float> values) noexcept {
     only_residents(r, values, running_row(r));
     rows_[r].untaken = least_of(running_row(r), r);
     rows_[r].seen_by = choice_;
+    unseen_[rows_[r].bit / 64] &= ~bit_of(rows_[r]);
+    first_values_[r] = double{rows_[r].untaken.value};
   }
   /// Of what the choice has not passed over.
   [[nodiscard]] const resident& first(std::size_t r) const noexcept {
@@ -208,6 +255,7 @@ class valued_residents {
   void pass_over(std::size_t r, std::span<float> row) noexcept {
     row[first(r).place - r * experts_] = absent;
     rows_[r].untaken = least_of(row, r);
+    first_values_[r] = double{rows_[r].untaken.value};
   }
   void pass_over_kept(std::size_t r) noexcept {
     auto& state = rows_[r];
@@ -215,6 +263,7 @@ class valued_residents {
     pass_over(r, kept_row(r));
     if (state.seen_by != choice_) state.passed = 0;
     state.seen_by = choice_;
+    unseen_[state.bit / 64] |= bit_of(state);
     ++state.passed;
   }
   [[nodiscard]] resident least_of(std::span<const float> values, std::size_t r) const noexcept {
@@ -226,10 +275,6 @@ class valued_residents {
       if (position < out.position) out = {out.value, place, position};
     });
     return out;
-  }
-  /// A product of two floats is exact as a double.
-  static double worth_of(float value, float factor) noexcept {
-    return double{value} * double{factor};
   }
   /// Which of the pool's rows has the first resident that is worth least, or none.
   [[nodiscard]] std::size_t lowest(std::span<const pool_row> rows) const noexcept {
@@ -244,7 +289,7 @@ class valued_residents {
     return found;
   }
   /// What layers' values count by their distance. Shape: [layers]. Pre: running is a layer, or before_layers.
-  [[nodiscard]] std::span<const float> factors_after(layer_id running) const noexcept {
+  [[nodiscard]] std::span<const double> factors_after(layer_id running) const noexcept {
     const auto after = layers_until(running);
     return std::span(factors_).subspan(layers_ - after, layers_);
   }
@@ -260,10 +305,14 @@ class valued_residents {
   per_slot<slot_state> slots_;
   std::uint64_t clock_ = 0;
   std::uint64_t choice_ = all;
-  std::vector<float> factors_;               ///< [distance - 1], twice
+  std::vector<double> factors_;  ///< [distance - 1], twice; floats, for the product of two is exact
   per_pool<std::vector<pool_row>> rows_of_;  ///< [pool]
-  std::vector<double> worths_;               ///< [row of the pool], of what is first, scratch
-  std::vector<passed_over> passed_;          ///< of kept_, scratch
+  per_pool<std::vector<row_run>> runs_of_;   ///< [pool] the same rows
+  std::vector<std::uint64_t> unseen_;  ///< [pool, row of the pool] a bit: its least must be found
+  per_pool<std::size_t> unseen_of_;    ///< [pool] first word
+  std::vector<double> first_values_;   ///< [precision, layer] of first()
+  std::vector<double> worths_;         ///< [row of the pool], of what is first, scratch
+  std::vector<passed_over> passed_;    ///< of kept_, scratch
 };
 
 }  // namespace hotset::inline v0

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -27,12 +28,20 @@ unsigned number(const first_uses& uses, std::size_t layer, std::size_t row, std:
   return word >> first_uses::shift_of(expert) & 15U;
 }
 
+void add(first_uses& uses, std::size_t layer, std::size_t row,
+         const std::vector<std::vector<std::uint64_t>>& tokens,
+         vector_level level = vector_level::scalar) {
+  std::vector<const std::uint64_t*> sets;
+  for (const auto& token : tokens) sets.push_back(token.data());
+  uses.add(layer, row, sets, level);
+}
+
 TEST(first_uses, the_nearest_use_is_kept) {
   first_uses uses(2, 4, 128, 3);
   EXPECT_EQ(uses.known(1, 2), 0U);
-  uses.add(1, 2, set_of({0, 7, 127}, 2), vector_level::scalar);
-  uses.add(1, 2, set_of({}, 2), vector_level::scalar);
-  uses.add(1, 2, set_of({7, 8, 64}, 2), vector_level::scalar);
+  add(uses, 1, 2, {set_of({0, 7, 127}, 2)});
+  add(uses, 1, 2, {set_of({}, 2)});
+  add(uses, 1, 2, {set_of({7, 8, 64}, 2)});
   EXPECT_EQ(uses.known(1, 2), 3U);
   EXPECT_EQ(number(uses, 1, 2, 0), 1U);
   EXPECT_EQ(number(uses, 1, 2, 7), 1U) << "it was used before";
@@ -45,13 +54,12 @@ TEST(first_uses, the_nearest_use_is_kept) {
 
 TEST(first_uses, what_was_taken_back_is_told_again) {
   first_uses uses(2, 3, 8, 7);
-  for (int n = 0; n < 4; ++n)
-    uses.add(1, 1, set_of({static_cast<std::size_t>(n)}, 1), vector_level::scalar);
-  uses.add(0, 1, set_of({5}, 1), vector_level::scalar);
+  for (int n = 0; n < 4; ++n) add(uses, 1, 1, {set_of({static_cast<std::size_t>(n)}, 1)});
+  add(uses, 0, 1, {set_of({5}, 1)});
   uses.forget_beyond(1, 2);
   EXPECT_EQ(uses.known(1, 1), 2U);
   EXPECT_EQ(uses.known(0, 1), 1U) << "it was no further";
-  uses.add(1, 1, set_of({2, 6}, 1), vector_level::scalar);
+  add(uses, 1, 1, {set_of({2, 6}, 1)});
   EXPECT_EQ(number(uses, 1, 1, 2), 3U);
   EXPECT_EQ(number(uses, 1, 1, 6), 3U);
   EXPECT_EQ(number(uses, 1, 1, 1), 2U);
@@ -60,11 +68,11 @@ TEST(first_uses, what_was_taken_back_is_told_again) {
 TEST(first_uses, a_row_that_is_another_tokens_begins_with_nothing) {
   for (const bool all : {false, true}) {
     first_uses uses(1, 2, 8, 7);
-    uses.add(0, 1, set_of({0, 1}, 1), vector_level::scalar);
+    add(uses, 0, 1, {set_of({0, 1}, 1)});
     all ? uses.forget_all() : uses.forget_beyond(1, 0);
     EXPECT_EQ(uses.known(0, 1), 0U);
-    uses.add(0, 1, set_of({}, 1), vector_level::scalar);
-    uses.add(0, 1, set_of({1}, 1), vector_level::scalar);
+    add(uses, 0, 1, {set_of({}, 1)});
+    add(uses, 0, 1, {set_of({1}, 1)});
     EXPECT_EQ(number(uses, 0, 1, 0), 0U);
     EXPECT_EQ(number(uses, 0, 1, 1), 2U);
   }
@@ -80,11 +88,14 @@ TEST(first_uses, numbers_of_random_tokens_are_those_that_a_search_finds) {
         for (std::size_t layer = 0; layer < 3; ++layer)
           for (std::size_t row = 0; row < 5; ++row) {
             std::vector<experts_of_token> tokens(random.below(horizon + 1));
+            std::vector<std::vector<std::uint64_t>> told;  // of what is told at one time
             for (auto& token : tokens) {
               const auto most = random.one_in(4) ? experts : 3;
               for (std::size_t n = 0; n < most; ++n) token.push_back(random.below(experts));
-              uses.add(layer, row, set_of(token, words), level);
+              told.push_back(set_of(token, words));
+              if (random.one_in(2)) add(uses, layer, row, std::exchange(told, {}), level);
             }
+            add(uses, layer, row, told, level);
             ASSERT_EQ(uses.known(layer, row), tokens.size());
             for (std::size_t e = 0; e < experts && !tokens.empty(); ++e) {
               unsigned expected = 0;

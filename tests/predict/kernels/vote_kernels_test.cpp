@@ -2,6 +2,7 @@
 #include "hotset/predict/kernels/vote_kernels.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -17,15 +18,21 @@ namespace {
 
 using namespace vote_kernels;
 
+/// One token more, whose set this is.
+void note(first_uses& uses, std::size_t row, const std::vector<std::uint64_t>& set) {
+  const std::array sets{set.data()};
+  uses.add(0, row, sets, vector_level::scalar);
+}
+
 TEST(vote_kernels, a_number_counts_what_its_ballot_says) {
   const std::vector<std::uint64_t> near{std::uint64_t{1} << 3U | std::uint64_t{1} << 40U};
   const std::vector<std::uint64_t> later{std::uint64_t{1} << 40U | std::uint64_t{1} << 63U};
   const std::vector<std::uint64_t> none{0};
   first_uses uses(1, 2, 64, 7);
-  uses.add(0, 0, near, vector_level::scalar);
-  uses.add(0, 0, later, vector_level::scalar);
-  for (int n = 0; n < 6; ++n) uses.add(0, 1, none, vector_level::scalar);
-  uses.add(0, 1, later, vector_level::scalar);
+  note(uses, 0, near);
+  note(uses, 0, later);
+  for (int n = 0; n < 6; ++n) note(uses, 1, none);
+  note(uses, 1, later);
   std::vector<ballot> ballots(2);
   for (std::size_t row = 0; row < 2; ++row) ballots[row].numbers = uses.of(0, row);
   const counts known_two{0.0F, 1.0F, 0.5F};
@@ -60,7 +67,7 @@ TEST(vote_kernels, all_levels_count_alike_to_the_bit) {
               const auto e = random.below(experts);
               set[e / 64] |= std::uint64_t{1} << (e % 64);
             }
-            uses.add(0, row, set, vector_level::scalar);
+            note(uses, row, set);
           }
           ballots[row].numbers = uses.of(0, row);
           for (std::size_t n = 1; n <= horizon; ++n)

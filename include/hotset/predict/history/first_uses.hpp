@@ -15,6 +15,7 @@
 
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/platform/vector_level.hpp"
+#include "hotset/predict/kernels/aligned_vector.hpp"
 #if HOTSET_X86_VECTORS
 #include <immintrin.h>
 #endif
@@ -29,14 +30,18 @@ inline void fetch_soon([[maybe_unused]] const void* what) noexcept {
   __builtin_prefetch(what);
 #endif
 }
-/// Each of 64 experts in `used` that has no number yet gets this one. Shape of numbers: [8].
-inline void number_scalar(std::uint64_t used, std::uint32_t number,
-                          std::uint32_t* numbers) noexcept {
-  for (; used != 0; used &= used - 1) {
-    const auto e = static_cast<unsigned>(std::countr_zero(used));
-    const auto shift = e / 8 * 4;
-    auto& word = numbers[e % 8];
-    if ((word >> shift & 15U) == 0) word |= number << shift;
+/// The word-th 64 experts: those that token t used first of these get the number first + t, unless they have one. Shape of
+/// numbers: [8].
+inline void number_scalar(std::span<const std::uint64_t* const> tokens, std::size_t word,
+                          std::uint32_t first, std::uint32_t* numbers) noexcept {
+  for (const auto* const used : tokens) {
+    for (auto left = used[word]; left != 0; left &= left - 1) {
+      const auto e = static_cast<unsigned>(std::countr_zero(left));
+      const auto shift = e / 8 * 4;
+      auto& eight = numbers[e % 8];
+      if ((eight >> shift & 15U) == 0) eight |= first << shift;
+    }
+    ++first;
   }
 }
 #if HOTSET_X86_VECTORS
@@ -48,22 +53,27 @@ __attribute__((target("avx2"))) inline __m256i draw_together(__m256i bits) noexc
   return _mm256_and_si256(_mm256_or_si256(bits, _mm256_srli_epi32(bits, 8)),
                           _mm256_set1_epi32(0x1111));
 }
-__attribute__((target("avx2"))) inline void number_avx2(std::uint64_t used, std::uint32_t number,
-                                                        std::uint32_t* numbers) noexcept {
+__attribute__((target("avx2"))) inline void number_avx2(
+    std::span<const std::uint64_t* const> tokens, std::size_t word, std::uint32_t first,
+    std::uint32_t* numbers) noexcept {
   auto* const to = reinterpret_cast<__m256i*>(numbers);
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-  const __m256i near = _mm256_set1_epi32(static_cast<int>(used & 0xffffffffU));
-  const __m256i far = _mm256_set1_epi32(static_cast<int>(used >> 32U));
-  const __m256i is_used =
-      _mm256_or_si256(draw_together(_mm256_srlv_epi32(near, lane)),
-                      _mm256_slli_epi32(draw_together(_mm256_srlv_epi32(far, lane)), 16));
-  const __m256i now = _mm256_loadu_si256(to);
-  const __m256i half = _mm256_or_si256(now, _mm256_srli_epi32(now, 1));
-  const __m256i numbered = _mm256_or_si256(half, _mm256_srli_epi32(half, 2));  // lowest bits
-  const __m256i fresh = _mm256_andnot_si256(numbered, is_used);
-  const __m256i all_of_each = _mm256_sub_epi32(_mm256_slli_epi32(fresh, 4), fresh);
-  const __m256i by = _mm256_set1_epi32(static_cast<int>(number * 0x11111111U));
-  _mm256_storeu_si256(to, _mm256_or_si256(now, _mm256_and_si256(all_of_each, by)));
+  __m256i now = _mm256_loadu_si256(to);
+  __m256i by = _mm256_set1_epi32(static_cast<int>(first * 0x11111111U));
+  for (const auto* const used : tokens) {
+    const __m256i near = _mm256_set1_epi32(static_cast<int>(used[word] & 0xffffffffU));
+    const __m256i far = _mm256_set1_epi32(static_cast<int>(used[word] >> 32U));
+    const __m256i is_used =
+        _mm256_or_si256(draw_together(_mm256_srlv_epi32(near, lane)),
+                        _mm256_slli_epi32(draw_together(_mm256_srlv_epi32(far, lane)), 16));
+    const __m256i half = _mm256_or_si256(now, _mm256_srli_epi32(now, 1));
+    const __m256i numbered = _mm256_or_si256(half, _mm256_srli_epi32(half, 2));  // lowest bits
+    const __m256i fresh = _mm256_andnot_si256(numbered, is_used);
+    const __m256i all_of_each = _mm256_sub_epi32(_mm256_slli_epi32(fresh, 4), fresh);
+    now = _mm256_or_si256(now, _mm256_and_si256(all_of_each, by));
+    by = _mm256_add_epi32(by, _mm256_set1_epi32(0x11111111));
+  }
+  _mm256_storeu_si256(to, now);
 }
 #endif
 
@@ -111,23 +121,25 @@ class first_uses {
     detail::fetch_soon(&known_[row * layers_ + layer]);
     detail::fetch_soon(of(layer, row));
   }
-  /// The next token after those that are known used these, a bit an expert. Every level does the same. Pre: known() < horizon();
-  /// beyond experts() no bit is set.
-  void add(std::size_t layer, std::size_t row, std::span<const std::uint64_t> used,
+  /// The tokens after those that are known used these, each a set of a bit an expert. Every level does the same. Pre: with them no
+  /// more than horizon() are known; beyond experts() no bit is set.
+  void add(std::size_t layer, std::size_t row, std::span<const std::uint64_t* const> tokens,
            [[maybe_unused]] vector_level level) noexcept {
     auto& known = known_[row * layers_ + layer];
-    HOTSET_ASSERT(known < horizon_);
+    HOTSET_ASSERT(known + tokens.size() <= horizon_);
     auto* numbers = numbers_.data() + (layer + row * layers_) * words_;
-    if (known++ == 0) std::fill_n(numbers, words_, 0U);
-    for (const auto some : used.first(words_ / words_at_once)) {
+    if (known == 0) std::fill_n(numbers, words_, 0U);
+    const auto first = known + 1U;
+    for (std::size_t word = 0; word < words_ / words_at_once; ++word) {
 #if HOTSET_X86_VECTORS
       if (level != vector_level::scalar)
-        detail::number_avx2(some, known, numbers);
+        detail::number_avx2(tokens, word, first, numbers);
       else
 #endif
-        detail::number_scalar(some, known, numbers);
+        detail::number_scalar(tokens, word, first, numbers);
       numbers += words_at_once;
     }
+    known = static_cast<std::uint8_t>(known + tokens.size());
   }
   /// Where an expert's number begins in its word.
   [[nodiscard]] static constexpr unsigned shift_of(std::size_t expert) noexcept {
@@ -143,9 +155,9 @@ class first_uses {
  private:
   std::size_t layers_;
   std::size_t horizon_;
-  std::size_t words_;                   ///< of a row in a layer
-  std::vector<std::uint32_t> numbers_;  ///< [rows, layers, words]
-  std::vector<std::uint8_t> known_;     ///< [rows, layers]
+  std::size_t words_;                      ///< of a row in a layer
+  aligned_vector<std::uint32_t> numbers_;  ///< [rows, layers, words]
+  std::vector<std::uint8_t> known_;        ///< [rows, layers]
 };
 
 }  // namespace hotset::inline v0

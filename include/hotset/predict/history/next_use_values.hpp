@@ -34,6 +34,7 @@
 #include "hotset/predict/history/saved_history.hpp"
 #include "hotset/predict/history/similarity_weights.hpp"
 #include "hotset/predict/history/two_rates.hpp"
+#include "hotset/predict/kernels/aligned_vector.hpp"
 #include "hotset/predict/kernels/value_kernels.hpp"
 #include "hotset/predict/kernels/vote_kernels.hpp"
 
@@ -229,10 +230,10 @@ class next_use_values {
   std::vector<vote_kernels::ballot> ballots_;  ///< of the matches
   std::vector<vote_kernels::counts> counts_;   ///< [tokens that are known] what a number counts
   similarity_weights weights_;
-  std::vector<float> votes_;   ///< [expert]
-  std::vector<float> unused_;  ///< [expert]
-  std::vector<float> values_;  ///< [expert]
-  std::vector<float> powers_;  ///< of the discount
+  aligned_vector<float> votes_;   ///< [expert]
+  aligned_vector<float> unused_;  ///< [expert]
+  aligned_vector<float> values_;  ///< [expert]
+  std::vector<float> powers_;     ///< of the discount
   layer_id staged_ = layer_id{-1};
   step_id staged_step_ = 0;
   bool valued_ = false;

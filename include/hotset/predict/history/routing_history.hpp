@@ -44,6 +44,7 @@
 #include "hotset/predict/history/saved_history.hpp"
 #include "hotset/predict/history/view_tokens.hpp"
 #include "hotset/predict/history/visit_log.hpp"
+#include "hotset/predict/kernels/aligned_vector.hpp"
 #include "hotset/predict/kernels/history_kernels.hpp"
 
 namespace hotset::inline v0 {
@@ -118,7 +119,7 @@ class routing_history {
     const auto most_streams = std::min(live_.rows(), most_tokens);
     streams_.resize(most_streams);
     spare_ = live_.rows() + most_streams;
-    similar_.assign(spare_ + 1, std::vector<std::uint16_t>(rows_, 0));
+    similar_.assign(spare_ + 1, aligned_vector<std::uint16_t>(rows_, 0));
     for (std::size_t r = 0; r < live_.rows(); ++r) of_live_.push_back(r);
     for (std::size_t s = 0; s < most_streams; ++s) streams_[s].similar = live_.rows() + s;
     most_pending_ = std::min(most_tokens, rows_ / 2);
@@ -310,12 +311,15 @@ class routing_history {
 
   /// Takes in what has come after the row since it was asked about last.
   void look_ahead(std::size_t layer, row_id row) noexcept {
+    std::array<const std::uint64_t*, first_uses::most_horizon> fresh;
     const auto known = first_uses_.known(layer, row);
+    std::size_t count = 0;
     auto next = successor(row);
     for (std::size_t t = 0; t < first_uses_.horizon() && next != no_row; ++t) {
-      if (t >= known) first_uses_.add(layer, row, set(static_cast<layer_id>(layer), next), level_);
+      if (t >= known) fresh[count++] = set_of(layer, next);
       next = successor(next);
     }
+    if (count != 0) first_uses_.add(layer, row, std::span(fresh).first(count), level_);
   }
 
   // --- staging
@@ -686,27 +690,28 @@ class routing_history {
   view_tokens tokens_;
   unique_ids distinct_;
   live_sequences live_;
-  std::vector<std::uint64_t> planes_;  ///< [layers, experts, rows / 64]
-  std::vector<std::uint64_t> sets_;    ///< [layers, rows, words], the same bits
+  aligned_vector<std::uint64_t> planes_;  ///< [layers, experts, rows / 64]
+  aligned_vector<std::uint64_t> sets_;    ///< [layers, rows, words], the same bits
   first_uses first_uses_;
   std::vector<row_id> before_;           ///< [place] of the row before in the sequence, its place
   std::vector<row_id> after_;            ///< [row] the next one in the sequence
-  std::vector<std::uint16_t> whole_;     ///< [place] 0xffff: its step has ended
-  std::vector<std::uint16_t> followed_;  ///< [place] 0xffff: its successor's step has ended
-  per_layer<std::uint8_t> seen_;         ///< [layer] 1: visited in this step
-  std::vector<row_id> last_;             ///< [running sequence] its last row
-  visit_log log_;                        ///< of the running sequences
-  visit_log earlier_;                    ///< of the step before, while anew_
-  std::vector<std::uint8_t> asked_;      ///< [running sequence] 1: about, since its step began
-  std::vector<std::uint8_t> anew_;       ///< [running sequence] 1: before the logs all are 0
-  std::vector<std::uint8_t> goes_on_;    ///< [running sequence] 1: into the next step, scratch
+  aligned_vector<std::uint16_t> whole_;  ///< [place] 0xffff: its step has ended
+  aligned_vector<std::uint16_t> followed_;  ///< [place] 0xffff: its successor's step has ended
+  per_layer<std::uint8_t> seen_;            ///< [layer] 1: visited in this step
+  std::vector<row_id> last_;                ///< [running sequence] its last row
+  visit_log log_;                           ///< of the running sequences
+  visit_log earlier_;                       ///< of the step before, while anew_
+  std::vector<std::uint8_t> asked_;         ///< [running sequence] 1: about, since its step began
+  std::vector<std::uint8_t> anew_;          ///< [running sequence] 1: before the logs all are 0
+  std::vector<std::uint8_t> goes_on_;       ///< [running sequence] 1: into the next step, scratch
   std::vector<std::uint16_t> candidates_;
   std::vector<std::uint32_t> ranked_;
   std::vector<const std::uint64_t*> planes_of_;
-  std::vector<std::vector<std::uint16_t>> similar_;  ///< [running sequences, streams, spare][place]
-  std::size_t spare_ = 0;                            ///< in similar_
-  std::vector<std::size_t> of_live_;                 ///< [running sequence] in similar_
-  std::size_t oldest_ = 0;                           ///< the next row to be written
+  /// [running sequences, streams, spare][place]
+  std::vector<aligned_vector<std::uint16_t>> similar_;
+  std::size_t spare_ = 0;             ///< in similar_
+  std::vector<std::size_t> of_live_;  ///< [running sequence] in similar_
+  std::size_t oldest_ = 0;            ///< the next row to be written
   step_id step_ = std::numeric_limits<step_id>::max();
   std::vector<token> step_rows_;     ///< of this step
   std::vector<token> earlier_rows_;  ///< of the one before

@@ -21,6 +21,7 @@
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/predict/history/saved_history.hpp"
+#include "hotset/predict/kernels/aligned_vector.hpp"
 #include "hotset/predict/kernels/rate_kernels.hpp"
 
 namespace hotset::inline v0 {
@@ -80,8 +81,8 @@ class two_rates {
 
   /// Writes what has taken place. Pre: `to` is of this geometry.
   void save(saved_history& to) const {
-    to.fast = fast_;
-    to.slow = slow_;
+    to.fast.assign(fast_.begin(), fast_.end());
+    to.slow.assign(slow_.begin(), slow_.end());
     to.visits = visits_.values();
   }
   /// Pre: saved.check() has no reason to refuse.
@@ -142,11 +143,11 @@ class two_rates {
   float fast_step_;
   float slow_step_;
   float blend_;
-  std::vector<float> fast_;          // [key]
-  std::vector<float> slow_;          // [key]
-  per_layer<std::uint32_t> visits_;  // [layer]
-  std::vector<float> ahead_fast_;    // [expert]
-  std::vector<float> ahead_slow_;    // [expert]
+  aligned_vector<float> fast_;        // [key]
+  aligned_vector<float> slow_;        // [key]
+  per_layer<std::uint32_t> visits_;   // [layer]
+  aligned_vector<float> ahead_fast_;  // [expert]
+  aligned_vector<float> ahead_slow_;  // [expert]
 };
 
 }  // namespace hotset::inline v0
