@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# Install rules: one export set per component (core, testing, policies, c, sim, cli, cuda), so that a consumer of the core never
+# Install rules: one export set per component (core, testing, policies, c, c_static, sim, cli, cuda, uring), so that a consumer of the core never
 # looks for the libraries of the simulator. What was not built is not installed, and not exported.
 #   cmake --install <folder> [--component core] [--prefix <where>]
 set(hotset_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/hotset)
@@ -10,7 +10,7 @@ function(hotset_install_component hotset_component hotset_component_target hotse
                    ${PROJECT_BINARY_DIR}/install_${hotset_component})
 endfunction()
 
-# For builds without CMake: hotset.pc is the core, hotset-policies.pc policies by name, hotset-c.pc the C interface. C++20 is the user's to ask for.
+# For builds without CMake: hotset.pc is the core, hotset-policies.pc policies by name, hotset-c.pc and hotset-c-static.pc the C interface. C++20 is the user's to ask for.
 file(RELATIVE_PATH hotset_pc_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" hotset_pc_prefix "${hotset_pc_prefix}")
 function(hotset_write_pkgconfig hotset_pc_name hotset_pc_description hotset_pc_requires hotset_pc_cflags hotset_pc_libs)
@@ -24,7 +24,10 @@ hotset_write_pkgconfig(hotset "${PROJECT_DESCRIPTION}" "" "${hotset_pc_core_cfla
 hotset_write_pkgconfig(hotset-policies "Policies of hotset by name" "hotset = ${PROJECT_VERSION}" ""
                        "-L\${libdir} -lhotset_policies")
 hotset_write_pkgconfig(hotset-c "C interface of hotset" "" "-I\${includedir}" "-L\${libdir} -lhotset")
+hotset_write_pkgconfig(hotset-c-static "C interface of hotset, as an archive" "" "-I\${includedir}"
+                       "-L\${libdir} -lhotset_c -lhotset_policies -lstdc++ -lm -pthread")
 set(hotset_pkgconfig_of_c ${PROJECT_BINARY_DIR}/hotset-c.pc)
+set(hotset_pkgconfig_of_c_static ${PROJECT_BINARY_DIR}/hotset-c-static.pc)
 set(hotset_pkgconfig_of_core ${PROJECT_BINARY_DIR}/hotset.pc)
 set(hotset_pkgconfig_of_policies ${PROJECT_BINARY_DIR}/hotset-policies.pc)
 
@@ -32,6 +35,7 @@ hotset_install_component(core hotset_core "")
 hotset_install_component(testing hotset_testing "")
 hotset_install_component(policies hotset_policies "")
 hotset_install_component(c hotset_c "")
+hotset_install_component(c_static hotset_c_static "")
 if(TARGET hotset_sim)
   set(program "")
   if(TARGET hotset)
@@ -44,6 +48,9 @@ if(TARGET hotset_sim)
 endif()
 if(TARGET hotset_cuda)
   hotset_install_component(cuda hotset_cuda "")
+endif()
+if(TARGET hotset_uring)
+  hotset_install_component(uring hotset_uring "")
 endif()
 
 configure_package_config_file(
@@ -61,7 +68,7 @@ install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} 
 
 # What `make install` builds: all that is installed, and nothing else.
 add_custom_target(installed_programs)
-foreach(target hotset_policies hotset_c hotset_sim hotset_cli hotset hotset_cuda)
+foreach(target hotset_policies hotset_c hotset_c_static hotset_sim hotset_cli hotset hotset_cuda)
   if(TARGET ${target})
     add_dependencies(installed_programs ${target})
   endif()

@@ -12,11 +12,11 @@ case $target in
   install-headers) parts="build" ;;
   install) parts="build sim" ;;
   demo) parts="build sim examples" ;;
-  bench) parts="build sim examples benchmarks" ;;
-  test) parts="build sim examples tests" ;;
-  style) parts="build sim examples tests format" ;;
+  bench) parts="build sim examples benchmarks uring" ;;
+  test) parts="build sim examples tests uring" ;;
+  style) parts="build sim examples tests uring format" ;;
   reference) parts="reference" ;;
-  check) parts="build sim examples tests benchmarks format lint sanitizers reference" ;;
+  check) parts="build sim examples tests uring benchmarks format lint sanitizers reference" ;;
   format) parts="format" ;;
   *)
     echo "install-packages.sh: unknown target '$target';" \

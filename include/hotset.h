@@ -18,7 +18,7 @@
  *
  * Structs begin with their size, as the caller was compiled: later versions add members at the end. Whatever is passed in need last no longer
  * than the call, but for the arrays of a view, which must last until the visit's last commit. What a hotset_visit points at is good until
- * the next call with the pager. No exception leaves a function. None but those that create, list or write allocates, and a recorder where rows lie apart.
+ * the next call with the pager that plans. No exception leaves a function. None but those that create, list or write allocates, and a recorder where rows lie apart.
  *
  * A handle belongs to one thread at a time: a call beside another one is HOTSET_WRONG_THREAD, and one in a process that was forked after
  * the handle was made HOTSET_FORKED; neither has an effect. hotset_last_error() says in words why the thread's last call failed.
@@ -124,6 +124,11 @@ typedef struct hotset_pager_options {
   /* Hears of every copy that is given up, within the call that gives it up; it must not call hotset. Null: nobody. */
   void (*departed)(void* user, const hotset_departure* departure);
   void* user;
+  /* Several precisions, highest first: expert_bytes are the highest one's, and lower_bytes [lower_precisions][expert_bytes_count]
+   * those of the others, falling. slots_of_precision: [1 + lower_precisions] in place of slots and budget_bytes. Null: one precision. */
+  const uint64_t* lower_bytes;
+  size_t lower_precisions;
+  const int64_t* slots_of_precision;
 } hotset_pager_options;
 
 /* On any error *out is null. Errors: INVALID_CONFIG, NO_MEMORY, INVALID_ARGUMENT. */
@@ -144,6 +149,7 @@ typedef struct hotset_view {
   const float* weights;      /* likewise; null: none */
   size_t weights_stride;     /* 0: top_k */
   const uint32_t* sequences; /* [tokens] whose token it is; null: all of one */
+  const float* logits;       /* [tokens][experts] of the router; null: none */
 } hotset_view;
 
 /* A copy to make, into a slot that nobody reads once `after` has been passed. */
@@ -211,6 +217,8 @@ HOTSET_API hotset_status hotset_row(hotset_pager* pager, int32_t layer, const in
 HOTSET_API hotset_status hotset_row_version(hotset_pager* pager, int32_t layer, uint64_t* version);
 /* *slot is -1 for what is absent; a copy that is on its way counts. */
 HOTSET_API hotset_status hotset_locate(hotset_pager* pager, hotset_key key, int32_t* slot);
+/* Which precision a slot is for, 0 the highest. */
+HOTSET_API hotset_status hotset_precision(hotset_pager* pager, int32_t slot, int32_t* precision);
 /* Keeps a slot from being evicted while work that was enqueued reads it. *pin ends it, once. */
 HOTSET_API hotset_status hotset_pin(hotset_pager* pager, int32_t slot, uint64_t* pin);
 /* `reader`: a number of the engine's, 0 for none, after which the slot is no longer read; the fill that overwrites it has it as `after`. */
@@ -233,6 +241,29 @@ HOTSET_API hotset_status hotset_arrived(hotset_pager* pager, int32_t slot, uint3
 HOTSET_API hotset_status hotset_cancelled(hotset_pager* pager, int32_t slot, uint32_t generation);
 /* Of any copy: the slot becomes free and no row names it. */
 HOTSET_API hotset_status hotset_failed(hotset_pager* pager, int32_t slot, uint32_t generation);
+
+/* What will be used, by a predictor and a prefetch policy of the library, for hotset_prefetch. */
+typedef struct hotset_prefetcher hotset_prefetcher;
+typedef struct hotset_prefetcher_options {
+  size_t struct_size;
+  int32_t layers;
+  int32_t experts;
+  int32_t top_k;
+  int32_t max_tokens;    /* of one visit; 0: 1 */
+  const char* prefetch;  /* "cumulative_probability"; null: "next_layer_top_k" */
+  const char* predictor; /* "mixed+co-activation+last-routed"; null: "similar-steps" */
+} hotset_prefetcher_options;
+/* On any error *out is null. Errors: INVALID_CONFIG (also a predictor that needs what C cannot give: routers, hidden states, a trace), NO_MEMORY. */
+HOTSET_API hotset_status hotset_prefetcher_create(const hotset_prefetcher_options* options,
+                                                  hotset_prefetcher** out);
+HOTSET_API void hotset_prefetcher_destroy(hotset_prefetcher* prefetcher);
+/* The most requests that one call gives. */
+HOTSET_API hotset_status hotset_prefetcher_most(hotset_prefetcher* prefetcher, size_t* most);
+/* A visit was routed, once each and in their order; or, with layer -1, a step begins, of whose tokens the sequences are known: what is asked for then is of its first
+ * layers. Writes at most `room` requests for later visits, best first, and to *count how many.
+ * Errors: INVALID_VISIT, VISIT_TOO_LARGE. */
+HOTSET_API hotset_status hotset_propose(hotset_prefetcher* prefetcher, const hotset_view* view,
+                                        hotset_request* requests, size_t room, size_t* count);
 
 /* ---- what is given up, and what is kept for another run ---- */
 
@@ -277,6 +308,45 @@ HOTSET_API hotset_status hotset_get_stats(hotset_pager* pager, hotset_stats* out
 /* Of every fill and eviction so far: two pagers that decided alike agree. */
 HOTSET_API hotset_status hotset_decision_hash(hotset_pager* pager, uint64_t* hash);
 
+/* ---- miss curves, and bytes divided by them ---- */
+
+/* What LRU would have missed at every size, exactly, from the visits that it is shown. */
+typedef struct hotset_curve hotset_curve;
+typedef struct hotset_curve_options {
+  size_t struct_size;
+  int32_t layers;
+  int32_t experts;
+  int32_t top_k;
+  int32_t max_tokens; /* of one visit; 0: 1 */
+  int32_t scope;      /* HOTSET_SCOPE_...: a curve for each layer, or one of all */
+} hotset_curve_options;
+HOTSET_API hotset_status hotset_curve_create(const hotset_curve_options* options,
+                                             hotset_curve** out);
+HOTSET_API void hotset_curve_destroy(hotset_curve* curve);
+/* Takes a visit in. Errors: INVALID_VISIT, VISIT_TOO_LARGE. */
+HOTSET_API hotset_status hotset_curve_observe(hotset_curve* curve, const hotset_view* view);
+/* Misses of a step with so many slots, on average, first uses included; of a layer, or with scope SHARED of layer 0: all layers. Errors: INVALID_ARGUMENT. */
+HOTSET_API hotset_status hotset_curve_misses(hotset_curve* curve, int32_t layer, size_t slots,
+                                             double* misses);
+/* From so many slots on nothing changes. */
+HOTSET_API hotset_status hotset_curve_most_slots(hotset_curve* curve, int32_t layer, size_t* slots);
+
+/* One that wants memory: a layer's experts, KV blocks, adapters. */
+typedef struct hotset_consumer {
+  hotset_curve* curve; /* of its misses by units, with `layer`; or null and a table: */
+  int32_t layer;
+  const double* misses; /* [misses_count] misses of a step with 0, 1, ... units, never rising */
+  size_t misses_count;  /* as many units more than the table has change nothing */
+  uint64_t unit_bytes;  /* of a slot, block or page */
+  double seconds_per_miss;
+  uint64_t min_units; /* below it the engine does not run */
+  uint64_t max_units; /* 0: as many as help */
+} hotset_consumer;
+/* Divides bytes so that the next one saves as much time wherever it goes: units[i] of consumer i. `seconds`, of a step by the curves, may be null.
+ * Errors: INVALID_ARGUMENT, EXCEEDS_MEMORY (what all need at least is more), NO_MEMORY. */
+HOTSET_API hotset_status hotset_divide(const hotset_consumer* consumers, size_t count,
+                                       uint64_t total_bytes, uint64_t* units, double* seconds);
+
 /* ---- a recorder: what was routed, as a trace that hotset and every reader of safetensors opens ---- */
 
 typedef struct hotset_recorder hotset_recorder;
@@ -300,6 +370,10 @@ HOTSET_API hotset_status hotset_recorder_begin_step(hotset_recorder* recorder, u
                                                     const uint32_t* sequences);
 /* One layer of the open step. Errors: INVALID_VISIT (other tokens than the step's), INVALID_ARGUMENT (no step is open). */
 HOTSET_API hotset_status hotset_recorder_record(hotset_recorder* recorder, const hotset_view* view);
+/* A layer that has rows for some tokens of the step alone, as an engine's last one has where not every token's output is wanted. `of`: [view->tokens] the token
+ * of each row, ascending; the others route nothing there. Errors: as above, and INVALID_VISIT for such an `of`. */
+HOTSET_API hotset_status hotset_recorder_record_rows(hotset_recorder* recorder,
+                                                     const hotset_view* view, const uint32_t* of);
 HOTSET_API hotset_status hotset_recorder_end_step(hotset_recorder* recorder);
 /* Closed steps that it holds, and tokens that found no room. */
 HOTSET_API hotset_status hotset_recorder_tokens(hotset_recorder* recorder, size_t* held,

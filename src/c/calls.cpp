@@ -41,6 +41,31 @@ hotset_status refuse(hotset_status code) noexcept {
   return refuse(code, "%s", hotset_describe(code));
 }
 const char* last_words() noexcept { return words().data(); }
+hotset_status read_view(const hotset_view& view, const geometry& shape,
+                        std::vector<std::int32_t>& ids, std::vector<float>& weights,
+                        routing_view& out) noexcept {
+  if (!is_within(static_cast<layer_id>(view.layer), shape.layers))
+    return refuse(HOTSET_INVALID_VISIT, "a visit of layer %d, accepted: 0..%d", view.layer,
+                  shape.layers - 1);
+  if (view.kind < 0 || view.kind > static_cast<std::int32_t>(request_class::verify))
+    return refuse(HOTSET_INVALID_VISIT, "a visit of kind %d, accepted: 0..2", view.kind);
+  if (view.tokens > shape.tokens_per_visit())
+    return refuse(HOTSET_VISIT_TOO_LARGE, "a visit of %zu tokens, accepted: at most %d, max_tokens",
+                  view.tokens, shape.max_tokens_per_visit);
+  if (view.experts == nullptr && view.tokens != 0)
+    return refuse(HOTSET_INVALID_VISIT, "a visit of %zu tokens without experts", view.tokens);
+  const auto k = shape.ranks();
+  if (const auto bad = check_strides(view, k); bad != HOTSET_OK) return bad;
+  out.layer = static_cast<layer_id>(view.layer);
+  out.step = view.step;
+  out.kind = static_cast<request_class>(view.kind);
+  out.experts = dense(view.experts, view.tokens, k, view.experts_stride, ids);
+  if (view.weights != nullptr)
+    out.weights = dense(view.weights, view.tokens, k, view.weights_stride, weights);
+  if (view.sequences != nullptr) out.sequences = {view.sequences, view.tokens};
+  if (view.logits != nullptr) out.logits = {view.logits, view.tokens * shape.expert_count()};
+  return HOTSET_OK;
+}
 std::uint32_t forks() noexcept { return forked.load(std::memory_order_relaxed); }
 
 }  // namespace hotset::c

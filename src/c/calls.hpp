@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "hotset.h"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 
 namespace hotset::c {
@@ -100,14 +102,30 @@ template <class T>
   return std::span<const T>(room).first(count * width);
 }
 
+/// Bytes of a struct in the first version that had it: members that were added since are zeros where a program was compiled
+/// before.
+template <class T>
+inline constexpr std::size_t first_bytes = sizeof(T);
+template <>
+inline constexpr std::size_t first_bytes<hotset_pager_options> = offsetof(hotset_pager_options,
+                                                                          lower_bytes);
+template <>
+inline constexpr std::size_t first_bytes<hotset_view> = offsetof(hotset_view, logits);
+
+/// What all calls that read a view ask of it. Reads it into `out`, rows that lie apart through `ids` and `weights`.
+[[nodiscard]] hotset_status read_view(const hotset_view& view, const geometry& shape,
+                                      std::vector<std::int32_t>& ids, std::vector<float>& weights,
+                                      routing_view& out) noexcept;
+
 /// Copies a struct that the caller was compiled with. What it has beyond this version's must be zeros, for nobody would heed it.
 template <class T>
 [[nodiscard]] hotset_status take(const T* given, T& out, const char* what) noexcept {
   if (given == nullptr) return refuse(HOTSET_INVALID_ARGUMENT, "%s is null", what);
-  if (given->struct_size < sizeof(T))
+  if (given->struct_size < first_bytes<T>)
     return refuse(HOTSET_INVALID_ARGUMENT, "%s.struct_size = %zu, accepted: %zu or more", what,
-                  given->struct_size, sizeof(T));
-  std::memcpy(&out, given, sizeof(T));
+                  given->struct_size, first_bytes<T>);
+  out = {};
+  std::memcpy(&out, given, std::min(given->struct_size, sizeof(T)));
   const auto* const bytes = reinterpret_cast<const unsigned char*>(given);
   for (auto at = sizeof(T); at < given->struct_size; ++at)
     if (bytes[at] != 0)
@@ -124,6 +142,12 @@ template <class T>
     return refuse(HOTSET_INVALID_ARGUMENT, "%s.struct_size = %zu, accepted: %zu or more", what,
                   out->struct_size, sizeof(T));
   return HOTSET_OK;
+}
+
+/// Whether a pointer is there.
+template <class T>
+[[nodiscard]] hotset_status needs(const T* pointer, const char* what) noexcept {
+  return pointer == nullptr ? refuse(HOTSET_INVALID_ARGUMENT, "%s is null", what) : HOTSET_OK;
 }
 
 /// Runs what may throw.

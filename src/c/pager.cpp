@@ -102,6 +102,7 @@ class any_handle : public handle {
                             std::size_t* experts) noexcept = 0;
   virtual hotset_status row_version(std::int32_t layer, std::uint64_t* version) noexcept = 0;
   virtual hotset_status locate(hotset_key key, std::int32_t* slot) noexcept = 0;
+  virtual hotset_status precision(std::int32_t slot, std::int32_t* precision) noexcept = 0;
   virtual hotset_status pin(std::int32_t slot, std::uint64_t* pin) noexcept = 0;
   virtual hotset_status unpin(std::uint64_t pin, std::uint64_t reader) noexcept = 0;
   virtual hotset_status prefetch(std::int32_t layer, std::uint64_t step,
@@ -154,7 +155,8 @@ class handle_of final : public any_handle {
 
   hotset_status plan(const hotset_view& view, hotset_visit& out) noexcept override {
     routing_view routed;
-    if (const auto bad = read(view, routed); bad != HOTSET_OK) return bad;
+    if (const auto bad = read_view(view, pages_.shape(), ids_, weights_, routed); bad != HOTSET_OK)
+      return bad;
     return shown(pages_.plan(routed, visit_), visit_, out);
   }
   hotset_status plan_next(hotset_visit& out) noexcept override {
@@ -198,6 +200,11 @@ class handle_of final : public any_handle {
   hotset_status locate(hotset_key key, std::int32_t* slot) noexcept override {
     if (const auto bad = check_key(key); bad != HOTSET_OK) return bad;
     *slot = number(pages_.locate(c::key_of(key)));
+    return HOTSET_OK;
+  }
+  hotset_status precision(std::int32_t slot, std::int32_t* precision) noexcept override {
+    if (const auto bad = check_slot(slot); bad != HOTSET_OK) return bad;
+    *precision = number(pages_.precision_of(static_cast<slot_id>(slot)));
     return HOTSET_OK;
   }
   hotset_status pin(std::int32_t slot, std::uint64_t* pin) noexcept override {
@@ -340,31 +347,6 @@ class handle_of final : public any_handle {
                   pages_.layout().slots() - 1);
   }
 
-  hotset_status read(const hotset_view& view, routing_view& out) noexcept {
-    const auto& shape = pages_.shape();
-    if (!is_within(static_cast<layer_id>(view.layer), shape.layers))
-      return refuse(HOTSET_INVALID_VISIT, "a visit of layer %d, accepted: 0..%d", view.layer,
-                    shape.layers - 1);
-    if (view.kind < 0 || view.kind > static_cast<std::int32_t>(request_class::verify))
-      return refuse(HOTSET_INVALID_VISIT, "a visit of kind %d, accepted: 0..2", view.kind);
-    if (view.tokens > shape.tokens_per_visit())
-      return refuse(HOTSET_VISIT_TOO_LARGE,
-                    "a visit of %zu tokens, accepted: at most %d, max_tokens", view.tokens,
-                    shape.max_tokens_per_visit);
-    if (view.experts == nullptr && view.tokens != 0)
-      return refuse(HOTSET_INVALID_VISIT, "a visit of %zu tokens without experts", view.tokens);
-    const auto k = shape.ranks();
-    if (const auto bad = check_strides(view, k); bad != HOTSET_OK) return bad;
-    out.layer = static_cast<layer_id>(view.layer);
-    out.step = view.step;
-    out.kind = static_cast<request_class>(view.kind);
-    out.experts = dense(view.experts, view.tokens, k, view.experts_stride, ids_);
-    if (view.weights != nullptr)
-      out.weights = dense(view.weights, view.tokens, k, view.weights_stride, weights_);
-    if (view.sequences != nullptr) out.sequences = {view.sequences, view.tokens};
-    return HOTSET_OK;
-  }
-
   std::unique_ptr<listener> told_;
   Pager pages_;
   visit_plan visit_;
@@ -383,13 +365,35 @@ geometry shape_of(const hotset_pager_options& o) {
                  .max_tokens_per_visit = o.max_tokens == 0 ? 1 : o.max_tokens};
   if (o.expert_bytes != nullptr)
     shape.expert_bytes.assign(o.expert_bytes, o.expert_bytes + o.expert_bytes_count);
+  if (o.lower_bytes == nullptr) return shape;
+  for (std::size_t p = 0; p < o.lower_precisions; ++p) {
+    const auto* const first = o.lower_bytes + p * o.expert_bytes_count;
+    shape.lower_precisions.emplace_back(first, first + o.expert_bytes_count);
+  }
   return shape;
+}
+/// Of several precisions.
+result<pool_layout> layout_of(const hotset_pager_options& o, const geometry& shape,
+                              bool is_shared) {
+  if (o.slots_of_precision == nullptr || o.slots != 0 || o.budget_bytes != 0)
+    return error{std::to_string(shape.precisions()) +
+                 " precisions, accepted: slots_of_precision, and neither slots nor budget_bytes"};
+  const std::span slots(o.slots_of_precision, shape.precisions());
+  return is_shared ? pool_layout::shared_by_precision(shape, slots)
+                   : pool_layout::per_layer_by_precision(shape, slots);
 }
 result<pool_layout> layout_of(const hotset_pager_options& o) {
   const auto shape = shape_of(o);
   if (o.scope != HOTSET_SCOPE_PER_LAYER && o.scope != HOTSET_SCOPE_SHARED)
     return error{"scope = " + std::to_string(o.scope) + ", accepted: 0, 1"};
   const bool is_shared = o.scope == HOTSET_SCOPE_SHARED;
+  if ((o.lower_bytes == nullptr) != (o.lower_precisions == 0))
+    return error{std::to_string(o.lower_precisions) + " lower precisions " +
+                 (o.lower_bytes == nullptr ? "without" : "with") +
+                 " lower_bytes, accepted: both or neither"};
+  if (shape.precisions() > 1) return layout_of(o, shape, is_shared);
+  if (o.slots_of_precision != nullptr)
+    return error{"slots_of_precision of one precision, accepted: slots or budget_bytes"};
   if ((o.slots == 0) == (o.budget_bytes == 0))
     return error{"slots = " + std::to_string(o.slots) + " and budget_bytes = " +
                  std::to_string(o.budget_bytes) + ", accepted: one of them"};
@@ -443,6 +447,7 @@ namespace {
 
 using hotset::c::accepts;
 using hotset::c::guarded;
+using hotset::c::needs;
 using hotset::c::refuse;
 using hotset::c::take;
 
@@ -450,10 +455,6 @@ using hotset::c::take;
 template <class Use>
 hotset_status with(hotset_pager* pager, Use use) noexcept {
   return hotset::c::with(pager == nullptr ? nullptr : pager->held.get(), use);
-}
-template <class T>
-hotset_status needs(const T* pointer, const char* what) noexcept {
-  return pointer == nullptr ? refuse(HOTSET_INVALID_ARGUMENT, "%s is null", what) : HOTSET_OK;
 }
 
 hotset_status serve(hotset::c::any_handle& pager, const hotset_view& view,
@@ -550,6 +551,12 @@ hotset_status hotset_locate(hotset_pager* pager, hotset_key key, int32_t* slot) 
   return with(pager, [&](auto& p) {
     if (const auto bad = needs(slot, "slot"); bad != HOTSET_OK) return bad;
     return p.locate(key, slot);
+  });
+}
+hotset_status hotset_precision(hotset_pager* pager, int32_t slot, int32_t* precision) {
+  return with(pager, [&](auto& p) {
+    if (const auto bad = needs(precision, "precision"); bad != HOTSET_OK) return bad;
+    return p.precision(slot, precision);
   });
 }
 hotset_status hotset_pin(hotset_pager* pager, int32_t slot, uint64_t* pin) {

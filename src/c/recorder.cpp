@@ -35,6 +35,29 @@ using hotset::c::refuse;
 using hotset::c::take;
 using hotset::c::with;
 
+/// `of`: null where the rows are those of all tokens.
+hotset_status record(hotset_recorder& r, const hotset_view* view,
+                     const std::uint32_t* of) noexcept {
+  hotset_view given{};
+  if (const auto bad = take(view, given, "view"); bad != HOTSET_OK) return bad;
+  const auto k = r.shape.ranks();
+  const bool fits = of == nullptr ? given.tokens == r.tokens : given.tokens <= r.tokens;
+  if (given.experts == nullptr || given.layer < 0 || given.layer >= r.shape.layers || !fits)
+    return refuse(HOTSET_INVALID_VISIT,
+                  "layer %d of %zu tokens, accepted: layers 0..%d with experts of the step's %zu",
+                  given.layer, given.tokens, r.shape.layers - 1, r.tokens);
+  if (const auto bad = check_strides(given, k); bad != HOTSET_OK) return bad;
+  return guarded([&] {
+    hotset::routing_view out;
+    out.layer = static_cast<hotset::layer_id>(given.layer);
+    out.experts = dense(given.experts, given.tokens, k, given.experts_stride, r.ids);
+    if (given.weights != nullptr)
+      out.weights = dense(given.weights, given.tokens, k, given.weights_stride, r.weights);
+    return code_of(of == nullptr ? r.held.record(out)
+                                 : r.held.record(out, std::span(of, given.tokens)));
+  });
+}
+
 }  // namespace
 
 extern "C" {
@@ -73,24 +96,13 @@ hotset_status hotset_recorder_begin_step(hotset_recorder* recorder, uint64_t ste
   });
 }
 hotset_status hotset_recorder_record(hotset_recorder* recorder, const hotset_view* view) {
+  return with(recorder, [&](hotset_recorder& r) { return record(r, view, nullptr); });
+}
+hotset_status hotset_recorder_record_rows(hotset_recorder* recorder, const hotset_view* view,
+                                          const uint32_t* of) {
   return with(recorder, [&](hotset_recorder& r) {
-    hotset_view given{};
-    if (const auto bad = take(view, given, "view"); bad != HOTSET_OK) return bad;
-    const auto k = r.shape.ranks();
-    if (given.experts == nullptr || given.layer < 0 || given.layer >= r.shape.layers ||
-        given.tokens != r.tokens)
-      return refuse(HOTSET_INVALID_VISIT,
-                    "layer %d of %zu tokens, accepted: layers 0..%d with experts of the step's %zu",
-                    given.layer, given.tokens, r.shape.layers - 1, r.tokens);
-    if (const auto bad = check_strides(given, k); bad != HOTSET_OK) return bad;
-    return guarded([&] {
-      hotset::routing_view out;
-      out.layer = static_cast<hotset::layer_id>(given.layer);
-      out.experts = dense(given.experts, r.tokens, k, given.experts_stride, r.ids);
-      if (given.weights != nullptr)
-        out.weights = dense(given.weights, r.tokens, k, given.weights_stride, r.weights);
-      return code_of(r.held.record(out));
-    });
+    if (of == nullptr) return refuse(HOTSET_INVALID_ARGUMENT, "of is null");
+    return record(r, view, of);
   });
 }
 hotset_status hotset_recorder_end_step(hotset_recorder* recorder) {

@@ -115,7 +115,7 @@ inline const std::map<std::string, int>& rooms() {
       {"admission", 3}, {"prefetch", 3}, {"miss", 3},      {"pre_eviction", 3}, {"routing", 3},
       {"budget", 3},    {"transfer", 3}, {"adapters", 3},  {"paging", 4},       {"cache", 5},
       {"control", 5},   {"registry", 5}, {"sim", 6},       {"cuda", 6},         {"testing", 6},
-      {"cli", 6},
+      {"cli", 6},       {"uring", 6},
   };
   return floors;
 }
@@ -164,6 +164,8 @@ inline const std::set<std::pair<std::string, std::string>>& allowed_foreign_incl
       {"memory/host_virtual_memory.hpp", "fcntl.h"},
       {"memory/host_virtual_memory.hpp", "sys/mman.h"},
       {"memory/host_virtual_memory.hpp", "unistd.h"},
+      {"memory/key_addresses.hpp", "sys/mman.h"},
+      {"memory/key_addresses.hpp", "unistd.h"},
       // nor read at a place of a file, or past the system's cache
       {"transfer/posix_file.hpp", "fcntl.h"},
       {"transfer/posix_file.hpp", "sys/stat.h"},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pager of the C interface: it decides as the C++ one does, and answers every mistake with a code and with words.
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -66,6 +67,75 @@ hotset_visit empty_visit() {
 }
 std::vector<std::int32_t> experts_of(const hotset_visit& v) {
   return {v.experts, v.experts + v.count};
+}
+
+// A program that was compiled before the last members were added.
+TEST(c_pager, structs_of_an_earlier_version_are_taken) {
+  auto how = options();
+  how.struct_size = offsetof(hotset_pager_options, lower_bytes);
+  how.lower_precisions = 7;  // beyond its end: not heeded
+  const auto pager = open(how);
+  const std::vector<std::int32_t> ids{1, 2};
+  auto view = view_of(0, 1, ids);
+  view.struct_size = offsetof(hotset_view, logits);
+  view.logits = reinterpret_cast<const float*>(8);
+  auto visit = empty_visit();
+  ASSERT_EQ(hotset_plan(pager.get(), &view, &visit), HOTSET_OK) << hotset_last_error();
+  EXPECT_EQ(visit.count, 2U);
+  ASSERT_EQ(hotset_commit(pager.get()), HOTSET_OK);
+}
+
+TEST(c_pager, several_precisions_have_slots_of_their_own) {
+  const std::vector<std::uint64_t> full{1000}, half{500};
+  const std::vector<std::int64_t> slots{4, 3};
+  auto how = options(0);
+  how.scope = HOTSET_SCOPE_SHARED;
+  how.expert_bytes = full.data();
+  how.expert_bytes_count = 1;
+  how.lower_bytes = half.data();
+  how.lower_precisions = 1;
+  how.slots_of_precision = slots.data();
+  how.miss = "fetch_lowest";
+  const auto pager = open(how);
+  std::vector<std::int32_t> of;
+  for (std::int32_t slot = 0; slot < 7; ++slot) {
+    std::int32_t precision = -1;
+    ASSERT_EQ(hotset_precision(pager.get(), slot, &precision), HOTSET_OK);
+    of.push_back(precision);
+  }
+  EXPECT_THAT(of, ElementsAre(0, 0, 0, 0, 1, 1, 1));
+  std::int32_t none = 0;
+  EXPECT_EQ(hotset_precision(pager.get(), 7, &none), HOTSET_INVALID_ARGUMENT);
+  std::uint64_t filled = 0;
+  for (std::uint64_t step = 0; step < 40; ++step) {
+    const std::vector<std::int32_t> ids{static_cast<std::int32_t>(step * 5 % 16),
+                                        static_cast<std::int32_t>((step * 3 + 1) % 16)};
+    const auto view = view_of(static_cast<std::int32_t>(step % 3), step, ids);
+    auto visit = empty_visit();
+    ASSERT_EQ(hotset_plan(pager.get(), &view, &visit), HOTSET_OK) << hotset_last_error();
+    for (std::size_t f = 0; f < visit.fill_count; ++f) {
+      EXPECT_EQ(visit.fills[f].precision, visit.fills[f].slot < 4 ? 0 : 1);
+      filled += visit.fills[f].precision == 0 ? 1000 : 500;
+    }
+    ASSERT_EQ(hotset_commit(pager.get()), HOTSET_OK);
+  }
+  hotset_stats stats{};
+  stats.struct_size = sizeof stats;
+  ASSERT_EQ(hotset_get_stats(pager.get(), &stats), HOTSET_OK);
+  EXPECT_EQ(stats.bytes_filled, filled);
+
+  auto bad = how;
+  bad.slots = 4;
+  EXPECT_THAT(refusal(bad), HasSubstr("accepted: slots_of_precision, and neither"));
+  bad = how;
+  bad.lower_bytes = nullptr;
+  EXPECT_EQ(refusal(bad), "1 lower precisions without lower_bytes, accepted: both or neither");
+  bad = how;
+  bad.lower_bytes = full.data();
+  EXPECT_THAT(refusal(bad), HasSubstr("accepted: falling bytes"));
+  bad = options(0);
+  bad.slots_of_precision = slots.data();
+  EXPECT_THAT(refusal(bad), HasSubstr("slots_of_precision of one precision"));
 }
 
 TEST(c_pager, options_that_cannot_work_are_refused_in_words) {

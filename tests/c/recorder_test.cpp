@@ -34,6 +34,39 @@ std::string bytes_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
+TEST(c_recorder, takes_a_layer_with_rows_for_some_tokens) {
+  const auto how = options();
+  hotset_recorder* recorder = nullptr;
+  ASSERT_EQ(hotset_recorder_create(&how, &recorder), HOTSET_OK) << hotset_last_error();
+  trace_recorder_config config;
+  config.shape = {.layers = 2, .experts = 8, .top_k = 2};
+  config.capacity = 3;
+  config.name = "a run";
+  trace_recorder same(config);
+  const std::vector<std::int32_t> ids{1, 2, 3, 4};
+  const std::vector<std::uint32_t> of{0, 2};
+  ASSERT_EQ(hotset_recorder_begin_step(recorder, 0, 1, 3, nullptr), HOTSET_OK);
+  ASSERT_EQ(same.begin_step(0, request_class::prefill, 3), status::ok);
+  hotset_view view{};
+  view.struct_size = sizeof view;
+  view.layer = 1;
+  view.tokens = 2;
+  view.experts = ids.data();
+  EXPECT_EQ(hotset_recorder_record(recorder, &view), HOTSET_INVALID_VISIT);
+  EXPECT_EQ(hotset_recorder_record_rows(recorder, &view, nullptr), HOTSET_INVALID_ARGUMENT);
+  const std::vector<std::uint32_t> beyond{0, 3};
+  EXPECT_EQ(hotset_recorder_record_rows(recorder, &view, beyond.data()), HOTSET_INVALID_VISIT);
+  ASSERT_EQ(hotset_recorder_record_rows(recorder, &view, of.data()), HOTSET_OK);
+  ASSERT_EQ(same.record({.layer = 1_layer, .experts = ids}, of), status::ok);
+  ASSERT_EQ(hotset_recorder_end_step(recorder), HOTSET_OK);
+  ASSERT_EQ(same.end_step(), status::ok);
+  const auto folder = testing::TempDir();
+  ASSERT_EQ(hotset_recorder_write(recorder, (folder + "c_rows.trace").c_str()), HOTSET_OK);
+  ASSERT_FALSE(write_native_trace(same.take(), folder + "cpp_rows.trace"));
+  EXPECT_EQ(bytes_of(folder + "c_rows.trace"), bytes_of(folder + "cpp_rows.trace"));
+  hotset_recorder_destroy(recorder);
+}
+
 TEST(c_recorder, writes_what_the_recorder_of_the_library_writes) {
   const auto how = options();
   hotset_recorder* recorder = nullptr;

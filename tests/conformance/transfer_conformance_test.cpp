@@ -29,23 +29,25 @@ pool_layout pools() {
   return pool_layout::shared(suites::transfer_shape, suites::transfer_slots).value();
 }
 
-template <class Backend>
+template <class Backend, std::size_t Threads>
 Backend make_host_backend(const host_experts& experts) {
   if constexpr (requires(typename Backend::config c) { c.link; })
     return Backend(experts.source, experts.bank,
                    {.link = {.bytes_per_second = 1'000'000'000, .latency = 50, .chunk_bytes = 64}});
+  else if constexpr (Threads > 1)
+    return Backend(experts.source, experts.bank, {.threads = Threads});
   else
     return Backend(experts.source, experts.bank);
 }
 
-template <class Backend, host_stream::mode Mode>
+template <class Backend, host_stream::mode Mode, std::size_t Threads = 1>
 struct host_entry {
   using backend_type = Backend;
   static constexpr bool deferred = Mode == host_stream::mode::worker;
   static constexpr bool copies_beside = true;
   host_experts experts{pools()};
   backend_type backend{
-      make_host_backend<Backend>((experts.source.remove(suites::absent_expert), experts))};
+      make_host_backend<Backend, Threads>((experts.source.remove(suites::absent_expert), experts))};
   host_stream stream{Mode};
 
   struct looking {
@@ -185,6 +187,7 @@ using cuda::copy_mode;
 using entries = testing::Types<
     inline_entry, host_entry<host_backend<memory_expert_source>, host_stream::mode::caller>,
     host_entry<host_backend<memory_expert_source>, host_stream::mode::worker>,
+    host_entry<host_backend<memory_expert_source>, host_stream::mode::worker, 3>,
     host_entry<emulated_link_backend<memory_expert_source>, host_stream::mode::caller>,
     host_entry<emulated_link_backend<memory_expert_source>, host_stream::mode::worker>,
     clock_entry<false>, clock_entry<true>, cuda_entry<copy_mode::side_stream, true>,

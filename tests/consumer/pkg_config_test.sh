@@ -16,6 +16,10 @@ build_and_run() {
   read -ra flags <<<"$("$pkg_config" --cflags --libs hotset-policies)"
   "$compiler" -std=c++20 "$source" "${flags[@]}" -o "$work/program"
   "$work/program"
+  # The C interface as an archive.
+  read -ra flags <<<"$("$pkg_config" --cflags --libs hotset-c-static)"
+  cc "$(dirname "$source")/../c/main.c" "${flags[@]}" -o "$work/c_program"
+  "$work/c_program"
 }
 
 build_and_run "$prefix"

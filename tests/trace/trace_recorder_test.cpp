@@ -69,6 +69,41 @@ TEST(trace_recorder, refuses_calls_out_of_order_and_lengths_that_do_not_belong) 
   EXPECT_EQ(recorder.begin_step(5, request_class::decode, 1), status::invalid_argument);
 }
 
+// As the last layer of an engine that wants the output of some tokens alone.
+TEST(trace_recorder, a_layer_may_have_rows_for_some_tokens_of_the_step) {
+  const auto trace = trace_samples::full_trace();
+  trace_recorder recorder(config_of(trace, 8));
+  const std::vector<std::int32_t> all = {0, 1, 2, 3, 1, 0};
+  const std::vector<std::int32_t> some = {3, 2, 0, 2};
+  const std::vector<float> weights = {.5F, .25F, .75F, .125F};
+  const std::vector<std::uint32_t> of = {0, 2};
+  ASSERT_EQ(recorder.begin_step(3, request_class::prefill, 3), status::ok);
+  ASSERT_EQ(recorder.record({.layer = 0_layer, .experts = all}), status::ok);
+  ASSERT_EQ(recorder.record({.layer = 1_layer, .experts = all}), status::ok);
+  ASSERT_EQ(recorder.record({.layer = 1_layer, .experts = some, .weights = weights}, of),
+            status::ok);
+  const auto refuse = [&](std::vector<std::uint32_t> bad) {
+    return recorder.record({.layer = 0_layer, .experts = some}, bad) == status::invalid_visit;
+  };
+  EXPECT_TRUE(refuse({0, 3})) << "no token of the step";
+  EXPECT_TRUE(refuse({1, 1}));
+  EXPECT_TRUE(refuse({2, 0}));
+  EXPECT_TRUE(refuse({1})) << "two rows of one token";
+  ASSERT_EQ(recorder.end_step(), status::ok);
+  const auto taken = recorder.take();
+  EXPECT_FALSE(taken.validate());
+  const auto ids = [&](std::size_t token, layer_id layer) {
+    const auto of_token = taken.ids_of(token, layer);
+    return std::pair(number(of_token[0]), number(of_token[1]));
+  };
+  EXPECT_EQ(ids(1, 0_layer), std::pair(2, 3)) << "what was refused has changed nothing";
+  EXPECT_EQ(ids(0, 1_layer), std::pair(3, 2));
+  EXPECT_EQ(ids(1, 1_layer), std::pair(-1, -1))
+      << "the later call counts, for tokens without a row too";
+  EXPECT_EQ(ids(2, 1_layer), std::pair(0, 2));
+  EXPECT_EQ(taken.weights[taken.index(2, 1_layer)], .75F);
+}
+
 TEST(trace_recorder, a_step_that_does_not_fit_is_left_out_whole) {
   trace_recorder recorder(config_of(trace_samples::full_trace(), 3));
   ASSERT_EQ(recorder.begin_step(0, request_class::decode, 2), status::ok);

@@ -167,6 +167,8 @@ TEST(file_expert_source, what_cannot_be_is_refused_when_it_is_added) {
   EXPECT_THAT(source.sizes(key, {}), testing::ElementsAre(10U, 100U));
   EXPECT_EQ(scripted_source::open(shape, {}).error().message,
             "experts in no file, accepted: one file or more");
+  EXPECT_EQ(scripted_source::open(shape, {"a"}, file_reads::direct, 0).error().message,
+            "0 reads beside each other, accepted: 1..256");
 }
 
 /// A file of all experts' tensors, one after the other.
@@ -196,24 +198,28 @@ class files_on_disk : public testing::Test {
 };
 
 TEST_F(files_on_disk, a_backend_copies_from_them) {
-  for (const auto how : {file_reads::cached, file_reads::direct}) {
-    auto source = file_expert_source::open(shape, {path}, how);
-    if (!source && how == file_reads::direct) {
-      EXPECT_THAT(source.error().message, HasSubstr("accepted: cached ones"));
-      continue;
+  for (const std::size_t threads : {1U, 3U})
+    for (const auto how : {file_reads::cached, file_reads::direct}) {
+      // Fewer buffers than threads: one waits for another.
+      auto source = file_expert_source::open(shape, {path}, how, (threads + 1) / 2);
+      if (!source && how == file_reads::direct) {
+        EXPECT_THAT(source.error().message, HasSubstr("accepted: cached ones"));
+        continue;
+      }
+      for (std::size_t k = 0; k < shape.keys(); ++k)
+        ASSERT_FALSE(source->add(shape.key(k), {}, where[k]));
+      const support::host_experts experts{pool_layout::shared(shape, 4).value()};
+      host_backend<file_expert_source> backend(*source, experts.bank, {.threads = threads});
+      host_stream stream;
+      for (int round = 0; round < 20; ++round) {
+        std::vector<fill> fills;
+        for (const auto s : each<slot_id>(4))
+          fills.push_back(fill_of({layer_id{round % 2}, expert_id{number(s)}}, s));
+        const auto sent = backend.submit(fills, stream, urgency::now);
+        ASSERT_EQ(backend.wait(sent.id), transfer_state::arrived);
+        for (const auto& f : fills) EXPECT_TRUE(experts.holds(f.slot, f.key));
+      }
     }
-    for (std::size_t k = 0; k < shape.keys(); ++k)
-      ASSERT_FALSE(source->add(shape.key(k), {}, where[k]));
-    const support::host_experts experts{pool_layout::shared(shape, 4).value()};
-    host_backend<file_expert_source> backend(*source, experts.bank);
-    host_stream stream;
-    std::vector<fill> fills;
-    for (const auto s : each<slot_id>(4))
-      fills.push_back(fill_of({1_layer, expert_id{number(s)}}, s));
-    const auto sent = backend.submit(fills, stream, urgency::now);
-    ASSERT_EQ(backend.wait(sent.id), transfer_state::arrived);
-    for (const auto& f : fills) EXPECT_TRUE(experts.holds(f.slot, f.key));
-  }
 }
 
 TEST_F(files_on_disk, a_file_that_was_cut_off_fails_the_copy_and_no_other) {

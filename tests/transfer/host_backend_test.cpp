@@ -2,7 +2,12 @@
 #include "hotset/transfer/host_backend.hpp"
 
 #include <array>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -118,6 +123,80 @@ TEST_F(host_backend_copies, demand_waits_while_readers_hold_every_ticket) {
   EXPECT_EQ(sent.accepted, 1U);
   EXPECT_EQ(backend.wait(sent.id), transfer_state::arrived);
   EXPECT_TRUE(experts.holds(0_slot, {0_layer, 4_expert}));
+}
+
+/// Answers nobody before so many have asked.
+class meeting_source {
+ public:
+  meeting_source(const memory_expert_source& inner, int awaited)
+      : inner_(inner), awaited_(awaited) {}
+  [[nodiscard]] std::span<const tensor_bytes> tensors(expert_key key,
+                                                      precision_id p) const noexcept {
+    std::unique_lock lock(mutex_);
+    ++asked_;
+    met_.notify_all();
+    met_.wait(lock, [&] { return asked_ >= awaited_; });
+    return inner_.tensors(key, p);
+  }
+
+ private:
+  const memory_expert_source& inner_;
+  int awaited_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable met_;
+  mutable int asked_ = 0;
+};
+
+TEST_F(host_backend_copies, several_threads_ask_the_source_at_once) {
+  const meeting_source source(experts.source, 3);
+  host_backend<meeting_source> several(source, experts.bank, {.threads = 3});
+  const std::array fills{fill_of({0_layer, 1_expert}, 0_slot), fill_of({0_layer, 2_expert}, 1_slot),
+                         fill_of({0_layer, 3_expert}, 2_slot)};
+  const auto sent = several.submit(fills, stream, urgency::now);
+  EXPECT_EQ(several.wait(sent.id), transfer_state::arrived);
+  for (const auto s : each<slot_id>(3))
+    EXPECT_TRUE(experts.holds(s, {0_layer, expert_id{number(s) + 1}}));
+}
+
+/// Notes whether it was asked again before an answer was given, and takes its time.
+class watchful_source {
+ public:
+  explicit watchful_source(const memory_expert_source& inner) : inner_(inner) {}
+  [[nodiscard]] std::span<const tensor_bytes> tensors(expert_key key,
+                                                      precision_id p) const noexcept {
+    if (++inside_ > 1) ++overlaps;
+    for (int n = 0; n < 200; ++n) std::this_thread::yield();
+    --inside_;
+    return inner_.tensors(key, p);
+  }
+  mutable std::atomic<int> overlaps{0};
+
+ private:
+  const memory_expert_source& inner_;
+  mutable std::atomic<int> inside_{0};
+};
+
+// Content would be mixed if two threads wrote one slot at a time.
+TEST_F(host_backend_copies, several_threads_never_write_one_slot_together) {
+  const watchful_source source(experts.source);
+  host_backend<watchful_source> several(source, experts.bank, {.threads = 4});
+  for (std::int32_t n = 0; n < 100; ++n) {
+    std::vector<fill> fills;
+    for (std::int32_t i = 0; i < 4; ++i)
+      fills.push_back(fill_of({0_layer, expert_id{(n + i) % 8}}, 1_slot));
+    const auto sent = several.submit(fills, stream, urgency::now);
+    ASSERT_EQ(several.wait(sent.id), transfer_state::arrived);
+    ASSERT_TRUE(experts.holds(1_slot, {0_layer, expert_id{(n + 3) % 8}}));
+  }
+  EXPECT_EQ(source.overlaps, 0);
+}
+
+TEST_F(host_backend_copies, no_threads_and_too_many_are_refused) {
+  using backend_type = host_backend<memory_expert_source>;
+  for (const std::size_t threads : {std::size_t{0}, std::size_t{257}})
+    EXPECT_EQ(
+        backend_type::create(experts.source, experts.bank, {.threads = threads}).error().message,
+        "threads = " + std::to_string(threads) + ", accepted: 1..256");
 }
 
 TEST_F(host_backend_copies, a_queue_without_places_is_refused) {

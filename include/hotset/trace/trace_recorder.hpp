@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <span>
 #include <string>
@@ -91,18 +92,20 @@ class trace_recorder {
   /// Errors: invalid_argument if no step is open; invalid_visit if a length does not belong.
   status record(const routing_view& view) noexcept {
     if (!open_) return status::invalid_argument;
-    if (!lengths_agree(view)) return status::invalid_visit;
-    if (config_.token_ids && !view.token_ids.empty())
-      std::copy(view.token_ids.begin(), view.token_ids.end(),
-                trace_.token_ids.begin() + static_cast<std::ptrdiff_t>(rows_));
-    for (std::size_t t = 0; t < step_tokens_; ++t) {
-      store_ids(view, t);
-      store(view.weights, trace_.weights, static_cast<std::size_t>(trace_.top_k), view.layer, t);
-      store(view.logits, trace_.logits, static_cast<std::size_t>(trace_.experts), view.layer, t);
-      store(view.probabilities, probabilities_, static_cast<std::size_t>(trace_.experts),
-            view.layer, t);
-      store(view.hidden, hidden_, static_cast<std::size_t>(trace_.hidden_width), view.layer, t);
-    }
+    if (!lengths_agree(view, step_tokens_)) return status::invalid_visit;
+    for (std::size_t t = 0; t < step_tokens_; ++t) store_row(view, t, t);
+    return status::ok;
+  }
+  /// A layer that has rows for some of the step's tokens, as the last one has where an engine wants the output of some tokens
+  /// alone. `of`: [rows of the view] the token of each, ascending. The others route nothing there.
+  /// Errors: as above; invalid_visit if `of` is not ascending or names no token of the step.
+  status record(const routing_view& view, std::span<const std::uint32_t> of) noexcept {
+    if (!open_) return status::invalid_argument;
+    const bool ascending = std::ranges::adjacent_find(of, std::greater_equal<>()) == of.end();
+    if (!lengths_agree(view, of.size()) || !ascending || (!of.empty() && of.back() >= step_tokens_))
+      return status::invalid_visit;
+    clear_layer(view.layer);
+    for (std::size_t row = 0; row < of.size(); ++row) store_row(view, row, of[row]);
     return status::ok;
   }
 
@@ -182,13 +185,16 @@ class trace_recorder {
   }
 
   /// A layer that the engine does not record reads as: nothing routed, all scores 0.
-  void clear_rows(std::size_t tokens) noexcept {
+  void clear_rows(std::size_t tokens) noexcept { clear(layer_rows(rows_), layer_rows(tokens)); }
+  void clear_layer(layer_id layer) noexcept {
+    for (std::size_t t = 0; t < step_tokens_; ++t) clear(at(layer, t), 1);
+  }
+  void clear(std::size_t first, std::size_t rows) noexcept {
     const auto clear = [&](auto& values, std::int32_t columns, auto value) {
-      if (values.empty()) return;
-      const auto first =
-          values.begin() +
-          static_cast<std::ptrdiff_t>(layer_rows(rows_) * static_cast<std::size_t>(columns));
-      std::fill_n(first, layer_rows(tokens) * static_cast<std::size_t>(columns), value);
+      const auto width = static_cast<std::size_t>(columns);
+      if (!values.empty())
+        std::fill_n(values.begin() + static_cast<std::ptrdiff_t>(first * width), rows * width,
+                    value);
     };
     clear(trace_.ids, trace_.top_k, no_expert);
     clear(trace_.weights, trace_.top_k, 0.0F);
@@ -197,10 +203,9 @@ class trace_recorder {
     clear(hidden_, trace_.hidden_width, std::uint16_t{0});
   }
 
-  [[nodiscard]] bool lengths_agree(const routing_view& view) const noexcept {
+  [[nodiscard]] bool lengths_agree(const routing_view& view, std::size_t rows) const noexcept {
     const auto fits = [&](std::size_t size, std::int32_t columns, bool may_be_empty) {
-      return (may_be_empty && size == 0) ||
-             size == step_tokens_ * static_cast<std::size_t>(columns);
+      return (may_be_empty && size == 0) || size == rows * static_cast<std::size_t>(columns);
     };
     return view.layer >= 0 && view.layer < trace_.layers &&
            fits(view.experts.size(), trace_.top_k, false) &&
@@ -211,11 +216,29 @@ class trace_recorder {
            (config_.hidden_width == 0 || fits(view.hidden.size(), trace_.hidden_width, true));
   }
 
-  void store_ids(const routing_view& view, std::size_t token) noexcept {
+  /// Row of the view -> token of the step.
+  void store_row(const routing_view& view, std::size_t row, std::size_t token) noexcept {
+    if (config_.token_ids && !view.token_ids.empty())
+      trace_.token_ids[rows_ + token] = view.token_ids[row];
+    const auto store = [&](std::span<const float> values, auto& target, std::int32_t columns) {
+      store_scores(values, target, static_cast<std::size_t>(columns), row,
+                   at(view.layer, token) * static_cast<std::size_t>(columns));
+    };
+    store_ids(view, row, token);
+    store(view.weights, trace_.weights, trace_.top_k);
+    store(view.logits, trace_.logits, trace_.experts);
+    store(view.probabilities, probabilities_, trace_.experts);
+    store(view.hidden, hidden_, trace_.hidden_width);
+  }
+  /// Of a token of the open step, among the rows of all layers.
+  [[nodiscard]] std::size_t at(layer_id layer, std::size_t token) const noexcept {
+    return (rows_ + token) * static_cast<std::size_t>(trace_.layers) + index_of(layer);
+  }
+  void store_ids(const routing_view& view, std::size_t row, std::size_t token) noexcept {
     const auto k = static_cast<std::size_t>(trace_.top_k);
     auto* const out = trace_.ids.data() + trace_.index(rows_ + token, view.layer);
     for (std::size_t i = 0; i < k; ++i) {
-      const auto id = view.experts[token * k + i];
+      const auto id = view.experts[row * k + i];
       const bool known = id >= 0 && id < trace_.experts;
       replaced_ += (!known && id != no_expert) ? 1U : 0U;
       out[i] = known ? id : no_expert;
@@ -223,15 +246,13 @@ class trace_recorder {
   }
 
   template <class Stored>
-  void store(std::span<const float> values, std::vector<Stored>& target, std::size_t columns,
-             layer_id layer, std::size_t token) noexcept {
+  void store_scores(std::span<const float> values, std::vector<Stored>& target, std::size_t columns,
+                    std::size_t row, std::size_t to) noexcept {
     if (values.empty() || target.empty()) return;
-    auto* const out =
-        target.data() +
-        ((rows_ + token) * static_cast<std::size_t>(trace_.layers) + index_of(layer)) * columns;
+    auto* const out = target.data() + to;
     const bool infinity_is_meant = static_cast<const void*>(&target) != &trace_.weights;
     for (std::size_t i = 0; i < columns; ++i) {
-      float value = values[token * columns + i];
+      float value = values[row * columns + i];
       if (std::isnan(value) || (!infinity_is_meant && std::isinf(value))) {
         ++replaced_;
         value = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A thread that copies experts into host slots chunk by chunk, at a pace: what host backends share.
+/// Threads that copy experts into host slots chunk by chunk, at a pace: what host backends share.
 
 #include <algorithm>
 #include <condition_variable>
@@ -45,13 +45,14 @@ class unpaced {
 
 /// A copy waits for the last reader of its slot (`fill::after`) and for nothing else. Before every chunk the first copy
 /// that may start is chosen, demand before speculation, each in order of submission: the discipline of
-/// clock_backend. A ticket arrives when every tensor of every fill of its batch is in place; one missing or mis-sized
+/// clock_backend. Several threads each have a copy of their own, so that a source that waits, such as a disk, is asked for
+/// several experts at once. A ticket arrives when every tensor of every fill of its batch is in place; one missing or mis-sized
 /// tensor fails the batch. The source is asked again for every chunk.
 /// Blocking: `record`, and a `submit` of demand, wait for a ticket while the oldest one is pending; demand waits for room in
 /// a full queue. Speculation is refused then (`accepted` tells). Both end with the copies and readers that are under way,
 /// so what a reader waits for must not be up to the thread that submits.
 /// Threads: safe. No allocation after construction.
-template <expert_origin Source, class Pace>
+template <expert_origin Source, class Pace, host_destination Bank = const host_slot_bank>
 class copy_thread {
  public:
   using stream_type = host_stream;
@@ -97,22 +98,24 @@ class copy_thread {
   }
 
  protected:
-  /// `source` and `bank` outlive the thread.
-  copy_thread(const Source& source, const host_slot_bank& bank, std::size_t most_fills,
-              const Pace& pace)
+  /// `source` and `bank` outlive the threads. Pre: 1 or more threads; one where the pace waits.
+  copy_thread(const Source& source, Bank& bank, std::size_t most_fills, const Pace& pace,
+              std::size_t threads = 1)
       : copy_(source, bank), bank_(bank), most_fills_(most_fills), pace_(pace) {
-    jobs_.reserve(most_fills + 1);     // and the one being copied
-    batches_.reserve(most_fills + 2);  // and the one of which a submit has yet to enqueue the rest
-    thread_ = std::thread([this] { loop(); });
+    jobs_.reserve(most_fills + threads);  // and those being copied
+    // And the one of which a submit has yet to enqueue the rest.
+    batches_.reserve(most_fills + threads + 1);
+    threads_.reserve(threads);
+    for (std::size_t t = 0; t < threads; ++t) threads_.emplace_back([this] { loop(); });
   }
-  /// Copies what was submitted, then ends the thread.
+  /// Copies what was submitted, then ends the threads.
   ~copy_thread() {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
     }
     board_.touch();
-    thread_.join();
+    for (auto& thread : threads_) thread.join();
   }
   /// The pace's time of all chunks that were copied.
   [[nodiscard]] ticks held() const noexcept {
@@ -128,6 +131,7 @@ class copy_thread {
     urgency when = urgency::now;
     std::uint64_t bytes = 0;  ///< copied
     typename Pace::time submitted{};
+    bool taken = false;  ///< by a thread, for a chunk
   };
   struct batch {
     ticket id = no_ticket;
@@ -172,11 +176,11 @@ class copy_thread {
     return out;
   }
   [[nodiscard]] std::size_t room() const noexcept {
-    const auto waiting = jobs_.size() - (copying_ ? 1 : 0);
+    const auto waiting = jobs_.size() - copying_;
     return most_fills_ - std::min(most_fills_, waiting);
   }
   void enqueue(std::span<const fill> fills, ticket of, urgency when) noexcept {
-    for (const auto& f : fills) jobs_.push_back({f, of, ++order_, when, 0, pace_.now()});
+    for (const auto& f : fills) jobs_.push_back({f, of, ++order_, when, 0, pace_.now(), false});
   }
 
   void loop() noexcept {
@@ -193,23 +197,32 @@ class copy_thread {
         continue;
       }
       if (board_.changes() != seen) continue;  // a reader ended while they were looked through
+      next->taken = true;
       const job taken = *next;
       std::ranges::find(batches_, taken.batch, &batch::id)->started = true;
-      copying_ = true;
+      ++copying_;
       lock.unlock();
       room_.notify_one();
       const auto done = copy_chunk(taken);
       lock.lock();
-      copying_ = false;
+      --copying_;
       take_in(taken, done);
     }
   }
-  /// The first demand copy whose slot is no longer read, else the first such speculative one, else none.
+  /// The first demand copy that may start, else the first speculative one, else none.
   typename std::vector<job>::iterator choose() noexcept {
     for (const auto when : {urgency::now, urgency::soon})
       for (auto it = jobs_.begin(); it != jobs_.end(); ++it)
-        if (it->when == when && board_.state(it->what.after) != transfer_state::pending) return it;
+        if (it->when == when && may_start(*it)) return it;
     return jobs_.end();
+  }
+  /// No thread has it, nobody reads its slot, and no other copy is being written there.
+  [[nodiscard]] bool may_start(const job& j) const noexcept {
+    const auto is_in_the_way = [&](const job& other) {
+      return other.taken && other.what.slot == j.what.slot;
+    };
+    return !j.taken && board_.state(j.what.after) != transfer_state::pending &&
+           (copying_ == 0 || std::ranges::none_of(jobs_, is_in_the_way));
   }
   /// The bytes of an expert are cut into chunks.
   [[nodiscard]] chunk copy_chunk(const job& j) noexcept {
@@ -222,6 +235,7 @@ class copy_thread {
     held_ += done.time;
     const auto j = std::ranges::lower_bound(jobs_, taken.order, {}, &job::order);
     j->bytes += done.bytes;
+    j->taken = false;
     if (!done.last) return;
     jobs_.erase(j);
     const auto b = std::ranges::find(batches_, taken.batch, &batch::id);
@@ -232,22 +246,22 @@ class copy_thread {
     board_.settle(taken.batch, state);
   }
 
-  expert_copy<Source> copy_;
-  const host_slot_bank& bank_;
+  expert_copy<Source, Bank> copy_;
+  Bank& bank_;
   std::size_t most_fills_;
   Pace pace_;
   ticket_board board_;
   std::mutex demand_;  ///< of who submits demand
   mutable std::mutex mutex_;
   std::condition_variable room_;
-  std::vector<job> jobs_;  ///< in order of submission; the one being copied stays in it
+  std::vector<job> jobs_;  ///< in order of submission; those being copied stay in it
   std::vector<batch> batches_;
   std::uint64_t order_ = 0;
-  bool copying_ = false;
+  std::size_t copying_ = 0;  ///< threads that copy a chunk
   std::uint64_t bytes_moved_ = 0;
   ticks held_ = 0;
   bool stopping_ = false;
-  std::thread thread_;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace hotset::inline v0

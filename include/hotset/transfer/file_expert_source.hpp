@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -40,17 +41,22 @@ enum class file_reads : std::uint8_t {
 
 /// Reads block the thread that copies. Of a file that is too short, or that the device cannot read, the copy fails and `problem` says
 /// why; nothing is made up. Threads: reads are safe, `add` is not beside them. No allocation after construction but by `problem`.
-/// Memory: 24 bytes for each tensor of each expert, and 1 MiB where reads are direct.
+/// Memory: 24 bytes for each tensor of each expert, and where reads are direct 1 MiB for each that may run beside another.
 template <class File = posix_file>
 class basic_file_expert_source {
  public:
   /// A file that does not let itself be read directly is refused. Errors: a shape that does not validate; a file that cannot be opened.
+  /// `beside`: direct reads at one time, such as the threads of the backend; more wait.
   static result<basic_file_expert_source> open(const geometry& shape,
                                                const std::vector<std::string>& paths,
-                                               file_reads how = file_reads::cached) {
+                                               file_reads how = file_reads::cached,
+                                               std::size_t beside = 1) {
     if (auto bad = shape.validate()) return *std::move(bad);
     if (paths.empty()) return error{"experts in no file, accepted: one file or more"};
-    basic_file_expert_source out(shape, how);
+    if (beside == 0 || beside > most_beside)
+      return error{std::to_string(beside) + " reads beside each other, accepted: 1.." +
+                   std::to_string(most_beside)};
+    basic_file_expert_source out(shape, how, beside);
     for (const auto& path : paths) {
       auto file = File::open(path, how == file_reads::direct);
       if (!file) return file.error();
@@ -115,6 +121,7 @@ class basic_file_expert_source {
   }
 
  private:
+  static constexpr std::size_t most_beside = 256;
   static constexpr std::size_t block = 4096;  ///< what direct reads are whole multiples of
   /// A chunk of host_backend, wherever it begins.
   static constexpr std::size_t buffer_bytes = (std::size_t{1} << 20U) + 2 * block;
@@ -131,24 +138,51 @@ class basic_file_expert_source {
   struct aligned_delete {
     void operator()(std::byte* p) const noexcept { ::operator delete (p, std::align_val_t{block}); }
   };
+  using block_buffer = std::unique_ptr<std::byte[], aligned_delete>;
   /// What a read may change.
   struct shared_state {
     std::mutex mutex;
     failure last;
     std::uint64_t failures = 0;
-    std::mutex buffered;
-    std::unique_ptr<std::byte[], aligned_delete> buffer;
+    std::condition_variable returned;
+    std::vector<block_buffer> free_buffers;
+  };
+  /// A buffer for one read; its end gives it back.
+  class borrowed {
+   public:
+    explicit borrowed(shared_state& from) noexcept : from_(from) {
+      std::unique_lock lock(from_.mutex);
+      from_.returned.wait(lock, [&] { return !from_.free_buffers.empty(); });
+      buffer_ = std::move(from_.free_buffers.back());
+      from_.free_buffers.pop_back();
+    }
+    borrowed(const borrowed&) = delete;
+    borrowed& operator=(const borrowed&) = delete;
+    ~borrowed() {
+      {
+        const std::lock_guard lock(from_.mutex);
+        from_.free_buffers.push_back(std::move(buffer_));  // there is room: it came from here
+      }
+      from_.returned.notify_one();
+    }
+    [[nodiscard]] std::span<std::byte> bytes() const noexcept {
+      return {buffer_.get(), buffer_bytes};
+    }
+
+   private:
+    shared_state& from_;
+    block_buffer buffer_;
   };
 
-  basic_file_expert_source(const geometry& shape, file_reads how)
+  basic_file_expert_source(const geometry& shape, file_reads how, std::size_t beside)
       : shape_(shape),
         how_(how),
         where_(shape.keys() * shape.precisions() * expert_layout::max_tensors),
         sizes_(where_.size(), 0),
         counts_(shape.keys() * shape.precisions(), 0),
         shared_(std::make_unique<shared_state>()) {
-    if (how == file_reads::direct)
-      shared_->buffer.reset(
+    for (std::size_t b = 0; how == file_reads::direct && b < beside; ++b)
+      shared_->free_buffers.emplace_back(
           static_cast<std::byte*>(::operator new (buffer_bytes, std::align_val_t{block})));
   }
   [[nodiscard]] std::size_t place_of(expert_key key, precision_id precision) const noexcept {
@@ -176,8 +210,8 @@ class basic_file_expert_source {
   }
   /// Whole blocks come into the buffer, and what is wanted of them to where it belongs.
   bool read_blocks(const File& file, std::uint64_t at, std::span<std::byte> to) const noexcept {
-    const std::lock_guard lock(shared_->buffered);
-    const std::span buffer(shared_->buffer.get(), buffer_bytes);
+    const borrowed taken(*shared_);
+    const auto buffer = taken.bytes();
     while (!to.empty()) {
       const auto ahead = static_cast<std::size_t>(at % block);
       const auto wanted = std::min(to.size(), buffer_bytes - ahead);

@@ -55,6 +55,8 @@ class posix_file {
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
   /// When it was opened. Units: bytes.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  /// Of the system, for other calls that read.
+  [[nodiscard]] int descriptor() const noexcept { return handle_; }
   /// As pread: how many bytes were read, 0 at the end, or -1 with errno.
   [[nodiscard]] std::ptrdiff_t read(std::uint64_t at, std::span<std::byte> to) const noexcept {
     return ::pread(handle_, to.data(), to.size(), static_cast<::off_t>(at));

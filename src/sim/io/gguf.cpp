@@ -281,7 +281,7 @@ class gguf_file::reader {
              "the types of ggml up to 42 that are not withdrawn");
     t.type = fact->name;
     t.bytes = bytes_of(t, *fact);
-    offsets_.push_back(take<std::uint64_t>("a tensor's offset"));
+    t.offset = take<std::uint64_t>("a tensor's offset");
     out_.tensors_.push_back(std::move(t));
   }
 
@@ -297,23 +297,24 @@ class gguf_file::reader {
     return *bytes;
   }
 
-  void check_places() const {
+  /// Compares the offsets, which count from the data's begin, and makes them count from the file's.
+  void check_places() {
     const auto padding = (alignment_ - at_ % alignment_) % alignment_;
     const auto data = padding <= left() ? left() - padding : 0;
     std::vector<placed> tensors;
-    for (std::size_t i = 0; i < offsets_.size(); ++i) {
-      const auto& t = out_.tensors_[i];
+    for (auto& t : out_.tensors_) {
       const auto place = "tensor '" + t.name + "'";
-      if (offsets_[i] % alignment_ != 0)
-        refuse(place, "offset " + std::to_string(offsets_[i]),
+      if (t.offset % alignment_ != 0)
+        refuse(place, "offset " + std::to_string(t.offset),
                "a multiple of " + std::to_string(alignment_));
       const auto most = extent_ == file_extent::whole ? data : most_described_bytes;
-      if (offsets_[i] > most || t.bytes > most - offsets_[i])
+      if (t.offset > most || t.bytes > most - t.offset)
         refuse(place,
-               "its " + std::to_string(t.bytes) + " bytes at " + std::to_string(offsets_[i]) +
+               "its " + std::to_string(t.bytes) + " bytes at " + std::to_string(t.offset) +
                    " pass the file's end",
                "an end of at most " + std::to_string(most) + ", the bytes after the header");
-      tensors.push_back({offsets_[i], offsets_[i] + t.bytes, &t.name});
+      tensors.push_back({t.offset, t.offset + t.bytes, &t.name});
+      t.offset += at_ + padding;
     }
     std::sort(tensors.begin(), tensors.end(),
               [](const placed& a, const placed& b) { return a.begin < b.begin; });
@@ -332,7 +333,6 @@ class gguf_file::reader {
   std::size_t at_ = 0;
   std::uint64_t alignment_ = 32;
   std::set<std::string, std::less<>> names_;
-  std::vector<std::uint64_t> offsets_;
 };
 
 gguf_file::gguf_file(const std::filesystem::path& path, file_extent extent)

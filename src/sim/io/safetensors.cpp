@@ -212,7 +212,7 @@ safetensors_file::tensor checked(const std::string& file, entry& described,
   const auto bytes = offsets[1] > data.size() ? std::span<const std::byte>()
                                               : data.subspan(static_cast<std::size_t>(offsets[0]),
                                                              static_cast<std::size_t>(*size));
-  return {fact->name, std::move(*described.shape), bytes, *size};
+  return {fact->name, std::move(*described.shape), bytes, *size, offsets[0]};
 }
 
 struct header_text {
@@ -273,6 +273,7 @@ safetensors_file::safetensors_file(const std::filesystem::path& path, file_exten
       refuse_input(file, "tensor '" + described.name + "'", "the name appears twice",
                    "each name once");
     at->second = checked(file, described, data, most);
+    at->second.offset += 8 + text.length;
     ranges.push_back({(*described.offsets)[0], (*described.offsets)[1], &at->first});
   }
   std::sort(ranges.begin(), ranges.end(), [](const range& a, const range& b) {

@@ -17,7 +17,7 @@
 #include "hotset/sim/io/gguf.hpp"
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/sizes.hpp"
-#include "sim/formats/text_scan.hpp"
+#include "sim/models/expert_names.hpp"
 #include "sim/models/hf_config.hpp"
 #include "sim/models/model_weights.hpp"
 
@@ -32,28 +32,6 @@ constexpr std::array<std::string_view, 17> architectures = {
     "olmoe",        "llama",       "llama4",     "qwen2moe", "qwen3moe", "qwen3vlmoe",
     "qwen3next",    "phimoe",      "deepseek2",  "jamba",    "glm4moe",  "dots1",
     "ernie4_5-moe", "hunyuan-moe", "minimax-m2", "gpt-oss",  "llada-moe"};
-
-/// "ffn_up_exps" and its like: tensors that stack the routed experts of a block.
-bool is_expert_part(std::string_view part) {
-  constexpr std::array<std::string_view, 8> parts = {
-      "ffn_up_exps",   "ffn_down_exps",   "ffn_gate_exps",   "ffn_gate_up_exps",
-      "ffn_up_chexps", "ffn_down_chexps", "ffn_gate_chexps", "ffn_gate_up_chexps"};
-  return std::find(parts.begin(), parts.end(), part) != parts.end();
-}
-
-struct block_name {
-  std::uint64_t number = 0;
-  std::string_view part;  ///< "attn_q" of "blk.3.attn_q.weight"
-};
-std::optional<block_name> block_of(std::string_view name) {
-  field_scanner parts(name, '.');
-  if (parts.next() != "blk") return std::nullopt;
-  const auto number = parts.next();
-  const auto part = parts.next();
-  const auto parsed = number ? parse_number<std::uint64_t>(*number) : std::nullopt;
-  if (!parsed || !part) return std::nullopt;
-  return block_name{*parsed, *part};
-}
 
 class gguf_describer {
  public:
@@ -160,8 +138,8 @@ class gguf_describer {
   /// Blocks of multi-token prediction, which block_count may include.
   void find_prediction_blocks() {
     for (const auto& t : file_.tensors()) {
-      const auto block = block_of(t.name);
-      if (block && block->part == "nextn") prediction_.insert(block->number);
+      const auto place = place_in_gguf(t.name);
+      if (place.layer && place.rest.starts_with("nextn.")) prediction_.insert(*place.layer);
     }
     if (!prediction_.empty())
       out_.notes.push_back(fmt::format(
@@ -173,24 +151,24 @@ class gguf_describer {
     std::map<std::uint64_t, std::uint64_t> routed;  // bytes of all experts, by block
     out_.memory.blocks.resize(blocks_, {.is_moe = false});
     for (const auto& t : file_.tensors()) {
-      const auto block = block_of(t.name);
-      if (block && prediction_.contains(block->number)) continue;
-      if (!block || !is_expert_part(block->part)) {
+      const auto place = place_in_gguf(t.name);
+      if (place.layer && prediction_.contains(*place.layer)) continue;
+      if (!place.is_of_experts()) {
         out_.memory.resident_bytes += t.bytes;
-        if (block && block->number < out_.memory.blocks.size())
-          out_.memory.blocks[block->number].resident_bytes += t.bytes;
+        if (place.layer && *place.layer < out_.memory.blocks.size())
+          out_.memory.blocks[*place.layer].resident_bytes += t.bytes;
         continue;
       }
-      if (block->number >= blocks_)
-        refuse_input(name_, "tensor '" + t.name + "'", fmt::format("is of block {}", block->number),
+      if (*place.layer >= blocks_)
+        refuse_input(name_, "tensor '" + t.name + "'", fmt::format("is of block {}", *place.layer),
                      fmt::format("0..{}, by {}", blocks_ - 1, full("block_count")));
       const auto count = static_cast<std::uint64_t>(out_.memory.experts.experts);
       if (t.dimensions.back() != count || t.bytes % count != 0)
         refuse_input(name_, "tensor '" + t.name + "'",
                      fmt::format("stacks {} experts", t.dimensions.back()),
                      fmt::format("{}, which is {}", count, full("expert_count")));
-      routed[block->number] += t.bytes;
-      out_.memory.blocks[block->number].is_moe = true;
+      routed[*place.layer] += t.bytes;
+      out_.memory.blocks[*place.layer].is_moe = true;
     }
     if (routed.empty())
       refuse_input(name_, "", "has no tensor blk.*.ffn_*_exps",

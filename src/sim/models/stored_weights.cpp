@@ -13,6 +13,7 @@
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/io/safetensors.hpp"
 #include "sim/formats/text_scan.hpp"
+#include "sim/models/expert_names.hpp"
 
 namespace hotset::inline v0::sim {
 namespace {
@@ -76,37 +77,6 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-struct tensor_place {
-  std::optional<std::uint64_t> layer;   ///< of the decoder
-  std::optional<std::uint64_t> expert;  ///< of experts that lie apart
-  bool is_stacked = false;
-  std::string_view rest;  ///< the name behind the layer's number
-};
-
-/// Takes the number and the point behind it off the front of text.
-std::optional<std::uint64_t> take_number(std::string_view& text) {
-  const auto part = text.substr(0, text.find('.'));
-  const auto number = parse_number<std::uint64_t>(part);
-  if (number) text.remove_prefix(std::min(text.size(), part.size() + 1));
-  return number;
-}
-
-tensor_place place_of(std::string_view name) {
-  constexpr std::string_view layers = "model.layers.";
-  constexpr std::string_view experts = ".experts.";
-  tensor_place out;
-  const auto at = name.find(layers);
-  if (at == std::string_view::npos) return out;
-  out.rest = name.substr(at + layers.size());
-  out.layer = take_number(out.rest);
-  const auto routed = out.rest.find(experts);
-  if (!out.layer || routed == std::string_view::npos) return out;
-  auto which = out.rest.substr(routed + experts.size());
-  out.expert = take_number(which);
-  out.is_stacked = !out.expert;
-  return out;
-}
-
 /// Elements of a token that a projection makes for the cache; 0 for any other tensor.
 std::uint64_t kv_rows(std::string_view rest, const tensor& t) {
   for (const auto* name : {"self_attn.k_proj.weight", "self_attn.v_proj.weight",
@@ -133,7 +103,7 @@ void add_file(const fs::path& path, stored_weights& out) {
   out.missing_bytes += file.missing_bytes();
   for (const auto& name : file.names()) {
     const auto& t = file.at(name);
-    const auto place = place_of(name);
+    const auto place = place_in_safetensors(name);
     if (!place.layer) {
       out.resident_bytes += t.described_bytes;
       continue;

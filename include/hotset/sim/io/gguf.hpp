@@ -62,6 +62,7 @@ class gguf_file {
     /// Fastest first; those of stacked experts end with their number.
     std::vector<std::uint64_t> dimensions;
     std::uint64_t bytes = 0;
+    std::uint64_t offset = 0;  ///< of its first byte in the file
   };
 
   /// `extent`: header accepts a file that ends anywhere behind the descriptions of its tensors.

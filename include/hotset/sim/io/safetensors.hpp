@@ -34,6 +34,7 @@ class safetensors_file {
     std::span<const std::byte> bytes;  ///< empty where the file ends before them
     /// As the header says: bytes.size() unless the file was cut.
     std::uint64_t described_bytes = 0;
+    std::uint64_t offset = 0;  ///< of its first byte in the file
 
     /// Number of elements: the product of shape.
     [[nodiscard]] std::uint64_t elements() const noexcept {

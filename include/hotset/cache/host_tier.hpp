@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Experts between disk and slots: as many as a bound of host bytes holds, chosen by a pager of their own.
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hotset/concepts/expert_reader.hpp"
+#include "hotset/core/error.hpp"
+#include "hotset/core/expert_layout.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/ids.hpp"
+#include "hotset/core/routing_view.hpp"
+#include "hotset/core/status.hpp"
+#include "hotset/memory/host_slot_bank.hpp"
+#include "hotset/paging/pager.hpp"
+
+namespace hotset::inline v0 {
+
+/// The shape that the tier of a model has: one expert at a time, and a layer for each layer at each precision, for what
+/// the tier holds is an expert at one precision. Size classes are those of a bank (slot_bank_layout::create), so that the same
+/// layouts fit. Pre: the model's shape is valid.
+[[nodiscard]] inline geometry host_tier_shape(const geometry& model) {
+  const auto precisions = model.precisions();
+  const auto classes = model.size_classes();
+  geometry out;
+  out.layers = model.layers * static_cast<std::int32_t>(precisions);
+  out.experts = model.experts;
+  out.top_k = 1;
+  for (std::size_t p = 0; p < precisions; ++p)
+    for (const auto l : each<layer_id>(model.layers)) {
+      out.expert_bytes.push_back(model.bytes_of(l, static_cast<precision_id>(p)));
+      out.layer_size_class.push_back(
+          static_cast<size_class_id>(index_of(classes[index_of(l)]) * precisions + p));
+    }
+  return out;
+}
+
+/// Reads from the disk what it does not hold, whole experts, and keeps them until its policy gives them up. A backend reads
+/// through it as through the disk itself.
+///
+///     const auto room = pool_layout::within(host_tier_shape(model), cache_scope::shared, 8 * gib).value();
+///     const auto tier = host_tier<file_expert_source, pager<lfu>>::create(model, pager<lfu>({.layout = room}), disk, layouts);
+///     host_backend backend(**tier, bank, {.threads = 4});
+///
+/// Several experts are read at once if several threads ask; who asks for one that is being read waits for it. Where
+/// every slot is being read from, and where the admission policy refuses an expert, its bytes go by the tier.
+/// Threads: safe, if the disk's reads are. No allocation after construction.
+template <expert_reader Disk, class Pager>
+class host_tier {
+  struct checked {
+    explicit checked() = default;
+  };
+
+ public:
+  /// `disk` outlives the tier; `decisions` are of host_tier_shape(model).
+  /// Errors: a pager of another shape; those of host_slot_bank::create.
+  static result<std::unique_ptr<host_tier>> create(const geometry& model, Pager decisions,
+                                                   const Disk& disk,
+                                                   const std::vector<expert_layout>& layouts) {
+    if (auto bad = model.validate()) return *std::move(bad);
+    const auto wanted = host_tier_shape(model);
+    const auto& shape = decisions.shape();
+    if (shape.layers != wanted.layers || shape.experts != wanted.experts || shape.top_k != 1)
+      return error{"a host tier of " + std::to_string(shape.layers) + " layers of " +
+                   std::to_string(shape.experts) + " experts, top-" + std::to_string(shape.top_k) +
+                   ", accepted: " + std::to_string(wanted.layers) + " of " +
+                   std::to_string(wanted.experts) + ", top-1 (host_tier_shape)"};
+    auto bank = host_slot_bank::create(decisions.layout(), layouts);
+    if (!bank) return bank.error();
+    return std::make_unique<host_tier>(checked{}, model.layers, std::move(decisions), disk,
+                                       *std::move(bank));
+  }
+  /// For create.
+  host_tier(checked, std::int32_t layers, Pager&& decisions, const Disk& disk,
+            host_slot_bank&& bank)
+      : layers_(layers),
+        disk_(disk),
+        bank_(std::move(bank)),
+        pager_(std::move(decisions)),
+        plan_(pager_.make_plan()),
+        being_read_(pager_.layout().slots(), 0) {}
+  host_tier(const host_tier&) = delete;
+  host_tier& operator=(const host_tier&) = delete;
+
+  /// As expert_reader says.
+  [[nodiscard]] std::span<const std::uint64_t> sizes(expert_key key,
+                                                     precision_id precision) const noexcept {
+    return disk_.sizes(key, precision);
+  }
+  /// As expert_reader says. A read that fails leaves nothing of its expert in the tier.
+  [[nodiscard]] bool read(expert_key key, precision_id precision, std::size_t tensor,
+                          std::uint64_t at, std::span<std::byte> to) const noexcept {
+    const auto found = hold(key, precision, tensor == 0 && at == 0);
+    if (found.what == outcome::failed) return false;
+    if (found.what == outcome::passed_by) return disk_.read(key, precision, tensor, at, to);
+    std::memcpy(to.data(), bank_.bytes(found.pin.slot, tensor).data() + at, to.size());
+    const std::lock_guard lock(mutex_);
+    pager_.unpin(found.pin);
+    return true;
+  }
+
+  /// An access is an expert that somebody began to read.
+  [[nodiscard]] pager_stats stats() const {
+    const std::lock_guard lock(mutex_);
+    return pager_.stats();
+  }
+  /// Reads that went by the tier, parts of experts counted one by one.
+  [[nodiscard]] std::uint64_t passed_by() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return passed_by_;
+  }
+
+ private:
+  enum class outcome : std::uint8_t { held, failed, passed_by };
+  struct holding {
+    outcome what = outcome::failed;
+    slot_pin pin{};
+  };
+
+  /// Finds the expert or reads it, and keeps it in its slot until the pin is given back. `begins`: the first part of it is
+  /// wanted, which is an access; the other parts belong to the same one, and go by where it has gone by.
+  holding hold(expert_key key, precision_id precision, bool begins) const noexcept {
+    const expert_key inner{layer_id{number(precision) * layers_ + number(key.layer)}, key.expert};
+    std::unique_lock lock(mutex_);
+    std::uint32_t generation = 0;
+    bool is_new = false;
+    const auto slot = begins ? visit(inner, key.layer, generation, is_new) : pager_.locate(inner);
+    if (slot == no_slot) {
+      ++passed_by_;
+      return {outcome::passed_by, {}};
+    }
+    const auto pin = pager_.pin(slot);
+    if (is_new)
+      fill_slot(lock, key, precision, slot, generation);
+    else
+      arrived_.wait(lock, [&] { return being_read_[index_of(slot)] == 0; });
+    // Another reader's copy may have failed meanwhile, and been begun again: that one is not pinned.
+    if (pager_.locate(inner) == slot && pager_.slot(slot).generation == pin.generation)
+      return {outcome::held, pin};
+    pager_.unpin(pin);
+    return {outcome::failed, {}};
+  }
+  /// An access. Returns its slot, or none where it goes by; `is_new`: its bytes are to be read.
+  slot_id visit(expert_key inner, layer_id layer, std::uint32_t& generation,
+                bool& is_new) const noexcept {
+    if (layer <= last_layer_) ++step_;
+    last_layer_ = layer;
+    const auto expert = number(inner.expert);
+    routing_view view;
+    view.layer = inner.layer;
+    view.step = step_;
+    view.experts = std::span(&expert, 1);
+    if (pager_.plan(view, plan_) != status::ok) return no_slot;
+    is_new = !plan_.fills().empty();
+    if (is_new) generation = plan_.fills().front().generation;
+    const auto slot = plan_.slots().front();
+    return pager_.commit(plan_) == status::ok ? slot : no_slot;
+  }
+  /// Reads without the lock: the slot is pinned, and who else wants it waits.
+  void fill_slot(std::unique_lock<std::mutex>& lock, expert_key key, precision_id precision,
+                 slot_id slot, std::uint32_t generation) const noexcept {
+    being_read_[index_of(slot)] = 1;
+    lock.unlock();
+    const bool whole = read_whole(key, precision, slot);
+    lock.lock();
+    being_read_[index_of(slot)] = 0;
+    if (!whole) pager_.failed(slot, generation);
+    arrived_.notify_all();
+  }
+  [[nodiscard]] bool read_whole(expert_key key, precision_id precision,
+                                slot_id slot) const noexcept {
+    const auto sizes = disk_.sizes(key, precision);
+    if (sizes.empty() || sizes.size() != bank_.tensors(slot)) return false;
+    for (std::size_t t = 0; t < sizes.size(); ++t) {
+      const auto to = bank_.bytes(slot, t);
+      if (sizes[t] != to.size() || !disk_.read(key, precision, t, 0, to)) return false;
+    }
+    return true;
+  }
+
+  std::int32_t layers_;  ///< of the model
+  const Disk& disk_;
+  host_slot_bank bank_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable arrived_;
+  mutable Pager pager_;
+  mutable visit_plan plan_;
+  mutable std::vector<std::uint8_t> being_read_;  ///< [slots]
+  mutable layer_id last_layer_ = before_layers;
+  mutable step_id step_ = 0;
+  mutable std::uint64_t passed_by_ = 0;
+};
+
+}  // namespace hotset::inline v0

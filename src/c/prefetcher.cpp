@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Prefetch policies and predictors of the C interface, by name.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "calls.hpp"
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/prefetch_request.hpp"
+#include "hotset/core/routing_view.hpp"
+#include "hotset/predict/any_predictor.hpp"
+#include "hotset/prefetch/any_prefetch_policy.hpp"
+#include "hotset/registry/policy_registry.hpp"
+
+/// The handle that C sees.
+struct hotset_prefetcher : hotset::c::handle {
+  hotset_prefetcher(hotset::geometry of, hotset::any_predictor predictor,
+                    hotset::any_prefetch_policy policy)
+      : shape(std::move(of)),
+        expects(std::move(predictor)),
+        asks(std::move(policy)),
+        ids(shape.ids_per_visit()),
+        weights(ids.size()),
+        requests(asks.most_requests()) {}
+
+  hotset::geometry shape;
+  hotset::any_predictor expects;
+  hotset::any_prefetch_policy asks;
+  std::vector<std::int32_t> ids;  ///< of rows that lie apart
+  std::vector<float> weights;
+  std::vector<hotset::prefetch_request> requests;
+};
+
+namespace {
+
+using hotset::error;
+using hotset::result;
+using hotset::c::guarded;
+using hotset::c::needs;
+using hotset::c::refuse;
+using hotset::c::take;
+using hotset::c::with;
+
+/// What a predictor asks for that the calls of C have not; empty if there is nothing.
+const char* lacks(const hotset::predictor_traits& facts) noexcept {
+  if (facts.needs_recorded) return "predictions that a trace recorded";
+  if (facts.needs_routers) return "the engine's routers";
+  if (facts.needs_hidden) return "hidden states";
+  return "";
+}
+
+/// A visit, or a step that begins: of its tokens the sequences are known, and nothing is routed.
+hotset_status read(hotset_prefetcher& p, const hotset_view& given,
+                   hotset::routing_view& out) noexcept {
+  if (given.layer != number(hotset::before_layers))
+    return hotset::c::read_view(given, p.shape, p.ids, p.weights, out);
+  if (given.tokens > p.shape.tokens_per_visit())
+    return refuse(HOTSET_VISIT_TOO_LARGE, "a step of %zu tokens, accepted: at most %d, max_tokens",
+                  given.tokens, p.shape.max_tokens_per_visit);
+  out.layer = hotset::before_layers;
+  out.step = given.step;
+  if (given.sequences != nullptr) out.sequences = {given.sequences, given.tokens};
+  return HOTSET_OK;
+}
+
+result<hotset_prefetcher*> make(const hotset_prefetcher_options& o) {
+  const hotset::geometry shape{.layers = o.layers,
+                               .experts = o.experts,
+                               .top_k = o.top_k,
+                               .max_tokens_per_visit = std::max(1, o.max_tokens)};
+  if (auto bad = shape.validate()) return *std::move(bad);
+  const auto& known = hotset::policies();
+  auto asked = known.prefetch.make(o.prefetch == nullptr ? "next_layer_top_k" : o.prefetch);
+  if (!asked) return asked.error();
+  hotset::any_prefetch_policy policy(shape, *asked);
+  if (policy.needs() == hotset::forecast_need::truth)
+    return error{std::string(o.prefetch) + " sees the future, accepted: a policy that does not"};
+  const std::string name = o.predictor == nullptr ? "similar-steps" : o.predictor;
+  auto expected = known.make_predictor(name);
+  if (!expected) return expected.error();
+  if (const std::string lacking = lacks(expected->traits); !lacking.empty())
+    return error{"predictor " + name + " needs " + lacking + ", accepted: one that does not"};
+  expected->depth = std::max(1, policy.depth());
+  auto predictor = hotset::any_predictor::create(shape, *expected);
+  if (!predictor) return predictor.error();
+  return new hotset_prefetcher(shape, *std::move(predictor), std::move(policy));
+}
+
+}  // namespace
+
+extern "C" {
+
+hotset_status hotset_prefetcher_create(const hotset_prefetcher_options* options,
+                                       hotset_prefetcher** out) {
+  if (const auto bad = needs(out, "out"); bad != HOTSET_OK) return bad;
+  *out = nullptr;
+  hotset_prefetcher_options given{};
+  if (const auto bad = take(options, given, "options"); bad != HOTSET_OK) return bad;
+  return guarded([&] {
+    auto made = make(given);
+    if (!made) return refuse(HOTSET_INVALID_CONFIG, "%s", made.error().message.c_str());
+    *out = *made;
+    return hotset_status{HOTSET_OK};
+  });
+}
+void hotset_prefetcher_destroy(hotset_prefetcher* prefetcher) { delete prefetcher; }
+
+hotset_status hotset_prefetcher_most(hotset_prefetcher* prefetcher, size_t* most) {
+  return with(prefetcher, [&](hotset_prefetcher& p) {
+    if (const auto bad = needs(most, "most"); bad != HOTSET_OK) return bad;
+    *most = p.requests.size();
+    return hotset_status{HOTSET_OK};
+  });
+}
+hotset_status hotset_propose(hotset_prefetcher* prefetcher, const hotset_view* view,
+                             hotset_request* requests, size_t room, size_t* count) {
+  return with(prefetcher, [&](hotset_prefetcher& p) {
+    if (const auto bad = room == 0 ? HOTSET_OK : needs(requests, "requests"); bad != HOTSET_OK)
+      return bad;
+    if (const auto bad = needs(count, "count"); bad != HOTSET_OK) return bad;
+    hotset_view given{};
+    if (const auto bad = take(view, given, "view"); bad != HOTSET_OK) return bad;
+    hotset::routing_view routed;
+    if (const auto bad = read(p, given, routed); bad != HOTSET_OK) return bad;
+    if (routed.layer != hotset::before_layers) p.asks.observe(routed);
+    const auto expected = p.expects.expect(routed);
+    const auto wanted = std::span(p.requests).first(std::min(room, p.requests.size()));
+    *count = p.asks.propose(routed, expected, wanted);
+    for (std::size_t i = 0; i < *count; ++i) {
+      const auto& r = p.requests[i];
+      requests[i] = {{number(r.key.layer), number(r.key.expert)}, r.for_step, r.probability};
+    }
+    return hotset_status{HOTSET_OK};
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/models/expert_names.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "sim/formats/text_scan.hpp"
+
+namespace hotset::inline v0::sim {
+namespace {
+
+/// Takes the number and the point behind it off the front of text.
+std::optional<std::uint64_t> take_number(std::string_view& text) {
+  const auto part = text.substr(0, text.find('.'));
+  const auto number = parse_number<std::uint64_t>(part);
+  if (number) text.remove_prefix(std::min(text.size(), part.size() + 1));
+  return number;
+}
+
+/// "ffn_up_exps" and its like.
+bool stacks_experts(std::string_view part) {
+  constexpr std::array<std::string_view, 8> parts = {
+      "ffn_up_exps",   "ffn_down_exps",   "ffn_gate_exps",   "ffn_gate_up_exps",
+      "ffn_up_chexps", "ffn_down_chexps", "ffn_gate_chexps", "ffn_gate_up_chexps"};
+  return std::find(parts.begin(), parts.end(), part) != parts.end();
+}
+
+}  // namespace
+
+tensor_place place_in_safetensors(std::string_view name) {
+  constexpr std::string_view layers = "model.layers.";
+  constexpr std::string_view experts = ".experts.";
+  tensor_place out;
+  const auto at = name.find(layers);
+  if (at == std::string_view::npos) return out;
+  out.rest = name.substr(at + layers.size());
+  out.layer = take_number(out.rest);
+  const auto routed = out.rest.find(experts);
+  if (!out.layer || routed == std::string_view::npos) return out;
+  out.part = out.rest.substr(routed + experts.size());
+  out.expert = take_number(out.part);
+  out.is_stacked = !out.expert;
+  return out;
+}
+
+tensor_place place_in_gguf(std::string_view name) {
+  constexpr std::string_view blocks = "blk.";
+  tensor_place out;
+  if (!name.starts_with(blocks)) return out;
+  out.rest = name.substr(blocks.size());
+  out.layer = take_number(out.rest);
+  if (!out.layer || !stacks_experts(out.rest.substr(0, out.rest.find('.')))) return out;
+  out.is_stacked = true;
+  out.part = out.rest;
+  return out;
+}
+
+}  // namespace hotset::inline v0::sim

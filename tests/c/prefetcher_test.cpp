@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// The prefetcher of the C interface asks for what the library's own policies and predictors ask for.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hotset.h"
+#include "hotset/registry/policy_registry.hpp"
+#include "random_source.hpp"
+
+namespace hotset {
+namespace {
+
+using testing::HasSubstr;
+
+struct closer {
+  void operator()(hotset_prefetcher* p) const { hotset_prefetcher_destroy(p); }
+};
+using prefetcher_handle = std::unique_ptr<hotset_prefetcher, closer>;
+
+hotset_prefetcher_options options(const char* prefetch = nullptr, const char* predictor = nullptr) {
+  hotset_prefetcher_options out{};
+  out.struct_size = sizeof out;
+  out.layers = 4;
+  out.experts = 16;
+  out.top_k = 2;
+  out.prefetch = prefetch;
+  out.predictor = predictor;
+  return out;
+}
+prefetcher_handle open(const hotset_prefetcher_options& how) {
+  hotset_prefetcher* out = nullptr;
+  EXPECT_EQ(hotset_prefetcher_create(&how, &out), HOTSET_OK) << hotset_last_error();
+  return prefetcher_handle(out);
+}
+std::string refusal(const hotset_prefetcher_options& how) {
+  hotset_prefetcher* out = reinterpret_cast<hotset_prefetcher*>(1);
+  EXPECT_NE(hotset_prefetcher_create(&how, &out), HOTSET_OK);
+  EXPECT_EQ(out, nullptr);
+  return hotset_last_error();
+}
+
+TEST(c_prefetcher, asks_for_what_the_library_asks_for) {
+  const auto ours = open(options());
+  const geometry shape{.layers = 4, .experts = 16, .top_k = 2};
+  any_prefetch_policy policy(shape, policies().prefetch.make("next_layer_top_k").value());
+  auto with = policies().make_predictor("similar-steps").value();
+  with.depth = std::max(1, policy.depth());
+  auto predictor = any_predictor::create(shape, with).value();
+  std::size_t most = 0;
+  ASSERT_EQ(hotset_prefetcher_most(ours.get(), &most), HOTSET_OK);
+  ASSERT_EQ(most, policy.most_requests());
+  std::vector<hotset_request> asked(most);
+  std::vector<prefetch_request> wanted(most);
+  support::random_source random(4);
+  std::size_t all = 0;
+  for (std::uint64_t step = 0; step < 60; ++step)
+    for (std::int32_t layer = -1; layer < 4; ++layer) {
+      const auto phrase = static_cast<std::int32_t>(step % 5);
+      const std::vector<std::int32_t> ids{phrase * 3 % 16, (phrase * 5 + layer) % 16};
+      hotset_view view{};
+      view.struct_size = sizeof view;
+      view.layer = layer;
+      view.step = step;
+      view.tokens = 1;
+      if (layer >= 0) view.experts = ids.data();
+      std::size_t count = 0;
+      ASSERT_EQ(hotset_propose(ours.get(), &view, asked.data(), asked.size(), &count), HOTSET_OK)
+          << hotset_last_error();
+      routing_view same;
+      same.layer = layer_id{layer};
+      same.step = step;
+      if (layer >= 0) {
+        same.experts = ids;
+        policy.observe(same);
+      }
+      ASSERT_EQ(count, policy.propose(same, predictor.expect(same), wanted));
+      for (std::size_t i = 0; i < count; ++i) {
+        ASSERT_EQ(asked[i].key.layer, number(wanted[i].key.layer));
+        ASSERT_EQ(asked[i].key.expert, number(wanted[i].key.expert));
+        ASSERT_EQ(asked[i].for_step, wanted[i].for_step);
+        ASSERT_EQ(asked[i].probability, wanted[i].probability);
+      }
+      all += count;
+    }
+  EXPECT_GT(all, 100U);
+}
+
+TEST(c_prefetcher, mistakes_are_told) {
+  EXPECT_THAT(refusal(options("nothing_of_the_kind")), HasSubstr("unknown prefetch policy"));
+  EXPECT_THAT(refusal(options(nullptr, "nothing-of-the-kind")), HasSubstr("unknown predictor"));
+  EXPECT_THAT(refusal(options(nullptr, "next-router")), HasSubstr("needs the engine's routers"));
+  EXPECT_THAT(refusal(options("noisy_oracle")), HasSubstr("sees the future"));
+  auto bad = options();
+  bad.top_k = 17;
+  EXPECT_EQ(refusal(bad), "top_k = 17, accepted: 1..16");
+  const auto ours = open(options());
+  hotset_view view{};
+  view.struct_size = sizeof view;
+  view.layer = 4;
+  std::size_t count = 0;
+  EXPECT_EQ(hotset_propose(ours.get(), &view, nullptr, 0, &count), HOTSET_INVALID_VISIT);
+  EXPECT_EQ(hotset_propose(ours.get(), &view, nullptr, 3, &count), HOTSET_INVALID_ARGUMENT);
+  EXPECT_EQ(hotset_propose(nullptr, &view, nullptr, 0, &count), HOTSET_INVALID_ARGUMENT);
+}
+
+}  // namespace
+}  // namespace hotset
