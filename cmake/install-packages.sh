@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs the Debian packages of cmake/debian-packages.txt that are missing; silent when none is.
 # Nothing that is installed is upgraded, unless a missing package cannot go without.
-#   install-packages.sh install-headers|install|demo|test|bench|style|reference|check|format   for that target of make
+#   install-packages.sh install-headers|install|demo|test|bench|style|reference|check|python|engines|format   for that target of make
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -13,14 +13,16 @@ case $target in
   install) parts="build sim" ;;
   demo) parts="build sim examples" ;;
   bench) parts="build sim examples benchmarks uring" ;;
-  test) parts="build sim examples tests uring" ;;
-  style) parts="build sim examples tests uring format" ;;
+  test) parts="build sim examples tests uring python" ;;
+  style) parts="build sim examples tests uring python format" ;;
   reference) parts="reference" ;;
-  check) parts="build sim examples tests uring benchmarks format lint sanitizers reference" ;;
+  python) parts="build sim venv" ;;
+  engines) parts="build sim examples tests venv" ;;
+  check) parts="build sim examples tests uring python benchmarks format lint sanitizers reference" ;;
   format) parts="format" ;;
   *)
     echo "install-packages.sh: unknown target '$target';" \
-      "accepted: install-headers, install, demo, test, bench, style, reference, check, format" >&2
+      "accepted: install-headers, install, demo, test, bench, style, reference, check, python, engines, format" >&2
     exit 2
     ;;
 esac

@@ -41,7 +41,8 @@ lacks() {
     [[ " $request " != *" $word "* ]] || fail "$target asks for $word: $request"
   done
 }
-all=$(sed -n 's/^[a-z]*: *//p' "$source/cmake/debian-packages.txt")
+# Environments with packages of PyPI are for `make python` and `make engines` alone.
+all=$(sed -n -e '/^venv:/d' -e 's/^[a-z]*: *//p' "$source/cmake/debian-packages.txt")
 [[ $(wc -w <<<"$all") -ge 15 ]] || fail "the list of packages cannot be read: $all"
 
 : >"$work/installed"
@@ -86,7 +87,7 @@ has g++ ninja-build
 lacks cmake
 
 # Every target of make asks for its own packages.
-for target in demo test bench style reference check install install-headers; do
+for target in demo test bench style reference check python engines install install-headers; do
   steps=$(env -u MAKEFLAGS make -n -C "$source" "$target")
   grep -q "install-packages.sh $target\$" <<<"$steps" ||
     fail "make $target does not ask for the packages of $target"

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds the Python package as a wheel, installs it into a fresh virtual environment, and tests it there.
+#   cmake/python-package.sh <folder>
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+folder=${1:?usage: cmake/python-package.sh <folder>}
+python=/usr/bin/python3
+[[ -x $python ]] || python=python3
+
+rm -rf "$folder"
+mkdir -p "$folder"
+folder=$(cd "$folder" && pwd)
+"$python" -m venv "$folder/build-env"
+"$folder/build-env/bin/pip" install -q build
+"$folder/build-env/bin/python" -m build --wheel --outdir "$folder/dist" .
+"$python" -m venv "$folder/env"
+"$folder/env/bin/pip" install -q "$folder"/dist/hotset-*.whl pytest pandas
+echo "installed: $("$folder/env/bin/python" -c 'import hotset; print(hotset.__file__, hotset.__version__)')"
+"$folder/env/bin/hotset" --version
+# From elsewhere: what is tested is what was installed.
+root=$PWD
+cd "$folder"
+HOTSET_SOURCE_DIR=$root "$folder/env/bin/python" -B -m pytest -q -p no:cacheprovider --rootdir "$folder" "$root"/python/tests/*_test.py

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pager: who stays, visit by visit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Optional, Union
+
+import numpy
+
+from hotset import _hotset
+from hotset._errors import InvalidArgument, VisitOpen
+
+_UNITS = {
+    "B": 1,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
+
+
+def bytes_of(size: Union[int, str]) -> int:
+    """Bytes of a number, or of a text such as "1.5GiB". Raises InvalidArgument."""
+    if isinstance(size, int):
+        return size
+    number = size.rstrip("BkMGTKi")
+    unit = size[len(number) :]
+    try:
+        value = float(number)
+    except ValueError:
+        value = -1.0
+    if unit not in _UNITS or not value >= 0 or value == float("inf"):
+        raise InvalidArgument(
+            f"size: '{size}', accepted: a number of bytes, or one with {', '.join(_UNITS)}"
+        )
+    return int(value * _UNITS[unit])
+
+
+def _rows(name: str, given: Any, columns: int) -> list[int]:
+    """Numbers for all layers, or one for each, of one precision after another."""
+    if given is None:
+        return []
+    flat = [bytes_of(given)] if isinstance(given, (int, str)) else [bytes_of(b) for b in given]
+    if columns and len(flat) % columns:
+        raise InvalidArgument(f"{name}: {len(flat)} numbers, accepted: a multiple of {columns}")
+    return flat
+
+
+class Pager(_hotset.Pager):
+    """Decides which experts stay in which slots. It moves no bytes: the program makes the copies that a visit names.
+
+    layers, experts, top_k: of the model. max_tokens: of one visit.
+    slots: of each layer, or of all with scope "shared"; or budget, bytes or "6GiB", with expert_bytes. Of several precisions
+    `slots` is a list, and lower_bytes the bytes of the lower ones, highest first.
+    expert_bytes: one for all layers, or one for each.
+    eviction, admission, miss: by name with parameters, as on the command line: "lfu:history=resident", "protect_hot+lru".
+    departed(layer, expert, slot, precision, last_reader): hears of every copy that is given up, in the call that gives it up; it must
+    not call the pager.
+
+    One thread at a time; no call releases the interpreter, since none is longer than a fraction of a copy.
+    Raises InvalidConfig, InvalidArgument.
+    """
+
+    def __init__(
+        self,
+        layers: int,
+        experts: int,
+        top_k: int,
+        *,
+        max_tokens: int = 1,
+        slots: Union[int, Sequence[int], None] = None,
+        budget: Union[int, str, None] = None,
+        expert_bytes: Union[int, str, Sequence[int], None] = None,
+        lower_bytes: Union[int, Sequence[int], None] = None,
+        scope: str = "per_layer",
+        split: str = "by_token",
+        guard: str = "named",
+        eviction: str = "lru",
+        admission: str = "always",
+        miss: str = "fetch",
+        departed: Optional[Callable[[int, int, int, int, int], None]] = None,
+    ) -> None:
+        full = _rows("expert_bytes", expert_bytes, 0)
+        lower = _rows("lower_bytes", lower_bytes, len(full))
+        several = [] if slots is None or isinstance(slots, int) else [int(s) for s in slots]
+        super().__init__(
+            layers,
+            experts,
+            top_k,
+            max_tokens,
+            slots if isinstance(slots, int) else 0,
+            0 if budget is None else bytes_of(budget),
+            _hotset.Numbers(full, lower, several),
+            scope,
+            split,
+            guard,
+            eviction,
+            admission,
+            miss,
+            departed,
+        )
+
+    def visits(
+        self,
+        layer: int,
+        experts: Any,
+        *,
+        weights: Any = None,
+        step: Optional[int] = None,
+        kind: str = "decode",
+        sequences: Any = None,
+        logits: Any = None,
+    ) -> Iterator[_hotset.Visit]:
+        """One visit, or the groups of one that does not fit. Commit (or abort) each before the next.
+
+        A loop that is left early, by `break` or an exception, undoes the plan that is open and gives the groups up that are left: all
+        copies of that plan count as begun.
+        """
+        visit = self.plan(
+            layer,
+            experts,
+            weights=weights,
+            step=step,
+            kind=kind,
+            sequences=sequences,
+            logits=logits,
+        )
+        whole = False
+        try:
+            while True:
+                more = visit.more
+                yield visit
+                if self.is_open:
+                    raise VisitOpen("the visit was neither committed nor aborted")
+                if not more:
+                    whole = True
+                    return
+                visit = self.plan_next()
+        finally:
+            if not whole:
+                if self.is_open:
+                    self.abort(numpy.ones(visit.fill_count, numpy.uint8))
+                self.abandon()
+
+    def serve(
+        self,
+        layer: int,
+        experts: Any,
+        copy: Optional[Callable[[numpy.ndarray], None]],
+        use: Optional[Callable[[_hotset.Visit], None]],
+        **of_visit: Any,
+    ) -> None:
+        """A whole visit: for each group copy(fills), then, once it is committed, use(visit). What either raises ends the visit and
+        comes out; a copy that fails leaves no row that names its slot."""
+        for visit in self.visits(layer, experts, **of_visit):
+            if copy is not None and visit.fill_count:
+                copy(visit.fills)
+            visit.commit()
+            if use is not None:
+                use(visit)
+
+    def warm(self, keys: Any, copy: Callable[[numpy.ndarray], None]) -> None:
+        """Fills free slots with keys, int32 [n, 2] of layer and expert, the last one wanted most."""
+        left = numpy.ascontiguousarray(keys, numpy.int32)
+        while len(left):
+            visit, consumed = self.plan_warm(left)
+            try:
+                if visit.fill_count:
+                    copy(visit.fills)
+            except BaseException:
+                visit.abort(numpy.ones(visit.fill_count, numpy.uint8))
+                raise
+            begun = list(zip(visit.fills["slot"].tolist(), visit.fills["generation"].tolist()))
+            visit.commit()
+            for slot, generation in begun:
+                self.arrived(slot, generation)
+            if consumed == 0:
+                return
+            left = left[consumed:]

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program `hotset`, which the package carries, as functions."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from typing import Any, NoReturn, Union
+
+from hotset._errors import Error
+from hotset._trace import Path, Trace, path_of
+
+
+class Rows(list[dict[str, Any]]):
+    """A list of dicts; `.to_pandas()` where pandas is installed."""
+
+    def to_pandas(self) -> Any:
+        import pandas
+
+        return pandas.DataFrame(list(self))
+
+
+class Result(dict[str, Any]):
+    """The JSON object of a command."""
+
+    @property
+    def runs(self) -> Rows:
+        """Of `simulate`: a dict for each replay."""
+        return Rows(self["results"])
+
+    def to_pandas(self) -> Any:
+        """The runs as a frame."""
+        return self.runs.to_pandas()
+
+
+def program() -> str:
+    """Where the program is: $HOTSET_PROGRAM, the package's own, or on the path. Raises Error."""
+    own = os.path.join(os.path.dirname(__file__), "bin", "hotset")
+    for path in (os.environ.get("HOTSET_PROGRAM"), own, shutil.which("hotset")):
+        if path and os.access(path, os.X_OK):
+            return path
+    raise Error("the program hotset is not there, accepted: a package that carries it, or $HOTSET_PROGRAM")
+
+
+def run(*arguments: str) -> str:
+    """Runs `hotset` and returns what it prints. What it refuses is raised as Error, in its own line."""
+    done = subprocess.run([program(), *arguments], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or [f"hotset ended with {done.returncode}"]
+        raise Error(lines[-1].removeprefix("hotset: "))
+    return done.stdout
+
+
+def _words(options: dict[str, Any]) -> list[str]:
+    """`token_ids=True` is `--token-ids`; a list is separated by commas; None and False are left out."""
+    out: list[str] = []
+    for name, value in options.items():
+        word = "--" + name.rstrip("_").replace("_", "-")
+        if value is None or value is False:
+            continue
+        if value is True:
+            out.append(word)
+        elif isinstance(value, (str, int, float)):
+            out += [word, str(value)]
+        elif isinstance(value, Iterable):
+            out += [word, ",".join(str(v) for v in value)]
+        else:
+            raise Error(f"{name}: {value!r}, accepted: a text, a number, a flag, or several")
+    return out
+
+
+def simulate(trace: Union[Trace, Path], *, eviction: Any = None, slots: Any = None, **options: Any) -> Result:
+    """Replays a trace, as `hotset simulate` does: every option by its name (`--slots 25%,50%` is slots=["25%", "50%"])."""
+    return _on_trace("simulate", trace, {"eviction": eviction, "slots": slots, **options})
+
+
+def curve(trace: Union[Trace, Path], **options: Any) -> Result:
+    """Misses of LRU at every size, as `hotset curve` does."""
+    return _on_trace("curve", trace, options)
+
+
+def plan(**options: Any) -> Result:
+    """Divides a device's memory between experts and KV cache, as `hotset plan` does: plan(model="qwen3-30b-a3b", vram="24GiB")."""
+    return Result(json.loads(run("plan", "--json", *_words(options))))
+
+
+def _on_trace(command: str, trace: Union[Trace, Path], options: dict[str, Any]) -> Result:
+    with tempfile.TemporaryDirectory(prefix="hotset-") as folder:
+        return Result(json.loads(run(command, path_of(trace, folder), "--json", *_words(options))))
+
+
+def main() -> NoReturn:
+    """The command `hotset` of an installed package."""
+    path = program()
+    os.execv(path, [path, *sys.argv[1:]])

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traces as arrays."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from typing import Any, Optional, Union
+
+import numpy
+
+from hotset._errors import CannotWrite, Error, InvalidArgument
+
+Path = Union[str, "os.PathLike[str]"]
+
+_TYPES = {"U8": "u1", "U16": "<u2", "I16": "<i2", "U32": "<u4", "I32": "<i4", "U64": "<u8", "F16": "<f2", "F32": "<f4"}
+_NAMES = {numpy.dtype(t): n for n, t in _TYPES.items()}
+_FORMAT = "hotset.trace/1"
+_KINDS = ("decode", "prefill", "verify")
+# In the order of the file: wide elements first, so that all are aligned.
+_ORDER = ("expert_bytes", "step", "sequence", "token_ids", "weights", "logits", "ids", "probabilities", "hidden", "predictions", "adapter", "kind")
+
+
+class Trace:
+    """What was routed: `ids` [tokens, layers, top_k] as uint16, 65535 where no expert is; and one row a token of the others.
+
+    arrays: all of them by name (docs/trace-format.md). Of a file they are mapped: what is not touched is not read.
+    """
+
+    def __init__(self, arrays: Mapping[str, numpy.ndarray], metadata: Mapping[str, str]) -> None:
+        self.arrays = dict(arrays)
+        self.metadata = dict(metadata)
+
+    @staticmethod
+    def load(path: Path) -> Trace:
+        """Opens a native trace. Other formats: `hotset.run("import", ...)` makes one of them. Raises InvalidArgument, OSError."""
+        with open(path, "rb") as file:
+            head = file.read(8)
+            size = os.fstat(file.fileno()).st_size
+            length = int.from_bytes(head, "little")
+            if len(head) < 8 or length > size - 8:
+                raise InvalidArgument(f"{path}: no safetensors header, accepted: a native trace (hotset import makes one)")
+            try:
+                header: dict[str, Any] = json.loads(file.read(length))
+                facts = header.pop("__metadata__", {})
+                at = 8 + length
+                arrays = {name: _mapped(path, about, at, size) for name, about in header.items()}
+            except (ValueError, KeyError, TypeError, AttributeError) as bad:
+                raise InvalidArgument(f"{path}: a damaged header ({bad}), accepted: a native trace") from bad
+        if facts.get("format") != _FORMAT or "ids" not in arrays or arrays["ids"].ndim != 3:
+            raise InvalidArgument(f"{path}: no trace, accepted: one of the format {_FORMAT}")
+        return Trace(arrays, facts)
+
+    @staticmethod
+    def from_arrays(
+        ids: Any,
+        experts: int,
+        *,
+        weights: Any = None,
+        steps: Any = None,
+        sequences: Any = None,
+        kinds: Any = None,
+        expert_bytes: Any = None,
+        logits: Any = None,
+        name: str = "",
+        model: str = "",
+        source: str = "hotset Python",
+    ) -> Trace:
+        """ids: integers [tokens, layers, top_k] in rank order; what is below 0 is no expert. steps: rising, one a token where not
+        given. kinds: 0 decode, 1 prefill, 2 verify. Raises InvalidArgument."""
+        given = numpy.asarray(ids)
+        if given.ndim != 3 or given.dtype.kind not in "iu" or 0 in given.shape:
+            raise InvalidArgument(f"ids: {given.dtype} of shape {list(given.shape)}, accepted: integers [tokens, layers, top_k]")
+        tokens, layers, _ = given.shape
+        if not 1 <= experts <= 65535:
+            raise InvalidArgument(f"experts = {experts}, accepted: 1..65535")
+        if given.size and int(given.max()) >= experts:
+            raise InvalidArgument(f"ids: an expert {int(given.max())}, accepted: below {experts}, and below 0 for none")
+        kept = numpy.where(given < 0, 65535, given).astype("<u2")
+        arrays: dict[str, numpy.ndarray] = {"ids": kept}
+
+        def add(what: str, values: Any, dtype: str, shape: tuple[int, ...]) -> None:
+            made = numpy.ascontiguousarray(values, dtype)
+            if made.shape != shape:
+                raise InvalidArgument(f"{what}: shape {list(made.shape)}, accepted: {list(shape)}")
+            arrays[what] = made
+
+        add("step", numpy.arange(tokens) if steps is None else steps, "<u4", (tokens,))
+        add("sequence", numpy.zeros(tokens) if sequences is None else sequences, "<u4", (tokens,))
+        add("kind", numpy.zeros(tokens) if kinds is None else kinds, "u1", (tokens,))
+        if weights is not None:
+            add("weights", weights, "<f4", given.shape)
+        if logits is not None:
+            add("logits", logits, "<f4", (tokens, layers, experts))
+        if expert_bytes is not None:
+            add("expert_bytes", numpy.broadcast_to(expert_bytes, (layers,)), "<u8", (layers,))
+        if (numpy.diff(arrays["step"].astype(numpy.int64)) < 0).any():
+            raise InvalidArgument("steps: fall, accepted: never falling")
+        if int(arrays["kind"].max(initial=0)) >= len(_KINDS):
+            raise InvalidArgument(f"kinds: {int(arrays['kind'].max())}, accepted: 0..{len(_KINDS) - 1}")
+        facts = {"experts": str(experts), "name": name, "model": model, "source": source}
+        return Trace(arrays, facts)
+
+    def save(self, path: Path) -> None:
+        """Writes the trace: whole, or not at all, and then a file that was there is as it was. Raises CannotWrite."""
+        parts: dict[str, Any] = {"__metadata__": {**self.metadata, "format": _FORMAT}}
+        end = 0
+        arrays = [(n, numpy.ascontiguousarray(self.arrays[n])) for n in _ORDER if n in self.arrays]
+        for name, array in arrays:
+            begin, end = end, end + array.nbytes
+            parts[name] = {"dtype": _NAMES[array.dtype], "shape": list(array.shape), "data_offsets": [begin, end]}
+        text = json.dumps(parts, separators=(",", ":"), ensure_ascii=False).encode()
+        text += b" " * (-(8 + len(text)) % 64)
+        target = os.fspath(path)
+        try:
+            handle, part = tempfile.mkstemp(prefix=".hotset-", dir=os.path.dirname(os.path.abspath(target)))
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(len(text).to_bytes(8, "little") + text)
+                    for _, array in arrays:
+                        file.write(memoryview(array).cast("B") if array.size else b"")
+                mask = os.umask(0)
+                os.umask(mask)
+                os.chmod(part, 0o666 & ~mask)
+                os.replace(part, target)
+            except BaseException:
+                os.unlink(part)
+                raise
+        except OSError as bad:
+            raise CannotWrite(f"{target}: {bad.strerror or bad}", 104) from bad
+
+    @property
+    def ids(self) -> numpy.ndarray:
+        """uint16 [tokens, layers, top_k], 65535 where no expert is."""
+        return self.arrays["ids"]
+
+    @property
+    def tokens(self) -> int:
+        return int(self.ids.shape[0])
+
+    @property
+    def layers(self) -> int:
+        return int(self.ids.shape[1])
+
+    @property
+    def top_k(self) -> int:
+        return int(self.ids.shape[2])
+
+    @property
+    def experts(self) -> int:
+        """Of a layer."""
+        return int(self.metadata["experts"])
+
+    @property
+    def steps(self) -> numpy.ndarray:
+        return self.arrays["step"]
+
+    @property
+    def sequences(self) -> numpy.ndarray:
+        return self.arrays["sequence"]
+
+    @property
+    def kinds(self) -> numpy.ndarray:
+        """0 decode, 1 prefill, 2 verify."""
+        return self.arrays["kind"]
+
+    @property
+    def weights(self) -> Optional[numpy.ndarray]:
+        """float32 [tokens, layers, top_k], or None."""
+        return self.arrays.get("weights")
+
+    def experts_of(self, token: int, layer: int) -> numpy.ndarray:
+        """int32 [top_k], -1 where none is: what Pager.plan takes."""
+        row = self.ids[token, layer].astype(numpy.int32)
+        row[row == 65535] = -1
+        return row
+
+    def __repr__(self) -> str:
+        return f"<hotset.Trace {self.metadata.get('name', '')!r}: {self.tokens} tokens, {self.layers} layers, {self.experts} experts, top-{self.top_k}>"
+
+
+def _mapped(path: Path, about: Mapping[str, Any], at: int, size: int) -> numpy.ndarray:
+    begin, end = about["data_offsets"]
+    shape = tuple(about["shape"])
+    dtype = numpy.dtype(_TYPES[about["dtype"]])
+    if begin < 0 or at + end > size or end - begin != dtype.itemsize * int(numpy.prod(shape, dtype=object)):
+        raise ValueError(f"an array beyond the file's {size} bytes, or of another size than its shape")
+    if begin == end:
+        return numpy.zeros(shape, dtype)
+    return numpy.memmap(path, dtype, "r", at + begin, shape)
+
+
+def path_of(trace: Union[Trace, Path], folder: str) -> str:
+    """A file of the trace: its own, or one that is written into the folder."""
+    if not isinstance(trace, Trace):
+        return os.fspath(trace)
+    out = os.path.join(folder, "given.trace")
+    trace.save(out)
+    return out
+
+
+__all__ = ["Trace", "Error", "path_of"]
