@@ -10,7 +10,7 @@ install = cmake --install build/$(1) $(if $(PREFIX),--prefix "$(PREFIX)")
 # Where nothing is tested no library for tests is looked for.
 no_tests = -DHOTSET_BUILD_TESTS=OFF
 
-.PHONY: help demo test bench style reference check install install-headers format clean
+.PHONY: help demo test bench style reference check python engines install install-headers format clean
 help:
 	@echo 'make demo            build what the demo needs and run it'
 	@echo 'make test            build everything and run all tests (preset dev)'
@@ -18,6 +18,8 @@ help:
 	@echo 'make style           formatting, and every header compiled alone'
 	@echo 'make reference       the reference of the headers, in build/reference/html'
 	@echo 'make check           formatting, reference, lint, headers one by one, the suite under asan, threads under tsan'
+	@echo 'make python          the Python package in an environment of its own: built as a wheel, installed, tested'
+	@echo 'make engines         real llama.cpp and transformers, installed under build/, with everything that goes with them'
 	@echo 'make install         build and install the libraries and the command line; PREFIX=<folder> says where'
 	@echo 'make install-headers install the core alone, which is headers: nothing is compiled'
 	@echo 'make format          format the sources in place'
@@ -68,6 +70,12 @@ check: packages-check style reference
 	$(call configure,asan)
 	$(call build,asan)
 	$(call test,asan)
+
+python: packages-python
+	cmake/python-package.sh build/python
+
+engines: packages-engines
+	cmake/engines.sh build/engines
 
 install: packages-install
 	$(call configure,install)

@@ -58,6 +58,14 @@ lacks libgtest-dev libbenchmark-dev
 ask test
 has libgtest-dev libeigen3-dev
 lacks libbenchmark-dev clang-tidy
+ask python
+has python3-venv g++ libfmt-dev
+lacks libgtest-dev pybind11-dev
+ask engines
+has python3-venv
+lacks clang-tidy
+ask test
+has pybind11-dev python3-numpy python3-pytest liburing-dev
 ask bench
 has libbenchmark-dev
 lacks libgtest-dev

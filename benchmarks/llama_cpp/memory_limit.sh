@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Tokens a second of llama.cpp with its experts paged, beside llama.cpp that maps its file, where memory is short: runs in pairs, one after the other, in a
+# memory cgroup of each limit, with nothing of the file in the system's cache before each. Needs root and cgroup v1 or v2.
+#   memory_limit.sh <build folder with hotset-llama> <model.gguf> <tokens file> [pairs] [limits in MiB ...]
+# The budget of experts is the limit less what else the process needs (REST_MIB, 250). HOTSET_LLAMA_OPTIONS: further options of the paged run.
+set -euo pipefail
+build=${1:?usage: memory_limit.sh <build folder> <model.gguf> <tokens> [pairs] [limits in MiB ...]}
+model=$2
+tokens=$3
+pairs=${4:-3}
+limits=("${@:5}")
+[[ ${#limits[@]} -gt 0 ]] || limits=(500 700 900)
+rest=${REST_MIB:-250}
+predict=${PREDICT:-32}
+read -ra options <<<"${HOTSET_LLAMA_OPTIONS:---source direct --readers 2}"
+llama=$build/examples/llama_cpp/hotset-llama
+
+if [[ -d /sys/fs/cgroup/memory ]]; then
+  group=/sys/fs/cgroup/memory/hotset-benchmark limit_file=memory.limit_in_bytes members=tasks
+else
+  group=/sys/fs/cgroup/hotset-benchmark limit_file=memory.max members=cgroup.procs
+fi
+mkdir -p "$group"
+trap 'rmdir "$group"' EXIT
+
+# Prints prompt and decode tokens a second of a run within so many MiB.
+run() {
+  local mib=$1
+  shift
+  dd of="$model" oflag=nocache conv=notrunc,fdatasync count=0 status=none
+  echo $((mib << 20)) >"$group/$limit_file"
+  sh -c "echo \$\$ >$group/$members; exec \"\$@\"" - "$llama" "$model" --tokens "$tokens" -n "$predict" -c 256 "$@" 2>&1 >/dev/null |
+    sed -n 's/^prompt: [0-9]* tokens, \([0-9.]*\) tokens\/s; generated: [0-9]* tokens, \([0-9.]*\) tokens\/s$/\1 \2/p'
+}
+median() { sort -n | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
+
+echo "limit MiB  prompt: mapped  paged  ratio   decode: mapped  paged  ratio"
+for mib in "${limits[@]}"; do
+  plain=() paged=()
+  for ((i = 0; i < pairs; ++i)); do
+    plain+=("$(run "$mib" --plain)")
+    paged+=("$(run "$mib" --expert-budget $((mib - rest))MiB "${options[@]}")")
+  done
+  for column in 1 2; do
+    a=$(printf '%s\n' "${plain[@]}" | awk -v c=$column '{ print $c }' | median)
+    b=$(printf '%s\n' "${paged[@]}" | awk -v c=$column '{ print $c }' | median)
+    row+=("$a" "$b" "$(awk -v a="$a" -v b="$b" 'BEGIN { printf "%.2f", b / a }')")
+  done
+  printf '%9s  %14s  %5s  %5s  %15s  %5s  %5s\n' "$mib" "${row[@]}"
+  row=()
+done

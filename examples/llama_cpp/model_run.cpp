@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model_run.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <span>
+#include <stdexcept>
+
+namespace hotset_llama_cpp {
+
+namespace {
+
+std::string content_of(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw std::runtime_error(path + ": cannot be read, accepted: a file");
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// A batch of one sequence, whose memory is its own.
+class batch_of {
+ public:
+  explicit batch_of(std::int32_t most) : held_(llama_batch_init(most, 0, 1)) {}
+  batch_of(const batch_of&) = delete;
+  batch_of& operator=(const batch_of&) = delete;
+  ~batch_of() { llama_batch_free(held_); }
+  /// All ask for their outputs: a part that is decoded by itself has one for its last token then.
+  llama_batch& set(std::span<const llama_token> tokens, std::int32_t position) {
+    held_.n_tokens = static_cast<std::int32_t>(tokens.size());
+    for (std::int32_t i = 0; i < held_.n_tokens; ++i) {
+      held_.token[i] = tokens[static_cast<std::size_t>(i)];
+      held_.pos[i] = position + i;
+      held_.n_seq_id[i] = 1;
+      held_.seq_id[i][0] = 0;
+      held_.logits[i] = 1;
+    }
+    return held_;
+  }
+
+ private:
+  llama_batch held_;
+};
+
+}  // namespace
+
+model_handle load_model(const run_options& how) {
+  llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
+  ggml_backend_load_all();
+  llama_backend_init();
+  auto params = llama_model_default_params();
+  params.n_gpu_layers = 0;
+  params.use_extra_bufts = false;
+  params.load_mode = LLAMA_LOAD_MODE_MMAP;
+  model_handle out(llama_model_load_from_file(how.model.c_str(), params));
+  if (!out)
+    throw std::runtime_error(how.model + ": llama.cpp does not load it, accepted: a GGUF model");
+  return out;
+}
+
+llama_context_params context_params(const run_options& how) {
+  auto out = llama_context_default_params();
+  out.n_ctx = static_cast<std::uint32_t>(how.context);
+  out.n_batch = static_cast<std::uint32_t>(how.micro_batch);
+  out.n_ubatch = static_cast<std::uint32_t>(how.micro_batch);
+  out.n_threads = out.n_threads_batch = how.threads;
+  out.type_k = out.type_v = GGML_TYPE_F32;
+  out.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
+  out.no_perf = true;
+  return out;
+}
+
+context_handle make_context(llama_model& model, const llama_context_params& params) {
+  context_handle out(llama_init_from_model(&model, params));
+  if (!out)
+    throw std::runtime_error("llama.cpp makes no context of " + std::to_string(params.n_ctx) +
+                             " tokens");
+  return out;
+}
+
+std::vector<llama_token> prompt_tokens(const llama_model& model, const run_options& how) {
+  const auto* const vocabulary = llama_model_get_vocab(&model);
+  std::vector<llama_token> out;
+  if (!how.token_file.empty()) {
+    const auto bytes = content_of(how.token_file);
+    out.resize(bytes.size() / sizeof(llama_token));
+    std::memcpy(out.data(), bytes.data(), out.size() * sizeof(llama_token));
+    for (const auto t : out)
+      if (t < 0 || t >= llama_vocab_n_tokens(vocabulary))
+        throw std::runtime_error(how.token_file + ": token " + std::to_string(t) +
+                                 ", accepted: 0.." +
+                                 std::to_string(llama_vocab_n_tokens(vocabulary) - 1));
+  } else {
+    if (llama_vocab_type(vocabulary) == LLAMA_VOCAB_TYPE_NONE)
+      throw std::runtime_error(
+          how.model + ": has no vocabulary, accepted: --tokens with a file of int32 tokens");
+    const auto text = how.prompt_file.empty() ? how.prompt : content_of(how.prompt_file);
+    out.resize(text.size() + 16);
+    const auto count =
+        llama_tokenize(vocabulary, text.data(), static_cast<std::int32_t>(text.size()), out.data(),
+                       static_cast<std::int32_t>(out.size()), true, true);
+    if (count < 0) throw std::runtime_error("the prompt cannot be cut into tokens");
+    out.resize(static_cast<std::size_t>(count));
+  }
+  if (out.empty()) throw std::runtime_error("an empty prompt, accepted: 1 token or more");
+  if (out.size() + static_cast<std::size_t>(how.predict) > static_cast<std::size_t>(how.context))
+    throw std::runtime_error(
+        std::to_string(out.size()) + " tokens of prompt and " + std::to_string(how.predict) +
+        " to generate, accepted: " + std::to_string(how.context) + " in all (--context)");
+  return out;
+}
+
+std::string piece_of(const llama_model& model, llama_token token) {
+  const auto* const vocabulary = llama_model_get_vocab(&model);
+  if (llama_vocab_type(vocabulary) == LLAMA_VOCAB_TYPE_NONE) return {};
+  std::array<char, 256> text{};
+  const auto count = llama_token_to_piece(vocabulary, token, text.data(),
+                                          static_cast<std::int32_t>(text.size()), 0, true);
+  return {text.data(), static_cast<std::size_t>(std::max(0, count))};
+}
+
+run_outcome run(llama_context& context, const std::vector<llama_token>& prompt,
+                const run_options& how, bool keep_logits, const decode_call& decode,
+                const std::function<void(llama_token)>& told) {
+  run_outcome out;
+  const auto width = static_cast<std::size_t>(
+      llama_vocab_n_tokens(llama_model_get_vocab(llama_get_model(&context))));
+  std::vector<float> last(width);
+  const auto take = [&](std::int32_t, std::int32_t count) {
+    for (std::int32_t i = 0; keep_logits && i < count; ++i) {
+      const auto* const row = llama_get_logits_ith(&context, i);
+      out.logits.emplace_back(row, row + width);
+    }
+    if (const auto* const row = llama_get_logits_ith(&context, count - 1); row != nullptr)
+      std::copy_n(row, width, last.begin());
+  };
+  batch_of batch(how.micro_batch);
+  const auto begin = std::chrono::steady_clock::now();
+  for (std::size_t at = 0; at < prompt.size(); at += static_cast<std::size_t>(how.micro_batch)) {
+    const auto count = std::min(prompt.size() - at, static_cast<std::size_t>(how.micro_batch));
+    decode(batch.set(std::span(prompt).subspan(at, count), static_cast<std::int32_t>(at)), take);
+  }
+  out.prompt_seconds = seconds_since(begin);
+  const auto middle = std::chrono::steady_clock::now();
+  for (std::int32_t n = 0; n < how.predict; ++n) {
+    const auto token =
+        static_cast<llama_token>(std::max_element(last.begin(), last.end()) - last.begin());
+    out.tokens.push_back(token);
+    told(token);
+    const auto position = static_cast<std::int32_t>(prompt.size()) + n;
+    decode(batch.set(std::span(&token, 1), position), take);
+  }
+  out.generate_seconds = seconds_since(middle);
+  return out;
+}
+
+}  // namespace hotset_llama_cpp
