@@ -2,6 +2,7 @@
 #include "hotset/memory/key_addresses.hpp"
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -126,9 +127,9 @@ struct made_experts {
   [[nodiscard]] bool read(expert_key key, precision_id, std::size_t t, std::uint64_t at,
                           std::span<std::byte> to) const noexcept {
     for (std::size_t i = 0; i < to.size(); ++i) to[i] = pattern(key, t, at + i);
-    return --good != 0;
+    return good.fetch_sub(1) != 1;
   }
-  mutable int good = -1;  ///< counts down; the read at 1 fails
+  mutable std::atomic<int> good{-1};  ///< counts down; the read at 1 fails
 };
 
 // The engine's kernel takes ids as the router gave them; a pager decides which of them have memory.
