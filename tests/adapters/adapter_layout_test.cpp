@@ -13,7 +13,7 @@
 
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::adapter_layout_test {
 namespace {
 
 using testing::HasSubstr;
@@ -320,4 +320,4 @@ TEST(expertweave, whole_pages_between_adapters_halve_the_waste) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::adapter_layout_test

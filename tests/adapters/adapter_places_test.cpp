@@ -8,7 +8,7 @@
 
 #include "written_ids.hpp"
 
-namespace hotset {
+namespace hotset::adapter_places_test {
 namespace {
 
 using support::expert_lists;
@@ -88,4 +88,4 @@ TEST(adapter_places, a_shape_that_cannot_be_has_a_reason) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::adapter_places_test

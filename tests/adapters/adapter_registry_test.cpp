@@ -20,7 +20,7 @@
 #include "random_source.hpp"
 #include "written_ids.hpp"
 
-namespace hotset {
+namespace hotset::adapter_registry_test {
 namespace {
 
 using support::expert_lists;
@@ -780,4 +780,4 @@ TEST_P(adapter_registry_walk, agrees_with_a_simple_model_after_each_of_100000_op
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::adapter_registry_test

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::adapter_status_test {
 namespace {
 
 using enum adapter_status;
@@ -19,4 +19,4 @@ TEST(adapter_status, every_status_has_a_text_of_its_own) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::adapter_status_test

@@ -15,7 +15,7 @@
 
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::dense_places_test {
 namespace {
 
 using testing::HasSubstr;
@@ -181,4 +181,4 @@ TEST(dense_places, agrees_with_brute_force_while_adapters_come_and_go) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::dense_places_test

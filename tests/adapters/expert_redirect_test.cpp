@@ -18,7 +18,7 @@
 #include "random_source.hpp"
 #include "reroute_samples.hpp"
 
-namespace hotset {
+namespace hotset::expert_redirect_test {
 namespace {
 
 using testing::ElementsAre;
@@ -280,4 +280,4 @@ TEST(expert_redirect, refuses_a_shape_that_cannot_be_and_names_the_number) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::expert_redirect_test

@@ -16,7 +16,7 @@
 #include "hotset/memory/host_virtual_memory.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::page_pool_test {
 namespace {
 
 using testing::HasSubstr;
@@ -294,4 +294,4 @@ TEST_F(page_pool_steps, agrees_with_a_simple_model_after_each_of_100000_operatio
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::page_pool_test

@@ -9,7 +9,7 @@
 
 #include "reroute_samples.hpp"
 
-namespace hotset {
+namespace hotset::redirect_rows_test {
 namespace {
 
 // Two adapters of three experts.
@@ -50,4 +50,4 @@ TEST(redirect_rows, the_rule_of_one_id_is_that_of_a_batch) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::redirect_rows_test

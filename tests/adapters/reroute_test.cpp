@@ -15,7 +15,7 @@
 
 #include "reroute_samples.hpp"
 
-namespace hotset {
+namespace hotset::reroute_test {
 namespace {
 
 using reroute_samples::batch;
@@ -252,4 +252,4 @@ TEST(reroute, is_at_the_best_level_unless_told_otherwise) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::reroute_test

@@ -13,7 +13,7 @@
 #include "hotset/residency/slot_map.hpp"
 #include "reroute_samples.hpp"
 
-namespace hotset {
+namespace hotset::reroute_to_slots_test {
 namespace {
 
 using testing::Each;
@@ -98,4 +98,4 @@ TEST(reroute_to_slots, lengths_that_do_not_belong_together_are_refused_and_nothi
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::reroute_to_slots_test

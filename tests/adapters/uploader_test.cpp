@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::uploader_test {
 namespace {
 
 struct throwing_copy : host_uploader {
@@ -35,4 +35,4 @@ TEST(host_uploader, copies_at_once) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::uploader_test

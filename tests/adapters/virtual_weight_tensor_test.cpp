@@ -21,7 +21,7 @@
 #include "random_source.hpp"
 #include "written_ids.hpp"
 
-namespace hotset {
+namespace hotset::virtual_weight_tensor_test {
 namespace {
 
 using testing::HasSubstr;
@@ -586,4 +586,4 @@ TEST(virtual_weight_tensor_on_cuda, a_page_without_access_is_mapped_anew_before_
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::virtual_weight_tensor_test

@@ -7,7 +7,7 @@
 
 #include "admission_samples.hpp"
 
-namespace hotset {
+namespace hotset::after_n_uses_test {
 namespace {
 
 using namespace admission_samples;
@@ -55,4 +55,4 @@ TEST(after_n_uses, checks_its_configuration) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::after_n_uses_test

@@ -7,7 +7,7 @@
 
 #include "admission_samples.hpp"
 
-namespace hotset {
+namespace hotset::always_test {
 namespace {
 
 using namespace admission_samples;
@@ -19,4 +19,4 @@ TEST(always, admits_all) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::always_test

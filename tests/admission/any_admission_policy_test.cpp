@@ -10,7 +10,7 @@
 #include "pager_walk.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::any_admission_policy_test {
 namespace {
 
 const geometry shape{.layers = 3, .experts = 9, .top_k = 2};
@@ -56,4 +56,4 @@ TEST(any_admission_policy, knows_what_it_holds_and_what_that_refuses) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::any_admission_policy_test

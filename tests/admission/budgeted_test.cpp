@@ -7,7 +7,7 @@
 
 #include "admission_samples.hpp"
 
-namespace hotset {
+namespace hotset::budgeted_test {
 namespace {
 
 using namespace admission_samples;
@@ -36,4 +36,4 @@ TEST(budgeted, nothing_enters_without_an_allowance) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::budgeted_test

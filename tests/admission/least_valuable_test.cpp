@@ -13,7 +13,7 @@
 #include "random_source.hpp"
 #include "written_ids.hpp"
 
-namespace hotset {
+namespace hotset::least_valuable_test {
 namespace {
 
 constexpr geometry shape{.layers = 1, .experts = 8, .top_k = 2};
@@ -146,4 +146,4 @@ TEST(least_valuable, parameters_out_of_range_are_refused) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::least_valuable_test

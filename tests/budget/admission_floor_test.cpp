@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::admission_floor_test {
 namespace {
 
 TEST(admission_floor, is_whole_blocks_for_every_session) {
@@ -29,4 +29,4 @@ TEST(admission_floor, refuses_what_cannot_be_counted) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::admission_floor_test

@@ -9,7 +9,7 @@
 
 #include "hotset/transfer/host_stream.hpp"
 
-namespace hotset {
+namespace hotset::calibration_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -108,4 +108,4 @@ TEST(link_seconds_per_byte, tells_of_copies_that_did_not_arrive) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::calibration_test

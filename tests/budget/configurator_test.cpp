@@ -11,7 +11,7 @@
 #include "hotset/curve/sampled_miss_curve.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::configurator_test {
 namespace {
 
 /// Experts fall by 10 a slot to cap 8; KV has a step at 20 blocks.
@@ -148,4 +148,4 @@ TEST(configurator, refuses_what_cannot_be) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::configurator_test

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::cost_model_test {
 namespace {
 
 // WiSP, section 4: half of the top-8 turns over in each of 48 layers, 9.4 MB each.
@@ -35,4 +35,4 @@ TEST(cost_model, refuses_what_is_no_price) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::cost_model_test

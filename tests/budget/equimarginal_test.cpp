@@ -11,7 +11,7 @@
 
 #include "budget_samples.hpp"
 
-namespace hotset {
+namespace hotset::equimarginal_test {
 namespace {
 
 using testing::ElementsAre;
@@ -219,4 +219,4 @@ TEST(equimarginal, its_certificate_is_that_of_the_curves) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::equimarginal_test

@@ -12,7 +12,7 @@
 #include "hotset/curve/sampled_miss_curve.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::idle_bytes_test {
 namespace {
 
 using testing::ElementsAre;
@@ -132,4 +132,4 @@ TEST(without_idle_bytes, looks_beyond_a_flat_part) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::idle_bytes_test

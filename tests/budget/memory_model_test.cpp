@@ -9,7 +9,7 @@
 #include "hotset/core/numbers/units.hpp"
 #include "hotset/trace/synthetic/synthetic.hpp"
 
-namespace hotset {
+namespace hotset::memory_model_test {
 namespace {
 
 constexpr auto most = std::numeric_limits<std::uint64_t>::max();
@@ -142,4 +142,4 @@ TEST(memory_model, a_model_that_cannot_be_is_refused_with_the_accepted_range) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::memory_model_test

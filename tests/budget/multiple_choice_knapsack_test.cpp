@@ -7,7 +7,7 @@
 #include "budget_samples.hpp"
 #include "hotset/budget/equimarginal.hpp"
 
-namespace hotset {
+namespace hotset::multiple_choice_knapsack_test {
 namespace {
 
 TEST(multiple_choice_knapsack, is_the_best_of_all_divisions) {
@@ -61,4 +61,4 @@ TEST(multiple_choice_knapsack, refuses_too_much_work) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::multiple_choice_knapsack_test

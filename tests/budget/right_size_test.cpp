@@ -7,7 +7,7 @@
 
 #include "hotset/curve/sampled_miss_curve.hpp"
 
-namespace hotset {
+namespace hotset::right_size_test {
 namespace {
 
 TEST(right_size, is_the_fewest_slots_that_reach_the_target) {
@@ -38,4 +38,4 @@ TEST(support_cap, covers_every_layer) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::right_size_test

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::split_limits_test {
 namespace {
 
 split_limits example() {
@@ -47,4 +47,4 @@ TEST(split_limits, refuses_floors_that_do_not_fit) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::split_limits_test

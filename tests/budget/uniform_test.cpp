@@ -8,7 +8,7 @@
 
 #include "budget_samples.hpp"
 
-namespace hotset {
+namespace hotset::uniform_test {
 namespace {
 
 TEST(uniform, is_the_largest_cap_that_fits) {
@@ -38,4 +38,4 @@ TEST(uniform, layers_of_equal_size_get_the_same) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::uniform_test

@@ -13,7 +13,7 @@
 #include "hotset/curve/curve_recorder.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::curve_test {
 namespace {
 
 using testing::ElementsAre;
@@ -174,4 +174,4 @@ TEST(c_divide, mistakes_are_told) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::curve_test

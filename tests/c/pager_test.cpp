@@ -19,7 +19,7 @@
 #include "hotset/registry/policy_registry.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::pager_test {
 namespace {
 
 using testing::ElementsAre;
@@ -566,4 +566,4 @@ TEST(c_pager, every_code_has_words) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::pager_test

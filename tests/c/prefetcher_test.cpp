@@ -13,7 +13,7 @@
 #include "hotset/registry/policy_registry.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::prefetcher_test {
 namespace {
 
 using testing::HasSubstr;
@@ -110,4 +110,4 @@ TEST(c_prefetcher, mistakes_are_told) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::prefetcher_test

@@ -13,7 +13,7 @@
 #include "hotset/trace/native_trace_writer.hpp"
 #include "hotset/trace/trace_recorder.hpp"
 
-namespace hotset {
+namespace hotset::recorder_test {
 namespace {
 
 using testing::HasSubstr;
@@ -145,4 +145,4 @@ TEST(c_recorder, mistakes_are_refused_in_words) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::recorder_test

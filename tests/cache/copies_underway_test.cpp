@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::copies_underway_test {
 namespace {
 
 using testing::ElementsAre;
@@ -85,4 +85,4 @@ TEST_F(watched_copies, are_waited_for_in_their_order) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::copies_underway_test

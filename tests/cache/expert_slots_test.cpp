@@ -29,7 +29,7 @@ namespace hotset::support {
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(resizable_conformance);
 }  // namespace hotset::support
 
-namespace hotset {
+namespace hotset::expert_slots_test {
 namespace {
 
 const geometry shape{
@@ -391,4 +391,4 @@ TEST_F(expert_slots_short_of_memory, a_refused_growth_changes_nothing) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::expert_slots_test

@@ -21,7 +21,7 @@
 #include "hotset/transfer/inline_backend.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::host_tier_test {
 namespace {
 
 using support::pattern;
@@ -247,4 +247,4 @@ TEST(host_tier, a_cache_over_it_serves_the_right_bytes_whatever_fails) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::host_tier_test

@@ -20,7 +20,7 @@
 #include "hotset/paging/pager.hpp"
 #include "scripted_backend.hpp"
 
-namespace hotset {
+namespace hotset::prometheus_test {
 namespace {
 
 using testing::HasSubstr;
@@ -373,4 +373,4 @@ TEST(prometheus_death_test, labels_that_no_scraper_reads_are_a_broken_preconditi
 #endif
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::prometheus_test

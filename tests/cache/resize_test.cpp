@@ -9,7 +9,7 @@
 #include "hotset/core/memory_budget.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::resize_test {
 namespace {
 
 /// Takes its units from a budget; refuses whatever call it is told to.
@@ -126,4 +126,4 @@ TEST(resize_both, of_nothing_asks_nobody) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::resize_test

@@ -12,7 +12,7 @@
 #include "hotset/miss/fetch_lowest.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::slot_cache_groups_test {
 namespace {
 
 using support::scripted_backend;
@@ -309,4 +309,4 @@ TEST(slot_cache_groups, a_split_visit_never_fails_for_want_of_room_at_several_pr
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::slot_cache_groups_test

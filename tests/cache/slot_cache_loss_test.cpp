@@ -10,7 +10,7 @@
 
 #include "cache_steps.hpp"
 
-namespace hotset {
+namespace hotset::slot_cache_loss_test {
 namespace {
 
 using support::scripted_backend;
@@ -286,4 +286,4 @@ TEST_F(slot_cache_steps, a_visit_that_was_moved_from_is_closed_and_refused_by_ev
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::slot_cache_loss_test

@@ -8,7 +8,7 @@
 #include "hotset/eviction/lru.hpp"
 #include "hotset/transfer/clock_backend.hpp"
 
-namespace hotset {
+namespace hotset::slot_cache_pre_evict_test {
 namespace {
 
 const geometry shape{.layers = 2, .experts = 8, .top_k = 2, .expert_bytes = {100}};
@@ -89,4 +89,4 @@ TEST_F(pre_evicting_for_nothing, the_slots_last_reader_is_still_waited_for) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::slot_cache_pre_evict_test

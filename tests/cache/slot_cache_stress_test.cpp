@@ -16,7 +16,7 @@
 #include "random_source.hpp"
 #include "watched_source.hpp"
 
-namespace hotset {
+namespace hotset::slot_cache_stress_test {
 namespace {
 
 using support::gate;
@@ -275,4 +275,4 @@ TEST(slot_cache_fences, a_recycled_slot_is_not_overwritten_while_a_kernel_still_
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::slot_cache_stress_test

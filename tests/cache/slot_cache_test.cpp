@@ -10,7 +10,7 @@
 #include "hotset/eviction/protect_decode.hpp"
 #include "hotset/transfer/host_backend.hpp"
 
-namespace hotset {
+namespace hotset::slot_cache_test {
 namespace {
 
 using support::scripted_backend;
@@ -646,4 +646,4 @@ TEST_F(slot_cache_steps, two_caches_side_by_side_do_not_influence_each_other) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::slot_cache_test

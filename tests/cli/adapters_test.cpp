@@ -3,6 +3,7 @@
 
 #include "run_program.hpp"
 
+namespace adapters_test {
 namespace {
 
 using testing::HasSubstr;
@@ -177,3 +178,4 @@ TEST_F(adapters, plan_refuses_options_that_cannot_be) {
 }
 
 }  // namespace
+}  // namespace adapters_test

@@ -3,6 +3,7 @@
 
 #include "run_program.hpp"
 
+namespace coactivation_test {
 namespace {
 
 using testing::ElementsAre;
@@ -145,3 +146,4 @@ TEST_F(coactivation, simulate_prefetches_by_a_table_without_scores) {
 }
 
 }  // namespace
+}  // namespace coactivation_test

@@ -4,6 +4,7 @@
 
 #include "run_program.hpp"
 
+namespace completion_test {
 namespace {
 
 using testing::Contains;
@@ -155,3 +156,4 @@ TEST_F(completion, other_shells_are_refused) {
 }
 
 }  // namespace
+}  // namespace completion_test

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run_program.hpp"
 
+namespace curve_test {
 namespace {
 
 using nlohmann::json;
@@ -63,3 +64,4 @@ TEST_F(curve_command, refuses_what_it_does_not_know) {
 }
 
 }  // namespace
+}  // namespace curve_test

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run_program.hpp"
 
+namespace diff_test {
 namespace {
 
 using hotset_test::read_text;
@@ -164,3 +165,4 @@ TEST_F(diff, counters_must_be_counts) {
 }
 
 }  // namespace
+}  // namespace diff_test

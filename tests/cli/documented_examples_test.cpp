@@ -6,6 +6,7 @@
 
 #include "run_program.hpp"
 
+namespace documented_examples_test {
 namespace {
 using hotset_test::command_line;
 
@@ -55,3 +56,4 @@ TEST_F(documented_examples, print_what_the_document_shows) {
 }
 
 }  // namespace
+}  // namespace documented_examples_test

@@ -5,6 +5,7 @@
 
 #include "run_program.hpp"
 
+namespace history_test {
 namespace {
 
 using testing::HasSubstr;
@@ -97,3 +98,4 @@ TEST_F(history, refuses_what_it_cannot_use) {
 }
 
 }  // namespace
+}  // namespace history_test

@@ -2,6 +2,7 @@
 // Where the programs' inputs come from: files, pipes by name, standard input.
 #include "run_program.hpp"
 
+namespace inputs_test {
 namespace {
 
 using hotset_test::read_text;
@@ -133,3 +134,4 @@ TEST_F(inputs, what_is_wrong_with_standard_input_is_one_line) {
 }
 
 }  // namespace
+}  // namespace inputs_test

@@ -5,6 +5,7 @@
 
 #include "run_program.hpp"
 
+namespace outputs_test {
 namespace {
 
 using hotset_test::read_text;
@@ -291,3 +292,4 @@ TEST_F(outputs, an_ignored_signal_stays_ignored) {
 }
 
 }  // namespace
+}  // namespace outputs_test

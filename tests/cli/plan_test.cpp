@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run_program.hpp"
 
+namespace plan_test {
 namespace {
 
 using testing::HasSubstr;
@@ -135,3 +136,4 @@ TEST_F(plan_command, refuses_what_it_does_not_know) {
 }
 
 }  // namespace
+}  // namespace plan_test

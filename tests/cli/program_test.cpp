@@ -4,6 +4,7 @@
 
 #include "run_program.hpp"
 
+namespace program_test {
 namespace {
 
 using hotset_test::outcome;
@@ -188,3 +189,4 @@ TEST_F(program, a_full_device_is_a_failure) {
 }
 
 }  // namespace
+}  // namespace program_test

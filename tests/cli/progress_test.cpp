@@ -5,6 +5,7 @@
 
 #include "run_program.hpp"
 
+namespace progress_test {
 namespace {
 
 class progress : public hotset_test::command_line {
@@ -69,3 +70,4 @@ TEST_F(progress, an_interrupted_line_is_cleared) {
 }
 
 }  // namespace
+}  // namespace progress_test

@@ -7,6 +7,7 @@
 
 #include "run_program.hpp"
 
+namespace rank_test {
 namespace {
 
 using testing::ElementsAre;
@@ -113,3 +114,4 @@ TEST_F(rank, a_budget_needs_the_bytes_of_an_expert) {
 }
 
 }  // namespace
+}  // namespace rank_test

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run_program.hpp"
 
+namespace simulate_split_test {
 namespace {
 
 using testing::HasSubstr;
@@ -58,3 +59,4 @@ TEST_F(simulate_split_command, refuses_what_it_does_not_know) {
 }
 
 }  // namespace
+}  // namespace simulate_split_test

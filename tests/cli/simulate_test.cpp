@@ -9,6 +9,7 @@
 
 #include "run_program.hpp"
 
+namespace simulate_test {
 namespace {
 
 using hotset_test::read_text;
@@ -400,3 +401,4 @@ TEST_F(published_curve, is_reproduced_to_the_printed_digits) {
 }
 
 }  // namespace
+}  // namespace simulate_test

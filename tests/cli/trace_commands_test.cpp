@@ -5,6 +5,7 @@
 
 #include "run_program.hpp"
 
+namespace trace_commands_test {
 namespace {
 
 using hotset_test::read_text;
@@ -439,3 +440,4 @@ TEST_F(bad_traces, without_tokens_or_without_routing) {
 }
 
 }  // namespace
+}  // namespace trace_commands_test

@@ -8,6 +8,7 @@
 #include "hotset/trace/routing_trace.hpp"
 #include "run_program.hpp"
 
+namespace train_gate_test {
 namespace {
 
 using testing::HasSubstr;
@@ -123,3 +124,4 @@ TEST_F(train_gate, refuses_what_it_cannot_learn_from) {
 }
 
 }  // namespace
+}  // namespace train_gate_test

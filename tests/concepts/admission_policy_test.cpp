@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::admission_policy_test {
 namespace {
 
 struct archetype {
@@ -44,4 +44,4 @@ TEST(admission_policy, takes_the_least_and_nothing_that_lacks_a_part_of_it) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::admission_policy_test

@@ -6,7 +6,7 @@
 #include "hotset/eviction/lru.hpp"
 #include "hotset/eviction/similar_steps.hpp"
 
-namespace hotset {
+namespace hotset::eviction_decorator_test {
 namespace {
 
 template <class P>
@@ -31,4 +31,4 @@ TEST(eviction_decorator, hears_of_uses_one_by_one_and_passes_on_the_rest) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::eviction_decorator_test

@@ -5,7 +5,7 @@
 
 #include "hotset/core/policy/no_options.hpp"
 
-namespace hotset {
+namespace hotset::eviction_policy_test {
 namespace {
 
 /// The least that satisfies the concept; what follows takes one thing away.
@@ -205,4 +205,4 @@ TEST(eviction_policy, who_takes_any_policy_tells_it_what_it_hears) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::eviction_policy_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::miss_curve_test {
 namespace {
 
 /// The least that satisfies the concept; what follows takes one thing away.
@@ -41,4 +41,4 @@ TEST(miss_curve, takes_the_archetype_and_nothing_less) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::miss_curve_test

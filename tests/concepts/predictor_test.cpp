@@ -7,7 +7,7 @@
 
 #include "hotset/predict/co_activation.hpp"
 
-namespace hotset {
+namespace hotset::predictor_test {
 namespace {
 
 /// The least that satisfies the concept; what follows takes one thing away.
@@ -61,4 +61,4 @@ TEST(predictor, takes_the_least_and_nothing_that_lacks_a_part_of_it) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::predictor_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::prefetch_policy_test {
 namespace {
 
 /// The least that satisfies the concept; what follows takes one thing away.
@@ -118,4 +118,4 @@ TEST(prefetch_policy, takes_the_least_and_nothing_that_lacks_a_part_of_it) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::prefetch_policy_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::quota_allocator_test {
 namespace {
 
 struct consumer {};
@@ -44,4 +44,4 @@ TEST(quota_allocator, takes_the_archetype_and_nothing_less) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::quota_allocator_test

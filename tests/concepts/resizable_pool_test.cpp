@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::resizable_pool_test {
 namespace {
 
 /// The least that satisfies the concept; what follows takes one thing away.
@@ -47,4 +47,4 @@ TEST(resizable_pool, takes_the_archetype_and_nothing_less) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::resizable_pool_test

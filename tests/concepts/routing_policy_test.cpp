@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::routing_policy_test {
 namespace {
 
 /// The least that satisfies the concept; what follows takes one thing away.
@@ -72,4 +72,4 @@ TEST(routing_policy, takes_the_least_and_nothing_that_lacks_a_part_of_it) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::routing_policy_test

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::virtual_memory_test {
 namespace {
 
 /// The least that satisfies the concept; what follows takes one thing away.
@@ -66,4 +66,4 @@ TEST(virtual_memory, every_status_has_a_text_of_its_own) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::virtual_memory_test

@@ -11,7 +11,7 @@
 #include "hotset/admission/budgeted.hpp"
 #include "hotset/admission/least_valuable.hpp"
 
-namespace hotset {
+namespace hotset::admission_conformance_test {
 namespace {
 
 template <class A>
@@ -68,4 +68,4 @@ TYPED_TEST(admission_conformance, answers_0_or_1_twice_alike_and_writes_no_furth
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::admission_conformance_test

@@ -8,7 +8,7 @@
 #include "hotset/budget/multiple_choice_knapsack.hpp"
 #include "hotset/budget/uniform.hpp"
 
-namespace hotset {
+namespace hotset::allocator_conformance_test {
 namespace {
 
 using testing::HasSubstr;
@@ -96,4 +96,4 @@ TYPED_TEST(allocator_conformance, refuses_what_cannot_be) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::allocator_conformance_test

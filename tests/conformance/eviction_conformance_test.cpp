@@ -28,7 +28,7 @@
 #include "hotset/eviction/two_rate.hpp"
 #include "hotset/testing/eviction_suite.hpp"
 
-namespace hotset::suites {
+namespace hotset::suites::eviction_conformance_test {
 namespace {
 
 using reference::ranking;
@@ -240,6 +240,6 @@ using entries = testing::Types<
     two_rate_entry, any_entry<similar_steps_entry>, any_entry<two_rate_entry>>;
 
 }  // namespace
-}  // namespace hotset::suites
+}  // namespace hotset::suites::eviction_conformance_test
 
-HOTSET_EVICTION_CONFORMANCE(library, hotset::suites::entries);
+HOTSET_EVICTION_CONFORMANCE(library, hotset::suites::eviction_conformance_test::entries);

@@ -21,7 +21,7 @@
 #include "hotset/miss/substitute.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::miss_conformance_test {
 namespace {
 
 using support::random_source;
@@ -290,4 +290,4 @@ TYPED_TEST(miss_conformance, a_visit_without_misses_needs_no_answer) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::miss_conformance_test

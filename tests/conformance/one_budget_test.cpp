@@ -17,7 +17,7 @@
 #include "hotset/core/memory_budget.hpp"
 #include "random_source.hpp"
 
-namespace hotset::support {
+namespace hotset::support::one_budget_test {
 // elastic_experts is used without the suite that it is an entry of.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(resizable_conformance);
 
@@ -143,4 +143,4 @@ TEST(one_budget_of_a_device, a_copy_that_fails_leaves_nobody_resident) {
 }
 
 }  // namespace
-}  // namespace hotset::support
+}  // namespace hotset::support::one_budget_test

@@ -23,7 +23,7 @@
 #include "hotset/prefetch/score_threshold.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::prefetch_conformance_test {
 namespace {
 
 using support::random_source;
@@ -257,4 +257,4 @@ TYPED_TEST(prefetch_conformance, has_a_name_and_bounds) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::prefetch_conformance_test

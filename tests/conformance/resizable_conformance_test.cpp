@@ -9,7 +9,7 @@
 #include "hotset/core/memory_budget.hpp"
 #include "resizable_suite.hpp"
 
-namespace hotset::support {
+namespace hotset::support::resizable_conformance_test {
 
 namespace {
 /// Large enough for several pages of each tensor.
@@ -30,4 +30,4 @@ using entries = testing::Types<expert_entry<elastic_host>, expert_entry<elastic_
 
 INSTANTIATE_TYPED_TEST_SUITE_P(resizable_conformance, resizable_conformance, entries);
 
-}  // namespace hotset::support
+}  // namespace hotset::support::resizable_conformance_test

@@ -15,7 +15,7 @@
 #include "hotset/routing/router_order.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::routing_conformance_test {
 namespace {
 
 using support::random_source;
@@ -198,4 +198,4 @@ TYPED_TEST(routing_conformance, a_visit_of_no_tokens_is_routed) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::routing_conformance_test

@@ -17,7 +17,7 @@
 #include "hotset/transfer/host_backend.hpp"
 #include "hotset/transfer/inline_backend.hpp"
 
-namespace hotset {
+namespace hotset::transfer_conformance_test {
 namespace {
 
 using support::device_experts;
@@ -195,6 +195,6 @@ using entries = testing::Types<
     cuda_entry<copy_mode::same_stream, false>>;
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::transfer_conformance_test
 
-HOTSET_TRANSFER_CONFORMANCE(library, hotset::entries);
+HOTSET_TRANSFER_CONFORMANCE(library, hotset::transfer_conformance_test::entries);

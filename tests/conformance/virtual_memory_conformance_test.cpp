@@ -23,7 +23,7 @@
 #include "hotset/memory/virtual_range.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::virtual_memory_conformance_test {
 namespace {
 
 using enum memory_status;
@@ -500,4 +500,4 @@ TYPED_TEST(virtual_memory_conformance, agrees_with_a_simple_model_after_every_op
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::virtual_memory_conformance_test

@@ -9,7 +9,7 @@
 
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::dual_resize_test {
 namespace {
 
 dual_resize::config example() {
@@ -160,4 +160,4 @@ TEST(dual_resize, refuses_a_budget_in_which_the_floors_do_not_fit) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::dual_resize_test

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::marginal_value_test {
 namespace {
 
 marginal_value::config example() {
@@ -182,4 +182,4 @@ TEST(marginal_value, refuses_what_cannot_be) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::marginal_value_test

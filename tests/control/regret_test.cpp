@@ -10,7 +10,7 @@
 #include "hotset/eviction/lru.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::regret_test {
 namespace {
 
 const geometry shape{.layers = 2, .experts = 8, .top_k = 2, .max_tokens_per_visit = 2};
@@ -199,4 +199,4 @@ TEST(regret, a_wrong_configuration_is_refused) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::regret_test

@@ -10,7 +10,7 @@
 
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::right_sizing_test {
 namespace {
 
 right_sizing::config example() {
@@ -112,4 +112,4 @@ TEST(right_sizing, refuses_what_cannot_be) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::right_sizing_test

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::error_test {
 namespace {
 
 TEST(error, a_result_holds_a_value_or_a_reason) {
@@ -41,4 +41,4 @@ TEST(error, require_valid_throws_only_for_a_reason) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::error_test

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::expert_layout_test {
 namespace {
 
 using testing::HasSubstr;
@@ -27,4 +27,4 @@ TEST(expert_layout, one_to_eight_tensors_of_some_bytes) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::expert_layout_test

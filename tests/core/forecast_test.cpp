@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::forecast_test {
 namespace {
 
 using testing::ElementsAre;
@@ -34,4 +34,4 @@ TEST(forecast, of_no_whole_token_has_none) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::forecast_test

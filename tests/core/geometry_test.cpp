@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::geometry_test {
 namespace {
 
 using testing::ElementsAre;
@@ -140,4 +140,4 @@ TEST(geometry, precisions_that_cannot_be_are_refused) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::geometry_test

@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::ids_test {
 namespace {
 
 TEST(ids, keys_are_ordered_by_layer_then_expert) {
@@ -74,4 +74,4 @@ TEST(ids, are_written_as_numbers) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::ids_test

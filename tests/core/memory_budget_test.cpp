@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::memory_budget_test {
 namespace {
 
 TEST(memory_budget, refuses_what_exceeds_it) {
@@ -44,4 +44,4 @@ TEST(memory_budget, of_nothing_gives_nothing) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::memory_budget_test

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::pool_layout_test {
 namespace {
 
 using testing::ElementsAre;
@@ -181,4 +181,4 @@ TEST(pool_layout, a_token_must_fit_into_all_precisions_together) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::pool_layout_test

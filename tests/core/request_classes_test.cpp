@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::request_classes_test {
 namespace {
 
 TEST(request_classes, stand_where_their_numbers_say) {
@@ -17,4 +17,4 @@ TEST(request_classes, stand_where_their_numbers_say) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::request_classes_test

@@ -14,7 +14,7 @@
 #include "hotset/core/policy/parameters.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::router_scores_test {
 namespace {
 
 using testing::Each;
@@ -288,4 +288,4 @@ TEST(router_scores, is_read_from_parameters) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::router_scores_test

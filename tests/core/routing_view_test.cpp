@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::routing_view_test {
 namespace {
 
 using testing::ElementsAre;
@@ -22,4 +22,4 @@ TEST(routing_view, what_the_router_chose_is_what_is_routed_unless_a_policy_chang
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::routing_view_test

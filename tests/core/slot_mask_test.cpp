@@ -7,7 +7,7 @@
 
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::slot_mask_test {
 namespace {
 
 TEST(slot_mask, agrees_with_a_set) {
@@ -52,4 +52,4 @@ TEST(slot_mask, difference_and_intersection) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::slot_mask_test

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::status_test {
 namespace {
 
 TEST(status, every_code_has_words_of_its_own) {
@@ -21,4 +21,4 @@ TEST(status, every_code_has_words_of_its_own) {
 TEST(status, zero_is_ok) { EXPECT_EQ(static_cast<int>(status::ok), 0); }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::status_test

@@ -18,7 +18,7 @@
 #include "hotset/eviction/lru.hpp"
 #include "hotset/transfer/memory_expert_source.hpp"
 
-namespace hotset::cuda {
+namespace hotset::cuda::cuda_backend_test {
 namespace {
 
 using support::device_experts;
@@ -351,4 +351,4 @@ TEST(cuda_backend_setup, leaves_nothing_behind_at_whatever_call_it_fails) {
 }
 
 }  // namespace
-}  // namespace hotset::cuda
+}  // namespace hotset::cuda::cuda_backend_test

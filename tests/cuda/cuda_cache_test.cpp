@@ -21,7 +21,7 @@
 #include "pager_walk.hpp"
 #include "random_source.hpp"
 
-namespace hotset::cuda {
+namespace hotset::cuda::cuda_cache_test {
 namespace {
 
 using support::device_experts;
@@ -264,4 +264,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& p) { return p.param.name; });
 
 }  // namespace
-}  // namespace hotset::cuda
+}  // namespace hotset::cuda::cuda_cache_test

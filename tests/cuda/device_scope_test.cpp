@@ -5,7 +5,7 @@
 
 #include "fake_cuda_runtime.hpp"
 
-namespace hotset::cuda {
+namespace hotset::cuda::device_scope_test {
 namespace {
 
 using support::fake_cuda_runtime;
@@ -43,4 +43,4 @@ TEST(device_scope, a_device_that_is_not_there_is_told_and_nothing_changes) {
 }
 
 }  // namespace
-}  // namespace hotset::cuda
+}  // namespace hotset::cuda::device_scope_test

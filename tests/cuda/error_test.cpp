@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset::cuda {
+namespace hotset::cuda::error_test {
 namespace {
 
 TEST(sticky_failure, keeps_the_first_failure_and_no_success) {
@@ -39,4 +39,4 @@ TEST(sticky_failure, one_of_many_threads_is_first) {
 }
 
 }  // namespace
-}  // namespace hotset::cuda
+}  // namespace hotset::cuda::error_test

@@ -11,7 +11,7 @@
 #include "fake_cuda_runtime.hpp"
 #include "hotset/cuda/stream.hpp"
 
-namespace hotset::cuda {
+namespace hotset::cuda::event_ring_test {
 namespace {
 
 using support::fake_cuda_runtime;
@@ -196,4 +196,4 @@ TEST(event_ring, leaves_nothing_behind_when_an_event_is_refused) {
 }
 
 }  // namespace
-}  // namespace hotset::cuda
+}  // namespace hotset::cuda::event_ring_test

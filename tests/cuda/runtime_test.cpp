@@ -5,7 +5,7 @@
 
 #include "fake_cuda_runtime.hpp"
 
-namespace hotset::cuda {
+namespace hotset::cuda::runtime_test {
 namespace {
 
 TEST(runtime, a_failure_is_told_with_its_call_its_name_its_number_and_the_drivers_text) {
@@ -15,4 +15,4 @@ TEST(runtime, a_failure_is_told_with_its_call_its_name_its_number_and_the_driver
 }
 
 }  // namespace
-}  // namespace hotset::cuda
+}  // namespace hotset::cuda::runtime_test

@@ -11,7 +11,7 @@
 #include "fake_cuda_runtime.hpp"
 #include "hotset/concepts/slot_bank.hpp"
 
-namespace hotset::cuda {
+namespace hotset::cuda::slot_bank_test {
 namespace {
 
 using support::fake_cuda_runtime;
@@ -151,4 +151,4 @@ TEST(cuda_slot_bank, copies_a_slot_in_the_order_of_the_stream) {
 static_assert(hotset::slot_bank<slot_bank, stream>);
 
 }  // namespace
-}  // namespace hotset::cuda
+}  // namespace hotset::cuda::slot_bank_test

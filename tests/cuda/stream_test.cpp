@@ -8,7 +8,7 @@
 
 #include "fake_cuda_runtime.hpp"
 
-namespace hotset::cuda {
+namespace hotset::cuda::stream_test {
 namespace {
 
 using support::fake_cuda_runtime;
@@ -41,4 +41,4 @@ TEST(stream, a_refused_stream_says_why) {
 }
 
 }  // namespace
-}  // namespace hotset::cuda
+}  // namespace hotset::cuda::stream_test

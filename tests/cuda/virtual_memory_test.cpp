@@ -15,7 +15,7 @@
 #include "hotset/memory/host_virtual_memory.hpp"
 #include "hotset/memory/virtual_range.hpp"
 
-namespace hotset {
+namespace hotset::virtual_memory_test {
 namespace {
 
 using enum memory_status;
@@ -250,4 +250,4 @@ TEST(cuda_virtual_range, is_mapped_by_one_call_and_owns_what_the_driver_does_not
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::virtual_memory_test

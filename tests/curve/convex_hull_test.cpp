@@ -11,7 +11,7 @@
 #include "hotset/curve/sampled_miss_curve.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::convex_hull_test {
 namespace {
 
 std::vector<std::size_t> slots_of(const convex_hull& hull) {
@@ -74,4 +74,4 @@ TEST(convex_hull, is_the_lowest_chord_everywhere) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::convex_hull_test

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::curve_recorder_test {
 namespace {
 
 using testing::ElementsAre;
@@ -58,4 +58,4 @@ TEST(curve_recorder, is_the_same_however_many_keys_there_are) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::curve_recorder_test

@@ -8,7 +8,7 @@
 
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::decayed_histogram_test {
 namespace {
 
 TEST(decayed_histogram, older_bursts_count_less) {
@@ -85,4 +85,4 @@ TEST(decayed_histogram, a_wrong_configuration_is_refused) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::decayed_histogram_test

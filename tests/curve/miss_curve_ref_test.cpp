@@ -9,7 +9,7 @@
 #include "hotset/curve/decayed_histogram.hpp"
 #include "hotset/curve/sampled_miss_curve.hpp"
 
-namespace hotset {
+namespace hotset::miss_curve_ref_test {
 namespace {
 
 TEST(miss_curve_ref, asks_the_curve_that_it_views) {
@@ -33,4 +33,4 @@ TEST(miss_curve_ref, of_nothing_never_misses) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::miss_curve_ref_test

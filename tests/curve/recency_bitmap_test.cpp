@@ -8,7 +8,7 @@
 #include "naive_lru_stack.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::recency_bitmap_test {
 namespace {
 
 TEST(recency_bitmap, counts_distinct_keys_since_the_last_touch) {
@@ -104,4 +104,4 @@ TEST(recency_bitmap, grows_without_losing_the_order) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::recency_bitmap_test

@@ -8,7 +8,7 @@
 #include "naive_lru_stack.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::recency_ranks_test {
 namespace {
 
 TEST(recency_ranks, counts_distinct_keys_since_the_last_touch) {
@@ -47,4 +47,4 @@ TEST(recency_ranks, agrees_with_a_list) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::recency_ranks_test

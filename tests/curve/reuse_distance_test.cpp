@@ -10,7 +10,7 @@
 #include "hotset/curve/recency_bitmap.hpp"
 #include "hotset/curve/recency_ranks.hpp"
 
-namespace hotset {
+namespace hotset::reuse_distance_test {
 namespace {
 
 using testing::ElementsAre;
@@ -56,4 +56,4 @@ TYPED_TEST(reuse_distances, other_ids_are_passed_over_and_layers_lie_side_by_sid
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::reuse_distance_test

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::reuse_histogram_test {
 namespace {
 
 TEST(reuse_histogram, misses_fall_by_the_accesses_at_each_distance) {
@@ -25,4 +25,4 @@ TEST(reuse_histogram, begins_empty) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::reuse_histogram_test

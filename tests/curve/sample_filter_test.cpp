@@ -9,7 +9,7 @@
 
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::sample_filter_test {
 namespace {
 
 /// The hash in other words: with a division where there is a shift.
@@ -75,4 +75,4 @@ TEST(sample_filter, takes_neighbours_at_the_rate) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::sample_filter_test

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::sampled_miss_curve_test {
 namespace {
 
 TEST(sampled_miss_curve, is_linear_between_capacities) {
@@ -31,4 +31,4 @@ TEST(sampled_miss_curve, is_per_step) {
 TEST(sampled_miss_curve, of_nothing_never_misses) { EXPECT_EQ(sampled_miss_curve().misses(3), 0); }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::sampled_miss_curve_test

@@ -11,7 +11,7 @@
 #include "hotset/curve/reuse_histogram.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::sampled_reuse_distance_test {
 namespace {
 
 std::vector<std::uint64_t> exact_misses(const std::vector<expert_id>& ids, std::size_t keys) {
@@ -167,4 +167,4 @@ TEST(sampled_reuse_distance, a_wrong_configuration_is_refused) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::sampled_reuse_distance_test

@@ -13,7 +13,7 @@
 #include "hotset/paging/pager.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::activation_ratio_test {
 namespace {
 
 using testing::ElementsAre;
@@ -298,4 +298,4 @@ TEST(activation_ratio, is_read_by_name) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::activation_ratio_test

@@ -11,7 +11,7 @@
 #include "hotset/eviction/protect_hot.hpp"
 #include "reference_policies.hpp"
 
-namespace hotset {
+namespace hotset::any_eviction_policy_test {
 namespace {
 
 using reference::hand_walk;
@@ -58,4 +58,4 @@ TEST(any_eviction_policy, checks_its_configuration) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::any_eviction_policy_test

@@ -7,7 +7,7 @@
 
 #include "reference_policies.hpp"
 
-namespace hotset {
+namespace hotset::belady_test {
 namespace {
 
 using reference::hand_walk;
@@ -68,4 +68,4 @@ TEST(belady, checks_its_future) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::belady_test

@@ -8,7 +8,7 @@
 
 #include "hotset/core/policy/parameters.hpp"
 
-namespace hotset {
+namespace hotset::expert_map_priority_test {
 namespace {
 
 using testing::ElementsAre;
@@ -119,4 +119,4 @@ TEST(expert_map_priority, is_read_by_name) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::expert_map_priority_test

@@ -7,7 +7,7 @@
 
 #include "reference_policies.hpp"
 
-namespace hotset {
+namespace hotset::fifo_test {
 namespace {
 
 using reference::hand_walk;
@@ -28,4 +28,4 @@ TEST(fifo, ignores_uses) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::fifo_test

@@ -7,7 +7,7 @@
 
 #include "reference_policies.hpp"
 
-namespace hotset {
+namespace hotset::furthest_layer_test {
 namespace {
 
 using reference::hand_walk;
@@ -46,4 +46,4 @@ TEST(furthest_layer, may_be_asked_for_another_layers_pool) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::furthest_layer_test

@@ -7,7 +7,7 @@
 
 #include "reference_policies.hpp"
 
-namespace hotset {
+namespace hotset::gate_score_test {
 namespace {
 
 using reference::hand_walk;
@@ -69,4 +69,4 @@ TEST(gate_score, refuses_a_decay_out_of_range) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::gate_score_test

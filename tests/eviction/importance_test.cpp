@@ -9,7 +9,7 @@
 #include "hotset/core/policy/parameters.hpp"
 #include "hotset/paging/pager.hpp"
 
-namespace hotset {
+namespace hotset::importance_test {
 namespace {
 
 using testing::ElementsAre;
@@ -143,4 +143,4 @@ TEST(importance, is_read_by_name) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::importance_test

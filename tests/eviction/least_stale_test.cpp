@@ -11,7 +11,7 @@
 #include "hotset/eviction/lru.hpp"
 #include "reference_policies.hpp"
 
-namespace hotset {
+namespace hotset::least_stale_test {
 namespace {
 
 using reference::hand_walk;
@@ -206,4 +206,4 @@ TEST(least_stale, last_access_orders_by_epoch_then_layer_then_recency) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::least_stale_test

@@ -7,7 +7,7 @@
 
 #include "reference_policies.hpp"
 
-namespace hotset {
+namespace hotset::lfru_test {
 namespace {
 
 using reference::hand_walk;
@@ -84,4 +84,4 @@ TEST(lfru, refuses_a_decay_out_of_range) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::lfru_test

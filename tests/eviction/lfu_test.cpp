@@ -7,7 +7,7 @@
 
 #include "reference_policies.hpp"
 
-namespace hotset {
+namespace hotset::lfu_test {
 namespace {
 
 using reference::hand_walk;
@@ -103,4 +103,4 @@ TEST(lfu, refuses_an_unknown_history) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::lfu_test

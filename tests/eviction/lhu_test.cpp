@@ -12,7 +12,7 @@
 #include "random_source.hpp"
 #include "reference_policies.hpp"
 
-namespace hotset {
+namespace hotset::lhu_test {
 namespace {
 
 using reference::hand_walk;
@@ -169,4 +169,4 @@ TEST(lhu, agrees_with_its_naive_form) {
 TEST(lhu, has_nothing_to_configure) { EXPECT_FALSE(lhu::config{}.validate()); }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::lhu_test

@@ -7,7 +7,7 @@
 
 #include "reference_policies.hpp"
 
-namespace hotset {
+namespace hotset::lru_test {
 namespace {
 
 using reference::hand_walk;
@@ -82,4 +82,4 @@ TEST(lru, keeps_its_order_when_a_quota_change_lends_a_slot_to_another_pool) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::lru_test

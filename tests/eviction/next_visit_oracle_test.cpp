@@ -8,7 +8,7 @@
 
 #include "reference_policies.hpp"
 
-namespace hotset {
+namespace hotset::next_visit_oracle_test {
 namespace {
 
 using reference::hand_walk;
@@ -176,4 +176,4 @@ TEST(next_visit_oracle, checks_its_future_and_its_past) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::next_visit_oracle_test

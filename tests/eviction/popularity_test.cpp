@@ -7,7 +7,7 @@
 
 #include "reference_policies.hpp"
 
-namespace hotset {
+namespace hotset::popularity_test {
 namespace {
 
 using reference::hand_walk;
@@ -36,4 +36,4 @@ TEST(popularity, checks_its_profile) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::popularity_test

@@ -10,7 +10,7 @@
 #include "hotset/eviction/protect_hot.hpp"
 #include "reference_policies.hpp"
 
-namespace hotset {
+namespace hotset::protect_decode_test {
 namespace {
 
 using reference::hand_walk;
@@ -62,4 +62,4 @@ TEST(protect_decode, a_slot_forgets_with_its_key) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::protect_decode_test

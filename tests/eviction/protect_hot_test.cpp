@@ -9,7 +9,7 @@
 #include "hotset/eviction/lru.hpp"
 #include "reference_policies.hpp"
 
-namespace hotset {
+namespace hotset::protect_hot_test {
 namespace {
 
 using reference::hand_walk;
@@ -48,4 +48,4 @@ TEST(protect_hot, checks_both_configurations) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::protect_hot_test

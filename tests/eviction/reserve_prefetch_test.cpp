@@ -14,7 +14,7 @@
 #include "hotset/paging/pager.hpp"
 #include "reference_policies.hpp"
 
-namespace hotset {
+namespace hotset::reserve_prefetch_test {
 namespace {
 
 using reference::hand_walk;
@@ -234,4 +234,4 @@ TEST(reserve_prefetch, is_read_by_name) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::reserve_prefetch_test

@@ -13,7 +13,7 @@
 #include "naive_similar_steps.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::similar_steps_test {
 namespace {
 
 using support::naive_similar_steps;
@@ -227,4 +227,4 @@ TEST(similar_steps, parameters_out_of_range_are_refused) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::similar_steps_test

@@ -19,6 +19,7 @@
 #include "hotset/sim/studies/esft_selection.hpp"
 #include "trace_samples.hpp"
 
+namespace adapter_readers_test {
 namespace {
 using namespace hotset;
 
@@ -161,3 +162,4 @@ TEST(fuzz_adapters, checkpoints_configurations) {
 }
 
 }  // namespace
+}  // namespace adapter_readers_test

@@ -27,6 +27,7 @@
 #include "sim_samples.hpp"
 #include "trace_samples.hpp"
 
+namespace bounded_memory_test {
 namespace {
 using namespace hotset;
 
@@ -313,3 +314,4 @@ TEST(bounded_memory, adapters) {
 }
 
 }  // namespace
+}  // namespace bounded_memory_test

@@ -11,6 +11,7 @@
 #include "damage.hpp"
 #include "hotset/predict/co_activation.hpp"
 
+namespace co_activation_tables_test {
 namespace {
 using namespace hotset;
 
@@ -76,3 +77,4 @@ TEST(fuzz_tables, co_activation) {
 }
 
 }  // namespace
+}  // namespace co_activation_tables_test

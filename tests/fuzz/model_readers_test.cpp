@@ -11,6 +11,7 @@
 #include "hotset/sim/models/model_description.hpp"
 #include "trace_samples.hpp"
 
+namespace model_readers_test {
 namespace {
 using namespace hotset;
 
@@ -141,3 +142,4 @@ TEST(fuzz_models, safetensors) {
 }
 
 }  // namespace
+}  // namespace model_readers_test

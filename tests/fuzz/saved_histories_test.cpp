@@ -16,6 +16,7 @@
 #include "hotset/predict/similar_steps_predictor.hpp"
 #include "token_visit.hpp"
 
+namespace saved_histories_test {
 namespace {
 using namespace hotset;
 
@@ -91,3 +92,4 @@ TEST(fuzz_histories, saved) {
 }
 
 }  // namespace
+}  // namespace saved_histories_test

@@ -19,6 +19,7 @@
 #include "hotset/trace/visit_sequence.hpp"
 #include "trace_samples.hpp"
 
+namespace trace_readers_test {
 namespace {
 using namespace hotset;
 using namespace hotset::sim;
@@ -145,3 +146,4 @@ TEST(fuzz_traces, compressed) {
 }
 
 }  // namespace
+}  // namespace trace_readers_test

@@ -12,6 +12,7 @@
 #include "hotset/sim/replay/sweep.hpp"
 #include "sim_samples.hpp"
 
+namespace hand_walked_test {
 namespace {
 
 using namespace hotset;
@@ -297,3 +298,4 @@ TEST(hand_walked, collisions) {
 }
 
 }  // namespace
+}  // namespace hand_walked_test

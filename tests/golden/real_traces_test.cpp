@@ -12,6 +12,7 @@
 #include "hotset/sim/replay/sweep.hpp"
 #include "hotset/sim/studies/miss_curves.hpp"
 
+namespace real_traces_test {
 namespace {
 
 using namespace hotset;
@@ -173,3 +174,4 @@ TEST_F(real_traces, mooncake_curve) {
 }
 
 }  // namespace
+}  // namespace real_traces_test

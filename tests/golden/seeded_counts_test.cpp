@@ -21,6 +21,7 @@
 #include "hotset/trace/synthetic/synthetic.hpp"
 #include "sim_samples.hpp"
 
+namespace seeded_counts_test {
 namespace {
 
 using namespace hotset;
@@ -470,3 +471,4 @@ TEST(seeded_counts, traces_are_those_that_the_rows_were_taken_from) {
 }
 
 }  // namespace
+}  // namespace seeded_counts_test

@@ -23,7 +23,7 @@
 #include "random_source.hpp"
 #include "test_support.hpp"
 
-namespace hotset::gpu {
+namespace hotset::gpu::adapter_registry_test {
 namespace {
 
 using registry_type = adapter_registry<cuda::virtual_memory, cuda::adapter_uploader>;
@@ -194,4 +194,4 @@ TEST(adapter_registry_on_a_device, the_kernel_redirects_by_the_maps_of_now) {
 }
 
 }  // namespace
-}  // namespace hotset::gpu
+}  // namespace hotset::gpu::adapter_registry_test

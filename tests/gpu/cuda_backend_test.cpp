@@ -17,7 +17,7 @@
 #include "random_source.hpp"
 #include "test_support.hpp"
 
-namespace hotset::gpu {
+namespace hotset::gpu::cuda_backend_test {
 namespace {
 
 using cuda::copy_mode;
@@ -159,4 +159,4 @@ TEST(cuda_backend, memory_of_others_is_page_locked_in_place) {
 }
 
 }  // namespace
-}  // namespace hotset::gpu
+}  // namespace hotset::gpu::cuda_backend_test

@@ -22,7 +22,7 @@
 #include "random_source.hpp"
 #include "test_support.hpp"
 
-namespace hotset::gpu {
+namespace hotset::gpu::elastic_bank_test {
 namespace {
 
 const geometry shape{.layers = 3, .experts = 12, .top_k = 2, .max_tokens_per_visit = 4};
@@ -114,4 +114,4 @@ TEST(gpu_elastic_bank, resizes_while_a_cache_serves) {
 }
 
 }  // namespace
-}  // namespace hotset::gpu
+}  // namespace hotset::gpu::elastic_bank_test

@@ -12,7 +12,7 @@
 #include "test_support.hpp"
 #include "written_ids.hpp"
 
-namespace hotset::gpu {
+namespace hotset::gpu::mirror_kernel_test {
 namespace {
 
 using cuda::error_code;
@@ -163,4 +163,4 @@ TEST(mirror_kernel, what_is_refused_is_not_launched) {
 }
 
 }  // namespace
-}  // namespace hotset::gpu
+}  // namespace hotset::gpu::mirror_kernel_test

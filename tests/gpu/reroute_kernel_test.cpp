@@ -8,7 +8,7 @@
 #include "reroute_samples.hpp"
 #include "test_support.hpp"
 
-namespace hotset::gpu {
+namespace hotset::gpu::reroute_kernel_test {
 namespace {
 
 using cuda::error_code;
@@ -150,4 +150,4 @@ TEST(reroute_kernel, what_is_refused_is_not_launched) {
 }
 
 }  // namespace
-}  // namespace hotset::gpu
+}  // namespace hotset::gpu::reroute_kernel_test

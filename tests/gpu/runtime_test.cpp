@@ -12,7 +12,7 @@
 
 #include "test_support.hpp"
 
-namespace hotset::gpu {
+namespace hotset::gpu::runtime_test {
 namespace {
 
 using cuda::error_code;
@@ -251,4 +251,4 @@ TEST(runtime, knows_a_stream_that_captures) {
 }
 
 }  // namespace
-}  // namespace hotset::gpu
+}  // namespace hotset::gpu::runtime_test

@@ -14,7 +14,7 @@
 #include "hotset/testing/transfer_backend_suite.hpp"
 #include "paged_model.hpp"
 
-namespace hotset {
+namespace hotset::transfer_conformance_test {
 namespace {
 
 using suites::gate;
@@ -72,6 +72,6 @@ using entries = testing::Types<
     device_entry<copy_mode::same_stream, true>, device_entry<copy_mode::same_stream, false>>;
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::transfer_conformance_test
 
-HOTSET_TRANSFER_CONFORMANCE(device, hotset::entries);
+HOTSET_TRANSFER_CONFORMANCE(device, hotset::transfer_conformance_test::entries);

@@ -18,7 +18,7 @@
 #include "hotset/eviction/similar_steps.hpp"
 #include "interleaving.hpp"
 
-namespace hotset {
+namespace hotset::slot_cache_interleaving_test {
 namespace {
 
 using interleaving::run;
@@ -48,4 +48,4 @@ TEST(slot_cache_interleaving, any_policy) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::slot_cache_interleaving_test

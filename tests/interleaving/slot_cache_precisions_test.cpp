@@ -15,7 +15,7 @@
 #include "hotset/miss/fetch_priority.hpp"
 #include "interleaving.hpp"
 
-namespace hotset {
+namespace hotset::slot_cache_precisions_test {
 namespace {
 
 using interleaving::run;
@@ -51,4 +51,4 @@ TEST(slot_cache_interleaving, any_policy_of_lowest_precision) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::slot_cache_precisions_test

@@ -14,7 +14,7 @@
 #include "hotset/transfer/host_stream.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::elastic_arrays_test {
 namespace {
 
 static_assert(slot_bank<host_slot_bank, host_stream>);
@@ -162,4 +162,4 @@ TEST_F(elastic_arrays_test, are_refused_where_no_addresses_are) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::elastic_arrays_test

@@ -9,7 +9,7 @@
 
 #include "written_ids.hpp"
 
-namespace hotset {
+namespace hotset::host_slot_bank_test {
 namespace {
 
 using support::slot_ids;
@@ -157,4 +157,4 @@ TEST(host_slot_bank, memory_that_the_slots_do_not_fit_into_is_refused) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::host_slot_bank_test

@@ -12,7 +12,7 @@
 
 #include "host_mappings.hpp"
 
-namespace hotset {
+namespace hotset::host_virtual_memory_test {
 namespace {
 
 using enum memory_status;
@@ -199,4 +199,4 @@ TEST(host_virtual_memory, one_that_is_gone_leaves_no_file_and_moves_with_what_it
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::host_virtual_memory_test

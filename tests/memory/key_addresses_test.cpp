@@ -16,7 +16,7 @@
 #include "hotset/transfer/inline_backend.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::key_addresses_test {
 namespace {
 
 using support::pattern;
@@ -122,7 +122,7 @@ TEST_P(addresses_by_key, any_order_of_holding_and_dropping_keeps_what_is_held) {
 /// Bytes of every expert, made when they are read.
 struct made_experts {
   [[nodiscard]] std::span<const std::uint64_t> sizes(expert_key, precision_id) const noexcept {
-    return hotset::sizes;
+    return key_addresses_test::sizes;
   }
   [[nodiscard]] bool read(expert_key key, precision_id, std::size_t t, std::uint64_t at,
                           std::span<std::byte> to) const noexcept {
@@ -219,4 +219,4 @@ TEST(key_addresses, what_cannot_be_is_refused) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::key_addresses_test

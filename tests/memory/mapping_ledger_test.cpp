@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::mapping_ledger_test {
 namespace {
 
 using enum memory_status;
@@ -113,4 +113,4 @@ TEST_F(mapping_ledger_rules, what_is_no_block_is_refused) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::mapping_ledger_test

@@ -11,7 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::slot_bank_layout_test {
 namespace {
 
 using testing::HasSubstr;
@@ -140,4 +140,4 @@ TEST(slot_bank_layout, sizes_that_no_memory_has_are_refused) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::slot_bank_layout_test

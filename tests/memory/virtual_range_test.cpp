@@ -11,7 +11,7 @@
 #include "host_mappings.hpp"
 #include "hotset/memory/host_virtual_memory.hpp"
 
-namespace hotset {
+namespace hotset::virtual_range_test {
 namespace {
 
 using enum memory_status;
@@ -162,4 +162,4 @@ TEST_F(virtual_range_steps, its_end_passes_over_what_is_refused) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::virtual_range_test

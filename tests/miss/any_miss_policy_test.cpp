@@ -12,7 +12,7 @@
 #include "hotset/miss/fetch_priority.hpp"
 #include "hotset/miss/substitute.hpp"
 
-namespace hotset {
+namespace hotset::any_miss_policy_test {
 namespace {
 
 static_assert(miss_policy<any_miss_policy>);
@@ -97,4 +97,4 @@ TEST(any_miss_policy, checks_its_configuration_and_the_model) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::any_miss_policy_test

@@ -11,7 +11,7 @@
 #include "hotset/core/policy/validate_for.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::compute_on_host_test {
 namespace {
 
 static_assert(compute_on_host::traits.is_exact && !compute_on_host::traits.fetches_all &&
@@ -128,4 +128,4 @@ TEST(compute_on_host, prefetches_at_the_highest_precision) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::compute_on_host_test

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::drop_cascade_test {
 namespace {
 
 static_assert(!drop_cascade::traits.is_exact && !drop_cascade::traits.fetches_all &&
@@ -77,4 +77,4 @@ TEST(drop_cascade, refuses_what_cannot_work_in_its_own_name) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::drop_cascade_test

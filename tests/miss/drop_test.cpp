@@ -9,7 +9,7 @@
 #include "hotset/core/policy/parameters.hpp"
 #include "hotset/core/policy/validate_for.hpp"
 
-namespace hotset {
+namespace hotset::drop_test {
 namespace {
 
 static_assert(!drop::traits.is_exact && !drop::traits.fetches_all && !drop::traits.needs_logits);
@@ -114,4 +114,4 @@ TEST(drop, keeps_at_least_one_rank) {
 TEST(drop, prefetches_at_the_highest_precision) { EXPECT_EQ(drop(shape).prefetch_precision(), 0); }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::drop_test

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::fetch_lowest_test {
 namespace {
 
 static_assert(!fetch_lowest::traits.is_exact && !fetch_lowest::traits.fetches_all &&
@@ -42,4 +42,4 @@ TEST(fetch_lowest, refuses_a_model_of_one_precision) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::fetch_lowest_test

@@ -11,7 +11,7 @@
 
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::fetch_priority_test {
 namespace {
 
 static_assert(!fetch_priority::traits.is_exact && !fetch_priority::traits.fetches_all &&
@@ -178,4 +178,4 @@ TEST(fetch_priority, refuses_what_cannot_work) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::fetch_priority_test

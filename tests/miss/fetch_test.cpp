@@ -7,7 +7,7 @@
 
 #include "hotset/core/policy/validate_for.hpp"
 
-namespace hotset {
+namespace hotset::fetch_test {
 namespace {
 
 static_assert(fetch::traits.is_exact && fetch::traits.fetches_all && !fetch::traits.needs_logits);
@@ -36,4 +36,4 @@ TEST(fetch, serves_any_model) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::fetch_test

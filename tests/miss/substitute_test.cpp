@@ -15,7 +15,7 @@
 #include "random_source.hpp"
 #include "written_ids.hpp"
 
-namespace hotset {
+namespace hotset::substitute_test {
 namespace {
 
 static_assert(!substitute::traits.is_exact && !substitute::traits.fetches_all &&
@@ -276,4 +276,4 @@ TEST(substitute, prefetches_at_the_highest_precision) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::substitute_test

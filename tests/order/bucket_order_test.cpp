@@ -11,7 +11,7 @@
 #include "rank_model.hpp"
 #include "written_ids.hpp"
 
-namespace hotset {
+namespace hotset::bucket_order_test {
 namespace {
 
 /// Keys in steps of `width`, the last bucket without an end.
@@ -101,4 +101,4 @@ TEST(bucket_order, agrees_with_a_sorted_map) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::bucket_order_test

@@ -10,7 +10,7 @@
 #include "rank_model.hpp"
 #include "written_ids.hpp"
 
-namespace hotset {
+namespace hotset::indexed_heap_test {
 namespace {
 
 std::vector<slot_id> first(indexed_heap& heap, pool_id pool, const slot_mask& eligible,
@@ -92,4 +92,4 @@ TEST(indexed_heap, agrees_with_a_sorted_map) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::indexed_heap_test

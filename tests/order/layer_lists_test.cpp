@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::layer_lists_test {
 namespace {
 
 const geometry one{.layers = 3, .experts = 6, .top_k = 1};
@@ -65,4 +65,4 @@ TEST(layer_lists, with_one_precision_the_list_is_the_layer) {
 TEST(layer_lists, none_are_made_without_a_layout) { EXPECT_EQ(layer_lists().count(), 0U); }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::layer_lists_test

@@ -9,7 +9,7 @@
 
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::least_value_test {
 namespace {
 
 template <class T>
@@ -54,4 +54,4 @@ TEST(residents_only, every_level_leaves_out_what_has_no_slot) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::least_value_test

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::pool_members_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -44,4 +44,4 @@ TEST(pool_members, a_full_pool_lets_a_vacant_slot_go) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::pool_members_test

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::rank_scan_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -51,4 +51,4 @@ TEST_F(rank_scan, leaves_out_the_vacant_and_the_not_eligible) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::rank_scan_test

@@ -11,7 +11,7 @@
 
 #include "written_ids.hpp"
 
-namespace hotset {
+namespace hotset::recency_list_test {
 namespace {
 
 std::vector<slot_id> walk(const recency_list& list, std::size_t head) {
@@ -80,4 +80,4 @@ TEST(recency_list, agrees_with_std_list) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::recency_list_test

@@ -12,7 +12,7 @@
 #include "random_source.hpp"
 #include "written_ids.hpp"
 
-namespace hotset {
+namespace hotset::recency_stamps_test {
 namespace {
 
 pool_layout per_layer(std::int32_t slots) {
@@ -124,4 +124,4 @@ TEST(recency_stamps, order_outlives_the_clock) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::recency_stamps_test

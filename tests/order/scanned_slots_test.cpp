@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::scanned_slots_test {
 namespace {
 
 using testing::ElementsAre;
@@ -73,4 +73,4 @@ TEST_F(scanned_slots_of_two_layers, a_slot_may_come_from_another_pool) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::scanned_slots_test

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::slot_rank_test {
 namespace {
 
 TEST(slot_rank, orders_by_key_then_position) {
@@ -27,4 +27,4 @@ TEST(slot_rank, doubles_keep_their_order_as_integers) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::slot_rank_test

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::sparse_bits_test {
 namespace {
 
 TEST(sparse_bits, finds_members_in_a_word_in_a_group_and_beyond) {
@@ -53,4 +53,4 @@ TEST(sparse_bits, agrees_with_a_set) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::sparse_bits_test

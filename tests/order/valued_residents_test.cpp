@@ -12,7 +12,7 @@
 #include "random_source.hpp"
 #include "written_ids.hpp"
 
-namespace hotset {
+namespace hotset::valued_residents_test {
 namespace {
 
 constexpr geometry shape{.layers = 4, .experts = 20, .top_k = 2};
@@ -141,4 +141,4 @@ TEST(valued_residents, all_that_are_eligible_are_found_once) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::valued_residents_test

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::cliff_guard_test {
 namespace {
 
 using testing::HasSubstr;
@@ -52,4 +52,4 @@ TEST(cliff_guard, slots_of_all_precisions_count) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::cliff_guard_test

@@ -9,7 +9,7 @@
 #include "hotset/paging/hot_set.hpp"
 #include "pager_walk.hpp"
 
-namespace hotset {
+namespace hotset::demand_test {
 namespace {
 
 using support::picky;
@@ -97,4 +97,4 @@ TEST(admission_round, leaves_what_is_refused_on_the_host) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::demand_test

@@ -14,7 +14,7 @@
 #include "pager_walk.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::departures_test {
 namespace {
 
 using support::key_of;
@@ -163,4 +163,4 @@ TEST(departures, of_several_precisions_each_copy_is_told) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::departures_test

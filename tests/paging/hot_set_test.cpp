@@ -9,7 +9,7 @@
 
 #include "pager_walk.hpp"
 
-namespace hotset {
+namespace hotset::hot_set_test {
 namespace {
 
 using support::told_lru;
@@ -123,4 +123,4 @@ TEST_F(hot_set_test, a_spoilt_slot_is_free_and_both_keys_are_absent) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::hot_set_test

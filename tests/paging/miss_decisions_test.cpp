@@ -12,7 +12,7 @@
 #include "hotset/paging/hot_set.hpp"
 #include "scripted_miss.hpp"
 
-namespace hotset {
+namespace hotset::miss_decisions_test {
 namespace {
 
 using support::scripted_miss;
@@ -121,4 +121,4 @@ TEST_F(miss_decisions_test, a_policy_that_fetches_everything_leaves_the_visit_as
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::miss_decisions_test

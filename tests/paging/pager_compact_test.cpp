@@ -23,7 +23,7 @@
 #include "pager_walk.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::pager_compact_test {
 namespace {
 
 const geometry shape{.layers = 3, .experts = 10, .top_k = 2, .max_tokens_per_visit = 2};
@@ -239,4 +239,4 @@ TEST(pager_compact_prefetch, requests_move_with_their_experts) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::pager_compact_test

@@ -8,7 +8,7 @@
 #include "hotset/eviction/lfu.hpp"
 #include "pager_walk.hpp"
 
-namespace hotset {
+namespace hotset::pager_groups_test {
 namespace {
 
 using support::pager_walk;
@@ -246,4 +246,4 @@ TEST(pager_groups, by_expert_tells_the_weights_of_the_whole_visit) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::pager_groups_test

@@ -11,7 +11,7 @@
 #include "pager_walk.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::pager_guard_test {
 namespace {
 
 using support::pager_walk;
@@ -415,4 +415,4 @@ TEST(pager_cancelled, a_warm_copy_is_no_prefetch) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::pager_guard_test

@@ -16,7 +16,7 @@
 #include "random_source.hpp"
 #include "scripted_miss.hpp"
 
-namespace hotset {
+namespace hotset::pager_miss_test {
 namespace {
 
 using support::dropped;
@@ -398,4 +398,4 @@ TEST_F(pager_miss, causes_and_services_add_up_to_the_misses) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::pager_miss_test

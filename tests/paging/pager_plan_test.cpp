@@ -15,7 +15,7 @@
 #include "pager_walk.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::pager_plan_test {
 namespace {
 
 using support::pager_walk;
@@ -435,4 +435,4 @@ TEST(pager_plan, only_a_split_by_expert_is_not_exact) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::pager_plan_test

@@ -14,7 +14,7 @@
 #include "pager_walk.hpp"
 #include "scripted_miss.hpp"
 
-namespace hotset {
+namespace hotset::pager_precision_test {
 namespace {
 
 using support::dropped;
@@ -748,4 +748,4 @@ TEST_F(pager_precision, fetch_lowest_fills_the_lowest_pool_first) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::pager_precision_test

@@ -7,7 +7,7 @@
 #include "pager_walk.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::pager_prefetch_test {
 namespace {
 
 using support::pager_walk;
@@ -235,4 +235,4 @@ TEST(pager_warm, a_warm_key_was_used_before) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::pager_prefetch_test

@@ -8,7 +8,7 @@
 
 #include "pager_walk.hpp"
 
-namespace hotset {
+namespace hotset::pager_room_test {
 namespace {
 
 using support::pager_walk;
@@ -363,4 +363,4 @@ TEST(pager_victims, lru_examines_no_more_than_the_protected_and_the_needed_slots
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::pager_room_test

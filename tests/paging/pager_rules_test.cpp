@@ -9,7 +9,7 @@
 #include "hotset/eviction/lfu.hpp"
 #include "pager_walk.hpp"
 
-namespace hotset {
+namespace hotset::pager_rules_test {
 namespace {
 
 using support::pager_walk;
@@ -156,4 +156,4 @@ TEST(pager_rules, rows_are_minus_one_for_everything_absent) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::pager_rules_test

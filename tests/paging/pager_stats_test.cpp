@@ -6,7 +6,7 @@
 
 #include "pager_walk.hpp"
 
-namespace hotset {
+namespace hotset::pager_stats_test {
 namespace {
 
 using support::pager_walk;
@@ -88,4 +88,4 @@ TEST(pager_stats, what_admission_refuses_is_a_miss_and_a_bypass) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::pager_stats_test

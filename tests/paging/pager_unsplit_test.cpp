@@ -14,7 +14,7 @@
 #include "pager_walk.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::pager_unsplit_test {
 namespace {
 
 using support::pager_walk;
@@ -187,4 +187,4 @@ TEST(pager_unsplit, as_many_as_fit_and_no_filled_one_is_used_less_than_one_left)
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::pager_unsplit_test

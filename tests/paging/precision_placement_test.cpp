@@ -11,7 +11,7 @@
 #include "hotset/eviction/lru.hpp"
 #include "hotset/paging/hot_set.hpp"
 
-namespace hotset {
+namespace hotset::precision_placement_test {
 namespace {
 
 using testing::ElementsAre;
@@ -127,4 +127,4 @@ TEST_F(precision_placement_test, says_how_much_room_there_is_of_all_precisions) 
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::precision_placement_test

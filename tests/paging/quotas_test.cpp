@@ -12,7 +12,7 @@
 #include "hotset/eviction/lru.hpp"
 #include "hotset/paging/hot_set.hpp"
 
-namespace hotset {
+namespace hotset::quotas_test {
 namespace {
 
 using testing::ElementsAre;
@@ -79,4 +79,4 @@ TEST_F(quotas_test, gathering_keeps_the_order_of_each_pool) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::quotas_test

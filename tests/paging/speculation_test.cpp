@@ -11,7 +11,7 @@
 #include "hotset/eviction/lru.hpp"
 #include "hotset/paging/hot_set.hpp"
 
-namespace hotset {
+namespace hotset::speculation_test {
 namespace {
 
 using testing::ElementsAre;
@@ -114,4 +114,4 @@ TEST_F(speculation_test, a_visit_that_uses_a_late_copy_waits_for_it_and_ends_its
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::speculation_test

@@ -10,7 +10,7 @@
 #include "hotset/paging/miss_decisions.hpp"
 #include "pager_walk.hpp"
 
-namespace hotset {
+namespace hotset::visit_commit_test {
 namespace {
 
 using support::told_lru;
@@ -78,4 +78,4 @@ TEST_F(visit_commit_test, weights_and_ranks_are_told_to_who_asks) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::visit_commit_test

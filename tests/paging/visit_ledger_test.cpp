@@ -8,6 +8,7 @@
 #include "hotset/eviction/lru.hpp"
 #include "hotset/paging/pager.hpp"
 
+namespace visit_ledger_test {
 namespace {
 
 using namespace hotset;
@@ -80,3 +81,4 @@ TEST(visit_ledger, sums_agree_with_their_parts) {
 }
 
 }  // namespace
+}  // namespace visit_ledger_test

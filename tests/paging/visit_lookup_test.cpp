@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::visit_lookup_test {
 namespace {
 
 using testing::ElementsAre;
@@ -126,4 +126,4 @@ TEST_F(visit_lookup_test, a_group_keeps_what_was_decided_of_the_whole_visit) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::visit_lookup_test

@@ -12,7 +12,7 @@
 
 #include "cache_steps.hpp"
 
-namespace hotset {
+namespace hotset::visit_serving_test {
 namespace {
 
 using support::pager_walk;
@@ -356,4 +356,4 @@ TEST(pager_serve, a_visit_under_way_by_hand_is_left_as_it_is) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::visit_serving_test

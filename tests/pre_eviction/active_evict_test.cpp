@@ -13,7 +13,7 @@
 #include "random_source.hpp"
 #include "written_ids.hpp"
 
-namespace hotset {
+namespace hotset::active_evict_test {
 namespace {
 
 using testing::ElementsAre;
@@ -136,4 +136,4 @@ TEST(active_evict, refuses_what_cannot_work) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::active_evict_test

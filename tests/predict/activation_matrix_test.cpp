@@ -15,7 +15,7 @@
 #include "random_source.hpp"
 #include "trace_samples.hpp"
 
-namespace hotset {
+namespace hotset::activation_matrix_test {
 namespace {
 
 using testing::Each;
@@ -452,4 +452,4 @@ TEST(activation_matrix, a_wrong_configuration_is_refused) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::activation_matrix_test

@@ -17,7 +17,7 @@
 #include "hotset/predict/gate_predictors.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::any_predictor_test {
 namespace {
 
 using testing::ElementsAreArray;
@@ -191,4 +191,4 @@ TEST(any_predictor, tells_of_ended_requests_who_hears_of_them) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::any_predictor_test

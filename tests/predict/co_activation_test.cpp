@@ -12,7 +12,7 @@
 
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::co_activation_test {
 namespace {
 
 using testing::ElementsAre;
@@ -286,4 +286,4 @@ TEST(co_activation, what_is_no_whole_number_of_tokens_is_refused_and_changes_not
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::co_activation_test

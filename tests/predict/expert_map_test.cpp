@@ -18,7 +18,7 @@
 #include "hotset/predict/any_predictor.hpp"
 #include "map_samples.hpp"
 
-namespace hotset {
+namespace hotset::expert_map_test {
 namespace {
 
 using testing::Each;
@@ -485,4 +485,4 @@ TEST(expert_map, a_wrong_configuration_is_refused) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::expert_map_test

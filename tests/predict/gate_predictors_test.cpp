@@ -9,7 +9,7 @@
 
 #include "hotset/predict/any_predictor.hpp"
 
-namespace hotset {
+namespace hotset::gate_predictors_test {
 namespace {
 
 using testing::ElementsAreArray;
@@ -81,4 +81,4 @@ TEST(gate_predictors, look_no_further_than_there_are_layers) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::gate_predictors_test

@@ -11,7 +11,7 @@
 
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::hotness_test {
 namespace {
 
 using testing::ElementsAre;
@@ -102,4 +102,4 @@ TEST(hotness, refuses_what_cannot_work) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::hotness_test

@@ -11,7 +11,7 @@
 
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::last_routed_test {
 namespace {
 
 using testing::Each;
@@ -186,4 +186,4 @@ TEST(last_routed, a_wrong_configuration_is_refused) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::last_routed_test

@@ -11,7 +11,7 @@
 
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::layer_scores_test {
 namespace {
 
 forecast of(const std::vector<float>& rows, std::int32_t depth) {
@@ -65,4 +65,4 @@ TEST(layer_scores, a_forecast_of_another_size_covers_no_layer) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::layer_scores_test

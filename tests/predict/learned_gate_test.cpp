@@ -21,7 +21,7 @@
 #include "random_source.hpp"
 #include "trace_samples.hpp"
 
-namespace hotset {
+namespace hotset::learned_gate_test {
 namespace {
 
 using testing::Each;
@@ -353,4 +353,4 @@ TEST(learned_gate, behind_any_predictor_is_told_the_width_of_hidden_states) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::learned_gate_test

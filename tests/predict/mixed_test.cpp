@@ -21,7 +21,7 @@
 #include "hotset/predict/last_routed.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::mixed_test {
 namespace {
 
 using testing::Each;
@@ -406,4 +406,4 @@ TEST(mixed, a_wrong_configuration_is_refused) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::mixed_test

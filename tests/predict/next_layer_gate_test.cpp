@@ -10,7 +10,7 @@
 
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::next_layer_gate_test {
 namespace {
 
 using testing::Each;
@@ -308,4 +308,4 @@ TEST(next_layer_gate, says_what_it_accepts) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::next_layer_gate_test

@@ -11,7 +11,7 @@
 #include "random_source.hpp"
 #include "written_ids.hpp"
 
-namespace hotset {
+namespace hotset::prediction_score_test {
 namespace {
 
 using support::key_of;
@@ -149,4 +149,4 @@ TEST(prediction_score, agrees_with_sets) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::prediction_score_test

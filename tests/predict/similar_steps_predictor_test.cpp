@@ -20,6 +20,7 @@
 #include "random_source.hpp"
 #include "written_ids.hpp"
 
+namespace similar_steps_predictor_test {
 namespace {
 
 using namespace hotset;
@@ -296,3 +297,4 @@ TEST(similar_steps_predictor, refuses_what_it_cannot_be) {
 }
 
 }  // namespace
+}  // namespace similar_steps_predictor_test

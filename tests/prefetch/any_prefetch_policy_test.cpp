@@ -13,7 +13,7 @@
 #include "hotset/prefetch/noisy_oracle.hpp"
 #include "hotset/prefetch/previous_step.hpp"
 
-namespace hotset {
+namespace hotset::any_prefetch_policy_test {
 namespace {
 
 static_assert(prefetch_policy<any_prefetch_policy>);
@@ -89,4 +89,4 @@ TEST(any_prefetch_policy, checks_its_configuration) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::any_prefetch_policy_test

@@ -14,7 +14,7 @@
 #include "random_source.hpp"
 #include "written_ids.hpp"
 
-namespace hotset {
+namespace hotset::cumulative_probability_test {
 namespace {
 
 using support::key_of;
@@ -219,4 +219,4 @@ TEST(cumulative_probability, looks_no_further_than_there_are_layers) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::cumulative_probability_test

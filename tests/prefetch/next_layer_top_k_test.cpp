@@ -13,7 +13,7 @@
 #include "random_source.hpp"
 #include "written_ids.hpp"
 
-namespace hotset {
+namespace hotset::next_layer_top_k_test {
 namespace {
 
 using support::key_of;
@@ -217,4 +217,4 @@ TEST(next_layer_top_k, says_what_it_accepts) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::next_layer_top_k_test

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::no_prefetch_test {
 namespace {
 
 TEST(no_prefetch, asks_for_nothing_whatever_is_known) {
@@ -32,4 +32,4 @@ TEST(no_prefetch, asks_for_nothing_whatever_is_known) {
 TEST(no_prefetch, has_nothing_to_refuse) { EXPECT_FALSE(no_prefetch::config{}.validate()); }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::no_prefetch_test

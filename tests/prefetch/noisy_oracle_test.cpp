@@ -13,7 +13,7 @@
 
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::noisy_oracle_test {
 namespace {
 
 using testing::ElementsAre;
@@ -238,4 +238,4 @@ TEST(noisy_oracle, says_what_it_accepts) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::noisy_oracle_test

@@ -12,7 +12,7 @@
 
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::popular_test {
 namespace {
 
 using testing::ElementsAre;
@@ -161,4 +161,4 @@ TEST(popular, says_what_it_accepts) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::popular_test

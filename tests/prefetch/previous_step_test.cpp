@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::previous_step_test {
 namespace {
 
 using testing::ElementsAre;
@@ -107,4 +107,4 @@ TEST(previous_step, a_visit_larger_than_announced_is_cut_short) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::previous_step_test

@@ -12,7 +12,7 @@
 
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::score_threshold_test {
 namespace {
 
 using testing::ElementsAre;
@@ -194,4 +194,4 @@ TEST(score_threshold, says_what_it_accepts) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::score_threshold_test

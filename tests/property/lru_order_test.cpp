@@ -14,7 +14,7 @@
 #include "hotset/eviction/lru.hpp"
 #include "hotset/paging/pager.hpp"
 
-namespace hotset {
+namespace hotset::lru_order_test {
 namespace {
 
 const geometry shape{.layers = 2, .experts = 8, .top_k = 2, .max_tokens_per_visit = 2};
@@ -85,4 +85,4 @@ RC_GTEST_PROP(lru_order, is_that_of_a_list_of_keys, ()) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::lru_order_test

@@ -15,7 +15,7 @@
 #include "hotset/paging/pager.hpp"
 #include "hotset/trace/synthetic/splitmix64.hpp"
 
-namespace hotset {
+namespace hotset::misleading_history_test {
 namespace {
 
 constexpr geometry shape{.layers = 8, .experts = 64, .top_k = 6};
@@ -133,4 +133,4 @@ TEST(misleading_history, old_phrases_with_other_successors_that_are_popular) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::misleading_history_test

@@ -14,7 +14,7 @@
 #include "pager_walk.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::pager_model_test {
 namespace {
 
 /// Event-atomic LRU of one pool, with lists of keys and no slots.
@@ -410,4 +410,4 @@ TEST(pager_property, lru_misses_never_rise_with_more_slots) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::pager_model_test

@@ -28,7 +28,7 @@
 #include "random_source.hpp"
 #include "scripted_miss.hpp"
 
-namespace hotset {
+namespace hotset::pager_precision_model_test {
 namespace {
 
 using support::random_source;
@@ -858,4 +858,4 @@ TEST(pager_precision_property, protect_hot) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::pager_precision_model_test

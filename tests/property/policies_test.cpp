@@ -23,6 +23,7 @@
 #include "sim_samples.hpp"
 #include "trace_samples.hpp"
 
+namespace policies_test {
 namespace {
 
 using namespace hotset;
@@ -495,3 +496,4 @@ TEST(policies, a_routing_trace_written_as_oracle_general_gives_the_same_misses) 
 }
 
 }  // namespace
+}  // namespace policies_test

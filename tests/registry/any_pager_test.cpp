@@ -15,6 +15,7 @@
 #include "hotset/trace/visit_sequence.hpp"
 #include "sim_samples.hpp"
 
+namespace any_pager_test {
 namespace {
 
 using namespace hotset;
@@ -154,3 +155,4 @@ TEST(any_pager, hands_on_why_a_visit_was_refused) {
 }
 
 }  // namespace
+}  // namespace any_pager_test

@@ -17,6 +17,7 @@
 #include "hotset/sim/replay/sweep.hpp"
 #include "sim_samples.hpp"
 
+namespace policy_registry_test {
 namespace {
 
 using namespace hotset;
@@ -151,3 +152,4 @@ TEST(policy_registry, an_added_policy_reaches_sweeps) {
 }
 
 }  // namespace
+}  // namespace policy_registry_test

@@ -11,7 +11,7 @@
 #include "random_source.hpp"
 #include "written_ids.hpp"
 
-namespace hotset {
+namespace hotset::expected_uses_test {
 namespace {
 
 const geometry shape{.layers = 4, .experts = 3, .top_k = 1};
@@ -186,4 +186,4 @@ TEST(expected_uses, agrees_with_a_naive_table) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::expected_uses_test

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::free_slots_test {
 namespace {
 
 TEST(free_slots, each_pool_gives_its_own_slots_lowest_first) {
@@ -46,4 +46,4 @@ TEST(free_slots, a_pool_can_take_in_slots_of_another_of_its_class) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::free_slots_test

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+namespace prefetched_slots_test {
 namespace {
 
 using namespace hotset;
@@ -63,3 +64,4 @@ TEST(prefetched_slots, the_last_step_of_all_can_be_asked_for) {
 }
 
 }  // namespace
+}  // namespace prefetched_slots_test

@@ -13,7 +13,7 @@
 
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::residents_test {
 namespace {
 
 using testing::ElementsAre;
@@ -233,4 +233,4 @@ INSTANTIATE_TEST_SUITE_P(seeds, residents_model,
                          testing::Range(std::uint64_t{1}, std::uint64_t{6}));
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::residents_test

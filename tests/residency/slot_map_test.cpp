@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::slot_map_test {
 namespace {
 
 using testing::Each;
@@ -75,4 +75,4 @@ TEST(slot_map, rows_keep_their_address) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::slot_map_test

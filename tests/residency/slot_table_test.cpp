@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::slot_table_test {
 namespace {
 
 TEST(slot_table, slots_start_free_and_nameless) {
@@ -28,4 +28,4 @@ TEST(slot_table, only_a_resident_slot_without_pins_is_evictable) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::slot_table_test

@@ -6,6 +6,7 @@
 #include "hotset/eviction/lru.hpp"
 #include "hotset/paging/pager.hpp"
 
+namespace warm_start_test {
 namespace {
 
 using namespace hotset;
@@ -105,3 +106,4 @@ TEST(warm_start, a_restored_pager_decides_as_the_saved_one) {
 }
 
 }  // namespace
+}  // namespace warm_start_test

@@ -8,7 +8,7 @@
 #include "hotset/routing/cache_aware.hpp"
 #include "hotset/routing/router_order.hpp"
 
-namespace hotset {
+namespace hotset::any_routing_policy_test {
 namespace {
 
 static_assert(routing_policy<any_routing_policy>);
@@ -58,4 +58,4 @@ TEST(any_routing_policy, checks_its_configuration) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::any_routing_policy_test

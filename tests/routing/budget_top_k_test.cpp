@@ -10,7 +10,7 @@
 #include "random_source.hpp"
 #include "written_ids.hpp"
 
-namespace hotset {
+namespace hotset::budget_top_k_test {
 namespace {
 
 using testing::ElementsAre;
@@ -145,4 +145,4 @@ TEST(budget_top_k, is_read_by_name) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::budget_top_k_test

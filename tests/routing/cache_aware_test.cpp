@@ -15,7 +15,7 @@
 #include "random_source.hpp"
 #include "written_ids.hpp"
 
-namespace hotset {
+namespace hotset::cache_aware_test {
 namespace {
 
 static_assert(!cache_aware::traits.is_exact && cache_aware::traits.needs_logits);
@@ -343,4 +343,4 @@ TEST(cache_aware, refuses_parameters_that_are_none) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::cache_aware_test

@@ -7,7 +7,7 @@
 
 #include "written_ids.hpp"
 
-namespace hotset {
+namespace hotset::router_order_test {
 namespace {
 
 static_assert(router_order::traits.is_exact && !router_order::traits.needs_logits);
@@ -65,4 +65,4 @@ TEST(router_order, refuses_arrays_of_another_length_and_writes_nothing) {
 TEST(router_order, has_nothing_to_configure) { EXPECT_FALSE(router_order::config{}.validate()); }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::router_order_test

@@ -10,6 +10,7 @@
 
 #include "hotset/core/numbers/units.hpp"
 
+namespace sizes_test {
 namespace {
 
 using namespace hotset::literals;  // NOLINT(google-build-using-namespace)
@@ -137,3 +138,4 @@ TEST(sizes, a_refusal_names_the_option_once) {
 }
 
 }  // namespace
+}  // namespace sizes_test

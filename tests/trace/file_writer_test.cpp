@@ -10,6 +10,7 @@
 
 #include "trace_samples.hpp"
 
+namespace file_writer_test {
 namespace {
 using namespace hotset;
 using trace_samples::read_all;
@@ -162,3 +163,4 @@ TEST(file_writer, a_closed_descriptor_is_an_error) {
 }
 
 }  // namespace
+}  // namespace file_writer_test

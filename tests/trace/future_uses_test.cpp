@@ -8,6 +8,7 @@
 
 #include "written_ids.hpp"
 
+namespace future_uses_test {
 namespace {
 using namespace hotset;
 using support::key_of;
@@ -49,3 +50,4 @@ TEST(future_uses, refuses_what_it_cannot_hold) {
 }
 
 }  // namespace
+}  // namespace future_uses_test

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+namespace half_array_test {
 namespace {
 using namespace hotset;
 
@@ -64,3 +65,4 @@ TEST(half_array, reads_at_any_alignment_and_keeps_its_owner) {
 }
 
 }  // namespace
+}  // namespace half_array_test

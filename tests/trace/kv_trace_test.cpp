@@ -6,6 +6,7 @@
 
 #include "hotset/trace/visit_sequence.hpp"
 
+namespace kv_trace_test {
 namespace {
 using namespace hotset;
 using ::testing::ElementsAre;
@@ -83,3 +84,4 @@ TEST(kv_trace, a_few_requests_cannot_ask_for_gigabytes_of_blocks) {
 }
 
 }  // namespace
+}  // namespace kv_trace_test

@@ -8,6 +8,7 @@
 
 #include "trace_samples.hpp"
 
+namespace native_trace_writer_test {
 namespace {
 using namespace hotset;
 
@@ -93,3 +94,4 @@ TEST(native_trace_writer, text_that_is_not_utf8_is_written_as_json_all_the_same)
 }
 
 }  // namespace
+}  // namespace native_trace_writer_test

@@ -7,7 +7,7 @@
 
 #include "written_ids.hpp"
 
-namespace hotset {
+namespace hotset::next_visits_test {
 namespace {
 
 const geometry shape{.layers = 2, .experts = 4, .top_k = 2};
@@ -56,4 +56,4 @@ TEST(next_visits, of_no_future_use_nothing) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::next_visits_test

@@ -8,6 +8,7 @@
 
 #include "trace_samples.hpp"
 
+namespace routing_trace_test {
 namespace {
 using namespace hotset;
 
@@ -69,3 +70,4 @@ TEST(routing_trace, a_logit_of_minus_infinity_is_a_masked_expert) {
 }
 
 }  // namespace
+}  // namespace routing_trace_test

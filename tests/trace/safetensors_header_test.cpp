@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+namespace safetensors_header_test {
 namespace {
 using namespace hotset;
 
@@ -51,3 +52,4 @@ TEST(safetensors_header, the_data_begins_at_a_multiple_of_64_whatever_the_names_
 }
 
 }  // namespace
+}  // namespace safetensors_header_test

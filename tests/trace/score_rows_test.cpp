@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+namespace score_rows_test {
 namespace {
 using namespace hotset;
 
@@ -38,3 +39,4 @@ TEST(score_rows, ties_give_way_by_a_step_and_the_last_layer_predicts_nothing) {
 }
 
 }  // namespace
+}  // namespace score_rows_test

@@ -8,6 +8,7 @@
 #include "hotset/trace/visit_gather.hpp"
 #include "trace_samples.hpp"
 
+namespace trace_recorder_test {
 namespace {
 using namespace hotset;
 
@@ -136,3 +137,4 @@ TEST(trace_recorder, refuses_a_configuration_with_the_accepted_range) {
 }
 
 }  // namespace
+}  // namespace trace_recorder_test

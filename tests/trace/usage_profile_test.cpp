@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::usage_profile_test {
 namespace {
 
 const geometry shape{.layers = 2, .experts = 3, .top_k = 1};
@@ -39,4 +39,4 @@ TEST(usage_profile, counts_are_finite_and_not_negative) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::usage_profile_test

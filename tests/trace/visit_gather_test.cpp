@@ -6,6 +6,7 @@
 
 #include "trace_samples.hpp"
 
+namespace visit_gather_test {
 namespace {
 using namespace hotset;
 using ::testing::ElementsAre;
@@ -43,3 +44,4 @@ TEST(visit_gather, leaves_empty_what_the_trace_did_not_record) {
 }
 
 }  // namespace
+}  // namespace visit_gather_test

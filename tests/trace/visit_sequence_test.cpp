@@ -7,6 +7,7 @@
 #include "hotset/trace/synthetic/synthetic.hpp"
 #include "trace_samples.hpp"
 
+namespace visit_sequence_test {
 namespace {
 using namespace hotset;
 using ::testing::ElementsAre;
@@ -81,3 +82,4 @@ TEST(visit_sequence, without_weights_the_views_have_none) {
 }
 
 }  // namespace
+}  // namespace visit_sequence_test

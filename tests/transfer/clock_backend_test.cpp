@@ -15,7 +15,7 @@
 #include "hotset/eviction/lru.hpp"
 #include "hotset/trace/synthetic/synthetic.hpp"
 
-namespace hotset {
+namespace hotset::clock_backend_test {
 namespace {
 
 using support::fill_of;
@@ -937,4 +937,4 @@ TEST(clock_backend, fencing_demand_at_once_changes_nothing_that_the_link_does) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::clock_backend_test

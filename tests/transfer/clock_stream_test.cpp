@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::clock_stream_test {
 namespace {
 
 TEST(clock_stream, the_host_runs_ahead_until_it_synchronises) {
@@ -52,4 +52,4 @@ TEST(clock_stream, a_stream_that_had_nothing_to_do_waits_from_when_the_wait_is_i
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::clock_stream_test

@@ -13,7 +13,7 @@
 #include "host_experts.hpp"
 #include "watched_source.hpp"
 
-namespace hotset {
+namespace hotset::copy_thread_test {
 namespace {
 
 using support::fill_of;
@@ -196,4 +196,4 @@ TEST_F(copy_thread_whole, copies_are_made_at_once) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::copy_thread_test

@@ -17,7 +17,7 @@
 #include "hotset/transfer/clock_backend.hpp"
 #include "watched_source.hpp"
 
-namespace hotset {
+namespace hotset::emulated_link_backend_test {
 namespace {
 
 using std::chrono::nanoseconds;
@@ -290,4 +290,4 @@ TEST_F(emulated_link_copies, are_made_in_the_order_of_the_clock) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::emulated_link_backend_test

@@ -9,7 +9,7 @@
 #include "host_experts.hpp"
 #include "watched_source.hpp"
 
-namespace hotset {
+namespace hotset::expert_copy_test {
 namespace {
 
 using support::fill_of;
@@ -61,4 +61,4 @@ TEST_F(expert_copies, tensors_that_are_not_those_of_the_slot_are_not_copied) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::expert_copy_test

@@ -18,7 +18,7 @@
 #include "hotset/transfer/host_backend.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::file_expert_source_test {
 namespace {
 
 using support::fill_of;
@@ -241,4 +241,4 @@ TEST_F(files_on_disk, a_file_that_was_cut_off_fails_the_copy_and_no_other) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::file_expert_source_test

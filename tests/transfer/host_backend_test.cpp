@@ -14,7 +14,7 @@
 #include "fills.hpp"
 #include "host_experts.hpp"
 
-namespace hotset {
+namespace hotset::host_backend_test {
 namespace {
 
 using support::fill_of;
@@ -253,4 +253,4 @@ TEST_F(host_backend_copies, its_end_copies_what_was_submitted) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::host_backend_test

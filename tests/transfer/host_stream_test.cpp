@@ -8,7 +8,7 @@
 
 #include "host_experts.hpp"
 
-namespace hotset {
+namespace hotset::host_stream_test {
 namespace {
 
 struct note {
@@ -75,4 +75,4 @@ TEST(host_stream, its_end_runs_what_was_enqueued) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::host_stream_test

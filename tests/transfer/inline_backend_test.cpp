@@ -12,7 +12,7 @@
 #include "hotset/eviction/lru.hpp"
 #include "hotset/paging/pager.hpp"
 
-namespace hotset {
+namespace hotset::inline_backend_test {
 namespace {
 
 using support::fill_of;
@@ -77,4 +77,4 @@ TEST_F(inline_copies, a_cache_serves_visits_over_it) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::inline_backend_test

@@ -5,7 +5,7 @@
 
 #include "hotset/trace/synthetic/synthetic.hpp"
 
-namespace hotset {
+namespace hotset::link_model_test {
 namespace {
 
 link_model link(std::uint64_t rate, ticks latency, std::uint64_t chunk) {
@@ -82,4 +82,4 @@ TEST(link_model, the_fewest_chunks_by_a_time_are_those_that_a_walk_finds) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::link_model_test

@@ -7,7 +7,7 @@
 
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::lost_tickets_test {
 namespace {
 
 TEST(lost_tickets, of_nothing_lost_all_have_arrived) {
@@ -62,4 +62,4 @@ TEST(lost_tickets, too_many_take_nothing_for_arrived_that_did_not) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::lost_tickets_test

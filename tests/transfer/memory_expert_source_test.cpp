@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::memory_expert_source_test {
 namespace {
 
 using testing::HasSubstr;
@@ -55,4 +55,4 @@ TEST(memory_expert_source, every_size_class_needs_a_layout) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::memory_expert_source_test

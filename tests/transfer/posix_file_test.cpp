@@ -11,7 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::posix_file_test {
 namespace {
 
 TEST(posix_file, reads_where_it_is_told_and_nothing_beyond_the_end) {
@@ -36,4 +36,4 @@ TEST(posix_file, what_is_no_file_is_refused) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::posix_file_test

@@ -13,7 +13,7 @@
 
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::prefetch_queue_test {
 namespace {
 
 using testing::ElementsAre;
@@ -296,4 +296,4 @@ TEST(prefetch_queue, agrees_with_a_naive_queue_and_accounts_for_every_request) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::prefetch_queue_test

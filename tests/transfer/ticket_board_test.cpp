@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::ticket_board_test {
 namespace {
 
 TEST(ticket_board, a_ticket_is_pending_until_it_is_settled) {
@@ -81,4 +81,4 @@ TEST(ticket_board, wait_returns_when_another_thread_settles) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::ticket_board_test

@@ -8,6 +8,7 @@
 
 #include "scripted_backend.hpp"
 
+namespace transient_slots_test {
 namespace {
 
 using namespace hotset;
@@ -158,3 +159,4 @@ TEST_F(transient_slots_of_two, a_backend_that_takes_nothing_leaves_the_slot_as_i
 }
 
 }  // namespace
+}  // namespace transient_slots_test

@@ -16,7 +16,7 @@
 #include "hotset/transfer/host_backend.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::uring_file_test {
 namespace {
 
 using support::pattern;
@@ -151,4 +151,4 @@ TEST(uring_file, a_file_that_is_not_there_is_refused) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::uring_file_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::plan_draft_test {
 namespace {
 
 const geometry shape{.layers = 2, .experts = 8, .top_k = 3};
@@ -53,4 +53,4 @@ TEST(plan_draft, keeps_nothing_of_the_visit_before_when_it_is_reset) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::plan_draft_test

@@ -15,7 +15,7 @@
 #include "naive_groups.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::token_groups_test {
 namespace {
 
 using support::expert_set;
@@ -180,4 +180,4 @@ TEST(token_groups, the_prompt_of_gemma_takes_178_groups_at_16_slots) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::token_groups_test

@@ -10,6 +10,7 @@
 #include "hotset/paging/pager.hpp"
 #include "written_ids.hpp"
 
+namespace visit_groups_test {
 namespace {
 
 using namespace hotset;
@@ -82,3 +83,4 @@ TEST(visit_groups, an_expert_is_counted_once_in_each_visit) {
 }
 
 }  // namespace
+}  // namespace visit_groups_test

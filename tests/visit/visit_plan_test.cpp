@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::visit_plan_test {
 namespace {
 
 TEST(visit_plan, has_room_for_the_distinct_experts_of_the_largest_visit) {
@@ -40,4 +40,4 @@ TEST(visit_plan, is_left_empty_and_without_room_when_it_is_moved) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::visit_plan_test

@@ -13,7 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::id_view_test {
 namespace {
 
 using testing::ElementsAre;
@@ -88,4 +88,4 @@ TEST(id_view, is_walked_in_any_direction) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::id_view_test

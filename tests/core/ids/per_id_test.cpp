@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::per_id_test {
 namespace {
 
 using testing::ElementsAre;
@@ -54,4 +54,4 @@ TEST(per_id, takes_a_vectors_values_and_gives_them_without_their_kind) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::per_id_test

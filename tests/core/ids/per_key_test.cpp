@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::per_key_test {
 namespace {
 
 using testing::ElementsAre;
@@ -39,4 +39,4 @@ TEST(per_key, takes_a_tables_values) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::per_key_test

@@ -7,7 +7,7 @@
 
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::multiples_of_test {
 namespace {
 
 constexpr std::uint64_t most = ~std::uint64_t{0};
@@ -40,4 +40,4 @@ TEST(multiples_of, agrees_with_the_remainder_of_large_ones) {
 static_assert(multiples_of(6).contains(18) && !multiples_of(6).contains(20));
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::multiples_of_test

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+namespace saved_numbers_test {
 namespace {
 
 using namespace hotset;
@@ -28,3 +29,4 @@ TEST(saved_numbers, what_was_saved_is_read_wherever_it_stands) {
 }
 
 }  // namespace
+}  // namespace saved_numbers_test

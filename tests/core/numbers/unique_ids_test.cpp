@@ -9,7 +9,7 @@
 
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::unique_ids_test {
 namespace {
 
 using testing::ElementsAre;
@@ -85,4 +85,4 @@ TEST(unique_ids, survives_the_wrap_around_of_its_stamps) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::unique_ids_test

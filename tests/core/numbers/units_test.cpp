@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::units_test {
 namespace {
 
 TEST(units, decimal_and_binary_units_differ) {
@@ -71,4 +71,4 @@ TEST(units, durations_have_a_unit) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::units_test

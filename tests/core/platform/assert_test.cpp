@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+namespace assert_test {
 namespace {
 
 TEST(assert_macro, lets_pass_what_holds) {
@@ -19,3 +20,4 @@ TEST(assert_macro_death_test, names_the_place_and_the_condition) {
 #endif
 
 }  // namespace
+}  // namespace assert_test

@@ -10,7 +10,7 @@
 
 #include "trace_samples.hpp"
 
-namespace hotset {
+namespace hotset::file_bytes_test {
 namespace {
 
 std::string text_of(const std::vector<std::byte>& bytes) {
@@ -49,4 +49,4 @@ TEST(file_bytes, of_what_is_no_file_are_refused_by_its_name) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::file_bytes_test

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+namespace flatten_test {
 namespace {
 
 int twice(int n) noexcept { return 2 * n; }
@@ -16,3 +17,4 @@ TEST(flatten, an_ordinary_function_stays_one_beside_other_attributes) {
 }
 
 }  // namespace
+}  // namespace flatten_test

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+namespace host_device_test {
 namespace {
 
 HOTSET_HOST_DEVICE constexpr int twice(int n) noexcept { return 2 * n; }
@@ -14,3 +15,4 @@ TEST(host_device, is_an_ordinary_function_to_a_host_compiler) {
 }
 
 }  // namespace
+}  // namespace host_device_test

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::log_test {
 namespace {
 
 struct notebook {
@@ -44,4 +44,4 @@ static_assert(std::is_trivially_copyable_v<log_sink>);
 static_assert(std::is_nothrow_invocable_v<const log_sink&, log_level, std::string_view>);
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::log_test

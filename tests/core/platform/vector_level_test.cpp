@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::vector_level_test {
 namespace {
 
 TEST(vector_level, levels_grow_with_what_the_processor_has) {
@@ -26,4 +26,4 @@ TEST(vector_level, the_best_is_one_that_the_processor_has) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::vector_level_test

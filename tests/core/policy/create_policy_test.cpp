@@ -15,7 +15,7 @@
 #include "hotset/paging/pager.hpp"
 #include "hotset/prefetch/popular.hpp"
 
-namespace hotset {
+namespace hotset::create_policy_test {
 namespace {
 
 using testing::HasSubstr;
@@ -61,4 +61,4 @@ TEST(create_policy, a_pager_refuses_the_same) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::create_policy_test

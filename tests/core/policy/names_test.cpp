@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+namespace names_test {
 namespace {
 
 using hotset::did_you_mean;
@@ -50,3 +51,4 @@ TEST(names, a_refusal_names_all_of_it_in_one_line) {
 }
 
 }  // namespace
+}  // namespace names_test

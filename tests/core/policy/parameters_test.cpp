@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+namespace parameters_test {
 namespace {
 
 using hotset::parameters;
@@ -150,3 +151,4 @@ TEST(parameters, the_first_mistake_is_told) {
 }
 
 }  // namespace
+}  // namespace parameters_test

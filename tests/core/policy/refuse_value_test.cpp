@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::refuse_value_test {
 namespace {
 
 TEST(refuse_value, names_the_number_and_what_is_accepted) {
@@ -16,4 +16,4 @@ TEST(refuse_value, names_the_number_and_what_is_accepted) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::refuse_value_test

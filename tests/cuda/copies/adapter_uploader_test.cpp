@@ -19,7 +19,7 @@
 #include "hotset/cuda/virtual_memory.hpp"
 #include "written_ids.hpp"
 
-namespace hotset::cuda {
+namespace hotset::cuda::adapter_uploader_test {
 namespace {
 
 using support::expert_lists;
@@ -210,4 +210,4 @@ TEST(adapter_uploader, what_cannot_be_made_has_a_reason_and_leaves_nothing) {
 }
 
 }  // namespace
-}  // namespace hotset::cuda
+}  // namespace hotset::cuda::adapter_uploader_test

@@ -10,7 +10,7 @@
 #include "fake_cuda_runtime.hpp"
 #include "hotset/cuda/stream.hpp"
 
-namespace hotset::cuda {
+namespace hotset::cuda::chunk_queue_test {
 namespace {
 
 using support::copied_bytes;
@@ -161,4 +161,4 @@ TEST(chunk_queue, refusals_are_told_and_leave_nothing_behind) {
 }
 
 }  // namespace
-}  // namespace hotset::cuda
+}  // namespace hotset::cuda::chunk_queue_test

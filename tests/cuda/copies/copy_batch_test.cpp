@@ -8,7 +8,7 @@
 #include "fake_cuda_runtime.hpp"
 #include "hotset/cuda/stream.hpp"
 
-namespace hotset::cuda {
+namespace hotset::cuda::copy_batch_test {
 namespace {
 
 using support::copied_bytes;
@@ -78,4 +78,4 @@ TEST_F(copy_batch_test, the_first_failed_call_ends_it) {
 }
 
 }  // namespace
-}  // namespace hotset::cuda
+}  // namespace hotset::cuda::copy_batch_test

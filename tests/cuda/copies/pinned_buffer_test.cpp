@@ -9,7 +9,7 @@
 
 #include "fake_cuda_runtime.hpp"
 
-namespace hotset::cuda {
+namespace hotset::cuda::pinned_buffer_test {
 namespace {
 
 using support::fake_cuda_runtime;
@@ -49,4 +49,4 @@ TEST(pinned_buffer, a_refusal_names_the_bytes_the_call_and_the_reason) {
 }
 
 }  // namespace
-}  // namespace hotset::cuda
+}  // namespace hotset::cuda::pinned_buffer_test

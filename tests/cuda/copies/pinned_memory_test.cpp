@@ -8,7 +8,7 @@
 
 #include "fake_cuda_runtime.hpp"
 
-namespace hotset::cuda {
+namespace hotset::cuda::pinned_memory_test {
 namespace {
 
 using support::fake_cuda_runtime;
@@ -68,4 +68,4 @@ TEST(pinned_memory, gives_everything_back) {
 }
 
 }  // namespace
-}  // namespace hotset::cuda
+}  // namespace hotset::cuda::pinned_memory_test

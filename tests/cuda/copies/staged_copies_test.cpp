@@ -14,7 +14,7 @@
 #include "fake_cuda_runtime.hpp"
 #include "hotset/cuda/stream.hpp"
 
-namespace hotset::cuda {
+namespace hotset::cuda::staged_copies_test {
 namespace {
 
 using support::copied_bytes;
@@ -212,4 +212,4 @@ TEST(staged_copies, refusals_are_told) {
 }
 
 }  // namespace
-}  // namespace hotset::cuda
+}  // namespace hotset::cuda::staged_copies_test

@@ -11,7 +11,7 @@
 #include "fake_cuda_runtime.hpp"
 #include "hotset/cuda/stream.hpp"
 
-namespace hotset::cuda {
+namespace hotset::cuda::staging_ring_test {
 namespace {
 
 using support::copied_bytes;
@@ -118,4 +118,4 @@ TEST(staging_ring, each_failed_call_is_kept) {
 }
 
 }  // namespace
-}  // namespace hotset::cuda
+}  // namespace hotset::cuda::staging_ring_test

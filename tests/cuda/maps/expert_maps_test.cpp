@@ -14,7 +14,7 @@
 #include "hotset/cuda/stream.hpp"
 #include "written_ids.hpp"
 
-namespace hotset::cuda {
+namespace hotset::cuda::expert_maps_test {
 namespace {
 
 using support::fake_cuda_runtime;
@@ -153,4 +153,4 @@ TEST_F(expert_maps_test, what_cannot_be_made_has_a_reason_and_leaves_nothing) {
 }
 
 }  // namespace
-}  // namespace hotset::cuda
+}  // namespace hotset::cuda::expert_maps_test

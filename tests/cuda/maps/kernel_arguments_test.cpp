@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset::cuda {
+namespace hotset::cuda::kernel_arguments_test {
 namespace {
 
 const std::int32_t* at(std::uintptr_t address) {
@@ -38,4 +38,4 @@ TEST(device_range, overlap_begins_with_one_byte) {
 }
 
 }  // namespace
-}  // namespace hotset::cuda
+}  // namespace hotset::cuda::kernel_arguments_test

@@ -16,7 +16,7 @@
 #include "hotset/transfer/memory_expert_source.hpp"
 #include "random_source.hpp"
 
-namespace hotset::cuda {
+namespace hotset::cuda::map_rows_test {
 namespace {
 
 using support::fake_cuda_runtime;
@@ -205,4 +205,4 @@ TEST(map_rows, kernels_find_their_experts_through_the_device_row) {
 }
 
 }  // namespace
-}  // namespace hotset::cuda
+}  // namespace hotset::cuda::map_rows_test

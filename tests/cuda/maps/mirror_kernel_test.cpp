@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset::cuda {
+namespace hotset::cuda::mirror_kernel_test {
 namespace {
 
 /// An array far from every other. Nobody reads it.
@@ -107,4 +107,4 @@ TEST(mirror_threads, are_whole_warps_up_to_a_whole_block) {
 }
 
 }  // namespace
-}  // namespace hotset::cuda
+}  // namespace hotset::cuda::mirror_kernel_test

@@ -17,7 +17,7 @@
 #include "mirror_samples.hpp"
 #include "written_ids.hpp"
 
-namespace hotset::cuda {
+namespace hotset::cuda::mirror_test {
 namespace {
 
 using mirror_samples::visit;
@@ -212,4 +212,4 @@ TEST(mirror_block, lists_a_whole_layer_in_many_rounds) {
 }
 
 }  // namespace
-}  // namespace hotset::cuda
+}  // namespace hotset::cuda::mirror_test

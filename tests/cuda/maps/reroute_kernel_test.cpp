@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset::cuda {
+namespace hotset::cuda::reroute_kernel_test {
 namespace {
 
 /// An array far from every other. Nobody reads it.
@@ -103,4 +103,4 @@ TEST_F(reroute_launch, the_operators_need_a_workspace_of_their_own) {
 }
 
 }  // namespace
-}  // namespace hotset::cuda
+}  // namespace hotset::cuda::reroute_kernel_test

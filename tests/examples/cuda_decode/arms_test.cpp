@@ -13,7 +13,7 @@
 #include "cuda_decode/reference_decode.hpp"
 #include "fake_machine.hpp"
 
-namespace cuda_decode {
+namespace cuda_decode::arms_test {
 namespace {
 
 using namespace hotset::literals;
@@ -203,4 +203,4 @@ TEST(a_hash, tells_order_and_sign_apart) {
 }
 
 }  // namespace
-}  // namespace cuda_decode
+}  // namespace cuda_decode::arms_test

@@ -9,6 +9,7 @@
 
 #include "program_run.hpp"
 
+namespace cuda_decode::command_line_test {
 namespace {
 
 using testing::HasSubstr;
@@ -46,5 +47,6 @@ TEST(cuda_decode_program, refuses_bad_arguments_wherever_it_runs) {
 }
 
 }  // namespace
+}  // namespace cuda_decode::command_line_test
 
 #endif

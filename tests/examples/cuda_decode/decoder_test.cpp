@@ -14,7 +14,7 @@
 #include "fake_machine.hpp"
 #include "written_ids.hpp"
 
-namespace cuda_decode {
+namespace cuda_decode::decoder_test {
 namespace {
 
 using namespace hotset::literals;
@@ -251,4 +251,4 @@ TEST(a_decoder, refuses_a_step_of_another_shape) {
 }
 
 }  // namespace
-}  // namespace cuda_decode
+}  // namespace cuda_decode::decoder_test

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
-#include <ostream>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -18,14 +17,7 @@
 #include "fake_machine.hpp"
 #include "written_ids.hpp"
 
-namespace cuda_decode {
-
-/// For GoogleTest, which looks beside the type.
-static void PrintTo(number_format format, std::ostream* out) {
-  constexpr const char* names[] = {"bf16", "f16", "e4m3", "e2m1"};
-  *out << names[static_cast<std::size_t>(format)];
-}
-
+namespace cuda_decode::expert_math_test {
 namespace {
 
 using namespace hotset::literals;
@@ -193,4 +185,4 @@ TEST(an_expert_in_a_batch, gives_the_bits_it_gives_alone) {
 }
 
 }  // namespace
-}  // namespace cuda_decode
+}  // namespace cuda_decode::expert_math_test

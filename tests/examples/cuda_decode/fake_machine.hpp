@@ -5,15 +5,23 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <ostream>
 #include <vector>
 
 #include "cuda_decode/arms.hpp"
 #include "cuda_decode/host_kernels.hpp"
+#include "cuda_decode/numbers.hpp"
 #include "cuda_decode/weights.hpp"
 #include "fake_cuda_runtime.hpp"
 #include "fake_graphs.hpp"
 
 namespace cuda_decode {
+
+/// For GoogleTest, which looks beside the type.
+inline void PrintTo(number_format format, std::ostream* out) {
+  constexpr const char* names[] = {"bf16", "f16", "e4m3", "e2m1"};
+  *out << names[static_cast<std::size_t>(format)];
+}
 
 using pace = hotset::support::fake_cuda_runtime::pace;
 

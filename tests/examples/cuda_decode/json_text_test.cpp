@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-namespace cuda_decode {
+namespace cuda_decode::json_text_test {
 namespace {
 
 TEST(json, is_read_as_it_was_written) {
@@ -43,4 +43,4 @@ TEST(json, is_read_as_it_was_written) {
 }
 
 }  // namespace
-}  // namespace cuda_decode
+}  // namespace cuda_decode::json_text_test

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace cuda_decode {
+namespace cuda_decode::numbers_test {
 namespace {
 
 // sign * mantissa * 2^exponent, as the formats' own definitions have it.
@@ -65,4 +65,4 @@ TEST(numbers, scales_and_bf16) {
 }
 
 }  // namespace
-}  // namespace cuda_decode
+}  // namespace cuda_decode::numbers_test

@@ -18,7 +18,7 @@
 #include "fake_machine.hpp"
 #include "hotset/trace/synthetic/synthetic.hpp"
 
-namespace cuda_decode {
+namespace cuda_decode::program_test {
 namespace {
 
 using testing::HasSubstr;
@@ -267,4 +267,4 @@ TEST(program, tells_a_failure_of_the_device_in_one_line) {
 }
 
 }  // namespace
-}  // namespace cuda_decode
+}  // namespace cuda_decode::program_test

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace cuda_decode {
+namespace cuda_decode::report_test {
 namespace {
 
 using testing::HasSubstr;
@@ -88,4 +88,4 @@ TEST(a_report, says_what_differs_and_what_was_left_out) {
 }
 
 }  // namespace
-}  // namespace cuda_decode
+}  // namespace cuda_decode::report_test

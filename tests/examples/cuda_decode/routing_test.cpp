@@ -10,7 +10,7 @@
 #include "cuda_decode/ceiling.hpp"
 #include "written_ids.hpp"
 
-namespace cuda_decode {
+namespace cuda_decode::routing_test {
 namespace {
 
 using namespace hotset::literals;
@@ -111,4 +111,4 @@ TEST(synthetic_routing, follows_its_statistics) {
 }
 
 }  // namespace
-}  // namespace cuda_decode
+}  // namespace cuda_decode::routing_test

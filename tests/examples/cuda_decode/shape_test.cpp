@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace cuda_decode {
+namespace cuda_decode::shape_test {
 namespace {
 
 TEST(shapes, have_the_true_sizes) {
@@ -87,4 +87,4 @@ TEST(shapes, are_refused_with_what_is_accepted) {
 }
 
 }  // namespace
-}  // namespace cuda_decode
+}  // namespace cuda_decode::shape_test

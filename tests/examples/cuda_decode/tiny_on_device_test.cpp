@@ -15,7 +15,7 @@
 #include "tiny_moe/experts/paged_experts.hpp"
 #include "tiny_moe/model/engine.hpp"
 
-namespace cuda_decode {
+namespace cuda_decode::tiny_on_device_test {
 namespace {
 
 const tiny_moe::model& model() {
@@ -129,4 +129,4 @@ TEST(tiny_on_device, runs_as_a_program) {
 }
 
 }  // namespace
-}  // namespace cuda_decode
+}  // namespace cuda_decode::tiny_on_device_test

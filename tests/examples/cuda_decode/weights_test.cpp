@@ -11,7 +11,7 @@
 
 #include "fake_machine.hpp"
 
-namespace cuda_decode {
+namespace cuda_decode::weights_test {
 namespace {
 
 using namespace hotset::literals;
@@ -93,4 +93,4 @@ TEST(weights, stay_within_the_budget_or_are_refused) {
 }
 
 }  // namespace
-}  // namespace cuda_decode
+}  // namespace cuda_decode::weights_test

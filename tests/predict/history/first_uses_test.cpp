@@ -11,7 +11,7 @@
 #include "hotset/predict/kernels/history_kernels.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::first_uses_test {
 namespace {
 
 using experts_of_token = std::vector<std::size_t>;
@@ -117,4 +117,4 @@ TEST(first_uses, nothing_is_kept_where_nobody_looks_ahead) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::first_uses_test

@@ -10,7 +10,7 @@
 
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::live_sequences_test {
 namespace {
 
 using testing::ElementsAre;
@@ -124,4 +124,4 @@ TEST(live_sequences, agrees_with_the_rule_written_out) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::live_sequences_test

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::request_starts_test {
 namespace {
 
 const geometry shape{.layers = 3, .experts = 4, .top_k = 1, .max_tokens_per_visit = 4};
@@ -40,4 +40,4 @@ TEST(request_starts, views_that_name_no_sequence_are_all_of_one) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::request_starts_test

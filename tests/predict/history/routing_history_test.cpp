@@ -16,7 +16,7 @@
 #include "token_visit.hpp"
 #include "written_ids.hpp"
 
-namespace hotset {
+namespace hotset::routing_history_test {
 namespace {
 
 constexpr geometry shape{.layers = 2, .experts = 16, .top_k = 2, .max_tokens_per_visit = 8};
@@ -302,4 +302,4 @@ TEST(next_use_values, the_same_visit_of_a_step_counts_once) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::routing_history_test

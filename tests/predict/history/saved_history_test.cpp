@@ -21,6 +21,7 @@
 #include "token_visit.hpp"
 #include "written_ids.hpp"
 
+namespace saved_history_test {
 namespace {
 
 using namespace hotset;
@@ -334,3 +335,4 @@ TEST(saved_history, a_policy_names_its_file) {
 }
 
 }  // namespace
+}  // namespace saved_history_test

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::two_rates_test {
 namespace {
 
 constexpr geometry shape{.layers = 2, .experts = 4, .top_k = 2};
@@ -56,4 +56,4 @@ TEST(two_rates, parameters_out_of_range_are_refused) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::two_rates_test

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::view_tokens_test {
 namespace {
 
 using testing::ElementsAre;
@@ -61,4 +61,4 @@ TEST(view_tokens, arrays_that_do_not_belong_together_are_refused) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::view_tokens_test

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::visit_log_test {
 namespace {
 
 using visits = std::vector<std::pair<layer_id, std::vector<expert_id>>>;
@@ -67,4 +67,4 @@ TEST(visit_log, takes_over_what_another_one_holds) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::visit_log_test

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::aligned_vector_test {
 namespace {
 
 template <class T>
@@ -36,4 +36,4 @@ TEST(aligned_vector, grows_and_moves_as_a_vector_does) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::aligned_vector_test

@@ -8,7 +8,7 @@
 
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::dot_product_test {
 namespace {
 
 TEST(dot_product, sums_whole_groups_and_the_rest) {
@@ -34,4 +34,4 @@ TEST(dot_product, adds_up_in_its_written_order) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::dot_product_test

@@ -10,7 +10,7 @@
 
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::history_kernels_test {
 namespace {
 
 using namespace history_kernels;
@@ -147,4 +147,4 @@ TEST(history_kernels, ranks_are_places_in_descending_order) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::history_kernels_test

@@ -17,7 +17,7 @@
 #include "hotset/predict/maps/map_rows.hpp"
 #include "map_samples.hpp"
 
-namespace hotset {
+namespace hotset::map_kernels_test {
 namespace {
 
 using map_kernels::lanes;
@@ -270,4 +270,4 @@ TEST(map_kernels, all_levels_find_the_same_best_and_the_same_blocks) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::map_kernels_test

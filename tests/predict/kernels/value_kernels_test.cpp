@@ -9,7 +9,7 @@
 #include "hotset/predict/kernels/rate_kernels.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::value_kernels_test {
 namespace {
 
 std::vector<float> numbers(support::random_source& random, std::size_t count) {
@@ -50,4 +50,4 @@ TEST(value_kernels, all_levels_give_the_same_bits) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::value_kernels_test

@@ -13,7 +13,7 @@
 #include "hotset/predict/kernels/history_kernels.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::vote_kernels_test {
 namespace {
 
 using namespace vote_kernels;
@@ -114,4 +114,4 @@ TEST(vote_kernels, all_levels_add_alike_to_the_bit) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::vote_kernels_test

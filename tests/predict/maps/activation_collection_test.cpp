@@ -14,7 +14,7 @@
 
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::activation_collection_test {
 namespace {
 
 using testing::ElementsAre;
@@ -335,4 +335,4 @@ TEST(activation_collection, a_wrong_configuration_is_refused) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::activation_collection_test

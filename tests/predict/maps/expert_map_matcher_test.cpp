@@ -14,7 +14,7 @@
 
 #include "map_samples.hpp"
 
-namespace hotset {
+namespace hotset::expert_map_matcher_test {
 namespace {
 
 using testing::HasSubstr;
@@ -382,4 +382,4 @@ TEST(expert_map_matcher, sizes_that_no_machine_has_are_refused_and_those_it_take
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::expert_map_matcher_test

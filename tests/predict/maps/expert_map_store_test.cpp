@@ -16,7 +16,7 @@
 
 #include "map_samples.hpp"
 
-namespace hotset {
+namespace hotset::expert_map_store_test {
 namespace {
 
 using testing::Each;
@@ -568,4 +568,4 @@ TEST(expert_map_store, says_what_it_takes) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::expert_map_store_test

@@ -10,7 +10,7 @@
 
 #include "map_samples.hpp"
 
-namespace hotset {
+namespace hotset::map_rows_test {
 namespace {
 
 /// Digit i of a word.
@@ -70,4 +70,4 @@ TEST(map_rows, without_codes_only_the_values_are_kept) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::map_rows_test

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::probability_row_test {
 namespace {
 
 using testing::Each;
@@ -53,4 +53,4 @@ TEST(probability_row, softmax_of_scores) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::probability_row_test

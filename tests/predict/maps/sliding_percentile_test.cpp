@@ -13,7 +13,7 @@
 
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::sliding_percentile_test {
 namespace {
 
 /// Sorts a copy of the last values.
@@ -169,4 +169,4 @@ TEST(sliding_percentile, holds_the_extremes) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::sliding_percentile_test

@@ -10,7 +10,7 @@
 
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::token_embeddings_test {
 namespace {
 
 using testing::HasSubstr;
@@ -80,4 +80,4 @@ TEST(token_embeddings, a_table_that_is_none_is_refused) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::token_embeddings_test

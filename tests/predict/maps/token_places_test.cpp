@@ -14,7 +14,7 @@
 
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::token_places_test {
 namespace {
 
 constexpr auto none = token_places::none;
@@ -99,4 +99,4 @@ TEST(token_places, agrees_with_a_map_of_queues) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::token_places_test

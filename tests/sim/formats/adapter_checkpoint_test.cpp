@@ -33,7 +33,7 @@
 #include "sim_samples.hpp"
 #include "trace_samples.hpp"
 
-namespace hotset::sim {
+namespace hotset::sim::adapter_checkpoint_test {
 namespace {
 
 using support::refusal;
@@ -869,4 +869,4 @@ TEST_F(served_checkpoints, that_are_refused_leave_the_registry_as_it_was) {
 }
 
 }  // namespace
-}  // namespace hotset::sim
+}  // namespace hotset::sim::adapter_checkpoint_test

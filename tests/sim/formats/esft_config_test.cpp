@@ -19,7 +19,7 @@
 #include "hotset/sim/io/output_file.hpp"
 #include "sim_samples.hpp"
 
-namespace hotset::sim {
+namespace hotset::sim::esft_config_test {
 namespace {
 
 using support::refusal;
@@ -224,4 +224,4 @@ TEST(esft_config, a_folder_stands_for_its_expert_cfg) {
 }
 
 }  // namespace
-}  // namespace hotset::sim
+}  // namespace hotset::sim::esft_config_test

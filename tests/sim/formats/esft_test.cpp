@@ -6,6 +6,7 @@
 
 #include "trace_samples.hpp"
 
+namespace esft_test {
 namespace {
 using namespace hotset;
 using namespace hotset::sim;
@@ -124,3 +125,4 @@ TEST(esft, refuses_bad_files_in_one_line) {
 }
 
 }  // namespace
+}  // namespace esft_test

@@ -13,6 +13,7 @@
 #include "hotset/trace/visit_sequence.hpp"
 #include "trace_samples.hpp"
 
+namespace importers_test {
 namespace {
 using namespace hotset;
 using namespace hotset::sim;
@@ -372,3 +373,4 @@ TEST(oracle_general, what_is_read_from_one_layer_is_written_back) {
 }
 
 }  // namespace
+}  // namespace importers_test

@@ -7,6 +7,7 @@
 #include "hotset/trace/synthetic/synthetic.hpp"
 #include "trace_samples.hpp"
 
+namespace native_trace_test {
 namespace {
 using namespace hotset;
 using trace_samples::expect_refused;
@@ -149,3 +150,4 @@ TEST(native_trace, refuses_a_weight_that_is_no_number) {
 }
 
 }  // namespace
+}  // namespace native_trace_test

@@ -14,6 +14,7 @@
 #include "hotset/trace/native_trace_writer.hpp"
 #include "trace_samples.hpp"
 
+namespace open_trace_test {
 namespace {
 using namespace hotset;
 using namespace hotset::sim;
@@ -188,3 +189,4 @@ TEST(output_file, appears_complete_or_not_at_all) {
 }
 
 }  // namespace
+}  // namespace open_trace_test

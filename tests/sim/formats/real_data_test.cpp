@@ -12,6 +12,7 @@
 #include "hotset/trace/visit_sequence.hpp"
 #include "trace_samples.hpp"
 
+namespace real_data_test {
 namespace {
 using namespace hotset;
 using namespace hotset::sim;
@@ -104,3 +105,4 @@ TEST_F(real_data, other_files_are_refused_in_one_line) {
 }
 
 }  // namespace
+}  // namespace real_data_test

@@ -7,6 +7,7 @@
 #include "gguf_samples.hpp"
 #include "trace_samples.hpp"
 
+namespace gguf_test {
 namespace {
 using namespace hotset;
 using hotset::sim::gguf_file;
@@ -246,3 +247,4 @@ TEST_F(gguf_header, tensors_that_cannot_be_are_refused) {
 }
 
 }  // namespace
+}  // namespace gguf_test

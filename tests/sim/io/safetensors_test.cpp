@@ -6,6 +6,7 @@
 
 #include "trace_samples.hpp"
 
+namespace safetensors_test {
 namespace {
 using namespace hotset;
 using hotset::sim::safetensors_file;
@@ -150,3 +151,4 @@ TEST(safetensors, opens_the_example_model) {
 }
 
 }  // namespace
+}  // namespace safetensors_test

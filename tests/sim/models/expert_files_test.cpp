@@ -11,6 +11,7 @@
 #include "gguf_samples.hpp"
 #include "trace_samples.hpp"
 
+namespace expert_files_test {
 namespace {
 using namespace hotset;
 using hotset::sim::find_experts;
@@ -194,3 +195,4 @@ TEST_F(expert_files, a_file_that_was_cut_is_refused) {
 }
 
 }  // namespace
+}  // namespace expert_files_test

@@ -13,6 +13,7 @@
 #include "hotset/sim/sizes.hpp"
 #include "trace_samples.hpp"
 
+namespace model_description_gguf_test {
 namespace {
 using namespace hotset;
 using ::testing::AllOf;
@@ -349,3 +350,4 @@ TEST_F(gguf_models, llama4_attends_in_chunks_but_in_every_fourth_block) {
 }
 
 }  // namespace
+}  // namespace model_description_gguf_test

@@ -19,7 +19,7 @@
 #include "sim_samples.hpp"
 #include "trace_samples.hpp"
 
-namespace hotset {
+namespace hotset::model_description_test {
 namespace {
 
 using json = nlohmann::ordered_json;
@@ -1469,4 +1469,4 @@ TEST(tiny_model, folder_config_and_weights_agree) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::model_description_test

@@ -11,6 +11,7 @@
 #include "offline_optimum.hpp"
 #include "sim_samples.hpp"
 
+namespace belady_bypass_test {
 namespace {
 
 using namespace hotset;
@@ -141,3 +142,4 @@ TEST(belady_bypass, refuses_a_layer_that_is_not_there) {
 }
 
 }  // namespace
+}  // namespace belady_bypass_test

@@ -12,6 +12,7 @@
 #include "hotset/sim/sizes.hpp"
 #include "sim_samples.hpp"
 
+namespace cache_size_test {
 namespace {
 
 using namespace hotset;
@@ -260,3 +261,4 @@ TEST(cache_size, a_deferred_replay_takes_sizes_below_one_token) {
 }
 
 }  // namespace
+}  // namespace cache_size_test

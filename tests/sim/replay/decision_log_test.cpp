@@ -14,6 +14,7 @@
 #include "hotset/sim/replay/sweep.hpp"
 #include "sim_samples.hpp"
 
+namespace decision_log_test {
 namespace {
 
 using namespace hotset;
@@ -169,3 +170,4 @@ TEST(decision_log, a_log_changes_no_result) {
 }
 
 }  // namespace
+}  // namespace decision_log_test

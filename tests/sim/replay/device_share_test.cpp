@@ -21,7 +21,7 @@
 #include "random_source.hpp"
 #include "sim_samples.hpp"
 
-namespace hotset {
+namespace hotset::device_share_test {
 namespace {
 
 using testing::Each;
@@ -202,4 +202,4 @@ TEST(device_share, what_cannot_be_is_refused_with_what_would_do) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::device_share_test

@@ -7,7 +7,7 @@
 #include "hotset/sim/errors.hpp"
 #include "sim_samples.hpp"
 
-namespace hotset {
+namespace hotset::dimensions_test {
 namespace {
 
 using support::refusal;
@@ -161,4 +161,4 @@ TEST(dimensions, a_static_profile_is_asked_for_by_name) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::dimensions_test

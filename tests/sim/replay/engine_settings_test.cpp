@@ -18,7 +18,7 @@
 #include "hotset/sim/reports/plan_report.hpp"
 #include "hotset/sim/studies/plan.hpp"
 
-namespace hotset {
+namespace hotset::engine_settings_test {
 namespace {
 
 using testing::HasSubstr;
@@ -386,4 +386,4 @@ TEST(engine_settings, a_model_of_unknown_blocks_has_its_layers_counted_from_0) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::engine_settings_test

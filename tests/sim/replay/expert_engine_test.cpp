@@ -12,7 +12,7 @@
 #include "hotset/trace/synthetic/synthetic.hpp"
 #include "sim_samples.hpp"
 
-namespace hotset {
+namespace hotset::expert_engine_test {
 namespace {
 
 using sim::policy_set;
@@ -154,4 +154,4 @@ TEST(expert_engine, refuses_what_it_does_not_replay) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::expert_engine_test

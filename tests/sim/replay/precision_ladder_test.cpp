@@ -7,7 +7,7 @@
 #include "hotset/sim/errors.hpp"
 #include "sim_samples.hpp"
 
-namespace hotset {
+namespace hotset::precision_ladder_test {
 namespace {
 
 using sim::precision_ladder;
@@ -78,4 +78,4 @@ TEST(precision_ladder, the_room_of_a_layout_is_divided_by_bytes) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::precision_ladder_test

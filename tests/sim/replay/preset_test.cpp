@@ -17,7 +17,7 @@
 #include "json_of.hpp"
 #include "sim_samples.hpp"
 
-namespace hotset {
+namespace hotset::preset_test {
 namespace {
 
 using testing::HasSubstr;
@@ -244,4 +244,4 @@ TEST(preset, lists_nest_from_routing_to_eviction) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::preset_test

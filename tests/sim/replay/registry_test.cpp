@@ -14,6 +14,7 @@
 #include "hotset/trace/visit_sequence.hpp"
 #include "sim_samples.hpp"
 
+namespace registry_test {
 namespace {
 
 using namespace hotset;
@@ -230,3 +231,4 @@ TEST(registry, names_are_those_of_the_documentation) {
 }
 
 }  // namespace
+}  // namespace registry_test

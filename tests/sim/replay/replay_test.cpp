@@ -12,6 +12,7 @@
 #include "naive_groups.hpp"
 #include "sim_samples.hpp"
 
+namespace replay_test {
 namespace {
 
 using namespace hotset;
@@ -196,3 +197,4 @@ TEST(replay, a_visit_that_fails_is_named) {
 }
 
 }  // namespace
+}  // namespace replay_test

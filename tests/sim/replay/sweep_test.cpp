@@ -14,6 +14,7 @@
 #include "sim_samples.hpp"
 #include "trace_samples.hpp"
 
+namespace sweep_test {
 namespace {
 
 using namespace hotset;
@@ -311,3 +312,4 @@ TEST(sweep, what_cannot_be_done_is_refused_and_not_ignored) {
 }
 
 }  // namespace
+}  // namespace sweep_test

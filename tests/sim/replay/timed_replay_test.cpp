@@ -15,7 +15,7 @@
 #include "hotset/trace/synthetic/synthetic.hpp"
 #include "sim_samples.hpp"
 
-namespace hotset {
+namespace hotset::timed_replay_test {
 namespace {
 
 using sim::policy_set;
@@ -566,4 +566,4 @@ TEST(timed_replay, a_timeline_tells_of_every_copy_wait_and_visit) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::timed_replay_test

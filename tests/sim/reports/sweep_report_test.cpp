@@ -14,6 +14,7 @@
 
 #include "json_of.hpp"
 
+namespace sweep_report_test {
 namespace {
 
 using hotset::sim::run_result;
@@ -193,3 +194,4 @@ TEST(report, table_gives_each_note_once) {
 }
 
 }  // namespace
+}  // namespace sweep_report_test

@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+namespace text_table_test {
 namespace {
 
 using hotset::sim::folded;
@@ -126,3 +127,4 @@ TEST(text_table, folding_loses_no_word) {
 }
 
 }  // namespace
+}  // namespace text_table_test

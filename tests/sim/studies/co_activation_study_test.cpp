@@ -16,7 +16,7 @@
 #include "json_of.hpp"
 #include "sim_samples.hpp"
 
-namespace hotset {
+namespace hotset::co_activation_study_test {
 namespace {
 
 using sim::judge;
@@ -216,4 +216,4 @@ TEST(co_activation_study, refuses_what_cannot_be_compared) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::co_activation_study_test

@@ -18,7 +18,7 @@
 #include "random_source.hpp"
 #include "sim_samples.hpp"
 
-namespace hotset::sim {
+namespace hotset::sim::esft_selection_test {
 namespace {
 
 using support::refusal;
@@ -183,4 +183,4 @@ TEST_F(published_selections, by_gate_score_are_larger_for_the_same_p) {
 }
 
 }  // namespace
-}  // namespace hotset::sim
+}  // namespace hotset::sim::esft_selection_test

@@ -14,6 +14,7 @@
 #include "hotset/trace/visit_sequence.hpp"
 #include "sim_samples.hpp"
 
+namespace learn_history_test {
 namespace {
 
 using namespace hotset;
@@ -65,3 +66,4 @@ TEST(learn_history, refuses_what_it_cannot_learn_from) {
 }
 
 }  // namespace
+}  // namespace learn_history_test

@@ -14,7 +14,7 @@
 #include "json_of.hpp"
 #include "sim_samples.hpp"
 
-namespace hotset {
+namespace hotset::miss_curves_test {
 namespace {
 
 using testing::HasSubstr;
@@ -133,4 +133,4 @@ TEST(miss_curves, a_layer_is_too_small_for_a_sample) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::miss_curves_test

@@ -23,7 +23,7 @@
 #include "random_source.hpp"
 #include "sim_samples.hpp"
 
-namespace hotset {
+namespace hotset::plan_test {
 namespace {
 
 using testing::HasSubstr;
@@ -567,4 +567,4 @@ TEST(plan, json_has_the_keys_of_its_schema) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::plan_test

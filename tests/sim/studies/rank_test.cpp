@@ -13,6 +13,7 @@
 #include "json_of.hpp"
 #include "sim_samples.hpp"
 
+namespace rank_test {
 namespace {
 
 using namespace hotset;
@@ -244,3 +245,4 @@ TEST(rank, the_table_has_a_column_for_each_cell) {
 }
 
 }  // namespace
+}  // namespace rank_test

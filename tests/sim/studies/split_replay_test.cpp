@@ -16,7 +16,7 @@
 #include "json_of.hpp"
 #include "sim_samples.hpp"
 
-namespace hotset {
+namespace hotset::split_replay_test {
 namespace {
 
 using testing::HasSubstr;
@@ -250,4 +250,4 @@ TEST(split_replay, refuses_what_cannot_be) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::split_replay_test

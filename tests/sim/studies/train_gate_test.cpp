@@ -21,7 +21,7 @@
 #include "json_of.hpp"
 #include "sim_samples.hpp"
 
-namespace hotset {
+namespace hotset::train_gate_test {
 namespace {
 
 using sim::gate_target;
@@ -320,4 +320,4 @@ TEST(train_gate, refuses_what_it_cannot_learn_from) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::train_gate_test

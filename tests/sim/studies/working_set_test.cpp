@@ -20,7 +20,7 @@
 #include "json_of.hpp"
 #include "sim_samples.hpp"
 
-namespace hotset {
+namespace hotset::working_set_test {
 namespace {
 
 using sim::share_sum;
@@ -542,4 +542,4 @@ TEST(working_set, diffusion_with_locality_agrees_more_the_nearer_steps_are) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::working_set_test

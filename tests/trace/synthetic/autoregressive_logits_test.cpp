@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+namespace autoregressive_logits_test {
 namespace {
 using namespace hotset;
 using detail::autoregressive_logits;
@@ -194,3 +195,4 @@ TEST(autoregressive_logits, take_every_correlation_below_one) {
 }
 
 }  // namespace
+}  // namespace autoregressive_logits_test

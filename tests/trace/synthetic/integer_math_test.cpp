@@ -13,6 +13,7 @@
 
 #include "random_source.hpp"
 
+namespace integer_math_test {
 namespace {
 using namespace hotset;
 using namespace hotset::detail;
@@ -97,3 +98,4 @@ TEST(integer_math, no_lower_logit_has_more_mass) {
 }
 
 }  // namespace
+}  // namespace integer_math_test

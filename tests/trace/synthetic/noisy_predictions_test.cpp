@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+namespace noisy_predictions_test {
 namespace {
 using namespace hotset;
 using detail::noisy_predictions;
@@ -67,3 +68,4 @@ TEST(noisy_predictions, say_what_they_are) {
 }
 
 }  // namespace
+}  // namespace noisy_predictions_test

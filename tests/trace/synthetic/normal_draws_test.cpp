@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+namespace normal_draws_test {
 namespace {
 using namespace hotset;
 
@@ -107,3 +108,4 @@ TEST(normal_draws, products_are_rounded_to_nearest) {
 }
 
 }  // namespace
+}  // namespace normal_draws_test

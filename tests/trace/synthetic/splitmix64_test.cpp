@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+namespace splitmix64_test {
 namespace {
 using namespace hotset;
 
@@ -26,3 +27,4 @@ TEST(splitmix64, draws_below_a_bound_are_below_it_and_reach_all_of_it) {
 }
 
 }  // namespace
+}  // namespace splitmix64_test

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace hotset {
+namespace hotset::synthetic_requests_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -74,4 +74,4 @@ TEST(synthetic_requests, refuses_what_cannot_be) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::synthetic_requests_test

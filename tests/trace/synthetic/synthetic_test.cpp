@@ -15,6 +15,7 @@
 #include "trace_samples.hpp"
 #include "written_ids.hpp"
 
+namespace synthetic_test {
 namespace {
 using namespace hotset;
 using support::expert_ids;
@@ -916,3 +917,4 @@ TEST(synthetic, refuses_more_rows_than_it_can_number) {
 }
 
 }  // namespace
+}  // namespace synthetic_test

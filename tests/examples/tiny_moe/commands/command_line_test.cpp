@@ -11,6 +11,7 @@
 #include "program_run.hpp"
 #include "trace_samples.hpp"
 
+namespace command_line_test {
 namespace {
 
 using testing::AllOf;
@@ -259,5 +260,6 @@ TEST_F(serve_trace_command, refuses_in_one_line) {
 }
 
 }  // namespace
+}  // namespace command_line_test
 
 #endif  // TINY_MOE_CLI

@@ -21,6 +21,7 @@
 #include "tiny_moe/studies/quality.hpp"
 #include "trace_samples.hpp"
 
+namespace fine_tune_command_test {
 namespace {
 
 using namespace tiny_moe;
@@ -246,5 +247,6 @@ TEST_F(fine_tune_command, what_cannot_be_is_one_line_and_its_own_exit_code) {
 }
 
 }  // namespace
+}  // namespace fine_tune_command_test
 
 #endif  // TINY_MOE_CLI

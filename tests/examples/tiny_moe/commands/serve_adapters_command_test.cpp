@@ -11,6 +11,7 @@
 
 #include "program_run.hpp"
 
+namespace serve_adapters_command_test {
 namespace {
 
 using testing::AllOf;
@@ -88,5 +89,6 @@ TEST(serve_adapters_command, prints_what_every_number_of_adapters_costs) {
 }
 
 }  // namespace
+}  // namespace serve_adapters_command_test
 
 #endif  // TINY_MOE_CLI

@@ -18,6 +18,7 @@
 #include "tiny_moe/studies/quality.hpp"
 #include "trace_samples.hpp"
 
+namespace adapter_files_test {
 namespace {
 
 using namespace hotset::literals;
@@ -247,3 +248,4 @@ INSTANTIATE_TEST_SUITE_P(tiny_moe, committed_adapters,
                          [](const auto& instance) { return std::string(instance.param.name); });
 
 }  // namespace
+}  // namespace adapter_files_test

@@ -17,6 +17,7 @@
 #include "tiny_moe/model/engine.hpp"
 #include "tiny_moe/serving/serving.hpp"
 
+namespace adapters_test {
 namespace {
 
 using namespace adapter_samples;
@@ -110,3 +111,4 @@ TEST(tiny_moe_adapters, refuses_weights_that_are_none_of_an_adapter) {
 }
 
 }  // namespace
+}  // namespace adapters_test

@@ -22,6 +22,7 @@
 #include "tiny_moe/model/engine.hpp"
 #include "tiny_moe/model/quantised.hpp"
 
+namespace expert_library_test {
 namespace {
 
 using namespace hotset::literals;
@@ -249,3 +250,4 @@ TEST(expert_library, a_weight_that_is_not_finite_is_refused_unless_it_stays_as_i
 }
 
 }  // namespace
+}  // namespace expert_library_test

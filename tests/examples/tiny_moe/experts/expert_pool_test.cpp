@@ -15,6 +15,7 @@
 #include "tiny_moe/model/kv_pool.hpp"
 #include "tiny_moe/serving/serving.hpp"
 
+namespace expert_pool_test {
 namespace {
 
 using namespace paging_samples;
@@ -235,3 +236,4 @@ TEST(expert_pool, a_pass_under_way_is_busy) {
 }
 
 }  // namespace
+}  // namespace expert_pool_test

@@ -19,6 +19,7 @@
 #include "tiny_moe/experts/adapter_experts.hpp"
 #include "tiny_moe/serving/serving.hpp"
 
+namespace paged_adapters_test {
 namespace {
 
 using namespace adapter_samples;
@@ -247,3 +248,4 @@ TEST(tiny_moe_paged_adapters, what_goes_by_the_routers_scores_is_refused) {
 }
 
 }  // namespace
+}  // namespace paged_adapters_test

@@ -14,6 +14,7 @@
 #include "hotset/sim/replay/dimensions.hpp"
 #include "paging_samples.hpp"
 
+namespace paged_experts_test {
 namespace {
 
 using namespace paging_samples;
@@ -309,3 +310,4 @@ TEST(tiny_moe_paged_experts, quality_is_that_of_full_residency) {
 }
 
 }  // namespace
+}  // namespace paged_experts_test

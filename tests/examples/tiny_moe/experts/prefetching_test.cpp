@@ -19,6 +19,7 @@
 #include "tiny_moe/experts/tracing_experts.hpp"
 #include "tiny_moe/model/gate_hook.hpp"
 
+namespace prefetching_test {
 namespace {
 
 using namespace hotset::literals;
@@ -361,3 +362,4 @@ TEST(tiny_moe_paging_choice, what_cannot_be_is_refused_in_words) {
 }
 
 }  // namespace
+}  // namespace prefetching_test

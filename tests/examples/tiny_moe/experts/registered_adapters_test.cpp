@@ -16,6 +16,7 @@
 #include "hotset/adapters/adapter_registry.hpp"
 #include "hotset/core/error.hpp"
 
+namespace registered_adapters_test {
 namespace {
 
 using namespace adapter_samples;
@@ -391,3 +392,4 @@ TEST(registered_adapters, what_cannot_be_served_is_refused_when_it_is_made) {
 }
 
 }  // namespace
+}  // namespace registered_adapters_test

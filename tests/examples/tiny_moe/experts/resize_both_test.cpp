@@ -13,7 +13,7 @@
 #include "hotset/core/memory_budget.hpp"
 #include "random_source.hpp"
 
-namespace hotset {
+namespace hotset::resize_both_test {
 namespace {
 
 using support::elastic_blocks;
@@ -192,4 +192,4 @@ TEST(resize_both_of_real_pools, whoever_is_not_drained_both_stay) {
 }
 
 }  // namespace
-}  // namespace hotset
+}  // namespace hotset::resize_both_test

@@ -16,6 +16,7 @@
 #include "hotset/trace/visit_sequence.hpp"
 #include "paging_samples.hpp"
 
+namespace tracing_experts_test {
 namespace {
 
 using namespace paging_samples;
@@ -196,3 +197,4 @@ TEST(tiny_moe_trace, a_pass_that_does_not_fit_is_refused) {
 }
 
 }  // namespace
+}  // namespace tracing_experts_test

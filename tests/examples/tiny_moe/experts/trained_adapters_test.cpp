@@ -22,6 +22,7 @@
 #include "tiny_moe/experts/adapter_files.hpp"
 #include "tiny_moe/experts/registered_adapters.hpp"
 
+namespace trained_adapters_test {
 namespace {
 
 using namespace adapter_samples;
@@ -163,3 +164,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& instance) { return std::string(instance.param.name); });
 
 }  // namespace
+}  // namespace trained_adapters_test

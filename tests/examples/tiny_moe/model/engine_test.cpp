@@ -20,6 +20,7 @@
 #include "tiny_moe/model/kv_pool.hpp"
 #include "tiny_moe/studies/reference_check.hpp"
 
+namespace engine_test {
 namespace {
 
 using namespace tiny_moe;
@@ -666,3 +667,4 @@ TEST(tiny_moe_batch_engine, sequences_go_on_to_the_bit_after_the_pool_has_shrunk
 }
 
 }  // namespace
+}  // namespace engine_test

@@ -29,6 +29,7 @@
 #include "tiny_moe/serving/serving.hpp"
 #include "trace_samples.hpp"
 
+namespace gate_hook_test {
 namespace {
 
 using namespace paging_samples;
@@ -533,3 +534,4 @@ TEST(tiny_moe_looking_ahead, the_engine_asks_for_what_a_replay_of_its_trace_asks
 }
 
 }  // namespace
+}  // namespace gate_hook_test

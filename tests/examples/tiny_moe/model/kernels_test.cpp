@@ -14,6 +14,7 @@
 
 #include "tiny_moe/model/model.hpp"
 
+namespace kernels_test {
 namespace {
 
 using namespace tiny_moe;
@@ -327,3 +328,4 @@ TEST(attend, agrees_with_the_formula_in_double) {
 }
 
 }  // namespace
+}  // namespace kernels_test

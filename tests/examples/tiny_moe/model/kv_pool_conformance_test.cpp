@@ -7,7 +7,7 @@
 #include "hotset/core/memory_budget.hpp"
 #include "resizable_suite.hpp"
 
-namespace hotset::support {
+namespace hotset::support::kv_pool_conformance_test {
 
 namespace {
 struct budget_of_blocks {
@@ -20,4 +20,4 @@ struct kv_entry : budget_of_blocks, elastic_blocks {
 
 INSTANTIATE_TYPED_TEST_SUITE_P(kv_pool, resizable_conformance, testing::Types<kv_entry>);
 
-}  // namespace hotset::support
+}  // namespace hotset::support::kv_pool_conformance_test

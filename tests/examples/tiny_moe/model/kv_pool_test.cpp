@@ -18,6 +18,7 @@
 #include "hotset/cache/resize.hpp"
 #include "random_source.hpp"
 
+namespace kv_pool_test {
 namespace {
 
 using namespace tiny_moe;
@@ -743,3 +744,4 @@ TEST(kv_pool, random_operations_agree_with_a_model_of_beginnings) {
 }
 
 }  // namespace
+}  // namespace kv_pool_test

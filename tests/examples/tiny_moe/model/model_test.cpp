@@ -16,6 +16,7 @@
 #include "tiny_moe/model/engine.hpp"
 #include "tiny_moe/studies/reference_check.hpp"
 
+namespace model_test {
 namespace {
 
 using namespace tiny_moe;
@@ -252,3 +253,4 @@ TEST_F(model_folder, a_reference_that_does_not_fit_is_refused) {
 }
 
 }  // namespace
+}  // namespace model_test

@@ -16,6 +16,7 @@
 #include "hotset/trace/synthetic/synthetic.hpp"
 #include "tiny_moe/model/kernels.hpp"
 
+namespace quantised_test {
 namespace {
 
 using namespace tiny_moe;
@@ -420,3 +421,4 @@ TEST(quantised_expert, gives_a_row_the_same_bytes_in_every_batch) {
 }
 
 }  // namespace
+}  // namespace quantised_test

@@ -13,6 +13,7 @@
 #include "adapter_samples.hpp"
 #include "hotset/core/error.hpp"
 
+namespace adapter_serving_test {
 namespace {
 
 using namespace adapter_samples;
@@ -332,3 +333,4 @@ TEST(adapter_serving, what_cannot_be_served_is_said_in_one_line) {
 }
 
 }  // namespace
+}  // namespace adapter_serving_test

@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+namespace request_shapes_test {
 namespace {
 
 using namespace tiny_moe;
@@ -101,3 +102,4 @@ TEST(request_shapes, refuse_what_cannot_be) {
 }
 
 }  // namespace
+}  // namespace request_shapes_test

@@ -21,6 +21,7 @@
 #include "tiny_moe/experts/paged_experts.hpp"
 #include "tiny_moe/model/kernels.hpp"
 
+namespace serving_test {
 namespace {
 
 using namespace tiny_moe;
@@ -591,3 +592,4 @@ TEST(serving, a_run_is_the_same_every_time) {
 }
 
 }  // namespace
+}  // namespace serving_test

@@ -15,6 +15,7 @@
 #include "tiny_moe/serving/request_shapes.hpp"
 #include "tiny_moe/studies/calibration.hpp"
 
+namespace trace_serving_test {
 namespace {
 
 using namespace paging_samples;
@@ -323,3 +324,4 @@ TEST(calibration, measures_prices_that_can_be_used) {
 }
 
 }  // namespace
+}  // namespace trace_serving_test

@@ -6,6 +6,7 @@
 #include "hotset/sim/errors.hpp"
 #include "paging_samples.hpp"
 
+namespace clock_check_test {
 namespace {
 
 using namespace paging_samples;
@@ -88,3 +89,4 @@ TEST(tiny_moe_clock_check, refuses_what_the_engine_refuses) {
 }
 
 }  // namespace
+}  // namespace clock_check_test

@@ -15,6 +15,7 @@
 #include "hotset/core/error.hpp"
 #include "tiny_moe/studies/quality.hpp"
 
+namespace fine_tuning_test {
 namespace {
 
 using namespace hotset::literals;
@@ -197,3 +198,4 @@ TEST(fine_tuning, refuses_what_it_cannot_tune) {
 }
 
 }  // namespace
+}  // namespace fine_tuning_test

@@ -19,6 +19,7 @@
 #include "tiny_moe/experts/expert_library.hpp"
 #include "tiny_moe/model/engine.hpp"
 
+namespace quality_test {
 namespace {
 
 using namespace hotset::literals;
@@ -260,3 +261,4 @@ INSTANTIATE_TEST_SUITE_P(texts, heldout,
                          [](const auto& of) { return std::string(of.param.first); });
 
 }  // namespace
+}  // namespace quality_test

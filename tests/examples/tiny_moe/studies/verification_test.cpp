@@ -10,6 +10,7 @@
 #include "hotset/sim/errors.hpp"
 #include "paging_samples.hpp"
 
+namespace verification_test {
 namespace {
 
 using namespace paging_samples;
@@ -86,3 +87,4 @@ TEST(tiny_moe_verification, a_case_that_cannot_work_is_refused) {
 }
 
 }  // namespace
+}  // namespace verification_test
