@@ -15,6 +15,7 @@ from typing import Any, Optional, Union
 import numpy
 
 from hotset._errors import InvalidArgument
+from hotset._program import run
 from hotset._trace import Path, Trace
 
 
@@ -108,7 +109,8 @@ def from_numpy(path: Path, experts: int, *, name: str = "", model: str = "") -> 
 
 def counts_of(given: Union[Path, Mapping[str, Any], Any]) -> numpy.ndarray:
     """How often each expert was used, float64 [layers, experts]: an array; a .npy, .npz, .json or .pt file of one, also under "logical_count" (SGLang's
-    expert-distribution and EPLB statistics), where counts of several steps [steps, layers, experts] are added up. A profile, not a trace. Raises InvalidArgument."""
+    expert-distribution and EPLB statistics), where counts of several steps [steps, layers, experts] are added up; or llama.cpp's imatrix (.gguf), which `hotset counts`
+    reads. A profile, not a trace. Raises InvalidArgument, Error."""
     held = _read_counts(given) if isinstance(given, (str, os.PathLike)) else given
     if isinstance(held, Mapping):
         if "logical_count" not in held:
@@ -131,6 +133,8 @@ def _read_counts(path: Path) -> Any:
         if ending == ".json":
             with open(path, encoding="utf-8") as file:
                 return json.load(file)
+        if ending == ".gguf":
+            return json.loads(run("counts", os.fspath(path), "--json"))
         if ending in (".pt", ".pth"):
             import torch
 
@@ -138,7 +142,7 @@ def _read_counts(path: Path) -> Any:
         held = numpy.load(path, allow_pickle=False)
         return held if isinstance(held, numpy.ndarray) else {n: held[n] for n in held.files}
     except (ValueError, EOFError, KeyError) as bad:
-        raise InvalidArgument(f"{path}: {bad}, accepted: .npy, .npz, .json or .pt") from bad
+        raise InvalidArgument(f"{path}: {bad}, accepted: .npy, .npz, .json, .pt or .gguf") from bad
 
 
 def warm_keys(counts: Any, slots: int, *, layers: Optional[Sequence[int]] = None) -> numpy.ndarray:

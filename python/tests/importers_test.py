@@ -2,6 +2,7 @@
 """What other engines give, as traces and profiles."""
 
 import json
+import struct
 
 import numpy
 import pytest
@@ -72,6 +73,22 @@ def test_numpy_files_hold_one_trace_or_requests(tmp_path):
         importers.from_numpy(tmp_path / "f.npy", 8)
 
 
+def imatrix(counts):
+    """A GGUF file as llama-imatrix writes it, of one layer."""
+    name = b"blk.3.ffn_up_exps.weight.counts"
+    head = b"GGUF" + struct.pack("<IQQ", 3, 1, 0)
+    head += struct.pack("<Q", len(name)) + name + struct.pack("<IQQIQ", 2, 1, len(counts), 0, 0)
+    return head + bytes(-len(head) % 32) + numpy.array(counts, "<f4").tobytes()
+
+
+def test_counts_of_an_imatrix(tmp_path):
+    (tmp_path / "m.gguf").write_bytes(imatrix([5, 0, 2, 9]))
+    assert importers.counts_of(tmp_path / "m.gguf").tolist() == [[5, 0, 2, 9]]
+    (tmp_path / "bad.gguf").write_bytes(b"GGUF")
+    with pytest.raises(hotset.Error, match="bad.gguf"):
+        importers.counts_of(tmp_path / "bad.gguf")
+
+
 def test_counts_are_a_profile(tmp_path):
     counts = numpy.array([[5, 1, 0], [2, 9, 5]])
     for held in (counts, {"logical_count": counts}, {"logical_count": numpy.stack([counts, counts])}):
@@ -89,5 +106,5 @@ def test_counts_are_a_profile(tmp_path):
         with pytest.raises(hotset.InvalidArgument, match="counts: "):
             importers.counts_of(bad)
     (tmp_path / "bad.json").write_text("{")
-    with pytest.raises(hotset.InvalidArgument, match="accepted: .npy, .npz, .json or .pt"):
+    with pytest.raises(hotset.InvalidArgument, match="accepted: .npy, .npz, .json, .pt or .gguf"):
         importers.counts_of(tmp_path / "bad.json")

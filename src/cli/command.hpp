@@ -35,6 +35,7 @@ command add_simulate(CLI::App& root);
 command add_curve(CLI::App& root);
 command add_plan(CLI::App& root);
 command add_coactivation(CLI::App& root);
+command add_counts(CLI::App& root);
 command add_history(CLI::App& root);
 command add_train_gate(CLI::App& root);
 command add_simulate_split(CLI::App& root);

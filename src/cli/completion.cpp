@@ -59,7 +59,8 @@ names format_values() {
   for (const auto format :
        {sim::trace_format::automatic, sim::trace_format::native, sim::trace_format::bigmoe,
         sim::trace_format::esft, sim::trace_format::layer_expert, sim::trace_format::json_lines,
-        sim::trace_format::oracle, sim::trace_format::mooncake, sim::trace_format::azure})
+        sim::trace_format::columns, sim::trace_format::arrays, sim::trace_format::oracle,
+        sim::trace_format::mooncake, sim::trace_format::azure})
     values.emplace_back(sim::name_of(format));
   return values;
 }

@@ -47,11 +47,23 @@ A file called - is standard input or standard output; ./- is a file of that name
 Exit codes: 0 success, 1 failure or difference, 2 wrong usage, 3 too few slots for the trace, 4 bad input.)";
 
 std::vector<command> add_commands(CLI::App& root) {
-  return {
-      add_info(root),           add_simulate(root),     add_curve(root),      add_plan(root),
-      add_simulate_split(root), add_coactivation(root), add_history(root),    add_train_gate(root),
-      add_adapters(root),       add_import(root),       add_export(root),     add_synth(root),
-      add_synth_requests(root), add_diff(root),         add_completion(root), add_help(root)};
+  return {add_info(root),
+          add_simulate(root),
+          add_curve(root),
+          add_plan(root),
+          add_simulate_split(root),
+          add_coactivation(root),
+          add_counts(root),
+          add_history(root),
+          add_train_gate(root),
+          add_adapters(root),
+          add_import(root),
+          add_export(root),
+          add_synth(root),
+          add_synth_requests(root),
+          add_diff(root),
+          add_completion(root),
+          add_help(root)};
 }
 
 int parse_failed(const CLI::App& root, const CLI::ParseError& error) {

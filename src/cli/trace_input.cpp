@@ -25,7 +25,7 @@ void add_trace_options(CLI::App& app, trace_options& options) {
   const std::string group = "Reading traces";
   app.add_option("--format", options.format,
                  "format of the trace: auto (by content), native, bigmoe, esft, layer-expert, "
-                 "jsonl, oracle, mooncake, azure")
+                 "jsonl, csv, npy, oracle, mooncake, azure")
       ->type_name("NAME")
       ->capture_default_str()
       ->group(group);
@@ -39,14 +39,14 @@ void add_trace_options(CLI::App& app, trace_options& options) {
              "only so many tokens of the recording; 0: all")
       ->group(group);
   add_list(app, "--field", options.fields,
-           "jsonl: names of the fields, such as layer=l,experts=ids")
+           "jsonl, csv: names of the fields, such as layer=l,experts=ids")
       ->group(group);
   constexpr auto most = std::numeric_limits<std::int32_t>::max();
   add_number(app, "--top-k", options.top_k, 0, most,
-             "esft, layer-expert: experts of a token; 0: infer")
+             "esft, layer-expert, npy of logits: experts of a token; 0: infer")
       ->group(group);
   add_number(app, "--experts", options.experts, 0, most,
-             "esft, layer-expert, jsonl: experts of a layer; 0: infer")
+             "esft, layer-expert, jsonl, csv, npy: experts of a layer; 0: infer")
       ->group(group);
   app.add_option("--block-bytes", options.block_bytes, "mooncake, azure: bytes of a block")
       ->type_name("SIZE")

@@ -10,23 +10,11 @@ namespace {
 using hotset_test::outcome;
 using testing::HasSubstr;
 class program : public hotset_test::command_line {};
-constexpr const char* subcommands[] = {"info",
-                                       "simulate",
-                                       "curve",
-                                       "plan",
-                                       "simulate-split",
-                                       "coactivation",
-                                       "train-gate",
-                                       "adapters",
-                                       "adapters select",
-                                       "adapters plan",
-                                       "import",
-                                       "export",
-                                       "synth",
-                                       "synth-requests",
-                                       "diff",
-                                       "completion",
-                                       "help"};
+constexpr const char* subcommands[] = {
+    "info",          "simulate",   "curve",      "plan",     "simulate-split",
+    "coactivation",  "counts",     "train-gate", "adapters", "adapters select",
+    "adapters plan", "import",     "export",     "synth",    "synth-requests",
+    "diff",          "completion", "help"};
 
 TEST_F(program, help_and_version_succeed) {
   const auto version = run("--version");

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // info, import, export and synth.
 #include <limits>
+#include <string>
 #include <vector>
 
+#include "npy_samples.hpp"
 #include "run_program.hpp"
 
 namespace trace_commands_test {
@@ -14,6 +16,7 @@ using hotset_test::write_text;
 using nlohmann::json;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using namespace std::string_literals;
 class trace_commands : public hotset_test::command_line {};
 
 /// 3 layers, 4 experts, top-2, two tokens of a step each.
@@ -148,6 +151,36 @@ TEST_F(trace_commands, import_says_how_large_an_expert_is_where_the_trace_does_n
           {"--expert-bytes: '1MiB'; accepted: traces that do not say"});
   refused("import hand.jsonl x.trace --expert-bytes 0B" + as_jsonl, 2, {"--expert-bytes: '0B'"});
   EXPECT_FALSE(std::filesystem::exists(path("x.trace")));
+}
+
+TEST_F(trace_commands, import_takes_columns_and_arrays) {
+  write_text(path("log.csv"), "req,pos,block,ids,p\n7,0,3,1 2,.5 .5\n7,1,3,0 2,.75 .25\n");
+  const auto columns =
+      run("import log.csv log.trace --format csv --field "
+          "sequence=req,token=pos,layer=block,experts=ids,weights=p --experts 4");
+  EXPECT_EQ(columns.code, 0) << columns.err;
+  EXPECT_THAT(columns.out, HasSubstr("2 tokens, 1 layers, 4 experts, top-2"));
+  write_text(path("ids.npy"), npy_samples::npy("|i1", "(2, 1, 2)", "\1\2\0\2"s));
+  ASSERT_EQ(run("import ids.npy ids.trace --experts 4").code, 0);
+  EXPECT_EQ(json_of("counts log.trace --json")["logical_count"],
+            json_of("counts ids.trace --json")["logical_count"]);
+  refused("import ids.npy x.trace --experts 2", 4, {"ids.npy: 'ids'", "an expert 2", "0..1"});
+  refused("import log.csv x.trace", 4, {"log.csv", "not recognised"});
+}
+
+TEST_F(trace_commands, counts_are_a_profile) {
+  write_text(path("t.csv"), "token,layer,experts\n0,0,1 2\n1,0,0 2\n");
+  const auto text = run("counts t.csv");
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("t: 1 layers x 3 experts, 4 uses; 0 of 3 experts unused\n"));
+  EXPECT_THAT(text.out, HasSubstr("a profile"));
+  const auto counts = json_of("counts t.csv --json");
+  EXPECT_EQ(counts["schema"], "hotset.counts/1");
+  EXPECT_EQ(counts["uses"], 4);
+  EXPECT_EQ(counts["logical_count"].dump(), "[[1.0,1.0,2.0]]");
+  write_text(path("m.gguf"), "GGUF");
+  refused("counts m.gguf", 4, {"m.gguf"});
+  refused("counts missing", 4, {"missing"});
 }
 
 TEST_F(trace_commands, import_leaves_nothing_behind_when_it_fails) {

@@ -24,6 +24,7 @@
 #include "hotset/sim/studies/esft_selection.hpp"
 #include "hotset/trace/native_trace_writer.hpp"
 #include "hotset/trace/visit_sequence.hpp"
+#include "npy_samples.hpp"
 #include "sim_samples.hpp"
 #include "trace_samples.hpp"
 
@@ -119,6 +120,14 @@ std::vector<bad_file> traces() {
                        return "0,0," + number(i) + "," + number(i % 60000) + ",0,1048575,0.5,0,1\n";
                      },
                      "turn,phase,step,layer,slot,expert,weight,residency,expert_bytes\n")});
+  // Longer than a token may have: refused where they are joined, not before.
+  out.push_back(
+      {"long lists.csv", many([](auto i) { return number(i % 7) + ",0,0 0 0 0 0 0 0 0\n"; },
+                              "token,layer,experts\n")});
+  out.push_back({"small ids.npy", npy_samples::npy("|i1", "(4194304, 1, 1)",
+                                                   std::string(std::size_t{4} << 20U, '\1'))});
+  out.push_back({"many layers.npy", npy_samples::npy("|i1", "(64, 65536, 1)",
+                                                     std::string(std::size_t{4} << 20U, '\1'))});
   return out;
 }
 

@@ -8,15 +8,19 @@
 #include "damage.hpp"
 #include "hotset/sim/formats/azure_requests.hpp"
 #include "hotset/sim/formats/bigmoe_route_csv.hpp"
+#include "hotset/sim/formats/column_csv.hpp"
 #include "hotset/sim/formats/esft.hpp"
+#include "hotset/sim/formats/json_lines.hpp"
 #include "hotset/sim/formats/layer_expert_csv.hpp"
 #include "hotset/sim/formats/mooncake.hpp"
 #include "hotset/sim/formats/native_trace.hpp"
 #include "hotset/sim/formats/open_trace.hpp"
 #include "hotset/sim/formats/oracle_general.hpp"
+#include "hotset/sim/formats/routed_arrays.hpp"
 #include "hotset/trace/native_trace_writer.hpp"
 #include "hotset/trace/synthetic/synthetic.hpp"
 #include "hotset/trace/visit_sequence.hpp"
+#include "npy_samples.hpp"
 #include "trace_samples.hpp"
 
 namespace trace_readers_test {
@@ -85,6 +89,27 @@ TEST(fuzz_traces, layer_expert) {
 TEST(fuzz_traces, json_lines) {
   fuzz(std::string(trace_samples::json_lines_text), 4000,
        [](const std::string& bytes) { return parse_json_lines(bytes, "fuzz"); });
+}
+
+TEST(fuzz_traces, columns) {
+  fuzz(
+      "token,layer,experts,weights,phase\n0,0,3 1,.5 .5,decode\n0,1,\"[0, 2]\",.5 .5,0\n"
+      "1,0,2|3,.25 .75,prefill\n1,1,1 -1,1 0,1\n",
+      4000, [](const std::string& bytes) { return parse_column_csv(bytes, "fuzz"); });
+}
+
+TEST(fuzz_traces, arrays) {
+  fuzz(npy_samples::npy("<i2", "(2, 2, 2)",
+                        npy_samples::bytes_of<std::int16_t>({3, 1, 0, 2, 3, 2, 1, -1})),
+       6000, [](const std::string& bytes) {
+         return trace_of_arrays({parse_npy(bytes, "fuzz")}, "fuzz", {.top_k = 2});
+       });
+}
+
+TEST(fuzz_traces, archives_of_arrays) {
+  const std::string saved(reinterpret_cast<const char*>(npy_samples::saved_npz),
+                          sizeof npy_samples::saved_npz);
+  fuzz(saved, 2000, through_file([](const auto& path) { return open_trace(path); }));
 }
 
 TEST(fuzz_traces, mooncake) {

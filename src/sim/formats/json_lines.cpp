@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/sim/formats/json_lines.hpp"
 
-#include <array>
 #include <cmath>
 #include <utility>
 
@@ -21,7 +20,7 @@ constexpr std::int64_t most_number = 0xffffffff;
 
 class json_reader {
  public:
-  json_reader(std::string_view text, const std::string& file, const json_field_map& fields,
+  json_reader(std::string_view text, const std::string& file, const field_map& fields,
               std::int32_t experts)
       : lines_(file, text), fields_(fields) {
     facts_.file = file;
@@ -169,7 +168,7 @@ class json_reader {
   }
 
   line_scanner lines_;
-  json_field_map fields_;
+  field_map fields_;
   record_facts facts_;
   dom::parser parser_;
   std::vector<trace_record> records_;
@@ -180,41 +179,12 @@ class json_reader {
 
 }  // namespace
 
-json_field_map parse_field_map(std::string_view text) {
-  json_field_map map;
-  const std::array<std::pair<std::string_view, std::string*>, 7> known = {
-      {{"layer", &map.layer},
-       {"experts", &map.experts},
-       {"weights", &map.weights},
-       {"step", &map.step},
-       {"token", &map.token},
-       {"phase", &map.phase},
-       {"sequence", &map.sequence}}};
-  field_scanner scan(text, ',');
-  while (const auto part = scan.next()) {
-    if (text.empty()) break;
-    const auto equals = part->find('=');
-    bool found = false;
-    for (const auto& [name, target] : known)
-      if (equals != std::string_view::npos && equals + 1 < part->size() &&
-          part->substr(0, equals) == name) {
-        *target = std::string(part->substr(equals + 1));
-        found = true;
-      }
-    if (!found)
-      throw invalid_config(
-          "field map '" + printable(*part) +
-          "', accepted: name=key, names layer experts weights step token phase sequence");
-  }
-  return map;
-}
-
 routing_trace parse_json_lines(std::string_view text, const std::string& file,
-                               const json_field_map& fields, std::int32_t experts) {
+                               const field_map& fields, std::int32_t experts) {
   return json_reader(text, file, fields, experts).read();
 }
 
-routing_trace read_json_lines(const std::filesystem::path& path, const json_field_map& fields,
+routing_trace read_json_lines(const std::filesystem::path& path, const field_map& fields,
                               std::int32_t experts) {
   const auto input = read_input(path);
   if (input.size() != 1)

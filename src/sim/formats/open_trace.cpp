@@ -13,13 +13,18 @@
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/formats/azure_requests.hpp"
 #include "hotset/sim/formats/bigmoe_route_csv.hpp"
+#include "hotset/sim/formats/column_csv.hpp"
 #include "hotset/sim/formats/esft.hpp"
+#include "hotset/sim/formats/expert_counts.hpp"
+#include "hotset/sim/formats/json_lines.hpp"
 #include "hotset/sim/formats/layer_expert_csv.hpp"
 #include "hotset/sim/formats/mooncake.hpp"
 #include "hotset/sim/formats/native_trace.hpp"
 #include "hotset/sim/formats/oracle_general.hpp"
+#include "hotset/sim/formats/routed_arrays.hpp"
 #include "hotset/sim/io/input_files.hpp"
 #include "hotset/sim/io/mapped_file.hpp"
+#include "hotset/sim/io/npy.hpp"
 #include "sim/formats/text_scan.hpp"
 
 namespace hotset::inline v0::sim {
@@ -36,6 +41,8 @@ constexpr std::array format_names = {
     format_name{trace_format::esft, "esft"},
     format_name{trace_format::layer_expert, "layer-expert"},
     format_name{trace_format::json_lines, "jsonl"},
+    format_name{trace_format::columns, "csv"},
+    format_name{trace_format::arrays, "npy"},
     format_name{trace_format::oracle, "oracle"},
     format_name{trace_format::mooncake, "mooncake"},
     format_name{trace_format::azure, "azure"},
@@ -43,8 +50,8 @@ constexpr std::array format_names = {
 
 constexpr std::string_view known_formats =
     "a native trace (safetensors), BigMoeOnEdge route CSV, ESFT folder or archive, layer,expert "
-    "CSV, "
-    "JSON lines with 'layer' and 'experts', Mooncake JSON lines, Azure's request CSV, "
+    "CSV, JSON lines or a CSV with 'layer' and 'experts', NumPy arrays (.npy, .npz), Mooncake JSON "
+    "lines, Azure's request CSV, "
     "oracleGeneral";
 
 /// A small enough header that opens with a brace is a safetensors file and nothing else.
@@ -87,7 +94,8 @@ std::optional<trace_format> text_format(std::string_view text) {
   if (line.starts_with("# route_trace") || line.starts_with("turn,phase,"))
     return trace_format::bigmoe;
   if (line.starts_with("TIMESTAMP,")) return trace_format::azure;
-  if (line.starts_with("layer,expert")) return trace_format::layer_expert;
+  if (line == "layer,expert" || line == "layer,expert,weight") return trace_format::layer_expert;
+  if (looks_like_column_csv(line)) return trace_format::columns;
   const auto columns = numeric_columns(line);
   if (columns == 7 || columns == 9) return trace_format::bigmoe;
   if (columns == 2 || columns == 3) return trace_format::layer_expert;
@@ -256,10 +264,14 @@ void cut_steps(routing_trace& trace, const step_shape& shape) {
 
 trace_format recognise_trace(const std::filesystem::path& path) {
   const auto beginning = read_beginning(path, 65536);
+  if (looks_like_npy(beginning.text)) return trace_format::arrays;
   if (beginning.collection || named_esft(path)) return trace_format::esft;
   if (beginning.text.empty())
     refuse_input(path.string(), "byte 0", "the file is empty", known_formats);
   if (named_oracle(path)) return trace_format::oracle;
+  if (looks_like_gguf(beginning.text))
+    refuse_input(path.string(), "byte 0", "a GGUF file holds no trace",
+                 "a trace; counts of an importance matrix are a profile (hotset counts)");
   if (looks_native(beginning.text)) return trace_format::native;
   if (const auto format = text_format(beginning.text)) return *format;
   const bool binary = beginning.text.find('\0') != std::string::npos;
@@ -280,6 +292,8 @@ routing_trace open_trace(const std::filesystem::path& path, const open_trace_opt
       case trace_format::layer_expert:
         return read_layer_expert_csv(path, {options.top_k, options.experts});
       case trace_format::json_lines: return read_json_lines(path, options.fields, options.experts);
+      case trace_format::columns: return read_column_csv(path, options.fields, options.experts);
+      case trace_format::arrays: return read_routed_arrays(path, {options.top_k, options.experts});
       case trace_format::oracle: return read_oracle_general(path);
       case trace_format::mooncake: return blocks_of(read_mooncake(path), path, options);
       case trace_format::azure: return blocks_of(read_azure_requests(path), path, options);

@@ -26,11 +26,16 @@ bool is_tar(std::string_view bytes) noexcept {
   return bytes.size() >= 512 && bytes.substr(257, 5) == "ustar";
 }
 
+bool is_zip(std::string_view bytes) noexcept {
+  using namespace std::string_view_literals;
+  return bytes.starts_with("PK\3\4"sv) || bytes.starts_with("PK\5\6"sv);
+}
+
 bool is_packed(std::string_view bytes) noexcept {
   using namespace std::string_view_literals;
   return bytes.starts_with("\xFD\x37\x7A\x58\x5A\x00"sv) ||
          bytes.starts_with("\x28\xB5\x2F\xFD"sv) || bytes.starts_with("\x1F\x8B"sv) ||
-         is_tar(bytes);
+         is_tar(bytes) || is_zip(bytes);
 }
 
 /// An open archive, or a single compressed file seen as an archive of one.
@@ -43,6 +48,7 @@ class unpacker {
     archive_read_support_filter_xz(archive_.get());
     archive_read_support_filter_zstd(archive_.get());
     archive_read_support_format_tar(archive_.get());
+    archive_read_support_format_zip(archive_.get());
     archive_read_support_format_raw(archive_.get());
     archive_read_support_format_empty(archive_.get());
     if (archive_read_open_memory(archive_.get(), bytes.data(), bytes.size()) != ARCHIVE_OK) fail();
@@ -88,7 +94,7 @@ class unpacker {
     return (archive_format(archive_.get()) & ARCHIVE_FORMAT_BASE_MASK) == ARCHIVE_FORMAT_RAW;
   }
   [[noreturn]] void refuse(std::string_view found) const {
-    refuse_input(file_, "", found, "an intact .gz, .xz, .zst or tar file");
+    refuse_input(file_, "", found, "an intact .gz, .xz, .zst, tar or zip file");
   }
   [[noreturn]] void fail() const {
     const char* const text = archive_error_string(archive_.get());

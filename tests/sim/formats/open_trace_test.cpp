@@ -153,10 +153,10 @@ TEST(open_trace, only_the_first_tokens_are_kept) {
 }
 
 TEST(open_trace, format_names_can_be_parsed) {
-  for (const auto* name :
-       {"auto", "native", "bigmoe", "esft", "layer-expert", "jsonl", "oracle", "mooncake"})
+  for (const auto* name : {"auto", "native", "bigmoe", "esft", "layer-expert", "jsonl", "csv",
+                           "npy", "oracle", "mooncake", "azure"})
     EXPECT_EQ(name_of(parse_trace_format(name)), name);
-  EXPECT_THROW((void)parse_trace_format("csv"), sim::usage_error);
+  EXPECT_THROW((void)parse_trace_format("parquet"), sim::usage_error);
 }
 
 TEST(input_files, a_bomb_is_refused) {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string_view>
 
-#include "hotset/sim/formats/json_lines.hpp"
+#include "hotset/sim/formats/field_map.hpp"
 #include "hotset/trace/kv_trace.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
@@ -21,12 +21,14 @@ enum class trace_format : std::uint8_t {
   esft,          ///< folder or archive of expert_weights_<layer>.txt
   layer_expert,  ///< CSV of layer,expert[,weight]
   json_lines,    ///< one object a line, with a field map
+  columns,       ///< CSV with a header, with a field map
+  arrays,        ///< NumPy's .npy or .npz
   oracle,        ///< libCacheSim oracleGeneral
   mooncake,      ///< request trace; opened as block accesses
   azure,         ///< request trace that names no blocks; opened as accesses to blocks of their own
 };
 
-/// "auto", "native", "bigmoe", "esft", "layer-expert", "jsonl", "oracle", "mooncake", "azure".
+/// "auto", "native", "bigmoe", "esft", "layer-expert", "jsonl", "csv", "npy", "oracle", "mooncake", "azure".
 [[nodiscard]] std::string_view name_of(trace_format format) noexcept;
 /// Errors: invalid_config that lists the names.
 [[nodiscard]] trace_format parse_trace_format(std::string_view name);
@@ -52,16 +54,16 @@ struct open_trace_options {
   /// None: the recording's own steps; a token a step where it has none.
   std::optional<step_shape> as{};
   std::uint64_t first = 0;        ///< only so many tokens of the recording; 0: all
-  json_field_map fields{};        ///< json_lines
-  std::int32_t top_k = 0;         ///< esft, layer_expert; 0: infer
-  std::int32_t experts = 0;       ///< esft, layer_expert, json_lines; 0: infer
+  field_map fields{};             ///< json_lines, columns
+  std::int32_t top_k = 0;         ///< esft, layer_expert; 0: infer. arrays: of logits
+  std::int32_t experts = 0;       ///< esft, layer_expert, json_lines, columns, arrays; 0: infer
   std::uint64_t block_bytes = 1;  ///< mooncake, azure: bytes of one block
 };
 
 /// Errors: trace_error if the content is of no known format.
 [[nodiscard]] trace_format recognise_trace(const std::filesystem::path& path);
 
-/// Compressed input (.gz .xz .zst, and tar of any of them) is unpacked, except native traces, which are mapped.
+/// Compressed input (.gz .xz .zst, tar of any of them, zip) is unpacked, except native traces, which are mapped.
 /// Bounds: a packed file unpacks to input_limits at most; reading takes less than 64 MiB and 128 bytes for each byte of the
 /// input, unpacked; layers x experts of what is returned is at most 2^20 and 64 for each routed expert.
 /// Errors: trace_error: one line: file, line or byte, what is accepted.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Whole inputs in memory: a plain file, a compressed file (.gz .xz .zst), a tar archive or a folder.
+/// Whole inputs in memory: a plain file, a compressed file (.gz .xz .zst), a tar or zip archive or a folder.
 
 #include <cstddef>
 #include <cstdint>

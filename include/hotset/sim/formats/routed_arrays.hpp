@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Reads routing from arrays of NumPy's: what engines return of a request, saved as .npy or .npz.
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "hotset/sim/io/npy.hpp"
+#include "hotset/trace/routing_trace.hpp"
+
+namespace hotset::inline v0::sim {
+
+struct routed_array_options {
+  std::int32_t top_k = 0;    ///< of logits: experts of a token. Arrays of experts have their own
+  std::int32_t experts = 0;  ///< of a layer; 0: the highest id + 1, or what logits have
+};
+
+/// One of three:
+///   routed_experts (experts, topk_ids, ids): integers [tokens, layers, top_k], with `weights` of that shape, `sequences`
+///     [tokens], `steps` [tokens] and `logits` [tokens, layers, experts] beside it where they are there;
+///   logits (router_logits): real numbers [tokens, layers, experts]: a token's experts are the top_k highest, ties by the lower
+///     id, and their weights the softmax over them. With `sequences` and `steps` as above;
+///   nothing of these names: each array of integers [tokens, layers, top_k] is a request, in the order of their names (numbers
+///     at the end by value): a sequence of its own. A file with one array of real numbers holds logits.
+/// Ids below 0, and the highest value of an unsigned type where no expert has it, are absent. Each token is a step where no
+/// steps are given; tokens of one step and sequence are prefill. Other arrays are left alone.
+/// Errors: trace_error.
+[[nodiscard]] routing_trace trace_of_arrays(const std::vector<npy_array>& arrays,
+                                            const std::string& file,
+                                            const routed_array_options& options = {});
+
+/// A .npy file, or an archive of them (.npz). Errors: trace_error.
+[[nodiscard]] routing_trace read_routed_arrays(const std::filesystem::path& path,
+                                               const routed_array_options& options = {});
+
+}  // namespace hotset::inline v0::sim

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// hotset counts: how often each expert was used, of a trace or of an importance matrix.
+#include <array>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/command.hpp"
+#include "cli/console.hpp"
+#include "cli/trace_input.hpp"
+#include "hotset/sim/formats/expert_counts.hpp"
+#include "hotset/sim/io/input_files.hpp"
+
+namespace hotset::cli {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+struct counts_options {
+  std::filesystem::path in;
+  bool as_json = false;
+  trace_options reading;
+};
+
+constexpr std::array shares = {0.125, 0.25, 0.5};
+
+sim::expert_counts read_counts(const counts_options& options) {
+  const auto path = input_path(options.in);
+  if (options.reading.format == "auto" && sim::looks_like_gguf(sim::read_beginning(path, 4).text))
+    return sim::read_imatrix(path);
+  return sim::count_uses(open_input(path, checked(options.reading)).trace);
+}
+
+std::string to_json(const sim::expert_counts& counts) {
+  json hottest = json::array();
+  for (const auto share : shares)
+    hottest.push_back({{"experts", share}, {"uses", counts.hottest(share)}});
+  json rows = json::array();
+  const auto wide = static_cast<std::ptrdiff_t>(counts.experts);
+  for (auto at = counts.uses.begin(); at != counts.uses.end(); at += wide)
+    rows.push_back(std::vector<double>(at, at + wide));
+  const json out{{"schema", "hotset.counts/1"},     {"name", counts.name},
+                 {"source", counts.source},         {"layers", counts.layers},
+                 {"experts", counts.experts},       {"uses", counts.total()},
+                 {"unused", counts.unused()},       {"hottest", std::move(hottest)},
+                 {"logical_count", std::move(rows)}};
+  return out.dump(-1, ' ', false, json::error_handler_t::replace) + '\n';
+}
+
+std::string to_text(const sim::expert_counts& counts) {
+  auto out = fmt::format("{}: {} layers x {} experts, {:.0f} uses; {} of {} experts unused\n",
+                         printable(counts.name, 60), counts.layers.size(), counts.experts,
+                         counts.total(), counts.unused(), counts.uses.size());
+  for (const auto share : shares)
+    out += fmt::format("the most used {:4.1f} % have {:5.1f} % of the uses\n", 100 * share,
+                       100 * counts.hottest(share));
+  return out + "a profile: which experts were used together, and when, counts do not say\n";
+}
+
+int print_counts(const counts_options& options) {
+  const auto counts = read_counts(options);
+  print(options.as_json ? to_json(counts) : to_text(counts));
+  return ok;
+}
+
+}  // namespace
+
+command add_counts(CLI::App& root) {
+  auto* app = root.add_subcommand("counts", "How often each expert was used: a profile");
+  auto options = std::make_shared<counts_options>();
+  app->add_option("IN", options->in, "trace of any known format, or llama.cpp's imatrix (GGUF)")
+      ->required()
+      ->type_name("FILE");
+  app->add_flag("--json", options->as_json, "print one JSON object, with every count");
+  add_trace_options(*app, options->reading);
+  app->footer(R"(Examples:
+  hotset counts imatrix.gguf
+  hotset counts routes.trace --json)");
+  return {app, [options] { return print_counts(*options); }};
+}
+
+}  // namespace hotset::cli

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/sim/formats/routed_arrays.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hotset/sim/formats/open_trace.hpp"
+#include "npy_samples.hpp"
+#include "trace_samples.hpp"
+
+namespace hotset::routed_arrays_test {
+namespace {
+
+using npy_samples::bytes_of;
+using npy_samples::npy;
+using sim::trace_of_arrays;
+using testing::ElementsAre;
+using trace_samples::expect_refused;
+
+/// A file of an archive. It views bytes that live as long as the program.
+sim::npy_array array(const std::string& name, const std::string& file) {
+  static std::vector<std::unique_ptr<const std::string>> kept;
+  kept.push_back(std::make_unique<const std::string>(file));
+  return sim::parse_npy(*kept.back(), name + ".npy");
+}
+template <class Number>
+sim::npy_array array(const std::string& name, std::string_view type, std::string_view shape,
+                     const std::vector<Number>& numbers) {
+  return array(name, npy(type, shape, bytes_of(numbers)));
+}
+std::vector<int> ids_of(const routing_trace& trace) {
+  std::vector<int> out;
+  for (const auto id : trace.ids) out.push_back(number(id));
+  return out;
+}
+
+TEST(routed_arrays, tokens_of_one_request_are_steps_of_their_own) {
+  const auto trace = trace_of_arrays(
+      {array<std::int16_t>("routed_experts", "<i2", "(2, 2, 2)", {3, 1, 0, 2, 3, 2, -1, 0})},
+      "run.npy", {.experts = 8});
+  EXPECT_EQ(trace.name, "run");
+  EXPECT_EQ(trace.layers, 2);
+  EXPECT_EQ(trace.experts, 8);
+  EXPECT_EQ(trace.top_k, 2);
+  EXPECT_THAT(trace.step, ElementsAre(0, 1));
+  EXPECT_THAT(trace.sequence, ElementsAre(0, 0));
+  EXPECT_THAT(ids_of(trace), ElementsAre(3, 1, 0, 2, 3, 2, -1, 0));
+  EXPECT_EQ(trace.kind[1], request_class::decode);
+}
+
+TEST(routed_arrays, arrays_of_no_known_name_are_requests_in_the_order_of_their_numbers) {
+  const auto trace =
+      trace_of_arrays({array<std::uint8_t>("arr_10", "|u1", "(1, 1, 2)", {4, 5}),
+                       array<std::uint8_t>("arr_2", "|u1", "(2, 1, 2)", {0, 1, 2, 3}),
+                       array<float>("loss", "<f4", "(1,)", {1})},
+                      "runs.npz");
+  EXPECT_THAT(trace.sequence, ElementsAre(0, 0, 1));
+  EXPECT_THAT(trace.step, ElementsAre(0, 1, 2));
+  EXPECT_THAT(ids_of(trace), ElementsAre(0, 1, 2, 3, 4, 5));
+  EXPECT_EQ(trace.experts, 6);
+}
+
+TEST(routed_arrays, weights_sequences_and_steps_stand_beside_the_ids) {
+  const auto trace =
+      trace_of_arrays({array<std::int32_t>("ids", "<i4", "(3, 1, 2)", {0, 1, 2, -1, 1, 3}),
+                       array<double>("weights", "<f8", "(3, 1, 2)", {.5, .5, 1, .25, .75, .25}),
+                       array<std::int64_t>("sequences", "<i8", "(3,)", {7, 7, 9}),
+                       array<std::int64_t>("steps", "<i8", "(3,)", {0, 0, 1})},
+                      "run.npz");
+  EXPECT_THAT(trace.weights, ElementsAre(.5F, .5F, 1, 0, .75F, .25F)) << "none where nobody is";
+  EXPECT_THAT(trace.sequence, ElementsAre(7, 7, 9));
+  EXPECT_THAT(trace.step, ElementsAre(0, 0, 1));
+  EXPECT_THAT(trace.kind,
+              ElementsAre(request_class::prefill, request_class::prefill, request_class::decode));
+}
+
+TEST(routed_arrays, logits_choose_the_highest_and_ties_go_to_the_lower_id) {
+  const auto trace =
+      trace_of_arrays({array<float>("logits", "<f4", "(1, 2, 4)", {0, 3, 3, 1, 5, -1, 5, 5})},
+                      "l.npz", {.top_k = 2});
+  EXPECT_THAT(ids_of(trace), ElementsAre(1, 2, 0, 2));
+  EXPECT_THAT(trace.weights, ElementsAre(.5F, .5F, .5F, .5F));
+  EXPECT_EQ(trace.experts, 4);
+  EXPECT_EQ(trace.logits.size(), 8U);
+  const auto unnamed =
+      trace_of_arrays({array<float>("l", "<f4", "(1, 1, 3)", {0, 1, 2})}, "l.npy", {.top_k = 1});
+  EXPECT_THAT(ids_of(unnamed), ElementsAre(2));
+}
+
+TEST(routed_arrays, logits_beside_ids_are_kept) {
+  const auto trace =
+      trace_of_arrays({array<std::int32_t>("topk_ids", "<i4", "(1, 1, 1)", {1}),
+                       array<std::uint16_t>("router_logits", "<f2", "(1, 1, 3)", {0, 0x3c00, 0})},
+                      "l.npz");
+  EXPECT_EQ(trace.experts, 3);
+  EXPECT_THAT(trace.logits, ElementsAre(0, 1, 0));
+}
+
+TEST(routed_arrays, what_an_unsigned_type_fills_up_with_is_absent) {
+  const auto ids = [](std::string_view type, const auto& numbers, std::int32_t experts) {
+    return ids_of(
+        trace_of_arrays({array("ids", type, "(1, 1, 2)", numbers)}, "a.npy", {.experts = experts}));
+  };
+  EXPECT_THAT(ids("|u1", std::vector<std::uint8_t>{3, 255}, 128), ElementsAre(3, -1));
+  EXPECT_THAT(ids("|u1", std::vector<std::uint8_t>{3, 255}, 256), ElementsAre(3, 255));
+  EXPECT_THAT(ids("<u2", std::vector<std::uint16_t>{3, 65535}, 0), ElementsAre(3, -1));
+  EXPECT_THAT(ids("<u4", std::vector<std::uint32_t>{3, 4294967295U}, 0), ElementsAre(3, -1));
+  expect_refused(
+      [&] {
+        (void)ids("|u1", std::vector<std::uint8_t>{3, 255}, 0);
+      },
+      {"'ids'", "255, which may stand for none", "--experts"});
+}
+
+TEST(routed_arrays, refuses_in_one_line) {
+  const auto refused = [](const std::vector<sim::npy_array>& arrays, std::string_view said,
+                          const sim::routed_array_options& options = {}) {
+    expect_refused([&] { (void)trace_of_arrays(arrays, "a.npz", options); }, {"a.npz", said});
+  };
+  const auto ids = array<std::int32_t>("ids", "<i4", "(1, 1, 2)", {0, 1});
+  refused({}, "no arrays");
+  refused({array<std::int32_t>("x", "<i4", "(2,)", {0, 1})}, "'x': int32 of shape [2]");
+  refused({array<float>("ids", "<f4", "(1, 1, 2)", {0, 1})}, "float32 of shape [1, 1, 2]");
+  refused({array<std::int32_t>("ids", "<i4", "(2, 1)", {0, 1})}, "int32 of shape [2, 1]");
+  refused({array<std::int32_t>("ids", "<i4", "(0, 1, 2)", {})}, "int32 of shape [0, 1, 2]");
+  refused({ids, array<std::int32_t>("experts", "<i4", "(1, 1, 2)", {0, 1})},
+          "arrays 'experts' and 'ids'");
+  refused({ids}, "an expert 1; accepted: 0..0", {.experts = 1});
+  refused({ids, array<float>("weights", "<f4", "(1, 2)", {0, 1})}, "the shape of 'ids'");
+  refused({ids, array<float>("weights", "<f4", "(1, 1, 2)", {0, 1.0F / 0.0F})}, "not finite");
+  refused({ids, array<std::int32_t>("steps", "<i4", "(2,)", {0, 1})}, "one for each token");
+  refused({ids, array<std::int32_t>("sequences", "<i4", "(1,)", {-1})}, "a -1");
+  refused({array<std::int32_t>("ids", "<i4", "(2, 1, 1)", {0, 1}),
+           array<std::int32_t>("steps", "<i4", "(2,)", {1, 0})},
+          "steps never decrease");
+  refused({array<std::int32_t>("a", "<i4", "(1, 1, 2)", {0, 1}),
+           array<std::int32_t>("b", "<i4", "(1, 2, 1)", {0, 1})},
+          "requests of one model");
+  const auto logits = array<float>("logits", "<f4", "(1, 1, 3)", {0, 1, 2});
+  refused({logits}, "--top-k");
+  refused({logits}, "top_k of 4", {.top_k = 4});
+  refused({logits}, "4 experts", {.top_k = 1, .experts = 4});
+  refused({array<float>("logits", "<f4", "(1, 3)", {0, 1, 2})}, "[tokens, layers, experts]");
+  refused({array<std::int32_t>("ids", "<i4", "(1, 1, 1)", {3}), logits}, "and experts of the ids");
+}
+
+TEST(routed_arrays, what_numpy_saved_is_recognised_and_read) {
+  const trace_samples::temporary_folder folder;
+  const std::string saved(reinterpret_cast<const char*>(npy_samples::saved_npz),
+                          sizeof npy_samples::saved_npz);
+  const auto path = folder.write("run.npz", saved);
+  EXPECT_EQ(sim::recognise_trace(path), sim::trace_format::arrays);
+  const auto trace = sim::open_trace(path);
+  EXPECT_THAT(ids_of(trace), ElementsAre(3, 1, 0, 2, 3, 2, 1, 0));
+  EXPECT_THAT(trace.weights, ElementsAre(.75F, .25F, .5F, .5F, .6F, .4F, 1, 0));
+  const auto single = folder.write("one", npy("|i1", "(1, 1, 2)", bytes_of<std::int8_t>({4, 2})));
+  EXPECT_EQ(sim::recognise_trace(single), sim::trace_format::arrays);
+  EXPECT_THAT(ids_of(sim::open_trace(single)), ElementsAre(4, 2));
+  expect_refused([&] { (void)sim::open_trace(folder.write("cut.npz", saved.substr(0, 200))); },
+                 {"cut.npz"});
+}
+
+}  // namespace
+}  // namespace hotset::routed_arrays_test
