@@ -50,18 +50,43 @@ llama_cpp() {
     sed 's/^/  /' "$folder/check-llama.cpp.log"
 }
 
-transformers() {
+# hotset, as users install it, and torch, in an environment that Python engines share.
+python_env() {
   [[ -x $folder/env/bin/python ]] || "$python" -m venv "$folder/env" || return 1
-  step install-transformers "$folder/env/bin/pip" install torch transformers pytest &&
-    step install-hotset "$folder/env/bin/pip" install "$root" || return 1
-  "$folder/env/bin/python" -c 'import torch, transformers; print("  torch", torch.__version__, "transformers", transformers.__version__)'
+  step install-torch "$folder/env/bin/pip" install torch transformers pytest &&
+    step install-hotset "$folder/env/bin/pip" install "$root"
+}
+
+# The tests that meet an engine; prints their count.
+python_check() {
+  local engine=$1 code
   cd "$folder"
-  step check-transformers env HOTSET_SOURCE_DIR="$root" "$folder/env/bin/python" -B -m pytest -q -p no:cacheprovider \
-    --rootdir "$folder" "$root/python/tests/engines"
-  local code=$?
-  tail -n 1 "$folder/check-transformers.log" | sed 's/^/  /'
+  step "check-$engine" env HOTSET_SOURCE_DIR="$root" "$folder/env/bin/python" -B -m pytest -q -p no:cacheprovider \
+    --rootdir "$folder" "$root/python/tests/engines/${engine}_test.py"
+  code=$?
+  tail -n 1 "$folder/check-$engine.log" | sed 's/^/  /'
   cd "$root"
   return $code
+}
+
+transformers() {
+  python_env || return 1
+  "$folder/env/bin/python" -c 'import torch, transformers; print("  torch", torch.__version__, "transformers", transformers.__version__)'
+  python_check transformers
+}
+
+# The wheels of PyPI run models on NVIDIA devices alone, and ask for gigabytes that only those need; the front end, which a plug-in meets, runs
+# anywhere with these.
+vllm_release=0.33.0
+vllm_front_end=(msgspec cachetools cloudpickle psutil pillow pyzmq opentelemetry-api prometheus_client openai fastapi py-cpuinfo blake3 gguf
+  diskcache lark cbor2 aiohttp openai_harmony pybase64 uvloop apache-tvm-ffi partial-json-parser llguidance compressed-tensors)
+
+vllm() {
+  python_env &&
+    step install-vllm "$folder/env/bin/pip" install --no-deps "vllm==$vllm_release" xgrammar &&
+    step install-vllm-front-end "$folder/env/bin/pip" install "${vllm_front_end[@]}" || return 1
+  echo "  vllm $vllm_release, its front end: no model runs, for these wheels run them on NVIDIA devices alone"
+  python_check vllm
 }
 
 result=0
@@ -70,11 +95,7 @@ for engine in "${engines[@]}"; do
   case $engine in
     llama.cpp) run=llama_cpp ;;
     transformers) run=transformers ;;
-    vllm)
-      # PyPI has wheels for CUDA alone; hotset has an importer of what it returns, which `make test` covers.
-      echo "$engine: not installable here: the wheels of PyPI run on NVIDIA devices alone"
-      continue
-      ;;
+    vllm) run=vllm ;;
     *)
       echo "engines.sh: unknown engine '$engine', accepted: llama.cpp, transformers, vllm" >&2
       exit 2

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plug-in of vLLM: the routing of a running server, as traces.
+
+Installed beside vLLM it is loaded by itself (entry point vllm.general_plugins) and does nothing, unless
+
+    HOTSET_VLLM_RECORD    names a folder: there `<process>-<number>.trace` appear, one for each so many requests and one at the end
+    HOTSET_VLLM_REQUESTS  of one file (256)
+    HOTSET_VLLM_EXPERTS   of a layer; else what the model's configuration says, else the highest that was seen
+
+and the server was started with --enable-return-routed-experts. A request is a sequence and each of its tokens a step: which requests were computed together vLLM does not say.
+Nothing here slows a request but a copy of its experts: files are written by a thread. What cannot be written is said once, and the server goes on.
+
+It hears `vllm.outputs.CompletionOutput`, which every finished request makes once; in no process that makes none it does anything.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import queue
+import threading
+from typing import Any, Optional
+
+import numpy
+
+from hotset._errors import Error, InvalidArgument
+from hotset.importers import from_routed_experts
+
+_log = logging.getLogger("vllm.hotset")
+
+
+class RequestRecorder:
+    """Collects the routed experts of finished requests and writes them as traces. Threads: any may add."""
+
+    def __init__(self, folder: str, *, requests: int = 256, experts: Optional[int] = None) -> None:
+        """Makes the folder. experts: of a layer; None: the highest seen. Raises InvalidArgument, OSError."""
+        if requests < 1:
+            raise InvalidArgument(f"requests = {requests}, accepted: 1 or more")
+        os.makedirs(folder, exist_ok=True)
+        self.experts = experts
+        self.written: list[str] = []
+        self._folder = folder
+        self._requests = requests
+        self._lock = threading.Lock()
+        self._waiting: list[numpy.ndarray] = []
+        self._full: queue.Queue[Optional[list[numpy.ndarray]]] = queue.Queue()
+        self._failed = False
+        self._closed = False
+        self._writer = threading.Thread(target=self._write_all, name="hotset-recorder", daemon=True)
+        self._writer.start()
+
+    def add(self, routed_experts: Any) -> None:
+        """Integers [tokens, layers, top_k] of one request; they are copied. What has no tokens is left out."""
+        held = numpy.array(routed_experts)
+        if held.size == 0:
+            return
+        with self._lock:
+            if self._closed or self._failed:
+                return
+            self._waiting.append(held)
+            if len(self._waiting) >= self._requests:
+                self._full.put(self._waiting)
+                self._waiting = []
+
+    def close(self) -> None:
+        """Writes what is there and waits until it is written. Later requests are left out."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            if self._waiting:
+                self._full.put(self._waiting)
+            self._full.put(None)
+        self._writer.join()
+
+    def _write_all(self) -> None:
+        while (requests := self._full.get()) is not None:
+            try:
+                self._write(requests)
+            except (Error, OSError) as bad:
+                _log.error("hotset: nothing more is recorded: %s", bad)
+                self._failed = True
+                return
+
+    def _write(self, requests: list[numpy.ndarray]) -> None:
+        experts = self.experts or 1 + max(int(one.max()) for one in requests)
+        path = os.path.join(self._folder, f"{os.getpid()}-{len(self.written):05}.trace")
+        from_routed_experts(requests, experts, source="vLLM").save(path)
+        self.written.append(path)
+
+
+class _Plugin:
+    """What one process knows."""
+
+    def __init__(self, folder: str, requests: int, experts: Optional[int]) -> None:
+        self.folder = folder
+        self.requests = requests
+        self.experts = experts
+        self.recorder: Optional[RequestRecorder] = None
+        self.finished = 0
+        self.failed = False
+
+    def configured(self, config: Any) -> None:
+        model = getattr(config, "model_config", None)
+        if self.experts is None and model is not None and hasattr(model, "get_num_experts"):
+            self.experts = int(model.get_num_experts()) or None
+
+    def made(self, output: Any) -> None:
+        if output.finish_reason is None or self.failed:
+            return
+        self.finished += 1
+        if output.routed_experts is None:
+            return
+        try:
+            if self.recorder is None:
+                self.recorder = RequestRecorder(self.folder, requests=self.requests, experts=self.experts)
+            self.recorder.add(output.routed_experts)
+        except (Error, OSError) as bad:
+            _log.error("hotset: nothing is recorded: %s", bad)
+            self.failed = True
+
+    def close(self) -> None:
+        if self.recorder is not None:
+            self.recorder.close()
+        elif self.finished and not self.failed:
+            _log.warning(
+                "hotset: %d requests ended and none had routed experts, accepted: a server that was started with --enable-return-routed-experts", self.finished
+            )
+
+
+_plugin: Optional[_Plugin] = None
+
+
+def _count(name: str, least: int) -> Optional[int]:
+    text = os.environ.get(name)
+    if text is None:
+        return None
+    if not text.isdecimal() or int(text) < least:
+        raise InvalidArgument(f"{name} is '{text}', accepted: a whole number, {least} or more")
+    return int(text)
+
+
+def _after(owner: type, name: str, heard: Any) -> None:
+    """Calls heard(self) behind owner.name."""
+    original = getattr(owner, name)
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        out = original(self, *args, **kwargs)
+        heard(self)
+        return out
+
+    setattr(owner, name, call)
+
+
+def register() -> None:
+    """What vLLM calls, in each of its processes and as often as it likes. Raises InvalidArgument for a variable that cannot be read."""
+    global _plugin
+    folder = os.environ.get("HOTSET_VLLM_RECORD")
+    if not folder or _plugin is not None:
+        return
+    from vllm.config import VllmConfig
+    from vllm.outputs import CompletionOutput
+
+    _plugin = _Plugin(folder, _count("HOTSET_VLLM_REQUESTS", 1) or 256, _count("HOTSET_VLLM_EXPERTS", 1))
+    _after(VllmConfig, "__post_init__", _plugin.configured)
+    _after(CompletionOutput, "__init__", _plugin.made)
+    atexit.register(_plugin.close)
