@@ -15,9 +15,10 @@ folder=$(cd "$folder" && pwd)
 "$folder/build-env/bin/pip" install -q build
 "$folder/build-env/bin/python" -m build --wheel --outdir "$folder/dist" .
 "$python" -m venv "$folder/env"
-"$folder/env/bin/pip" install -q "$folder"/dist/hotset-*.whl pytest pandas
+"$folder/env/bin/pip" install -q "$folder"/dist/hotset-*.whl pytest pandas mypy
 echo "installed: $("$folder/env/bin/python" -c 'import hotset; print(hotset.__file__, hotset.__version__)')"
 "$folder/env/bin/hotset" --version
+"$folder/env/bin/mypy" --cache-dir "$folder/mypy" --ignore-missing-imports python/hotset
 # From elsewhere: what is tested is what was installed.
 root=$PWD
 cd "$folder"

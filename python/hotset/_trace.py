@@ -120,7 +120,7 @@ class Trace:
                 with os.fdopen(handle, "wb") as file:
                     file.write(len(text).to_bytes(8, "little") + text)
                     for _, array in arrays:
-                        file.write(memoryview(array).cast("B") if array.size else b"")
+                        file.write(array.reshape(-1).view(numpy.uint8).data)
                 mask = os.umask(0)
                 os.umask(mask)
                 os.chmod(part, 0o666 & ~mask)

@@ -129,7 +129,7 @@ class Recording:
         def record(_: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
             if not self._open:
                 return
-            _, ids, weights = _chosen(arguments, named)
+            _states, ids, weights = _chosen(arguments, named)
             # Rank order: some families choose without sorting.
             weights, order = weights.detach().float().sort(dim=-1, descending=True, stable=True)
             ids = ids.gather(-1, order)
