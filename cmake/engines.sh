@@ -50,18 +50,19 @@ llama_cpp() {
     sed 's/^/  /' "$folder/check-llama.cpp.log"
 }
 
-# hotset, as users install it, and torch, in an environment that Python engines share.
+# An environment of Python with hotset, as users install it, beside torch; another for each engine, for they ask for other releases of the same things.
 python_env() {
-  [[ -x $folder/env/bin/python ]] || "$python" -m venv "$folder/env" || return 1
-  step install-torch "$folder/env/bin/pip" install torch transformers pytest &&
-    step install-hotset "$folder/env/bin/pip" install "$root"
+  local engine=$1
+  [[ -x $folder/$engine-env/bin/python ]] || "$python" -m venv "$folder/$engine-env" || return 1
+  step "install-torch-$engine" "$folder/$engine-env/bin/pip" install torch transformers pytest &&
+    step "install-hotset-$engine" "$folder/$engine-env/bin/pip" install "$root"
 }
 
 # The tests that meet an engine; prints their count.
 python_check() {
   local engine=$1 code
   cd "$folder"
-  step "check-$engine" env HOTSET_SOURCE_DIR="$root" "$folder/env/bin/python" -B -m pytest -q -p no:cacheprovider \
+  step "check-$engine" env HOTSET_SOURCE_DIR="$root" "$folder/$engine-env/bin/python" -B -m pytest -q -p no:cacheprovider \
     --rootdir "$folder" "$root/python/tests/engines/${engine}_test.py"
   code=$?
   tail -n 1 "$folder/check-$engine.log" | sed 's/^/  /'
@@ -70,8 +71,8 @@ python_check() {
 }
 
 transformers() {
-  python_env || return 1
-  "$folder/env/bin/python" -c 'import torch, transformers; print("  torch", torch.__version__, "transformers", transformers.__version__)'
+  python_env transformers || return 1
+  "$folder/transformers-env/bin/python" -c 'import torch, transformers; print("  torch", torch.__version__, "transformers", transformers.__version__)'
   python_check transformers
 }
 
@@ -79,12 +80,12 @@ transformers() {
 # anywhere with these.
 vllm_release=0.33.0
 vllm_front_end=(msgspec cachetools cloudpickle psutil pillow pyzmq opentelemetry-api prometheus_client openai fastapi py-cpuinfo blake3 gguf
-  diskcache lark cbor2 aiohttp openai_harmony pybase64 uvloop apache-tvm-ffi partial-json-parser llguidance compressed-tensors)
+  diskcache lark cbor2 aiohttp openai_harmony pybase64 uvloop apache-tvm-ffi partial-json-parser llguidance)
 
 vllm() {
-  python_env &&
-    step install-vllm "$folder/env/bin/pip" install --no-deps "vllm==$vllm_release" xgrammar &&
-    step install-vllm-front-end "$folder/env/bin/pip" install "${vllm_front_end[@]}" || return 1
+  python_env vllm &&
+    step install-vllm "$folder/vllm-env/bin/pip" install --no-deps "vllm==$vllm_release" xgrammar &&
+    step install-vllm-front-end "$folder/vllm-env/bin/pip" install "${vllm_front_end[@]}" || return 1
   echo "  vllm $vllm_release, its front end: no model runs, for these wheels run them on NVIDIA devices alone"
   python_check vllm
 }
