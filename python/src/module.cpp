@@ -661,6 +661,16 @@ std::pair<std::vector<std::uint64_t>, double> divide(const std::vector<consumer>
   return {units, seconds};
 }
 
+/// From 2.12 on pybind11 reads the sizes of NumPy 2's types where they are; before, arrays of structs come out with strides of something else.
+constexpr bool knows_numpy_2 = PYBIND11_VERSION_HEX >= 0x020C0000;
+void refuse_unknown_numpy() {
+  const auto version = py::module_::import("numpy").attr("__version__").cast<std::string>();
+  if (knows_numpy_2 || version.compare(0, 2, "1.") == 0) return;
+  throw py::import_error("hotset was built with pybind11 " + std::to_string(PYBIND11_VERSION_MAJOR) + "." +
+                         std::to_string(PYBIND11_VERSION_MINOR) + ", which does not know NumPy " + version +
+                         ", accepted: NumPy 1, or a build with pybind11 2.12 or later (pip install does that)");
+}
+
 /// So that a listener that knows its pager does not keep it alive for ever.
 void collects(PyHeapTypeObject* type) {
   type->ht_type.tp_flags |= Py_TPFLAGS_HAVE_GC;
@@ -679,6 +689,8 @@ void collects(PyHeapTypeObject* type) {
 }  // namespace
 
 PYBIND11_MODULE(_hotset, m) {
+  refuse_unknown_numpy();
+  m.attr("_knows_numpy_2") = knows_numpy_2;
   fill_dtype() = fill_type();
   request_dtype() = request_type();
   m.attr("fill") = fill_dtype();
