@@ -65,7 +65,7 @@ check: export HOTSET_INTERLEAVING_OPERATIONS = 5000000
 check: packages-check style reference
 	cmake/lint.sh build/dev
 	$(call configure,tsan)
-	$(call build,tsan)
+	$(call build,tsan,test_programs)
 	$(call test,tsan)
 	$(call configure,asan)
 	$(call build,asan)
