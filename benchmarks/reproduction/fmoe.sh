@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # What fMoE claims, measured here: the tables of docs/reproduction.md.
 #   benchmarks/reproduction/fmoe.sh BUILD_DIR STUDY
-# STUDY: systems eviction capacity distance replacement predictors, or all.
+# STUDY: systems eviction capacity distance replacement predictors learnt, or all.
 # Texts are tiny-moe's held-out ones below HOTSET_DATA_DIR; without them, its prompts.
-studies='systems eviction capacity distance replacement predictors'
+studies='systems eviction capacity distance replacement predictors learnt'
 # shellcheck source=benchmarks/reproduction/study.sh
 . "$(dirname "$0")/study.sh"
 
@@ -172,6 +172,21 @@ predictors() {
       precision "$trace" --prefetch "next_layer_top_k:from=$d:depth=$d" --predictor "$ids,$routed,$ids_mix"
     done
   done
+}
+# Precision at K one layer ahead over Gemma's tokens after the N-th, of which the predictors have learnt: N times the precision over
+# the first N, less than the precision over all times their number. 29 tokens are the prompt.
+learnt() {
+  [ -n "$data" ] || return 0
+  local trace=$data/routing/bigmoe-gemma/gemma.route.csv tokens=157 first
+  local asked=co-activation,expert-map:capacity=1000:source=weights,similar-steps
+  asked+=,mixed:rate=3+co-activation+last-routed+activation-matrix+similar-steps
+  echo '-- gemma, 1 ahead: predictor, precision at K over the tokens after the 0th, 29th, 60th and 78th'
+  for first in $tokens 29 60 78; do
+    precision "$trace" --first $first --prefetch next_layer_top_k --predictor "$asked" | sed "s/^/$first,/"
+  done | awk -F, -v tokens=$tokens '
+    $1 == tokens { order[++n] = $2; all[$2] = line[$2] = $4; next }
+    { line[$2] = line[$2] sprintf(" %.3f", (all[$2] * tokens - $4 * $1) / (tokens - $1)) }
+    END { for (i = 1; i <= n; ++i) print order[i], line[order[i]] }'
 }
 
 run_studies

@@ -41,6 +41,7 @@
 #include "hotset/core/routing_view.hpp"
 #include "hotset/predict/history/first_uses.hpp"
 #include "hotset/predict/history/live_sequences.hpp"
+#include "hotset/predict/history/routed_rows.hpp"
 #include "hotset/predict/history/saved_history.hpp"
 #include "hotset/predict/history/view_tokens.hpp"
 #include "hotset/predict/history/visit_log.hpp"
@@ -53,7 +54,7 @@ namespace hotset::inline v0 {
 /// again, takes its place. Threads: compatible.
 class routing_history {
  public:
-  using row_id = std::uint16_t;
+  using row_id = routed_rows::row_id;
   static constexpr row_id no_row = std::numeric_limits<row_id>::max();
 
   struct config {
@@ -93,13 +94,11 @@ class routing_history {
         experts_(shape.expert_count()),
         top_k_(shape.ranks()),
         rows_(static_cast<std::size_t>(options.rows)),
-        words_((experts_ + 127) / 128 * 2),
         fades_(options.reach / shape.layers, top_k_),
         tokens_(shape),
         distinct_(experts_, top_k_),
         live_(static_cast<std::size_t>(options.sequences)),
-        planes_(layers_ * experts_ * (rows_ / 64), 0),
-        sets_(layers_ * rows_ * words_, 0),
+        routed_(layers_, experts_, rows_),
         first_uses_(layers_, rows_, experts_, horizon),
         before_(rows_, no_row),
         after_(rows_, no_row),
@@ -136,10 +135,8 @@ class routing_history {
     const auto rows = static_cast<std::uint64_t>(options.rows);
     const auto tokens = std::min(static_cast<std::uint64_t>(shape.max_tokens_per_visit), rows / 2);
     const auto streams = std::min(static_cast<std::uint64_t>(options.sequences), tokens);
-    const auto sets = std::uint64_t{shape.keys()} +
-                      static_cast<std::uint64_t>(shape.layers) *
-                          ((static_cast<std::uint64_t>(shape.experts) + 127) / 128 * 128);
-    return sets * rows / 8 +
+    return routed_rows::bytes_for(static_cast<std::uint64_t>(shape.layers),
+                                  static_cast<std::uint64_t>(shape.experts), rows) +
            first_uses::bytes_for(static_cast<std::uint64_t>(shape.layers), rows,
                                  static_cast<std::uint64_t>(shape.experts), horizon) +
            rows * (16 + 2 * (static_cast<std::uint64_t>(options.sequences) + streams)) +
@@ -153,7 +150,7 @@ class routing_history {
   [[nodiscard]] std::size_t experts() const noexcept { return experts_; }
   [[nodiscard]] std::size_t rows() const noexcept { return rows_; }
   /// 64-bit words of a set of experts, an even number.
-  [[nodiscard]] std::size_t words() const noexcept { return words_; }
+  [[nodiscard]] std::size_t words() const noexcept { return routed_.words(); }
 
   /// Looks at a visit that may take place. A view that opens a step, that is none of this geometry, or whose layer was kept in
   /// this step already, stages nothing.
@@ -176,8 +173,14 @@ class routing_history {
       end_step();
       begin_step();
     }
-    for (std::size_t s = 0; s < stream_count_; ++s) keep_similarities(streams_[s]);
+    bool compared = false;
+    for (std::size_t s = 0; s < stream_count_; ++s) {
+      compared = compared || streams_[s].compared;
+      keep_similarities(streams_[s]);
+    }
     write_rows();
+    // Who asked at this visit asks at the layer's next one: words that were just written are slow to read as vectors.
+    if (compared) routed_.bring_up_to_date(index_of(staged_));
     seen_[staged_] = 1;
     staged_ = before_layers;
     stream_count_ = 0;
@@ -231,7 +234,7 @@ class routing_history {
   [[nodiscard]] std::size_t numbered_experts() const noexcept { return first_uses_.experts(); }
   /// What a row routed in a layer, a bit an expert. Shape: [words()].
   [[nodiscard]] std::span<const std::uint64_t> set(layer_id layer, row_id row) const noexcept {
-    return std::span(sets_).subspan((index_of(layer) * rows_ + row) * words_, words_);
+    return routed_.set(index_of(layer), row);
   }
   /// Writes the rows whose steps have ended; those of the running step are not whole. Pre: `to` is of this geometry.
   void save(saved_history& to) const {
@@ -262,7 +265,8 @@ class routing_history {
         follow(previous, row);
         followed_[history_kernels::place_of(previous)] = 0xffff;
       }
-      for (std::size_t l = 0; l < layers_; ++l) write(l, row, ids.subspan(l * top_k_, top_k_));
+      for (std::size_t l = 0; l < layers_; ++l)
+        routed_.write(l, row, ids.subspan(l * top_k_, top_k_));
       whole_[history_kernels::place_of(row)] = 0xffff;
     }
     oldest_ = (saved.rows() - first) % rows_;
@@ -298,17 +302,6 @@ class routing_history {
     sequence_id sequence = 0;
     row_id row = no_row;
   };
-  [[nodiscard]] std::uint64_t* plane(layer_id layer, std::size_t expert) noexcept {
-    return planes_.data() + (index_of(layer) * experts_ + expert) * (rows_ / 64);
-  }
-  /// The word that has the row's bit in the layer's first plane; planes are rows / 64 words apart.
-  [[nodiscard]] std::uint64_t* word_of_planes(std::size_t layer, row_id row) noexcept {
-    return planes_.data() + layer * experts_ * (rows_ / 64) + row / 64;
-  }
-  [[nodiscard]] std::uint64_t* set_of(std::size_t layer, row_id row) noexcept {
-    return sets_.data() + (layer * rows_ + row) * words_;
-  }
-
   /// Takes in what has come after the row since it was asked about last.
   void look_ahead(std::size_t layer, row_id row) noexcept {
     std::array<const std::uint64_t*, first_uses::most_horizon> fresh;
@@ -316,7 +309,7 @@ class routing_history {
     std::size_t count = 0;
     auto next = successor(row);
     for (std::size_t t = 0; t < first_uses_.horizon() && next != no_row; ++t) {
-      if (t >= known) fresh[count++] = set_of(layer, next);
+      if (t >= known) fresh[count++] = routed_.set(layer, next).data();
       next = successor(next);
     }
     if (count != 0) first_uses_.add(layer, row, std::span(fresh).first(count), level_);
@@ -350,7 +343,7 @@ class routing_history {
   void clear_unseen() noexcept {
     for (const auto l : seen_.ids())
       if (seen_[l] == 0)
-        for (const auto& one : step_rows_) clear(index_of(l), one.row);
+        for (const auto& one : step_rows_) routed_.clear(index_of(l), one.row);
   }
   /// In the order of their last tokens, the last one first; those beyond what there is room for are left out.
   void find_streams(const routing_view& view) noexcept {
@@ -404,8 +397,11 @@ class routing_history {
   }
   void move_on(layer_id layer, id_view<expert_id> ids, std::span<const std::uint16_t> from,
                std::span<std::uint16_t> to) noexcept {
-    const auto count = distinct_.collect(
-        ids, [&](std::size_t at, expert_id id) { planes_of_[at] = plane(layer, index_of(id)); });
+    const auto l = index_of(layer);
+    routed_.bring_up_to_date(l);
+    const auto count = distinct_.collect(ids, [&](std::size_t at, expert_id id) {
+      planes_of_[at] = routed_.plane(l, index_of(id));
+    });
     const std::span<const std::uint64_t* const> planes(planes_of_.data(), count);
     history_kernels::move_on({planes, fades_.decay, fades_.gains[count]}, from, to, level_);
   }
@@ -588,38 +584,16 @@ class routing_history {
     std::size_t at = 0;
     for (std::size_t i = 0; i < pending_count_ && at < step_rows_.size(); ++i) {
       if (step_rows_[at].sequence != pending_[i].sequence) continue;
-      write(index_of(staged_), step_rows_[at++].row, pending_ids(i));
+      routed_.write(index_of(staged_), step_rows_[at++].row, pending_ids(i));
     }
-  }
-  void write(std::size_t layer, row_id row, id_view<expert_id> ids) noexcept {
-    clear(layer, row);
-    auto* const bits = set_of(layer, row);
-    auto* const planes = word_of_planes(layer, row);
-    const auto of_row = std::uint64_t{1} << (row % 64);
-    const auto apart = rows_ / 64;
-    for (const auto id : ids) {
-      const auto e = static_cast<std::size_t>(static_cast<std::uint32_t>(id));
-      if (e >= experts_) continue;
-      bits[e / 64] |= std::uint64_t{1} << (e % 64);
-      planes[e * apart] |= of_row;
-    }
-  }
-  void clear(std::size_t layer, row_id row) noexcept {
-    auto* const bits = set_of(layer, row);
-    auto* const planes = word_of_planes(layer, row);
-    const auto others = ~(std::uint64_t{1} << (row % 64));
-    const auto apart = rows_ / 64;
-    for (std::size_t w = 0; w < words_; ++w)
-      for (auto left = std::exchange(bits[w], 0); left != 0; left &= left - 1)
-        planes[(w * 64 + static_cast<std::size_t>(std::countr_zero(left))) * apart] &= others;
   }
 
   // --- saving
 
   void save_ids(std::size_t layer, row_id row, std::vector<expert_id>& to) const {
     const auto end = to.size() + top_k_;
-    const auto bits = set(static_cast<layer_id>(layer), row);
-    for (std::size_t w = 0; w < words_; ++w)
+    const auto bits = routed_.set(layer, row);
+    for (std::size_t w = 0; w < bits.size(); ++w)
       for (auto left = bits[w]; left != 0; left &= left - 1)
         to.push_back(
             static_cast<expert_id>(w * 64 + static_cast<std::size_t>(std::countr_zero(left))));
@@ -627,8 +601,7 @@ class routing_history {
   }
   void forget_all() noexcept {
     drop_stage();
-    std::ranges::fill(planes_, std::uint64_t{0});
-    std::ranges::fill(sets_, std::uint64_t{0});
+    routed_.clear_all();
     first_uses_.forget_all();
     for (auto* rows : {&before_, &after_, &last_}) std::ranges::fill(*rows, no_row);
     std::ranges::fill(whole_, std::uint16_t{0});
@@ -684,14 +657,12 @@ class routing_history {
   std::size_t experts_;
   std::size_t top_k_;
   std::size_t rows_;
-  std::size_t words_;
   fading fades_;
   vector_level level_ = history_kernels::level_in_use();
   view_tokens tokens_;
   unique_ids distinct_;
   live_sequences live_;
-  aligned_vector<std::uint64_t> planes_;  ///< [layers, experts, rows / 64]
-  aligned_vector<std::uint64_t> sets_;    ///< [layers, rows, words], the same bits
+  routed_rows routed_;
   first_uses first_uses_;
   std::vector<row_id> before_;           ///< [place] of the row before in the sequence, its place
   std::vector<row_id> after_;            ///< [row] the next one in the sequence
