@@ -33,7 +33,7 @@ llama_cpp() {
   local source
   if [[ ! -e $folder/llama.cpp/lib/libllama.so ]]; then
     "$python" -m venv "$folder/download-env" && mkdir -p "$folder/download" &&
-      step download "$folder/download-env/bin/pip" download --no-deps --no-binary :all: -d "$folder/download" "$llama_carrier" &&
+      step download "$folder/download-env/bin/pip" download --no-deps --no-binary "${llama_carrier%%=*}" -d "$folder/download" "$llama_carrier" &&
       step unpack bash -c "tar -xzf '$folder'/download/*.tar.gz -C '$folder/download'" || return 1
     source=$(echo "$folder"/download/*/vendor/llama.cpp)
     step configure-llama.cpp cmake -S "$source" -B "$folder/llama-build" -G Ninja -DCMAKE_BUILD_TYPE=Release \

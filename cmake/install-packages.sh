@@ -17,7 +17,7 @@ case $target in
   style) parts="build sim examples tests uring python format" ;;
   reference) parts="reference" ;;
   python) parts="build sim venv" ;;
-  engines) parts="build sim examples tests venv" ;;
+  engines) parts="build sim examples tests uring venv" ;;
   check) parts="build sim examples tests uring python benchmarks format lint sanitizers reference" ;;
   format) parts="format" ;;
   *)

@@ -67,26 +67,28 @@ say "ids of $(ls "$model"/prompts/*.txt | wc -l) prompts are those of the refere
 
 # Byte for byte at all sizes, prompt and decode.
 identical() {
-  "$llama" "$work/tiny-$1.gguf" --tokens "$work/code-1.tokens" -n 24 --slots "$2" -t "$3" --eviction lru --verify >"$work/text" 2>"$work/stats" &&
+  "$llama" "$work/tiny-$1.gguf" --tokens "$work/code-1.tokens" -n 24 --slots "$2" -t "$3" --overflow "${4:-pass}" --eviction lru --verify >"$work/text" 2>"$work/stats" &&
     grep -q 'verify: byte-identical' "$work/stats" || fail "$1, $2 slots, $3 threads: $(tail -n 1 "$work/stats")"
 }
 for type in F32 F16 Q4_0; do
-  for slots in 32 16 8 4; do identical $type $slots 1; done
+  for slots in 32 16 8 4; do
+    for overflow in pass halve; do identical $type $slots 1 $overflow; done
+  done
 done
-say "outputs are byte-identical at 32, 16, 8 and 4 of 32 slots, F32, F16 and Q4_0"
+say "outputs are byte-identical at 32, 16, 8 and 4 of 32 slots, F32, F16 and Q4_0, prompts past the slots or in halves"
 # Threads of llama.cpp wait for each other without sleeping: slow where something else runs beside.
 identical F16 8 2
 say "and so are those of two threads"
-for source in mapped read direct; do
+for source in mapped read direct uring; do
   for prefetch in none next_layer_top_k; do
     code=0
     "$llama" "$work/tiny-F16.gguf" --tokens "$work/math-1.tokens" -n 24 --slots 8 --source $source --readers 2 --prefetch $prefetch \
       --verify >"$work/text" 2>"$work/stats" || code=$?
-    if [[ $code -ne 0 && $source == direct ]] && grep -q 'accepted: cached ones' "$work/stats"; then continue; fi
+    if [[ $code -ne 0 && $source =~ direct|uring ]] && grep -qE 'accepted: (cached ones|plain reads)' "$work/stats"; then continue; fi
     [[ $code -eq 0 ]] || fail "$source, $prefetch: $(tail -n 1 "$work/stats")"
   done
 done
-say "from the mapping, by reads and by direct reads, with and without copies ahead"
+say "from the mapping, by reads, by direct reads and by io_uring, with and without copies ahead"
 for eviction in lru lfu similar_steps least_stale; do
   "$llama" "$work/tiny-F16.gguf" --tokens "$work/prose-1.tokens" -n 24 --expert-budget 2MiB --eviction $eviction --verify >/dev/null 2>"$work/stats" ||
     fail "$eviction: $(tail -n 1 "$work/stats")"
@@ -94,6 +96,26 @@ for eviction in lru lfu similar_steps least_stale; do
     fail "$eviction: more than the budget: $(grep '^experts' "$work/stats")"
 done
 say "within 2 MiB, whatever the policy"
+
+# Reads that fail while it generates: an error and no text after it; reads that are short: the same text.
+cc -O1 -shared -fPIC "$here/faulty_reads.c" -o "$work/faulty_reads.so" -ldl
+generate() { # options and environment as of env
+  env "$@" "$llama" "$work/tiny-F16.gguf" --tokens "$work/math-1.tokens" -n 48 --slots 8 --source read >"$work/text" 2>"$work/stats"
+}
+generate FAULTY_READS= || fail "reads: $(tail -n 1 "$work/stats")"
+cp "$work/text" "$work/whole-text"
+generate LD_PRELOAD="$work/faulty_reads.so" FAULTY_READS=short || fail "short reads: $(tail -n 1 "$work/stats")"
+cmp -s "$work/text" "$work/whole-text" || fail "short reads: another text"
+for how in eio end; do
+  for after in 0 700 1500; do
+    if generate LD_PRELOAD="$work/faulty_reads.so" FAULTY_READS=$how FAULTY_AFTER=$after; then fail "$how after $after reads: accepted"; fi
+    grep -q '^hotset-llama: .*tiny-F16.gguf' "$work/stats" || fail "$how after $after reads: $(tail -n 1 "$work/stats")"
+    # What was told before is the beginning of the whole text, and not all of it.
+    [[ $(wc -c <"$work/text") -lt $(wc -c <"$work/whole-text") ]] &&
+      cmp -s -n "$(wc -c <"$work/text")" "$work/text" "$work/whole-text" || fail "$how after $after reads: text"
+  done
+done
+say "short reads give the same text; reads that fail, and a file that is cut, an error and no text after it"
 
 # Wrong input.
 refused '3 slots of each layer, accepted: 4..32' "$llama" "$work/tiny-F16.gguf" --tokens "$work/code-1.tokens" --slots 3

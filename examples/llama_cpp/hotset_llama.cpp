@@ -60,6 +60,8 @@ struct hotset_llama {
     if (context != nullptr) return refuse("a context is attached already, accepted: one at a time");
     if (!prepared)
       return refuse("the context's parameters were not prepared (hotset_llama_prepare)");
+    if (options.overflow != HOTSET_LLAMA_PASS && options.overflow != HOTSET_LLAMA_HALVE)
+      return refuse("overflow = " + std::to_string(options.overflow) + ", accepted: 0 or 1");
     if (options.model_path == nullptr)
       return refuse("no model_path, accepted: the GGUF file of the model");
     context = of;
@@ -97,9 +99,7 @@ struct hotset_llama {
     auto made = make_paged_experts(files, slots, weights, options);
     if (!made) return refuse(made.error().message);
     experts = *std::move(made);
-    for (std::size_t l = 0; l < weights.size(); ++l)
-      for (std::size_t t = 0; t < weights[l].size(); ++t)
-        weights[l][t].tensor->data = slots.arrays[l][t].data();
+    for (const auto l : each<layer_id>(files.shape.layers)) use_slots(l);
     return true;
   }
 
@@ -165,6 +165,7 @@ struct hotset_llama {
 
   /// What the router of a layer chose, from here on as numbers of slots.
   bool serve(const ggml_tensor& node) {
+    if (outcome != status::ok) return false;  // of the batch's graph before
     const auto of = *weights_of(node);
     auto& rows = *chosen.at(of);
     const auto k = static_cast<std::int64_t>(files.shape.top_k);
@@ -182,12 +183,35 @@ struct hotset_llama {
     view.kind = tokens > 1 ? request_class::prefill : request_class::decode;
     view.experts = ids;
     outcome = experts->visit(view);
+    if (may_pass(tokens)) return pass(layer);
     if (outcome != status::ok) return false;
+    use_slots(layer);
     for (std::int64_t r = 0; r < tokens; ++r) {
       auto* const row = row_of<std::int32_t>(rows, k, r);
       for (std::int64_t i = 0; i < k; ++i) row[i] = experts->slot_of(layer, row[i]);
     }
     return true;
+  }
+
+  [[nodiscard]] bool does_not_fit() const {
+    return outcome == status::does_not_fit || outcome == status::visit_too_large;
+  }
+  [[nodiscard]] bool may_pass(std::int64_t tokens) const {
+    return does_not_fit() && tokens > 1 && options.overflow == HOTSET_LLAMA_PASS;
+  }
+  /// The layer is computed with the model's own weights, its ids as they are.
+  bool pass(layer_id layer) {
+    outcome = status::ok;
+    ++passed;
+    auto& of_layer = weights[index_of(layer)];
+    for (const auto& w : of_layer) w.tensor->data = w.own;
+    read_ahead(of_layer, ids);
+    return true;
+  }
+  void use_slots(layer_id layer) {
+    const auto l = index_of(layer);
+    for (std::size_t t = 0; t < weights[l].size(); ++t)
+      weights[l][t].tensor->data = slots.arrays[l][t].data();
   }
 
   /// All of the batch or nothing of it, in parts whose experts fit.
@@ -205,8 +229,7 @@ struct hotset_llama {
       // A graph that the callback has stopped is no error to llama_decode: its tokens are in the memory.
       if (!take_back(part))
         return refuse("the context's memory does not let go of tokens, accepted: one that does");
-      const bool too_large = outcome == status::does_not_fit || outcome == status::visit_too_large;
-      if (too_large && count > 1) {
+      if (does_not_fit() && count > 1) {
         ++halved;
         fitting = count / 2;
         continue;
@@ -215,6 +238,16 @@ struct hotset_llama {
       return refuse(why_not());
     }
     return true;
+  }
+  /// Whether all visits since the last question were served; of those of llama_decode that the program called.
+  bool check() {
+    if (experts == nullptr) return refuse("no context is attached");
+    experts->rest();
+    code = 0;
+    if (outcome == status::ok) return true;
+    const auto why = why_not();
+    outcome = status::ok;
+    return refuse(why);
   }
   bool decode_part(const llama_batch& part) {
     outcome = status::ok;
@@ -257,10 +290,11 @@ struct hotset_llama {
   std::vector<std::int32_t> ids{};
   layer_id last_layer = before_layers;
   step_id step = 0;
-  status outcome = status::ok;     ///< of the last part's visits
+  status outcome = status::ok;     ///< of the last part's visits: the first that failed
   std::int32_t code = 0;           ///< what llama_decode said of it
   std::int32_t fitting = 1 << 20;  ///< tokens of a part
   std::uint64_t halved = 0;
+  std::uint64_t passed = 0;
 
  private:
   void keep(const char** text) {
@@ -320,6 +354,9 @@ int hotset_llama_decode(hotset_llama* paging, struct llama_batch batch,
     return paging->decode(batch, decoded, user);
   });
 }
+int hotset_llama_check(hotset_llama* paging) {
+  return guarded(paging, [&] { return paging->check(); });
+}
 const char* hotset_llama_error(const hotset_llama* paging) { return paging->error.c_str(); }
 int hotset_llama_get_stats(const hotset_llama* paging, hotset_llama_stats* out) {
   if (!paging->experts || out->struct_size < sizeof(hotset_llama_stats)) return 1;
@@ -331,6 +368,7 @@ int hotset_llama_get_stats(const hotset_llama* paging, hotset_llama_stats* out) 
           s.bytes_filled,
           s.prefetch_hits,
           paging->halved,
+          paging->passed,
           paging->slots.bytes,
           paging->slots.slots,
           paging->files.shape.layers,

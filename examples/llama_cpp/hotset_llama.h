@@ -32,7 +32,17 @@ typedef struct hotset_llama hotset_llama;
 enum {
   HOTSET_LLAMA_MAPPED = 0, /* llama.cpp's own memory or mapping of the file */
   HOTSET_LLAMA_READ = 1,   /* the file, through the system's cache */
-  HOTSET_LLAMA_DIRECT = 2  /* the file, past it */
+  HOTSET_LLAMA_DIRECT = 2, /* the file, past it */
+  HOTSET_LLAMA_URING = 3   /* the same by io_uring, where it was built with liburing */
+};
+
+/* What becomes of a micro-batch that routes more experts of a layer than there are slots, as a prompt's does. */
+enum {
+  /* The layer is computed with the model's own weights, as without paging: they are read through the mapping of the file, ahead of the
+   * computation, and slots stay as they are. */
+  HOTSET_LLAMA_PASS = 0,
+  /* The batch is undone and comes in halves, and so on, until the experts fit: nothing but slots is read. */
+  HOTSET_LLAMA_HALVE = 1
 };
 
 /* Zeros are the defaults. */
@@ -46,6 +56,7 @@ typedef struct hotset_llama_options {
   int32_t max_tokens;     /* of a micro-batch: n_ubatch of the context; 0: 512 */
   const char* eviction;   /* null: "similar_steps" */
   const char* prefetch;   /* null: none; "next_layer_top_k", ... by the predictor similar-steps */
+  int32_t overflow;       /* HOTSET_LLAMA_PASS or HOTSET_LLAMA_HALVE */
 } hotset_llama_options;
 
 /* Null where there is no memory; what is wrong with the options is told by attach. */
@@ -54,12 +65,16 @@ hotset_llama* hotset_llama_create(const hotset_llama_options* options);
 int hotset_llama_prepare(hotset_llama* paging, struct llama_context_params* params);
 /* Finds the experts by a decode of one token, takes the slots and puts them in the weights' place. 0, or not: then nothing has changed. */
 int hotset_llama_attach(hotset_llama* paging, struct llama_context* context);
-/* As llama_decode, but exact where a batch routes more experts than there are slots: it is undone and comes in parts of half the size, and so on. `decoded` (may
+/* As llama_decode. Where a batch routes more experts than there are slots, `overflow` says what becomes of it; parts of it are told one by one: `decoded` (may
  * be null) hears of each part whose outputs can be read then: its first token in the batch, and how many. Outputs are those of llama_decode for the same parts, bit for
  * bit: what a matrix product gives for a row may depend on the rows beside it. 0, or not: the tokens
  * of the batch are not in the context's memory; a copy failed, or a single token does not fit. */
 int hotset_llama_decode(hotset_llama* paging, struct llama_batch batch,
                         void (*decoded)(void* user, int32_t first, int32_t count), void* user);
+/* For a program that calls llama_decode itself, as it may where `overflow` is HOTSET_LLAMA_PASS: 0 where every visit since the last call was served. Or not: a
+ * copy failed, llama_decode has returned 0 all the same, and its outputs are none; take the tokens back (llama_memory_seq_rm). Until it is asked, nothing more is
+ * computed. Ask after llama_synchronize. */
+int hotset_llama_check(hotset_llama* paging);
 /* Why the last call failed. Never null. */
 const char* hotset_llama_error(const hotset_llama* paging);
 
@@ -71,6 +86,7 @@ typedef struct hotset_llama_stats {
   uint64_t bytes_filled;
   uint64_t prefetch_hits;
   uint64_t halved;     /* batches that came in two */
+  uint64_t passed;     /* visits that were computed with the model's own weights, not counted above */
   uint64_t slot_bytes; /* of all slots */
   int32_t slots;       /* of each layer */
   int32_t layers;      /* with experts */

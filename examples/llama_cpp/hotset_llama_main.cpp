@@ -33,6 +33,7 @@ struct paging_choice {
   std::string prefetch = "none";
   std::string source = "mapped";
   std::int32_t readers = 1;
+  std::string overflow = "pass";
   bool verify = false;
   bool plain = false;
 };
@@ -83,11 +84,13 @@ hotset_llama_options options_of(const run_options& how, const paging_choice& cho
   out.slots = choice.slots;
   out.source = choice.source == "read"     ? HOTSET_LLAMA_READ
                : choice.source == "direct" ? HOTSET_LLAMA_DIRECT
+               : choice.source == "uring"  ? HOTSET_LLAMA_URING
                                            : HOTSET_LLAMA_MAPPED;
   out.threads = choice.readers;
   out.max_tokens = how.micro_batch;
   out.eviction = choice.eviction.c_str();
   out.prefetch = choice.prefetch.c_str();
+  out.overflow = choice.overflow == "halve" ? HOTSET_LLAMA_HALVE : HOTSET_LLAMA_PASS;
   return out;
 }
 
@@ -95,18 +98,18 @@ void print_stats(const hotset_llama* paging, const run_outcome& out, std::size_t
   hotset_llama_stats s{};
   s.struct_size = sizeof s;
   if (paging != nullptr && hotset_llama_get_stats(paging, &s) == 0)
-    std::fprintf(stderr,
-                 "experts: %d of %d in slots of each of %d layers (%.1f MiB); %.2f %% hits of "
-                 "%llu, %.1f MiB copied, %llu copies ahead used, "
-                 "%llu batches halved\n",
-                 s.slots, s.experts, s.layers, static_cast<double>(s.slot_bytes) / (1 << 20),
-                 s.accesses == 0
-                     ? 0.0
-                     : 100.0 * static_cast<double>(s.hits) / static_cast<double>(s.accesses),
-                 static_cast<unsigned long long>(s.accesses),
-                 static_cast<double>(s.bytes_filled) / (1 << 20),
-                 static_cast<unsigned long long>(s.prefetch_hits),
-                 static_cast<unsigned long long>(s.halved));
+    std::fprintf(
+        stderr,
+        "experts: %d of %d in slots of each of %d layers (%.1f MiB); %.2f %% hits of "
+        "%llu, %.1f MiB copied, %llu copies ahead used, "
+        "%llu batches halved, %llu visits past the slots\n",
+        s.slots, s.experts, s.layers, static_cast<double>(s.slot_bytes) / (1 << 20),
+        s.accesses == 0 ? 0.0
+                        : 100.0 * static_cast<double>(s.hits) / static_cast<double>(s.accesses),
+        static_cast<unsigned long long>(s.accesses),
+        static_cast<double>(s.bytes_filled) / (1 << 20),
+        static_cast<unsigned long long>(s.prefetch_hits), static_cast<unsigned long long>(s.halved),
+        static_cast<unsigned long long>(s.passed));
   std::fprintf(stderr, "prompt: %zu tokens, %.2f tokens/s; generated: %zu tokens, %.2f tokens/s\n",
                prompt, static_cast<double>(prompt) / out.prompt_seconds, out.tokens.size(),
                static_cast<double>(out.tokens.size()) / out.generate_seconds);
@@ -123,6 +126,22 @@ std::string difference(const run_outcome& a, const run_outcome& b) {
   return a.tokens == b.tokens ? "" : "the tokens";
 }
 
+/// A batch whose visits may pass the slots is decoded by llama.cpp itself, as a server would; one that may have to be halved by hotset.
+void decode_paged(hotset_llama* paging, llama_context* context, bool may_pass, llama_batch batch,
+                  decode_part told) {
+  if (!may_pass) {
+    const auto tell = [](void* user, std::int32_t first, std::int32_t count) {
+      (*static_cast<const decode_part*>(user))(first, count);
+    };
+    return require(hotset_llama_decode(paging, batch, tell, &told) == 0, paging);
+  }
+  const auto code = llama_decode(context, batch);
+  llama_synchronize(context);
+  require(hotset_llama_check(paging) == 0, paging);
+  if (code != 0) throw std::runtime_error("llama_decode failed with " + std::to_string(code));
+  told(0, batch.n_tokens);
+}
+
 /// With paging; `parts`: how it was cut.
 run_outcome run_paged(const run_options& how, const paging_choice& choice,
                       const std::vector<llama_token>& prompt, llama_model& model,
@@ -137,14 +156,11 @@ run_outcome run_paged(const run_options& how, const paging_choice& choice,
   auto out = run(
       *context, prompt, how, choice.verify,
       [&](llama_batch batch, const decode_part& decoded) {
-        decode_part noted = [&](std::int32_t first, std::int32_t count) {
-          parts.push_back(count);
-          decoded(first, count);
-        };
-        const auto tell = [](void* user, std::int32_t first, std::int32_t count) {
-          (*static_cast<const decode_part*>(user))(first, count);
-        };
-        require(hotset_llama_decode(paging.get(), batch, tell, &noted) == 0, paging.get());
+        decode_paged(paging.get(), context.get(), options.overflow == HOTSET_LLAMA_PASS, batch,
+                     [&](std::int32_t first, std::int32_t count) {
+                       parts.push_back(count);
+                       decoded(first, count);
+                     });
       },
       told);
   std::fputs("\n", stdout);
@@ -184,27 +200,7 @@ int main(int argc, char** argv) {
   run_options how;
   paging_choice choice;
   CLI::App app("Completes a prompt by llama.cpp, its experts paged.");
-  app.add_option("model", how.model, "GGUF file of a Mixture-of-Experts model")->required();
-  auto* const prompt = app.add_option("-p,--prompt", how.prompt, "the prompt");
-  auto* const file = app.add_option("-f,--file", how.prompt_file, "a file that holds the prompt")
-                         ->excludes(prompt);
-  app.add_option("--tokens", how.token_file,
-                 "a file of int32 tokens, for a model without a vocabulary")
-      ->excludes(prompt)
-      ->excludes(file);
-  app.add_option("-n,--predict", how.predict, "tokens to generate")
-      ->check(CLI::Range(0, 1 << 20))
-      ->capture_default_str();
-  app.add_option("-t,--threads", how.threads, "threads that compute")
-      ->check(CLI::Range(1, 512))
-      ->capture_default_str();
-  app.add_option("-c,--context", how.context, "tokens of the context")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  app.add_option("--ubatch", how.micro_batch,
-                 "tokens computed together; halved where their experts do not fit")
-      ->check(CLI::Range(1, 1 << 16))
-      ->capture_default_str();
+  add_options(app, how);
   auto* const budget =
       app.add_option("--expert-budget", choice.budget, "bytes of all slots, such as 6GiB");
   app.add_option("--slots", choice.slots, "slots of each layer")
@@ -217,8 +213,15 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option(
          "--source", choice.source,
-         "where experts are copied from: mapped (llama.cpp's mapping of the file), read, direct")
-      ->check(CLI::IsMember({"mapped", "read", "direct"}))
+         "where experts are copied from: mapped (llama.cpp's mapping of the file), read, direct, "
+         "uring (direct reads by io_uring)")
+      ->check(CLI::IsMember({"mapped", "read", "direct", "uring"}))
+      ->capture_default_str();
+  app.add_option("--overflow", choice.overflow,
+                 "where tokens that are computed together route more experts than there are slots: "
+                 "pass (the "
+                 "layer is computed with the model's own weights), halve (fewer tokens at a time)")
+      ->check(CLI::IsMember({"pass", "halve"}))
       ->capture_default_str();
   app.add_option("--readers", choice.readers, "threads that copy")
       ->check(CLI::Range(1, 256))

@@ -49,6 +49,29 @@ class batch_of {
 
 }  // namespace
 
+void add_options(CLI::App& app, run_options& how) {
+  app.add_option("model", how.model, "GGUF file of a Mixture-of-Experts model")->required();
+  auto* const prompt = app.add_option("-p,--prompt", how.prompt, "the prompt");
+  auto* const file = app.add_option("-f,--file", how.prompt_file, "a file that holds the prompt")
+                         ->excludes(prompt);
+  app.add_option("--tokens", how.token_file,
+                 "a file of int32 tokens, for a model without a vocabulary")
+      ->excludes(prompt)
+      ->excludes(file);
+  app.add_option("-n,--predict", how.predict, "tokens to generate")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  app.add_option("-t,--threads", how.threads, "threads that compute")
+      ->check(CLI::Range(1, 512))
+      ->capture_default_str();
+  app.add_option("-c,--context", how.context, "tokens of the context")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--ubatch", how.micro_batch, "tokens computed together: a step")
+      ->check(CLI::Range(1, 1 << 16))
+      ->capture_default_str();
+}
+
 model_handle load_model(const run_options& how) {
   llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
   ggml_backend_load_all();

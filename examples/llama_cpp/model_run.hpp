@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include <CLI/CLI.hpp>
+
 #include "llama.h"
 
 namespace hotset_llama_cpp {
@@ -33,6 +35,9 @@ struct run_options {
   std::int32_t context = 2048;  ///< tokens
   std::int32_t micro_batch = 512;
 };
+
+/// The model, and the options that both programs have.
+void add_options(CLI::App& app, run_options& how);
 
 /// From the system's mapping of the file, no weights repacked. Errors: throws std::runtime_error with one line.
 [[nodiscard]] model_handle load_model(const run_options& how);

@@ -6,12 +6,20 @@
 #include <optional>
 #include <utility>
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
+
 #include "hotset/cache/slot_cache.hpp"
 #include "hotset/memory/host_slot_bank.hpp"
 #include "hotset/registry/policy_registry.hpp"
 #include "hotset/transfer/file_expert_source.hpp"
 #include "hotset/transfer/host_backend.hpp"
 #include "hotset/transfer/memory_expert_source.hpp"
+#if HOTSET_LLAMA_HAS_URING
+#include "hotset/uring/uring_file.hpp"
+#endif
 
 namespace hotset_llama_cpp {
 
@@ -125,6 +133,30 @@ result<memory_expert_source> mapped_source(const geometry& shape,
 
 }  // namespace
 
+void read_ahead(std::span<const expert_weight> weights, std::span<const std::int32_t> routed) {
+#if defined(__linux__)
+  std::vector<std::int32_t> order(routed.begin(), routed.end());
+  std::erase_if(order, [](std::int32_t id) { return id < 0; });
+  std::ranges::sort(order);
+  order.erase(std::ranges::unique(order).begin(), order.end());
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  for (const auto& w : weights)
+    for (std::size_t i = 0; i < order.size();) {
+      auto end = i + 1;  // neighbours are asked for together
+      while (end < order.size() && order[end] == order[end - 1] + 1) ++end;
+      const auto own = reinterpret_cast<std::uintptr_t>(w.own);
+      const auto from = (own + static_cast<std::size_t>(order[i]) * w.bytes) / page * page;
+      const auto to = own + (static_cast<std::size_t>(order[end - 1]) + 1) * w.bytes;
+      // Advice: what cannot be read ahead is read when it is computed with.
+      (void)::madvise(reinterpret_cast<void*>(from), to - from, MADV_WILLNEED);
+      i = end;
+    }
+#else
+  (void)weights;
+  (void)routed;
+#endif
+}
+
 result<slot_memory> take_slots(const sim::expert_files& files, const hotset_llama_options& o) {
   const auto& shape = files.shape;
   std::uint64_t of_each = 0;  // one expert of every layer
@@ -199,14 +231,24 @@ result<std::unique_ptr<paged_experts>> make_paged_experts(
     if (!source) return source.error();
     return made(*std::move(source));
   }
-  auto source = file_expert_source::open(
-      shape, files.paths, o.source == HOTSET_LLAMA_DIRECT ? file_reads::direct : file_reads::cached,
-      threads);
-  if (!source) return source.error();
-  for (const auto l : each<layer_id>(shape.layers))
-    for (const auto e : each<expert_id>(shape.experts))
-      if (auto bad = source->add({l, e}, {}, files.at({l, e}))) return *std::move(bad);
-  return made(*std::move(source));
+  const auto from_files =
+      [&]<class Source>(result<Source> source) -> result<std::unique_ptr<paged_experts>> {
+    if (!source) return source.error();
+    for (const auto l : each<layer_id>(shape.layers))
+      for (const auto e : each<expert_id>(shape.experts))
+        if (auto bad = source->add({l, e}, {}, files.at({l, e}))) return *std::move(bad);
+    return made(*std::move(source));
+  };
+  if (o.source == HOTSET_LLAMA_READ || o.source == HOTSET_LLAMA_DIRECT)
+    return from_files(file_expert_source::open(
+        shape, files.paths,
+        o.source == HOTSET_LLAMA_DIRECT ? file_reads::direct : file_reads::cached, threads));
+#if HOTSET_LLAMA_HAS_URING
+  if (o.source == HOTSET_LLAMA_URING)
+    return from_files(uring_expert_source::open(shape, files.paths, file_reads::direct, threads));
+#endif
+  return error{"source " + std::to_string(o.source) +
+               ", accepted: 0..2, and 3 where it was built with liburing"};
 }
 
 }  // namespace hotset_llama_cpp

@@ -48,6 +48,10 @@ struct slot_memory {
 [[nodiscard]] hotset::result<slot_memory> take_slots(const hotset::sim::expert_files& files,
                                                      const hotset_llama_options& options);
 
+/// Asks the system for a layer's experts where the model has them, if that is a mapping of its file: they are read while others compute.
+/// Shape of routed: [any]; ids below 0 are none.
+void read_ahead(std::span<const expert_weight> weights, std::span<const std::int32_t> routed);
+
 /// `weights`: [layers][tensors], in the order of expert_files. All outlive it.
 /// Errors: policies that are none; a file that cannot be opened in this way.
 [[nodiscard]] hotset::result<std::unique_ptr<paged_experts>> make_paged_experts(
