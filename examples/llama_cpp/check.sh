@@ -67,12 +67,13 @@ say "ids of $(ls "$model"/prompts/*.txt | wc -l) prompts are those of the refere
 
 # Byte for byte at all sizes, prompt and decode.
 identical() {
-  "$llama" "$work/tiny-$1.gguf" --tokens "$work/code-1.tokens" -n 24 --slots "$2" -t "$3" --overflow "${4:-pass}" --eviction lru --verify >"$work/text" 2>"$work/stats" &&
+  "$llama" "$work/tiny-$1.gguf" --tokens "$work/code-1.tokens" -n 24 --slots "$2" -t "$3" --overflow "${4:-pass}" --source "${5:-mapped}" --eviction lru --verify >"$work/text" 2>"$work/stats" &&
     grep -q 'verify: byte-identical' "$work/stats" || fail "$1, $2 slots, $3 threads: $(tail -n 1 "$work/stats")"
 }
 for type in F32 F16 Q4_0; do
   for slots in 32 16 8 4; do
-    for overflow in pass halve; do identical $type $slots 1 $overflow; done
+    identical $type $slots 1 pass mapped
+    identical $type $slots 1 halve read
   done
 done
 say "outputs are byte-identical at 32, 16, 8 and 4 of 32 slots, F32, F16 and Q4_0, prompts past the slots or in halves"

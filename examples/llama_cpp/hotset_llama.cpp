@@ -45,8 +45,12 @@ struct hotset_llama {
       keep(text);
   }
   ~hotset_llama() {
-    if (experts) experts->rest();
+    rest();
     give_back();
+  }
+  /// Nothing is computed any more with what the last visit named.
+  void rest() const {
+    if (experts) experts->rest();
   }
 
   bool refuse(std::string why) {
@@ -93,7 +97,14 @@ struct hotset_llama {
       return refuse(e.what());
     }
     if (!match()) return false;
-    auto memory = take_slots(files, options);
+    const auto asked = slots_asked_for(files, options);
+    if (!asked) return refuse(asked.error().message);
+    if (auto bad = check_policies(files, options)) return refuse(bad->message);
+    if (*asked == files.shape.experts && options.source == HOTSET_LLAMA_MAPPED) {
+      slots.slots = *asked;  // the mapping is their place
+      return true;
+    }
+    auto memory = take_slots(files, *asked);
     if (!memory) return refuse(memory.error().message);
     slots = *std::move(memory);
     auto made = make_paged_experts(files, slots, weights, options);
@@ -182,8 +193,10 @@ struct hotset_llama {
     view.step = step;
     view.kind = tokens > 1 ? request_class::prefill : request_class::decode;
     view.experts = ids;
+    if (options.overflow == HOTSET_LLAMA_PASS &&
+        ids.size() > static_cast<std::size_t>(slots.slots) && !experts->holds(layer, ids))
+      return pass(layer);
     outcome = experts->visit(view);
-    if (may_pass(tokens)) return pass(layer);
     if (outcome != status::ok) return false;
     use_slots(layer);
     for (std::int64_t r = 0; r < tokens; ++r) {
@@ -196,16 +209,10 @@ struct hotset_llama {
   [[nodiscard]] bool does_not_fit() const {
     return outcome == status::does_not_fit || outcome == status::visit_too_large;
   }
-  [[nodiscard]] bool may_pass(std::int64_t tokens) const {
-    return does_not_fit() && tokens > 1 && options.overflow == HOTSET_LLAMA_PASS;
-  }
   /// The layer is computed with the model's own weights, its ids as they are.
   bool pass(layer_id layer) {
-    outcome = status::ok;
     ++passed;
-    auto& of_layer = weights[index_of(layer)];
-    for (const auto& w : of_layer) w.tensor->data = w.own;
-    read_ahead(of_layer, ids);
+    for (const auto& w : weights[index_of(layer)]) w.tensor->data = w.own;
     return true;
   }
   void use_slots(layer_id layer) {
@@ -241,8 +248,8 @@ struct hotset_llama {
   }
   /// Whether all visits since the last question were served; of those of llama_decode that the program called.
   bool check() {
-    if (experts == nullptr) return refuse("no context is attached");
-    experts->rest();
+    if (context == nullptr) return refuse("no context is attached");
+    rest();
     code = 0;
     if (outcome == status::ok) return true;
     const auto why = why_not();
@@ -253,12 +260,12 @@ struct hotset_llama {
     outcome = status::ok;
     code = llama_decode(context, part);
     llama_synchronize(context);
-    experts->rest();
+    rest();
     return code == 0 && outcome == status::ok;
   }
   [[nodiscard]] std::string why_not() const {
     if (outcome == status::ok) return "llama_decode failed with " + std::to_string(code);
-    const auto why = experts->problem();
+    const auto why = experts ? experts->problem() : std::string();
     return std::string(describe(outcome)) + (why.empty() ? "" : ": " + why);
   }
   bool take_back(const llama_batch& batch) {
@@ -347,7 +354,7 @@ int hotset_llama_attach(hotset_llama* paging, struct llama_context* context) {
 int hotset_llama_decode(hotset_llama* paging, struct llama_batch batch,
                         void (*decoded)(void* user, int32_t first, int32_t count), void* user) {
   return guarded(paging, [&] {
-    if (!paging->experts) return paging->refuse("no context is attached");
+    if (paging->context == nullptr) return paging->refuse("no context is attached");
     if (batch.pos == nullptr || batch.n_seq_id == nullptr || batch.seq_id == nullptr)
       return paging->refuse(
           "a batch without positions and sequences, accepted: one of llama_batch_init");
@@ -359,8 +366,8 @@ int hotset_llama_check(hotset_llama* paging) {
 }
 const char* hotset_llama_error(const hotset_llama* paging) { return paging->error.c_str(); }
 int hotset_llama_get_stats(const hotset_llama* paging, hotset_llama_stats* out) {
-  if (!paging->experts || out->struct_size < sizeof(hotset_llama_stats)) return 1;
-  const auto s = paging->experts->stats();
+  if (paging->context == nullptr || out->struct_size < sizeof(hotset_llama_stats)) return 1;
+  const auto s = paging->experts ? paging->experts->stats() : hotset::pager_stats();
   *out = {out->struct_size,
           s.visits,
           s.accesses,

@@ -36,10 +36,10 @@ enum {
   HOTSET_LLAMA_URING = 3   /* the same by io_uring, where it was built with liburing */
 };
 
-/* What becomes of a micro-batch that routes more experts of a layer than there are slots, as a prompt's does. */
+/* What becomes of a micro-batch that names more experts of a layer than there are slots, as a prompt does. */
 enum {
-  /* The layer is computed with the model's own weights, as without paging: they are read through the mapping of the file, ahead of the
-   * computation, and slots stay as they are. */
+  /* Unless all of them are in slots, the layer is computed with the model's own weights, as without paging: through the mapping of the file. Slots stay as
+   * they are. */
   HOTSET_LLAMA_PASS = 0,
   /* The batch is undone and comes in halves, and so on, until the experts fit: nothing but slots is read. */
   HOTSET_LLAMA_HALVE = 1
@@ -63,7 +63,8 @@ typedef struct hotset_llama_options {
 hotset_llama* hotset_llama_create(const hotset_llama_options* options);
 /* Puts the callback into the parameters; one that is there is called as well. 0, or not: a context has been prepared already. */
 int hotset_llama_prepare(hotset_llama* paging, struct llama_context_params* params);
-/* Finds the experts by a decode of one token, takes the slots and puts them in the weights' place. 0, or not: then nothing has changed. */
+/* Finds the experts by a decode of one token, takes the slots and puts them in the weights' place. Where all experts have room and come from the mapping, that is their
+ * place: nothing is copied, and no node is stopped at. 0, or not: then nothing has changed. */
 int hotset_llama_attach(hotset_llama* paging, struct llama_context* context);
 /* As llama_decode. Where a batch routes more experts than there are slots, `overflow` says what becomes of it; parts of it are told one by one: `decoded` (may
  * be null) hears of each part whose outputs can be read then: its first token in the batch, and how many. Outputs are those of llama_decode for the same parts, bit for
@@ -86,7 +87,7 @@ typedef struct hotset_llama_stats {
   uint64_t bytes_filled;
   uint64_t prefetch_hits;
   uint64_t halved;     /* batches that came in two */
-  uint64_t passed;     /* visits that were computed with the model's own weights, not counted above */
+  uint64_t passed;     /* visits that were computed with the model's own weights, not counted above; not where all experts have room */
   uint64_t slot_bytes; /* of all slots */
   int32_t slots;       /* of each layer */
   int32_t layers;      /* with experts */

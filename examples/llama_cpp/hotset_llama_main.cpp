@@ -97,7 +97,11 @@ hotset_llama_options options_of(const run_options& how, const paging_choice& cho
 void print_stats(const hotset_llama* paging, const run_outcome& out, std::size_t prompt) {
   hotset_llama_stats s{};
   s.struct_size = sizeof s;
-  if (paging != nullptr && hotset_llama_get_stats(paging, &s) == 0)
+  const bool told = paging != nullptr && hotset_llama_get_stats(paging, &s) == 0;
+  if (told && s.slot_bytes == 0)
+    std::fprintf(stderr, "experts: all %d of each of %d layers have room: nothing is copied\n",
+                 s.experts, s.layers);
+  else if (told)
     std::fprintf(
         stderr,
         "experts: %d of %d in slots of each of %d layers (%.1f MiB); %.2f %% hits of "

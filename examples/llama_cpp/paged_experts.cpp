@@ -6,11 +6,6 @@
 #include <optional>
 #include <utility>
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#include <unistd.h>
-#endif
-
 #include "hotset/cache/slot_cache.hpp"
 #include "hotset/memory/host_slot_bank.hpp"
 #include "hotset/registry/policy_registry.hpp"
@@ -61,6 +56,10 @@ result<std::optional<look_ahead>> make_look_ahead(const geometry& shape, const c
       look_ahead{*std::move(predictor), std::move(policy), std::move(requests)});
 }
 
+auto eviction_of(const hotset_llama_options& o) {
+  return policies().make_eviction(o.eviction == nullptr ? "similar_steps" : o.eviction);
+}
+
 template <class Source>
 class experts_from final : public paged_experts {
   using backend_type = host_backend<Source>;
@@ -82,6 +81,11 @@ class experts_from final : public paged_experts {
     const auto code = cache_.resolve(view, stream_, visit_);
     if (code == status::ok && ahead_) prefetch(view);
     return code;
+  }
+  [[nodiscard]] bool holds(layer_id layer, std::span<const std::int32_t> ids) const override {
+    const auto row = cache_.row(layer);
+    return std::ranges::all_of(
+        ids, [&](std::int32_t id) { return row[static_cast<std::size_t>(id)] != no_slot; });
   }
   [[nodiscard]] std::int32_t slot_of(layer_id layer, std::int32_t expert) const override {
     const auto& layout = cache_.pager().layout();
@@ -133,48 +137,31 @@ result<memory_expert_source> mapped_source(const geometry& shape,
 
 }  // namespace
 
-void read_ahead(std::span<const expert_weight> weights, std::span<const std::int32_t> routed) {
-#if defined(__linux__)
-  std::vector<std::int32_t> order(routed.begin(), routed.end());
-  std::erase_if(order, [](std::int32_t id) { return id < 0; });
-  std::ranges::sort(order);
-  order.erase(std::ranges::unique(order).begin(), order.end());
-  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  for (const auto& w : weights)
-    for (std::size_t i = 0; i < order.size();) {
-      auto end = i + 1;  // neighbours are asked for together
-      while (end < order.size() && order[end] == order[end - 1] + 1) ++end;
-      const auto own = reinterpret_cast<std::uintptr_t>(w.own);
-      const auto from = (own + static_cast<std::size_t>(order[i]) * w.bytes) / page * page;
-      const auto to = own + (static_cast<std::size_t>(order[end - 1]) + 1) * w.bytes;
-      // Advice: what cannot be read ahead is read when it is computed with.
-      (void)::madvise(reinterpret_cast<void*>(from), to - from, MADV_WILLNEED);
-      i = end;
-    }
-#else
-  (void)weights;
-  (void)routed;
-#endif
-}
-
-result<slot_memory> take_slots(const sim::expert_files& files, const hotset_llama_options& o) {
+result<std::int32_t> slots_asked_for(const sim::expert_files& files,
+                                     const hotset_llama_options& o) {
   const auto& shape = files.shape;
   std::uint64_t of_each = 0;  // one expert of every layer
   for (const auto l : each<layer_id>(shape.layers)) of_each += shape.bytes_of(l);
   if ((o.budget_bytes == 0) == (o.slots == 0))
     return error{"a budget of " + std::to_string(o.budget_bytes) + " bytes and " +
                  std::to_string(o.slots) + " slots, accepted: one of them"};
-  slot_memory out;
-  out.slots = o.slots != 0 ? o.slots
-                           : static_cast<std::int32_t>(std::min<std::uint64_t>(
-                                 o.budget_bytes / std::max<std::uint64_t>(1, of_each),
-                                 static_cast<std::uint64_t>(shape.experts)));
-  if (out.slots < shape.top_k || out.slots > shape.experts)
-    return error{std::to_string(out.slots) +
+  const auto out = o.slots != 0 ? o.slots
+                                : static_cast<std::int32_t>(std::min<std::uint64_t>(
+                                      o.budget_bytes / std::max<std::uint64_t>(1, of_each),
+                                      static_cast<std::uint64_t>(shape.experts)));
+  if (out < shape.top_k || out > shape.experts)
+    return error{std::to_string(out) +
                  " slots of each layer, accepted: " + std::to_string(shape.top_k) + ".." +
                  std::to_string(shape.experts) + ", which is " +
                  std::to_string(of_each * static_cast<std::uint64_t>(shape.top_k)) + ".." +
                  std::to_string(of_each * static_cast<std::uint64_t>(shape.experts)) + " bytes"};
+  return out;
+}
+
+result<slot_memory> take_slots(const sim::expert_files& files, std::int32_t slots) {
+  const auto& shape = files.shape;
+  slot_memory out;
+  out.slots = slots;
   return unless_out_of_memory(
       [&]() -> result<slot_memory> {
         for (const auto l : each<layer_id>(shape.layers)) {
@@ -198,6 +185,13 @@ result<slot_memory> take_slots(const sim::expert_files& files, const hotset_llam
       no_host_memory());
 }
 
+validation check_policies(const sim::expert_files& files, const hotset_llama_options& o) {
+  if (auto eviction = eviction_of(o); !eviction) return eviction.error();
+  if (auto ahead = make_look_ahead(shape_of(files, o.max_tokens), o.prefetch); !ahead)
+    return ahead.error();
+  return std::nullopt;
+}
+
 result<std::unique_ptr<paged_experts>> make_paged_experts(
     const sim::expert_files& files, const slot_memory& memory,
     const std::vector<std::vector<expert_weight>>& weights, const hotset_llama_options& o) {
@@ -214,7 +208,7 @@ result<std::unique_ptr<paged_experts>> make_paged_experts(
   }
   auto bank = host_slot_bank::create_over(*layout, layouts, arrays);
   if (!bank) return bank.error();
-  auto eviction = policies().make_eviction(o.eviction == nullptr ? "similar_steps" : o.eviction);
+  auto eviction = eviction_of(o);
   if (!eviction) return eviction.error();
   auto pages = erased_pager::create(
       {.layout = *layout, .eviction = *std::move(eviction), .split = visit_split::refuse});

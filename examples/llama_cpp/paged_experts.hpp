@@ -26,6 +26,9 @@ class paged_experts {
   /// Brings what a layer routed into slots; until the next visit, and after the last one until `rest`, they stay there.
   /// Errors: does_not_fit, fill_failed and others of slot_cache::resolve.
   virtual hotset::status visit(const hotset::routing_view& view) = 0;
+  /// Whether all of these experts of a layer are in slots. Pre: they are experts.
+  [[nodiscard]] virtual bool holds(hotset::layer_id layer,
+                                   std::span<const std::int32_t> ids) const = 0;
   /// The slot of an expert of a layer, from 0 on. Pre: it was routed by the last visit.
   [[nodiscard]] virtual std::int32_t slot_of(hotset::layer_id layer, std::int32_t expert) const = 0;
   /// Nothing is computed any more with what the last visit named.
@@ -44,13 +47,15 @@ struct slot_memory {
   std::vector<std::unique_ptr<std::byte[]>> held{};
 };
 
-/// As many slots as the options ask for. Errors: neither or both of bytes and slots; fewer than a token needs; no memory.
+/// As many slots of each layer as the options ask for. Errors: neither or both of bytes and slots; fewer than a token needs.
+[[nodiscard]] hotset::result<std::int32_t> slots_asked_for(const hotset::sim::expert_files& files,
+                                                           const hotset_llama_options& options);
+/// Errors: no memory.
 [[nodiscard]] hotset::result<slot_memory> take_slots(const hotset::sim::expert_files& files,
-                                                     const hotset_llama_options& options);
-
-/// Asks the system for a layer's experts where the model has them, if that is a mapping of its file: they are read while others compute.
-/// Shape of routed: [any]; ids below 0 are none.
-void read_ahead(std::span<const expert_weight> weights, std::span<const std::int32_t> routed);
+                                                     std::int32_t slots);
+/// Errors: policies that are none.
+[[nodiscard]] hotset::validation check_policies(const hotset::sim::expert_files& files,
+                                                const hotset_llama_options& options);
 
 /// `weights`: [layers][tensors], in the order of expert_files. All outlive it.
 /// Errors: policies that are none; a file that cannot be opened in this way.
