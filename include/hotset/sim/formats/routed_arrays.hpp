@@ -12,6 +12,7 @@
 
 namespace hotset::inline v0::sim {
 
+/// What the arrays do not say themselves.
 struct routed_array_options {
   std::int32_t top_k = 0;    ///< of logits: experts of a token. Arrays of experts have their own
   std::int32_t experts = 0;  ///< of a layer; 0: the highest id + 1, or what logits have
