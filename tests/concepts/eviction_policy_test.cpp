@@ -78,6 +78,10 @@ struct misspelt_visit : archetype {
   static constexpr eviction_traits traits{.hears_visits = true};
   void on_vist(const visit_context&, std::span<const slot_id>) noexcept {}
 };
+struct fills_without_visits : archetype {
+  using archetype::archetype;
+  static constexpr eviction_traits traits{.visits_tell_fills = true};
+};
 struct request_that_is_changed : archetype {
   using archetype::archetype;
   static constexpr eviction_traits traits{.hears_requests = true};
@@ -174,6 +178,7 @@ static_assert(!eviction_policy<cannot_be_moved_about>);
 static_assert(!eviction_policy<has_no_traits>);
 static_assert(!eviction_policy<has_a_flag>);
 static_assert(!eviction_policy<changes_its_traits>);
+static_assert(!eviction_policy<fills_without_visits>);
 static_assert(!eviction_policy<misspelt_visit>);
 static_assert(!eviction_policy<request_that_is_changed>);
 static_assert(!eviction_policy<request_that_nobody_calls>);

@@ -23,7 +23,7 @@
 /// | `on_request(a)` | a prefetcher asked for a key that is resident already, for step `a.step` |
 /// | `on_routed(view)` | what a visit routed, before its victims are chosen, or what is about to be, where the view opens a step. A visit that is planned again is told again: only `on_step` says that it takes place |
 /// | `on_forecast(context, expected)` | what is expected of the layers after the context's |
-/// | `on_visit(context, slots)` | in place of `on_hit` for each hit, after `on_fill` of each fill, with the distinct slots of both in the order of use; for policies whose order after a visit depends on these slots alone |
+/// | `on_visit(context, slots)` | in place of `on_hit` for each hit, after `on_fill` of each fill, with the distinct slots of both in the order of use; for policies whose order after a visit depends on these slots alone. With `visits_tell_fills`, also in place of `on_evict` and `on_fill` where a copy takes its victim's slot |
 ///
 /// A policy that is chosen at run time has `facts()`: the traits of what it holds; its own are then the most that these may be.
 /// Every call is `noexcept`, allocates nothing, and reads no clock.
@@ -54,6 +54,8 @@ struct eviction_traits {
   bool hears_bypasses = false;   ///< has `on_bypass`
   bool hears_requests = false;   ///< has `on_request`
   bool hears_visits = false;     ///< has `on_visit`
+  /// Where a copy takes the slot of a victim of its pool, `on_visit` tells all: no `on_evict` and no `on_fill` comes before it.
+  bool visits_tell_fills = false;
   bool hears_routes = false;     ///< has `on_routed`
   bool hears_forecasts = false;  ///< has `on_forecast`
   bool needs_weights = false;    ///< reads `access::weight` and `access::rank`
@@ -170,6 +172,7 @@ concept says_what_it_hears =
     (P::traits.hears_bypasses ? hears_bypasses<P> : !declares_on_bypass<P>) &&
     (P::traits.hears_requests ? hears_requests<P> : !declares_on_request<P>) &&
     (P::traits.hears_visits ? hears_visits<P> : !declares_on_visit<P>) &&
+    (P::traits.hears_visits || !P::traits.visits_tell_fills) &&
     (P::traits.hears_routes ? hears_routes<P> : !declares_on_routed<P>) &&
     (P::traits.hears_forecasts ? hears_forecasts<P> : !declares_on_forecast<P>);
 
@@ -221,6 +224,8 @@ consteval bool is_eviction_policy() {
                   "std::span<const slot_id>) noexcept");
     static_assert(traits.hears_visits || !detail::declares_on_visit<P>,
                   "it has an on_visit that nobody calls: say .hears_visits = true in its traits");
+    static_assert(traits.hears_visits || !traits.visits_tell_fills,
+                  "its traits say visits_tell_fills, and not hears_visits");
     static_assert(!traits.hears_routes || detail::hears_routes<P>,
                   "its traits say hears_routes, and it has no void on_routed(const routing_view&) noexcept");
     static_assert(traits.hears_routes || !detail::declares_on_routed<P>,

@@ -53,6 +53,7 @@ class any_eviction_policy
                                           .hears_bypasses = true,
                                           .hears_requests = true,
                                           .hears_visits = true,
+                                          .visits_tell_fills = true,
                                           .hears_routes = true,
                                           .hears_forecasts = true,
                                           .needs_weights = true,

@@ -25,7 +25,7 @@ class lru {
  public:
   using config = no_options;
   static constexpr std::string_view name = "lru";
-  static constexpr eviction_traits traits{.hears_visits = true};
+  static constexpr eviction_traits traits{.hears_visits = true, .visits_tell_fills = true};
 
   explicit lru(const pool_layout& layout, const config& = {})
       : stamped_(recency_stamps::suits(layout)), list_(layout.slots(), layout.pools()) {

@@ -117,10 +117,16 @@ class demand {
     for (std::size_t j = 0; j < misses.size(); ++j) {
       const auto at = misses[j];
       const expert_key key{draft.context.layer, draft.experts[at]};
-      draft.fills[j] = j < from_free ? hot.held.reserve_free(key, draft.context.pool)
-                                     : hot.held.reserve_victim(key, victims[j - from_free]);
-      draft.slots[at] = draft.fills[j].slot;
+      if (j < from_free) {
+        draft.fills[j] = hot.held.reserve_free(key, draft.context.pool);
+        draft.slots[at] = draft.fills[j].slot;
+      } else {
+        draft.fills[j].key = key;
+        draft.slots[at] = victims[j - from_free];
+      }
     }
+    hot.held.reserve_victims(draft.context.pool, victims,
+                             std::span(draft.fills).subspan(from_free, victims.size()));
     draft.count.fills = static_cast<std::uint32_t>(misses.size());
     return {};
   }

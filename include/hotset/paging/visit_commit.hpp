@@ -62,10 +62,32 @@ struct visit_commit {
     return admission_type::traits.admits_all && draft.count.host == 0 && !draft.reordered &&
            draft.count.groups == 1;
   }
+  /// True if all copies of a visit are of one pool, and nobody but the eviction policy hears of what leaves.
+  static bool is_undivided(HotSet& hot) noexcept {
+    return admission_type::traits.admits_all && hot.held.layout().precisions() == 1 &&
+           !hot.departed.listens() && !hot.speculating();
+  }
+  /// As place_fills, each part of it for all copies.
+  static void place_together(HotSet& hot, const visit_lookup& visit, const visit_plan& plan,
+                             bool at_once) noexcept {
+    const auto& context = plan.context();
+    const auto fills = plan.fills();
+    const auto bytes_each = hot.held.hold(context.layer, context.pool, fills);
+    hot.ledger.filled(context, fills, bytes_each, plan.groups() == 1);
+    const bool told = at_once && facts_of(hot.eviction).visits_tell_fills;
+    for (std::size_t j = 0; j < fills.size(); ++j) {
+      const auto& f = fills[j];
+      const bool replaces = f.victim != no_key;
+      if (replaces && told) continue;
+      if (replaces) hot.eviction.on_evict(f.slot, f.victim);
+      if (at_once) hot.eviction.on_fill(describe(hot.held, plan.draft(), visit.misses()[j]));
+    }
+  }
   /// Gives each fill's slot to its key.
   [[gnu::noinline]] HOTSET_FLATTEN static void place_fills(HotSet& hot, const visit_lookup& visit,
                                                            const visit_plan& plan,
                                                            bool at_once) noexcept {
+    if (is_undivided(hot)) return place_together(hot, visit, plan, at_once);
     auto& held = hot.held;
     auto& ledger = hot.ledger;
     const auto fills = plan.fills();

@@ -92,6 +92,27 @@ class visit_ledger {
 
   /// The key was used, or came from an earlier run: its next miss is not compulsory.
   void saw(expert_key key) noexcept { seen_[key] = 1; }
+  /// Copies of a layer's misses, of so many bytes each, take the places of their victims, where they have any. `whole`: they are all of the visit's.
+  void filled(const visit_context& context, std::span<const fill> fills, std::uint64_t bytes_each,
+              bool whole) noexcept {
+    const auto seen = seen_.row(context.layer);
+    const auto evicted_in = evicted_in_.row(context.layer);
+    const auto now = mark_of(context.step);
+    const auto left = mark_of(last_step_);
+    std::uint64_t again = 0;
+    std::uint64_t evictions = 0;
+    for (const auto& f : fills) {
+      const auto e = index_of(f.key.expert);
+      again += evicted_in[e] == now ? 1U : 0U;
+      seen[e] = 1;
+      if (f.victim == no_key) continue;
+      evicted_in_[f.victim] = left;
+      ++evictions;
+    }
+    totals.evictions += evictions;
+    totals.bytes_demand += bytes_each * fills.size();
+    if (whole) totals.bytes_refetched += bytes_each * again;
+  }
   /// The key lost its slot in the running step; or, prefetched for a later one, before it was used.
   void evicted(expert_key key, step_id meant_for = 0) noexcept {
     auto& step = evicted_in_[key];

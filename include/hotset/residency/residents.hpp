@@ -159,6 +159,22 @@ class residents {
     map_.remove(victim);
     return reserve(key, slot, victim);
   }
+  /// Reserves the slots of a pool's victims for keys of one layer. Shape of `fills`: that of victims; their keys are set.
+  void reserve_victims(pool_id pool, std::span<const slot_id> victims,
+                       std::span<fill> fills) noexcept {
+    const auto precision = pools_[pool].precision;
+    for (std::size_t i = 0; i < victims.size(); ++i) {
+      auto& entry = table_[victims[i]];
+      map_.remove(entry.key);
+      auto& f = fills[i];
+      f.slot = victims[i];
+      f.generation = ++entry.reservations;
+      f.victim = entry.key;
+      f.precision = precision;
+      f.speculative = false;
+      f.after = entry.last_reader;
+    }
+  }
   /// Undoes a reservation: the victim is where it was.
   void give_back(const fill& f) noexcept {
     if (f.victim == no_key)
@@ -182,6 +198,24 @@ class residents {
     refresh_evictable(f.slot, pool);
     mix(f.slot, f.key);
     return bytes;
+  }
+  /// As hold, of copies of one layer into one pool. Returns the bytes of each.
+  std::uint64_t hold(layer_id layer, pool_id p, std::span<const fill> fills) noexcept {
+    auto& pool = pools_[p];
+    const auto* const bytes = bytes_.data() + pool.first_bytes;
+    const auto bytes_each = bytes[index_of(layer)];
+    auto resident_bytes = pool.resident_bytes + bytes_each * fills.size();
+    for (const auto& f : fills) {
+      auto& entry = table_[f.slot];
+      if (f.victim != no_key) resident_bytes -= bytes[index_of(f.victim.layer)];
+      hand_over(entry, f);
+      entry.state = slot_state::resident;
+      if (!evictable_.test(f.slot)) become_evictable(f.slot, pool);
+      mix(f.slot, f.key);
+    }
+    pool.resident_bytes = resident_bytes;
+    map_.place_and_publish(layer, fills);
+    return bytes_each;
   }
   /// The slot, which holds nothing, is the fill's key's; readers learn of it when it has arrived.
   void await(const fill& f) noexcept {
@@ -346,12 +380,18 @@ class residents {
     evictable_.assign(slot, now);
     now ? ++pool.evictable : --pool.evictable;
   }
-  void mix(slot_id slot, expert_key key) noexcept {
+  void become_evictable(slot_id slot, pool_state& pool) noexcept {
+    evictable_.set(slot);
+    ++pool.evictable;
+  }
+  void mix(slot_id slot, expert_key key) noexcept { hash_ = mixed(hash_, slot, key); }
+  [[nodiscard]] static std::uint64_t mixed(std::uint64_t hash, slot_id slot,
+                                           expert_key key) noexcept {
     const auto word = (static_cast<std::uint64_t>(static_cast<std::uint32_t>(slot)) << 40U) ^
                       (static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.layer)) << 20U) ^
                       static_cast<std::uint64_t>(static_cast<std::uint32_t>(key.expert));
-    hash_ = (hash_ ^ word) * 0x9E3779B97F4A7C15ULL;
-    hash_ ^= hash_ >> 29U;
+    hash = (hash ^ word) * 0x9E3779B97F4A7C15ULL;
+    return hash ^ hash >> 29U;
   }
 
   [[nodiscard]] std::vector<slot_id>& spare_of(pool_id p) noexcept {

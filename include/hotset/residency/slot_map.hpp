@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "hotset/core/fill.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/per_id.hpp"
@@ -36,16 +37,25 @@ class slot_map {
   [[nodiscard]] std::uint64_t version(layer_id layer) const noexcept { return versions_[layer]; }
   void place(expert_key key, slot_id slot) noexcept { placed_[key] = slot; }
   void publish(expert_key key) noexcept { set_row(key, placed_[key]); }
-  void place_and_publish(expert_key key, slot_id slot) noexcept {
-    placed_[key] = slot;
-    set_row(key, slot);
+  void place_and_publish(expert_key key, slot_id slot) noexcept { set_both(key, slot); }
+  /// As above, of copies of one layer.
+  void place_and_publish(layer_id layer, std::span<const fill> fills) noexcept {
+    slot_id* const placed = placed_.row(layer).data();
+    slot_id* const published = published_.row(layer).data();
+    for (const auto& f : fills) {
+      const auto e = index_of(f.key.expert);
+      placed[e] = published[e] = f.slot;
+    }
+    versions_[layer] += fills.size();
   }
-  void remove(expert_key key) noexcept {
-    placed_[key] = no_slot;
-    set_row(key, no_slot);
-  }
+  void remove(expert_key key) noexcept { set_both(key, no_slot); }
 
  private:
+  void set_both(expert_key key, slot_id slot) noexcept {
+    const auto at = placed_.place_of(key);  // of both
+    placed_.values()[at] = published_.values()[at] = slot;
+    ++versions_[key.layer];
+  }
   void set_row(expert_key key, slot_id slot) noexcept {
     published_[key] = slot;
     ++versions_[key.layer];

@@ -171,6 +171,15 @@ class eviction_walk {
     where_.erase(key);
     keys_.erase(slot);
   }
+  /// A copy takes its victim's slot, of which `on_visit` will tell.
+  void replace(const access& a) {
+    const auto victim = keys_.at(a.slot);
+    reference_.on_evict(a.slot, victim);
+    reference_.on_fill(a);
+    where_.erase(victim);
+    where_[a.key] = a.slot;
+    keys_[a.slot] = a.key;
+  }
   void fill(const access& a) {
     where_[a.key] = a.slot;
     keys_[a.slot] = a.key;
@@ -292,6 +301,12 @@ class eviction_walk {
         continue;
       }
       auto slot = random_.one_in(9) ? no_slot : take_free(pool);
+      if (slot == no_slot && next_victim < victims.size() && at_once &&
+          facts_of(policy_).visits_tell_fills) {
+        used.push_back(victims[next_victim++]);
+        replace(about(key, used.back(), v));
+        continue;
+      }
       if (slot == no_slot && next_victim < victims.size()) {
         evict(victims[next_victim++]);
         slot = take_free(pool);

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Million accesses a second of hotset's replay and of libCacheSim, one after the other on the same trace and machine, processor time, the best of five.
+#   libcachesim.sh BUILD_DIR
+# libCacheSim comes from PyPI, into a virtual environment under BUILD_DIR. It judges an access after the other; hotset a visit at a time, with the
+# protection, statistics and decision hash that it always has. Slots are shared by all layers.
+set -euo pipefail
+build=${1:?usage: libcachesim.sh BUILD_DIR}
+release=libcachesim==0.3.5
+hotset=$build/hotset
+benchmark=$build/benchmarks/replay_benchmark
+for program in "$hotset" "$benchmark"; do
+  [[ -x $program ]] || { echo "libcachesim.sh: $program is missing; accepted: a build folder with the targets hotset and replay_benchmark built" >&2; exit 1; }
+done
+env=$build/libcachesim-env
+[[ -x $env/bin/python ]] || python3 -m venv "$env"
+"$env/bin/pip" install -q --disable-pip-version-check "$release"
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+# The trace of replay_benchmark's rows sticky:40.
+"$hotset" synth "$scratch/trace" --layers 48 --experts 128 --top-k 8 --tokens 20000 --zipf 0.8 --stickiness 0.4 --seed 42 >/dev/null
+"$hotset" export "$scratch/trace" "$scratch/trace.oracleGeneral" --to oracle-general >/dev/null
+
+echo "-- $release: policy, slots, M accesses/s, misses"
+"$env/bin/python" - "$scratch/trace.oracleGeneral" <<'END'
+import sys
+import time
+
+import libcachesim
+
+accesses = 20000 * 48 * 8
+for policy in ("LRU", "FIFO", "LFU", "Belady"):
+    for slots in (768, 3072):
+        best = float("inf")
+        for _ in range(5):
+            reader = libcachesim.TraceReader(sys.argv[1], libcachesim.TraceType.ORACLE_GENERAL_TRACE,
+                                             libcachesim.ReaderInitParam(ignore_obj_size=True))
+            cache = getattr(libcachesim, policy)(slots)
+            begin = time.process_time()
+            misses, _ = cache.process_trace(reader)
+            best = min(best, time.process_time() - begin)
+        print(f"{policy} {slots} {accesses / best / 1e6:.1f} {misses:.3f}", flush=True)
+END
+echo '-- hotset: policy, slots, M accesses/s, hits'
+"$benchmark" --benchmark_filter='/shared/.*sticky:40' --benchmark_min_time=0.5 --benchmark_repetitions=5 --benchmark_format=csv 2>/dev/null |
+  awk -F, '/^"BM_Replay.*[0-9]"/ { split($1, part, "/"); name = part[2] " " part[4]; gsub(/slots:|"/, "", name)
+             rate = $7 / 1e6; if (!(name in best)) order[++n] = name; if (rate > best[name]) best[name] = rate; hits[name] = $NF }
+           END { for (i = 1; i <= n; ++i) printf "%s %.1f %.3f\n", order[i], best[order[i]], hits[order[i]] }'
