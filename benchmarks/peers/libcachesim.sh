@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Million accesses a second of hotset's replay and of libCacheSim, one after the other on the same trace and machine, processor time, the best of five.
+# Million accesses a second of hotset's replay and of libCacheSim, one after the other on the same trace and machine, processor time, the best of a few.
 #   libcachesim.sh BUILD_DIR
 # libCacheSim comes from PyPI, into a virtual environment under BUILD_DIR. It judges an access after the other; hotset a visit at a time, with the
 # protection, statistics and decision hash that it always has. Slots are shared by all layers.
@@ -43,7 +43,7 @@ for policy in ("LRU", "FIFO", "LFU", "Belady"):
         print(f"{policy} {slots} {accesses / best / 1e6:.1f} {misses:.3f}", flush=True)
 END
 echo '-- hotset: policy, slots, M accesses/s, hits'
-"$benchmark" --benchmark_filter='/shared/.*sticky:40' --benchmark_min_time=0.5 --benchmark_repetitions=5 --benchmark_format=csv 2>/dev/null |
+"$benchmark" --benchmark_filter='/shared/.*sticky:40' --benchmark_min_time=0.2 --benchmark_repetitions=3 --benchmark_format=csv 2>/dev/null |
   awk -F, '/^"BM_Replay.*[0-9]"/ { split($1, part, "/"); name = part[2] " " part[4]; gsub(/slots:|"/, "", name)
              rate = $7 / 1e6; if (!(name in best)) order[++n] = name; if (rate > best[name]) best[name] = rate; hits[name] = $NF }
            END { for (i = 1; i <= n; ++i) printf "%s %.1f %.3f\n", order[i], best[order[i]], hits[order[i]] }'
