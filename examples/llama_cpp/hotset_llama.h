@@ -87,8 +87,8 @@ typedef struct hotset_llama_stats {
   uint64_t bytes_filled;
   uint64_t prefetch_hits;
   uint64_t halved; /* batches that came in two */
-  uint64_t
-      passed; /* visits that were computed with the model's own weights, not counted above; not where all experts have room */
+  /* Visits that were computed with the model's own weights, not counted above; not where all experts have room. */
+  uint64_t passed;
   uint64_t slot_bytes; /* of all slots */
   int32_t slots;       /* of each layer */
   int32_t layers;      /* with experts */

@@ -223,8 +223,8 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--overflow", choice.overflow,
                  "where tokens that are computed together route more experts than there are slots: "
-                 "pass (the "
-                 "layer is computed with the model's own weights), halve (fewer tokens at a time)")
+                 "pass (the layer is computed with the model's own weights), halve (fewer tokens "
+                 "at a time)")
       ->check(CLI::IsMember({"pass", "halve"}))
       ->capture_default_str();
   app.add_option("--readers", choice.readers, "threads that copy")
