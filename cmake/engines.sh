@@ -77,16 +77,16 @@ transformers() {
 }
 
 # The wheels of PyPI run models on NVIDIA devices alone, and ask for gigabytes that only those need; the front end, which a plug-in meets, runs
-# anywhere with these.
+# anywhere with these, and so do its layers of experts but for their kernels.
 vllm_release=0.33.0
 vllm_front_end=(msgspec cachetools cloudpickle psutil pillow pyzmq opentelemetry-api prometheus_client openai fastapi py-cpuinfo blake3 gguf
-  diskcache lark cbor2 aiohttp openai_harmony pybase64 uvloop apache-tvm-ffi partial-json-parser llguidance)
+  diskcache lark cbor2 aiohttp openai_harmony pybase64 uvloop apache-tvm-ffi partial-json-parser llguidance einops)
 
 vllm() {
   python_env vllm &&
     step install-vllm "$folder/vllm-env/bin/pip" install --no-deps "vllm==$vllm_release" xgrammar &&
     step install-vllm-front-end "$folder/vllm-env/bin/pip" install "${vllm_front_end[@]}" || return 1
-  echo "  vllm $vllm_release, its front end: no model runs, for these wheels run them on NVIDIA devices alone"
+  echo "  vllm $vllm_release, its front end and its layers of experts: no model runs, for these wheels run them on NVIDIA devices alone"
   python_check vllm
 }
 

@@ -25,9 +25,9 @@ _UNITS = {
 
 
 def bytes_of(size: Union[int, str]) -> int:
-    """Bytes of a number, or of a text such as "1.5GiB". Raises InvalidArgument."""
-    if isinstance(size, int):
-        return size
+    """Bytes of a number, or of a text such as "1.5GiB" or "4096". Raises InvalidArgument."""
+    if isinstance(size, int) or size.isdecimal():
+        return int(size)
     number = size.rstrip("BkMGTKi")
     unit = size[len(number) :]
     try:
@@ -104,6 +104,17 @@ class Pager(_hotset.Pager):
             miss,
             departed,
         )
+
+    @property
+    def slots(self) -> int:
+        """Of all pools: what a bank has rows for."""
+        count = 0
+        try:
+            while True:
+                self.precision(count)
+                count += 1
+        except InvalidArgument:
+            return count
 
     def visits(
         self,

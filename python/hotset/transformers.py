@@ -300,7 +300,7 @@ class Paging:
             eviction=eviction,
             admission=admission,
         )
-        count = self._count_slots()
+        count = self.pager.slots
         self.room = min(layers[0].experts, count if scope == "shared" else count // len(layers))
         where = next(iter(layers[0].weights.values())).device if device is None else device
         # One row of slots for all layers: a slot belongs to whom the pager gives it.
@@ -316,15 +316,6 @@ class Paging:
         if layer <= self._last:
             self.step += 1
         self._last = layer
-
-    def _count_slots(self) -> int:
-        count = 0
-        try:
-            while True:
-                self.pager.precision(count)
-                count += 1
-        except InvalidArgument:
-            return count
 
     def stats(self) -> dict[str, int]:
         """Of the pager, and `bytes`: of the slots."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plug-in of vLLM: the routing of a running server, as traces.
+"""A plug-in of vLLM: the routing of a running server, as traces; and its experts, paged.
 
 Installed beside vLLM it is loaded by itself (entry point vllm.general_plugins) and does nothing, unless
 
@@ -11,6 +11,11 @@ and the server was started with --enable-return-routed-experts. A request is a s
 Nothing here slows a request but a copy of its experts: files are written by a thread. What cannot be written is said once, and the server goes on.
 
 It hears `vllm.outputs.CompletionOutput`, which every finished request makes once; in no process that makes none it does anything.
+
+    HOTSET_VLLM_BUDGET    bytes of each device for experts ("6GiB"): the others stay in host memory, and are copied in when they are routed
+    HOTSET_VLLM_EVICTION  who leaves for them, by name with parameters (similar_steps)
+
+with --enforce-eager, for weights that are not quantized. What cannot be paged ends the server before it loads a weight, in a line that says why.
 """
 
 from __future__ import annotations
@@ -156,6 +161,11 @@ def _after(owner: type, name: str, heard: Any) -> None:
 def register() -> None:
     """What vLLM calls, in each of its processes and as often as it likes. Raises InvalidArgument for a variable that cannot be read."""
     global _plugin
+    budget = os.environ.get("HOTSET_VLLM_BUDGET")
+    if budget:
+        from hotset import _vllm_paging
+
+        _vllm_paging.register(budget, os.environ.get("HOTSET_VLLM_EVICTION") or "similar_steps")
     folder = os.environ.get("HOTSET_VLLM_RECORD")
     if not folder or _plugin is not None:
         return

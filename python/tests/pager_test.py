@@ -151,6 +151,9 @@ def test_other_mistakes_are_told_and_change_nothing():
         pager(scope="global")
     with pytest.raises(hotset.InvalidArgument, match="size: '6 quarts', accepted: a number of bytes"):
         pager(slots=None, budget="6 quarts", expert_bytes=100)
+    assert pager(slots=None, budget="1000", expert_bytes=100, scope="shared").slots == 10
+    assert pager(slots=None, budget="1kB", expert_bytes=100, scope="shared").slots == 10
+    assert pager(slots=6).slots == 6 * SHAPE["layers"]
     assert issubclass(hotset.InvalidArgument, ValueError)
     try:
         pager(eviction="lur")

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM's layer of routed experts, with its weights in host memory and a bank of slots where they stood.
+
+The bank is shared by all layers. What a kernel of vLLM is given is what it is given under expert parallelism: the weights that are there, and a map from an
+expert to its place among them, -1 for who is absent. So nothing of a kernel changes, and a pass that names more experts than there are slots is one call for
+each group of them, whose sum is that of all, as ranks' sums are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing
+from typing import Any, Optional, Union
+
+import numpy
+import torch
+from vllm.config import CUDAGraphMode, get_current_vllm_config
+from vllm.model_executor.custom_op import PluggableLayer
+from vllm.model_executor.layers.fused_moe.routed_experts import RoutedExperts
+from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import UnquantizedFusedMoEMethod
+
+from hotset._errors import Error, InvalidArgument
+from hotset._pager import Pager, bytes_of
+
+_WEIGHTS = ("w13_weight", "w2_weight", "w13_bias", "w2_bias")
+
+
+def _refuse(layer: PagedRoutedExperts) -> None:
+    """What pages wrongly, or not at all, is said before a weight is loaded. Raises InvalidArgument."""
+    config = get_current_vllm_config()
+    parallel = layer.moe_config.moe_parallel_config
+    wrong = None
+    if not isinstance(layer.quant_method, UnquantizedFusedMoEMethod):
+        wrong = f"weights of {type(layer.quant_method).__name__}, accepted: weights that are not quantized"
+    elif layer.quant_method.is_monolithic:
+        wrong = "a kernel that routes by itself, accepted: --moe-backend triton"
+    elif parallel.use_ep or parallel.enable_eplb:
+        wrong = "expert parallelism, accepted: tensor parallelism alone"
+    elif layer.moe_config.is_lora_enabled:
+        wrong = "adapters, accepted: a model without --enable-lora"
+    elif config.parallel_config.enable_dbo:
+        wrong = "two batches at once (--enable-dbo), accepted: one"
+    elif config.compilation_config.cudagraph_mode != CUDAGraphMode.NONE:
+        wrong = f"CUDA graphs ({config.compilation_config.cudagraph_mode}), which no decision of the host can enter, accepted: --enforce-eager"
+    if wrong is not None:
+        raise InvalidArgument(f"{layer.layer_name}: {wrong}")
+
+
+class Paging:
+    """The paged layers of a process. vLLM makes all of them before it runs one; the bank is made when the first one runs, which is vLLM's own trial pass, so that
+    its cache of keys and values gets what is left."""
+
+    def __init__(self, budget: Union[int, str], eviction: str) -> None:
+        """budget: of the bank, bytes or "6GiB". Raises InvalidArgument."""
+        self.budget = bytes_of(budget)
+        self.eviction = eviction
+        self.layers: list[PagedRoutedExperts] = []
+        self.pager: Optional[Pager] = None
+        self.bank: dict[str, torch.Tensor] = {}
+        self.step = 0
+        self._last = -1
+
+    def join(self, layer: PagedRoutedExperts) -> int:
+        """The layer's number. Raises InvalidArgument."""
+        _refuse(layer)
+        if self.pager is not None:
+            raise InvalidArgument(f"{layer.layer_name}: a model that is made while another one runs, accepted: one model a process")
+        if self.layers and layer.shapes() != self.layers[0].shapes():
+            raise InvalidArgument(f"{layer.layer_name}: experts of another shape than {self.layers[0].layer_name}'s, accepted: alike in all layers")
+        config = get_current_vllm_config().scheduler_config
+        self._tokens = int(config.max_num_batched_tokens)
+        self._sequences = int(config.max_num_seqs)
+        self.layers.append(layer)
+        return len(self.layers) - 1
+
+    def visits(self, number: int, ids: torch.Tensor, weights: torch.Tensor) -> Generator[tuple[torch.Tensor, bool], None, None]:
+        """For each group of experts that is in the bank together a map, int32 [experts], and whether more groups follow. Copies are ordered with the kernels
+        by the stream. Raises what the pager refuses."""
+        if self.pager is None:
+            self._build(ids)
+        assert self.pager is not None
+        self.step += number <= self._last
+        self._last = number
+        routed = ids.to("cpu", torch.int32).contiguous().numpy()
+        given = weights.to("cpu", torch.float32).contiguous().numpy()
+        kind = "prefill" if len(routed) > self._sequences else "decode"
+        for visit in self.pager.visits(number, routed, weights=given, step=self.step, kind=kind):
+            for expert, slot in zip(visit.fills["expert"].tolist(), visit.fills["slot"].tolist()):
+                for name, bank in self.bank.items():
+                    bank[slot].copy_(self.layers[number].host[name][expert], non_blocking=True)
+            places = numpy.full(self.layers[number].local_num_experts, -1, numpy.int32)
+            places[visit.experts] = visit.slots
+            more = visit.more
+            visit.commit()
+            yield torch.from_numpy(places).to(ids.device), more
+
+    def _build(self, ids: torch.Tensor) -> None:
+        first = self.layers[0]
+        weights = first.weights()
+        one = sum(p[0].numel() * p.element_size() for p in weights.values())
+        self.pager = Pager(
+            len(self.layers),
+            first.local_num_experts,
+            ids.shape[1],
+            max_tokens=self._tokens,
+            budget=self.budget,
+            expert_bytes=one,
+            scope="shared",
+            split="by_expert",
+            eviction=self.eviction,
+        )
+        self.bank = {n: torch.empty((self.pager.slots, *p.shape[1:]), dtype=p.dtype, device=ids.device) for n, p in weights.items()}
+        for layer in self.layers:
+            layer.take(self.bank)
+
+    def stats(self) -> dict[str, int]:
+        """Of the pager, and `bytes`: of the bank. Nothing before the first pass."""
+        if self.pager is None:
+            return {}
+        return {**self.pager.stats(), "bytes": sum(b.numel() * b.element_size() for b in self.bank.values())}
+
+
+paging: Optional[Paging] = None  # what the layers of this process join
+
+
+class PagedRoutedExperts(RoutedExperts):
+    """vLLM makes one where its own code asks for a RoutedExperts."""
+
+    _places: Optional[torch.Tensor] = None
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        with torch.device("cpu"):
+            super().__init__(*arguments, **named)
+        assert paging is not None
+        self.paging = paging
+        self.host: dict[str, torch.Tensor] = {}
+        self._number = paging.join(self)
+
+    def weights(self) -> dict[str, torch.nn.Parameter]:
+        """[experts, ...] each; of the bank once it is there."""
+        return {n: p for n, p in self.named_parameters(recurse=False) if n in _WEIGHTS}
+
+    def shapes(self) -> tuple[Any, ...]:
+        return tuple((n, tuple(p.shape), p.dtype) for n, p in self.weights().items())
+
+    def take(self, bank: dict[str, torch.Tensor]) -> None:
+        """The weights stay in host memory as `host`, and the parameters, which kernels may have kept, have the bank's numbers."""
+        for name, weight in self.weights().items():
+            self.host[name] = weight.data
+            weight.data = bank[name]
+
+    def weight_loader(self, *arguments: Any, **named: Any) -> Any:
+        if self.host:
+            raise Error(f"{self.layer_name}: weights cannot be loaded again while they are paged")
+        return super().weight_loader(*arguments, **named)
+
+    weight_loader.supports_moe_loading = True  # type: ignore[attr-defined]
+
+    @property
+    def expert_map(self) -> Optional[torch.Tensor]:
+        return super().expert_map if self._places is None else self._places
+
+    def forward_modular(
+        self,
+        x: torch.Tensor,
+        topk_weights: torch.Tensor,
+        topk_ids: torch.Tensor,
+        shared_experts: Any = None,
+        shared_experts_input: Optional[torch.Tensor] = None,
+    ) -> Any:
+        total: Optional[torch.Tensor] = None
+        try:
+            with closing(self.paging.visits(self._number, topk_ids, topk_weights)) as groups:
+                for self._places, more in groups:
+                    part = super().forward_modular(x, topk_weights, topk_ids, shared_experts, shared_experts_input)
+                    if total is None and not more:
+                        return part
+                    if not isinstance(part, torch.Tensor):
+                        raise Error(f"{self.layer_name}: {type(part).__name__} cannot be summed over groups of experts, accepted: more slots")
+                    shared_experts = None  # computed once, with the first group
+                    total = part.float() if total is None else total + part
+        finally:
+            self._places = None
+        assert total is not None
+        return total.to(part.dtype)
+
+
+def register(budget: Union[int, str], eviction: str) -> Paging:
+    """From here on the process pages the models that it makes. Raises InvalidArgument."""
+    global paging
+    if paging is None:
+        paging = Paging(budget, eviction)
+        PluggableLayer.register_oot(PagedRoutedExperts, name="RoutedExperts")
+    return paging
