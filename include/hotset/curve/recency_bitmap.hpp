@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "hotset/core/platform/assert.hpp"
+#include "hotset/core/platform/fetch_soon.hpp"
 
 namespace hotset::inline v0 {
 
@@ -41,11 +42,7 @@ class recency_bitmap {
     return touched == never ? 0 : live_ - ones_before(touched);
   }
   /// The key will be asked for soon. Pre: key < keys.
-  void prefetch([[maybe_unused]] std::size_t key) const noexcept {
-#ifdef __GNUC__
-    __builtin_prefetch(&last_[key], 1);
-#endif
-  }
+  void prefetch(std::size_t key) const noexcept { fetch_soon(&last_[key]); }
   /// Moves the key to the front. Pre: key < keys; no more keys are live than was said, this one included.
   void touch(std::size_t key) noexcept {
     if (now_ == end_) compact();

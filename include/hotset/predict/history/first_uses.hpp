@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "hotset/core/platform/assert.hpp"
+#include "hotset/core/platform/fetch_soon.hpp"
 #include "hotset/core/platform/vector_level.hpp"
 #include "hotset/predict/kernels/aligned_vector.hpp"
 #if HOTSET_X86_VECTORS
@@ -24,12 +25,6 @@ namespace hotset::inline v0 {
 
 namespace detail {
 
-/// Asks for what will be read soon.
-inline void fetch_soon([[maybe_unused]] const void* what) noexcept {
-#if defined(__GNUC__) && !defined(__CUDACC__)
-  __builtin_prefetch(what);
-#endif
-}
 /// The word-th 64 experts: those that token t used first of these get the number first + t, unless they have one. Shape of
 /// numbers: [8].
 inline void number_scalar(std::span<const std::uint64_t* const> tokens, std::size_t word,
@@ -118,8 +113,8 @@ class first_uses {
   }
   /// known() and of() will be asked for soon: memory answers many at once.
   void fetch(std::size_t layer, std::size_t row) const noexcept {
-    detail::fetch_soon(&known_[row * layers_ + layer]);
-    detail::fetch_soon(of(layer, row));
+    fetch_soon(&known_[row * layers_ + layer]);
+    fetch_soon(of(layer, row));
   }
   /// The tokens after those that are known used these, each a set of a bit an expert. Every level does the same. Pre: with them no
   /// more than horizon() are known; beyond experts() no bit is set.

@@ -64,14 +64,6 @@ inline constexpr std::size_t abreast = 8;
   return token / abreast * abreast * length + token % abreast;
 }
 
-/// Asks for what will be read soon.
-inline void fetch_soon([[maybe_unused]] const float* at,
-                       [[maybe_unused]] std::size_t count) noexcept {
-#if defined(__GNUC__) && !defined(__CUDACC__)
-  for (std::size_t i = 0; i < count; i += 16) __builtin_prefetch(at + i);
-#endif
-}
-
 /// Exact for halves of 0 and more that are finite.
 [[nodiscard]] inline float from_half(std::uint16_t half) noexcept {
   return std::bit_cast<float>(static_cast<std::uint32_t>(half) << 13U) * 0x1p112F;

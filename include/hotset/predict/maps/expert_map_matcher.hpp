@@ -24,6 +24,7 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/platform/assert.hpp"
+#include "hotset/core/platform/fetch_soon.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/predict/kernels/aligned_vector.hpp"
 #include "hotset/predict/kernels/map_kernels.hpp"
@@ -187,9 +188,9 @@ class expert_map_matcher {
     if (first >= blocks_) return;
     const auto at = first * map_kernels::lanes;
     const auto count = std::min(chunk_, blocks_ - first) * map_kernels::lanes;
-    map_kernels::fetch_soon(&store.inverse_norms(layer)[at], count);
-    if (is_bound_) map_kernels::fetch_soon(store.slice(layer, first, 1).steps, count);
-    for (std::size_t t = 0; t < count_; ++t) map_kernels::fetch_soon(&sums(t)[at], count);
+    hotset::fetch_soon(&store.inverse_norms(layer)[at], count);
+    if (is_bound_) hotset::fetch_soon(store.slice(layer, first, 1).steps, count);
+    for (std::size_t t = 0; t < count_; ++t) hotset::fetch_soon(&sums(t)[at], count);
   }
   void skip_replaced(const expert_map_store& store) noexcept {
     if (seen_ == store.changes()) return;
