@@ -26,7 +26,7 @@ TEST(eviction_decorator, hears_of_uses_one_by_one_and_passes_on_the_rest) {
   EXPECT_TRUE(of_object.hears_routes) << "as what it decorates";
   EXPECT_FALSE(detail::decorated(lru::traits).hears_routes);
   EXPECT_FALSE(detail::decorated(lru::traits).hears_visits);
-  EXPECT_FALSE(detail::decorated(lru::traits).visits_tell_fills) << "it hears of every fill";
+  EXPECT_FALSE(detail::decorated(lru::traits).hears_replacements) << "it hears of every fill";
   constexpr auto of_class = detail::decorator_of(lru::traits);
   EXPECT_TRUE(of_class.hears_routes && of_class.hears_forecasts) << "it can pass on everything";
 }

@@ -78,9 +78,14 @@ struct misspelt_visit : archetype {
   static constexpr eviction_traits traits{.hears_visits = true};
   void on_vist(const visit_context&, std::span<const slot_id>) noexcept {}
 };
-struct fills_without_visits : archetype {
+struct replacements_without_visits : archetype {
   using archetype::archetype;
-  static constexpr eviction_traits traits{.visits_tell_fills = true};
+  static constexpr eviction_traits traits{.hears_replacements = true};
+  void on_replace(const visit_context&, std::span<const fill>) noexcept {}
+};
+struct replacement_that_nobody_calls : archetype {
+  using archetype::archetype;
+  void on_replace(const visit_context&, std::span<const fill>) noexcept {}
 };
 struct request_that_is_changed : archetype {
   using archetype::archetype;
@@ -178,7 +183,8 @@ static_assert(!eviction_policy<cannot_be_moved_about>);
 static_assert(!eviction_policy<has_no_traits>);
 static_assert(!eviction_policy<has_a_flag>);
 static_assert(!eviction_policy<changes_its_traits>);
-static_assert(!eviction_policy<fills_without_visits>);
+static_assert(!eviction_policy<replacements_without_visits>);
+static_assert(!eviction_policy<replacement_that_nobody_calls>);
 static_assert(!eviction_policy<misspelt_visit>);
 static_assert(!eviction_policy<request_that_is_changed>);
 static_assert(!eviction_policy<request_that_nobody_calls>);

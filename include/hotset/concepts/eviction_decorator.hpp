@@ -33,7 +33,7 @@ template <class P, std::size_t N>
 [[nodiscard]] constexpr eviction_traits decorated(eviction_traits inner) noexcept {
   inner.hears_steps = inner.hears_bypasses = inner.hears_requests = true;
   inner.hears_visits = false;
-  inner.visits_tell_fills = false;
+  inner.hears_replacements = false;
   return inner;
 }
 /// The traits of its class: it can pass on everything.

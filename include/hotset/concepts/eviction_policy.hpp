@@ -23,7 +23,8 @@
 /// | `on_request(a)` | a prefetcher asked for a key that is resident already, for step `a.step` |
 /// | `on_routed(view)` | what a visit routed, before its victims are chosen, or what is about to be, where the view opens a step. A visit that is planned again is told again: only `on_step` says that it takes place |
 /// | `on_forecast(context, expected)` | what is expected of the layers after the context's |
-/// | `on_visit(context, slots)` | in place of `on_hit` for each hit, after `on_fill` of each fill, with the distinct slots of both in the order of use; for policies whose order after a visit depends on these slots alone. With `visits_tell_fills`, also in place of `on_evict` and `on_fill` where a copy takes its victim's slot |
+/// | `on_visit(context, slots)` | in place of `on_hit` for each hit, after `on_fill` of each fill, with the distinct slots of both in the order of use; for policies whose order after a visit depends on these slots alone |
+/// | `on_replace(context, fills)` | in place of `on_evict` and `on_fill` of each, where copies for a visit's layer take their victims' slots in its pool, in this order; `on_visit` follows |
 ///
 /// A policy that is chosen at run time has `facts()`: the traits of what it holds; its own are then the most that these may be.
 /// Every call is `noexcept`, allocates nothing, and reads no clock.
@@ -40,6 +41,7 @@
 #include "hotset/concepts/policy_facts.hpp"
 #include "hotset/core/access.hpp"
 #include "hotset/core/error.hpp"
+#include "hotset/core/fill.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/pool_layout.hpp"
@@ -54,8 +56,7 @@ struct eviction_traits {
   bool hears_bypasses = false;   ///< has `on_bypass`
   bool hears_requests = false;   ///< has `on_request`
   bool hears_visits = false;     ///< has `on_visit`
-  /// Where a copy takes the slot of a victim of its pool, `on_visit` tells all: no `on_evict` and no `on_fill` comes before it.
-  bool visits_tell_fills = false;
+  bool hears_replacements = false;  ///< has `on_replace`, and hears of visits
   bool hears_routes = false;     ///< has `on_routed`
   bool hears_forecasts = false;  ///< has `on_forecast`
   bool needs_weights = false;    ///< reads `access::weight` and `access::rank`
@@ -81,6 +82,9 @@ struct on_request_probe {
 struct on_visit_probe {
   void on_visit();
 };
+struct on_replace_probe {
+  void on_replace();
+};
 struct on_routed_probe {
   void on_routed();
 };
@@ -104,6 +108,9 @@ template <class P>
 concept declares_on_visit =
     may_be_probed<P> && !requires { &probed<P, on_visit_probe>::on_visit; };
 template <class P>
+concept declares_on_replace =
+    may_be_probed<P> && !requires { &probed<P, on_replace_probe>::on_replace; };
+template <class P>
 concept declares_on_routed =
     may_be_probed<P> && !requires { &probed<P, on_routed_probe>::on_routed; };
 template <class P>
@@ -126,6 +133,11 @@ template <class P>
 concept hears_visits =
     requires(P& policy, const visit_context& context, std::span<const slot_id> slots) {
       { policy.on_visit(context, slots) } noexcept -> std::same_as<void>;
+    };
+template <class P>
+concept hears_replacements =
+    requires(P& policy, const visit_context& context, std::span<const fill> fills) {
+      { policy.on_replace(context, fills) } noexcept -> std::same_as<void>;
     };
 template <class P>
 concept hears_routes = requires(P& policy, const routing_view& view) {
@@ -172,7 +184,8 @@ concept says_what_it_hears =
     (P::traits.hears_bypasses ? hears_bypasses<P> : !declares_on_bypass<P>) &&
     (P::traits.hears_requests ? hears_requests<P> : !declares_on_request<P>) &&
     (P::traits.hears_visits ? hears_visits<P> : !declares_on_visit<P>) &&
-    (P::traits.hears_visits || !P::traits.visits_tell_fills) &&
+    (P::traits.hears_replacements ? hears_replacements<P> : !declares_on_replace<P>) &&
+    (P::traits.hears_visits || !P::traits.hears_replacements) &&
     (P::traits.hears_routes ? hears_routes<P> : !declares_on_routed<P>) &&
     (P::traits.hears_forecasts ? hears_forecasts<P> : !declares_on_forecast<P>);
 
@@ -224,8 +237,13 @@ consteval bool is_eviction_policy() {
                   "std::span<const slot_id>) noexcept");
     static_assert(traits.hears_visits || !detail::declares_on_visit<P>,
                   "it has an on_visit that nobody calls: say .hears_visits = true in its traits");
-    static_assert(traits.hears_visits || !traits.visits_tell_fills,
-                  "its traits say visits_tell_fills, and not hears_visits");
+    static_assert(!traits.hears_replacements || detail::hears_replacements<P>,
+                  "its traits say hears_replacements, and it has no void on_replace(const visit_context&, "
+                  "std::span<const fill>) noexcept");
+    static_assert(traits.hears_replacements || !detail::declares_on_replace<P>,
+                  "it has an on_replace that nobody calls: say .hears_replacements = true in its traits");
+    static_assert(traits.hears_visits || !traits.hears_replacements,
+                  "its traits say hears_replacements, and not hears_visits");
     static_assert(!traits.hears_routes || detail::hears_routes<P>,
                   "its traits say hears_routes, and it has no void on_routed(const routing_view&) noexcept");
     static_assert(traits.hears_routes || !detail::declares_on_routed<P>,

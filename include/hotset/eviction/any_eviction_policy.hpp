@@ -32,6 +32,7 @@ struct held_eviction : held_policy {
   virtual void on_bypass(const access& a) noexcept = 0;
   virtual void on_request(const access& a) noexcept = 0;
   virtual void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept = 0;
+  virtual void on_replace(const visit_context& context, std::span<const fill> fills) noexcept = 0;
   virtual void on_routed(const routing_view& view) noexcept = 0;
   virtual void on_forecast(const visit_context& context, const forecast& expected) noexcept = 0;
   virtual void on_evict(slot_id slot, expert_key key) noexcept = 0;
@@ -53,7 +54,7 @@ class any_eviction_policy
                                           .hears_bypasses = true,
                                           .hears_requests = true,
                                           .hears_visits = true,
-                                          .visits_tell_fills = true,
+                                          .hears_replacements = true,
                                           .hears_routes = true,
                                           .hears_forecasts = true,
                                           .needs_weights = true,
@@ -75,6 +76,9 @@ class any_eviction_policy
   void on_request(const access& a) noexcept { held().on_request(a); }
   void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept {
     held().on_visit(context, slots);
+  }
+  void on_replace(const visit_context& context, std::span<const fill> fills) noexcept {
+    held().on_replace(context, fills);
   }
   void on_routed(const routing_view& view) noexcept { held().on_routed(view); }
   void on_forecast(const visit_context& context, const forecast& expected) noexcept {
@@ -102,6 +106,10 @@ class any_eviction_policy
     void on_visit([[maybe_unused]] const visit_context& context,
                   [[maybe_unused]] std::span<const slot_id> slots) noexcept override {
       if constexpr (P::traits.hears_visits) policy.on_visit(context, slots);
+    }
+    void on_replace([[maybe_unused]] const visit_context& context,
+                    [[maybe_unused]] std::span<const fill> fills) noexcept override {
+      if constexpr (P::traits.hears_replacements) policy.on_replace(context, fills);
     }
     void on_routed(const routing_view& view) noexcept override { tell_routed(policy, view); }
     void on_forecast(const visit_context& context, const forecast& expected) noexcept override {

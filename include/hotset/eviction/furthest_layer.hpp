@@ -27,7 +27,8 @@ class furthest_layer {
  public:
   using config = no_options;
   static constexpr std::string_view name = "furthest_layer";
-  static constexpr eviction_traits traits{.hears_visits = true, .moves_by_itself = true};
+  static constexpr eviction_traits traits{
+      .hears_visits = true, .hears_replacements = true, .moves_by_itself = true};
 
   explicit furthest_layer(const pool_layout& layout, const config& = {})
       : lists_(layout),
@@ -45,6 +46,12 @@ class furthest_layer {
     const auto list = lists_.of(a.key.layer, a.slot);
     order_.push_back(list, a.slot);
     word(list, a.key.layer) |= bit(a.key.layer);
+  }
+  /// The visit will put the slots where they belong.
+  void on_replace(const visit_context& context, std::span<const fill> fills) noexcept {
+    for (const auto& f : fills) on_evict(f.slot, f.victim);
+    word(lists_.in_pool(index_of(context.layer), context.pool), context.layer) |=
+        bit(context.layer);
   }
   void on_evict(slot_id slot, expert_key key) noexcept {
     order_.erase(slot);

@@ -53,7 +53,8 @@ class least_stale {
     }
   };
   static constexpr std::string_view name = "least_stale";
-  static constexpr eviction_traits traits{.hears_requests = true, .moves_by_itself = true};
+  static constexpr eviction_traits traits{
+      .hears_requests = true, .hears_visits = true, .moves_by_itself = true};
 
   explicit least_stale(const pool_layout& layout) : least_stale(layout, config{}) {}
   least_stale(const pool_layout& layout, const config& options)
@@ -73,13 +74,19 @@ class least_stale {
   }
 
   void on_hit(const access& a) noexcept {
-    touch(a);
-    if (by_access()) accesses_.raise(a.slot, {stamp(a), ++clock_});
+    touch(a.slot, a.step);
+    if (by_access()) accesses_.raise(a.slot, {stamp(a.slot, a.key.layer), ++clock_});
+  }
+  void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept {
+    for (const auto slot : slots) {
+      touch(slot, context.step);
+      if (by_access()) accesses_.raise(slot, {stamp(slot, context.layer), ++clock_});
+    }
   }
   void on_fill(const access& a) noexcept {
     epoch_[a.slot] = a.step;
     if (by_access()) {
-      accesses_.assign(a.pool, a.slot, {stamp(a), ++clock_});
+      accesses_.assign(a.pool, a.slot, {stamp(a.slot, a.key.layer), ++clock_});
       return;
     }
     const auto list = lists_.of(a.key.layer, a.slot);
@@ -92,8 +99,9 @@ class least_stale {
   }
   /// A prefetcher asked for a resident key, for step `a.step`.
   void on_request(const access& a) noexcept {
-    touch(a);
-    if (by_access()) accesses_.raise(a.slot, {stamp(a), accesses_.rank(a.slot).position});
+    touch(a.slot, a.step);
+    if (by_access())
+      accesses_.raise(a.slot, {stamp(a.slot, a.key.layer), accesses_.rank(a.slot).position});
   }
   void on_evict(slot_id slot, expert_key key) noexcept {
     if (by_access()) {
@@ -155,12 +163,12 @@ class least_stale {
     return std::uint64_t{1} << (index_of(layer) % 64);
   }
   [[nodiscard]] bool by_access() const noexcept { return order_ == stale_order::last_access; }
-  void touch(const access& a) noexcept {
-    auto& epoch = epoch_[a.slot];
-    epoch = std::max(epoch, a.step);
+  void touch(slot_id slot, step_id step) noexcept {
+    auto& epoch = epoch_[slot];
+    epoch = std::max(epoch, step);
   }
-  [[nodiscard]] std::uint64_t stamp(const access& a) const noexcept {
-    return epoch_[a.slot] * layers_ + static_cast<std::uint64_t>(a.key.layer);
+  [[nodiscard]] std::uint64_t stamp(slot_id slot, layer_id layer) const noexcept {
+    return epoch_[slot] * layers_ + static_cast<std::uint64_t>(layer);
   }
   /// In a new step what was current is stale: every layer with slots may hold such keys again.
   void turn_stale(const visit_context& context) noexcept {

@@ -45,7 +45,11 @@ class lfru {
     }
   };
   static constexpr std::string_view name = "lfru";
-  static constexpr eviction_traits traits{.hears_bypasses = true, .moves_by_itself = true};
+  static constexpr eviction_traits traits{.hears_steps = true,
+                                          .hears_bypasses = true,
+                                          .hears_visits = true,
+                                          .hears_replacements = true,
+                                          .moves_by_itself = true};
   static constexpr std::size_t powers = std::size_t{1} << 16;
 
   explicit lfru(const pool_layout& layout) : lfru(layout, config{}) {}
@@ -68,6 +72,15 @@ class lfru {
     for (const auto slot : each<slot_id>(layout.slots())) vacate(slot);
   }
 
+  void on_step(step_id, layer_id) noexcept { before_visit_ = clock_; }
+  void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept {
+    for (const auto slot : slots) {
+      // What was filled for the visit has been counted.
+      if (position_[slot] <= before_visit_) use(present_[slot], context.step);
+      position_[slot] = ++clock_;
+      changed(context.pool, slot);
+    }
+  }
   void on_hit(const access& a) noexcept {
     if (!a.repeated) use(present_[a.slot], a.step);
     position_[a.slot] = ++clock_;
@@ -80,6 +93,16 @@ class lfru {
     if (!a.speculative && !a.repeated) use(heat, a.step);
     position_[a.slot] = ++clock_;
     changed(a.pool, a.slot);
+  }
+  /// The visit will put the slots where they belong.
+  void on_replace(const visit_context& context, std::span<const fill> fills) noexcept {
+    for (const auto& f : fills) {
+      auto& heat = present_[f.slot];
+      past_[f.victim] = heat;
+      heat = past_[f.key];
+      use(heat, context.step);
+      position_[f.slot] = ++clock_;
+    }
   }
   void on_bypass(const access& a) noexcept {
     if (!a.speculative && !a.repeated) use(past_[a.key], a.step);
@@ -181,14 +204,21 @@ class lfru {
   void collect(pool_id pool, cold_list& list, step_id now) noexcept {
     candidate* const entries = entries_.data() + members_.first(pool);
     const double spared = list.limit * spare;
-    std::size_t size = 0;
+    // Which slots are near the limit is anyone's guess: no branch asks.
+    std::size_t near = 0;
     for (const auto slot : members_.of(pool)) {
       const auto& heat = present_[slot];
-      const auto age = age_of(heat, now);
-      if (!(heat.frequency * score_of_one_[std::min(age, powers - 1)] <= spared)) continue;
-      const auto exact = score(heat, age);
-      if (exact < list.limit)
-        entries[size++] = {{std::bit_cast<std::uint64_t>(exact), position_[slot]}, slot};
+      entries[near].slot = slot;
+      near += static_cast<std::size_t>(
+          heat.frequency * score_of_one_[std::min(age_of(heat, now), powers - 1)] <= spared);
+    }
+    std::size_t size = 0;
+    for (std::size_t n = 0; n < near; ++n) {
+      const auto slot = entries[n].slot;
+      const auto& heat = present_[slot];
+      const auto exact = score(heat, age_of(heat, now));
+      entries[size] = {{std::bit_cast<std::uint64_t>(exact), position_[slot]}, slot};
+      size += static_cast<std::size_t>(exact < list.limit);
     }
     std::sort(entries, entries + size,
               [](const candidate& a, const candidate& b) { return a.rank < b.rank; });
@@ -258,6 +288,7 @@ class lfru {
   per_slot<heat_record> present_;     // [slot]
   per_slot<std::uint64_t> position_;
   std::uint64_t clock_ = 0;
+  std::uint64_t before_visit_ = 0;  // the clock when the visit began
   pool_members members_;
   std::vector<candidate> chosen_;
   per_pool<cold_list> coldest_;     // [pool]

@@ -50,7 +50,10 @@ class lfu {
     }
   };
   static constexpr std::string_view name = "lfu";
-  static constexpr eviction_traits traits{.hears_steps = true, .hears_bypasses = true};
+  static constexpr eviction_traits traits{.hears_steps = true,
+                                          .hears_bypasses = true,
+                                          .hears_visits = true,
+                                          .hears_replacements = true};
 
   explicit lfu(const pool_layout& layout) : lfu(layout, config{}) {}
   lfu(const pool_layout& layout, const config& options)
@@ -60,6 +63,7 @@ class lfu {
         order_(layout, count_buckets(layout)) {}
 
   void on_step(step_id, layer_id) noexcept {
+    before_visit_ = clock_;
     if (ageing_period_ == 0) return;
     if (visits_ == ageing_period_) {
       age();
@@ -70,6 +74,15 @@ class lfu {
   void on_hit(const access& a) noexcept {
     order_.raise(a.slot, {order_.rank(a.slot).key + (a.repeated ? 0U : 1U), ++clock_});
   }
+  void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept {
+    for (const auto slot : slots) {
+      const auto r = order_.rank(slot);
+      if (r.position == 0)
+        order_.put(context.pool, slot, {r.key + 1, ++clock_});
+      else  // what was filled for the visit has been counted
+        order_.raise(slot, {r.key + (r.position > before_visit_ ? 0U : 1U), ++clock_});
+    }
+  }
   void on_fill(const access& a) noexcept {
     std::uint64_t uses = 0;
     if (whole_)
@@ -77,6 +90,13 @@ class lfu {
     else
       uses = a.speculative ? 0 : 1;
     order_.put(a.pool, a.slot, {uses, ++clock_});
+  }
+  /// The visit will count the use, and put the slots where they belong.
+  void on_replace(const visit_context&, std::span<const fill> fills) noexcept {
+    for (const auto& f : fills) {
+      if (whole_) past_[f.victim] = order_.rank(f.slot).key;
+      order_.withdraw(f.slot, whole_ ? past_[f.key] : 0);
+    }
   }
   void on_bypass(const access& a) noexcept {
     if (whole_ && !a.repeated && !a.speculative) ++past_[a.key];
@@ -103,6 +123,7 @@ class lfu {
               static_cast<unsigned>(std::bit_width(layout.slots() / layout.pools() / 4)), 3U, 9U)) {
     }
     [[nodiscard]] std::size_t operator()(std::uint64_t uses) const noexcept {
+      if (uses >> mantissa_ <= 1) return static_cast<std::size_t>(uses);
       const auto bounded = std::min(uses, most);
       const auto exponent = static_cast<unsigned>(std::bit_width(bounded >> mantissa_ >> 1U));
       return (std::size_t{exponent} << mantissa_) + static_cast<std::size_t>(bounded >> exponent);
@@ -123,6 +144,7 @@ class lfu {
   std::uint64_t ageing_period_;
   std::uint64_t visits_ = 0;
   std::uint64_t clock_ = 0;
+  std::uint64_t before_visit_ = 0;     // the clock when the visit began
   per_key<std::uint64_t> past_;        // [key] visits, out of date while the key is resident
   bucket_order<count_buckets> order_;  // a resident key's count is its rank
 };

@@ -7,8 +7,8 @@
 /// Source: textbook; event-atomic form as in WiSP 3.2.
 /// Deviations: none.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(1) per hit and fill; a victim costs O(1) plus the ineligible slots passed over, or, where no pool has
-///       more than 64 slots, a scan of the pool.
+/// Cost: O(1) per hit and fill; a victim costs O(1) plus the ineligible slots passed over. Where no pool has more than 64
+///       slots, it is sorted when all that was sorted has been given up or used.
 
 #include <cstddef>
 #include <span>
@@ -25,7 +25,7 @@ class lru {
  public:
   using config = no_options;
   static constexpr std::string_view name = "lru";
-  static constexpr eviction_traits traits{.hears_visits = true, .visits_tell_fills = true};
+  static constexpr eviction_traits traits{.hears_visits = true, .hears_replacements = true};
 
   explicit lru(const pool_layout& layout, const config& = {})
       : stamped_(recency_stamps::suits(layout)), list_(layout.slots(), layout.pools()) {
@@ -41,6 +41,8 @@ class lru {
     stamped_ ? stamps_.touch(context.pool, slots)
              : list_.move_to_back(index_of(context.pool), slots);
   }
+  /// The visit will move the slots to the end, whatever they hold.
+  void on_replace(const visit_context&, std::span<const fill>) noexcept {}
   void on_evict(slot_id slot, expert_key) noexcept {
     stamped_ ? stamps_.erase(slot) : list_.erase(slot);
   }
@@ -66,7 +68,7 @@ class lru {
     stamped_ = false;
   }
 
-  bool stamped_;  // small pools are scanned, large ones linked
+  bool stamped_;  // small pools are sorted now and then, large ones linked
   recency_stamps stamps_;
   recency_list list_;  // made at once, for a quota change may not allocate
 };

@@ -22,8 +22,11 @@ namespace hotset::inline v0 {
 /// anything but a visit has asked for victims (a prefetch, slots freed ahead).
 class next_use_order {
  public:
-  static constexpr eviction_traits traits{
-      .hears_steps = true, .hears_routes = true, .moves_by_itself = true};
+  static constexpr eviction_traits traits{.hears_steps = true,
+                                          .hears_visits = true,
+                                          .hears_replacements = true,
+                                          .hears_routes = true,
+                                          .moves_by_itself = true};
 
   next_use_order(const pool_layout& layout, const next_use_values::config& options)
       : values_(layout.shape(), options),
@@ -38,6 +41,15 @@ class next_use_order {
   }
   void on_hit(const access& a) noexcept { residents_.use(a.slot); }
   void on_fill(const access& a) noexcept { residents_.fill(a.slot, a.key, a.precision); }
+  void on_visit(const visit_context&, std::span<const slot_id> slots) noexcept {
+    residents_.use(slots);
+  }
+  void on_replace(const visit_context&, std::span<const fill> fills) noexcept {
+    for (const auto& f : fills) {
+      residents_.vacate(f.slot);
+      residents_.fill(f.slot, f.key, f.precision);
+    }
+  }
   void on_evict(slot_id slot, expert_key) noexcept { residents_.vacate(slot); }
   void on_move(slot_id from, slot_id to) noexcept { residents_.move(from, to); }
 

@@ -70,6 +70,11 @@ class bucket_order {
     HOTSET_ASSERT(!(rank < ranks_[node(slot)]));
     ranks_[node(slot)] = rank;
   }
+  /// The slot leaves its bucket; until it is put again its rank is `key`, at no position.
+  void withdraw(slot_id slot, std::uint64_t key) noexcept {
+    ranks_[node(slot)] = {key, 0};
+    unlink(node(slot));
+  }
   void drop(slot_id slot) noexcept {
     ranks_[node(slot)] = vacant_rank;
     unlink(node(slot));

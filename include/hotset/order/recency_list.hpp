@@ -46,11 +46,16 @@ class recency_list {
   /// The same for several distinct slots, in this order. All are taken out before any is put back:
   /// then no link waits for the one before it.
   void move_to_back(std::size_t head, std::span<const slot_id> slots) noexcept {
-    for (const auto slot : slots) unlink(static_cast<std::uint32_t>(slot));
+    move_to_back(head, slots, [](slot_id slot) { return slot; });
+  }
+  /// As above, of what each element names. Shape: slot_of(element) is a slot_id.
+  template <class Element, class SlotOf>
+  void move_to_back(std::size_t head, std::span<const Element> elements, SlotOf slot_of) noexcept {
+    for (const auto& one : elements) unlink(static_cast<std::uint32_t>(slot_of(one)));
     const auto end = sentinel(head);
     auto last = previous_[end];
-    for (const auto slot : slots) {
-      const auto node = static_cast<std::uint32_t>(slot);
+    for (const auto& one : elements) {
+      const auto node = static_cast<std::uint32_t>(slot_of(one));
       previous_[node] = last;
       next_[last] = node;
       last = node;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Slots of small pools in order of use: a stamp per slot, and a scan when the oldest are wanted.
+/// Slots of small pools in order of use: a stamp per slot, which are sorted when the oldest are wanted.
 
 #include <algorithm>
 #include <array>
@@ -21,11 +21,12 @@ namespace hotset::inline v0 {
 
 /// A use is one store that waits for no other, where a list rewires neighbours that the use before it rewired.
 /// A pool is its first range of slots: it cannot take in others.
-/// Complexity: O(1), but `select` and `walk` O(pool) for each slot they give, four slots at a time.
-/// Memory: 4 bytes per slot, 12 per pool.
+/// A use only makes a stamp larger: what was sorted once stays in order, but for those used since, which are behind all of it.
+/// Complexity: O(1), but `walk` O(pool) for each slot it gives, and `select` O(pool^2), four comparisons at a time, when it has
+/// come to the end of what was sorted. Memory: 8 bytes per slot, 20 per pool.
 class recency_stamps {
  public:
-  /// Above so many slots a scan costs more than a list's upkeep.
+  /// Above so many slots the sort costs more than a list's upkeep.
   static constexpr std::int32_t small_pool = 64;
   [[nodiscard]] static bool suits(const pool_layout& layout) noexcept {
     for (std::size_t p = 0; p < layout.pools(); ++p)
@@ -36,10 +37,10 @@ class recency_stamps {
   recency_stamps() = default;
   /// Pre: suits(layout).
   explicit recency_stamps(const pool_layout& layout)
-      : stamp_(layout.slots(), absent), pools_(layout.pools()) {
+      : stamp_(layout.slots(), absent), sorted_(layout.slots(), absent), pools_(layout.pools()) {
     for (const auto p : pools_.ids()) {
       const auto& pool = layout.at(p);
-      pools_[p] = {pool.first_slot, pool.slots, 0};
+      pools_[p] = {.first = pool.first_slot, .slots = pool.slots};
     }
   }
 
@@ -76,6 +77,7 @@ class recency_stamps {
     auto& old = stamp_[from];
     stamp_[to] = old + (to - from);
     old = absent;
+    for (auto& range : pools_) range.sorted = {};  // an old stamp of a new place
   }
 
   [[nodiscard]] std::size_t pools() const noexcept { return pools_.size(); }
@@ -87,27 +89,24 @@ class recency_stamps {
       visit(range.first + place(s));
   }
   /// Writes the eligible slots of a pool, oldest first; returns how many.
-  std::size_t select(pool_id pool, const slot_mask& eligible,
-                     std::span<slot_id> out) const noexcept {
-    const auto& range = pools_[pool];
-    std::size_t count = 0;
-    std::int32_t last = 0;
-    while (count < out.size()) {
-      last = oldest_after(range, last);
-      if (last == absent) return count;
-      const auto slot = range.first + place(last);
-      if (!eligible.test(slot))
-        return count + select_rest(range, last, eligible, out.subspan(count));
-      out[count++] = slot;
-    }
-    return count;
+  std::size_t select(pool_id pool, const slot_mask& eligible, std::span<slot_id> out) noexcept {
+    auto& range = pools_[pool];
+    const auto count = take_sorted(range, eligible, out);
+    if (count == out.size()) return count;
+    sort(range);
+    return take_sorted(range, eligible, out);
   }
 
  private:
+  /// Of a pool's places in sorted_: what was sorted and not seen to be used since.
+  struct sorted_part {
+    std::size_t begin = 0, end = 0;
+  };
   struct pool_range {
     slot_id first{};
     std::int32_t slots = 0;
     std::int32_t clock = 0;  ///< multiple of `unit`
+    sorted_part sorted{};
   };
   /// g++ 12 does not vectorise the scan of plain integers.
   using four [[gnu::vector_size(16)]] = std::int32_t;
@@ -140,27 +139,47 @@ class recency_stamps {
       lowest = stamps[i] > after ? std::min(lowest, stamps[i]) : lowest;
     return lowest;
   }
-  /// Those after `last`; where many are not eligible, as under a protection, they are sorted out first.
-  [[gnu::noinline]] std::size_t select_rest(const pool_range& range, std::int32_t last,
-                                            const slot_mask& eligible,
-                                            std::span<slot_id> out) const noexcept {
-    std::array<std::int32_t, small_pool> kept;
-    std::size_t candidates = 0;
-    for (slot_id slot = range.first; slot < range.first + range.slots; ++slot) {
-      kept[candidates] = stamp_[slot];
-      candidates += eligible.test(slot) ? 1U : 0U;
-    }
+  /// From what was sorted, as far as it goes.
+  std::size_t take_sorted(pool_range& range, const slot_mask& eligible,
+                          std::span<slot_id> out) noexcept {
+    const std::int32_t* const sorted = sorted_.data() + index_of(range.first);
+    const auto is_used = [&](std::int32_t stamp) {
+      return stamp_[range.first + place(stamp)] != stamp;
+    };
+    auto& [begin, end] = range.sorted;
+    while (begin != end && is_used(sorted[begin])) ++begin;
     std::size_t count = 0;
-    while (count < out.size()) {
-      last = lowest_above(last, std::span(kept).first(candidates));
-      if (last == absent) break;
-      out[count++] = range.first + place(last);
+    for (auto n = begin; n != end && count < out.size(); ++n) {
+      const auto slot = range.first + place(sorted[n]);
+      if (!is_used(sorted[n]) && eligible.test(slot)) out[count++] = slot;
     }
     return count;
+  }
+  /// Puts each stamp behind those that are lower: their number is counted without a branch.
+  [[gnu::noinline]] void sort(pool_range& range) noexcept {
+    const auto slots = static_cast<std::size_t>(range.slots);
+    const std::int32_t* const stamps = stamp_.data() + index_of(range.first);
+    std::array<four, small_pool / 4> padded;
+    padded.fill(four{absent, absent, absent, absent});
+    std::memcpy(padded.data(), stamps, slots * sizeof *stamps);
+    const auto fours = (slots + 3) / 4;
+    std::int32_t* const sorted = sorted_.data() + index_of(range.first);
+    std::size_t present = 0;
+    for (std::size_t i = 0; i < slots; ++i) {
+      const auto stamp = stamps[i];
+      if (stamp == absent) continue;
+      const four all = {stamp, stamp, stamp, stamp};
+      four lower{};
+      for (std::size_t n = 0; n < fours; ++n) lower -= padded[n] < all;
+      sorted[lower[0] + lower[1] + lower[2] + lower[3]] = stamp;
+      ++present;
+    }
+    range.sorted = {0, present};
   }
   /// Brings the clock back to the number of slots. A new stamp is at most the old one, so that the walk goes on.
   [[gnu::noinline]] void renumber(pool_range& range) noexcept {
     range.clock = 0;
+    range.sorted = {};
     for (auto s = oldest_after(range, 0); s != absent; s = oldest_after(range, s)) {
       range.clock += unit;
       const auto slot = range.first + place(s);
@@ -168,7 +187,8 @@ class recency_stamps {
     }
   }
 
-  per_slot<std::int32_t> stamp_;  ///< [slot] time of its last use * unit + its place in the pool
+  per_slot<std::int32_t> stamp_;   ///< [slot] time of its last use * unit + its place in the pool
+  per_slot<std::int32_t> sorted_;  ///< [slot] stamps of a pool as they were, ascending
   per_pool<pool_range> pools_;
 };
 

@@ -82,6 +82,11 @@ class valued_residents {
     used.position = ++clock_;
     forget(used.row);
   }
+  /// The same for several, in this order. Pre: they hold experts of one layer at one precision.
+  void use(std::span<const slot_id> slots) noexcept {
+    for (const auto slot : slots) slots_[slot].position = ++clock_;
+    if (!slots.empty()) forget(slots_[slots.front()].row);
+  }
   void fill(slot_id slot, expert_key key, precision_id precision) noexcept {
     const auto r = index_of(precision) * layers_ + index_of(key.layer);
     const auto expert = index_of(key.expert);

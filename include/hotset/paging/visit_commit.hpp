@@ -74,14 +74,17 @@ struct visit_commit {
     const auto fills = plan.fills();
     const auto bytes_each = hot.held.hold(context.layer, context.pool, fills);
     hot.ledger.filled(context, fills, bytes_each, plan.groups() == 1);
-    const bool told = at_once && facts_of(hot.eviction).visits_tell_fills;
-    for (std::size_t j = 0; j < fills.size(); ++j) {
+    std::size_t told = fills.size();  // from here on all of them replace victims
+    if constexpr (eviction_type::traits.hears_replacements)
+      if (at_once && facts_of(hot.eviction).hears_replacements)
+        while (told != 0 && fills[told - 1].victim != no_key) --told;
+    for (std::size_t j = 0; j < told; ++j) {
       const auto& f = fills[j];
-      const bool replaces = f.victim != no_key;
-      if (replaces && told) continue;
-      if (replaces) hot.eviction.on_evict(f.slot, f.victim);
+      if (f.victim != no_key) hot.eviction.on_evict(f.slot, f.victim);
       if (at_once) hot.eviction.on_fill(describe(hot.held, plan.draft(), visit.misses()[j]));
     }
+    if constexpr (eviction_type::traits.hears_replacements)
+      if (told != fills.size()) hot.eviction.on_replace(context, fills.subspan(told));
   }
   /// Gives each fill's slot to its key.
   [[gnu::noinline]] HOTSET_FLATTEN static void place_fills(HotSet& hot, const visit_lookup& visit,

@@ -171,9 +171,14 @@ class eviction_walk {
     where_.erase(key);
     keys_.erase(slot);
   }
-  /// A copy takes its victim's slot, of which `on_visit` will tell.
+  /// A copy takes its victim's slot; `on_visit` follows.
   void replace(const access& a) {
     const auto victim = keys_.at(a.slot);
+    if constexpr (P::traits.hears_replacements) {
+      const hotset::fill copy{
+          .key = a.key, .slot = a.slot, .victim = victim, .precision = a.precision};
+      policy_.on_replace({a.key.layer, a.pool, a.step, a.ordinal, a.kind}, {&copy, 1});
+    }
     reference_.on_evict(a.slot, victim);
     reference_.on_fill(a);
     where_.erase(victim);
@@ -302,7 +307,7 @@ class eviction_walk {
       }
       auto slot = random_.one_in(9) ? no_slot : take_free(pool);
       if (slot == no_slot && next_victim < victims.size() && at_once &&
-          facts_of(policy_).visits_tell_fills) {
+          facts_of(policy_).hears_replacements) {
         used.push_back(victims[next_victim++]);
         replace(about(key, used.back(), v));
         continue;
