@@ -78,8 +78,8 @@ const std::map<std::string, names>& may_name() {
   static const std::map<std::string, names> allowed = {
       {"eviction/activation_ratio", {presets}},
       {"eviction/belady",
-       {presets, "include/hotset/control/regret.hpp", "src/sim/reports/sweep_report.cpp",
-        "src/sim/studies/rank.cpp"}},  // regret, a bound
+       {presets, "include/hotset/control/regret.hpp", "include/hotset/sim/replay/belady_bypass.hpp",
+        "src/sim/reports/sweep_report.cpp", "src/sim/studies/rank.cpp"}},  // regret, bounds
       {"eviction/next_visit_oracle",
        {"include/hotset/control/regret.hpp", "src/sim/studies/rank.cpp"}},  // another bound
       {"eviction/expert_map_priority", {presets}},

@@ -8,7 +8,7 @@
 /// Deviations: none. With token groups, a group is an event: the future is built from groups.
 /// Exact: yes (never changes what is computed). Offline: needs the trace beforehand.
 /// Cost: O(1) per hit and fill; a victim costs O(1) plus the ineligible slots passed over, those that
-///       share its next visit, and 1 / 4096 of the uses of the pool between them. 12 bytes per use.
+///       share its next visit, and 1 / 4096 of the uses of the pool between them. Memory: a use_order, and a bit per use.
 
 #include <algorithm>
 #include <cstddef>
@@ -22,9 +22,11 @@
 
 #include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/core/ids/per_id.hpp"
+#include "hotset/core/platform/fetch_soon.hpp"
 #include "hotset/order/recency_list.hpp"
 #include "hotset/order/sparse_bits.hpp"
 #include "hotset/trace/policy_knowledge.hpp"
+#include "hotset/trace/use_order.hpp"
 
 namespace hotset::inline v0 {
 
@@ -32,9 +34,11 @@ class belady {
  public:
   struct config {
     std::shared_ptr<const future_uses> future{};
+    /// Of the same future. None: its uses are numbered for this policy alone.
+    shared_use_orders numbered{};
     template <class From>
     static config read(From&, const policy_knowledge& known) {
-      return {known.future};
+      return {known.future, known.numbered};
     }
     [[nodiscard]] validation validate() const {
       if (!future) return error{"belady future = none, accepted: the uses of the trace to come"};
@@ -50,38 +54,40 @@ class belady {
     }
   };
   static constexpr std::string_view name = "belady";
-  static constexpr eviction_traits traits{.needs_future = true, .most_precisions = 1};
+  static constexpr eviction_traits traits{
+      .hears_visits = true, .hears_replacements = true, .needs_future = true, .most_precisions = 1};
 
   explicit belady(const pool_layout& layout, const config& options)
       : experts_(layout.shape().expert_count()),
-        upcoming_(layout.shape().keys(), none),
+        numbered_(number(layout, options)),
+        ordinals_(numbered_->ordinals().data()),
+        following_(numbered_->following().data()),
+        keys_(numbered_->keys().data()),
+        widest_(numbered_->widest()),
+        upcoming_(numbered_->first().begin(), numbered_->first().end()),
         slot_of_(layout.shape().keys(), no_slot),
         residents_(layout.slots()),
         never_(layout.slots(), layout.pools()),
         tied_(layout.slots()),
+        waiting_(numbered_->size()),
         pools_(layout.pools()) {
-    // Refused by validate() otherwise; without a future no key is ever used again.
-    if (options.future && options.future->keys() == layout.shape().keys())
-      number_uses(layout, *options.future);
+    upcoming_.resize(layout.shape().keys(), none);
+    if (numbered_->size() != 0)
+      for (const auto p : pools_.ids()) pools_[p].furthest = pools_[p].end = numbered_->end(p);
   }
 
-  void on_hit(const access& a) noexcept {
-    auto& r = residents_[a.slot];
-    r.position = ++clock_;
-    const auto old = r.use;
-    if (old == none) return never_.move_to_back(index_of(a.pool), a.slot);
-    r.use = after(old, a.ordinal);
-    if (r.use == old) return;
-    waiting_.reset(old);
-    wait(a, r.use);
+  void on_hit(const access& a) noexcept { use(a.pool, a.slot, a.ordinal); }
+  /// Of what was filled for the visit only the position changes.
+  void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept {
+    for (const auto slot : slots) use(context.pool, slot, context.ordinal);
   }
-  void on_fill(const access& a) noexcept {
-    const auto key = index(a.key);
-    slot_of_[key] = a.slot;
-    auto& r = residents_[a.slot];
-    r.position = ++clock_;
-    r.use = after(upcoming_[key], a.ordinal);
-    wait(a, r.use);
+  void on_fill(const access& a) noexcept { fill_slot(a.pool, a.slot, a.key, a.ordinal); }
+  void on_replace(const visit_context& context, std::span<const fill> fills) noexcept {
+    for (const auto& f : fills) {
+      on_evict(f.slot, f.victim);
+      fill_slot(context.pool, f.slot, f.key, context.ordinal);
+      residents_[f.slot].is_new = true;  // its next use need not be looked for again
+    }
   }
   void on_evict(slot_id slot, expert_key key) noexcept {
     const auto use = residents_[slot].use;
@@ -107,16 +113,21 @@ class belady {
     auto& pool = pools_[context.pool];
     pool.furthest = waiting_.next(pool.furthest, pool.end);
     for (auto use = pool.furthest; use != pool.end && count < out.size();) {
+      const auto following = waiting_.next(use + 1, pool.end);
+      if (!same_visit(use, following, pool.end)) {
+        if (const auto slot = slot_of_[keys_[use]]; eligible.test(slot)) out[count++] = slot;
+        use = following;
+        continue;
+      }
       // All that wait for the same visit, in order of recency.
-      const auto visit = ordinals_[use];
+      const auto first = use;
       std::size_t ties = 0;
-      for (; use != pool.end && ordinals_[use] == visit; use = waiting_.next(use + 1, pool.end)) {
+      for (; same_visit(first, use, pool.end); use = waiting_.next(use + 1, pool.end)) {
         const auto slot = slot_of_[keys_[use]];
         tied_[ties++] = {residents_[slot].position, slot};
       }
-      if (ties > 1)
-        std::sort(tied_.begin(), tied_.begin() + static_cast<std::ptrdiff_t>(ties),
-                  [](const tie& a, const tie& b) { return a.position < b.position; });
+      std::sort(tied_.begin(), tied_.begin() + static_cast<std::ptrdiff_t>(ties),
+                [](const tie& a, const tie& b) { return a.position < b.position; });
       for (std::size_t n = 0; n < ties && count < out.size(); ++n)
         if (eligible.test(tied_[n].slot)) out[count++] = tied_[n].slot;
     }
@@ -124,52 +135,37 @@ class belady {
   }
 
  private:
-  /// Uses are numbered pool by pool, the last one of a pool first: the furthest is the lowest number.
-  static constexpr std::uint32_t none = future_uses::never;
+  static constexpr std::uint32_t none = use_order::none;
 
   struct resident {
     std::uint64_t position = 0;
     std::uint32_t use = none;  // the next one
+    bool is_new = false;       // to the visit that is being told
   };
   struct tie {
     std::uint64_t position = 0;
     slot_id slot = no_slot;
   };
+  /// Uses of a pool, of which the furthest has the lowest number.
   struct range {
-    std::size_t furthest = 0;  // no use before it is waited for
+    std::size_t furthest = 0;  // none before it is waited for
     std::size_t end = 0;
   };
+  /// A future of another shape is refused by validate(); without one no key is ever used again.
+  static std::shared_ptr<const use_order> number(const pool_layout& layout, const config& options) {
+    if (!options.future || options.future->keys() != layout.shape().keys())
+      return std::make_shared<const use_order>();
+    if (options.numbered) return options.numbered(layout);
+    return std::make_shared<const use_order>(layout, *options.future);
+  }
   [[nodiscard]] std::size_t index(expert_key key) const noexcept {
     return index_of(key.layer) * experts_ + index_of(key.expert);
   }
 
-  void number_uses(const pool_layout& layout, const future_uses& future) {
-    const auto keys = future.keys_in_order();
-    const auto pool_of = [&](std::size_t key) {
-      return layout.pool_of_layer(static_cast<layer_id>(key / experts_));
-    };
-    for (const auto key : keys) ++pools_[pool_of(key)].end;
-    std::size_t begin = 0;
-    for (auto& pool : pools_) {
-      pool.furthest = begin;
-      begin = pool.end += begin;
-    }
-    ordinals_.resize(keys.size());
-    following_.resize(keys.size());
-    keys_.resize(keys.size());
-    waiting_ = sparse_bits(keys.size());
-    std::vector<std::size_t> unseen(future.keys());  // uses of the key that are not numbered yet
-    for (std::size_t k = 0; k < unseen.size(); ++k) unseen[k] = future.uses(k).size();
-    auto next = pools_;
-    for (auto n = keys.size(); n-- > 0;) {
-      const std::size_t key = keys[n];
-      const auto use = next[pool_of(key)].furthest++;
-      ordinals_[use] = future.uses(key)[--unseen[key]];
-      keys_[use] = keys[n];
-      following_[use] = upcoming_[key];
-      upcoming_[key] = static_cast<std::uint32_t>(use);
-    }
-    for (auto& pool : pools_) pool.furthest = pool.end;
+  /// Of a use, and one behind it. Most stand too far apart to look.
+  [[nodiscard]] bool same_visit(std::size_t use, std::size_t other,
+                                std::size_t end) const noexcept {
+    return other - use < widest_ && other != end && ordinals_[other] == ordinals_[use];
   }
   /// The first use of a key after a visit, from one that is not too late on.
   [[nodiscard]] std::uint32_t after(std::uint32_t use, std::uint64_t ordinal) const noexcept {
@@ -178,24 +174,47 @@ class belady {
     while (use != none && ordinals_[use] <= ordinal) use = following_[use];
     return use;
   }
-  void wait(const access& a, std::uint32_t use) noexcept {
-    if (use == none) return never_.push_back(index_of(a.pool), a.slot);
+  void use(pool_id pool, slot_id slot, std::uint64_t ordinal) noexcept {
+    auto& r = residents_[slot];
+    r.position = ++clock_;
+    const auto old = r.use;
+    const bool is_new = std::exchange(r.is_new, false);
+    if (old == none) return never_.move_to_back(index_of(pool), slot);
+    if (is_new) return;
+    r.use = after(old, ordinal);
+    if (r.use == old) return;
+    waiting_.reset(old);
+    wait(pool, slot, r.use);
+  }
+  void fill_slot(pool_id pool, slot_id slot, expert_key filled, std::uint64_t ordinal) noexcept {
+    const auto key = index(filled);
+    slot_of_[key] = slot;
+    auto& r = residents_[slot];
+    r.position = ++clock_;
+    r.use = after(upcoming_[key], ordinal);
+    wait(pool, slot, r.use);
+  }
+  void wait(pool_id pool, slot_id slot, std::uint32_t use) noexcept {
+    if (use == none) return never_.push_back(index_of(pool), slot);
     waiting_.set(use);
-    auto& furthest = pools_[a.pool].furthest;
+    fetch_soon(&keys_[use]);  // far away, and read when this is a victim
+    auto& furthest = pools_[pool].furthest;
     furthest = std::min(furthest, std::size_t{use});
   }
 
   std::size_t experts_;
   std::uint64_t clock_ = 0;
-  std::vector<std::uint32_t> ordinals_;   // [use] its visit
-  std::vector<std::uint32_t> following_;  // [use] the next one of the same key, or none
-  std::vector<std::uint32_t> keys_;       // [use]
-  std::vector<std::uint32_t> upcoming_;   // [key] use, out of date while the key is resident
-  std::vector<slot_id> slot_of_;          // [key] of those resident
-  per_slot<resident> residents_;          // [slot]
-  sparse_bits waiting_;                   // uses that a resident waits for
-  recency_list never_;                    // residents without a use to come, one list per pool
+  std::shared_ptr<const use_order> numbered_;
+  const std::uint32_t* ordinals_;        // [use] its visit; of numbered_, as the next two are
+  const std::uint32_t* following_;       // [use] the next one of the same key, or none
+  const std::uint32_t* keys_;            // [use]
+  std::size_t widest_;                   // visit: so many uses
+  std::vector<std::uint32_t> upcoming_;  // [key] use, out of date while the key is resident
+  std::vector<slot_id> slot_of_;         // [key] of those resident
+  per_slot<resident> residents_;         // [slot]
+  recency_list never_;                   // residents without a use to come, one list per pool
   std::vector<tie> tied_;
+  sparse_bits waiting_;  // uses that a resident waits for
   per_pool<range> pools_;
 };
 

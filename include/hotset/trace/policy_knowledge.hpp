@@ -9,6 +9,7 @@
 
 #include "hotset/trace/future_uses.hpp"
 #include "hotset/trace/usage_profile.hpp"
+#include "hotset/trace/use_order.hpp"
 
 namespace hotset::inline v0 {
 
@@ -16,6 +17,7 @@ namespace hotset::inline v0 {
 struct policy_knowledge {
   std::shared_ptr<const future_uses> future{};  ///< of policies whose traits say needs_future
   usage_profile profile{};                      ///< of policies that ask for one: profile_request
+  shared_use_orders numbered{};  ///< of that future; none: each policy numbers it for itself
 };
 
 /// Where a policy takes its profile from.

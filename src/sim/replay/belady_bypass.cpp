@@ -2,6 +2,7 @@
 #include "hotset/sim/replay/belady_bypass.hpp"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,94 +12,140 @@
 
 namespace hotset::inline v0::sim {
 
-belady_bypass::belady_bypass(pool_layout layout, std::shared_ptr<const future_uses> future)
-    : layout_(std::move(layout)), future_(std::move(future)) {
-  const auto& shape = layout_.shape();
-  if (!future_ || future_->keys() != shape.keys())
+namespace {
+
+/// The same layers share a pool, and each pool has a slot for every expert of its layers.
+pool_layout with_room_for_all(const pool_layout& layout) {
+  auto shape = layout.shape();
+  shape.layer_size_class.clear();
+  std::vector<pool_id> pools;
+  for (const auto layer : each<layer_id>(shape.layers)) {
+    const auto at = std::find(pools.begin(), pools.end(), layout.pool_of_layer(layer));
+    shape.layer_size_class.push_back(static_cast<size_class_id>(at - pools.begin()));
+    if (at == pools.end()) pools.push_back(layout.pool_of_layer(layer));
+  }
+  const auto every_key = static_cast<std::int64_t>(shape.keys());
+  const std::vector<std::int64_t> slots(pools.size(), every_key);
+  return pool_layout::shared_by_size_class(shape, slots).value();
+}
+
+}  // namespace
+
+belady_bypass::belady_bypass(const pool_layout& layout, const belady::config& known)
+    : roomy_(with_room_for_all(layout)),
+      order_(roomy_, known),
+      pools_(roomy_.pools()),
+      residents_(roomy_.slots()) {
+  const auto& shape = roomy_.shape();
+  if (known.validate(shape))
     throw usage_error("belady_bypass needs the future of the trace that is replayed");
-  const auto most_ids = shape.ids_per_visit();
-  const auto distinct = std::min(shape.expert_count(), most_ids);
-  unique_ = unique_ids(shape.expert_count(), most_ids);
-  experts_.resize(distinct);
-  order_.resize(distinct);
-  cursor_.resize(shape.keys());
-  for (std::size_t k = 0; k < cursor_.size(); ++k) cursor_[k] = future_->first(k);
-  pools_.resize(layout_.pools());
-  where_.resize(shape.keys());
+  for (const auto layer : each<layer_id>(shape.layers))
+    pools_[roomy_.pool_of_layer(layer)].slots =
+        static_cast<std::size_t>(layout.at(layout.pool_of_layer(layer)).slots);
+  unique_ = unique_ids(shape.expert_count(), shape.ids_per_visit());
+  experts_.resize(shape.distinct_per_visit());
+  places_.resize(experts_.size());
+  in_order_.resize(experts_.size());
+  gone_.resize(experts_.size());
   seen_.resize(shape.keys());
   evicted_in_.resize(shape.keys());
   stats_.per_layer.resize(shape.layer_count());
 }
 
-std::uint32_t belady_bypass::next_use(std::size_t key, std::uint64_t ordinal) {
-  const auto uses = future_->ordinals();
-  auto& at = cursor_[key];
-  while (uses[at] <= ordinal && uses[at] != future_uses::never) ++at;
-  return uses[at];
-}
-
 status belady_bypass::visit(const routing_view& view) {
-  const auto& shape = layout_.shape();
+  const auto& shape = roomy_.shape();
   if (view.layer < 0 || view.layer >= shape.layers) return status::invalid_visit;
-  const auto count = unique_.collect(view.experts, experts_.data());
-  unique_.last_appearance_order(view.experts, order_.data());
   if (last_step_ != view.step) {
     last_step_ = view.step;
     step_has_miss_ = false;
     ++stats_.steps;
   }
-  ++stats_.visits;
-  stats_.ignored_ids += unique_.ignored();
-  const auto pool = layout_.pool_of_layer(view.layer);
-  std::uint64_t hits = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto key = shape.index({view.layer, experts_[order_[i]]});
-    where_[key] ? ++hits : (count_miss(key, view), 0ULL);
-    use(key, view, pools_[index_of(pool)]);
-  }
-  const auto misses = count - hits;
-  stats_.accesses += count;
-  stats_.hits += hits;
-  stats_.misses += misses;
-  stats_.by_kind[static_cast<std::size_t>(view.kind)].accesses += count;
-  stats_.by_kind[static_cast<std::size_t>(view.kind)].hits += hits;
-  stats_.per_layer[index_of(view.layer)].accesses += count;
-  stats_.per_layer[index_of(view.layer)].hits += hits;
-  if (misses != 0 && !std::exchange(step_has_miss_, true)) ++stats_.steps_with_miss;
-  transient_bytes_ = std::max(transient_bytes_, shed(pool, view));
+  const auto used = distinct(view);
+  count_uses(view, used.size(), use(view, used));
+  shed(view);
   return status::ok;
 }
 
-void belady_bypass::count_miss(std::size_t key, const routing_view& view) {
-  stats_.compulsory_misses += seen_[key] == 0 ? 1U : 0U;
-  stats_.collision_misses += evicted_in_[key] == mark_of(view.step) ? 1U : 0U;
-  seen_[key] = 1;
-  ++stats_.fills;
-  stats_.bytes_filled += layout_.shape().bytes_of(view.layer);
-  stats_.bytes_demand = stats_.bytes_filled;
+/// The visit's experts in order of their last use.
+std::span<const expert_id> belady_bypass::distinct(const routing_view& view) noexcept {
+  const auto count = std::size_t{unique_.collect(view.experts, experts_.data())};
+  stats_.ignored_ids += unique_.ignored();
+  if (!unique_.repeated()) return {experts_.data(), count};
+  unique_.last_appearance_order(view.experts, places_.data());
+  for (std::size_t i = 0; i < count; ++i) in_order_[i] = experts_[places_[i]];
+  return {in_order_.data(), count};
 }
 
-void belady_bypass::use(std::size_t key, const routing_view& view, std::set<resident>& pool) {
-  if (where_[key]) pool.erase(*where_[key]);
-  where_[key] = resident{next_use(key, view.ordinal), ++clock_, static_cast<std::uint32_t>(key)};
-  pool.insert(*where_[key]);
+/// Lets all of them stand in the pool, whatever its size; returns how many did not before.
+std::size_t belady_bypass::use(const routing_view& view,
+                               std::span<const expert_id> experts) noexcept {
+  const auto first = roomy_.shape().index({view.layer, {}});
+  access a{.pool = roomy_.pool_of_layer(view.layer), .ordinal = view.ordinal};
+  std::size_t misses = 0;
+  for (const auto expert : experts) {
+    a.key = {view.layer, expert};
+    a.slot = static_cast<slot_id>(first + index_of(expert));
+    if (residents_.test(a.slot)) {
+      order_.on_hit(a);
+      continue;
+    }
+    ++misses;
+    residents_.set(a.slot);
+    order_.on_fill(a);
+    count_miss(a.slot, view.step);
+  }
+  pools_[a.pool].used += misses;
+  return misses;
 }
 
-/// Gives up what the pool cannot keep; returns the bytes that stood beside it during the visit.
-std::uint64_t belady_bypass::shed(pool_id p, const routing_view& view) {
-  auto& pool = pools_[index_of(p)];
+void belady_bypass::count_miss(slot_id slot, step_id step) noexcept {
+  stats_.compulsory_misses += seen_[slot] == 0 ? 1U : 0U;
+  stats_.collision_misses += evicted_in_[slot] == mark_of(step) ? 1U : 0U;
+  seen_[slot] = 1;
+}
+
+void belady_bypass::count_uses(const routing_view& view, std::size_t accesses,
+                               std::size_t misses) noexcept {
+  const auto hits = accesses - misses;
+  ++stats_.visits;
+  stats_.accesses += accesses;
+  stats_.hits += hits;
+  stats_.misses += misses;
+  stats_.fills += misses;
+  stats_.bytes_demand = stats_.bytes_filled += misses * roomy_.shape().bytes_of(view.layer);
+  auto& of_kind = stats_.by_kind[static_cast<std::size_t>(view.kind)];
+  of_kind.accesses += accesses;
+  of_kind.hits += hits;
+  auto& of_layer = stats_.per_layer[index_of(view.layer)];
+  of_layer.accesses += accesses;
+  of_layer.hits += hits;
+  if (misses != 0 && !std::exchange(step_has_miss_, true)) ++stats_.steps_with_miss;
+}
+
+/// Gives up what the pool cannot keep, which stood beside it during the visit.
+void belady_bypass::shed(const routing_view& view) noexcept {
+  const visit_context context{.layer = view.layer,
+                              .pool = roomy_.pool_of_layer(view.layer),
+                              .step = view.step,
+                              .ordinal = view.ordinal,
+                              .kind = view.kind};
+  auto& pool = pools_[context.pool];
+  if (pool.used <= pool.slots) return;
+  const auto gone = std::span(gone_).first(pool.used - pool.slots);
+  (void)order_.select_victims(context, residents_, gone);
   std::uint64_t bytes = 0;
-  while (pool.size() > static_cast<std::size_t>(layout_.at(p).slots)) {
-    const auto gone = *pool.begin();
-    pool.erase(pool.begin());
-    where_[gone.key].reset();
-    evicted_in_[gone.key] = mark_of(view.step);
-    bytes += layout_.shape().bytes_of(layout_.shape().key(gone.key).layer);
-    ++stats_.evictions;
-    hash_ = (hash_ ^ gone.key) * 0x9E3779B97F4A7C15ULL;
+  for (const auto slot : gone) {
+    const auto key = roomy_.shape().key(index_of(slot));
+    order_.on_evict(slot, key);
+    residents_.reset(slot);
+    evicted_in_[slot] = mark_of(view.step);
+    bytes += roomy_.shape().bytes_of(key.layer);
+    hash_ = (hash_ ^ index_of(slot)) * 0x9E3779B97F4A7C15ULL;
     hash_ ^= hash_ >> 29U;
   }
-  return bytes;
+  pool.used = pool.slots;
+  stats_.evictions += gone.size();
+  transient_bytes_ = std::max(transient_bytes_, bytes);
 }
 
 status belady_bypass::visit_within(const routing_view&, std::uint64_t) {

@@ -18,7 +18,8 @@ eviction_row bypassing_row() {
   row.make_pager = [](parameters& from, const policy_knowledge& known,
                       const pager_request& wanted) -> result<std::unique_ptr<any_pager>> {
     if (auto bad = from.finish()) return *std::move(bad);
-    return std::unique_ptr<any_pager>(std::make_unique<belady_bypass>(wanted.layout, known.future));
+    return std::unique_ptr<any_pager>(std::make_unique<belady_bypass>(
+        wanted.layout, belady::config{known.future, known.numbered}));
   };
   return row;
 }

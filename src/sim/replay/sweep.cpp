@@ -87,6 +87,14 @@ class prepared_trace {
     if (!slot.future) slot = order_events(visits(mode), layout, false);
     return slot;
   }
+  /// The same of what a policy numbers in it, by all whose layers share pools alike.
+  std::shared_ptr<const use_order> whole_order(replay_mode mode, const pool_layout& layout) {
+    auto& orders = mode == replay_mode::per_access ? per_access_orders_ : atomic_orders_;
+    for (const auto& order : orders)
+      if (order->fits(layout)) return order;
+    orders.push_back(std::make_shared<const use_order>(layout, *whole_events(mode, layout).future));
+    return orders.back();
+  }
   [[nodiscard]] const routing_trace& trace() const { return trace_; }
   const usage_profile& profile(const profile_request& wanted) {
     auto& slot = profiles_[wanted];
@@ -113,6 +121,7 @@ class prepared_trace {
   std::uint32_t max_tokens_;
   std::optional<visit_sequence> atomic_, per_access_;
   event_order atomic_events_, per_access_events_;
+  std::vector<std::shared_ptr<const use_order>> atomic_orders_, per_access_orders_;
   std::map<profile_request, usage_profile> profiles_;
 };
 
@@ -214,6 +223,10 @@ policy_knowledge know(const run_plan& plan, const sweep_request& request, prepar
     run.events = groups ? order_events(*run.visits, run.size.layout, true, request.split)
                         : trace.whole_events(plan.mode, run.size.layout);
     knowledge.future = run.events.future;
+    if (!groups)
+      knowledge.numbered = [&trace, mode = plan.mode](const pool_layout& layout) {
+        return trace.whole_order(mode, layout);
+      };
   }
   if (const auto profile = requested_profile(eviction)) {
     knowledge.profile = trace.profile(*profile);

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/sim/replay/belady_bypass.hpp"
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -21,8 +25,50 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 sim::belady_bypass made(const visit_sequence& visits, const pool_layout& layout) {
-  return {layout, sim::order_events(visits, layout, false).future};
+  return {layout, {.future = sim::order_events(visits, layout, false).future}};
 }
+
+/// The rule as it is written, by looking through the trace and through all residents.
+class naive_bypass {
+ public:
+  naive_bypass(const visit_sequence& visits, const pool_layout& layout)
+      : visits_(visits), layout_(layout), pools_(layout.pools()) {}
+
+  void visit(std::size_t i) {
+    const auto view = visits_[i];
+    const auto p = layout_.pool_of_layer(view.layer);
+    auto& pool = pools_[index_of(p)];
+    for (const auto id : view.experts) {
+      if (id < 0) continue;
+      const auto key = visits_.shape().index({view.layer, id});
+      std::erase_if(pool, [key](const resident& r) { return r.key == key; });
+      pool.push_back({key, next_visit(i, view.layer, id)});
+    }
+    while (pool.size() > static_cast<std::size_t>(layout_.at(p).slots)) {
+      const auto gone = std::ranges::max_element(pool, {}, &resident::next);  // the first of equals
+      hash_ = (hash_ ^ gone->key) * 0x9E3779B97F4A7C15ULL;
+      hash_ ^= hash_ >> 29U;
+      pool.erase(gone);
+    }
+  }
+  [[nodiscard]] std::uint64_t decision_hash() const { return hash_; }
+
+ private:
+  struct resident {
+    std::size_t key = 0;
+    std::size_t next = 0;
+  };
+  [[nodiscard]] std::size_t next_visit(std::size_t i, layer_id layer, expert_id id) const {
+    while (++i < visits_.size())
+      if (visits_[i].layer == layer && std::ranges::count(visits_[i].experts, id) != 0) return i;
+    return std::numeric_limits<std::size_t>::max();
+  }
+
+  const visit_sequence& visits_;
+  const pool_layout& layout_;
+  std::vector<std::vector<resident>> pools_;  // least recently used first
+  std::uint64_t hash_ = 0;
+};
 
 // One slot. 0 enters and is used again next, 1 is not: it is served beside the pool, and 0 hits.
 TEST(belady_bypass, serves_beside_the_pool_what_is_used_later) {
@@ -59,6 +105,36 @@ TEST(belady_bypass, misses_as_little_as_possible) {
         ASSERT_EQ(pager.stats().misses, support::fewest_fills(visits, layout, false))
             << slots << " slots";
       }
+  }
+}
+
+// Ties, pools smaller than a visit and pools of some layers.
+TEST(belady_bypass, gives_up_what_its_rule_says_in_that_order) {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    auto trace = random_trace(seed, {.layers = 3,
+                                     .experts = 9,
+                                     .top_k = 3,
+                                     .steps = 25,
+                                     .most_tokens = 1 + seed % 4,
+                                     .absent_one_in = seed % 3 == 0 ? 6U : 0U,
+                                     .skewed = seed % 2 == 0});
+    trace.expert_bytes = {7, 5, 7};
+    const visit_sequence visits(trace);
+    const auto& shape = visits.shape();
+    const auto slots = static_cast<std::int64_t>(3 + seed % 9);
+    const std::vector<std::int64_t> two{slots + 2, 3};  // the outer layers', the inner one's
+    for (const auto& layout :
+         {pool_layout::shared(shape, slots).value(), pool_layout::per_layer(shape, slots).value(),
+          pool_layout::shared_by_size_class(shape, two).value()}) {
+      SCOPED_TRACE("seed " + std::to_string(seed) + ", pools " + std::to_string(layout.pools()));
+      auto pager = made(visits, layout);
+      naive_bypass expected(visits, layout);
+      for (std::size_t i = 0; i < visits.size(); ++i) {
+        ASSERT_EQ(pager.visit(visits[i]), status::ok);
+        expected.visit(i);
+        ASSERT_EQ(pager.decision_hash(), expected.decision_hash()) << "visit " << i;
+      }
+    }
   }
 }
 
@@ -116,9 +192,9 @@ TEST(belady_bypass, is_refused_without_the_future_of_the_trace) {
   const visit_sequence visits(support::one_layer(4, {{0}, {1}}));
   const visit_sequence other(support::one_layer(5, {{0}, {1}}));
   const auto layout = pool_layout::shared(visits.shape(), 1).value();
-  EXPECT_THROW(sim::belady_bypass(layout, nullptr), sim::usage_error);
-  EXPECT_THROW(sim::belady_bypass(layout, sim::order_events(other, layout, false).future),
-               sim::usage_error);
+  const auto of_another = sim::order_events(other, layout, false).future;
+  EXPECT_THROW(sim::belady_bypass(layout, {}), sim::usage_error);
+  EXPECT_THROW(sim::belady_bypass(layout, {.future = of_another}), sim::usage_error);
 }
 
 TEST(belady_bypass, offers_no_byte_budget) {

@@ -94,12 +94,14 @@ TEST(sweep, a_result_does_not_depend_on_its_company) {
   sweep_request request;
   request.policies = support::policy_sets(support::plain_evictions());
   request.scopes = {"shared", "per-layer"};
-  request.sizes = sizes({"4", "50%"});
+  request.replays = {"event-atomic", "per-access"};
+  request.sizes = sizes({"4", "50%", "100%"});
   const auto all = sim::run_sweep(sample(), request);
   for (const auto& r : all.results) {
     const auto slots = std::to_string(r.scope == "shared" ? r.slots : r.slots / 3);
-    const auto alone = one_run(sample(), {r.policies.eviction, r.scope, slots});
-    EXPECT_EQ(alone.stats, r.stats) << r.policies.eviction << ' ' << r.scope << ' ' << slots;
+    const auto alone = one_run(sample(), {r.policies.eviction, r.scope, slots, r.replay});
+    EXPECT_EQ(alone.stats, r.stats)
+        << r.policies.eviction << ' ' << r.scope << ' ' << slots << ' ' << r.replay;
     EXPECT_EQ(alone.decision_hash, r.decision_hash);
   }
 }

@@ -7,16 +7,18 @@
 /// Source: Belady 1966 with bypassing.
 /// Deviations: visits are never split: the transient slots hold whatever does not fit; notes() states their bytes.
 /// Exact: yes (never changes what is computed). Offline: needs the trace beforehand.
-/// Cost: O(log S) per distinct expert.
+/// Cost: time and memory of `belady`, which says what is given up, with a slot for every expert.
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "hotset/core/ids/per_id.hpp"
+#include "hotset/eviction/belady.hpp"
 #include "hotset/registry/any_pager.hpp"
 #include "hotset/trace/future_uses.hpp"
 
@@ -26,7 +28,7 @@ namespace hotset::inline v0::sim {
 class belady_bypass final : public any_pager {
  public:
   /// Errors: usage_error if there is no future or it belongs to another shape.
-  belady_bypass(pool_layout layout, std::shared_ptr<const future_uses> future);
+  belady_bypass(const pool_layout& layout, const belady::config& known);
 
   status visit(const routing_view& view) override;
   /// Not offered: transient slots and a byte budget after the visit do not go together. Returns invalid_argument.
@@ -36,34 +38,31 @@ class belady_bypass final : public any_pager {
   [[nodiscard]] std::vector<std::string> notes() const override;
 
  private:
-  /// Ordered so that the first one is given up first.
-  struct resident {
-    std::uint32_t next_use = 0;
-    std::uint64_t position = 0;
-    std::uint32_t key = 0;
-    friend bool operator<(const resident& a, const resident& b) {
-      if (a.next_use != b.next_use) return a.next_use > b.next_use;
-      if (a.position != b.position) return a.position < b.position;
-      return a.key < b.key;
-    }
+  /// Of a pool, between visits.
+  struct occupancy {
+    std::size_t slots = 0;
+    std::size_t used = 0;
   };
 
-  [[nodiscard]] std::uint32_t next_use(std::size_t key, std::uint64_t ordinal);
-  void count_miss(std::size_t key, const routing_view& view);
-  void use(std::size_t key, const routing_view& view, std::set<resident>& pool);
-  std::uint64_t shed(pool_id pool, const routing_view& view);
+  [[nodiscard]] std::span<const expert_id> distinct(const routing_view& view) noexcept;
+  std::size_t use(const routing_view& view, std::span<const expert_id> experts) noexcept;
+  void count_miss(slot_id slot, step_id step) noexcept;
+  void count_uses(const routing_view& view, std::size_t accesses, std::size_t misses) noexcept;
+  void shed(const routing_view& view) noexcept;
 
-  pool_layout layout_;
-  std::shared_ptr<const future_uses> future_;
+  // Every expert has a slot of its own, with the number of its key, so that a visit's never lack one; what a pool keeps
+  // after a visit is counted here.
+  pool_layout roomy_;
+  belady order_;
+  per_pool<occupancy> pools_;
+  slot_mask residents_;
   unique_ids unique_;
   std::vector<expert_id> experts_;
-  std::vector<std::uint32_t> order_;
-  std::vector<std::size_t> cursor_;  ///< by key, into the future
-  std::vector<std::set<resident>> pools_;
-  std::vector<std::optional<resident>> where_;  ///< by key: its entry in its pool
-  std::vector<std::uint8_t> seen_;
-  std::vector<step_id> evicted_in_;
-  std::uint64_t clock_ = 0;
+  std::vector<std::uint32_t> places_;
+  std::vector<expert_id> in_order_;
+  std::vector<slot_id> gone_;
+  per_slot<std::uint8_t> seen_;
+  per_slot<step_id> evicted_in_;
   std::uint64_t transient_bytes_ = 0;  ///< most that one visit needed beside the pool
   std::optional<step_id> last_step_;
   bool step_has_miss_ = false;
