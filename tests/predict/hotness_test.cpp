@@ -91,6 +91,41 @@ TEST(hotness, equals_the_definition) {
   }
 }
 
+// A factor of the layer apart, they are what `of` says, as near as they claim: over several turns of the ring.
+TEST(hotness, estimates_are_heat_times_a_factor_of_the_layer) {
+  for (const double gamma : {0.3, 0.9, 0.98, 1.0})
+    for (const std::int32_t window : {1, 7, 40}) {
+      support::random_source random(5);
+      hotness heat({.layers = 2, .experts = 16, .top_k = 4}, {.gamma = gamma, .window = window});
+      const auto error = heat.estimate_error();
+      ASSERT_LT(error, 1e-9) << gamma << ' ' << window;
+      for (int token = 0; token < 200; ++token) {
+        ids routed;
+        for (int k = 0; k < 4; ++k)
+          routed.push_back(static_cast<std::int32_t>(random.below(18)) - 1);
+        heat.observe(1_layer, routed);
+        const auto exact = heat.of(1_layer);
+        const auto estimates = heat.estimates(1_layer);
+        double factor = 0;
+        for (std::size_t e = 0; e < 16; ++e) {
+          ASSERT_EQ(heat.is_used({1_layer, static_cast<expert_id>(e)}), exact[e] != 0);
+          if (exact[e] == 0) {
+            ASSERT_EQ(estimates[e], 0);
+            continue;
+          }
+          const auto ratio = estimates[e] / exact[e];
+          if (factor == 0) factor = ratio;
+          ASSERT_NEAR(ratio / factor, 1.0, 4 * error) << gamma << ' ' << window << ' ' << token;
+        }
+      }
+    }
+}
+
+TEST(hotness, says_where_nothing_can_be_estimated) {
+  const hotness heat(shape, {.gamma = 0.05, .window = 256});
+  EXPECT_TRUE(std::isinf(heat.estimate_error()));
+}
+
 TEST(hotness, refuses_what_cannot_work) {
   EXPECT_FALSE(hotness::config{}.validate());
   EXPECT_EQ(hotness::config{.gamma = 1.5}.validate()->message,

@@ -9,8 +9,9 @@
 /// Deviations: of more requests than `requests` the least recently used one is forgotten and begins anew. A policy hears of
 ///       no request's end: one that comes back under its number goes on. The mean is over requests, not over tokens.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(ids) per visit, O(keys) where a request takes another's place; a choice scans the pool, O(S requests of the
-///       visit). Memory: 8 bytes x requests x keys.
+/// Cost: O(ids) per visit, O(keys) where a request takes another's place; a choice O(R requests of the visit) for each layer that
+///       was visited since the last one, for all where the visit is of other requests, and a victim O(R + L), R the residents of
+///       a layer. Memory: 8 bytes x requests x keys.
 
 #include <algorithm>
 #include <cstddef>
@@ -21,8 +22,9 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/fill.hpp"
 #include "hotset/core/ids/id_view.hpp"
-#include "hotset/order/scanned_slots.hpp"
+#include "hotset/order/scored_residents.hpp"
 #include "hotset/predict/history/live_sequences.hpp"
 #include "hotset/predict/history/view_tokens.hpp"
 
@@ -63,7 +65,8 @@ class activation_ratio {
     }
   };
   static constexpr std::string_view name = "activation_ratio";
-  static constexpr eviction_traits traits{.hears_steps = true, .hears_routes = true};
+  static constexpr eviction_traits traits{
+      .hears_steps = true, .hears_visits = true, .hears_replacements = true, .hears_routes = true};
   /// Bytes of the counts of all requests, at most.
   static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 34U;
 
@@ -78,9 +81,10 @@ class activation_ratio {
         counts_(live_.rows() * layers_ * experts_, 0),
         totals_(live_.rows() * layers_, 0),
         asked_in_(live_.rows(), 0),
-        slots_(layout) {
+        residents_(layout) {
     const auto most_tokens = layout.shape().tokens_per_visit();
     asking_.reserve(live_.rows());
+    scored_for_.reserve(live_.rows());
     planned_ids_.reserve(most_tokens * top_k_);
     planned_of_.reserve(most_tokens);
   }
@@ -108,21 +112,43 @@ class activation_ratio {
       ask_for(row);
       count(row, layer, std::span(planned_ids_).subspan(t * top_k_, top_k_));
     }
+    residents_.rescore(layer);
     planned_ids_.clear();
     planned_of_.clear();  // a later group of the visit brings nothing new
   }
-  void on_hit(const access& a) noexcept { slots_.use(a.slot); }
-  void on_fill(const access& a) noexcept { slots_.fill(a.pool, a.slot, a.key); }
-  void on_evict(slot_id slot, expert_key) noexcept { slots_.vacate(slot); }
-  void on_move(slot_id from, slot_id to) noexcept { slots_.move(from, to); }
+  void on_hit(const access& a) noexcept { residents_.use(a.slot); }
+  void on_fill(const access& a) noexcept { residents_.fill(a.slot, a.key, a.precision); }
+  void on_visit(const visit_context&, std::span<const slot_id> slots) noexcept {
+    residents_.use(slots);
+  }
+  void on_replace(const visit_context&, std::span<const fill> fills) noexcept {
+    for (const auto& f : fills) {
+      residents_.vacate(f.slot);
+      residents_.fill(f.slot, f.key, f.precision);
+    }
+  }
+  void on_evict(slot_id slot, expert_key) noexcept { residents_.vacate(slot); }
+  void on_move(slot_id from, slot_id to) noexcept { residents_.move(from, to); }
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
-    return slots_.select(context.pool, eligible, out,
-                         [this](expert_key key) { return sum_of_ratios(key); });
+    if (asking_ != scored_for_) {
+      scored_for_.assign(asking_.begin(), asking_.end());
+      residents_.rescore_all();
+    }
+    return residents_.select(context.pool, eligible, out, scores{*this});
   }
 
  private:
+  struct scores {
+    const activation_ratio& of;
+
+    void write(layer_id layer, std::span<const expert_id> experts,
+               std::span<double> to) const noexcept {
+      of.sum_ratios(layer, experts, to);
+    }
+  };
+
   [[nodiscard]] std::size_t place(std::size_t row, layer_id layer) const noexcept {
     return row * layers_ + index_of(layer);
   }
@@ -147,16 +173,20 @@ class activation_ratio {
   void forget(std::size_t row) noexcept {
     std::fill_n(&counts_[row * layers_ * experts_], layers_ * experts_, 0U);
     std::fill_n(&totals_[row * layers_], layers_, 0U);
+    residents_.rescore_all();
   }
-  /// Orders as the mean does, for the number of requests is the same for all.
-  [[nodiscard]] double sum_of_ratios(expert_key key) const noexcept {
-    double sum = 0;
+  /// Order as the means do, for the number of requests is the same for all. Added up in the order of the requests.
+  void sum_ratios(layer_id layer, std::span<const expert_id> experts,
+                  std::span<double> to) const noexcept {
+    std::ranges::fill(to, 0.0);
     for (const auto row : asking_) {
-      const auto at = place(row, key.layer);
-      const auto own = counts_[at * experts_ + index_of(key.expert)];
-      if (own != 0) sum += static_cast<double>(own) / static_cast<double>(totals_[at]);
+      const auto at = place(row, layer);
+      if (totals_[at] == 0) continue;
+      const auto total = static_cast<double>(totals_[at]);
+      const auto* const counts = &counts_[at * experts_];
+      for (std::size_t i = 0; i < to.size(); ++i)
+        to[i] += static_cast<double>(counts[index_of(experts[i])]) / total;
     }
-    return sum;
   }
 
   view_tokens tokens_;
@@ -167,11 +197,12 @@ class activation_ratio {
   std::vector<std::uint64_t> counts_;    // [requests, layers, experts]
   std::vector<std::uint64_t> totals_;    // [requests, layers] sums of them
   std::vector<std::size_t> asking_;      // rows of the last visit's requests, by their first token
+  std::vector<std::size_t> scored_for_;  // rows that scores are of, in that order
   std::vector<std::uint64_t> asked_in_;  // [requests] the visit that put the row there
   std::uint64_t visit_ = 0;
   std::vector<expert_id> planned_ids_;   // of the visit that is planned: [tokens, top_k]
   std::vector<sequence_id> planned_of_;  // [tokens]
-  scanned_slots slots_;
+  scored_residents residents_;
 };
 
 static_assert(is_eviction_policy<activation_ratio>());

@@ -10,7 +10,8 @@
 ///       `freq=resident` counts since the fill, as revisions did. With one-hot maps most p are 0: recency decides.
 ///       A request starts where a step's sequences were none of the step before's.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(1) per hit and fill; a forecast O(tokens E) per layer; a choice scans the pool, O(S).
+/// Cost: O(1) per hit and fill; a forecast O(tokens E) per layer; a choice O(R) for each layer that was used or forecast since the
+///       last one, and a victim O(R + L), R the residents of a layer.
 
 #include <algorithm>
 #include <cstddef>
@@ -21,8 +22,9 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/fill.hpp"
 #include "hotset/core/ids/per_key.hpp"
-#include "hotset/order/scanned_slots.hpp"
+#include "hotset/order/scored_residents.hpp"
 #include "hotset/predict/history/request_starts.hpp"
 
 namespace hotset::inline v0 {
@@ -47,8 +49,12 @@ class expert_map_priority {
     }
   };
   static constexpr std::string_view name = "expert_map_priority";
-  static constexpr eviction_traits traits{
-      .hears_bypasses = true, .hears_routes = true, .hears_forecasts = true};
+  static constexpr eviction_traits traits{.hears_steps = true,
+                                          .hears_bypasses = true,
+                                          .hears_visits = true,
+                                          .hears_replacements = true,
+                                          .hears_routes = true,
+                                          .hears_forecasts = true};
 
   explicit expert_map_priority(const pool_layout& layout) : expert_map_priority(layout, config{}) {}
   expert_map_priority(const pool_layout& layout, const config& options)
@@ -58,7 +64,7 @@ class expert_map_priority {
         starts_(layout.shape()),
         expected_(layout.shape()),
         uses_(layout.shape()),
-        slots_(layout) {
+        residents_(layout) {
     forget_forecasts();
   }
 
@@ -77,37 +83,68 @@ class expert_map_priority {
         const auto row = expected.row(t, ahead, experts_);
         for (std::size_t e = 0; e < experts_; ++e) most[e] = std::max(most[e], row[e]);
       }
+      residents_.rescore(layer);
     }
   }
+  void on_step(step_id, layer_id) noexcept { before_visit_ = residents_.now(); }
+  void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept {
+    for (const auto slot : slots)  // what was filled for the visit has been counted
+      if (residents_.used_at(slot) <= before_visit_) ++uses_[residents_.key(slot)];
+    residents_.use(slots);
+    residents_.rescore(context.layer);
+  }
   void on_hit(const access& a) noexcept {
-    if (!a.repeated) ++uses_[a.key];
-    slots_.use(a.slot);
+    residents_.use(a.slot);
+    if (!a.repeated) count(a.key);
   }
   void on_fill(const access& a) noexcept {
-    slots_.fill(a.pool, a.slot, a.key);
-    auto& uses = uses_[a.key];
-    if (from_fill_)
-      uses = 1;
-    else if (!a.speculative && !a.repeated)
-      ++uses;
+    residents_.fill(a.slot, a.key, a.precision);
+    if (from_fill_ || (!a.speculative && !a.repeated)) count_fill(a.key);
+  }
+  void on_replace(const visit_context&, std::span<const fill> fills) noexcept {
+    for (const auto& f : fills) {
+      residents_.vacate(f.slot);
+      residents_.fill(f.slot, f.key, f.precision);
+      count_fill(f.key);
+    }
   }
   void on_bypass(const access& a) noexcept {
-    if (!a.speculative && !a.repeated) ++uses_[a.key];
+    if (!a.speculative && !a.repeated) count(a.key);
   }
-  void on_evict(slot_id slot, expert_key) noexcept { slots_.vacate(slot); }
-  void on_move(slot_id from, slot_id to) noexcept { slots_.move(from, to); }
+  void on_evict(slot_id slot, expert_key) noexcept { residents_.vacate(slot); }
+  void on_move(slot_id from, slot_id to) noexcept { residents_.move(from, to); }
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
-    return slots_.select(context.pool, eligible, out, [this](expert_key key) {
-      const auto place = uses_.place_of(key);
-      return double{expected_.values()[place]} * static_cast<double>(uses_.values()[place]);
-    });
+    return residents_.select(context.pool, eligible, out, scores{*this});
   }
 
  private:
+  struct scores {
+    const expert_map_priority& of;
+
+    void write(layer_id layer, std::span<const expert_id> experts,
+               std::span<double> to) const noexcept {
+      const auto expected = of.expected_.row(layer);
+      const auto uses = of.uses_.row(layer);
+      for (std::size_t i = 0; i < to.size(); ++i) {
+        const auto e = index_of(experts[i]);
+        to[i] = as_number(double{expected[e]} * static_cast<double>(uses[e]));
+      }
+    }
+  };
+
+  void count(expert_key key) noexcept {
+    ++uses_[key];
+    residents_.rescore(key.layer);
+  }
+  void count_fill(expert_key key) noexcept {
+    if (from_fill_) uses_[key] = 0;
+    count(key);
+  }
   void forget_forecasts() noexcept {
     std::ranges::fill(expected_.values(), 1.0F / static_cast<float>(experts_));
+    residents_.rescore_all();
   }
 
   bool from_fill_;
@@ -116,7 +153,8 @@ class expert_map_priority {
   request_starts starts_;
   per_key<float> expected_;      // [key]
   per_key<std::uint64_t> uses_;  // [key]
-  scanned_slots slots_;
+  scored_residents residents_;
+  std::uint64_t before_visit_ = 0;  // now() when the visit began
 };
 
 static_assert(is_eviction_policy<expert_map_priority>());

@@ -10,9 +10,11 @@
 ///       residents are ranked. Equation 12's T is read as the visit's tokens. In a pool of several layers each expert
 ///       counts as in its own; the paper's pools are of one layer. gamma = 0 is LRU by token; alpha = 1 is not.
 /// Exact: yes (never changes what is computed).
-/// Cost: scores move by themselves: O(S + window K) at the first choice after a visit, O(S) at each. O(K) per visit.
+/// Cost: O(K) per visit; a choice O(R) for each layer that has changed and a victim O(R + L), R the residents of a layer.
+///       Scores are compared by estimates; where these do not tell two apart, O(window K + E) for the layers of the two.
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -22,9 +24,10 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
+#include "hotset/core/fill.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/ids/per_key.hpp"
-#include "hotset/order/scanned_slots.hpp"
+#include "hotset/order/scored_residents.hpp"
 #include "hotset/predict/hotness.hpp"
 
 namespace hotset::inline v0 {
@@ -52,8 +55,12 @@ class importance {
     }
   };
   static constexpr std::string_view name = "importance";
-  static constexpr eviction_traits traits{
-      .hears_steps = true, .hears_routes = true, .hears_forecasts = true, .moves_by_itself = true};
+  static constexpr eviction_traits traits{.hears_steps = true,
+                                          .hears_visits = true,
+                                          .hears_replacements = true,
+                                          .hears_routes = true,
+                                          .hears_forecasts = true,
+                                          .moves_by_itself = true};
 
   explicit importance(const pool_layout& layout) : importance(layout, config{}) {}
   importance(const pool_layout& layout, const config& options)
@@ -64,8 +71,11 @@ class importance {
         forecast_of_(layout.shape().layer_count(), never),
         resident_(layout.shape()),
         resident_heat_(forecast_of_.size(), unknown),
-        slots_(layout) {
+        residents_(layout),
+        counts_once_(layout.precisions() == 1),
+        error_(std::min(8.0 * heat_.estimate_error(), worst_error)) {
     pending_.reserve(layout.shape().ids_per_visit());
+    if (error_ == worst_error) beside_share_ = 1.0;  // any score may be the least
   }
 
   /// Kept until the visit takes place: its victims are chosen by what was before it.
@@ -94,34 +104,81 @@ class importance {
       }
       for (auto& p : mean) p /= static_cast<double>(tokens);
       forecast_of_[layer] = context.step;
+      residents_.rescore(layer);
+      beside_share_ = 1.0;
     }
   }
-  void on_hit(const access& a) noexcept { slots_.use(a.slot); }
+  void on_hit(const access& a) noexcept { residents_.use(a.slot); }
   void on_fill(const access& a) noexcept {
-    slots_.fill(a.pool, a.slot, a.key);
+    residents_.fill(a.slot, a.key, a.precision);
     set_resident(a.key, true);
   }
+  void on_visit(const visit_context&, std::span<const slot_id> slots) noexcept {
+    residents_.use(slots);
+  }
+  void on_replace(const visit_context&, std::span<const fill> fills) noexcept {
+    for (const auto& f : fills) {
+      on_evict(f.slot, f.victim);
+      residents_.fill(f.slot, f.key, f.precision);
+      set_resident(f.key, true);
+    }
+  }
   void on_evict(slot_id slot, expert_key key) noexcept {
-    slots_.vacate(slot);
+    residents_.vacate(slot);
     set_resident(key, false);
   }
-  void on_move(slot_id from, slot_id to) noexcept { slots_.move(from, to); }
+  void on_move(slot_id from, slot_id to) noexcept { residents_.move(from, to); }
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
-    return slots_.select(context.pool, eligible, out,
-                         [&](expert_key key) { return score(key, context.step); });
+    enter(context.step);
+    return residents_.select(context.pool, eligible, out, scores{*this});
   }
 
  private:
   static constexpr step_id never = std::numeric_limits<step_id>::max();
 
   static constexpr double unknown = -1.0;
+  static constexpr double worst_error = std::numeric_limits<double>::max() / 4;
 
-  void changed(layer_id layer) noexcept { resident_heat_[layer] = unknown; }
+  /// Estimates of the step's scores.
+  struct scores {
+    importance& of;
+
+    void write(layer_id layer, std::span<const expert_id> experts,
+               std::span<double> to) const noexcept {
+      of.estimate(layer, experts, to);
+    }
+    /// Of shares that were of a sum which is not that of the residents any more.
+    [[nodiscard]] static double factor(layer_id, std::span<const double> shares) noexcept {
+      const auto all = sum_of(shares);
+      return all > 0.0 ? 1.0 / all : 1.0;
+    }
+    [[nodiscard]] double bound(double least) const noexcept { return of.bound(least); }
+    [[nodiscard]] double exact(expert_key key) const noexcept { return of.score(key); }
+  };
+
+  void changed(layer_id layer) noexcept {
+    resident_heat_[layer] = unknown;
+    residents_.rescore(layer);
+  }
+  /// Scores are those of this step: the forecasts of another one say nothing, and come back where it does.
+  void enter(step_id step) noexcept {
+    if (step == step_) return;
+    for (const auto layer : forecast_of_.ids())
+      if (is_expected(layer) != (forecast_of_[layer] == step)) residents_.rescore(layer);
+    step_ = step;
+  }
+  [[nodiscard]] bool is_expected(layer_id layer) const noexcept {
+    return forecast_of_[layer] == step_;
+  }
   void set_resident(expert_key key, bool resident) noexcept {
     resident_[key] = resident ? 1 : 0;
-    changed(key.layer);
+    resident_heat_[key.layer] = unknown;
+    if (!resident && counts_once_ && !is_expected(key.layer))
+      residents_.rescale(key.layer);
+    else
+      residents_.rescore(key.layer);
   }
   /// Added up in the order of ids, wherever the residents are.
   [[nodiscard]] double total_of(layer_id layer) noexcept {
@@ -134,12 +191,51 @@ class importance {
       if (is_resident[e] != 0) total += heat[e];
     return total;
   }
-  [[nodiscard]] double score(expert_key key, step_id step) noexcept {
+  [[nodiscard]] double score(expert_key key) noexcept {
+    const auto h = heat_.is_used(key) ? share_of(key) : 0.0;
+    if (!is_expected(key.layer)) return h;
+    return alpha_ * h + (1.0 - alpha_) * expected_[key];
+  }
+  [[nodiscard]] double share_of(expert_key key) noexcept {
     const auto all = total_of(key.layer);
     const auto heat = heat_.of(key.layer)[index_of(key.expert)];
-    const auto h = all > 0.0 ? heat / all : 0.0;
-    if (forecast_of_[key.layer] != step) return h;
-    return alpha_ * h + (1.0 - alpha_) * expected_[key];
+    return all > 0.0 ? heat / all : 0.0;
+  }
+
+  void estimate(layer_id layer, std::span<const expert_id> experts,
+                std::span<double> to) const noexcept {
+    const auto heat = heat_.estimates(layer);
+    for (std::size_t i = 0; i < to.size(); ++i) to[i] = heat[index_of(experts[i])];
+    const auto all = counts_once_ ? sum_of(to) : estimated_total(layer);
+    const auto of_all = all > 0.0 ? 1.0 / all : 0.0;
+    for (auto& h : to) h *= of_all;
+    if (!is_expected(layer)) return;
+    const auto expected = expected_.row(layer);
+    for (std::size_t i = 0; i < to.size(); ++i)
+      to[i] = as_number(alpha_ * to[i] + (1.0 - alpha_) * expected[index_of(experts[i])]);
+  }
+  /// In any order.
+  [[nodiscard]] static double sum_of(std::span<const double> values) noexcept {
+    double part[4] = {};  // each waits for itself alone
+    std::size_t i = 0;
+    for (; i + 4 <= values.size(); i += 4)
+      for (std::size_t n = 0; n < 4; ++n) part[n] += values[i + n];
+    for (; i < values.size(); ++i) part[0] += values[i];
+    return (part[0] + part[1]) + (part[2] + part[3]);
+  }
+  /// Of an expert at several precisions there is one, and it is a resident no more when any of them has left.
+  [[nodiscard]] double estimated_total(layer_id layer) const noexcept {
+    const auto heat = heat_.estimates(layer);
+    const auto is_resident = resident_.row(layer);
+    double total = 0.0;
+    for (std::size_t e = 0; e < experts_; ++e) total += is_resident[e] != 0 ? heat[e] : 0.0;
+    return total;
+  }
+  /// Two scores may be off, of each the heat and the sum. A share is 1 at most: what stands beside it is no greater than the score
+  /// and 1 together.
+  [[nodiscard]] double bound(double least) const noexcept {
+    return std::min(least + error_ * (std::abs(least) + beside_share_),
+                    std::numeric_limits<double>::max());
   }
 
   double alpha_;
@@ -150,7 +246,11 @@ class importance {
   per_layer<step_id> forecast_of_;   // [layers] the step that they are of
   per_key<std::uint8_t> resident_;   // [layers, experts]
   per_layer<double> resident_heat_;  // [layers] sums over residents, or `unknown`
-  scanned_slots slots_;
+  scored_residents residents_;
+  bool counts_once_;           // each expert is resident once at most
+  double error_;               // of estimates, relative to their size
+  double beside_share_ = 0.0;  // added to that: 1 where forecasts are heard
+  step_id step_ = never;       // that scores are of
 };
 
 static_assert(is_eviction_policy<importance>());

@@ -9,11 +9,12 @@
 ///       any routing policy shortens it.
 /// Exact: yes (never changes what is computed).
 /// Cost: O(K^2) per token; a layer's heat O(window K), once per change. Sums run over ascending ages, so that equal uses
-///       make equal sums. Memory: 4 bytes x layers x window x K, 8 bytes per key.
+///       make equal sums; estimates, which do not, cost O(K) per token. Memory: 4 bytes x layers x window x K, 20 bytes per key.
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -49,13 +50,24 @@ class hotness {
   hotness(const geometry& shape, const config& options)
       : experts_(shape.expert_count()),
         top_k_(shape.ranks()),
-        window_(static_cast<std::size_t>(options.window)),
+        window_(options.gamma == 0.0 ? 1 : static_cast<std::size_t>(options.window)),
         rings_(shape.layer_count()),
         ids_(rings_.size() * window_ * top_k_, no_expert),
-        heat_(shape, 0.0) {
+        heat_(shape, 0.0),
+        estimate_(shape, 0.0),
+        uses_(shape, 0) {
     worth_.reserve(window_);
     for (double worth = 1.0; worth_.size() < window_; worth *= options.gamma)
       worth_.push_back(worth);
+    gained_.assign(window_, 1.0);
+    lost_.assign(window_, 1.0);
+    if (!(worth_.back() > least_estimated)) return;
+    for (std::size_t n = 0; n < window_; ++n) {
+      if (options.gamma > 0.0) gained_[n] = (n == 0 ? 1.0 : gained_[n - 1]) / options.gamma;
+      lost_[n] = worth_[window_ - 1 - n];
+    }
+    const auto tokens = static_cast<double>(window_) + 1;
+    estimate_error_ = 4 * tokens * tokens * std::numeric_limits<double>::epsilon();
   }
 
   /// Takes in a visit's tokens, in order. Shape: [tokens * top_k]; ids that name no expert, or one that the token has named
@@ -65,9 +77,13 @@ class hotness {
     for (std::size_t first = 0; first + top_k_ <= chosen.size(); first += top_k_) {
       const auto token = chosen.subspan(first, top_k_);
       const auto kept = place(layer, ring.next);
+      lose(layer, kept, lost_[ring.next]);
       for (std::size_t k = 0; k < top_k_; ++k) kept[k] = is_new(token, k) ? token[k] : no_expert;
+      gain(layer, kept, gained_[ring.next]);
       ring.next = ring.next + 1 == window_ ? 0 : ring.next + 1;
       ring.fresh = false;
+      if (ring.next == 0 && can_estimate())
+        std::ranges::copy(of(layer), estimate_.row(layer).begin());
     }
   }
   /// Shape: [experts], u. Good until the layer's next visit. Pre: the model has the layer.
@@ -78,8 +94,20 @@ class hotness {
     ring.fresh = true;
     return heat;
   }
+  /// Shape: [experts], u times a factor that the layer's experts have in common. 0 where nothing was used, else off by
+  /// estimate_error() of itself at most. Pre: the model has the layer.
+  [[nodiscard]] std::span<const double> estimates(layer_id layer) const noexcept {
+    return estimate_.row(layer);
+  }
+  /// Infinite where uses lose their worth so fast that nothing can be estimated.
+  [[nodiscard]] double estimate_error() const noexcept { return estimate_error_; }
+  /// False only where u is 0. Pre: the model has the key.
+  [[nodiscard]] bool is_used(expert_key key) const noexcept { return uses_[key] != 0; }
 
  private:
+  /// What a use counts at least, for estimates: far from where numbers lose their digits.
+  static constexpr double least_estimated = 1e-100;
+
   /// The tokens of one layer.
   struct recent_tokens {
     std::size_t next = 0;  ///< the place of the token to come, which is the oldest one's
@@ -94,6 +122,29 @@ class hotness {
     const auto before = token.first(k);
     return id >= 0 && index_of(id) < experts_ &&
            std::find(before.begin(), before.end(), id) == before.end();
+  }
+  [[nodiscard]] bool can_estimate() const noexcept {
+    return estimate_error_ != std::numeric_limits<double>::infinity();
+  }
+  // Between two turns of the ring, where estimates begin anew, uses that were counted keep their worth, and each new one is worth
+  // more than those before: nothing else of a layer changes.
+  void gain(layer_id layer, std::span<const expert_id> token, double worth) noexcept {
+    const auto estimates = estimate_.row(layer);
+    const auto uses = uses_.row(layer);
+    for (const auto id : token) {
+      if (id < 0) continue;
+      estimates[index_of(id)] += worth;
+      ++uses[index_of(id)];
+    }
+  }
+  void lose(layer_id layer, std::span<const expert_id> token, double worth) noexcept {
+    const auto estimates = estimate_.row(layer);
+    const auto uses = uses_.row(layer);
+    for (const auto id : token) {
+      if (id < 0) continue;
+      const bool is_last = --uses[index_of(id)] == 0;
+      estimates[index_of(id)] = is_last ? 0.0 : estimates[index_of(id)] - worth;
+    }
   }
   void add_up(layer_id layer, std::size_t next, std::span<double> heat) noexcept {
     std::ranges::fill(heat, 0.0);
@@ -113,6 +164,11 @@ class hotness {
   per_layer<recent_tokens> rings_;  // [layers]
   std::vector<expert_id> ids_;      // [layers, window, top_k]; -1 where nothing counts
   per_key<double> heat_;            // [layers, experts]
+  per_key<double> estimate_;        // [layers, experts]
+  per_key<std::uint32_t> uses_;     // [layers, experts] tokens of the window
+  std::vector<double> gained_;      // [place in the ring] what the token there adds to an estimate
+  std::vector<double> lost_;        // [place in the ring] what the token before it had added
+  double estimate_error_ = std::numeric_limits<double>::infinity();
 };
 
 }  // namespace hotset::inline v0
