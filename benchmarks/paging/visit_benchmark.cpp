@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// One visit, plan and commit, for every policy: top-8 of 128 experts, beside hand-written LRU caches as floors.
+/// One visit, plan and commit, for every policy: top-8 of 128 experts, beside hand-written caches as floors.
 
 #include <cstdint>
 #include <string>
@@ -7,17 +7,22 @@
 
 #include <benchmark/benchmark.h>
 
+#include "hotset/eviction/activation_ratio.hpp"
 #include "hotset/eviction/any_eviction_policy.hpp"
 #include "hotset/eviction/belady.hpp"
+#include "hotset/eviction/expert_map_priority.hpp"
 #include "hotset/eviction/fifo.hpp"
 #include "hotset/eviction/furthest_layer.hpp"
 #include "hotset/eviction/gate_score.hpp"
+#include "hotset/eviction/importance.hpp"
 #include "hotset/eviction/least_stale.hpp"
 #include "hotset/eviction/lfru.hpp"
 #include "hotset/eviction/lfu.hpp"
 #include "hotset/eviction/lru.hpp"
 #include "hotset/eviction/popularity.hpp"
 #include "hotset/eviction/protect_hot.hpp"
+#include "hotset/eviction/similar_steps.hpp"
+#include "hotset/eviction/two_rate.hpp"
 #include "hotset/paging/pager.hpp"
 #include "hotset/trace/future_uses.hpp"
 #include "hotset/trace/synthetic/synthetic.hpp"
@@ -43,6 +48,27 @@ const visit_sequence& traffic(bool hit_heavy) {
   static const visit_sequence hits = make(0.95);
   static const visit_sequence misses = make(0.3);
   return hit_heavy ? hits : misses;
+}
+
+/// No key comes twice: whatever the policy, 8 of 8 miss.
+const visit_sequence& strangers() {
+  static const visit_sequence visits = [] {
+    routing_trace trace;
+    trace.name = "strangers";
+    trace.layers = 64;
+    trace.experts = 128;
+    trace.top_k = 8;
+    constexpr std::int32_t tokens = 16;
+    for (std::int32_t t = 0; t < tokens; ++t) {
+      trace.step.push_back(static_cast<std::uint32_t>(t));
+      trace.sequence.push_back(0);
+      trace.kind.push_back(request_class::decode);
+      for (std::int32_t l = 0; l < trace.layers; ++l)
+        for (std::int32_t k = 0; k < 8; ++k) trace.ids.push_back(expert_id{t * 8 + k});
+    }
+    return visit_sequence(trace);
+  }();
+  return visits;
 }
 
 template <class P>
@@ -77,11 +103,10 @@ void report(benchmark::State& state, std::uint64_t hits, const visit_sequence& v
                          benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 }
 
-/// One iteration replays all visits; the counter `visit` is the time of one.
+/// One iteration replays all visits; the counter `visit` is the time of one. Returns the hits.
 template <class P>
-void BM_Visit(benchmark::State& state) {
-  const auto& visits = traffic(state.range(1) != 0);
-  const auto layout = pool_layout::per_layer(visits.shape(), state.range(0)).value();
+std::uint64_t replay(benchmark::State& state, const visit_sequence& visits,
+                     const pool_layout& layout) {
   const auto config = config_for<P>(visits);
   std::uint64_t hits = 0;
   for (auto _ : state) {
@@ -96,6 +121,34 @@ void BM_Visit(benchmark::State& state) {
     hits = cache.stats().hits;
     state.ResumeTiming();
   }
+  report(state, hits, visits);
+  return hits;
+}
+template <class P>
+void BM_Visit(benchmark::State& state) {
+  const auto& visits = traffic(state.range(1) != 0);
+  (void)replay<P>(state, visits, pool_layout::per_layer(visits.shape(), state.range(0)).value());
+}
+/// The same where all miss: of a shared pool of 64 slots.
+template <class P>
+void BM_AllMiss(benchmark::State& state) {
+  const auto& visits = strangers();
+  if (replay<P>(state, visits, pool_layout::shared(visits.shape(), 64).value()) != 0)
+    state.SkipWithError("a key came twice");
+}
+template <class Cache>
+void BM_AllMissFloor(benchmark::State& state) {
+  const auto& visits = strangers();
+  std::uint64_t hits = 0;
+  for (auto _ : state) {
+    state.PauseTiming();
+    Cache cache(visits.shape().layers, visits.shape().experts, 64);
+    state.ResumeTiming();
+    for (std::size_t i = 0; i < visits.size(); ++i)
+      benchmark::DoNotOptimize(cache.visit(visits.at(i).layer, visits[i].experts).size());
+    hits = cache.hits();
+  }
+  if (hits != 0) state.SkipWithError("a key came twice");
   report(state, hits, visits);
 }
 
@@ -139,6 +192,26 @@ BENCHMARK(BM_Visit<gate_score>)->Apply(sizes);
 BENCHMARK(BM_Visit<popularity>)->Apply(sizes);
 BENCHMARK(BM_Visit<belady>)->Apply(sizes);
 BENCHMARK(BM_Visit<protect_hot<lru>>)->Apply(sizes);
+BENCHMARK(BM_Visit<two_rate>)->Apply(sizes);
+
+BENCHMARK(BM_AllMissFloor<benchmarks::dense_lru>);
+BENCHMARK(BM_AllMissFloor<benchmarks::dense_fifo>);
+BENCHMARK(BM_AllMiss<lru>);
+BENCHMARK(BM_AllMiss<any_eviction_policy>);
+BENCHMARK(BM_AllMiss<fifo>);
+BENCHMARK(BM_AllMiss<furthest_layer>);
+BENCHMARK(BM_AllMiss<least_stale>);
+BENCHMARK(BM_AllMiss<lfu>);
+BENCHMARK(BM_AllMiss<lfru>);
+BENCHMARK(BM_AllMiss<gate_score>);
+BENCHMARK(BM_AllMiss<popularity>);
+BENCHMARK(BM_AllMiss<belady>);
+BENCHMARK(BM_AllMiss<protect_hot<lru>>);
+BENCHMARK(BM_AllMiss<two_rate>);
+BENCHMARK(BM_AllMiss<similar_steps>);
+BENCHMARK(BM_AllMiss<importance>);
+BENCHMARK(BM_AllMiss<expert_map_priority>);
+BENCHMARK(BM_AllMiss<activation_ratio>);
 
 }  // namespace
 

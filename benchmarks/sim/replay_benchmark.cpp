@@ -115,9 +115,12 @@ void register_all() {
       for (const auto& eviction : sim::eviction_names())
         add(sticky, eviction, cache_scope::shared, slots);
   }
-  for (const auto* slots : {"768", "3072"})
-    for (const auto& eviction : sim::eviction_names())
-      add(40, eviction, cache_scope::shared, slots);
+  auto beside_peers = sim::eviction_names();
+  beside_peers.emplace_back("lfu:history=resident");  // what libCacheSim's LFU is
+  for (const auto& eviction : beside_peers) {
+    for (const auto* slots : {"768", "3072"}) add(40, eviction, cache_scope::shared, slots);
+    for (const auto* slots : {"16", "64"}) add(40, eviction, cache_scope::per_layer, slots);
+  }
 }
 
 }  // namespace

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// LRU caches as an engine would write them by hand: the floors that hotset is compared with.
+/// Caches as an engine would write them by hand: the floors that hotset is compared with.
 
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -61,6 +62,104 @@ class flat_lru {
   std::uint32_t clock_ = 0;
   std::uint64_t hits_ = 0;
 };
+
+/// A copy that a visit asks for.
+struct dense_copy {
+  std::int32_t key = 0, slot = 0, victim = 0;  ///< victim: -1 of a free slot
+};
+
+/// LRU or FIFO of all layers together with a visit's semantics and nothing else: ids that are repeated or no expert are left out, no
+/// expert of the visit gives way to another, and the copies are listed with their victims. A doubly linked list of slots in arrays, its
+/// links apart. Pre: no visit has more than 64 ids, nor more than there are slots.
+template <bool UsesMove>
+class dense_list {
+ public:
+  dense_list(std::int32_t layers, std::int32_t experts, std::int32_t slots)
+      : experts_(static_cast<std::uint32_t>(experts)),
+        head_(static_cast<std::uint32_t>(slots)),
+        seen_in_(experts_, 0),
+        slot_of_(static_cast<std::size_t>(layers) * experts_, -1),
+        owner_(static_cast<std::size_t>(slots), -1),
+        previous_(head_ + 1),
+        next_(head_ + 1),
+        copies_(64) {
+    for (std::uint32_t n = 0; n <= head_; ++n) {
+      next_[n] = n == head_ ? 0 : n + 1;
+      previous_[n] = n == 0 ? head_ : n - 1;
+    }
+  }
+
+  /// The copies; good until the next visit.
+  std::span<const dense_copy> visit(hotset::layer_id layer,
+                                    hotset::id_view<hotset::expert_id> ids) noexcept {
+    const auto first = static_cast<std::uint32_t>(layer) * experts_;
+    std::uint32_t keys[64];
+    std::int32_t slots[64];
+    std::size_t distinct = 0;
+    std::size_t missing = 0;
+    ++visit_;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const auto id = static_cast<std::uint32_t>(ids[i]);
+      if (id >= experts_ || seen_in_[id] == visit_) continue;
+      seen_in_[id] = visit_;
+      keys[distinct] = first + id;
+      slots[distinct] = slot_of_[first + id];
+      missing += slots[distinct++] < 0;
+    }
+    hits_ += distinct - missing;
+    if (UsesMove)
+      for (std::size_t i = 0; i < distinct; ++i)
+        if (slots[i] >= 0) unlink(static_cast<std::uint32_t>(slots[i]));
+    std::size_t copied = 0;
+    auto oldest = next_[head_];
+    for (std::size_t i = 0; i < distinct; ++i) {
+      if (slots[i] < 0) {
+        while (!UsesMove && is_used(owner_[oldest], first)) oldest = next_[oldest];
+        const auto slot = oldest;
+        oldest = next_[oldest];
+        unlink(slot);
+        copies_[copied++] = {static_cast<std::int32_t>(keys[i]), static_cast<std::int32_t>(slot),
+                             owner_[slot]};
+        if (owner_[slot] >= 0) slot_of_[static_cast<std::size_t>(owner_[slot])] = -1;
+        owner_[slot] = static_cast<std::int32_t>(keys[i]);
+        slot_of_[keys[i]] = slots[i] = static_cast<std::int32_t>(slot);
+        if (!UsesMove) link_last(slot);
+      }
+      if (UsesMove) link_last(static_cast<std::uint32_t>(slots[i]));
+    }
+    return {copies_.data(), copied};
+  }
+  [[nodiscard]] std::uint64_t hits() const noexcept { return hits_; }
+
+ private:
+  /// By the visit that runs.
+  [[nodiscard]] bool is_used(std::int32_t key, std::uint32_t first) const noexcept {
+    const auto id = static_cast<std::uint32_t>(key) - first;
+    return id < experts_ && seen_in_[id] == visit_;
+  }
+  void unlink(std::uint32_t n) noexcept {
+    next_[previous_[n]] = next_[n];
+    previous_[next_[n]] = previous_[n];
+  }
+  void link_last(std::uint32_t n) noexcept {
+    const auto last = previous_[head_];
+    previous_[n] = last;
+    next_[n] = head_;
+    next_[last] = previous_[head_] = n;
+  }
+
+  std::uint32_t experts_;
+  std::uint32_t head_;
+  std::uint32_t visit_ = 0;
+  std::vector<std::uint32_t> seen_in_;  ///< [expert]
+  std::vector<std::int32_t> slot_of_;   ///< [key]
+  std::vector<std::int32_t> owner_;     ///< [slot] its key
+  std::vector<std::uint32_t> previous_, next_;
+  std::vector<dense_copy> copies_;
+  std::uint64_t hits_ = 0;
+};
+using dense_lru = dense_list<true>;
+using dense_fifo = dense_list<false>;
 
 /// The textbook form: a std::list in recency order and a hash map per layer.
 class list_lru {
