@@ -91,8 +91,10 @@ class recency_stamps {
   /// Writes the eligible slots of a pool, oldest first; returns how many.
   std::size_t select(pool_id pool, const slot_mask& eligible, std::span<slot_id> out) noexcept {
     auto& range = pools_[pool];
+    if (range.scans != 0) return select_eligible(range, eligible, out);
     const auto count = take_sorted(range, eligible, out);
     if (count == out.size()) return count;
+    if (range.scans != 0) return select_eligible(range, eligible, out);
     sort(range);
     return take_sorted(range, eligible, out);
   }
@@ -107,9 +109,12 @@ class recency_stamps {
     std::int32_t slots = 0;
     std::int32_t clock = 0;  ///< multiple of `unit`
     sorted_part sorted{};
+    /// So many choices to come look among all for what is eligible, and sort nothing: of late few were, as under a protection.
+    std::uint32_t scans = 0;
   };
   /// g++ 12 does not vectorise the scan of plain integers.
   using four [[gnu::vector_size(16)]] = std::int32_t;
+  static constexpr std::uint32_t many_scans = 16;
   static constexpr std::int32_t unit = small_pool;
   static constexpr std::int32_t absent = std::numeric_limits<std::int32_t>::max();
   static constexpr std::int32_t last_clock = absent - 2 * unit * small_pool;
@@ -149,9 +154,34 @@ class recency_stamps {
     auto& [begin, end] = range.sorted;
     while (begin != end && is_used(sorted[begin])) ++begin;
     std::size_t count = 0;
+    std::size_t passed = 0;
     for (auto n = begin; n != end && count < out.size(); ++n) {
       const auto slot = range.first + place(sorted[n]);
-      if (!is_used(sorted[n]) && eligible.test(slot)) out[count++] = slot;
+      if (is_used(sorted[n])) continue;
+      if (eligible.test(slot))
+        out[count++] = slot;
+      else
+        ++passed;
+    }
+    if (passed > static_cast<std::size_t>(range.slots) / 4) range.scans = many_scans;
+    return count;
+  }
+  /// Where many are not eligible, as under a protection, they are sorted out first.
+  [[gnu::noinline]] std::size_t select_eligible(pool_range& range, const slot_mask& eligible,
+                                                std::span<slot_id> out) const noexcept {
+    std::array<std::int32_t, small_pool> kept;
+    std::size_t candidates = 0;
+    for (slot_id slot = range.first; slot < range.first + range.slots; ++slot) {
+      kept[candidates] = stamp_[slot];
+      candidates += eligible.test(slot) ? 1U : 0U;
+    }
+    range.scans =
+        candidates * 2 < static_cast<std::size_t>(range.slots) ? many_scans : range.scans - 1;
+    std::size_t count = 0;
+    for (std::int32_t last = 0; count < out.size(); ++count) {
+      last = lowest_above(last, std::span(kept).first(candidates));
+      if (last == absent) break;
+      out[count] = range.first + place(last);
     }
     return count;
   }
