@@ -16,6 +16,7 @@ import numpy
 import torch
 from vllm.config import CUDAGraphMode, get_current_vllm_config
 from vllm.model_executor.custom_op import PluggableLayer
+from vllm.model_executor.layers.fused_moe.oracle.unquantized import UnquantizedMoeBackend
 from vllm.model_executor.layers.fused_moe.routed_experts import RoutedExperts
 from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import UnquantizedFusedMoEMethod
 
@@ -32,8 +33,9 @@ def _refuse(layer: PagedRoutedExperts) -> None:
     wrong = None
     if not isinstance(layer.quant_method, UnquantizedFusedMoEMethod):
         wrong = f"weights of {type(layer.quant_method).__name__}, accepted: weights that are not quantized"
-    elif layer.quant_method.is_monolithic:
-        wrong = "a kernel that routes by itself, accepted: --moe-backend triton"
+    elif layer.quant_method.unquantized_backend is not UnquantizedMoeBackend.TRITON:
+        # Others take a range of experts in place of a map, or route by themselves.
+        wrong = f"kernels of {layer.quant_method.unquantized_backend.value}, accepted: --moe-backend triton"
     elif parallel.use_ep or parallel.enable_eplb:
         wrong = "expert parallelism, accepted: tensor parallelism alone"
     elif layer.moe_config.is_lora_enabled:

@@ -15,7 +15,7 @@ It hears `vllm.outputs.CompletionOutput`, which every finished request makes onc
     HOTSET_VLLM_BUDGET    bytes of each device for experts ("6GiB"): the others stay in host memory, and are copied in when they are routed
     HOTSET_VLLM_EVICTION  who leaves for them, by name with parameters (similar_steps)
 
-with --enforce-eager, for weights that are not quantized. What cannot be paged ends the server before it loads a weight, in a line that says why.
+with --enforce-eager and --moe-backend triton, for weights that are not quantized. What cannot be paged ends the server before it loads a weight, in a line that says why.
 """
 
 from __future__ import annotations

@@ -71,6 +71,7 @@ import vllm.config
 from vllm.config import set_current_vllm_config
 from vllm.distributed import parallel_state
 from vllm.model_executor.layers.fused_moe.layer import FusedMoEFactory
+from vllm.model_executor.layers.fused_moe.oracle.unquantized import UnquantizedMoeBackend
 from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import UnquantizedFusedMoEMethod
 from vllm.model_executor.layers.fused_moe.fused_moe_method_base import FusedMoEMethodBase
 from vllm.model_executor.layers.quantization.base_config import QuantizationConfig
@@ -81,6 +82,7 @@ calls = []
 
 class Kernel(UnquantizedFusedMoEMethod):
     is_monolithic = False
+    unquantized_backend = UnquantizedMoeBackend.TRITON
 
     def __init__(self, moe):
         torch.nn.Module.__init__(self)
@@ -160,6 +162,13 @@ with set_current_vllm_config(config):
         raise SystemExit("CUDA graphs were not refused")
     except InvalidArgument as bad:
         assert "graphs.0.experts" in str(bad) and "--enforce-eager" in str(bad), bad
+    Kernel.unquantized_backend = UnquantizedMoeBackend.FLASHINFER_CUTLASS
+    try:
+        layers("others", none)
+        raise SystemExit("kernels without a map were not refused")
+    except InvalidArgument as bad:
+        assert "--moe-backend triton" in str(bad), bad
+    Kernel.unquantized_backend = UnquantizedMoeBackend.TRITON
     paged = layers("paged", none)
     from hotset import _vllm_paging
     assert type(paged[0][1]) is _vllm_paging.PagedRoutedExperts
