@@ -163,8 +163,10 @@ def register() -> None:
     global _plugin
     budget = os.environ.get("HOTSET_VLLM_BUDGET")
     if budget:
-        from hotset import _vllm_paging
-
+        try:
+            from hotset import _vllm_paging
+        except ImportError as bad:
+            raise InvalidArgument(f"HOTSET_VLLM_BUDGET: this vLLM has other layers of experts ({bad}), accepted: vLLM 0.33") from bad
         _vllm_paging.register(budget, os.environ.get("HOTSET_VLLM_EVICTION") or "similar_steps")
     folder = os.environ.get("HOTSET_VLLM_RECORD")
     if not folder or _plugin is not None:

@@ -142,3 +142,9 @@ def test_what_is_added_is_copied_and_threads_may_add_together(tmp_path):
     assert len(ids) == 4 * 20 * 3
     assert sorted(ids[:, 0, 0].tolist()) == sorted(n for n in range(4) for _ in range(60))
     recorder.add(numpy.zeros((0, 2, 2), numpy.uint8))
+
+
+def test_a_vllm_whose_experts_cannot_be_paged_is_refused_and_not_served_unpaged(vllm, monkeypatch):
+    monkeypatch.setenv("HOTSET_VLLM_BUDGET", "6GiB")
+    with pytest.raises(hotset.InvalidArgument, match="HOTSET_VLLM_BUDGET: this vLLM has other layers .*accepted: vLLM 0.33"):
+        plugin.register()
