@@ -70,6 +70,22 @@ TEST(pager_stats, a_collision_is_a_miss_of_what_the_same_step_evicted) {
   EXPECT_EQ(w.stats().compulsory_misses, 4U);
 }
 
+TEST(pager_stats, the_first_miss_of_what_was_only_prefetched_is_compulsory) {
+  pager_walk w({.layout = shared(4)});
+  w.arrive(w.prefetch(0, 0, {{{1_layer, 7_expert}, 0}, {{1_layer, 6_expert}, 0}}));
+  w.visit(1, 1, {6, 6});
+  w.visit(2, 0, {0, 1, 2, 3});  // pushes both out
+  ASSERT_EQ(w.stats().wasted_prefetches, 1U);
+  ASSERT_EQ(w.stats().compulsory_misses, 4U);
+  w.visit(3, 1, {6, 6});
+  EXPECT_EQ(w.stats().compulsory_misses, 4U) << "it was used before it left";
+  w.visit(4, 1, {7, 7});
+  EXPECT_EQ(w.stats().compulsory_misses, 5U) << "it was not";
+  w.visit(5, 0, {4, 5, 6, 7});
+  w.visit(6, 1, {7, 7});
+  EXPECT_EQ(w.stats().compulsory_misses, 9U) << "now it was";
+}
+
 TEST(pager_stats, what_admission_refuses_is_a_miss_and_a_bypass) {
   support::told_lru::journal journal;
   pager_walk<pager<told_lru, picky>> w(

@@ -85,6 +85,36 @@ TEST(residents, a_victim_comes_back_as_it_was_and_a_spoilt_slot_under_a_number_o
   EXPECT_EQ(r.pool(0_pool).resident_bytes, 0U);
 }
 
+TEST(residents, copies_that_are_held_together_may_be_evicted_whatever_became_of_their_victims) {
+  auto r = shared(3);
+  std::vector<slot_id> slots;
+  for (const auto e : {0_expert, 1_expert, 2_expert}) {
+    const auto f = r.reserve_free({0_layer, e}, 0_pool);
+    r.hold(f);
+    slots.push_back(f.slot);
+  }
+  std::vector<fill> fills(3);
+  r.reserve_victims(0_pool, slots, fills, [](std::size_t i) {
+    return expert_key{1_layer, static_cast<expert_id>(5 - i)};
+  });
+  (void)r.pin(slots[1]);
+  r.lose_victim(slots[2]);  // its copy has failed
+  std::vector<expert_key> lost;
+  EXPECT_EQ(r.hold(1_layer, 0_pool, fills, 3, [&](expert_key key) { lost.push_back(key); }), 200U);
+  EXPECT_THAT(lost, ElementsAre(expert_key{0_layer, 0_expert}, expert_key{0_layer, 1_expert},
+                                expert_key{0_layer, 2_expert}));
+  for (const auto slot : slots) {
+    EXPECT_TRUE(r.evictable().test(slot));
+    EXPECT_EQ(r[slot].state, slot_state::resident);
+    EXPECT_EQ(r[slot].pins, 0U);
+  }
+  EXPECT_EQ(r.pool(0_pool).evictable, 3U);
+  EXPECT_EQ(r.pool(0_pool).resident_bytes, 600U);
+  EXPECT_EQ(r.row(1_layer)[5], slots[0]);
+  EXPECT_EQ(r.row(1_layer)[3], slots[2]);
+  EXPECT_EQ(r.row(0_layer)[1], no_slot);
+}
+
 TEST(residents, a_pin_is_of_what_the_slot_held_when_it_was_made) {
   auto r = shared(2);
   const auto first = r.reserve_free({0_layer, 0_expert}, 0_pool);

@@ -2,6 +2,7 @@
 #pragma once
 /// Gives the misses of a visit slots of its pool: free ones, then the victims that the eviction policy names.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -92,8 +93,8 @@ class demand {
     return reserve(hot, visit, chosen, plan);
   }
 
-  /// A policy's order does not depend on what else is eligible: if the first victims of all are not of the visit,
-  /// they are the first victims of the rest, and the visit need not be masked.
+  /// A policy's order does not depend on what else is eligible: the first victims of all, without those of the visit, are the
+  /// first victims of the rest, and the visit need not be masked.
   template <class HotSet>
   static std::span<const slot_id> choose_unmasked(HotSet& hot, const visit_lookup& visit,
                                                   const visit_plan& plan,
@@ -103,10 +104,32 @@ class demand {
     const auto chosen = hot.choose(context, count);
     if (chosen.size() != count) return {};
     for (const auto slot : chosen)
-      if (const auto key = hot.held[slot].key;
-          key.layer == context.layer && visit.contains(key.expert))
-        return {};
+      if (is_own(hot, visit, context, slot)) [[unlikely]]
+        return choose_more(hot, visit, context, count);
     return chosen;
+  }
+  /// As above, where some of the first are the visit's own.
+  template <class HotSet>
+  [[gnu::noinline]] static std::span<const slot_id> choose_more(HotSet& hot,
+                                                                const visit_lookup& visit,
+                                                                const visit_context& context,
+                                                                std::size_t count) noexcept {
+    const auto own = [&](slot_id slot) { return is_own(hot, visit, context, slot); };
+    for (std::size_t asked = count + 1; asked <= hot.victims.size();) {
+      const auto chosen = hot.choose(context, asked);
+      if (chosen.size() != asked) return {};
+      const auto of_others = std::span(hot.victims).first(asked);
+      const auto left = of_others.size() - std::ranges::remove_if(of_others, own).size();
+      if (left >= count) return of_others.first(count);
+      asked += count - left;
+    }
+    return {};
+  }
+  template <class HotSet>
+  [[nodiscard]] static bool is_own(const HotSet& hot, const visit_lookup& visit,
+                                   const visit_context& context, slot_id slot) noexcept {
+    const auto& key = hot.held[slot].key;
+    return key.layer == context.layer && visit.contains(key.expert);
   }
   template <class HotSet>
   static placement reserve(HotSet& hot, const visit_lookup& visit, std::span<const slot_id> victims,
@@ -114,20 +137,24 @@ class demand {
     auto& draft = plan.draft();
     const auto misses = visit.misses();
     const auto from_free = misses.size() - victims.size();
-    for (std::size_t j = 0; j < misses.size(); ++j) {
+    const auto layer = draft.context.layer;
+    const expert_id* const experts = draft.experts.data();
+    slot_id* const slots = draft.slots.data();
+    for (std::size_t j = 0; j < from_free; ++j) {
       const auto at = misses[j];
-      const expert_key key{draft.context.layer, draft.experts[at]};
-      if (j < from_free) {
-        draft.fills[j] = hot.held.reserve_free(key, draft.context.pool);
-        draft.slots[at] = draft.fills[j].slot;
-      } else {
-        draft.fills[j].key = key;
-        draft.slots[at] = victims[j - from_free];
-      }
+      draft.fills[j] = hot.held.reserve_free({layer, experts[at]}, draft.context.pool);
+      slots[at] = draft.fills[j].slot;
     }
+    const auto replacing = misses.subspan(from_free);
     hot.held.reserve_victims(draft.context.pool, victims,
-                             std::span(draft.fills).subspan(from_free, victims.size()));
+                             std::span(draft.fills).subspan(from_free, victims.size()),
+                             [&](std::size_t i) {
+                               const auto at = replacing[i];
+                               slots[at] = victims[i];
+                               return expert_key{layer, experts[at]};
+                             });
     draft.count.fills = static_cast<std::uint32_t>(misses.size());
+    draft.count.replacing = static_cast<std::uint32_t>(victims.size());
     return {};
   }
 };

@@ -79,7 +79,8 @@ struct hot_set {
     if constexpr (!Admission::traits.admits_all)
       if (how != loss::outdone) admission.on_evict(key, ledger.step());
     if (how == loss::evicted)
-      ledger.evicted(key, held[slot].unused_prefetch ? requests.meant_for(slot) : 0);
+      held[slot].unused_prefetch ? ledger.evicted(key, false, requests.meant_for(slot))
+                                 : ledger.evicted(key);
     if (!speculating()) return;
     if (held.settle_prefetch(slot)) ledger.wasted_prefetch(held.bytes_in(slot));
     requests.forget(slot);

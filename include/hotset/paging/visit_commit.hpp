@@ -24,18 +24,14 @@ struct visit_commit {
   using admission_type = typename HotSet::admission_type;
 
   /// `takes_visits`: the policy hears of whole visits where it can.
-  HOTSET_FLATTEN static void run(HotSet& hot, visit_lookup& visit, visit_plan& plan,
-                                 bool takes_visits) noexcept {
-    auto& draft = plan.draft();
-    hot.ledger.commit(plan);
-    tell_step(hot.eviction, draft.context.step, draft.context.layer);
-    const bool at_once = takes_visits && is_plain(draft);
-    if (draft.count.fills != 0) place_fills(hot, visit, plan, at_once);
-    if (hot.speculating()) speculation::meet(hot, plan);
-    if (!at_once)
-      notify(hot, visit, plan);
-    else if constexpr (eviction_type::traits.hears_visits)
-      hot.eviction.on_visit(draft.context, plan.slots());
+  static void run(HotSet& hot, visit_lookup& visit, visit_plan& plan, bool takes_visits) noexcept {
+    const bool at_once = takes_visits && is_plain(plan.draft());
+    if (plan.draft().count.fills != 0 && is_undivided(hot)) {
+      run_together(hot, visit, plan, at_once);
+      if (!at_once) notify(hot, visit, plan);
+    } else {
+      run_divided(hot, visit, plan, at_once);
+    }
   }
 
   /// What a policy is told of the plan's expert i.
@@ -67,17 +63,21 @@ struct visit_commit {
     return admission_type::traits.admits_all && hot.held.layout().precisions() == 1 &&
            !hot.departed.listens() && !hot.speculating();
   }
-  /// As place_fills, each part of it for all copies.
-  static void place_together(HotSet& hot, const visit_lookup& visit, const visit_plan& plan,
-                             bool at_once) noexcept {
+  /// As run_divided, each part of it for all copies.
+  [[gnu::noinline]] HOTSET_FLATTEN static void run_together(HotSet& hot, const visit_lookup& visit,
+                                                            const visit_plan& plan,
+                                                            bool at_once) noexcept {
     const auto& context = plan.context();
     const auto fills = plan.fills();
-    const auto bytes_each = hot.held.hold(context.layer, context.pool, fills);
-    hot.ledger.filled(context, fills, bytes_each, plan.groups() == 1);
-    std::size_t told = fills.size();  // from here on all of them replace victims
+    hot.ledger.commit(plan);
+    tell_step(hot.eviction, context.step, context.layer);
+    const std::size_t replacing = plan.draft().count.replacing;
+    const auto bytes_each =
+        hot.held.hold(context.layer, context.pool, fills, replacing, hot.ledger.leave());
+    hot.ledger.filled(context, fills, replacing, bytes_each, plan.groups() == 1);
+    auto told = fills.size();
     if constexpr (eviction_type::traits.hears_replacements)
-      if (at_once && facts_of(hot.eviction).hears_replacements)
-        while (told != 0 && fills[told - 1].victim != no_key) --told;
+      if (at_once && facts_of(hot.eviction).hears_replacements) told -= replacing;
     for (std::size_t j = 0; j < told; ++j) {
       const auto& f = fills[j];
       if (f.victim != no_key) hot.eviction.on_evict(f.slot, f.victim);
@@ -85,12 +85,25 @@ struct visit_commit {
     }
     if constexpr (eviction_type::traits.hears_replacements)
       if (told != fills.size()) hot.eviction.on_replace(context, fills.subspan(told));
+    if constexpr (eviction_type::traits.hears_visits)
+      if (at_once) hot.eviction.on_visit(context, plan.slots());
+  }
+  HOTSET_FLATTEN static void run_divided(HotSet& hot, visit_lookup& visit, visit_plan& plan,
+                                         bool at_once) noexcept {
+    auto& draft = plan.draft();
+    hot.ledger.commit(plan);
+    tell_step(hot.eviction, draft.context.step, draft.context.layer);
+    if (draft.count.fills != 0) place_fills(hot, visit, plan, at_once);
+    if (hot.speculating()) speculation::meet(hot, plan);
+    if (!at_once)
+      notify(hot, visit, plan);
+    else if constexpr (eviction_type::traits.hears_visits)
+      hot.eviction.on_visit(draft.context, plan.slots());
   }
   /// Gives each fill's slot to its key.
   [[gnu::noinline]] HOTSET_FLATTEN static void place_fills(HotSet& hot, const visit_lookup& visit,
                                                            const visit_plan& plan,
                                                            bool at_once) noexcept {
-    if (is_undivided(hot)) return place_together(hot, visit, plan, at_once);
     auto& held = hot.held;
     auto& ledger = hot.ledger;
     const auto fills = plan.fills();

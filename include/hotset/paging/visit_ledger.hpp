@@ -18,28 +18,26 @@
 namespace hotset::inline v0 {
 
 /// Statistics are those of whole visits: misses are judged once, before any group of the visit changes anything,
-/// and counted when its first group is committed. Memory: 9 bytes per key. No allocation but in `stats`.
+/// and counted when its first group is committed. Memory: 8 bytes per key. No allocation but in `stats`.
 class visit_ledger {
  public:
   visit_ledger() = default;
   explicit visit_ledger(const geometry& shape)
-      : seen_(shape),
-        evicted_in_(shape),
-        cells_(shape.layer_count() * kinds),
-        collisions_(shape.layer_count(), 0) {}
+      : left_(shape), cells_(shape.layer_count() * kinds), collisions_(shape.layer_count(), 0) {}
 
   /// Judges the misses of a visit: `missing` are positions in `plan.experts()`.
   void judge(const visit_plan& plan, std::span<const std::uint32_t> missing) noexcept {
-    const auto seen = seen_.row(plan.context().layer);
-    const auto evicted_in = evicted_in_.row(plan.context().layer);
-    const auto now = mark_of(plan.context().step);
+    const std::uint64_t* const left = left_.row(plan.context().layer).data();
+    const auto now = used_and_left(mark_of(plan.context().step));
+    const expert_id* const experts = plan.draft().experts.data();
     std::uint64_t compulsory = 0;
     std::uint64_t collisions = 0;
+    // No branches: why an expert misses is anyone's guess.
     for (const auto at : missing) {
-      const auto e = index_of(plan.experts()[at]);
-      const bool collision = evicted_in[e] == now;
-      collisions += collision ? 1U : 0U;
-      compulsory += !collision && seen[e] == 0 ? 1U : 0U;
+      const auto word = left[index_of(experts[at])];
+      const std::uint64_t collision = (word | used) == now ? 1U : 0U;
+      collisions += collision;
+      compulsory += ~(word | collision) & used;
     }
     visit_ = {plan.experts().size(), missing.size(), compulsory, collisions, 0, 0, 0, 0};
   }
@@ -90,44 +88,39 @@ class visit_ledger {
     }
   }
 
-  /// The key was used, or came from an earlier run: its next miss is not compulsory.
-  void saw(expert_key key) noexcept { seen_[key] = 1; }
-  /// Copies of a layer's misses, of so many bytes each, take the places of their victims, where they have any. `whole`: they are all of the visit's.
-  void filled(const visit_context& context, std::span<const fill> fills, std::uint64_t bytes_each,
-              bool whole) noexcept {
-    const auto seen = seen_.row(context.layer);
-    const auto evicted_in = evicted_in_.row(context.layer);
-    const auto now = mark_of(context.step);
-    const auto left = mark_of(last_step_);
-    std::uint64_t again = 0;
-    std::uint64_t evictions = 0;
-    for (const auto& f : fills) {
-      const auto e = index_of(f.key.expert);
-      again += evicted_in[e] == now ? 1U : 0U;
-      seen[e] = 1;
-      if (f.victim == no_key) continue;
-      evicted_in_[f.victim] = left;
-      ++evictions;
-    }
-    totals.evictions += evictions;
+  /// The key was used, or came from an earlier run: its next miss is not compulsory. It may be left to `evicted` to say so.
+  void saw(expert_key key) noexcept { left_[key] |= used; }
+  /// Copies of a layer's misses, of so many bytes each, the last `replacing` of them in the places of victims. `whole`: they are all
+  /// of the visit's.
+  void filled(const visit_context& context, std::span<const fill> fills, std::size_t replacing,
+              std::uint64_t bytes_each, bool whole) noexcept {
     totals.bytes_demand += bytes_each * fills.size();
-    if (whole) totals.bytes_refetched += bytes_each * again;
+    if (whole) totals.bytes_refetched += bytes_each * again(context, fills);
+    totals.evictions += replacing;
+  }
+  /// What is told of each victim of `filled`, which was used.
+  [[nodiscard]] auto leave() noexcept {
+    return [left = left_.values().data(), experts = left_.experts(),
+            now = used_and_left(mark_of(last_step_))](expert_key key) {
+      left[index_of(key.layer) * experts + index_of(key.expert)] = now;
+    };
   }
   /// The key lost its slot in the running step; or, prefetched for a later one, before it was used.
-  void evicted(expert_key key, step_id meant_for = 0) noexcept {
-    auto& step = evicted_in_[key];
-    step = std::max(mark_of(last_step_), meant_for);
+  void evicted(expert_key key, bool was_used = true, step_id meant_for = 0) noexcept {
+    auto& word = left_[key];
+    word = used_and_left(std::max(mark_of(last_step_), meant_for)) &
+           (word | (was_used ? ~std::uint64_t{0} : ~used));
     ++totals.evictions;
   }
   /// The key lost its slot for a visit of that step: a use in it would be a collision.
   void pre_evicted(expert_key key, step_id step) noexcept {
-    auto& last = evicted_in_[key];
-    last = std::max(last, mark_of(step));
+    auto& word = left_[key];
+    word = std::max(word, used_and_left(mark_of(step)) & (word | ~used));
     ++totals.pre_evictions;
   }
   /// The key was evicted in this step, or before the use in it that it was prefetched for.
   [[nodiscard]] bool was_evicted(expert_key key, step_id step) const noexcept {
-    return evicted_in_[key] == mark_of(step);
+    return (left_[key] | used) == used_and_left(mark_of(step));
   }
   /// The step of the last committed visit, 0 before the first.
   [[nodiscard]] step_id step() const noexcept { return last_step_; }
@@ -158,6 +151,19 @@ class visit_ledger {
   pager_stats totals{};
 
  private:
+  static constexpr std::uint64_t used = 1;
+  /// Twice the mark, and 1. The marks from 2^63 on are one.
+  [[nodiscard]] static std::uint64_t used_and_left(step_id mark) noexcept {
+    return std::min(mark, ~step_id{0} >> 1U) << 1U | used;
+  }
+  /// How many of the visit's copies were evicted in its step: those that were judged so, if nothing that missed was left out.
+  [[nodiscard]] std::uint64_t again(const visit_context& context,
+                                    std::span<const fill> fills) const noexcept {
+    if (fills.size() == visit_.misses) return visit_.collisions;
+    std::uint64_t count = 0;
+    for (const auto& f : fills) count += was_evicted(f.key, context.step) ? 1U : 0U;
+    return count;
+  }
   /// By layer and request class; the classes are rounded up so that a cell is found by a shift.
   static constexpr std::size_t kinds = 4;
   struct alignas(32) cell_counts {
@@ -186,8 +192,8 @@ class visit_ledger {
     ++totals.steps_with_miss;
   }
 
-  per_key<std::uint8_t> seen_;           ///< by key: was used before
-  per_key<step_id> evicted_in_;          ///< by key: mark of the step of the last eviction
+  /// By key: twice the mark of the step that it was last evicted in, and 1 if it was used before.
+  per_key<std::uint64_t> left_;
   std::vector<cell_counts> cells_;       ///< [layers][kinds]
   per_layer<std::uint64_t> collisions_;  ///< [layers]
   visit_counts visit_{};                 ///< of the visit that is being planned

@@ -31,6 +31,7 @@ class residents {
     std::int32_t capacity = 0;  ///< slots that its quota claims
     precision_id precision{};
     std::uint32_t first_bytes = 0;  ///< of its precision, in bytes_
+    bool alike = true;              ///< its layers' experts have as many bytes
     std::size_t evictable = 0;
     std::size_t filling = 0;
     std::uint64_t resident_bytes = 0;
@@ -56,6 +57,9 @@ class residents {
       pools_[p].capacity = pool.slots;
       pools_[p].precision = pool.precision;
       pools_[p].first_bytes = number(pool.precision) * static_cast<std::uint32_t>(shape().layers);
+      for (const auto l : pool.layers)
+        if (bytes_of(l, pools_[p]) != bytes_of(pool.layers.front(), pools_[p]))
+          pools_[p].alike = false;
     }
     masked_.reserve(layout_.slots());
     reserve_spare();
@@ -159,20 +163,24 @@ class residents {
     map_.remove(victim);
     return reserve(key, slot, victim);
   }
-  /// Reserves the slots of a pool's victims for keys of one layer. Shape of `fills`: that of victims; their keys are set.
-  void reserve_victims(pool_id pool, std::span<const slot_id> victims,
-                       std::span<fill> fills) noexcept {
+  /// Reserves the slots of a pool's victims; key_of(i) is the key for the i-th. Shape of `fills`: that of victims.
+  template <class KeyOf>
+  void reserve_victims(pool_id pool, std::span<const slot_id> victims, std::span<fill> fills,
+                       KeyOf key_of) noexcept {
     const auto precision = pools_[pool].precision;
+    slot_entry* const entries = table_.entries();
     for (std::size_t i = 0; i < victims.size(); ++i) {
-      auto& entry = table_[victims[i]];
-      map_.remove(entry.key);
+      auto& entry = entries[index_of(victims[i])];
+      const auto victim = entry.key;
       auto& f = fills[i];
+      f.key = key_of(i);
       f.slot = victims[i];
       f.generation = ++entry.reservations;
-      f.victim = entry.key;
+      f.victim = victim;
       f.precision = precision;
       f.speculative = false;
       f.after = entry.last_reader;
+      map_.remove(victim);
     }
   }
   /// Undoes a reservation: the victim is where it was.
@@ -199,22 +207,36 @@ class residents {
     mix(f.slot, f.key);
     return bytes;
   }
-  /// As hold, of copies of one layer into one pool. Returns the bytes of each.
-  std::uint64_t hold(layer_id layer, pool_id p, std::span<const fill> fills) noexcept {
+  /// As hold, of copies of one layer into one pool, the last `replacing` of which have victims: calls lost(victim). Returns the
+  /// bytes of each.
+  template <class Lost>
+  std::uint64_t hold(layer_id layer, pool_id p, std::span<const fill> fills, std::size_t replacing,
+                     Lost lost) noexcept {
     auto& pool = pools_[p];
-    const auto* const bytes = bytes_.data() + pool.first_bytes;
-    const auto bytes_each = bytes[index_of(layer)];
-    auto resident_bytes = pool.resident_bytes + bytes_each * fills.size();
-    for (const auto& f : fills) {
-      auto& entry = table_[f.slot];
-      if (f.victim != no_key) resident_bytes -= bytes[index_of(f.victim.layer)];
-      hand_over(entry, f);
-      entry.state = slot_state::resident;
-      if (!evictable_.test(f.slot)) become_evictable(f.slot, pool);
-      mix(f.slot, f.key);
+    const auto bytes_each = bytes_of(layer, pool);
+    slot_entry* const entries = table_.entries();
+    const auto [placed, published] = map_.rows(layer);
+    auto hash = hash_;
+    const auto take = [&](const fill& f) {
+      auto& entry = entries[index_of(f.slot)];
+      if (!slot_table::evictable(entry)) [[unlikely]]
+        become_evictable(f.slot, pool);
+      entry.key = f.key;
+      entry.generation = f.generation;
+      placed[index_of(f.key.expert)] = published[index_of(f.key.expert)] = f.slot;
+      hash = mixed(hash, f.slot, {layer, f.key.expert});
+    };
+    for (const auto& f : fills.first(fills.size() - replacing)) take(f);
+    for (const auto& f : fills.last(replacing)) {
+      take(f);
+      lost(f.victim);
     }
-    pool.resident_bytes = resident_bytes;
-    map_.place_and_publish(layer, fills);
+    hash_ = hash;
+    map_.changed(layer, fills.size());
+    pool.resident_bytes += bytes_each * (fills.size() - replacing);
+    if (!pool.alike) [[unlikely]]
+      for (const auto& f : fills.last(replacing))
+        pool.resident_bytes += bytes_each - bytes_of(f.victim.layer, pool);
     return bytes_each;
   }
   /// The slot, which holds nothing, is the fill's key's; readers learn of it when it has arrived.
@@ -380,9 +402,12 @@ class residents {
     evictable_.assign(slot, now);
     now ? ++pool.evictable : --pool.evictable;
   }
-  void become_evictable(slot_id slot, pool_state& pool) noexcept {
-    evictable_.set(slot);
-    ++pool.evictable;
+  /// What the slot held was free, or was pinned or has failed since it was reserved.
+  [[gnu::noinline]] void become_evictable(slot_id slot, pool_state& pool) noexcept {
+    auto& entry = table_[slot];
+    entry.pins = 0;
+    entry.state = slot_state::resident;
+    refresh_evictable(slot, pool);
   }
   void mix(slot_id slot, expert_key key) noexcept { hash_ = mixed(hash_, slot, key); }
   [[nodiscard]] static std::uint64_t mixed(std::uint64_t hash, slot_id slot,

@@ -38,16 +38,15 @@ class slot_map {
   void place(expert_key key, slot_id slot) noexcept { placed_[key] = slot; }
   void publish(expert_key key) noexcept { set_row(key, placed_[key]); }
   void place_and_publish(expert_key key, slot_id slot) noexcept { set_both(key, slot); }
-  /// As above, of copies of one layer.
-  void place_and_publish(layer_id layer, std::span<const fill> fills) noexcept {
-    slot_id* const placed = placed_.row(layer).data();
-    slot_id* const published = published_.row(layer).data();
-    for (const auto& f : fills) {
-      const auto e = index_of(f.key.expert);
-      placed[e] = published[e] = f.slot;
-    }
-    versions_[layer] += fills.size();
+  /// To place and publish keys of one layer; then `changed` is called.
+  struct layer_rows {
+    slot_id* placed;
+    slot_id* published;
+  };
+  [[nodiscard]] layer_rows rows(layer_id layer) noexcept {
+    return {placed_.row(layer).data(), published_.row(layer).data()};
   }
+  void changed(layer_id layer, std::size_t times) noexcept { versions_[layer] += times; }
   void remove(expert_key key) noexcept { set_both(key, no_slot); }
 
  private:

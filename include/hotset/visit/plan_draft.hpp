@@ -51,6 +51,7 @@ struct plan_draft {
   struct counters {
     std::uint32_t distinct = 0;
     std::uint32_t fills = 0;
+    std::uint32_t replacing = 0;  ///< of a pool's demand: its last fills, those that have victims
     std::uint32_t late = 0;
     std::uint32_t host = 0;
     std::uint32_t requested = 0;
