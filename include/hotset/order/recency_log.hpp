@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Slots in order of use, one log per pool: a use is written at its end, and what the log said of the slot before is void.
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "hotset/core/ids.hpp"
+#include "hotset/core/ids/per_id.hpp"
+#include "hotset/core/platform/assert.hpp"
+#include "hotset/core/pool_layout.hpp"
+#include "hotset/core/slot_mask.hpp"
+
+namespace hotset::inline v0 {
+
+/// A use is two stores that wait for nothing, where a list rewires neighbours that the use before it rewired. What is oldest is read
+/// ahead, a piece at a time, so that a choice knows how many it takes before it has read any.
+/// Complexity: O(1) amortised; a choice also passes over what is not eligible. A use that finds its log full gathers it, O(log).
+/// Memory: 4 bytes a slot; 544 a pool, and 16 to 32 for each slot that it could ever hold.
+class recency_log {
+ public:
+  recency_log() = default;
+  explicit recency_log(const pool_layout& layout)
+      : place_(layout.slots(), nowhere), rings_(layout.pools()) {
+    std::uint32_t places = 0;
+    for (const auto p : rings_.ids()) {
+      const auto length = static_cast<std::uint32_t>(std::bit_ceil(spread * layout.most_slots(p)));
+      auto& ring = rings_[p];
+      ring.first = places;
+      ring.mask = length - 1;
+      ring.start = ring.read = ring.end = first_position;
+      places += length;
+    }
+    log_.resize(places, no_slot);
+  }
+
+  /// Makes the slot the last of the pool. Pre: it is in this pool's order or in none.
+  void touch(pool_id pool, slot_id slot) noexcept { touch(pool, std::span(&slot, 1)); }
+  /// The same for several distinct slots, in this order.
+  void touch(pool_id pool, std::span<const slot_id> slots) noexcept {
+    auto& ring = rings_[pool];
+    if (ring.mask - (ring.end - ring.start) < slots.size()) [[unlikely]]
+      gather(ring);
+    HOTSET_ASSERT(ring.mask - (ring.end - ring.start) >= slots.size());
+    slot_id* const log = log_.data();
+    std::uint32_t* const place = place_.data();
+    const auto first = ring.first;
+    const auto mask = ring.mask;
+    auto end = ring.end;
+    for (const auto slot : slots) {
+      const auto at = first + (end++ & mask);
+      place[index_of(slot)] = at;
+      log[at] = slot;
+    }
+    ring.end = end;
+  }
+  /// Takes a slot out of whatever order it is in; a slot in none stays so.
+  void erase(slot_id slot) noexcept { place_[slot] = nowhere; }
+  /// Slot `to`, which is in no order, stands where `from` stood, which then is in none. Pre: `from` is in one. Complexity: O(pools).
+  void take_place(slot_id from, slot_id to) noexcept {
+    HOTSET_ASSERT(contains(from) && !contains(to));
+    const auto at = place_[from];
+    log_[at] = to;
+    place_[to] = at;
+    place_[from] = nowhere;
+    for (auto& ring : rings_)
+      if (at - ring.first < ring.length()) rewind(ring);
+  }
+  [[nodiscard]] bool contains(slot_id slot) const noexcept { return place_[slot] != nowhere; }
+
+  /// Writes the eligible slots of a pool, oldest first; returns how many.
+  std::size_t select(pool_id pool, const slot_mask& eligible, std::span<slot_id> out) noexcept {
+    auto& ring = rings_[pool];
+    ring.chosen = 0;
+    if (out.size() > piece) return select_eligible(ring, eligible, out);
+    for (;;) {
+      while (ring.ahead() < out.size() && ring.read != ring.end) read_ahead(ring);
+      const auto count = std::min(out.size(), ring.ahead());
+      const auto* const oldest = ring.cold.data() + ring.cold_begin;
+      std::size_t n = 0;
+      while (n < count && is_valid(oldest[n]) && eligible.test(oldest[n].slot)) {
+        out[n] = oldest[n].slot;
+        ++n;
+      }
+      if (n == count) {
+        ring.chosen = static_cast<std::uint32_t>(count);
+        return count;
+      }
+      if (is_valid(oldest[n])) return select_eligible(ring, eligible, out);
+      drop_void(ring);
+    }
+  }
+  /// The slots that were selected last, `count` of them, are about to be touched. Only makes the next choice faster; ignored if the last
+  /// one was of others.
+  void give_up(pool_id pool, std::size_t count, slot_id last) noexcept {
+    auto& ring = rings_[pool];
+    if (count != ring.chosen || ring.cold[ring.cold_begin + count - 1].slot != last) return;
+    ring.cold_begin += ring.chosen;
+    ring.chosen = 0;
+    ring.start = ring.oldest();
+  }
+
+ private:
+  /// A log is at least so many times as long as what it could ever hold: so seldom is it gathered.
+  static constexpr std::size_t spread = 4;
+  /// The numbers wrap after few uses, not after billions that no test sees.
+  static constexpr std::uint32_t first_position = 0U - 1024U;
+  /// Read ahead at a time.
+  static constexpr std::size_t piece = 16;
+  static constexpr std::uint32_t nowhere = std::numeric_limits<std::uint32_t>::max();
+
+  /// What a log said; void if the slot's place is another one now.
+  struct entry {
+    slot_id slot;
+    std::uint32_t place;
+  };
+  /// Positions count on and wrap with the numbers; `place_at` is where one is in log_. No two of start..end are in one place.
+  struct ring_part {
+    std::uint32_t first = 0;  ///< in log_
+    std::uint32_t mask = 0;
+    std::uint32_t start = 0;  ///< all that is before it is void
+    std::uint32_t read = 0;   ///< what is before it is void, or among the cold
+    std::uint32_t end = 0;
+    std::uint32_t chosen = 0;             ///< of the cold, by the last choice
+    std::uint32_t cold_begin = 0;         ///< in cold
+    std::uint32_t cold_end = 0;           ///< as above
+    std::array<entry, 4 * piece> cold{};  ///< oldest first
+    [[nodiscard]] std::uint32_t length() const noexcept { return mask + 1; }
+    [[nodiscard]] std::size_t ahead() const noexcept { return cold_end - cold_begin; }
+    [[nodiscard]] std::uint32_t place_at(std::uint32_t at) const noexcept {
+      return first + (at & mask);
+    }
+    /// Position of the oldest that was read ahead, or of what is read next.
+    [[nodiscard]] std::uint32_t oldest() const noexcept {
+      return ahead() == 0 ? read : read - ((read - (cold[cold_begin].place - first)) & mask);
+    }
+  };
+
+  [[nodiscard]] bool is_valid(const entry& said) const noexcept {
+    return place_[said.slot] == said.place;
+  }
+  [[nodiscard]] entry said_at(const ring_part& ring, std::uint32_t at) const noexcept {
+    const auto place = ring.place_at(at);
+    return {log_[place], place};
+  }
+  /// Forgets what was read ahead.
+  static void rewind(ring_part& ring) noexcept {
+    ring.start = ring.read = ring.oldest();
+    ring.cold_begin = ring.cold_end = ring.chosen = 0;
+  }
+  /// Some of what was read ahead was used since.
+  [[gnu::noinline]] void drop_void(ring_part& ring) const noexcept {
+    auto kept = ring.cold_begin;
+    for (auto n = ring.cold_begin; n != ring.cold_end; ++n) {
+      const auto one = ring.cold[n];
+      ring.cold[kept] = one;
+      kept += is_valid(one) ? 1U : 0U;
+    }
+    ring.cold_end = kept;
+  }
+  [[gnu::noinline]] void read_ahead(ring_part& ring) const noexcept {
+    if (ring.cold_end + piece > ring.cold.size()) {
+      std::copy(ring.cold.begin() + ring.cold_begin, ring.cold.begin() + ring.cold_end,
+                ring.cold.begin());
+      ring.cold_end -= ring.cold_begin;
+      ring.cold_begin = 0;
+    }
+    auto at = ring.read;
+    auto cold_end = ring.cold_end;
+    // No branches: whether a slot was used since is anyone's guess.
+    const auto take = [&] {
+      const auto one = said_at(ring, at);
+      ring.cold[cold_end] = one;
+      cold_end += is_valid(one) ? 1U : 0U;
+      ++at;
+    };
+    if (ring.end - ring.read >= piece)
+      for (std::size_t n = 0; n < piece; ++n) take();
+    else
+      while (at != ring.end) take();
+    ring.read = at;
+    ring.cold_end = cold_end;
+    ring.start = ring.oldest();
+  }
+  /// Of any number, and where not all may be chosen: reads the log itself.
+  [[gnu::noinline]] std::size_t select_eligible(ring_part& ring, const slot_mask& eligible,
+                                                std::span<slot_id> out) const noexcept {
+    rewind(ring);
+    std::size_t count = 0;
+    for (auto at = ring.read; at != ring.end && count < out.size(); ++at) {
+      const auto one = said_at(ring, at);
+      if (is_valid(one) && eligible.test(one.slot)) out[count++] = one.slot;
+    }
+    return count;
+  }
+  /// Throws out what is void, first of the log alone: a place that was just written would be waited for.
+  [[gnu::noinline]] void gather(ring_part& ring) noexcept {
+    rewind(ring);
+    auto kept = ring.start;
+    for (auto at = ring.start; at != ring.end; ++at) {
+      const auto one = said_at(ring, at);
+      log_[ring.place_at(kept)] = one.slot;
+      kept += is_valid(one) ? 1U : 0U;
+    }
+    for (auto at = ring.start; at != kept; ++at)
+      place_[log_[ring.place_at(at)]] = ring.place_at(at);
+    ring.end = kept;
+  }
+
+  per_slot<std::uint32_t> place_;  ///< [slot] where in log_ it was written last, or `nowhere`
+  std::vector<slot_id> log_;       ///< a ring for each pool, one after the other
+  per_pool<ring_part> rings_;
+};
+
+}  // namespace hotset::inline v0

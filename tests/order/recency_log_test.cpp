@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hotset/order/recency_log.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <list>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "written_ids.hpp"
+
+namespace hotset::recency_log_test {
+namespace {
+
+using slots = std::vector<slot_id>;
+
+pool_layout layers_of(std::int32_t layers, std::int32_t slots_each) {
+  return pool_layout::per_layer({.layers = layers, .experts = 64, .top_k = 1}, slots_each).value();
+}
+slot_mask all_of(const pool_layout& layout) {
+  slot_mask mask(layout.slots());
+  for (std::size_t s = 0; s < layout.slots(); ++s) mask.set(static_cast<slot_id>(s));
+  return mask;
+}
+slots select(recency_log& log, pool_id pool, const slot_mask& eligible, std::size_t most) {
+  slots out(most);
+  out.resize(log.select(pool, eligible, out));
+  return out;
+}
+
+TEST(recency_log, keeps_one_order_per_pool) {
+  const auto layout = layers_of(2, 3);
+  const auto all = all_of(layout);
+  recency_log log(layout);
+  EXPECT_TRUE(select(log, 0_pool, all, 3).empty());
+  log.touch(0_pool, 2_slot);
+  log.touch(1_pool, 4_slot);
+  log.touch(0_pool, support::slot_ids({0, 1}));
+  EXPECT_EQ(select(log, 0_pool, all, 8), support::slot_ids({2, 0, 1}));
+  EXPECT_EQ(select(log, 1_pool, all, 8), support::slot_ids({4}));
+  log.touch(0_pool, 2_slot);
+  EXPECT_EQ(select(log, 0_pool, all, 2), support::slot_ids({0, 1}));
+  log.erase(0_slot);
+  log.erase(0_slot);
+  EXPECT_FALSE(log.contains(0_slot));
+  EXPECT_EQ(select(log, 0_pool, all, 8), support::slot_ids({1, 2}));
+}
+
+TEST(recency_log, what_was_read_ahead_and_then_used_is_not_chosen) {
+  const auto layout = layers_of(1, 8);
+  const auto all = all_of(layout);
+  recency_log log(layout);
+  log.touch(0_pool, support::slot_ids({0, 1, 2, 3, 4}));
+  EXPECT_EQ(select(log, 0_pool, all, 2), support::slot_ids({0, 1}));
+  log.touch(0_pool, support::slot_ids({1, 3}));
+  EXPECT_EQ(select(log, 0_pool, all, 3), support::slot_ids({0, 2, 4}));
+}
+
+TEST(recency_log, told_of_other_slots_than_were_chosen_it_forgets_none) {
+  const auto layout = layers_of(1, 8);
+  const auto all = all_of(layout);
+  recency_log log(layout);
+  log.touch(0_pool, support::slot_ids({0, 1, 2, 3}));
+  EXPECT_EQ(select(log, 0_pool, all, 2), support::slot_ids({0, 1}));
+  log.give_up(0_pool, 2, 3_slot);
+  log.give_up(0_pool, 1, 0_slot);
+  EXPECT_EQ(select(log, 0_pool, all, 4), support::slot_ids({0, 1, 2, 3}));
+}
+
+/// Pools of each size do the same as lists, whatever is read ahead, gathered, passed over or wrapped.
+void compare_with_lists(std::int32_t slots_each, std::uint64_t seed) {
+  constexpr std::int32_t pools = 2;
+  const auto layout = layers_of(pools, slots_each);
+  const auto each = static_cast<std::size_t>(slots_each);
+  recency_log log(layout);
+  std::vector<std::list<slot_id>> model(pools);
+  auto eligible = all_of(layout);
+  std::uint64_t random = seed;
+  const auto draw = [&](std::uint64_t below) {
+    random = random * 6364136223846793005U + 1442695040888963407U;
+    return (random >> 33U) % below;
+  };
+  for (int n = 0; n < 3000; ++n) {
+    const auto p = static_cast<std::size_t>(draw(pools));
+    const auto pool = static_cast<pool_id>(p);
+    auto& order = model[p];
+    const auto any = [&] { return static_cast<slot_id>(p * each + draw(each)); };
+    const auto use = [&](const slots& used) {
+      log.touch(pool, used);
+      for (const auto s : used) {
+        order.remove(s);
+        order.push_back(s);
+      }
+    };
+    const auto what = draw(16);
+    if (what < 6) {
+      slots used;
+      for (auto count = 1 + draw(std::min<std::uint64_t>(4, each)); count-- > 0;)
+        if (const auto s = any(); std::ranges::find(used, s) == used.end()) used.push_back(s);
+      use(used);
+    } else if (what < 11) {
+      const auto most = 1 + draw(draw(4) == 0 ? each + 2 : 3);
+      slots expected;
+      for (const auto s : order)
+        if (expected.size() < most && eligible.test(s)) expected.push_back(s);
+      const auto chosen = select(log, pool, eligible, most);
+      ASSERT_EQ(chosen, expected) << "operation " << n;
+      if (what < 9 && !chosen.empty()) {
+        log.give_up(pool, chosen.size(), chosen.back());
+        use(chosen);
+      }
+    } else if (what < 12) {
+      const auto s = any();
+      log.erase(s);
+      order.remove(s);
+    } else if (what < 13) {
+      const auto from = any();
+      const auto to = any();
+      if (!log.contains(from) || log.contains(to)) continue;
+      log.take_place(from, to);
+      std::ranges::replace(order, from, to);
+    } else {
+      eligible.assign(any(), draw(5) != 0);
+    }
+  }
+}
+
+TEST(recency_log, agrees_with_std_list) {
+  for (const std::int32_t size : {1, 2, 5, 17, 40, 64})
+    for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+      SCOPED_TRACE("slots " + std::to_string(size) + ", seed " + std::to_string(seed));
+      compare_with_lists(size, seed);
+    }
+}
+
+}  // namespace
+}  // namespace hotset::recency_log_test
