@@ -28,6 +28,7 @@
 #include "hotset/trace/synthetic/synthetic.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 #include "support/flat_caches.hpp"
+#include "support/flat_pager.hpp"
 
 namespace {
 
@@ -152,6 +153,33 @@ void BM_AllMissFloor(benchmark::State& state) {
   report(state, hits, visits);
 }
 
+/// The same with all that a pager tells. It must decide as the pager with that policy does.
+template <class Flat, class P>
+void BM_AllMissFlatPager(benchmark::State& state) {
+  const auto& visits = strangers();
+  std::uint64_t hits = 0;
+  std::uint64_t hash = 0;
+  for (auto _ : state) {
+    state.PauseTiming();
+    Flat cache(visits.shape().layers, visits.shape().experts, 64);
+    state.ResumeTiming();
+    for (std::size_t i = 0; i < visits.size(); ++i) {
+      const auto view = visits[i];
+      benchmark::DoNotOptimize(cache.plan(view).size());
+      cache.commit(view);
+    }
+    hits = cache.hits();
+    hash = cache.hash();
+  }
+  pager<P> same({.layout = pool_layout::shared(visits.shape(), 64).value()});
+  auto plan = same.make_plan();
+  for (std::size_t i = 0; i < visits.size(); ++i)
+    if (same.plan(visits[i], plan) != status::ok || same.commit(plan) != status::ok)
+      state.SkipWithError("visit failed");
+  if (same.decision_hash() != hash) state.SkipWithError("it decides otherwise than the pager");
+  report(state, hits, visits);
+}
+
 template <class Cache>
 void BM_Floor(benchmark::State& state) {
   const auto& visits = traffic(state.range(1) != 0);
@@ -196,6 +224,8 @@ BENCHMARK(BM_Visit<two_rate>)->Apply(sizes);
 
 BENCHMARK(BM_AllMissFloor<benchmarks::dense_lru>);
 BENCHMARK(BM_AllMissFloor<benchmarks::dense_fifo>);
+BENCHMARK(BM_AllMissFlatPager<benchmarks::flat_pager_lru, lru>);
+BENCHMARK(BM_AllMissFlatPager<benchmarks::flat_pager_fifo, fifo>);
 BENCHMARK(BM_AllMiss<lru>);
 BENCHMARK(BM_AllMiss<any_eviction_policy>);
 BENCHMARK(BM_AllMiss<fifo>);

@@ -15,6 +15,7 @@
 #include "hotset/trace/synthetic/synthetic.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 #include "support/flat_caches.hpp"
+#include "support/flat_pager.hpp"
 
 namespace {
 
@@ -91,6 +92,36 @@ void BM_ReplayFloor(benchmark::State& state, int sticky, std::int32_t slots) {
   state.counters["hit_rate"] = static_cast<double>(hits) / static_cast<double>(visits.accesses());
 }
 
+/// What the list of a shared pool takes by hand: bare, and with all that a pager tells.
+template <class Cache>
+void BM_SharedFloor(benchmark::State& state, std::int32_t slots) {
+  const auto& visits = traffic::of(40).visits;
+  std::uint64_t hits = 0;
+  for (auto _ : state) {
+    Cache cache(48, 128, slots);
+    for (std::size_t i = 0; i < visits.size(); ++i) {
+      const auto view = visits[i];
+      if constexpr (requires { cache.plan(view); }) {
+        benchmark::DoNotOptimize(cache.plan(view).size());
+        cache.commit(view);
+      } else {
+        benchmark::DoNotOptimize(cache.visit(view.layer, view.experts).size());
+      }
+    }
+    hits = cache.hits();
+  }
+  state.SetItemsProcessed(static_cast<std::int64_t>(visits.accesses()) *
+                          static_cast<std::int64_t>(state.iterations()));
+  state.counters["hit_rate"] = static_cast<double>(hits) / static_cast<double>(visits.accesses());
+}
+template <class Cache>
+void add_floor(const std::string& name, std::int32_t slots) {
+  benchmark::RegisterBenchmark(
+      ("BM_Replay/" + name + "/shared/slots:" + std::to_string(slots) + "/sticky:40").c_str(),
+      BM_SharedFloor<Cache>, slots)
+      ->Unit(benchmark::kMillisecond);
+}
+
 void add(int sticky, const std::string& eviction, cache_scope scope, const std::string& slots) {
   if (eviction == "lhu") return;  // it needs several precisions
   const auto name = "BM_Replay/" + eviction +
@@ -114,6 +145,12 @@ void register_all() {
     for (const auto* slots : {"12.5%", "25%", "50%"})
       for (const auto& eviction : sim::eviction_names())
         add(sticky, eviction, cache_scope::shared, slots);
+  }
+  for (const auto slots : {768, 3072}) {
+    add_floor<benchmarks::dense_lru>("dense_lru", slots);
+    add_floor<benchmarks::flat_pager_lru>("flat_pager_lru", slots);
+    add_floor<benchmarks::dense_fifo>("dense_fifo", slots);
+    add_floor<benchmarks::flat_pager_fifo>("flat_pager_fifo", slots);
   }
   auto beside_peers = sim::eviction_names();
   beside_peers.emplace_back("lfu:history=resident");  // what libCacheSim's LFU is
