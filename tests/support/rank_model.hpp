@@ -24,6 +24,7 @@ class rank_model {
         home_(layout.slots(), nowhere),
         ranks_(layout.slots(), vacant_rank) {}
 
+  [[nodiscard]] std::size_t slots() const { return home_.size(); }
   /// Pool that holds the slot, or -1.
   [[nodiscard]] pool_id home(slot_id slot) const { return home_[slot]; }
   [[nodiscard]] bool full(pool_id pool) const {

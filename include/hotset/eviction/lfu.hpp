@@ -59,6 +59,7 @@ class lfu {
   lfu(const pool_layout& layout, const config& options)
       : whole_(options.history == lfu_history::whole),
         ageing_period_(options.ageing_period),
+        most_of_a_visit_(layout.shape().expert_count()),
         past_(whole_ ? per_key<std::uint64_t>(layout.shape()) : per_key<std::uint64_t>()),
         order_(layout, count_buckets(layout)) {}
 
@@ -74,14 +75,13 @@ class lfu {
   void on_hit(const access& a) noexcept {
     order_.raise(a.slot, {order_.rank(a.slot).key + (a.repeated ? 0U : 1U), ++clock_});
   }
-  void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept {
+  void on_visit(const visit_context&, std::span<const slot_id> slots) noexcept {
+    auto position = clock_;
     for (const auto slot : slots) {
-      const auto r = order_.rank(slot);
-      if (r.position == 0)
-        order_.put(context.pool, slot, {r.key + 1, ++clock_});
-      else  // what was filled for the visit has been counted
-        order_.raise(slot, {r.key + (r.position > before_visit_ ? 0U : 1U), ++clock_});
+      const auto r = order_.rank(slot);  // what was filled for the visit has been counted
+      order_.raise(slot, {r.key + (r.position > before_visit_ ? 0U : 1U), ++position});
     }
+    clock_ += most_of_a_visit_;
   }
   void on_fill(const access& a) noexcept {
     std::uint64_t uses = 0;
@@ -91,12 +91,14 @@ class lfu {
       uses = a.speculative ? 0 : 1;
     order_.put(a.pool, a.slot, {uses, ++clock_});
   }
-  /// The visit will count the use, and put the slots where they belong.
-  void on_replace(const visit_context&, std::span<const fill> fills) noexcept {
-    for (const auto& f : fills) {
-      if (whole_) past_[f.victim] = order_.rank(f.slot).key;
-      order_.withdraw(f.slot, whole_ ? past_[f.key] : 0);
-    }
+  void on_replace(const visit_context& context, std::span<const fill> fills) noexcept {
+    const auto slot_of = [](const fill& f) { return f.slot; };
+    const auto position = clock_ + most_of_a_visit_;  // the visit will tell which
+    if (whole_)
+      for (const auto& f : fills) past_[f.victim] = order_.rank(f.slot).key;
+    order_.leave(context.pool, fills, slot_of);
+    const auto uses = [this](const fill& f) { return whole_ ? past_[f.key] + 1 : 1; };
+    order_.put_again(context.pool, fills, slot_of, uses, position);
   }
   void on_bypass(const access& a) noexcept {
     if (whole_ && !a.repeated && !a.speculative) ++past_[a.key];
@@ -145,6 +147,7 @@ class lfu {
   std::uint64_t visits_ = 0;
   std::uint64_t clock_ = 0;
   std::uint64_t before_visit_ = 0;     // the clock when the visit began
+  std::uint64_t most_of_a_visit_;      // slots
   per_key<std::uint64_t> past_;        // [key] visits, out of date while the key is resident
   bucket_order<count_buckets> order_;  // a resident key's count is its rank
 };

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Slots of each pool in order of a rank, by buckets of near ranks, repaired only where a choice looks.
+/// Slots of each pool in order of a rank, by buckets of near ranks behind a sorted front, repaired only where a choice looks.
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -22,15 +24,19 @@ namespace hotset::inline v0 {
 
 /// `BucketOf` maps a rank's key to one of `buckets()` buckets that ascend with the key. A rank that grows is
 /// only stored: the slot stays where it stood until a choice meets it there. A bucket is sorted when a
-/// choice comes to it out of order; what is put behind its last slot leaves it in order. Pools built with at
-/// most `flat_limit` slots that can never exceed `flat_growth_limit` have no buckets and are scanned.
-/// Complexity: put, raise and drop O(1); select O(1) per slot looked at, ineligible ones included, and
-/// O(b log b) per bucket of b slots that it sorts. Memory: 72 bytes per slot, 9 per pool and bucket.
+/// choice comes to it out of order; what is put behind its last slot leaves it in order.
+/// What is put below all that the buckets hold stands in a front, one small sorted array: what comes in cold and leaves
+/// soon is in no bucket at all. Pools built with at most `flat_limit` slots that can never exceed
+/// `flat_growth_limit` have neither and are scanned.
+/// Complexity: put and drop O(1) and the entries of the front that are lower, of at most 64; raise O(1); select O(1)
+/// per slot looked at, ineligible ones included, and O(b log b) per bucket of b slots that it sorts.
+/// Memory: 72 bytes per slot, 17 per pool and bucket, 1.6 KB per pool.
 template <class BucketOf>
 class bucket_order {
  public:
-  static constexpr std::size_t flat_limit = 24;
+  static constexpr std::size_t flat_limit = 10;
   static constexpr std::size_t flat_growth_limit = 128;
+  static constexpr std::size_t front_capacity = 64;
 
   bucket_order() = default;
   bucket_order(const pool_layout& layout, BucketOf bucket_of)
@@ -39,15 +45,15 @@ class bucket_order {
         members_(layout),
         flat_(layout.pools()),
         ranks_(slots_, vacant_rank),
-        placed_(slots_),
-        previous_(slots_ + layout.pools() * bucket_of.buckets()),
-        next_(previous_.size()),
+        links_(slots_ + layout.pools() * bucket_of.buckets()),
         in_order_(layout.pools() * bucket_of.buckets(), 1),
         occupied_(in_order_.size()),
         lowest_(layout.pools()),
+        fronts_(layout.pools()),
+        entries_(layout.pools() * (front_capacity + 1), {vacant_rank, none}),
         sorted_(slots_ + 1) {
-    for (std::size_t n = 0; n < next_.size(); ++n)
-      previous_[n] = next_[n] = static_cast<std::uint32_t>(n);
+    for (std::size_t n = 0; n < links_.size(); ++n)
+      links_[n].previous = links_[n].next = static_cast<std::uint32_t>(n);
     for (const auto p : each<pool_id>(lowest_.size())) {
       lowest_[p] = end(p);
       flat_[p] = static_cast<std::size_t>(layout.at(p).slots) <= flat_limit &&
@@ -57,45 +63,92 @@ class bucket_order {
 
   [[nodiscard]] const slot_rank& rank(slot_id slot) const noexcept { return ranks_[node(slot)]; }
 
-  /// Pre: the slot is in no bucket. Positions are distinct and never 0.
+  /// Pre: the slot holds no rank; positions are distinct, never 0, and this one is the highest so far.
   void put(pool_id pool, slot_id slot, slot_rank rank) noexcept {
     if (members_.home(slot) != pool)
       members_.settle(pool, slot, [this](slot_id s) { return ranks_[node(s)] == vacant_rank; });
-    ranks_[node(slot)] = rank;
-    if (flat(pool)) return;
-    append(pool, first(pool) + bucket_of_(rank.key), node(slot));
+    const auto only = [=](slot_id) { return rank.key; };
+    put_again(pool, std::span<const slot_id>(&slot, 1), std::identity{}, only, rank.position);
   }
-  /// Pre: `rank` is not smaller than the slot's rank. Complexity: O(1), one store.
+  /// As put, of slots that have just left this pool, at the next positions in this order. `raise` may tell these later,
+  /// up to `highest`: a slot stands where it is put until it is raised above that.
+  template <class Item, class SlotOf, class KeyOf>
+  void put_again(pool_id pool, std::span<const Item> items, SlotOf slot_of, KeyOf key_of,
+                 std::uint64_t highest) noexcept {
+    auto front = fronts_[pool];
+    const bool is_flat = flat(pool);
+    for (const auto& item : items) {
+      const auto n = node(slot_of(item));
+      const slot_rank rank{key_of(item), highest};
+      ranks_[n] = rank;
+      if (is_flat) continue;
+      if (rank.key < front.limit.key)
+        front = insert(pool, front, {rank, n});
+      else
+        append(pool, n);
+    }
+    fronts_[pool] = front;
+  }
+  /// Pre: `rank` is not smaller than the slot's rank, but for a position told later. Complexity: O(1), one
+  /// store.
   void raise(slot_id slot, slot_rank rank) noexcept {
-    HOTSET_ASSERT(!(rank < ranks_[node(slot)]));
+    HOTSET_ASSERT(!(rank.key < ranks_[node(slot)].key));
     ranks_[node(slot)] = rank;
-  }
-  /// The slot leaves its bucket; until it is put again its rank is `key`, at no position.
-  void withdraw(slot_id slot, std::uint64_t key) noexcept {
-    ranks_[node(slot)] = {key, 0};
-    unlink(node(slot));
   }
   void drop(slot_id slot) noexcept {
+    leave(members_.home(slot), std::span<const slot_id>(&slot, 1), std::identity{});
     ranks_[node(slot)] = vacant_rank;
-    unlink(node(slot));
+  }
+  /// Drops slots that will be put again at once. Pre: they are in `pool`.
+  template <class Item, class SlotOf>
+  void leave(pool_id pool, std::span<const Item> items, SlotOf slot_of) noexcept {
+    if (flat(pool)) return;
+    auto& front = fronts_[pool];
+    const auto lowest = lowest_[pool];
+    auto leader = none;
+    for (const auto& item : items) {
+      const auto n = node(slot_of(item));
+      if (entries_of(pool)[front.first].slot == n) {
+        ++front.first;  // victims leave in the order in which they were chosen
+      } else if (!linked(n)) {
+        erase(pool, front, n);
+      } else {
+        if (links_[n].previous == sentinel(lowest)) leader = n;
+        unlink(n);
+      }
+    }
+    // What was the lowest of the buckets shows how far the front may reach.
+    if (leader != none && in_order_[lowest] != 0 && !has_grown(leader, links_[leader].placed))
+      front.limit = std::max(front.limit, ranks_[leader]);
   }
 
   /// Slot `to`, which is in no bucket, has the rank of `from` in its pool, and `from` has none.
   void move(slot_id from, slot_id to) noexcept {
+    const auto pool = members_.home(from);
     const auto rank = ranks_[node(from)];
-    drop(from);
-    put(members_.home(from), to, rank);
+    ranks_[node(from)] = vacant_rank;
+    if (members_.home(to) != pool)
+      members_.settle(pool, to, [this](slot_id s) { return ranks_[node(s)] == vacant_rank; });
+    ranks_[node(to)] = rank;
+    if (flat(pool)) return;
+    if (linked(node(from)))
+      take_place(node(from), node(to));
+    else
+      entries_of(pool)[place_of(pool, fronts_[pool], node(from))].slot = node(to);
   }
 
   /// Replaces every rank r by f(r). Complexity: O(S).
   template <class F>
   void transform(F f) noexcept {
     for (const auto p : each<pool_id>(lowest_.size())) {
+      fronts_[p] = {};
       for (const auto slot : members_.of(p)) {
-        const auto old = ranks_[node(slot)];
-        if (old == vacant_rank) continue;
-        drop(slot);
-        put(p, slot, f(old));
+        auto& rank = ranks_[node(slot)];
+        if (rank == vacant_rank) continue;
+        rank = f(rank);
+        if (flat(p)) continue;
+        unlink(node(slot));
+        append(p, node(slot));
       }
     }
   }
@@ -105,9 +158,10 @@ class bucket_order {
                                    std::span<slot_id> out) noexcept {
     if (out.empty()) return 0;
     if (flat(pool)) return scan_ranks(members_.of(pool), ranks_, eligible, sorted_, out);
+    std::size_t count = take_front(pool, eligible, out);
+    if (count == out.size()) return count;
     auto& lowest = lowest_[pool];
     lowest = holding(lowest, pool);
-    std::size_t count = 0;
     for (auto list = lowest; list != end(pool); list = holding(list + 1, pool)) {
       count += take(pool, list, eligible, out.subspan(count));
       if (count == out.size()) break;
@@ -116,6 +170,20 @@ class bucket_order {
   }
 
  private:
+  /// Where a slot stands in a bucket. In none: linked with itself.
+  struct link {
+    std::uint64_t placed = 0;  // a position that the slot's exceeds when it has grown since
+    std::uint32_t previous = 0;
+    std::uint32_t next = 0;
+  };
+  /// The slots of a pool whose ranks are below `limit`, and others that have grown since: entries
+  /// [first, front_capacity), ascending as they were put, then one that is never passed.
+  struct front_range {
+    std::size_t first = front_capacity;
+    slot_rank limit{};
+  };
+  static constexpr auto none = std::numeric_limits<std::uint32_t>::max();
+
   static std::uint32_t node(slot_id slot) noexcept { return static_cast<std::uint32_t>(slot); }
   [[nodiscard]] bool flat(pool_id pool) const noexcept { return flat_[pool] != 0; }
   [[nodiscard]] std::size_t first(pool_id pool) const noexcept {
@@ -127,34 +195,148 @@ class bucket_order {
   [[nodiscard]] std::uint32_t sentinel(std::size_t list) const noexcept {
     return static_cast<std::uint32_t>(slots_ + list);
   }
+  [[nodiscard]] std::size_t list_of(pool_id pool, std::uint64_t key) const noexcept {
+    return first(pool) + bucket_of_(key);
+  }
 
+  [[nodiscard]] ranked_slot* entries_of(pool_id pool) noexcept {
+    return entries_.data() + index_of(pool) * (front_capacity + 1);
+  }
+  [[nodiscard]] bool has_grown(std::uint32_t n, std::uint64_t placed) const noexcept {
+    return ranks_[n].position > placed;
+  }
+  /// Pre: the slot is in the front.
+  [[nodiscard]] std::size_t place_of(pool_id pool, const front_range& front,
+                                     std::uint32_t n) noexcept {
+    const auto* const entries = entries_of(pool);
+    auto place = front.first;
+    while (entries[place].slot != n) ++place;
+    HOTSET_ASSERT(place < front_capacity);
+    return place;
+  }
+  void erase(pool_id pool, front_range& front, std::uint32_t n) noexcept {
+    remove(pool, front, place_of(pool, front, n));
+  }
+  void remove(pool_id pool, front_range& front, std::size_t place) noexcept {
+    auto* const entries = entries_of(pool);
+    std::copy_backward(entries + front.first, entries + place, entries + place + 1);
+    ++front.first;
+  }
+  /// Pre: no rank of the pool has a later position.
+  front_range insert(pool_id pool, front_range front, ranked_slot entry) noexcept {
+    if (front.first == 0) {
+      front = spill(pool);
+      if (entry.rank.key >= front.limit.key) {
+        append(pool, entry.slot);
+        return front;
+      }
+    }
+    auto* to = entries_of(pool) + --front.first;
+    for (; to[1].rank.key <= entry.rank.key; ++to) *to = to[1];
+    *to = entry;
+    return front;
+  }
+  /// Of a full front the upper half goes back to the buckets.
+  front_range spill(pool_id pool) noexcept {
+    auto* const entries = entries_of(pool);
+    auto& front = fronts_[pool];
+    constexpr auto half = front_capacity / 2;
+    for (auto place = front_capacity; place-- > half;) {
+      const auto& entry = entries[place];
+      front.limit = std::min(front.limit, ranks_[entry.slot]);
+      if (has_grown(entry.slot, entry.rank.position))
+        append(pool, entry.slot);
+      else
+        prepend(pool, entry.slot);
+    }
+    std::copy_backward(entries, entries + half, entries + front_capacity);
+    front.first = half;
+    return front;
+  }
+  /// Writes the eligible slots of the front in ascending rank; returns how many.
+  std::size_t take_front(pool_id pool, const slot_mask& eligible, std::span<slot_id> out) noexcept {
+    auto* const entries = entries_of(pool);
+    std::size_t count = 0;
+    for (auto place = fronts_[pool].first; place < front_capacity && count < out.size();) {
+      const auto& entry = entries[place];
+      if (has_grown(entry.slot, entry.rank.position)) {
+        place = put_where_due(pool, place);
+        continue;
+      }
+      if (const auto slot = static_cast<slot_id>(entry.slot); eligible.test(slot))
+        out[count++] = slot;
+      ++place;
+    }
+    return count;
+  }
+  /// Moves an entry that has grown behind those that are lower now, or to its bucket. Returns the place of what
+  /// followed it.
+  std::size_t put_where_due(pool_id pool, std::size_t place) noexcept {
+    auto* const entries = entries_of(pool);
+    auto& front = fronts_[pool];
+    const auto n = entries[place].slot;
+    const auto rank = ranks_[n];
+    if (!(rank < front.limit)) {
+      remove(pool, front, place);
+      append(pool, n);
+      return place + 1;
+    }
+    const auto lower = [&](const ranked_slot& e) {
+      return e.rank.key < rank.key ||
+             (e.rank.key == rank.key && e.slot != none &&
+              (has_grown(e.slot, e.rank.position) || ranks_[e.slot].position < rank.position));
+    };
+    auto to = place;
+    for (; lower(entries[to + 1]); ++to) entries[to] = entries[to + 1];
+    entries[to] = {rank, n};
+    return place;
+  }
+
+  [[nodiscard]] bool linked(std::uint32_t n) const noexcept { return links_[n].next != n; }
   void unlink(std::uint32_t n) noexcept {
-    next_[previous_[n]] = next_[n];
-    previous_[next_[n]] = previous_[n];
-    previous_[n] = next_[n] = n;
+    auto& l = links_[n];
+    links_[l.previous].next = l.next;
+    links_[l.next].previous = l.previous;
+    l.previous = l.next = n;
   }
-  void link_last(std::size_t list, std::uint32_t n) noexcept {
-    const auto last = previous_[sentinel(list)];
-    previous_[n] = last;
-    next_[n] = sentinel(list);
-    next_[last] = n;
-    previous_[sentinel(list)] = n;
-    placed_[n] = ranks_[n].position;
+  void link_between(std::uint32_t before, std::uint32_t n, std::uint32_t after) noexcept {
+    links_[n] = {ranks_[n].position, before, after};
+    links_[before].next = n;
+    links_[after].previous = n;
   }
-  void append(pool_id pool, std::size_t list, std::uint32_t n) noexcept {
-    const auto last = previous_[sentinel(list)];
-    const bool behind = last >= slots_ || ranks_[last] < ranks_[n];
-    in_order_[list] &= static_cast<std::uint8_t>(behind);
-    link_last(list, n);
+  void take_place(std::uint32_t from, std::uint32_t to) noexcept {
+    const auto l = links_[from];
+    links_[to] = l;
+    links_[l.previous].next = to;
+    links_[l.next].previous = to;
+    links_[from].previous = links_[from].next = from;
+  }
+  void mark(pool_id pool, std::size_t list) noexcept {
     occupied_.set(list);
     auto& lowest = lowest_[pool];
     lowest = std::min(lowest, list);
+  }
+  void append(pool_id pool, std::uint32_t n) noexcept {
+    const auto list = list_of(pool, ranks_[n].key);
+    const auto last = links_[sentinel(list)].previous;
+    if (last >= slots_)
+      mark(pool, list);
+    else if (ranks_[n].key < ranks_[last].key ||
+             (ranks_[n].key == ranks_[last].key && ranks_[n].position < ranks_[last].position))
+      in_order_[list] = 0;
+    link_between(last, n, sentinel(list));
+  }
+  /// Pre: the slot's rank is below all that are in the buckets.
+  void prepend(pool_id pool, std::uint32_t n) noexcept {
+    const auto list = list_of(pool, ranks_[n].key);
+    link_between(sentinel(list), n, links_[sentinel(list)].next);
+    mark(pool, list);
   }
   /// The first list from `list` on that holds a slot. Lists are marked when they get one, unmarked here.
   [[nodiscard]] std::size_t holding(std::size_t list, pool_id pool) noexcept {
     const auto stop = end(pool);
     for (list = occupied_.next(list, stop); list != stop; list = occupied_.next(list + 1, stop)) {
-      if (next_[sentinel(list)] < slots_) break;
+      if (links_[sentinel(list)].next < slots_) break;
       occupied_.reset(list);
       in_order_[list] = 1;
     }
@@ -163,25 +345,24 @@ class bucket_order {
 
   /// Puts a slot whose rank has grown where it belongs. Returns false if that is the list it is in.
   bool moves_on(pool_id pool, std::size_t list, std::uint32_t n) noexcept {
-    const auto to = first(pool) + bucket_of_(ranks_[n].key);
-    if (to == list) return false;
+    if (list_of(pool, ranks_[n].key) == list) return false;
     unlink(n);
-    append(pool, to, n);
+    append(pool, n);
     return true;
   }
   std::size_t take(pool_id pool, std::size_t list, const slot_mask& eligible,
                    std::span<slot_id> out) noexcept {
     if (in_order_[list] == 0) sort(pool, list);
     std::size_t count = 0;
-    for (auto n = next_[sentinel(list)]; n < slots_ && count < out.size();) {
-      const auto after = next_[n];
-      if (placed_[n] == ranks_[n].position) {
+    for (auto n = links_[sentinel(list)].next; n < slots_ && count < out.size();) {
+      const auto after = links_[n].next;
+      if (!has_grown(n, links_[n].placed)) {
         if (eligible.test(static_cast<slot_id>(n))) out[count++] = static_cast<slot_id>(n);
       } else if (!moves_on(pool, list, n)) {
         // Grown within the bucket: begin again in the right order, in which nothing is out of date.
         sort(pool, list);
         count = 0;
-        n = next_[sentinel(list)];
+        n = links_[sentinel(list)].next;
         continue;
       }
       n = after;
@@ -190,30 +371,31 @@ class bucket_order {
   }
   void sort(pool_id pool, std::size_t list) noexcept {
     std::size_t size = 0;
-    for (auto n = next_[sentinel(list)]; n < slots_;) {
-      const auto after = next_[n];
-      if (placed_[n] == ranks_[n].position || !moves_on(pool, list, n))
+    for (auto n = links_[sentinel(list)].next; n < slots_;) {
+      const auto after = links_[n].next;
+      if (!has_grown(n, links_[n].placed) || !moves_on(pool, list, n))
         sorted_[size++] = {ranks_[n], n};
       n = after;
     }
     std::sort(sorted_.begin(), sorted_.begin() + static_cast<std::ptrdiff_t>(size),
               [](const ranked_slot& a, const ranked_slot& b) { return a.rank < b.rank; });
-    previous_[sentinel(list)] = next_[sentinel(list)] = sentinel(list);
-    for (std::size_t i = 0; i < size; ++i) link_last(list, sorted_[i].slot);
+    links_[sentinel(list)].previous = links_[sentinel(list)].next = sentinel(list);
+    for (std::size_t i = 0; i < size; ++i)
+      link_between(links_[sentinel(list)].previous, sorted_[i].slot, sentinel(list));
     in_order_[list] = 1;
   }
 
   BucketOf bucket_of_{};
   std::size_t slots_ = 0;
   pool_members members_;
-  per_pool<std::uint8_t> flat_;          // [pool]
-  std::vector<slot_rank> ranks_;         // [slot] as it is
-  std::vector<std::uint64_t> placed_;    // [slot] position when it was put where it stands
-  std::vector<std::uint32_t> previous_;  // [slot], then one sentinel per pool and bucket
-  std::vector<std::uint32_t> next_;
+  per_pool<std::uint8_t> flat_;         // [pool]
+  std::vector<slot_rank> ranks_;        // [slot] as it is
+  std::vector<link> links_;             // [slot], then one sentinel per pool and bucket
   std::vector<std::uint8_t> in_order_;  // [list] ascending as placed
   sparse_bits occupied_;                // lists that may hold slots
   per_pool<std::size_t> lowest_;        // [pool] no list of its own before it holds a slot
+  per_pool<front_range> fronts_;        // [pool]
+  std::vector<ranked_slot> entries_;    // [pool][front_capacity + 1]
   std::vector<ranked_slot> sorted_;
 };
 
