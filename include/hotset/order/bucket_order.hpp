@@ -82,7 +82,7 @@ class bucket_order {
       const slot_rank rank{key_of(item), highest};
       ranks_[n] = rank;
       if (is_flat) continue;
-      if (rank.key < front.limit.key)
+      if (rank.key < front.limit)
         front = insert(pool, front, {rank, n});
       else
         append(pool, n);
@@ -103,23 +103,23 @@ class bucket_order {
   template <class Item, class SlotOf>
   void leave(pool_id pool, std::span<const Item> items, SlotOf slot_of) noexcept {
     if (flat(pool)) return;
-    auto& front = fronts_[pool];
-    const auto lowest = lowest_[pool];
+    auto front = fronts_[pool];
+    const auto* const entries = entries_of(pool);
+    const auto lead = sentinel(lowest_[pool]);
     auto leader = none;
     for (const auto& item : items) {
       const auto n = node(slot_of(item));
-      if (entries_of(pool)[front.first].slot == n) {
+      if (entries[front.first].slot == n) {
         ++front.first;  // victims leave in the order in which they were chosen
       } else if (!linked(n)) {
-        erase(pool, front, n);
+        remove(pool, front, place_of(pool, front, n));
       } else {
-        if (links_[n].previous == sentinel(lowest)) leader = n;
+        if (links_[n].previous == lead) leader = n;
         unlink(n);
       }
     }
-    // What was the lowest of the buckets shows how far the front may reach.
-    if (leader != none && in_order_[lowest] != 0 && !has_grown(leader, links_[leader].placed))
-      front.limit = std::max(front.limit, ranks_[leader]);
+    if (leader != none) reach(pool, front, leader);
+    fronts_[pool] = front;
   }
 
   /// Slot `to`, which is in no bucket, has the rank of `from` in its pool, and `from` has none.
@@ -176,11 +176,11 @@ class bucket_order {
     std::uint32_t previous = 0;
     std::uint32_t next = 0;
   };
-  /// The slots of a pool whose ranks are below `limit`, and others that have grown since: entries
-  /// [first, front_capacity), ascending as they were put, then one that is never passed.
+  /// The slots of a pool whose keys are below `limit`, which no key in the buckets is, and others that have grown since:
+  /// entries [first, front_capacity), ascending as they were put, then one that is never passed.
   struct front_range {
     std::size_t first = front_capacity;
-    slot_rank limit{};
+    std::uint64_t limit = 0;
   };
   static constexpr auto none = std::numeric_limits<std::uint32_t>::max();
 
@@ -214,8 +214,10 @@ class bucket_order {
     HOTSET_ASSERT(place < front_capacity);
     return place;
   }
-  void erase(pool_id pool, front_range& front, std::uint32_t n) noexcept {
-    remove(pool, front, place_of(pool, front, n));
+  /// What was the lowest of the buckets when it left shows how far the front may reach.
+  void reach(pool_id pool, front_range& front, std::uint32_t n) const noexcept {
+    if (in_order_[lowest_[pool]] != 0 && !has_grown(n, links_[n].placed))
+      front.limit = std::max(front.limit, ranks_[n].key);
   }
   void remove(pool_id pool, front_range& front, std::size_t place) noexcept {
     auto* const entries = entries_of(pool);
@@ -226,7 +228,7 @@ class bucket_order {
   front_range insert(pool_id pool, front_range front, ranked_slot entry) noexcept {
     if (front.first == 0) {
       front = spill(pool);
-      if (entry.rank.key >= front.limit.key) {
+      if (entry.rank.key >= front.limit) {
         append(pool, entry.slot);
         return front;
       }
@@ -236,22 +238,20 @@ class bucket_order {
     *to = entry;
     return front;
   }
-  /// Of a full front the upper half goes back to the buckets.
-  front_range spill(pool_id pool) noexcept {
+  /// Of a full front the upper half goes back to the buckets, with all whose key is the least of it.
+  [[gnu::noinline]] front_range spill(pool_id pool) noexcept {
     auto* const entries = entries_of(pool);
-    auto& front = fronts_[pool];
-    constexpr auto half = front_capacity / 2;
-    for (auto place = front_capacity; place-- > half;) {
-      const auto& entry = entries[place];
-      front.limit = std::min(front.limit, ranks_[entry.slot]);
+    const auto limit = entries[front_capacity / 2].rank.key;
+    auto kept = front_capacity;
+    for (; kept != 0 && entries[kept - 1].rank.key >= limit; --kept) {
+      const auto& entry = entries[kept - 1];
       if (has_grown(entry.slot, entry.rank.position))
         append(pool, entry.slot);
       else
         prepend(pool, entry.slot);
     }
-    std::copy_backward(entries, entries + half, entries + front_capacity);
-    front.first = half;
-    return front;
+    std::copy_backward(entries, entries + kept, entries + front_capacity);
+    return fronts_[pool] = {front_capacity - kept, limit};
   }
   /// Writes the eligible slots of the front in ascending rank; returns how many.
   std::size_t take_front(pool_id pool, const slot_mask& eligible, std::span<slot_id> out) noexcept {
@@ -271,12 +271,12 @@ class bucket_order {
   }
   /// Moves an entry that has grown behind those that are lower now, or to its bucket. Returns the place of what
   /// followed it.
-  std::size_t put_where_due(pool_id pool, std::size_t place) noexcept {
+  [[gnu::noinline]] std::size_t put_where_due(pool_id pool, std::size_t place) noexcept {
     auto* const entries = entries_of(pool);
     auto& front = fronts_[pool];
     const auto n = entries[place].slot;
     const auto rank = ranks_[n];
-    if (!(rank < front.limit)) {
+    if (rank.key >= front.limit) {
       remove(pool, front, place);
       append(pool, n);
       return place + 1;
@@ -369,7 +369,7 @@ class bucket_order {
     }
     return count;
   }
-  void sort(pool_id pool, std::size_t list) noexcept {
+  [[gnu::noinline]] void sort(pool_id pool, std::size_t list) noexcept {
     std::size_t size = 0;
     for (auto n = links_[sentinel(list)].next; n < slots_;) {
       const auto after = links_[n].next;
