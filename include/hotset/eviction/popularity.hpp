@@ -7,7 +7,8 @@
 /// Source: BrainStorm; any static profile. its `source` says where the counts come from.
 /// Deviations: none. A profile of the replayed trace itself sees the future: name it so.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(1) per hit and fill; a victim costs O(1) plus the ineligible slots passed over.
+/// Cost: O(1) per hit and fill; a victim costs O(1) plus the ineligible slots passed over. Counts that are
+///       near in rank share a bucket, which is sorted when a victim is in it.
 
 #include <algorithm>
 #include <cstddef>
@@ -18,10 +19,8 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/ids/per_key.hpp"
-#include "hotset/order/recency_list.hpp"
-#include "hotset/order/sparse_bits.hpp"
+#include "hotset/order/bucket_order.hpp"
 #include "hotset/trace/policy_knowledge.hpp"
 #include "hotset/trace/usage_profile.hpp"
 
@@ -51,42 +50,55 @@ class popularity {
       return profile.validate(name, shape);
     }
   };
-  static constexpr eviction_traits traits{};
+  static constexpr eviction_traits traits{.hears_visits = true, .hears_replacements = true};
 
   explicit popularity(const pool_layout& layout) : popularity(layout, config{}) {}
   popularity(const pool_layout& layout, const config& options)
       : class_of_(layout.shape(), classes_of(layout, options.profile.counts)),
-        classes_(std::ranges::max(class_of_.values()) + 1),
-        order_(layout.slots(), layout.pools() * classes_),
-        occupied_(layout.pools() * classes_),
-        lowest_(layout.pools()) {
-    for (const auto p : lowest_.ids()) lowest_[p] = (index_of(p) + 1) * classes_;
-  }
+        most_of_a_visit_(layout.shape().expert_count()),
+        order_(layout, class_buckets(layout, std::ranges::max(class_of_.values()) + 1)) {}
 
-  void on_hit(const access& a) noexcept { order_.move_to_back(list_of(a), a.slot); }
-  void on_fill(const access& a) noexcept {
-    const auto list = list_of(a);
-    order_.push_back(list, a.slot);
-    occupied_.set(list);
-    auto& lowest = lowest_[a.pool];
-    lowest = std::min(lowest, list);
+  void on_hit(const access& a) noexcept { use(a.slot, ++clock_); }
+  void on_visit(const visit_context&, std::span<const slot_id> slots) noexcept {
+    auto position = clock_;
+    for (const auto slot : slots) use(slot, ++position);
+    clock_ += most_of_a_visit_;
   }
-  void on_evict(slot_id slot, expert_key) noexcept { order_.erase(slot); }
-  void on_move(slot_id from, slot_id to) noexcept { order_.take_place(from, to); }
+  void on_fill(const access& a) noexcept {
+    order_.put(a.pool, a.slot, {class_of_[a.key], ++clock_});
+  }
+  void on_replace(const visit_context& context, std::span<const fill> fills) noexcept {
+    const auto slot_of = [](const fill& f) { return f.slot; };
+    const auto class_of = [this](const fill& f) { return class_of_[f.key]; };
+    order_.leave(context.pool, fills, slot_of);
+    // The visit will tell their positions.
+    order_.put_again(context.pool, fills, slot_of, class_of, clock_ + most_of_a_visit_);
+  }
+  void on_evict(slot_id slot, expert_key) noexcept { order_.drop(slot); }
+  void on_move(slot_id from, slot_id to) noexcept { order_.move(from, to); }
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
-    const auto end = (index_of(context.pool) + 1) * classes_;
-    auto& lowest = lowest_[context.pool];
-    lowest = first_occupied(lowest, end);
-    std::size_t count = 0;
-    for (auto list = lowest; list != end && count < out.size();
-         list = first_occupied(list + 1, end))
-      count += order_.select(list, eligible, out.subspan(count));
-    return count;
+    return order_.select(context.pool, eligible, out);
   }
 
  private:
+  /// A few buckets for each slot of a pool: where there are more classes, neighbours share one.
+  class class_buckets {
+   public:
+    class_buckets() = default;
+    class_buckets(const pool_layout& layout, std::size_t classes) noexcept : classes_(classes) {
+      const auto most = std::max<std::size_t>(4 * layout.slots() / layout.pools(), 64);
+      while (buckets() > most) ++shift_;
+    }
+    [[nodiscard]] std::size_t operator()(std::uint64_t of) const noexcept { return of >> shift_; }
+    [[nodiscard]] std::size_t buckets() const noexcept { return ((classes_ - 1) >> shift_) + 1; }
+
+   private:
+    std::size_t classes_ = 1;
+    unsigned shift_ = 0;
+  };
+
   /// Keys of equal count are a class; classes are numbered by ascending count.
   static std::vector<std::size_t> classes_of(const pool_layout& layout,
                                              const std::vector<double>& profile) {
@@ -102,24 +114,14 @@ class popularity {
           std::lower_bound(distinct.begin(), distinct.end(), count) - distinct.begin()));
     return out;
   }
-  [[nodiscard]] std::size_t list_of(const access& a) const noexcept {
-    return index_of(a.pool) * classes_ + class_of_[a.key];
-  }
-  /// Lists are marked when they get a slot, and unmarked here when they hold none.
-  [[nodiscard]] std::size_t first_occupied(std::size_t from, std::size_t end) noexcept {
-    auto list = occupied_.next(from, end);
-    while (list != end && order_.front(list) == no_slot) {
-      occupied_.reset(list);
-      list = occupied_.next(list + 1, end);
-    }
-    return list;
+  void use(slot_id slot, std::uint64_t position) noexcept {
+    order_.raise(slot, {order_.rank(slot).key, position});
   }
 
   per_key<std::size_t> class_of_;  // [key]
-  std::size_t classes_;
-  recency_list order_;            // one list per pool and class
-  sparse_bits occupied_;          // lists that may hold slots
-  per_pool<std::size_t> lowest_;  // [pool] no list of its own before it holds a slot
+  std::uint64_t clock_ = 0;
+  std::uint64_t most_of_a_visit_;  // slots
+  bucket_order<class_buckets> order_;
 };
 
 static_assert(is_eviction_policy<popularity>());

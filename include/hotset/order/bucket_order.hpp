@@ -41,23 +41,24 @@ class bucket_order {
   bucket_order() = default;
   bucket_order(const pool_layout& layout, BucketOf bucket_of)
       : bucket_of_(bucket_of),
-        slots_(layout.slots()),
+        slots_(static_cast<std::uint32_t>(layout.slots())),
         members_(layout),
-        flat_(layout.pools()),
         ranks_(slots_, vacant_rank),
         links_(slots_ + layout.pools() * bucket_of.buckets()),
         in_order_(layout.pools() * bucket_of.buckets(), 1),
         occupied_(in_order_.size()),
-        lowest_(layout.pools()),
-        fronts_(layout.pools()),
+        pools_(layout.pools()),
         entries_(layout.pools() * (front_capacity + 1), {vacant_rank, none}),
         sorted_(slots_ + 1) {
     for (std::size_t n = 0; n < links_.size(); ++n)
       links_[n].previous = links_[n].next = static_cast<std::uint32_t>(n);
-    for (const auto p : each<pool_id>(lowest_.size())) {
-      lowest_[p] = end(p);
-      flat_[p] = static_cast<std::size_t>(layout.at(p).slots) <= flat_limit &&
-                 members_.capacity(p) <= flat_growth_limit;
+    const auto buckets = bucket_of.buckets();
+    for (const auto p : each<pool_id>(pools_.size())) {
+      auto& pool = pools_[p];
+      pool.first = index_of(p) * buckets;
+      pool.lowest = pool.end = pool.first + buckets;
+      pool.flat = static_cast<std::size_t>(layout.at(p).slots) <= flat_limit &&
+                  members_.capacity(p) <= flat_growth_limit;
     }
   }
 
@@ -75,19 +76,19 @@ class bucket_order {
   template <class Item, class SlotOf, class KeyOf>
   void put_again(pool_id pool, std::span<const Item> items, SlotOf slot_of, KeyOf key_of,
                  std::uint64_t highest) noexcept {
-    auto front = fronts_[pool];
-    const bool is_flat = flat(pool);
+    auto& home = pools_[pool];
+    auto front = home.front;
     for (const auto& item : items) {
       const auto n = node(slot_of(item));
       const slot_rank rank{key_of(item), highest};
       ranks_[n] = rank;
-      if (is_flat) continue;
+      if (home.flat) continue;
       if (rank.key < front.limit)
         front = insert(pool, front, {rank, n});
       else
-        append(pool, n);
+        append(home, {rank, n});
     }
-    fronts_[pool] = front;
+    home.front = front;
   }
   /// Pre: `rank` is not smaller than the slot's rank, but for a position told later. Complexity: O(1), one
   /// store.
@@ -102,10 +103,11 @@ class bucket_order {
   /// Drops slots that will be put again at once. Pre: they are in `pool`.
   template <class Item, class SlotOf>
   void leave(pool_id pool, std::span<const Item> items, SlotOf slot_of) noexcept {
-    if (flat(pool)) return;
-    auto front = fronts_[pool];
+    auto& home = pools_[pool];
+    if (home.flat) return;
+    auto front = home.front;
     const auto* const entries = entries_of(pool);
-    const auto lead = sentinel(lowest_[pool]);
+    const auto lead = sentinel(home.lowest);
     auto leader = none;
     for (const auto& item : items) {
       const auto n = node(slot_of(item));
@@ -118,8 +120,10 @@ class bucket_order {
         unlink(n);
       }
     }
-    if (leader != none) reach(pool, front, leader);
-    fronts_[pool] = front;
+    // What was the lowest of the buckets when it left shows how far the front may reach.
+    if (leader != none && in_order_[home.lowest] != 0 && !has_grown(leader, links_[leader].placed))
+      front.limit = std::max(front.limit, ranks_[leader].key);
+    home.front = front;
   }
 
   /// Slot `to`, which is in no bucket, has the rank of `from` in its pool, and `from` has none.
@@ -130,25 +134,26 @@ class bucket_order {
     if (members_.home(to) != pool)
       members_.settle(pool, to, [this](slot_id s) { return ranks_[node(s)] == vacant_rank; });
     ranks_[node(to)] = rank;
-    if (flat(pool)) return;
+    if (pools_[pool].flat) return;
     if (linked(node(from)))
       take_place(node(from), node(to));
     else
-      entries_of(pool)[place_of(pool, fronts_[pool], node(from))].slot = node(to);
+      entries_of(pool)[place_of(pool, pools_[pool].front, node(from))].slot = node(to);
   }
 
   /// Replaces every rank r by f(r). Complexity: O(S).
   template <class F>
   void transform(F f) noexcept {
-    for (const auto p : each<pool_id>(lowest_.size())) {
-      fronts_[p] = {};
+    for (const auto p : each<pool_id>(pools_.size())) {
+      auto& home = pools_[p];
+      home.front = {};
       for (const auto slot : members_.of(p)) {
         auto& rank = ranks_[node(slot)];
         if (rank == vacant_rank) continue;
         rank = f(rank);
-        if (flat(p)) continue;
+        if (home.flat) continue;
         unlink(node(slot));
-        append(p, node(slot));
+        append(home, {rank, node(slot)});
       }
     }
   }
@@ -157,13 +162,13 @@ class bucket_order {
   [[nodiscard]] std::size_t select(pool_id pool, const slot_mask& eligible,
                                    std::span<slot_id> out) noexcept {
     if (out.empty()) return 0;
-    if (flat(pool)) return scan_ranks(members_.of(pool), ranks_, eligible, sorted_, out);
+    auto& home = pools_[pool];
+    if (home.flat) return scan_ranks(members_.of(pool), ranks_, eligible, sorted_, out);
     std::size_t count = take_front(pool, eligible, out);
     if (count == out.size()) return count;
-    auto& lowest = lowest_[pool];
-    lowest = holding(lowest, pool);
-    for (auto list = lowest; list != end(pool); list = holding(list + 1, pool)) {
-      count += take(pool, list, eligible, out.subspan(count));
+    home.lowest = holding(home, home.lowest);
+    for (auto list = home.lowest; list != home.end; list = holding(home, list + 1)) {
+      count += take(home, list, eligible, out.subspan(count));
       if (count == out.size()) break;
     }
     return count;
@@ -182,21 +187,21 @@ class bucket_order {
     std::size_t first = front_capacity;
     std::uint64_t limit = 0;
   };
+  struct pool_state {
+    front_range front;
+    std::size_t first = 0;  // list
+    std::size_t end = 0;
+    std::size_t lowest = 0;  // no list of its own before it holds a slot
+    bool flat = false;
+  };
   static constexpr auto none = std::numeric_limits<std::uint32_t>::max();
 
   static std::uint32_t node(slot_id slot) noexcept { return static_cast<std::uint32_t>(slot); }
-  [[nodiscard]] bool flat(pool_id pool) const noexcept { return flat_[pool] != 0; }
-  [[nodiscard]] std::size_t first(pool_id pool) const noexcept {
-    return index_of(pool) * bucket_of_.buckets();
-  }
-  [[nodiscard]] std::size_t end(pool_id pool) const noexcept {
-    return first(pool) + bucket_of_.buckets();
-  }
   [[nodiscard]] std::uint32_t sentinel(std::size_t list) const noexcept {
     return static_cast<std::uint32_t>(slots_ + list);
   }
-  [[nodiscard]] std::size_t list_of(pool_id pool, std::uint64_t key) const noexcept {
-    return first(pool) + bucket_of_(key);
+  [[nodiscard]] std::size_t list_of(const pool_state& home, std::uint64_t key) const noexcept {
+    return home.first + bucket_of_(key);
   }
 
   [[nodiscard]] ranked_slot* entries_of(pool_id pool) noexcept {
@@ -205,6 +210,7 @@ class bucket_order {
   [[nodiscard]] bool has_grown(std::uint32_t n, std::uint64_t placed) const noexcept {
     return ranks_[n].position > placed;
   }
+  [[nodiscard]] ranked_slot as_it_is(std::uint32_t n) const noexcept { return {ranks_[n], n}; }
   /// Pre: the slot is in the front.
   [[nodiscard]] std::size_t place_of(pool_id pool, const front_range& front,
                                      std::uint32_t n) noexcept {
@@ -213,11 +219,6 @@ class bucket_order {
     while (entries[place].slot != n) ++place;
     HOTSET_ASSERT(place < front_capacity);
     return place;
-  }
-  /// What was the lowest of the buckets when it left shows how far the front may reach.
-  void reach(pool_id pool, front_range& front, std::uint32_t n) const noexcept {
-    if (in_order_[lowest_[pool]] != 0 && !has_grown(n, links_[n].placed))
-      front.limit = std::max(front.limit, ranks_[n].key);
   }
   void remove(pool_id pool, front_range& front, std::size_t place) noexcept {
     auto* const entries = entries_of(pool);
@@ -229,7 +230,7 @@ class bucket_order {
     if (front.first == 0) {
       front = spill(pool);
       if (entry.rank.key >= front.limit) {
-        append(pool, entry.slot);
+        append(pools_[pool], entry);
         return front;
       }
     }
@@ -241,23 +242,24 @@ class bucket_order {
   /// Of a full front the upper half goes back to the buckets, with all whose key is the least of it.
   [[gnu::noinline]] front_range spill(pool_id pool) noexcept {
     auto* const entries = entries_of(pool);
+    auto& home = pools_[pool];
     const auto limit = entries[front_capacity / 2].rank.key;
     auto kept = front_capacity;
     for (; kept != 0 && entries[kept - 1].rank.key >= limit; --kept) {
       const auto& entry = entries[kept - 1];
       if (has_grown(entry.slot, entry.rank.position))
-        append(pool, entry.slot);
+        append(home, as_it_is(entry.slot));
       else
-        prepend(pool, entry.slot);
+        prepend(home, as_it_is(entry.slot));
     }
     std::copy_backward(entries, entries + kept, entries + front_capacity);
-    return fronts_[pool] = {front_capacity - kept, limit};
+    return home.front = {front_capacity - kept, limit};
   }
   /// Writes the eligible slots of the front in ascending rank; returns how many.
   std::size_t take_front(pool_id pool, const slot_mask& eligible, std::span<slot_id> out) noexcept {
     auto* const entries = entries_of(pool);
     std::size_t count = 0;
-    for (auto place = fronts_[pool].first; place < front_capacity && count < out.size();) {
+    for (auto place = pools_[pool].front.first; place < front_capacity && count < out.size();) {
       const auto& entry = entries[place];
       if (has_grown(entry.slot, entry.rank.position)) {
         place = put_where_due(pool, place);
@@ -273,12 +275,12 @@ class bucket_order {
   /// followed it.
   [[gnu::noinline]] std::size_t put_where_due(pool_id pool, std::size_t place) noexcept {
     auto* const entries = entries_of(pool);
-    auto& front = fronts_[pool];
+    auto& front = pools_[pool].front;
     const auto n = entries[place].slot;
     const auto rank = ranks_[n];
     if (rank.key >= front.limit) {
       remove(pool, front, place);
-      append(pool, n);
+      append(pools_[pool], {rank, n});
       return place + 1;
     }
     const auto lower = [&](const ranked_slot& e) {
@@ -299,10 +301,10 @@ class bucket_order {
     links_[l.next].previous = l.previous;
     l.previous = l.next = n;
   }
-  void link_between(std::uint32_t before, std::uint32_t n, std::uint32_t after) noexcept {
-    links_[n] = {ranks_[n].position, before, after};
-    links_[before].next = n;
-    links_[after].previous = n;
+  void link_between(std::uint32_t before, const ranked_slot& entry, std::uint32_t after) noexcept {
+    links_[entry.slot] = {entry.rank.position, before, after};
+    links_[before].next = entry.slot;
+    links_[after].previous = entry.slot;
   }
   void take_place(std::uint32_t from, std::uint32_t to) noexcept {
     const auto l = links_[from];
@@ -311,31 +313,31 @@ class bucket_order {
     links_[l.next].previous = to;
     links_[from].previous = links_[from].next = from;
   }
-  void mark(pool_id pool, std::size_t list) noexcept {
+  void mark(pool_state& home, std::size_t list) noexcept {
     occupied_.set(list);
-    auto& lowest = lowest_[pool];
-    lowest = std::min(lowest, list);
+    home.lowest = std::min(home.lowest, list);
   }
-  void append(pool_id pool, std::uint32_t n) noexcept {
-    const auto list = list_of(pool, ranks_[n].key);
-    const auto last = links_[sentinel(list)].previous;
-    if (last >= slots_)
-      mark(pool, list);
-    else if (ranks_[n].key < ranks_[last].key ||
-             (ranks_[n].key == ranks_[last].key && ranks_[n].position < ranks_[last].position))
+  void append(pool_state& home, const ranked_slot& entry) noexcept {
+    const auto list = list_of(home, entry.rank.key);
+    const auto end = sentinel(list);
+    const auto last = links_[end].previous;
+    if (last == end)
+      mark(home, list);
+    else if (entry.rank.key < ranks_[last].key ||
+             (entry.rank.key == ranks_[last].key && entry.rank.position < ranks_[last].position))
       in_order_[list] = 0;
-    link_between(last, n, sentinel(list));
+    link_between(last, entry, end);
   }
   /// Pre: the slot's rank is below all that are in the buckets.
-  void prepend(pool_id pool, std::uint32_t n) noexcept {
-    const auto list = list_of(pool, ranks_[n].key);
-    link_between(sentinel(list), n, links_[sentinel(list)].next);
-    mark(pool, list);
+  void prepend(pool_state& home, const ranked_slot& entry) noexcept {
+    const auto list = list_of(home, entry.rank.key);
+    link_between(sentinel(list), entry, links_[sentinel(list)].next);
+    mark(home, list);
   }
   /// The first list from `list` on that holds a slot. Lists are marked when they get one, unmarked here.
-  [[nodiscard]] std::size_t holding(std::size_t list, pool_id pool) noexcept {
-    const auto stop = end(pool);
-    for (list = occupied_.next(list, stop); list != stop; list = occupied_.next(list + 1, stop)) {
+  [[nodiscard]] std::size_t holding(const pool_state& home, std::size_t list) noexcept {
+    for (list = occupied_.next(list, home.end); list != home.end;
+         list = occupied_.next(list + 1, home.end)) {
       if (links_[sentinel(list)].next < slots_) break;
       occupied_.reset(list);
       in_order_[list] = 1;
@@ -344,23 +346,23 @@ class bucket_order {
   }
 
   /// Puts a slot whose rank has grown where it belongs. Returns false if that is the list it is in.
-  bool moves_on(pool_id pool, std::size_t list, std::uint32_t n) noexcept {
-    if (list_of(pool, ranks_[n].key) == list) return false;
+  bool moves_on(pool_state& home, std::size_t list, std::uint32_t n) noexcept {
+    if (list_of(home, ranks_[n].key) == list) return false;
     unlink(n);
-    append(pool, n);
+    append(home, as_it_is(n));
     return true;
   }
-  std::size_t take(pool_id pool, std::size_t list, const slot_mask& eligible,
+  std::size_t take(pool_state& home, std::size_t list, const slot_mask& eligible,
                    std::span<slot_id> out) noexcept {
-    if (in_order_[list] == 0) sort(pool, list);
+    if (in_order_[list] == 0) sort(home, list);
     std::size_t count = 0;
     for (auto n = links_[sentinel(list)].next; n < slots_ && count < out.size();) {
       const auto after = links_[n].next;
       if (!has_grown(n, links_[n].placed)) {
         if (eligible.test(static_cast<slot_id>(n))) out[count++] = static_cast<slot_id>(n);
-      } else if (!moves_on(pool, list, n)) {
+      } else if (!moves_on(home, list, n)) {
         // Grown within the bucket: begin again in the right order, in which nothing is out of date.
-        sort(pool, list);
+        sort(home, list);
         count = 0;
         n = links_[sentinel(list)].next;
         continue;
@@ -369,33 +371,31 @@ class bucket_order {
     }
     return count;
   }
-  [[gnu::noinline]] void sort(pool_id pool, std::size_t list) noexcept {
+  [[gnu::noinline]] void sort(pool_state& home, std::size_t list) noexcept {
     std::size_t size = 0;
     for (auto n = links_[sentinel(list)].next; n < slots_;) {
       const auto after = links_[n].next;
-      if (!has_grown(n, links_[n].placed) || !moves_on(pool, list, n))
-        sorted_[size++] = {ranks_[n], n};
+      if (!has_grown(n, links_[n].placed) || !moves_on(home, list, n))
+        sorted_[size++] = as_it_is(n);
       n = after;
     }
     std::sort(sorted_.begin(), sorted_.begin() + static_cast<std::ptrdiff_t>(size),
               [](const ranked_slot& a, const ranked_slot& b) { return a.rank < b.rank; });
     links_[sentinel(list)].previous = links_[sentinel(list)].next = sentinel(list);
     for (std::size_t i = 0; i < size; ++i)
-      link_between(links_[sentinel(list)].previous, sorted_[i].slot, sentinel(list));
+      link_between(links_[sentinel(list)].previous, sorted_[i], sentinel(list));
     in_order_[list] = 1;
   }
 
   BucketOf bucket_of_{};
-  std::size_t slots_ = 0;
+  std::uint32_t slots_ = 0;
   pool_members members_;
-  per_pool<std::uint8_t> flat_;         // [pool]
   std::vector<slot_rank> ranks_;        // [slot] as it is
   std::vector<link> links_;             // [slot], then one sentinel per pool and bucket
   std::vector<std::uint8_t> in_order_;  // [list] ascending as placed
   sparse_bits occupied_;                // lists that may hold slots
-  per_pool<std::size_t> lowest_;        // [pool] no list of its own before it holds a slot
-  per_pool<front_range> fronts_;        // [pool]
-  std::vector<ranked_slot> entries_;    // [pool][front_capacity + 1]
+  per_pool<pool_state> pools_;
+  std::vector<ranked_slot> entries_;  // [pool][front_capacity + 1]
   std::vector<ranked_slot> sorted_;
 };
 
