@@ -12,10 +12,12 @@
 ///       a large one at the first choice of a step, which sorts the coldest slots for the others.
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
@@ -148,6 +150,7 @@ class lfru {
 
  private:
   static constexpr std::size_t scan_limit = 128;
+  static constexpr std::size_t sort_buckets = 256;
   // The product with a rounded quotient is within 2^-51 of the score: with this much to spare, what it
   // excludes is no candidate. Only the others pay for the division.
   static constexpr double spare = 1.0 + 0x1p-48;
@@ -220,12 +223,37 @@ class lfru {
       entries[size] = {{std::bit_cast<std::uint64_t>(exact), position_[slot]}, slot};
       size += static_cast<std::size_t>(exact < list.limit);
     }
-    std::sort(entries, entries + size,
-              [](const candidate& a, const candidate& b) { return a.rank < b.rank; });
+    sort(std::span(entries, size), list.limit);
     list.first = 0;
     list.end = size;
     list.step = now;
     list.valid = true;
+  }
+  /// By buckets of near scores, those that many share on their own, then by insertion. Pre: scores are below
+  /// `limit`.
+  void sort(std::span<candidate> entries, double limit) noexcept {
+    constexpr std::uint32_t few = 24;
+    const double scale = static_cast<double>(sort_buckets) / limit;
+    const auto bucket_of = [scale](const candidate& e) {
+      constexpr auto last = sort_buckets - 1;
+      const double place = std::bit_cast<double>(e.rank.key) * scale;
+      return place < static_cast<double>(last) ? static_cast<std::size_t>(place) : last;
+    };
+    const auto lower = [](const candidate& a, const candidate& b) { return a.rank < b.rank; };
+    std::array<std::uint32_t, sort_buckets + 1> ends{};
+    for (const auto& e : entries) ++ends[bucket_of(e) + 1];
+    std::partial_sum(ends.begin(), ends.end(), ends.begin());
+    for (const auto& e : entries) chosen_[ends[bucket_of(e)]++] = e;
+    std::uint32_t first = 0;
+    for (const auto end : ends) {
+      if (end - first > few) std::sort(chosen_.data() + first, chosen_.data() + end, lower);
+      first = end;
+    }
+    for (std::size_t n = 0; n < entries.size(); ++n) {
+      auto to = n;
+      for (; to > 0 && lower(chosen_[n], entries[to - 1]); --to) entries[to] = entries[to - 1];
+      entries[to] = chosen_[n];
+    }
   }
   /// A slot was used or filled.
   void changed(pool_id pool, slot_id slot) noexcept {
