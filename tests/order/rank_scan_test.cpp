@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/order/rank_scan.hpp"
 
+#include <span>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -48,6 +49,14 @@ TEST_F(rank_scan, leaves_out_the_vacant_and_the_not_eligible) {
   EXPECT_THAT(lowest(4), ElementsAre(3, 65));
   eligible.clear();
   EXPECT_THAT(lowest(4), IsEmpty());
+}
+
+TEST(take_lowest, takes_as_many_as_there_is_room_for) {
+  std::vector<ranked_slot> found{{{7, 2}, 4}, {{5, 9}, 6}, {vacant_rank, 1}, {{5, 4}, 2}};
+  std::vector<slot_id> out(2, no_slot);
+  EXPECT_EQ(take_lowest(found, out), 2U);
+  EXPECT_THAT(out, ElementsAre(2, 6));
+  EXPECT_EQ(take_lowest(std::span(found).first(0), out), 0U);
 }
 
 }  // namespace

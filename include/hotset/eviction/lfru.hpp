@@ -8,8 +8,9 @@
 /// Deviations: powers are products of d, one factor after the other, up to d^65535, which stands for all
 ///       higher powers too. A key never used has f = 0.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(1) per hit and fill. Scores move by themselves: a small pool is scanned, O(S), at every choice;
-///       a large one at the first choice of a step, which sorts the coldest slots for the others.
+/// Cost: O(1) per hit and fill. Scores move by themselves: a small pool is scanned, O(S), at every choice, one of up to
+///       32 slots once for each victim; a large one at the first choice of a step, which sorts the coldest slots
+///       for the others.
 
 #include <algorithm>
 #include <array>
@@ -27,6 +28,7 @@
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/ids/per_key.hpp"
 #include "hotset/order/pool_members.hpp"
+#include "hotset/order/rank_scan.hpp"
 #include "hotset/order/slot_rank.hpp"
 
 namespace hotset::inline v0 {
@@ -62,7 +64,7 @@ class lfru {
         present_(layout.slots()),
         position_(layout.slots(), 0),
         members_(layout),
-        chosen_(layout.slots()),
+        chosen_(layout.slots() + 1),
         coldest_(layout.pools()),
         entries_(members_.places()) {
     double p = 1.0;
@@ -126,8 +128,10 @@ class lfru {
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
     if (out.empty()) return 0;
-    if (members_.size(context.pool) <= scan_limit || out.size() > members_.size(context.pool) / 4)
-      return select_scanned(context, eligible, out);
+    const auto size = members_.size(context.pool);
+    if (size <= few_slots && size * out.size() <= few_comparisons)
+      return select_few(context, eligible, out);
+    if (size <= scan_limit || out.size() > size / 4) return select_scanned(context, eligible, out);
     auto& list = coldest_[context.pool];
     if (!list.valid || list.step != context.step) gather(context.pool, list, context.step);
     for (int widened = 0;; ++widened) {
@@ -135,11 +139,12 @@ class lfru {
       candidate* const entries = entries_.data() + members_.first(context.pool);
       // Used, evicted or filled again since: if it belongs here at all, it stands elsewhere too.
       const auto gone = [&](const candidate& e) {
-        return position_[e.slot] != e.rank.position || vacant(e.slot);
+        return position_[slot_of(e)] != e.rank.position || vacant(slot_of(e));
       };
       while (list.first < list.end && gone(entries[list.first])) ++list.first;
       for (auto n = list.first; n < list.end && count < out.size(); ++n)
-        if (eligible.test(entries[n].slot) && !gone(entries[n])) out[count++] = entries[n].slot;
+        if (const auto slot = slot_of(entries[n]); eligible.test(slot) && !gone(entries[n]))
+          out[count++] = slot;
       list.given += count;
       if (count == out.size()) return count;
       if (widened == 3) return select_scanned(context, eligible, out);
@@ -150,6 +155,8 @@ class lfru {
 
  private:
   static constexpr std::size_t scan_limit = 128;
+  static constexpr std::size_t few_slots = 32;
+  static constexpr std::size_t few_comparisons = 96;
   static constexpr std::size_t sort_buckets = 256;
   // The product with a rounded quotient is within 2^-51 of the score: with this much to spare, what it
   // excludes is no candidate. Only the others pay for the division.
@@ -158,10 +165,7 @@ class lfru {
     double frequency = 0.0;  // infinite for a vacant slot
     step_id last = 0;
   };
-  struct candidate {
-    slot_rank rank;
-    slot_id slot = no_slot;
-  };
+  using candidate = ranked_slot;
 
   /// The slots of a large pool whose score in this step is below `limit`, in order. Within a step only a
   /// use, a fill or an eviction changes a score: the slot is then put in again, if it still belongs here.
@@ -173,6 +177,11 @@ class lfru {
     std::size_t end = 0;
     std::size_t given = 0;  // in this step, to set the next one's limit
   };
+  [[nodiscard]] candidate ranked(slot_id slot, double score) const noexcept {
+    return {{std::bit_cast<std::uint64_t>(score), position_[slot]},
+            static_cast<std::uint32_t>(slot)};
+  }
+  static slot_id slot_of(const candidate& e) noexcept { return static_cast<slot_id>(e.slot); }
   /// Brings a vacant slot home to a pool.
   void settle(pool_id pool, slot_id slot) noexcept {
     if (members_.home(slot) != pool)
@@ -211,16 +220,16 @@ class lfru {
     std::size_t near = 0;
     for (const auto slot : members_.of(pool)) {
       const auto& heat = present_[slot];
-      entries[near].slot = slot;
+      entries[near].slot = static_cast<std::uint32_t>(slot);
       near += static_cast<std::size_t>(
           heat.frequency * score_of_one_[std::min(age_of(heat, now), powers - 1)] <= spared);
     }
     std::size_t size = 0;
     for (std::size_t n = 0; n < near; ++n) {
-      const auto slot = entries[n].slot;
+      const auto slot = slot_of(entries[n]);
       const auto& heat = present_[slot];
       const auto exact = score(heat, age_of(heat, now));
-      entries[size] = {{std::bit_cast<std::uint64_t>(exact), position_[slot]}, slot};
+      entries[size] = ranked(slot, exact);
       size += static_cast<std::size_t>(exact < list.limit);
     }
     sort(std::span(entries, size), list.limit);
@@ -231,7 +240,7 @@ class lfru {
   }
   /// By buckets of near scores, those that many share on their own, then by insertion. Pre: scores are below
   /// `limit`.
-  void sort(std::span<candidate> entries, double limit) noexcept {
+  [[gnu::noinline]] void sort(std::span<candidate> entries, double limit) noexcept {
     constexpr std::uint32_t few = 24;
     const double scale = static_cast<double>(sort_buckets) / limit;
     const auto bucket_of = [scale](const candidate& e) {
@@ -262,8 +271,7 @@ class lfru {
     if (!list.valid) return;
     const auto exact =
         heat.last >= list.step ? heat.frequency : score(heat, age_of(heat, list.step));
-    if (exact < list.limit)
-      insert(pool, list, {{std::bit_cast<std::uint64_t>(exact), position_[slot]}, slot});
+    if (exact < list.limit) insert(pool, list, ranked(slot, exact));
   }
   void insert(pool_id pool, cold_list& list, candidate entry) noexcept {
     candidate* const entries = entries_.data() + members_.first(pool);
@@ -284,6 +292,20 @@ class lfru {
       list.valid = false;
     }
   }
+  /// Of a pool so small that the scores of all, and no branches, cost less.
+  [[gnu::noinline]] std::size_t select_few(const visit_context& context, const slot_mask& eligible,
+                                           std::span<slot_id> out) noexcept {
+    const auto words = eligible.words();
+    std::size_t size = 0;
+    for (const auto slot : members_.of(context.pool)) {
+      const auto& heat = present_[slot];
+      const auto s = index_of(slot);
+      const bool wanted = (words[s / 64] >> (s % 64) & 1U) != 0 && !vacant(slot);
+      chosen_[size] = ranked(slot, score(heat, age_of(heat, context.step)));
+      size += wanted ? 1U : 0U;
+    }
+    return take_lowest(std::span(chosen_).first(size), out);
+  }
   std::size_t select_scanned(const visit_context& context, const slot_mask& eligible,
                              std::span<slot_id> out) noexcept {
     constexpr double all = std::numeric_limits<double>::max();
@@ -300,13 +322,13 @@ class lfru {
       if (!(rank < worst)) continue;
       auto n = count < out.size() ? count++ : count - 1;
       for (; n > 0 && rank < chosen_[n - 1].rank; --n) chosen_[n] = chosen_[n - 1];
-      chosen_[n] = {rank, slot};
+      chosen_[n] = {rank, static_cast<std::uint32_t>(slot)};
       if (count == out.size()) {
         worst = chosen_[count - 1].rank;
         limit = std::bit_cast<double>(worst.key) * spare;
       }
     }
-    for (std::size_t n = 0; n < count; ++n) out[n] = chosen_[n].slot;
+    for (std::size_t n = 0; n < count; ++n) out[n] = slot_of(chosen_[n]);
     return count;
   }
 

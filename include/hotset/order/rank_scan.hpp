@@ -18,21 +18,12 @@ struct ranked_slot {
   std::uint32_t slot = 0;
 };
 
-/// Writes the eligible ones of `slots` in ascending rank; returns how many. Vacant slots are left out.
-/// Gathers what is eligible, then takes the smallest again and again: no branch depends on the data, which is
-/// worth more here than fewer comparisons. Shapes: ranks [all slots]; scratch: room for slots.size() + 1.
-/// Complexity: O(slots * (1 + out)).
-inline std::size_t scan_ranks(std::span<const slot_id> slots, std::span<const slot_rank> ranks,
-                              const slot_mask& eligible, std::span<ranked_slot> scratch,
-                              std::span<slot_id> out) noexcept {
-  ranked_slot* const found = scratch.data();
-  const auto words = eligible.words();
-  std::size_t size = 0;
-  for (const auto slot : slots) {
-    const auto s = index_of(slot);
-    found[size] = {ranks[s], static_cast<std::uint32_t>(slot)};
-    size += static_cast<std::size_t>((words[s / 64] >> (s % 64)) & 1U);
-  }
+/// Writes the slots of `found` in ascending rank, which is left in disorder; returns how many. Vacant ones are left out.
+/// Takes the smallest again and again: no branch depends on the data, which is worth more here than fewer comparisons.
+/// Complexity: O(found * out).
+inline std::size_t take_lowest(std::span<ranked_slot> of, std::span<slot_id> out) noexcept {
+  ranked_slot* const found = of.data();
+  std::size_t size = of.size();
   std::size_t count = 0;
   while (count < out.size() && size > 0) {
     std::size_t best = 0;
@@ -49,6 +40,23 @@ inline std::size_t scan_ranks(std::span<const slot_id> slots, std::span<const sl
     found[best] = found[--size];
   }
   return count;
+}
+
+/// Writes the eligible ones of `slots` in ascending rank; returns how many. Vacant slots are left out.
+/// Shapes: ranks [all slots]; scratch: room for slots.size() + 1.
+/// Complexity: O(slots * (1 + out)).
+inline std::size_t scan_ranks(std::span<const slot_id> slots, std::span<const slot_rank> ranks,
+                              const slot_mask& eligible, std::span<ranked_slot> scratch,
+                              std::span<slot_id> out) noexcept {
+  ranked_slot* const found = scratch.data();
+  const auto words = eligible.words();
+  std::size_t size = 0;
+  for (const auto slot : slots) {
+    const auto s = index_of(slot);
+    found[size] = {ranks[s], static_cast<std::uint32_t>(slot)};
+    size += static_cast<std::size_t>((words[s / 64] >> (s % 64)) & 1U);
+  }
+  return take_lowest(scratch.first(size), out);
 }
 
 }  // namespace hotset::inline v0
