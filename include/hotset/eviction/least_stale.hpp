@@ -53,8 +53,10 @@ class least_stale {
     }
   };
   static constexpr std::string_view name = "least_stale";
-  static constexpr eviction_traits traits{
-      .hears_requests = true, .hears_visits = true, .moves_by_itself = true};
+  static constexpr eviction_traits traits{.hears_requests = true,
+                                          .hears_visits = true,
+                                          .hears_replacements = true,
+                                          .moves_by_itself = true};
 
   explicit least_stale(const pool_layout& layout) : least_stale(layout, config{}) {}
   least_stale(const pool_layout& layout, const config& options)
@@ -91,11 +93,20 @@ class least_stale {
     }
     const auto list = lists_.of(a.key.layer, a.slot);
     arrivals_.push_back(list, a.slot);
-    const auto pool = index_of(lists_.pool(list));
-    const auto word = pool * words_ + index_of(a.key.layer) / 64;
-    used_[word] |= bit(a.key.layer);
-    // A fill for a step gone by is stale at once.
-    if (a.step < searched_[pool]) stale_[word] |= bit(a.key.layer);
+    arrived(list, a.key.layer, a.step);
+  }
+  void on_replace(const visit_context& context, std::span<const fill> fills) noexcept {
+    for (const auto& f : fills) epoch_[f.slot] = context.step;
+    if (by_access()) {
+      for (const auto& f : fills) accesses_.vacate(f.slot);
+      for (const auto& f : fills)
+        accesses_.assign(context.pool, f.slot, {stamp(f.slot, context.layer), ++clock_});
+      return;
+    }
+    const auto list = lists_.of(context.layer, fills.front().slot);
+    arrivals_.move_to_back(list, fills, [](const fill& f) { return f.slot; });
+    for (const auto& f : fills) departed(f.slot, f.victim.layer);
+    arrived(list, context.layer, context.step);
   }
   /// A prefetcher asked for a resident key, for step `a.step`.
   void on_request(const access& a) noexcept {
@@ -109,11 +120,7 @@ class least_stale {
       return;
     }
     arrivals_.erase(slot);
-    const auto list = lists_.of(key.layer, slot);
-    if (arrivals_.front(list) != no_slot) return;
-    const auto word = index_of(lists_.pool(list)) * words_ + index_of(key.layer) / 64;
-    used_[word] &= ~bit(key.layer);
-    stale_[word] &= ~bit(key.layer);
+    departed(slot, key.layer);
   }
   void on_move(slot_id from, slot_id to) noexcept {
     epoch_[to] = epoch_[from];
@@ -163,6 +170,22 @@ class least_stale {
     return std::uint64_t{1} << (index_of(layer) % 64);
   }
   [[nodiscard]] bool by_access() const noexcept { return order_ == stale_order::last_access; }
+  /// A list has got slots for a step.
+  void arrived(std::size_t list, layer_id layer, step_id step) noexcept {
+    const auto pool = index_of(lists_.pool(list));
+    const auto word = pool * words_ + index_of(layer) / 64;
+    used_[word] |= bit(layer);
+    // A fill for a step gone by is stale at once.
+    if (step < searched_[pool]) stale_[word] |= bit(layer);
+  }
+  /// A slot has left the list of a layer.
+  void departed(slot_id slot, layer_id layer) noexcept {
+    const auto list = lists_.of(layer, slot);
+    if (arrivals_.front(list) != no_slot) return;
+    const auto word = index_of(lists_.pool(list)) * words_ + index_of(layer) / 64;
+    used_[word] &= ~bit(layer);
+    stale_[word] &= ~bit(layer);
+  }
   void touch(slot_id slot, step_id step) noexcept {
     auto& epoch = epoch_[slot];
     epoch = std::max(epoch, step);
