@@ -124,10 +124,10 @@ TEST(bucket_order, gives_the_upper_half_of_a_full_front_back) {
 // One key a bucket, several, and all; scanned pools and others; slots wander between them.
 TEST(bucket_order, agrees_with_a_sorted_map) {
   const geometry shape{.layers = 3, .experts = 60, .top_k = 2};
-  const std::vector<std::int64_t> unequal{10, 36, 26};
+  const std::vector<std::int64_t> unequal{12, 36, 26};
   const pool_layout layouts[] = {
       pool_layout::shared(shape, 50).value(), pool_layout::shared(shape, 170).value(),
-      pool_layout::per_layer(shape, 10).value(), pool_layout::per_layer(shape, 12).value(),
+      pool_layout::per_layer(shape, 12).value(), pool_layout::per_layer(shape, 13).value(),
       pool_layout::per_layer(shape, unequal).value()};
   for (const auto& layout : layouts)
     for (const steps buckets : {steps{1, 200}, steps{7, 20}, steps{1, 3}, steps{1, 1}}) {

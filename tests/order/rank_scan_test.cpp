@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/order/rank_scan.hpp"
 
+#include <algorithm>
+#include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "random_source.hpp"
 
 namespace hotset::rank_scan_test {
 namespace {
@@ -57,6 +62,29 @@ TEST(take_lowest, takes_as_many_as_there_is_room_for) {
   EXPECT_EQ(take_lowest(found, out), 2U);
   EXPECT_THAT(out, ElementsAre(2, 6));
   EXPECT_EQ(take_lowest(std::span(found).first(0), out), 0U);
+}
+
+// Few are counted, more are taken one after the other.
+TEST(take_lowest, agrees_with_a_sort) {
+  support::random_source random(3);
+  for (std::uint32_t size = 0; size < 3 * most_counted; ++size)
+    for (int round = 0; round < 30; ++round) {
+      std::vector<ranked_slot> found;
+      for (std::uint32_t n = 0; n < size; ++n)
+        found.push_back(
+            {random.one_in(9) ? vacant_rank : slot_rank{random.below(4), 1 + (n * 37) % 101}, n});
+      std::vector<ranked_slot> sorted(found);
+      std::erase_if(sorted, [](const ranked_slot& e) { return e.rank == vacant_rank; });
+      std::ranges::sort(
+          sorted, {}, [](const ranked_slot& e) { return std::pair(e.rank.key, e.rank.position); });
+      const auto wanted = random.below(size + 2);
+      std::vector<slot_id> expected;
+      for (const auto& e : sorted)
+        if (expected.size() < wanted) expected.push_back(static_cast<slot_id>(e.slot));
+      std::vector<slot_id> out(wanted, no_slot);
+      out.resize(take_lowest(found, out));
+      ASSERT_EQ(out, expected);
+    }
 }
 
 }  // namespace

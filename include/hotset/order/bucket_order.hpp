@@ -34,7 +34,7 @@ namespace hotset::inline v0 {
 template <class BucketOf>
 class bucket_order {
  public:
-  static constexpr std::size_t flat_limit = 10;
+  static constexpr std::size_t flat_limit = 12;
   static constexpr std::size_t flat_growth_limit = 128;
   static constexpr std::size_t front_capacity = 64;
 

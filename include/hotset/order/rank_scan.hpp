@@ -2,6 +2,8 @@
 #pragma once
 /// The lowest ranks of a small pool, found by looking at all of them.
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -18,10 +20,39 @@ struct ranked_slot {
   std::uint32_t slot = 0;
 };
 
+/// The most slots of which each is compared with each.
+inline constexpr std::size_t most_counted = 8;
+/// Writes the slots of `found` in ascending rank; returns how many. Vacant ones are left out. Counts for each how many are
+/// below it: nothing is guessed. Pre: found.size() <= most_counted. Complexity: O(found^2).
+inline std::size_t take_by_count(std::span<const ranked_slot> found,
+                                 std::span<slot_id> out) noexcept {
+  std::array<std::uint32_t, most_counted> below;
+  for (std::size_t n = 0; n < found.size(); ++n) {
+    const auto rank = found[n].rank;
+    std::uint32_t lower = 0;
+    for (std::size_t m = 0; m < n; ++m) {
+      const auto less = static_cast<std::uint32_t>(rank < found[m].rank);
+      below[m] += less;
+      lower += 1 - less;
+    }
+    below[n] = lower;
+  }
+  std::array<std::uint32_t, most_counted> order;
+  for (std::uint32_t n = 0; n < found.size(); ++n) order[below[n]] = n;
+  std::size_t count = 0;
+  for (; count < std::min(out.size(), found.size()); ++count) {
+    const auto& e = found[order[count]];
+    if (e.rank == vacant_rank) break;
+    out[count] = static_cast<slot_id>(e.slot);
+  }
+  return count;
+}
+
 /// Writes the slots of `found` in ascending rank, which is left in disorder; returns how many. Vacant ones are left out.
-/// Takes the smallest again and again: no branch depends on the data, which is worth more here than fewer comparisons.
-/// Complexity: O(found * out).
+/// Takes the smallest again and again: no branch need depend on the data, which is worth more here than fewer comparisons.
+/// Complexity: O(found * out), and O(found^2) for the few of which each is compared with each.
 inline std::size_t take_lowest(std::span<ranked_slot> of, std::span<slot_id> out) noexcept {
+  if (of.size() <= most_counted) return take_by_count(of, out);
   ranked_slot* const found = of.data();
   std::size_t size = of.size();
   std::size_t count = 0;
