@@ -13,7 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hotset/predict/kernels/aligned_vector.hpp"
+#include "hotset/core/platform/aligned_vector.hpp"
 #include "hotset/predict/maps/map_rows.hpp"
 #include "map_samples.hpp"
 

@@ -13,10 +13,10 @@
 #include <span>
 #include <vector>
 
+#include "hotset/core/platform/aligned_vector.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/platform/fetch_soon.hpp"
 #include "hotset/core/platform/vector_level.hpp"
-#include "hotset/predict/kernels/aligned_vector.hpp"
 #if HOTSET_X86_VECTORS
 #include <immintrin.h>
 #endif

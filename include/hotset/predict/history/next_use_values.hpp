@@ -27,6 +27,7 @@
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
+#include "hotset/core/platform/aligned_vector.hpp"
 #include "hotset/core/policy/refuse_value.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/predict/history/first_uses.hpp"
@@ -34,7 +35,6 @@
 #include "hotset/predict/history/saved_history.hpp"
 #include "hotset/predict/history/similarity_weights.hpp"
 #include "hotset/predict/history/two_rates.hpp"
-#include "hotset/predict/kernels/aligned_vector.hpp"
 #include "hotset/predict/kernels/value_kernels.hpp"
 #include "hotset/predict/kernels/vote_kernels.hpp"
 

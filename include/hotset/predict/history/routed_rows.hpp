@@ -15,7 +15,7 @@
 
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/id_view.hpp"
-#include "hotset/predict/kernels/aligned_vector.hpp"
+#include "hotset/core/platform/aligned_vector.hpp"
 
 namespace hotset::inline v0 {
 

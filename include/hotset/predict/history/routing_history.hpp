@@ -37,6 +37,7 @@
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
+#include "hotset/core/platform/aligned_vector.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/predict/history/first_uses.hpp"
@@ -45,7 +46,6 @@
 #include "hotset/predict/history/saved_history.hpp"
 #include "hotset/predict/history/view_tokens.hpp"
 #include "hotset/predict/history/visit_log.hpp"
-#include "hotset/predict/kernels/aligned_vector.hpp"
 #include "hotset/predict/kernels/history_kernels.hpp"
 
 namespace hotset::inline v0 {

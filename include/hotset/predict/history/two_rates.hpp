@@ -20,8 +20,8 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/ids/per_id.hpp"
+#include "hotset/core/platform/aligned_vector.hpp"
 #include "hotset/predict/history/saved_history.hpp"
-#include "hotset/predict/kernels/aligned_vector.hpp"
 #include "hotset/predict/kernels/rate_kernels.hpp"
 
 namespace hotset::inline v0 {

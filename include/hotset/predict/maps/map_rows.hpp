@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "hotset/predict/kernels/aligned_vector.hpp"
+#include "hotset/core/platform/aligned_vector.hpp"
 #include "hotset/predict/kernels/map_kernels.hpp"
 
 namespace hotset::inline v0 {

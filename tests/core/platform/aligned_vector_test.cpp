@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hotset/predict/kernels/aligned_vector.hpp"
+#include "hotset/core/platform/aligned_vector.hpp"
 
 #include <cstddef>
 #include <cstdint>
