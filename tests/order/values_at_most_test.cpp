@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/order/values_at_most.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <vector>
 
@@ -44,6 +45,29 @@ TEST(values_at_most, every_level_finds_the_same_in_rows_of_any_length) {
       if (row[i] <= 3) wanted.push_back(i);
     EXPECT_EQ(found(row, 3, vector_level::scalar), wanted);
     EXPECT_EQ(found(row, 3, best_vector_level()), wanted);
+  }
+}
+
+TEST(values_at_most, the_lowest_are_those_within_a_bound_of_the_least) {
+  support::random_source random(2);
+  constexpr auto absent = std::numeric_limits<double>::infinity();
+  for (const auto level : {vector_level::scalar, vector_level::avx2, vector_level::avx512}) {
+    if (level > best_vector_level()) break;
+    for (std::size_t n = 0; n < 150; ++n) {
+      std::vector<double> row(n);
+      for (auto& v : row) v = random.one_in(4) ? absent : static_cast<double>(random.below(30));
+      std::vector<std::size_t> wanted;
+      if (n != 0) {
+        const auto most = std::ranges::min(row) + 2;
+        for (std::size_t i = 0; i < n; ++i)
+          if (row[i] != absent && row[i] <= most) wanted.push_back(i);
+      }
+      std::vector<std::size_t> lowest;
+      each_lowest(
+          row, [](double least) { return least == absent ? -absent : least + 2; }, level,
+          [&](std::size_t i) { lowest.push_back(i); });
+      EXPECT_EQ(lowest, wanted);
+    }
   }
 }
 

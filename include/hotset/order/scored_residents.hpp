@@ -17,7 +17,6 @@
 #include "hotset/core/platform/vector_level.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
-#include "hotset/order/least_value.hpp"
 #include "hotset/order/slot_rank.hpp"
 #include "hotset/order/values_at_most.hpp"
 
@@ -365,14 +364,15 @@ class scored_residents {
                                  PositionOf position_of,
                                  [[maybe_unused]] KeyOf key_of) const noexcept {
     finding found;
-    const auto least = row.empty() ? absent : least_value(row, level_);
-    if (least == absent) return found;
     slot_rank best = vacant_rank;  // of what was found; of estimates where it is not alone
     if constexpr (layer_estimator<Scores>) {
       const auto rank_of = [&](std::size_t i) {
         return slot_rank{detail::ordered_bits(scores.exact(key_of(i))), position_of(i)};
       };
-      each_at_most(row, scores.bound(least), level_, [&](std::size_t i) {
+      const auto bound_of = [&](double least) {
+        return least == absent ? -absent : scores.bound(least);
+      };
+      each_lowest(row, bound_of, level_, [&](std::size_t i) {
         if (found.at == none) {
           found.at = i;
           return;
@@ -385,7 +385,8 @@ class scored_residents {
         }
       });
     } else {
-      each_at_most(row, least, level_, [&](std::size_t i) {
+      const auto bound_of = [](double least) { return least == absent ? -absent : least; };
+      each_lowest(row, bound_of, level_, [&](std::size_t i) {
         const auto position = position_of(i);
         if (position > best.position) return;
         found.at = i;
