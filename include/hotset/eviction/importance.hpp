@@ -14,6 +14,7 @@
 ///       Scores are compared by estimates; where these do not tell two apart, O(window K + E) for the layers of the two.
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -69,7 +70,7 @@ class importance {
         heat_(layout.shape(), {options.gamma, options.window}),
         expected_(layout.shape(), 0.0),
         forecast_of_(layout.shape().layer_count(), never),
-        resident_(layout.shape()),
+        resident_(forecast_of_.size() * words(), 0),
         resident_heat_(forecast_of_.size(), unknown),
         residents_(layout),
         counts_once_(layout.precisions() == 1),
@@ -173,7 +174,9 @@ class importance {
     return forecast_of_[layer] == step_;
   }
   void set_resident(expert_key key, bool resident) noexcept {
-    resident_[key] = resident ? 1 : 0;
+    const auto bit = std::uint64_t{1} << index_of(key.expert) % 64;
+    auto& word = residents_of(key.layer)[index_of(key.expert) / 64];
+    word = resident ? word | bit : word & ~bit;
     resident_heat_[key.layer] = unknown;
     if (!resident && counts_once_ && !is_expected(key.layer))
       residents_.rescale(key.layer);
@@ -184,12 +187,24 @@ class importance {
   [[nodiscard]] double total_of(layer_id layer) noexcept {
     auto& total = resident_heat_[layer];
     if (total != unknown) return total;
-    total = 0.0;
-    const auto heat = heat_.of(layer);
-    const auto is_resident = resident_.row(layer);
-    for (std::size_t e = 0; e < experts_; ++e)
-      if (is_resident[e] != 0) total += heat[e];
+    return total = sum_of_residents(layer, heat_.of(layer));
+  }
+  [[nodiscard]] double sum_of_residents(layer_id layer,
+                                        std::span<const double> heat) const noexcept {
+    double total = 0.0;
+    const auto is_resident = residents_of(layer);
+    for (std::size_t w = 0; w < is_resident.size(); ++w)
+      for (auto left = is_resident[w]; left != 0; left &= left - 1)
+        total += heat[w * 64 + static_cast<std::size_t>(std::countr_zero(left))];
     return total;
+  }
+  [[nodiscard]] std::size_t words() const noexcept { return (experts_ + 63) / 64; }
+  /// A bit for each expert.
+  [[nodiscard]] std::span<std::uint64_t> residents_of(layer_id layer) noexcept {
+    return std::span(resident_).subspan(index_of(layer) * words(), words());
+  }
+  [[nodiscard]] std::span<const std::uint64_t> residents_of(layer_id layer) const noexcept {
+    return std::span(resident_).subspan(index_of(layer) * words(), words());
   }
   [[nodiscard]] double score(expert_key key) noexcept {
     const auto h = heat_.is_used(key) ? share_of(key) : 0.0;
@@ -206,7 +221,8 @@ class importance {
                 std::span<double> to) const noexcept {
     const auto heat = heat_.estimates(layer);
     for (std::size_t i = 0; i < to.size(); ++i) to[i] = heat[index_of(experts[i])];
-    const auto all = counts_once_ ? sum_of(to) : estimated_total(layer);
+    // Of an expert at several precisions there is one, and it is a resident no more when any of them has left.
+    const auto all = counts_once_ ? sum_of(to) : sum_of_residents(layer, heat);
     const auto of_all = all > 0.0 ? 1.0 / all : 0.0;
     for (auto& h : to) h *= of_all;
     if (!is_expected(layer)) return;
@@ -223,14 +239,6 @@ class importance {
     for (; i < values.size(); ++i) part[0] += values[i];
     return (part[0] + part[1]) + (part[2] + part[3]);
   }
-  /// Of an expert at several precisions there is one, and it is a resident no more when any of them has left.
-  [[nodiscard]] double estimated_total(layer_id layer) const noexcept {
-    const auto heat = heat_.estimates(layer);
-    const auto is_resident = resident_.row(layer);
-    double total = 0.0;
-    for (std::size_t e = 0; e < experts_; ++e) total += is_resident[e] != 0 ? heat[e] : 0.0;
-    return total;
-  }
   /// Two scores may be off, of each the heat and the sum. A share is 1 at most: what stands beside it is no greater than the score
   /// and 1 together.
   [[nodiscard]] double bound(double least) const noexcept {
@@ -241,11 +249,11 @@ class importance {
   double alpha_;
   std::size_t experts_;
   hotness heat_;
-  std::vector<expert_id> pending_;   // of the visit that is planned: [tokens * top_k]
-  per_key<double> expected_;         // [layers, experts] means over tokens
-  per_layer<step_id> forecast_of_;   // [layers] the step that they are of
-  per_key<std::uint8_t> resident_;   // [layers, experts]
-  per_layer<double> resident_heat_;  // [layers] sums over residents, or `unknown`
+  std::vector<expert_id> pending_;       // of the visit that is planned: [tokens * top_k]
+  per_key<double> expected_;             // [layers, experts] means over tokens
+  per_layer<step_id> forecast_of_;       // [layers] the step that they are of
+  std::vector<std::uint64_t> resident_;  // [layers, words] a bit an expert
+  per_layer<double> resident_heat_;      // [layers] sums over residents, or `unknown`
   scored_residents residents_;
   bool counts_once_;           // each expert is resident once at most
   double error_;               // of estimates, relative to their size

@@ -81,6 +81,7 @@ class hotness {
       for (std::size_t k = 0; k < top_k_; ++k) kept[k] = is_new(token, k) ? token[k] : no_expert;
       gain(layer, kept, gained_[ring.next]);
       ring.next = ring.next + 1 == window_ ? 0 : ring.next + 1;
+      ring.tokens = std::min(ring.tokens + 1, window_);
       ring.fresh = false;
       if (ring.next == 0 && can_estimate())
         std::ranges::copy(of(layer), estimate_.row(layer).begin());
@@ -90,7 +91,7 @@ class hotness {
   [[nodiscard]] std::span<const double> of(layer_id layer) noexcept {
     auto& ring = rings_[layer];
     const auto heat = heat_.row(layer);
-    if (!ring.fresh) add_up(layer, ring.next, heat);
+    if (!ring.fresh) add_up(layer, ring, heat);
     ring.fresh = true;
     return heat;
   }
@@ -110,8 +111,9 @@ class hotness {
 
   /// The tokens of one layer.
   struct recent_tokens {
-    std::size_t next = 0;  ///< the place of the token to come, which is the oldest one's
-    bool fresh = true;     ///< the layer's heat is that of its tokens
+    std::size_t next = 0;    ///< the place of the token to come, which is the oldest one's
+    std::size_t tokens = 0;  ///< that were seen, at most a window of them
+    bool fresh = true;       ///< the layer's heat is that of its tokens
   };
 
   [[nodiscard]] std::span<expert_id> place(layer_id layer, std::size_t n) noexcept {
@@ -146,9 +148,10 @@ class hotness {
       estimates[index_of(id)] = is_last ? 0.0 : estimates[index_of(id)] - worth;
     }
   }
-  void add_up(layer_id layer, std::size_t next, std::span<double> heat) noexcept {
+  void add_up(layer_id layer, const recent_tokens& ring, std::span<double> heat) noexcept {
     std::ranges::fill(heat, 0.0);
-    for (std::size_t age = 0; age < window_; ++age) {
+    auto next = ring.next;
+    for (std::size_t age = 0; age < ring.tokens; ++age) {
       const auto worth = worth_[age];
       if (worth == 0.0) break;
       next = next == 0 ? window_ - 1 : next - 1;
