@@ -76,10 +76,12 @@ TEST(vote_kernels, all_levels_count_alike_to_the_bit) {
           ballots[row].weight = static_cast<float>(random.below(1000)) / 3.0F;
         }
         std::vector<float> one(uses.experts(), 0.3F);
-        std::vector<float> other(uses.experts(), 0.7F);
         count(ballots, horizon > 7, one, vector_level::scalar);
-        count(ballots, horizon > 7, other, vector_level::avx2);
-        ASSERT_EQ(one, other) << experts << " experts, " << horizon << " tokens, " << rows;
+        for (const auto level : {vector_level::avx2, history_kernels::level_in_use()}) {
+          std::vector<float> other(uses.experts(), 0.7F);
+          count(ballots, horizon > 7, other, level);
+          ASSERT_EQ(one, other) << experts << " experts, " << horizon << " tokens, " << rows;
+        }
       }
 }
 

@@ -17,7 +17,7 @@
 ///       O(horizon * ids) once a row and layer. A new step O(rows) a sequence that was asked about. Nothing allocates after construction.
 /// Memory: rows * layers * experts / 4 bytes, and 4 * rows + 8 * layers * (top_k + 1) a sequence: 1.5 MiB at 48 x 128, 1,024 rows,
 ///       118 KiB for 16 sequences of top-8.
-///       Where first uses are kept, half a byte more for each row, layer and expert: 3 MiB.
+///       Where first uses are kept, half a byte more for each row, layer and expert: 3 MiB, and 2 bytes a row and token ahead.
 
 #include <algorithm>
 #include <array>
@@ -100,6 +100,9 @@ class routing_history {
         live_(static_cast<std::size_t>(options.sequences)),
         routed_(layers_, experts_, rows_),
         first_uses_(layers_, rows_, experts_, horizon),
+        later_(rows_ * horizon, no_row),
+        later_count_(rows_, 0),
+        lagging_(rows_ + 1),
         before_(rows_, no_row),
         after_(rows_, no_row),
         whole_(rows_, 0),
@@ -139,7 +142,8 @@ class routing_history {
                                   static_cast<std::uint64_t>(shape.experts), rows) +
            first_uses::bytes_for(static_cast<std::uint64_t>(shape.layers), rows,
                                  static_cast<std::uint64_t>(shape.experts), horizon) +
-           rows * (16 + 2 * (static_cast<std::uint64_t>(options.sequences) + streams)) +
+           rows *
+               (19 + 2 * horizon + 2 * (static_cast<std::uint64_t>(options.sequences) + streams)) +
            tokens * (32 + 4 * static_cast<std::uint64_t>(shape.top_k)) +
            2 * visit_log::bytes_for(static_cast<std::uint64_t>(options.sequences),
                                     static_cast<std::uint64_t>(shape.layers),
@@ -223,8 +227,18 @@ class routing_history {
   /// Pre, of the three: the history looks ahead.
   [[nodiscard]] later_uses uses_after(layer_id layer, row_id row) noexcept {
     const auto l = index_of(layer);
-    if (first_uses_.known(l, row) < first_uses_.horizon()) look_ahead(l, row);
+    if (lags(l, row)) look_ahead(l, row);
     return {first_uses_.of(l, row), first_uses_.known(l, row)};
+  }
+  /// uses_after() will be asked for of these: which lag behind is found out before, for nobody can foretell it one by one.
+  void look_ahead(layer_id layer, std::span<const match> rows) noexcept {
+    const auto l = index_of(layer);
+    std::size_t count = 0;
+    for (const auto& one : rows) {
+      lagging_[count] = one.row;
+      count += lags(l, one.row) ? 1 : 0;
+    }
+    for (const auto row : std::span(lagging_).first(count)) look_ahead(l, row);
   }
   /// uses_after() will be asked for soon.
   void fetch_uses_after(layer_id layer, row_id row) const noexcept {
@@ -264,6 +278,7 @@ class routing_history {
         const auto previous = static_cast<row_id>(saved.before[r] - first);
         follow(previous, row);
         followed_[history_kernels::place_of(previous)] = 0xffff;
+        add_as_later(row);
       }
       for (std::size_t l = 0; l < layers_; ++l)
         routed_.write(l, row, ids.subspan(l * top_k_, top_k_));
@@ -305,14 +320,32 @@ class routing_history {
   /// Takes in what has come after the row since it was asked about last.
   void look_ahead(std::size_t layer, row_id row) noexcept {
     std::array<const std::uint64_t*, first_uses::most_horizon> fresh;
-    const auto known = first_uses_.known(layer, row);
     std::size_t count = 0;
-    auto next = successor(row);
-    for (std::size_t t = 0; t < first_uses_.horizon() && next != no_row; ++t) {
-      if (t >= known) fresh[count++] = routed_.set(layer, next).data();
-      next = successor(next);
+    for (auto t = first_uses_.known(layer, row); t < later_count_[row]; ++t)
+      fresh[count++] = routed_.set(layer, later_[row * first_uses_.horizon() + t]).data();
+    first_uses_.add(layer, row, std::span(fresh).first(count), level_);
+  }
+  [[nodiscard]] bool lags(std::size_t layer, row_id row) const noexcept {
+    return first_uses_.known(layer, row) < later_count_[row];
+  }
+  /// The row may speak of what its sequence routed: those before it know of it.
+  void add_as_later(row_id row) noexcept {
+    const auto horizon = first_uses_.horizon();
+    auto place = before_[history_kernels::place_of(row)];
+    for (std::size_t tokens = 0; tokens < horizon && place != no_row; ++tokens) {
+      const auto earlier = history_kernels::row_at(place);
+      if (later_count_[earlier] == tokens) {
+        later_[earlier * horizon + tokens] = row;
+        ++later_count_[earlier];
+      }
+      place = before_[place];
     }
-    if (count != 0) first_uses_.add(layer, row, std::span(fresh).first(count), level_);
+  }
+  /// Of those that follow a row no more than so many are known.
+  void forget_later(std::size_t row, std::size_t tokens) noexcept {
+    if (first_uses_.horizon() == 0) return;
+    first_uses_.forget_beyond(row, tokens);
+    later_count_[row] = std::min(later_count_[row], static_cast<std::uint8_t>(tokens));
   }
 
   // --- staging
@@ -323,8 +356,10 @@ class routing_history {
     step_rows_speak_ = step_has_ended;
     const auto as = static_cast<std::uint16_t>(step_has_ended ? 0xffff : 0);
     for (const auto row : preceding_)
-      if (after_[row] != no_row)  // not overwritten since
+      if (after_[row] != no_row) {  // not overwritten since
         followed_[history_kernels::place_of(row)] = as;
+        if (step_has_ended) add_as_later(after_[row]);
+      }
     for (const auto& one : step_rows_) {
       whole_[history_kernels::place_of(one.row)] = as;
       if (!step_has_ended) forget_as_later(one.row);
@@ -334,7 +369,7 @@ class routing_history {
   void forget_as_later(row_id row) noexcept {
     auto place = before_[history_kernels::place_of(row)];
     for (std::size_t tokens = 0; tokens < first_uses_.horizon() && place != no_row; ++tokens) {
-      first_uses_.forget_beyond(history_kernels::row_at(place), tokens);
+      forget_later(history_kernels::row_at(place), tokens);
       place = before_[place];
     }
   }
@@ -562,7 +597,7 @@ class routing_history {
     if (after_[row] != no_row) before_[history_kernels::place_of(after_[row])] = no_row;
     after_[row] = no_row;
     whole_[place] = followed_[place] = 0;
-    if (first_uses_.horizon() != 0) first_uses_.forget_beyond(row, 0);
+    forget_later(row, 0);
     for (auto& last : last_)
       if (last == row) last = no_row;
     for (auto& all : similar_) all[place] = 0;
@@ -603,6 +638,7 @@ class routing_history {
     drop_stage();
     routed_.clear_all();
     first_uses_.forget_all();
+    std::ranges::fill(later_count_, std::uint8_t{0});
     for (auto* rows : {&before_, &after_, &last_}) std::ranges::fill(*rows, no_row);
     std::ranges::fill(whole_, std::uint16_t{0});
     std::ranges::fill(followed_, std::uint16_t{0});
@@ -629,8 +665,8 @@ class routing_history {
         history_kernels::candidates(similar, usable, out.size(), candidates_, level_);
     for (std::size_t i = 0; i < count; ++i) {
       const auto row = history_kernels::row_at(candidates_[i]);
-      const auto age = row >= oldest_ ? row - oldest_ : row + rows_ - oldest_;
-      ranked_[i] = std::uint32_t{similar[candidates_[i]]} << 16U | static_cast<std::uint32_t>(age);
+      const auto age = in_ring(static_cast<std::int32_t>(row) - static_cast<std::int32_t>(oldest_));
+      ranked_[i] = std::uint32_t{similar[candidates_[i]]} << 16U | age;
     }
     const auto found = std::min(count, out.size());
     const auto keys = std::span(ranked_).first(count);
@@ -647,10 +683,14 @@ class routing_history {
     for (std::size_t i = 0; i < found; ++i) out[i] = match_of(keys[i]);
     return found;
   }
+  /// Without a branch: nobody can foretell which half of the ring a row is in.
+  [[nodiscard]] std::uint32_t in_ring(std::int32_t n) const noexcept {
+    return static_cast<std::uint32_t>(n + ((n >> 31) & static_cast<std::int32_t>(rows_)));
+  }
   [[nodiscard]] match match_of(std::uint32_t key) const noexcept {
-    const auto row = (key & 0xffffU) + oldest_;
-    return {static_cast<row_id>(row >= rows_ ? row - rows_ : row),
-            static_cast<std::uint16_t>(key >> 16U)};
+    const auto past_end =
+        static_cast<std::int32_t>((key & 0xffffU) + oldest_) - static_cast<std::int32_t>(rows_);
+    return {static_cast<row_id>(in_ring(past_end)), static_cast<std::uint16_t>(key >> 16U)};
   }
 
   std::size_t layers_;
@@ -664,9 +704,12 @@ class routing_history {
   live_sequences live_;
   routed_rows routed_;
   first_uses first_uses_;
-  std::vector<row_id> before_;           ///< [place] of the row before in the sequence, its place
-  std::vector<row_id> after_;            ///< [row] the next one in the sequence
-  aligned_vector<std::uint16_t> whole_;  ///< [place] 0xffff: its step has ended
+  std::vector<row_id> later_;              ///< [row, horizon] the rows that follow it
+  std::vector<std::uint8_t> later_count_;  ///< [row] of them that there are and may speak
+  std::vector<row_id> lagging_;            ///< scratch
+  std::vector<row_id> before_;             ///< [place] of the row before in the sequence, its place
+  std::vector<row_id> after_;              ///< [row] the next one in the sequence
+  aligned_vector<std::uint16_t> whole_;    ///< [place] 0xffff: its step has ended
   aligned_vector<std::uint16_t> followed_;  ///< [place] 0xffff: its successor's step has ended
   per_layer<std::uint8_t> seen_;            ///< [layer] 1: visited in this step
   std::vector<row_id> last_;                ///< [running sequence] its last row
