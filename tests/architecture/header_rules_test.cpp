@@ -112,7 +112,7 @@ TEST(rooms, that_the_rules_name_have_headers) {
 
 TEST(floor_rule, refuses_what_looks_up_or_sideways) {
   const std::vector<include_case> cases = {
-      {"eviction/lru.hpp", "order/recency_list.hpp", true},
+      {"eviction/lru.hpp", "order/recency_log.hpp", true},
       {"eviction/lru.hpp", "eviction/lfu.hpp", true},
       {"concepts/eviction_policy.hpp", "core/access.hpp", true},
       {"core/ids.hpp", "version.hpp", true},

@@ -190,14 +190,31 @@ class recency_log {
   }
   /// Of any number, and where not all may be chosen: reads the log itself.
   [[gnu::noinline]] std::size_t select_eligible(ring_part& ring, const slot_mask& eligible,
-                                                std::span<slot_id> out) const noexcept {
+                                                std::span<slot_id> out) noexcept {
     rewind(ring);
     std::size_t count = 0;
-    for (auto at = ring.read; at != ring.end && count < out.size(); ++at) {
+    std::size_t passed = 0;
+    auto at = ring.start;
+    for (; at != ring.end && count < out.size(); ++at) {
       const auto one = said_at(ring, at);
-      if (is_valid(one) && eligible.test(one.slot)) out[count++] = one.slot;
+      if (!is_valid(one)) continue;
+      ++passed;
+      if (eligible.test(one.slot)) out[count++] = one.slot;
     }
+    if (at - ring.start - passed > piece) close_up(ring, at);
     return count;
+  }
+  /// Brings what is valid before a position up to it: what is void there is not passed over again.
+  [[gnu::noinline]] void close_up(ring_part& ring, std::uint32_t end) noexcept {
+    auto to = end;
+    for (auto at = end; at != ring.start;) {
+      const auto one = said_at(ring, --at);
+      if (!is_valid(one)) continue;
+      const auto place = ring.place_at(--to);
+      log_[place] = one.slot;
+      place_[one.slot] = place;
+    }
+    ring.start = ring.read = to;
   }
   /// Throws out what is void, first of the log alone: a place that was just written would be waited for.
   [[gnu::noinline]] void gather(ring_part& ring) noexcept {
