@@ -136,16 +136,10 @@ class pager {
   /// Errors: those of plan and plan_next, and what `use` returned.
   template <class Use>
   status serve(const routing_view& view, visit_plan& plan, Use&& use) {
-    if (is_unfinished(plan)) return status::visit_unfinished;
-    const abandoning end{*this, plan};
-    auto now = this->plan(view, plan);
-    while (now == status::ok) {
-      (void)commit(plan);
-      now = detail::shown(use, visit_group(plan, row(view.layer)));
-      if (now != status::ok || !plan.more()) break;
-      now = plan_next(plan);
-    }
-    return now;
+    if (const auto planned = this->plan(view, plan); planned != status::ok) return planned;
+    if (plan.more()) return serve_groups(plan, use);
+    (void)commit(plan);
+    return detail::shown(use, visit_group(plan, row(view.layer)));
   }
 
   /// Publishes a plan, then tells the policies of each distinct expert in routed order.
@@ -401,6 +395,17 @@ class pager {
       if (pages.is_unfinished(plan)) pages.next_group_ = 0;
     }
   };
+
+  template <class Use>
+  status serve_groups(visit_plan& plan, Use& use) {
+    const abandoning end{*this, plan};
+    for (auto now = status::ok;;) {
+      (void)commit(plan);
+      now = detail::shown(use, visit_group(plan, row(plan.context().layer)));
+      if (now != status::ok || !plan.more()) return now;
+      if (now = plan_next(plan); now != status::ok) return now;
+    }
+  }
 
   struct checked {};
   pager(checked, const config& setup)
