@@ -236,7 +236,7 @@ class routing_history {
     std::size_t count = 0;
     for (const auto& one : rows) {
       lagging_[count] = one.row;
-      count += lags(l, one.row) ? 1 : 0;
+      count += lags(l, one.row) ? 1U : 0U;
     }
     for (const auto row : std::span(lagging_).first(count)) look_ahead(l, row);
   }
