@@ -215,7 +215,7 @@ class residents {
     auto& pool = pools_[p];
     const auto bytes_each = bytes_of(layer, pool);
     slot_entry* const entries = table_.entries();
-    const auto [placed, published] = map_.rows(layer);
+    const auto row = map_.rows(layer);
     auto hash = hash_;
     const auto take = [&](const fill& f) {
       auto& entry = entries[index_of(f.slot)];
@@ -223,7 +223,7 @@ class residents {
         become_evictable(f.slot, pool);
       entry.key = f.key;
       entry.generation = f.generation;
-      placed[index_of(f.key.expert)] = published[index_of(f.key.expert)] = f.slot;
+      row.placed[index_of(f.key.expert)] = row.published[index_of(f.key.expert)] = f.slot;
       hash = mixed(hash, f.slot, {layer, f.key.expert});
     };
     for (const auto& f : fills.first(fills.size() - replacing)) take(f);
