@@ -119,7 +119,8 @@ class demand {
       const auto chosen = hot.choose(context, asked);
       if (chosen.size() != asked) return {};
       const auto of_others = std::span(hot.victims).first(asked);
-      const auto left = of_others.size() - std::ranges::remove_if(of_others, own).size();
+      const auto left = static_cast<std::size_t>(
+          std::remove_if(of_others.begin(), of_others.end(), own) - of_others.begin());
       if (left >= count) return of_others.first(count);
       asked += count - left;
     }
