@@ -47,7 +47,7 @@ template <identifier Id>
 /// The number as a subscript. Pre: not negative.
 template <identifier Id>
 [[nodiscard]] HOTSET_HOST_DEVICE constexpr std::size_t index_of(Id id) noexcept {
-  return static_cast<std::make_unsigned_t<std::underlying_type_t<Id>>>(id);
+  return static_cast<std::size_t>(id);
 }
 /// An id compares with a plain number, such as a count of its kind; with another kind it does not.
 template <identifier Id>

@@ -353,7 +353,7 @@ class activation_matrix {
     auto compared = rows_ == matrix_rows::all ? layers_ : of.layers;
     std::span<const double> totals = totals_of(row);
     if (rows_ == matrix_rows::future) {
-      compared = add_up_from(row, index_of(layer) + 1);
+      compared = add_up_from(row, layers_until(layer));
       totals = ahead_;
     }
     if (compared == 0 || stored_.size() == 0) return;
@@ -382,7 +382,7 @@ class activation_matrix {
     for (std::size_t ahead = 1; ahead <= depth_; ++ahead) {
       const auto out =
           std::span(scores_).subspan((token * depth_ + ahead - 1) * experts_, experts_);
-      const auto target = index_of(layer) + ahead;
+      const auto target = layers_until(layer) + ahead - 1;
       if (target >= layers_)
         std::ranges::fill(out, 0.0F);
       else

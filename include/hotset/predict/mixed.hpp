@@ -204,7 +204,7 @@ class mixed {
   [[nodiscard]] std::size_t inputs() const noexcept { return parts_.size() + 1; }
   /// Where forecasts made at a layer are kept: the place is free again after `depth` layers.
   [[nodiscard]] std::size_t place_of(layer_id layer) const noexcept {
-    return (index_of(layer) + 1) % depth_;
+    return layers_until(layer) % depth_;
   }
   [[nodiscard]] std::size_t row_at(std::size_t place, std::size_t token,
                                    std::size_t d) const noexcept {
@@ -233,7 +233,7 @@ class mixed {
   void write(layer_id layer, std::size_t token, std::size_t d) noexcept {
     const auto at = token * depth_ + d;
     const auto out = std::span(scores_).subspan(at * experts_, experts_);
-    if (index_of(layer) + 1 + d >= layers_) {
+    if (layers_until(layer) + d >= layers_) {
       std::ranges::fill(out, 0.0F);
       return;
     }

@@ -170,7 +170,7 @@ class next_layer_gate {
     if (tokens == 0 || is_last(view)) return {};
     for (std::size_t d = 0; d < reach(view); ++d) {
       // One layer's router for all tokens: it is read from memory once.
-      const auto of = index_of(view.layer) + 1 + d;
+      const auto of = layers_until(view.layer) + d;
       const auto router = options_.routers[of];
       const auto bias = options_.biases.empty() ? std::span<const float>() : options_.biases[of];
       for (std::size_t e = 0; e < experts_; ++e)
