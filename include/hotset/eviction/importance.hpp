@@ -14,7 +14,6 @@
 ///       Scores are compared by estimates; where these do not tell two apart, O(window K + E) for the layers of the two.
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -28,6 +27,7 @@
 #include "hotset/core/fill.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/ids/per_key.hpp"
+#include "hotset/order/lowest_values.hpp"
 #include "hotset/order/scored_residents.hpp"
 #include "hotset/predict/hotness.hpp"
 
@@ -192,13 +192,10 @@ class importance {
   [[nodiscard]] double sum_of_residents(layer_id layer,
                                         std::span<const double> heat) const noexcept {
     double total = 0.0;
-    const auto is_resident = residents_of(layer);
-    for (std::size_t w = 0; w < is_resident.size(); ++w)
-      for (auto left = is_resident[w]; left != 0; left &= left - 1)
-        total += heat[w * 64 + static_cast<std::size_t>(std::countr_zero(left))];
+    each_member(residents_of(layer), [&](std::size_t e) { total += heat[e]; });
     return total;
   }
-  [[nodiscard]] std::size_t words() const noexcept { return (experts_ + 63) / 64; }
+  [[nodiscard]] std::size_t words() const noexcept { return words_for(experts_); }
   /// A bit for each expert.
   [[nodiscard]] std::span<std::uint64_t> residents_of(layer_id layer) noexcept {
     return std::span(resident_).subspan(index_of(layer) * words(), words());

@@ -51,25 +51,17 @@ class recency_list {
   /// As above, of what each element names. Shape: slot_of(element) is a slot_id.
   template <class Element, class SlotOf>
   void move_to_back(std::size_t head, std::span<const Element> elements, SlotOf slot_of) noexcept {
-    std::uint32_t* const previous = previous_.data();
-    std::uint32_t* const next = next_.data();
-    for (const auto& one : elements) {
-      const auto node = static_cast<std::uint32_t>(slot_of(one));
-      const auto before = previous[node];
-      const auto behind = next[node];
-      next[before] = behind;
-      previous[behind] = before;
-    }
+    for (const auto& one : elements) unlink(static_cast<std::uint32_t>(slot_of(one)));
     const auto end = sentinel(head);
-    auto last = previous[end];
+    auto last = previous_[end];
     for (const auto& one : elements) {
       const auto node = static_cast<std::uint32_t>(slot_of(one));
-      previous[node] = last;
-      next[last] = node;
+      previous_[node] = last;
+      next_[last] = node;
       last = node;
     }
-    next[last] = end;
-    previous[end] = last;
+    next_[last] = end;
+    previous_[end] = last;
   }
   /// Slot `to`, which is in no list, stands where `from` stood, which then is in none. Pre: `from` is in a list.
   void take_place(slot_id from, slot_id to) noexcept {
@@ -96,10 +88,9 @@ class recency_list {
   /// Writes the eligible slots of a list, oldest first; returns how many.
   std::size_t select(std::size_t head, const slot_mask& eligible,
                      std::span<slot_id> out) const noexcept {
-    const std::uint32_t* const next = next_.data();
     std::size_t count = 0;
-    for (auto node = next[sentinel(head)]; node < slots_ && count < out.size(); node = next[node])
-      if (const auto slot = static_cast<slot_id>(node); eligible.test(slot)) out[count++] = slot;
+    for (auto s = front(head); s != no_slot && count < out.size(); s = after(s))
+      if (eligible.test(s)) out[count++] = s;
     return count;
   }
 

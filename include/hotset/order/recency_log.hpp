@@ -48,15 +48,13 @@ class recency_log {
     if (ring.mask - (ring.end - ring.start) < slots.size()) [[unlikely]]
       gather(ring);
     HOTSET_ASSERT(ring.mask - (ring.end - ring.start) >= slots.size());
-    slot_id* const log = log_.data();
-    std::uint32_t* const place = place_.data();
     const auto first = ring.first;
     const auto mask = ring.mask;
     auto end = ring.end;
     for (const auto slot : slots) {
       const auto at = first + (end++ & mask);
-      place[index_of(slot)] = at;
-      log[at] = slot;
+      place_[slot] = at;
+      log_[at] = slot;
     }
     ring.end = end;
   }

@@ -27,9 +27,9 @@ class visit_ledger {
 
   /// Judges the misses of a visit: `missing` are positions in `plan.experts()`.
   void judge(const visit_plan& plan, std::span<const std::uint32_t> missing) noexcept {
-    const std::uint64_t* const left = left_.row(plan.context().layer).data();
+    const auto left = left_.row(plan.context().layer);
     const auto now = used_and_left(mark_of(plan.context().step));
-    const expert_id* const experts = plan.draft().experts.data();
+    const auto experts = plan.experts();
     std::uint64_t compulsory = 0;
     std::uint64_t collisions = 0;
     // No branches: why an expert misses is anyone's guess.
@@ -100,10 +100,7 @@ class visit_ledger {
   }
   /// What is told of each victim of `filled`, which was used.
   [[nodiscard]] auto leave() noexcept {
-    return [left = left_.values().data(), experts = left_.experts(),
-            now = used_and_left(mark_of(last_step_))](expert_key key) {
-      left[index_of(key.layer) * experts + index_of(key.expert)] = now;
-    };
+    return [this, now = used_and_left(mark_of(last_step_))](expert_key key) { left_[key] = now; };
   }
   /// The key lost its slot in the running step; or, prefetched for a later one, before it was used.
   void evicted(expert_key key, bool was_used = true, step_id meant_for = 0) noexcept {

@@ -168,9 +168,8 @@ class residents {
   void reserve_victims(pool_id pool, std::span<const slot_id> victims, std::span<fill> fills,
                        KeyOf key_of) noexcept {
     const auto precision = pools_[pool].precision;
-    slot_entry* const entries = table_.entries();
     for (std::size_t i = 0; i < victims.size(); ++i) {
-      auto& entry = entries[index_of(victims[i])];
+      auto& entry = table_[victims[i]];
       const auto victim = entry.key;
       auto& f = fills[i];
       f.key = key_of(i);
@@ -214,11 +213,10 @@ class residents {
                      Lost lost) noexcept {
     auto& pool = pools_[p];
     const auto bytes_each = bytes_of(layer, pool);
-    slot_entry* const entries = table_.entries();
     const auto row = map_.rows(layer);
     auto hash = hash_;
     const auto take = [&](const fill& f) {
-      auto& entry = entries[index_of(f.slot)];
+      auto& entry = table_[f.slot];
       if (!slot_table::evictable(entry)) [[unlikely]]
         become_evictable(f.slot, pool);
       entry.key = f.key;

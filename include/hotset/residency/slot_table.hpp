@@ -54,8 +54,6 @@ class slot_table {
     HOTSET_ASSERT(slot >= 0 && index_of(slot) < entries_.size());
     return entries_[slot];
   }
-  /// Shape: [slots].
-  [[nodiscard]] slot_entry* entries() noexcept { return entries_.data(); }
   /// A resident slot that nobody reads may be evicted.
   [[nodiscard]] bool evictable(slot_id slot) const noexcept { return evictable((*this)[slot]); }
   [[nodiscard]] static bool evictable(const slot_entry& entry) noexcept {
