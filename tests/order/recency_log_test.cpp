@@ -75,6 +75,8 @@ void compare_with_lists(std::int32_t slots_each, std::uint64_t seed) {
   constexpr std::int32_t pools = 2;
   const auto layout = layers_of(pools, slots_each);
   const auto each = static_cast<std::size_t>(slots_each);
+  std::vector<slots> owned(pools);
+  for (std::size_t s = 0; s < pools * each; ++s) owned[s / each].push_back(static_cast<slot_id>(s));
   recency_log log(layout);
   std::vector<std::list<slot_id>> model(pools);
   auto eligible = all_of(layout);
@@ -87,7 +89,7 @@ void compare_with_lists(std::int32_t slots_each, std::uint64_t seed) {
     const auto p = static_cast<std::size_t>(draw(pools));
     const auto pool = static_cast<pool_id>(p);
     auto& order = model[p];
-    const auto any = [&] { return static_cast<slot_id>(p * each + draw(each)); };
+    const auto any = [&] { return owned[p][draw(owned[p].size())]; };
     const auto use = [&](const slots& used) {
       log.touch(pool, used);
       for (const auto s : used) {
@@ -122,6 +124,26 @@ void compare_with_lists(std::int32_t slots_each, std::uint64_t seed) {
       if (!log.contains(from) || log.contains(to)) continue;
       log.take_place(from, to);
       std::ranges::replace(order, from, to);
+    } else if (what < 14 && owned[p].size() > 1) {
+      // A quota change: what was in the slot goes on in another one, and the other pool has the slot.
+      const auto from = any();
+      const auto theirs = owned[1 - p][draw(owned[1 - p].size())];
+      const auto to = draw(2) == 0 ? any() : theirs;
+      if (log.contains(from) && !log.contains(to)) {
+        log.take_place(from, to);
+        std::ranges::replace(order, from, to);
+        if (to == theirs) {
+          std::erase(owned[1 - p], to);
+          owned[p].push_back(to);
+        }
+      } else {
+        log.erase(from);
+        order.remove(from);
+      }
+      std::erase(owned[p], from);
+      owned[1 - p].push_back(from);
+      log.touch(static_cast<pool_id>(1 - p), from);
+      model[1 - p].push_back(from);
     } else {
       eligible.assign(any(), draw(5) != 0);
     }

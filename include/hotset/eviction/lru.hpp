@@ -42,7 +42,8 @@ class lru {
   }
   /// The visit will move the slots to the end, whatever they hold.
   void on_replace(const visit_context& context, std::span<const fill> fills) noexcept {
-    if (!stamped_) log_.give_up(context.pool, fills.size(), fills.back().slot);
+    stamped_ ? stamps_.give_up(context.pool, fills.size(), fills.back().slot)
+             : log_.give_up(context.pool, fills.size(), fills.back().slot);
   }
   void on_evict(slot_id slot, expert_key) noexcept {
     stamped_ ? stamps_.erase(slot) : log_.erase(slot);

@@ -29,20 +29,28 @@ class recency_log {
   explicit recency_log(const pool_layout& layout)
       : place_(layout.slots(), nowhere), rings_(layout.pools()) {
     std::uint32_t places = 0;
+    std::uint32_t longest = 0;
     for (const auto p : rings_.ids()) {
       const auto length = static_cast<std::uint32_t>(std::bit_ceil(spread * layout.most_slots(p)));
       auto& ring = rings_[p];
       ring.first = places;
       ring.mask = length - 1;
       ring.start = ring.read = ring.end = first_position;
+      ring.first_slot = layout.at(p).first_slot;
+      ring.end_slot = ring.first_slot + layout.at(p).slots;
       places += length;
+      longest = std::max(longest, length);
     }
     log_.resize(places, no_slot);
+    valid_.resize((std::size_t{longest} + 63) / 64);
   }
 
   /// Makes the slot the last of the pool. Pre: it is in this pool's order or in none.
-  void touch(pool_id pool, slot_id slot) noexcept { touch(pool, std::span(&slot, 1)); }
-  /// The same for several distinct slots, in this order.
+  void touch(pool_id pool, slot_id slot) noexcept {
+    take_in(rings_[pool], slot);
+    touch(pool, std::span(&slot, 1));
+  }
+  /// The same for several distinct slots, in this order. Pre: they are in this pool's order, or were the pool's from the first.
   void touch(pool_id pool, std::span<const slot_id> slots) noexcept {
     auto& ring = rings_[pool];
     if (ring.mask - (ring.end - ring.start) < slots.size()) [[unlikely]]
@@ -67,8 +75,11 @@ class recency_log {
     log_[at] = to;
     place_[to] = at;
     place_[from] = nowhere;
-    for (auto& ring : rings_)
-      if (at - ring.first < ring.length()) rewind(ring);
+    for (auto& ring : rings_) {
+      if (at - ring.first >= ring.length()) continue;
+      take_in(ring, to);
+      rewind(ring);
+    }
   }
   [[nodiscard]] bool contains(slot_id slot) const noexcept { return place_[slot] != nowhere; }
 
@@ -125,9 +136,11 @@ class recency_log {
     std::uint32_t start = 0;  ///< all that is before it is void
     std::uint32_t read = 0;   ///< what is before it is void, or among the cold
     std::uint32_t end = 0;
-    std::uint32_t chosen = 0;             ///< of the cold, by the last choice
-    std::uint32_t cold_begin = 0;         ///< in cold
-    std::uint32_t cold_end = 0;           ///< as above
+    std::uint32_t chosen = 0;      ///< of the cold, by the last choice
+    std::uint32_t cold_begin = 0;  ///< in cold
+    std::uint32_t cold_end = 0;    ///< as above
+    slot_id first_slot{};          ///< with end_slot: no others can be in it
+    slot_id end_slot{};
     std::array<entry, 4 * piece> cold{};  ///< oldest first
     [[nodiscard]] std::uint32_t length() const noexcept { return mask + 1; }
     [[nodiscard]] std::size_t ahead() const noexcept { return cold_end - cold_begin; }
@@ -214,22 +227,44 @@ class recency_log {
     }
     ring.start = ring.read = to;
   }
-  /// Throws out what is void, first of the log alone: a place that was just written would be waited for.
+  /// A pool's slots are a range, until a quota change brings it one of another pool.
+  void take_in(ring_part& ring, slot_id slot) const noexcept {
+    if (slot >= ring.first_slot && slot < ring.end_slot) return;
+    ring.first_slot = slot_id{};
+    ring.end_slot = static_cast<slot_id>(place_.size());
+  }
+  /// Throws out what is void. Where the valid are is asked of the slots, which are fewer than what the log said of them.
   [[gnu::noinline]] void gather(ring_part& ring) noexcept {
     rewind(ring);
-    auto kept = ring.start;
-    for (auto at = ring.start; at != ring.end; ++at) {
-      const auto one = said_at(ring, at);
-      log_[ring.place_at(kept)] = one.slot;
-      kept += is_valid(one) ? 1U : 0U;
+    const auto words = std::span(valid_).first((std::size_t{ring.length()} + 63) / 64);
+    std::ranges::fill(words, 0);
+    for (auto slot = ring.first_slot; slot != ring.end_slot; ++slot) {
+      const auto at = place_[slot] - ring.first;
+      if (at < ring.length()) words[at / 64] |= std::uint64_t{1} << at % 64;
     }
-    for (auto at = ring.start; at != kept; ++at)
-      place_[log_[ring.place_at(at)]] = ring.place_at(at);
-    ring.end = kept;
+    const auto begin = ring.start & ring.mask;
+    const auto before = (std::uint64_t{1} << begin % 64) - 1;
+    const auto first = begin / 64;
+    ring.end = ring.start;
+    close_up(ring, first, words[first] & ~before);
+    for (std::size_t w = first + 1; w < words.size(); ++w) close_up(ring, w, words[w]);
+    for (std::size_t w = 0; w < first; ++w) close_up(ring, w, words[w]);
+    close_up(ring, first, words[first] & before);
+  }
+  /// Writes at the end what is in the places of a word.
+  void close_up(ring_part& ring, std::size_t word, std::uint64_t places) noexcept {
+    for (; places != 0; places &= places - 1) {
+      const auto slot =
+          log_[ring.first + word * 64 + static_cast<unsigned>(std::countr_zero(places))];
+      const auto place = ring.place_at(ring.end++);
+      log_[place] = slot;
+      place_[slot] = place;
+    }
   }
 
-  per_slot<std::uint32_t> place_;  ///< [slot] where in log_ it was written last, or `nowhere`
-  std::vector<slot_id> log_;       ///< a ring for each pool, one after the other
+  per_slot<std::uint32_t> place_;     ///< [slot] where in log_ it was written last, or `nowhere`
+  std::vector<slot_id> log_;          ///< a ring for each pool, one after the other
+  std::vector<std::uint64_t> valid_;  ///< scratch: a bit for each place of a ring
   per_pool<ring_part> rings_;
 };
 

@@ -13,6 +13,7 @@
 
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/per_id.hpp"
+#include "hotset/core/numbers/rank_kernels.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
@@ -91,6 +92,7 @@ class recency_stamps {
   /// Writes the eligible slots of a pool, oldest first; returns how many.
   std::size_t select(pool_id pool, const slot_mask& eligible, std::span<slot_id> out) noexcept {
     auto& range = pools_[pool];
+    range.sorted.chosen = 0;
     if (range.scans != 0) return select_eligible(range, eligible, out);
     const auto count = take_sorted(range, eligible, out);
     if (count == out.size()) return count;
@@ -98,11 +100,24 @@ class recency_stamps {
     sort(range);
     return take_sorted(range, eligible, out);
   }
+  /// The slots that were selected last, `count` of them, are about to be touched. Only makes the next choice faster; ignored if the last
+  /// one was of others.
+  void give_up(pool_id pool, std::size_t count, slot_id last) noexcept {
+    auto& range = pools_[pool];
+    auto& [begin, end, chosen, taken] = range.sorted;
+    if (count != chosen) return;
+    if (range.first + place(sorted_[range.first + static_cast<std::int32_t>(taken - 1)]) != last)
+      return;
+    begin = taken;
+    chosen = 0;
+  }
 
  private:
   /// Of a pool's places in sorted_: what was sorted and not seen to be used since.
   struct sorted_part {
     std::size_t begin = 0, end = 0;
+    std::size_t chosen = 0;  ///< by the last choice, all that was not used since up to `taken`
+    std::size_t taken = 0;
   };
   struct pool_range {
     slot_id first{};
@@ -144,25 +159,24 @@ class recency_stamps {
       lowest = stamps[i] > after ? std::min(lowest, stamps[i]) : lowest;
     return lowest;
   }
-  /// From what was sorted, as far as it goes.
+  /// From what was sorted, as far as it goes. Whether a slot was used since is anyone's guess: what is found is written over.
   std::size_t take_sorted(pool_range& range, const slot_mask& eligible,
                           std::span<slot_id> out) noexcept {
     const std::int32_t* const sorted = sorted_.data() + index_of(range.first);
-    const auto is_used = [&](std::int32_t stamp) {
-      return stamp_[range.first + place(stamp)] != stamp;
-    };
-    auto& [begin, end] = range.sorted;
-    while (begin != end && is_used(sorted[begin])) ++begin;
+    const auto end = range.sorted.end;
     std::size_t count = 0;
     std::size_t passed = 0;
-    for (auto n = begin; n != end && count < out.size(); ++n) {
+    auto n = range.sorted.begin;
+    for (; n != end && count < out.size(); ++n) {
       const auto slot = range.first + place(sorted[n]);
-      if (is_used(sorted[n])) continue;
-      if (eligible.test(slot))
-        out[count++] = slot;
-      else
-        ++passed;
+      const auto unused = stamp_[slot] == sorted[n] ? 1U : 0U;
+      const auto fits = eligible.test(slot) ? 1U : 0U;
+      out[count] = slot;
+      count += unused & fits;
+      passed += unused & ~fits;
     }
+    range.sorted.chosen = passed == 0 ? count : 0;
+    range.sorted.taken = n;
     if (passed > static_cast<std::size_t>(range.slots) / 4) range.scans = many_scans;
     return count;
   }
@@ -185,26 +199,21 @@ class recency_stamps {
     }
     return count;
   }
-  /// Puts each stamp behind those that are lower: their number is counted without a branch.
+  /// Puts each stamp behind those that are lower.
   [[gnu::noinline]] void sort(pool_range& range) noexcept {
     const auto slots = static_cast<std::size_t>(range.slots);
-    const std::int32_t* const stamps = stamp_.data() + index_of(range.first);
-    std::array<four, small_pool / 4> padded;
-    padded.fill(four{absent, absent, absent, absent});
-    std::memcpy(padded.data(), stamps, slots * sizeof *stamps);
-    const auto fours = (slots + 3) / 4;
-    std::int32_t* const sorted = sorted_.data() + index_of(range.first);
+    std::array<std::uint32_t, small_pool> keys;
+    std::array<std::uint32_t, small_pool> greater;
+    for (std::size_t i = 0; i < slots; ++i)
+      keys[i] = static_cast<std::uint32_t>(stamp_.data()[index_of(range.first) + i]);
+    rank_kernels::rank(std::span(keys).first(slots), greater, level_);
     std::size_t present = 0;
     for (std::size_t i = 0; i < slots; ++i) {
-      const auto stamp = stamps[i];
-      if (stamp == absent) continue;
-      const four all = {stamp, stamp, stamp, stamp};
-      four lower{};
-      for (std::size_t n = 0; n < fours; ++n) lower -= padded[n] < all;
-      sorted[lower[0] + lower[1] + lower[2] + lower[3]] = stamp;
-      ++present;
+      sorted_.data()[index_of(range.first) + slots - 1 - greater[i]] =
+          static_cast<std::int32_t>(keys[i]);
+      present += keys[i] == absent ? 0U : 1U;
     }
-    range.sorted = {0, present};
+    range.sorted = {0, present, 0, 0};
   }
   /// Brings the clock back to the number of slots. A new stamp is at most the old one, so that the walk goes on.
   [[gnu::noinline]] void renumber(pool_range& range) noexcept {
@@ -220,6 +229,7 @@ class recency_stamps {
   per_slot<std::int32_t> stamp_;   ///< [slot] time of its last use * unit + its place in the pool
   per_slot<std::int32_t> sorted_;  ///< [slot] stamps of a pool as they were, ascending
   per_pool<pool_range> pools_;
+  vector_level level_ = best_vector_level();
 };
 
 }  // namespace hotset::inline v0

@@ -130,26 +130,5 @@ TEST(history_kernels, the_greatest_are_among_the_candidates_of_every_level) {
   }
 }
 
-TEST(history_kernels, ranks_are_places_in_descending_order) {
-  support::random_source random(4);
-  for (std::size_t n = 0; n < 64; ++n) {
-    std::vector<std::uint32_t> keys;
-    while (keys.size() < n) {
-      const auto key = static_cast<std::uint32_t>(random.below(std::uint64_t{1} << 32U));
-      if (std::ranges::find(keys, key) == keys.end()) keys.push_back(key);
-    }
-    std::vector<std::uint32_t> one(n);
-    std::vector<std::uint32_t> other(n);
-    rank(keys, one, vector_level::scalar);
-    rank(keys, other, level_in_use());
-    EXPECT_EQ(one, other);
-    rank(keys, other, std::min(level_in_use(), vector_level::avx2));
-    EXPECT_EQ(one, other);
-    std::vector<std::uint32_t> sorted(n);
-    for (std::size_t i = 0; i < n; ++i) sorted[one[i]] = keys[i];
-    EXPECT_TRUE(std::ranges::is_sorted(sorted, std::greater<>()));
-  }
-}
-
 }  // namespace
 }  // namespace hotset::history_kernels_test

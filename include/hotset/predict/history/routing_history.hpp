@@ -36,6 +36,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/ids/per_id.hpp"
+#include "hotset/core/numbers/rank_kernels.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/core/platform/aligned_vector.hpp"
 #include "hotset/core/platform/assert.hpp"
@@ -673,7 +674,7 @@ class routing_history {
     if (count <= most_ranked) {
       std::array<std::uint32_t, most_ranked> places;
       std::array<std::uint32_t, most_ranked> sorted;
-      history_kernels::rank(keys, places, level_);
+      rank_kernels::rank(keys, places, level_);
       for (std::size_t i = 0; i < count; ++i) sorted[places[i]] = keys[i];
       for (std::size_t i = 0; i < found; ++i) out[i] = match_of(sorted[i]);
       return found;

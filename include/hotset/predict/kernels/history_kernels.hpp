@@ -66,16 +66,6 @@ inline std::size_t candidates_scalar(std::span<const std::uint16_t> similar,
   return count;
 }
 
-/// places[i] becomes the number of keys that are greater than keys[i]: where it stands in descending order. Keys differ.
-inline void rank_scalar(std::span<const std::uint32_t> keys,
-                        std::span<std::uint32_t> places) noexcept {
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    std::uint32_t greater = 0;
-    for (const auto key : keys) greater += key > keys[i] ? 1U : 0U;
-    places[i] = greater;
-  }
-}
-
 #if HOTSET_X86_VECTORS
 namespace detail {
 
@@ -342,45 +332,6 @@ __attribute__((target("avx512f,avx512bw,popcnt"))) inline std::size_t candidates
   return count;
 }
 
-/// The lanes that are before `count`.
-__attribute__((target("avx2"))) inline __m256i first_lanes(std::size_t count) noexcept {
-  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)),
-                            _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-}
-__attribute__((target("avx2"))) inline void rank_avx2(std::span<const std::uint32_t> keys,
-                                                      std::span<std::uint32_t> places) noexcept {
-  const __m256i sign = _mm256_set1_epi32(std::numeric_limits<std::int32_t>::min());
-  for (std::size_t i = 0; i < keys.size(); i += 8) {
-    const __m256i lanes = first_lanes(keys.size() - i);
-    const __m256i eight = _mm256_maskload_epi32(reinterpret_cast<const int*>(&keys[i]), lanes);
-    const __m256i own = _mm256_xor_si256(eight, sign);
-    __m256i greater = _mm256_setzero_si256();
-    for (const auto key : keys) {
-      const __m256i other = _mm256_xor_si256(_mm256_set1_epi32(static_cast<int>(key)), sign);
-      greater = _mm256_sub_epi32(greater, _mm256_cmpgt_epi32(other, own));
-    }
-    _mm256_maskstore_epi32(reinterpret_cast<int*>(&places[i]), lanes, greater);
-  }
-}
-
-/// As rank_avx2, of sixteen at once.
-__attribute__((target("avx512f"))) inline void rank_avx512(
-    std::span<const std::uint32_t> keys, std::span<std::uint32_t> places) noexcept {
-  const __m512i one = _mm512_set1_epi32(1);
-  for (std::size_t i = 0; i < keys.size(); i += 16) {
-    const auto count = std::min<std::size_t>(16, keys.size() - i);
-    const auto lanes = static_cast<__mmask16>((1U << count) - 1);
-    const __m512i own = _mm512_maskz_loadu_epi32(lanes, &keys[i]);
-    __m512i greater = _mm512_setzero_si512();
-    for (const auto key : keys) {
-      const auto is_greater =
-          _mm512_cmpgt_epu32_mask(_mm512_set1_epi32(static_cast<int>(key)), own);
-      greater = _mm512_mask_add_epi32(greater, is_greater, greater, one);
-    }
-    _mm512_mask_storeu_epi32(&places[i], lanes, greater);
-  }
-}
-
 }  // namespace detail
 #endif
 
@@ -407,15 +358,6 @@ inline void move_on(visit now, std::span<const std::uint16_t> from, std::span<st
   }
 #endif
   move_on_scalar(now, from, to);
-}
-/// As rank_scalar. Shapes: both [n]. Complexity: O(n^2), for dozens.
-inline void rank(std::span<const std::uint32_t> keys, std::span<std::uint32_t> places,
-                 [[maybe_unused]] vector_level level) noexcept {
-#if HOTSET_X86_VECTORS
-  if (level == vector_level::avx512) return detail::rank_avx512(keys, places);
-  if (level == vector_level::avx2) return detail::rank_avx2(keys, places);
-#endif
-  rank_scalar(keys, places);
 }
 /// Shapes: similar and usable (0 or 0xffff) [rows], a multiple of 256; places [rows + places_beyond], what is behind the last is spoilt.
 inline std::size_t candidates(std::span<const std::uint16_t> similar,
