@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/order/lowest_values.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <vector>
 
@@ -43,6 +44,29 @@ TYPED_TEST(lowest_values_of, every_level_finds_the_least_and_all_within_a_bound_
       const auto bound_of = [](TypeParam low) { return low + 1; };
       EXPECT_EQ(lowest_values(row.data(), among, found.data(), bound_of, level), least);
       EXPECT_EQ(found, wanted);
+    }
+  }
+}
+
+TEST(lowest_of_word, every_level_finds_all_within_a_bound_of_the_least) {
+  constexpr auto none = std::numeric_limits<double>::infinity();
+  support::random_source random(2);
+  for (const auto level : {vector_level::scalar, vector_level::avx2, vector_level::avx512}) {
+    if (level > best_vector_level()) break;
+    for (std::uint64_t n = 0; n < 600; ++n) {
+      std::vector<double> row(64);
+      for (auto& value : row) value = static_cast<double>(random.below(40)) - 20;
+      std::uint64_t among = 0;
+      for (auto named = random.below(n % 4 == 0 ? 2 : 65); named > 0; --named)
+        among |= std::uint64_t{1} << random.below(n % 2 == 0 ? 64 : 32);
+      auto least = none;
+      each_member(set{among}, [&](std::size_t i) { least = std::min(least, row[i]); });
+      std::uint64_t wanted = 0;
+      each_member(set{among}, [&](std::size_t i) {
+        if (row[i] <= least + 1) wanted |= std::uint64_t{1} << i;
+      });
+      const auto bound_of = [](double low) { return low == none ? -none : low + 1; };
+      EXPECT_EQ(lowest_of_word(row.data(), among, bound_of, level), wanted);
     }
   }
 }

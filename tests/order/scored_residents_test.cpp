@@ -25,8 +25,12 @@ struct held {
 
 /// Scores as they are: layers' values times layers' factors, rounded, so that a factor makes equals of some and tells others apart.
 struct true_scores {
-  std::vector<std::vector<double>> values{4, std::vector<double>(20, 1.0)};
-  std::vector<double> factors{1, 1, 1, 1};
+  explicit true_scores(const geometry& of)
+      : values(of.layer_count(), std::vector<double>(of.expert_count(), 1.0)),
+        factors(of.layer_count(), 1.0) {}
+
+  std::vector<std::vector<double>> values;
+  std::vector<double> factors;
 
   [[nodiscard]] double of(expert_key key) const { return std::round(near(key) * 1e3) / 1e3; }
   [[nodiscard]] double near(expert_key key) const {
@@ -73,10 +77,17 @@ std::vector<slot_id> sorted(const std::map<slot_id, held>& all, const pool_layou
 class walk {
  public:
   walk(const pool_layout& layout, std::uint64_t seed, bool estimates)
-      : layout_(layout), random_(seed), estimates_(estimates), residents_(layout) {
+      : layout_(layout),
+        random_(seed),
+        estimates_(estimates),
+        residents_(layout),
+        scores_(layout.shape()),
+        written_(scores_.factors) {
     for (const auto s : each<slot_id>(layout.slots())) free_.push_back(s);
   }
   void run() {
+    for (std::size_t n = 0; n < 2 * layout_.slots(); ++n)
+      if (!free_.empty()) fill();
     for (int n = 0; n < 3000 && !testing::Test::HasFailure(); ++n) step();
   }
 
@@ -91,7 +102,7 @@ class walk {
     choose();
   }
   void revalue() {
-    const auto layer = static_cast<layer_id>(random_.below(4));
+    const auto layer = any_layer();
     // Many ties, and many that differ by less than estimates tell.
     for (auto& v : scores_.values[index_of(layer)])
       v = 1.0 + static_cast<double>(random_.below(6)) +
@@ -100,13 +111,16 @@ class walk {
   }
   void rescale() {
     if (!estimates_) return;
-    const auto layer = static_cast<layer_id>(random_.below(4));
+    const auto layer = any_layer();
     scores_.factors[index_of(layer)] = 0.5 + static_cast<double>(random_.below(1000)) / 500;
     residents_.rescale(layer);
   }
+  [[nodiscard]] layer_id any_layer() {
+    return static_cast<layer_id>(random_.below(layout_.shape().layer_count()));
+  }
   void fill() {
-    const expert_key key{static_cast<layer_id>(random_.below(4)),
-                         static_cast<expert_id>(random_.below(20))};
+    const expert_key key{any_layer(),
+                         static_cast<expert_id>(random_.below(layout_.shape().expert_count()))};
     if (std::ranges::any_of(held_, [&](const auto& one) { return one.second.key == key; })) return;
     std::swap(free_.front(), free_[random_.below(free_.size())]);
     const auto at = std::ranges::find_if(free_, [&](slot_id s) {
@@ -180,7 +194,7 @@ class walk {
   bool estimates_;
   scored_residents residents_;
   true_scores scores_;
-  std::vector<double> written_{1, 1, 1, 1};
+  std::vector<double> written_;
   std::map<slot_id, held> held_;
   std::vector<slot_id> free_;
   std::uint64_t clock_ = 0;
@@ -201,6 +215,16 @@ TEST(scored_residents, as_sorting_all_of_them_by_estimates) {
     walk(shared, seed, true).run();
     walk(per_layer, seed, true).run();
   }
+}
+
+TEST(scored_residents, as_sorting_all_of_more_than_a_vector_of_them) {
+  const auto wide = pool_layout::shared({.layers = 2, .experts = 150, .top_k = 2}, 200).value();
+  const auto deep = pool_layout::shared({.layers = 130, .experts = 3, .top_k = 2}, 200).value();
+  for (std::uint64_t seed = 31; seed <= 33; ++seed)
+    for (const bool estimates : {false, true}) {
+      walk(wide, seed, estimates).run();
+      walk(deep, seed, estimates).run();
+    }
 }
 
 TEST(scored_residents, asks_only_for_layers_that_have_changed) {
@@ -247,7 +271,7 @@ TEST(scored_residents, what_followed_a_victim_may_leave_before_it) {
     residents.vacate(slot);
     eligible.reset(slot);
   };
-  true_scores by_number;
+  true_scores by_number(shape);
   for (auto& values : by_number.values)
     for (std::size_t e = 0; e < values.size(); ++e) values[e] = static_cast<double>(e);
   const auto choose = [&](std::size_t n) {

@@ -236,6 +236,48 @@ __attribute__((target("avx512f,avx512bw"))) T lowest_avx512(const T* row,
   at_most_avx512(row, bound_of(least), among, found);
   return least;
 }
+
+/// The values of half a word, infinity for what is not named: they stay where they are until they are compared.
+struct half_word {
+  __m512d part[4];
+};
+__attribute__((target("avx512f"))) inline half_word named_avx512(const double* row,
+                                                                 std::uint64_t among) noexcept {
+  const __m512d absent = _mm512_set1_pd(std::numeric_limits<double>::infinity());
+  half_word out;
+  for (unsigned i = 0; i < 4; ++i)
+    out.part[i] = _mm512_mask_loadu_pd(absent, static_cast<__mmask8>(among >> i * 8), row + i * 8);
+  return out;
+}
+__attribute__((target("avx512f"))) inline __m512d least_avx512(const half_word& half) noexcept {
+  const __m512d low = _mm512_maskz_min_pd(0xff, half.part[0], half.part[1]);
+  const __m512d high = _mm512_maskz_min_pd(0xff, half.part[2], half.part[3]);
+  return _mm512_maskz_min_pd(0xff, low, high);
+}
+__attribute__((target("avx512f"))) inline std::uint64_t at_most_avx512(const half_word& half,
+                                                                       __m512d most) noexcept {
+  std::uint64_t out = 0;
+  for (unsigned i = 0; i < 4; ++i)
+    out |= std::uint64_t{_mm512_cmp_pd_mask(half.part[i], most, _CMP_LE_OQ)} << i * 8;
+  return out;
+}
+/// Halves are looked at whole: how many values one has is nothing that could be foretold.
+template <class BoundOf>
+__attribute__((target("avx512f"))) std::uint64_t lowest_avx512(const double* row,
+                                                               std::uint64_t among,
+                                                               BoundOf bound_of) noexcept {
+  const auto near = named_avx512(row, among);
+  if (among >> 32U == 0) {
+    const __m512d eight = least_avx512(near);
+    const double least = least_of(_mm256_min_pd(half_of(eight, false), half_of(eight, true)));
+    return at_most_avx512(near, _mm512_set1_pd(bound_of(least)));
+  }
+  const auto far = named_avx512(row + 32, among >> 32U);
+  const __m512d eight = _mm512_maskz_min_pd(0xff, least_avx512(near), least_avx512(far));
+  const double least = least_of(_mm256_min_pd(half_of(eight, false), half_of(eight, true)));
+  const __m512d most = _mm512_set1_pd(bound_of(least));
+  return at_most_avx512(near, most) | at_most_avx512(far, most) << 32U;
+}
 #endif
 
 }  // namespace detail
@@ -258,6 +300,19 @@ T lowest_values(const T* row, std::span<const std::uint64_t> among, std::uint64_
   const T least = detail::least_scalar(row, among);
   detail::at_most_scalar(row, bound_of(least), among, found);
   return least;
+}
+
+/// Of 64 values at most: those of `among` that are no greater than bound_of(the least of them), a bit each. Shape: row [64], may end
+/// in values that are never named. Pre: no NaN among them; bound_of gives less than infinity. Complexity: O(1), vectorised.
+template <class BoundOf>
+std::uint64_t lowest_of_word(const double* row, std::uint64_t among, BoundOf bound_of,
+                             vector_level level) noexcept {
+#if HOTSET_X86_VECTORS
+  if (level == vector_level::avx512) return detail::lowest_avx512(row, among, bound_of);
+#endif
+  std::uint64_t found = 0;
+  lowest_values(row, std::span(&among, 1), &found, bound_of, level);
+  return found;
 }
 
 }  // namespace hotset::inline v0

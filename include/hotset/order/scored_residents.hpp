@@ -2,6 +2,7 @@
 #pragma once
 /// Residents of layers by scores that a policy is asked for where something of their layer has changed, and nowhere else.
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <concepts>
@@ -14,11 +15,12 @@
 
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/per_id.hpp"
+#include "hotset/core/platform/aligned_vector.hpp"
 #include "hotset/core/platform/vector_level.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
+#include "hotset/order/lowest_values.hpp"
 #include "hotset/order/slot_rank.hpp"
-#include "hotset/order/values_at_most.hpp"
 
 namespace hotset::inline v0 {
 
@@ -50,22 +52,27 @@ concept layer_estimator = layer_scorer<Scores> &&
 /// Order: score, of equals the least recent first. Of each layer the least is known until something of that layer changes, so that
 /// a choice looks at one resident a layer, and at one layer's residents a victim. Where just its victims leave, what it found
 /// after them is the least. With estimates the exact score is asked for where more than one may be the least.
-/// Threads: compatible. No allocation after construction. Memory: 16 bytes a key and precision, 40 a slot.
+/// Threads: compatible. No allocation after construction. Memory: 16 bytes and a bit a key and precision, layers' experts filled up
+/// to whole 64s, and 32 a slot.
 class scored_residents {
  public:
   explicit scored_residents(const pool_layout& layout)
       : layers_(layout.shape().layer_count()),
-        experts_(layout.shape().expert_count()),
+        words_(words_for(layout.shape().expert_count())),
+        places_(words_ * 64),
         row_of_(layers_ * layout.precisions()),
         rows_(row_of_.size()),
         pools_(layout.pools()),
-        firsts_(rows_.size(), absent),
-        scores_(rows_.size() * experts_, absent),
+        firsts_(rows_.size() + 64, absent),
+        scores_(rows_.size() * places_, absent),
+        left_(rows_.size() * words_, 0),
         keys_(scores_.size()),
         slots_in_(scores_.size()),
         slots_(layout.slots()) {
     place_rows(layout);
     hidden_.resize(layout.slots());
+    others_.resize(words_for(rows_.size()));
+    found_.resize(std::max(words_, others_.size()));
   }
 
   /// The layer's scores, or some of them, are others now.
@@ -106,17 +113,18 @@ class scored_residents {
   void fill(slot_id slot, expert_key key, precision_id precision) noexcept {
     const auto r = row_of_[index_of(precision) * layers_ + index_of(key.layer)];
     auto& row = rows_[r];
-    const auto place = r * experts_ + row.size++;
+    const auto place = r * places_ + row.size++;
     keys_[place] = key.expert;
     slots_in_[place] = slot;
     row.is_scored = false;
+    show(place);
     slots_[slot] = {0, 0, static_cast<std::uint32_t>(r), static_cast<std::uint32_t>(place)};
     use(slot);
   }
   void vacate(slot_id slot) noexcept {
     const auto left = slots_[slot];
     auto& row = rows_[left.row];
-    close_gap(left.place, left.row * experts_ + --row.size);
+    close_gap(left.place, left.row * places_ + --row.size);
     if (row.choice != none_yet && left.chosen_by == row.choice) {
       row.is_known = false;
       mark(row);
@@ -146,10 +154,9 @@ class scored_residents {
     if (out.empty()) return 0;
     ++choice_;
     see_all(pool, scores);
+    begin_others(pools_[pool].size);
     std::size_t count = 0;
-    while (count < out.size()) {
-      const auto r = lowest(pool, scores);
-      if (r == none) break;
+    for (auto r = lowest(pool, scores); r != none;) {
       const auto slot = first(r).slot;
       if (eligible.test(slot)) {
         out[count++] = slot;
@@ -161,8 +168,11 @@ class scored_residents {
         ++rows_[r].passed;  // what follows is not looked for, and so not known when it has left
         break;
       }
+      // Which of the others is lowest does not wait for what comes next of this row.
+      const auto other = lowest_but(pool, r, scores);
       rows_[r].untaken = least_of(r, scores);
       firsts_[r] = rows_[r].untaken.score * rows_[r].scale;
+      r = lower(r, other, scores);
     }
     show_hidden();
     return count;
@@ -212,8 +222,7 @@ class scored_residents {
     std::size_t at = none;
     bool is_alone = true;
   };
-  struct hidden_score {
-    double score = 0;
+  struct hidden_place {
     std::uint32_t row = 0;
     std::uint32_t place = 0;
   };
@@ -260,6 +269,7 @@ class scored_residents {
     if (row.is_scaled) changed_[row.bit / 64] &= ~bit_of(row);
   }
   void close_gap(std::size_t place, std::size_t last) noexcept {
+    unshow(last);
     if (place == last) return;
     scores_[place] = scores_[last];
     keys_[place] = keys_[last];
@@ -285,10 +295,9 @@ class scored_residents {
   template <class Scores>
   void score(std::size_t r, Scores& scores) noexcept {
     auto& row = rows_[r];
-    const auto to = std::span(scores_).subspan(r * experts_, row.size);
+    const auto to = std::span(scores_).subspan(r * places_, row.size);
     if (!row.is_scored) {
-      scores.write(row.layer, std::span<const expert_id>(keys_).subspan(r * experts_, row.size),
-                   to);
+      scores.write(row.layer, std::span<const expert_id>(keys_).subspan(r * places_, row.size), to);
       row.scale = 1.0;
     } else if constexpr (layer_estimator<Scores>) {
       if (!row.is_scaled) row.scale = scores.factor(row.layer, to);
@@ -301,14 +310,17 @@ class scored_residents {
   [[nodiscard]] const resident& first(std::size_t r) const noexcept {
     return rows_[r].choice == choice_ ? rows_[r].untaken : rows_[r].least;
   }
+  void show(std::size_t place) noexcept { left_[place / 64] |= std::uint64_t{1} << place % 64; }
+  void unshow(std::size_t place) noexcept {
+    left_[place / 64] &= ~(std::uint64_t{1} << place % 64);
+  }
   void hide(std::size_t r, std::size_t place) noexcept {
-    hidden_[hidden_count_++] = {scores_[place], static_cast<std::uint32_t>(r),
-                                static_cast<std::uint32_t>(place)};
-    scores_[place] = absent;
+    unshow(place);
+    hidden_[hidden_count_++] = {static_cast<std::uint32_t>(r), static_cast<std::uint32_t>(place)};
   }
   void show_hidden() noexcept {
-    for (const auto& [score, r, place] : std::span(hidden_).first(hidden_count_)) {
-      scores_[place] = score;
+    for (const auto& [r, place] : std::span(hidden_).first(hidden_count_)) {
+      show(place);
       firsts_[r] = rows_[r].least.score * rows_[r].scale;
     }
     hidden_count_ = 0;
@@ -329,16 +341,22 @@ class scored_residents {
   }
   /// What is not eligible: all at once, since there may be much of it. It does not leave, and so the row is looked at anew.
   void hide_others(std::size_t r, const slot_mask& eligible) noexcept {
-    const auto end = r * experts_ + pass(r).size;
-    for (auto place = r * experts_; place < end; ++place)
-      if (scores_[place] != absent && !eligible.test(slots_in_[place])) hide(r, place);
+    pass(r);
+    each_member(left_in(r), [&](std::size_t i) {
+      const auto place = r * places_ + i;
+      if (!eligible.test(slots_in_[place])) hide(r, place);
+    });
+  }
+  /// What of a row is not hidden.
+  [[nodiscard]] std::span<const std::uint64_t> left_in(std::size_t r) const noexcept {
+    return std::span(left_).subspan(r * words_, (rows_[r].size + 63) / 64);
   }
 
   template <class Scores>
-  [[nodiscard]] resident least_of(std::size_t r, Scores& scores) const noexcept {
-    const auto from = r * experts_;
+  [[nodiscard]] resident least_of(std::size_t r, Scores& scores) noexcept {
+    const auto from = r * places_;
     const auto [at, is_alone] = least_in(
-        std::span<const double>(scores_).subspan(from, rows_[r].size), scores,
+        &scores_[from], left_in(r), scores,
         [&](std::size_t i) { return slots_[slots_in_[from + i]].position; },
         [&](std::size_t i) { return key(slots_in_[from + i]); });
     if (at == none) return {};
@@ -346,70 +364,118 @@ class scored_residents {
     return {scores_[from + at], slot, static_cast<std::uint32_t>(from + at), is_alone,
             slots_[slot].position};
   }
-  /// Which of the pool's rows has the first resident of all, or none.
+  void begin_others(std::size_t rows) noexcept {
+    for (std::size_t w = 0; w < words_for(rows); ++w) others_[w] = ~std::uint64_t{0};
+    others_[words_for(rows) - 1] >>= (64 - rows % 64) % 64;
+  }
+  /// Which of the pool's rows in others_ has the first resident of all, or none.
   template <class Scores>
-  [[nodiscard]] std::size_t lowest(pool_id pool, Scores& scores) const noexcept {
-    const auto from = pools_[pool].first;
-    if (pools_[pool].size == 1) return firsts_[from] == absent ? none : from;
+  [[nodiscard]] std::size_t lowest(pool_id pool, Scores& scores) noexcept {
+    const auto [from, size, word] = pools_[pool];
+    if (size == 1) return firsts_[from] == absent ? none : from;
     const auto at = least_in(
-                        std::span<const double>(firsts_).subspan(from, pools_[pool].size), scores,
-                        [&](std::size_t n) { return first(from + n).position; },
-                        [&](std::size_t n) { return key(first(from + n).slot); })
+                        &firsts_[from], std::span(others_).first(words_for(size)), scores,
+                        [&, from = from](std::size_t n) { return first(from + n).position; },
+                        [&, from = from](std::size_t n) { return key(first(from + n).slot); })
                         .at;
     return at == none ? none : from + at;
   }
-  /// Where the least score is, of equals that of the least position; none where all are absent.
-  template <class Scores, class PositionOf, class KeyOf>
-  [[nodiscard]] finding least_in(std::span<const double> row, Scores& scores,
-                                 PositionOf position_of,
-                                 [[maybe_unused]] KeyOf key_of) const noexcept {
-    finding found;
-    slot_rank best = vacant_rank;  // of what was found; of estimates where it is not alone
+  /// As if row r were none of them.
+  template <class Scores>
+  [[nodiscard]] std::size_t lowest_but(pool_id pool, std::size_t r, Scores& scores) noexcept {
+    if (pools_[pool].size == 1) return none;
+    const auto n = r - pools_[pool].first;
+    auto& word = others_[n / 64];
+    const auto bit = std::uint64_t{1} << n % 64;
+    word &= ~bit;
+    const auto out = lowest(pool, scores);
+    word |= bit;
+    return out;
+  }
+  /// Which of two rows of a pool has the first resident of both. Pre: r is a row; other is one, or none.
+  template <class Scores>
+  [[nodiscard]] std::size_t lower(std::size_t r, std::size_t other, Scores& scores) const noexcept {
+    const auto own = firsts_[r];
+    if (other == none) return own == absent ? none : r;
+    const auto others = firsts_[other];
     if constexpr (layer_estimator<Scores>) {
-      const auto rank_of = [&](std::size_t i) {
-        return slot_rank{detail::ordered_bits(scores.exact(key_of(i))), position_of(i)};
+      if (own == absent || own > scores.bound(others)) return other;
+      if (others > scores.bound(own)) return r;
+      const auto key_of = [&](std::size_t n) { return key(first(n).slot); };
+      const auto rank_of = [&](std::size_t n) {
+        return rank(scores, first(n).position, key_of, n);
       };
-      const auto bound_of = [&](double least) {
-        return least == absent ? -absent : scores.bound(least);
-      };
-      each_lowest(row, bound_of, level_, [&](std::size_t i) {
-        if (found.at == none) {
-          found.at = i;
-          return;
-        }
-        if (found.is_alone) best = rank_of(found.at);
-        found.is_alone = false;
-        if (const auto rank = rank_of(i); rank < best) {
-          found.at = i;
-          best = rank;
-        }
-      });
+      return rank_of(r) < rank_of(other) ? r : other;
     } else {
-      const auto bound_of = [](double least) { return least == absent ? -absent : least; };
-      each_lowest(row, bound_of, level_, [&](std::size_t i) {
-        const auto position = position_of(i);
-        if (position > best.position) return;
-        found.at = i;
-        best.position = position;
-      });
+      // Without a branch: the outcome cannot be predicted.
+      const bool is_older = first(r).position < first(other).position;
+      return (own < others) | ((own == others) & is_older) ? r : other;
     }
-    return found;
+  }
+  /// Where the least score of those that `among` names is, of equals that of the least position; none where it names none.
+  template <class Scores, class PositionOf, class KeyOf>
+  [[nodiscard]] finding least_in(const double* row, std::span<const std::uint64_t> among,
+                                 Scores& scores, PositionOf position_of, KeyOf key_of) noexcept {
+    const auto bound_of = [&](double least) {
+      if (least == absent) return -absent;
+      if constexpr (layer_estimator<Scores>) return scores.bound(least);
+      return least;
+    };
+    const auto rank_of = [&](std::size_t i) { return rank(scores, position_of(i), key_of, i); };
+    if (among.size() == 1) {
+      const auto found = lowest_of_word(row, among[0], bound_of, level_);
+      if (found == 0) return {};
+      const auto first = static_cast<std::size_t>(std::countr_zero(found));
+      if ((found & (found - 1)) == 0) return {first, true};
+      return {first_in(std::span(&found, 1), rank_of), false};
+    }
+    if (lowest_values(row, among, found_.data(), bound_of, level_) == absent) return {};
+    const auto found = std::span<const std::uint64_t>(found_).first(among.size());
+    const few_members lowest(found);
+    if (lowest.is_alone) return {lowest.first, true};
+    return {first_in(found, rank_of), false};
+  }
+  template <class Scores, class KeyOf>
+  [[nodiscard]] static slot_rank rank(Scores& scores, std::uint64_t position, KeyOf key_of,
+                                      std::size_t i) noexcept {
+    if constexpr (layer_estimator<Scores>)
+      return {detail::ordered_bits(scores.exact(key_of(i))), position};
+    else
+      return {0, position};
+  }
+  template <class RankOf>
+  [[nodiscard]] static std::size_t first_in(std::span<const std::uint64_t> found,
+                                            RankOf rank_of) noexcept {
+    std::size_t at = none;
+    auto best = vacant_rank;
+    each_member(found, [&](std::size_t i) {
+      const auto rank = rank_of(i);
+      const bool is_before = rank < best;
+      at = is_before ? i : at;
+      best = is_before ? rank : best;
+    });
+    return at;
   }
 
   std::size_t layers_;
-  std::size_t experts_;
+  std::size_t words_;   ///< of a set of a layer's experts
+  std::size_t places_;  ///< of a row: its experts, filled up
   vector_level level_ = best_vector_level();
   std::vector<std::size_t> row_of_;  ///< [precision, layer]
   std::vector<row_state> rows_;      ///< [row], of one pool after the other
   per_pool<row_range> pools_;        ///< [pool]
-  std::vector<double> firsts_;       ///< [row], of first()
-  std::vector<double> scores_;       ///< [row, resident], in any order; the others mean nothing
-  std::vector<expert_id> keys_;      ///< [row, resident]
-  std::vector<slot_id> slots_in_;    ///< [row, resident]
+  std::vector<double> firsts_;       ///< [row, filled up], of first()
+  aligned_vector<double>
+      scores_;  ///< [row, place]; residents in any order, the others mean nothing
+  std::vector<std::uint64_t> left_;  ///< [row, words] a bit a resident that no choice hides
+  std::vector<expert_id> keys_;      ///< [row, place]
+  std::vector<slot_id> slots_in_;    ///< [row, place]
   per_slot<slot_state> slots_;
   std::vector<std::uint64_t> changed_;  ///< [pool, row of the pool] a bit: not all is known of it
-  std::vector<hidden_score> hidden_;    ///< of scores_, scratch
+  std::vector<hidden_place> hidden_;    ///< by the choice, scratch
   std::size_t hidden_count_ = 0;
+  std::vector<std::uint64_t> others_;  ///< a bit a row of the pool, scratch
+  std::vector<std::uint64_t> found_;   ///< as lowest_values gives it, scratch
   std::uint64_t clock_ = 0;
   std::uint64_t choice_ = none_yet;
 };
