@@ -8,8 +8,8 @@
 /// Deviations: the paper gives no values; these lose fewest experts on recorded traces. What the router chose counts, before
 ///       any routing policy shortens it.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(K^2) per token; a layer's heat O(window K), once per change. Sums run over ascending ages, so that equal uses
-///       make equal sums; estimates, which do not, cost O(K) per token. Memory: 4 bytes x layers x window x K, 20 bytes per key.
+/// Cost: O(K) per token; a layer's heat O(window K), once per change. Sums run over ascending ages, so that equal uses
+///       make equal sums; estimates, which do not, cost O(K) per token. Memory: 4 bytes x layers x window x K, 20 bytes per key, 4 an expert.
 
 #include <algorithm>
 #include <cstddef>
@@ -25,6 +25,7 @@
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/ids/per_key.hpp"
+#include "hotset/core/numbers/unique_ids.hpp"
 
 namespace hotset::inline v0 {
 
@@ -52,6 +53,7 @@ class hotness {
         top_k_(shape.ranks()),
         window_(options.gamma == 0.0 ? 1 : static_cast<std::size_t>(options.window)),
         rings_(shape.layer_count()),
+        distinct_(experts_, top_k_),
         ids_(rings_.size() * window_ * top_k_, no_expert),
         heat_(shape, 0.0),
         estimate_(shape, 0.0),
@@ -78,7 +80,8 @@ class hotness {
       const auto token = chosen.subspan(first, top_k_);
       const auto kept = place(layer, ring.next);
       lose(layer, kept, lost_[ring.next]);
-      for (std::size_t k = 0; k < top_k_; ++k) kept[k] = is_new(token, k) ? token[k] : no_expert;
+      const auto count = distinct_.collect(token, kept.data());
+      std::ranges::fill(kept.subspan(count), no_expert);
       gain(layer, kept, gained_[ring.next]);
       ring.next = ring.next + 1 == window_ ? 0 : ring.next + 1;
       ring.tokens = std::min(ring.tokens + 1, window_);
@@ -118,12 +121,6 @@ class hotness {
 
   [[nodiscard]] std::span<expert_id> place(layer_id layer, std::size_t n) noexcept {
     return std::span(ids_).subspan((index_of(layer) * window_ + n) * top_k_, top_k_);
-  }
-  [[nodiscard]] bool is_new(id_view<expert_id> token, std::size_t k) const noexcept {
-    const auto id = token[k];
-    const auto before = token.first(k);
-    return id >= 0 && index_of(id) < experts_ &&
-           std::find(before.begin(), before.end(), id) == before.end();
   }
   [[nodiscard]] bool can_estimate() const noexcept {
     return estimate_error_ != std::numeric_limits<double>::infinity();
@@ -165,12 +162,13 @@ class hotness {
   std::size_t window_;
   std::vector<double> worth_;       // [age]
   per_layer<recent_tokens> rings_;  // [layers]
-  std::vector<expert_id> ids_;      // [layers, window, top_k]; -1 where nothing counts
-  per_key<double> heat_;            // [layers, experts]
-  per_key<double> estimate_;        // [layers, experts]
-  per_key<std::uint32_t> uses_;     // [layers, experts] tokens of the window
-  std::vector<double> gained_;      // [place in the ring] what the token there adds to an estimate
-  std::vector<double> lost_;        // [place in the ring] what the token before it had added
+  unique_ids distinct_;
+  std::vector<expert_id> ids_;   // [layers, window, top_k]; each token's distinct ones, then -1
+  per_key<double> heat_;         // [layers, experts]
+  per_key<double> estimate_;     // [layers, experts]
+  per_key<std::uint32_t> uses_;  // [layers, experts] tokens of the window
+  std::vector<double> gained_;   // [place in the ring] what the token there adds to an estimate
+  std::vector<double> lost_;     // [place in the ring] what the token before it had added
   double estimate_error_ = std::numeric_limits<double>::infinity();
 };
 
