@@ -36,6 +36,13 @@ void add(first_uses& uses, std::size_t layer, std::size_t row,
   uses.add(layer, row, sets, level);
 }
 
+std::vector<vector_level> levels() {
+  std::vector<vector_level> out{vector_level::scalar};
+  for (const auto level : {vector_level::avx2, vector_level::avx512})
+    if (level <= history_kernels::level_in_use()) out.push_back(level);
+  return out;
+}
+
 TEST(first_uses, the_nearest_use_is_kept) {
   first_uses uses(2, 4, 128, 3);
   EXPECT_EQ(uses.known(1, 2), 0U);
@@ -66,21 +73,25 @@ TEST(first_uses, what_was_taken_back_is_told_again) {
 }
 
 TEST(first_uses, a_row_that_is_another_tokens_begins_with_nothing) {
-  for (const bool all : {false, true}) {
-    first_uses uses(1, 2, 8, 7);
-    add(uses, 0, 1, {set_of({0, 1}, 1)});
-    all ? uses.forget_all() : uses.forget_beyond(1, 0);
-    EXPECT_EQ(uses.known(0, 1), 0U);
-    add(uses, 0, 1, {set_of({}, 1)});
-    add(uses, 0, 1, {set_of({1}, 1)});
-    EXPECT_EQ(number(uses, 0, 1, 0), 0U);
-    EXPECT_EQ(number(uses, 0, 1, 1), 2U);
-  }
+  for (const auto level : levels())
+    for (const std::size_t experts : {8U, 128U})
+      for (const bool all : {false, true}) {
+        const auto last = experts - 1;
+        first_uses uses(1, 2, experts, 7);
+        add(uses, 0, 1, {set_of({0, 1, last}, 2)}, level);
+        all ? uses.forget_all() : uses.forget_beyond(1, 0);
+        EXPECT_EQ(uses.known(0, 1), 0U);
+        add(uses, 0, 1, {set_of({}, 2)}, level);
+        add(uses, 0, 1, {set_of({1}, 2)}, level);
+        EXPECT_EQ(number(uses, 0, 1, 0), 0U);
+        EXPECT_EQ(number(uses, 0, 1, 1), 2U);
+        EXPECT_EQ(number(uses, 0, 1, last), 0U);
+      }
 }
 
 TEST(first_uses, numbers_of_random_tokens_are_those_that_a_search_finds) {
   support::random_source random(1);
-  for (const auto level : {vector_level::scalar, history_kernels::level_in_use()})
+  for (const auto level : levels())
     for (const std::size_t experts : {1U, 8U, 64U, 65U, 130U, 256U})
       for (const std::size_t horizon : {1U, 7U, 15U}) {
         const auto words = (experts + 127) / 128 * 2;  // as sets of routing_history
