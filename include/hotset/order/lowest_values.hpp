@@ -111,11 +111,13 @@ __attribute__((target("avx2"))) inline double least_avx2(
     const double* row, std::span<const std::uint64_t> among) noexcept {
   __m256d even = _mm256_set1_pd(std::numeric_limits<double>::infinity());
   __m256d odd = even;
-  for (const auto word : among)
-    for (std::size_t i = 0; i < 64; i += 8, row += 8) {
-      even = _mm256_min_pd(even, named_avx2(row, word >> i));
-      odd = _mm256_min_pd(odd, named_avx2(row + 4, word >> (i + 4)));
+  for (const auto word : among) {
+    for (std::size_t i = 0; i < 64 && word >> i != 0; i += 8) {
+      even = _mm256_min_pd(even, named_avx2(row + i, word >> i));
+      odd = _mm256_min_pd(odd, named_avx2(row + i + 4, word >> (i + 4)));
     }
+    row += 64;
+  }
   return least_of(_mm256_min_pd(even, odd));
 }
 __attribute__((target("avx2"))) inline void at_most_avx2(const float* row, float bound,
@@ -137,10 +139,11 @@ __attribute__((target("avx2"))) inline void at_most_avx2(const double* row, doub
   const __m256d most = _mm256_set1_pd(bound);
   for (const auto word : among) {
     std::uint64_t out = 0;
-    for (std::size_t i = 0; i < 64; i += 4, row += 4) {
-      const __m256d is_low = _mm256_cmp_pd(_mm256_loadu_pd(row), most, _CMP_LE_OQ);
+    for (std::size_t i = 0; i < 64 && word >> i != 0; i += 4) {
+      const __m256d is_low = _mm256_cmp_pd(_mm256_loadu_pd(row + i), most, _CMP_LE_OQ);
       out |= std::uint64_t{static_cast<std::uint32_t>(_mm256_movemask_pd(is_low))} << i;
     }
+    row += 64;
     *found++ = out & word;
   }
 }
