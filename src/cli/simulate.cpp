@@ -208,6 +208,7 @@ sim::sweep_request request_of(const simulate_options& options) {
   request.split = split_of(options.split);
   request.jobs = options.jobs;
   request.max_tokens = options.max_tokens;
+  request.counts_alone = options.decisions.empty();
   check_names(request);
   return request;
 }

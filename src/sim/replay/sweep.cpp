@@ -18,6 +18,8 @@
 #include "hotset/sim/replay/expert_engine.hpp"
 #include "hotset/sim/replay/precision_ladder.hpp"
 #include "hotset/trace/visit_sequence.hpp"
+#include "sim/replay/counted_together.hpp"
+#include "sim/replay/counting/size_ladder.hpp"
 #include "sim/replay/decision_log.hpp"
 #include "sim/replay/timeline.hpp"
 
@@ -292,7 +294,8 @@ clock_backend::config clock_of(const link_request& asked_for) {
   return clock;
 }
 
-prepared_run prepare(const run_plan& plan, const sweep_request& request, prepared_trace& trace) {
+/// What can be said of a run before it is known who replays it.
+prepared_run begin_run(const run_plan& plan, const sweep_request& request, prepared_trace& trace) {
   prepared_run run;
   run.plan = plan;
   run.visits = &trace.visits(plan.mode);
@@ -303,6 +306,13 @@ prepared_run prepare(const run_plan& plan, const sweep_request& request, prepare
     run.notes.emplace_back("nothing of a visit is protected: only to compare with SpecMD");
   else if (plan.mode != replay_mode::deferred)
     if (auto warning = cliff_warning(run.size.layout)) run.notes.push_back(*std::move(warning));
+  return run;
+}
+
+prepared_run prepare(const run_plan& plan, const sweep_request& request, prepared_trace& trace) {
+  auto run = begin_run(plan, request, trace);
+  const bool one_expert = plan.mode == replay_mode::expert_by_expert;
+  const auto& shape = run.visits->shape();
   const auto& policies = plan.policies;
   if (stands_alone(policies.eviction) && plan.mode == replay_mode::deferred)
     throw usage_error("belady_bypass has no deferred replay, accepted: event-atomic, per-access");
@@ -421,12 +431,8 @@ class sweep_progress {
   std::mutex mutex_;
 };
 
-run_result execute(prepared_run& run, const routing_trace& trace, const sweep_request& request,
-                   std::size_t index) {
-  std::optional<decision_log> log;
-  if (request.decisions != nullptr) log.emplace(*request.decisions, index);
-  std::optional<timeline> times;
-  if (request.timeline != nullptr) times.emplace(*request.timeline);
+/// What was asked for, and nothing of what came of it.
+run_result result_of(const prepared_run& run) {
   run_result out;
   out.policies = run.plan.policies;
   out.scope = name_of(run.plan.scope);
@@ -436,6 +442,16 @@ run_result execute(prepared_run& run, const routing_trace& trace, const sweep_re
   out.slots = slots_of(run);
   out.size = run.plan.size.text;
   if (run.plan.size.what == size_request::unit::bytes) out.budget_bytes = run.plan.size.count;
+  return out;
+}
+
+run_result execute(prepared_run& run, const routing_trace& trace, const sweep_request& request,
+                   std::size_t index) {
+  std::optional<decision_log> log;
+  if (request.decisions != nullptr) log.emplace(*request.decisions, index);
+  std::optional<timeline> times;
+  if (request.timeline != nullptr) times.emplace(*request.timeline);
+  auto out = result_of(run);
   if (run.engine) {
     run.engine->watch(log ? &*log : nullptr, times ? &*times : nullptr, times ? &*times : nullptr);
     out.outcome = replay_timed(trace, *run.visits, run.events, *run.engine, run.front);
@@ -454,6 +470,100 @@ run_result execute(prepared_run& run, const routing_trace& trace, const sweep_re
   run.pager.reset();
   run.engine.reset();
   return out;
+}
+
+/// A run whose counts need no pager of its own.
+struct counted_run {
+  std::size_t index = 0;  ///< of its plan
+  prepared_run run;
+};
+/// Runs of one policy that are counted in one walk: their sizes are those of a size_ladder.
+using counted_runs = std::vector<counted_run>;
+
+/// What a plain pager does with the policy's name alone.
+bool may_be_counted(const run_plan& plan, const sweep_request& request) {
+  const auto& policies = plan.policies;
+  const policy_set plain;
+  return counts_together(policies.eviction) && policies.admission == plain.admission &&
+         policies.guard == plain.guard && policies.miss == plain.miss &&
+         (plan.mode == replay_mode::event_atomic || plan.mode == replay_mode::per_access) &&
+         request.split == visit_split::by_token && !plan.precision.several() &&
+         !needs_engine(plan, request);
+}
+
+/// Nothing where it has to be replayed; one that cannot be done is left to that, too, and refused in its turn.
+std::optional<prepared_run> begin_counted(const run_plan& plan, const sweep_request& request,
+                                          prepared_trace& trace) {
+  if (!may_be_counted(plan, request)) return std::nullopt;
+  try {
+    auto run = begin_run(plan, request, trace);
+    if (!counts_together(*run.visits, run.size.layout)) return std::nullopt;
+    return run;
+  } catch (const std::runtime_error&) {
+    return std::nullopt;
+  }
+}
+
+bool share_visits(const run_plan& a, const run_plan& b) {
+  return a.policies.eviction == b.policies.eviction && a.mode == b.mode && a.scope == b.scope;
+}
+
+/// Cuts runs that share their visits where the sizes do not ascend in every pool.
+void add_ladders(counted_runs runs, std::vector<counted_runs>& out) {
+  std::ranges::stable_sort(runs, {}, [](const auto& c) { return c.run.size.layout.slots(); });
+  counted_runs ladder;
+  for (auto& counted : runs) {
+    if (!ladder.empty() &&
+        (ladder.size() == size_ladder::most_sizes ||
+         !size_ladder::ascend(ladder.back().run.size.layout, counted.run.size.layout)))
+      out.push_back(std::exchange(ladder, {}));
+    ladder.push_back(std::move(counted));
+  }
+  if (!ladder.empty()) out.push_back(std::move(ladder));
+}
+
+std::vector<counted_runs> runs_to_count(const std::vector<run_plan>& plans,
+                                        const sweep_request& request, prepared_trace& trace) {
+  std::vector<counted_runs> alike;
+  if (!request.counts_alone || request.decisions != nullptr || request.timeline != nullptr)
+    return alike;
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    auto run = begin_counted(plans[i], request, trace);
+    if (!run) continue;
+    const auto same = [&](const auto& runs) {
+      return share_visits(runs.front().run.plan, plans[i]);
+    };
+    auto at = std::ranges::find_if(alike, same);
+    if (at == alike.end()) at = alike.emplace(at);
+    at->push_back({i, *std::move(run)});
+  }
+  std::vector<counted_runs> out;
+  for (auto& runs : alike) add_ladders(std::move(runs), out);
+  return out;
+}
+
+/// The plans that are not among them.
+std::vector<std::size_t> others(std::size_t plans, const std::vector<counted_runs>& counted) {
+  std::vector<bool> taken(plans, false);
+  for (const auto& runs : counted)
+    for (const auto& one : runs) taken[one.index] = true;
+  std::vector<std::size_t> out;
+  for (std::size_t i = 0; i < plans; ++i)
+    if (!taken[i]) out.push_back(i);
+  return out;
+}
+
+void count(counted_runs& runs, std::vector<std::optional<run_result>>& results) {
+  std::vector<const pool_layout*> layouts;
+  for (const auto& counted : runs) layouts.push_back(&counted.run.size.layout);
+  const auto& first = runs.front().run;
+  auto stats = count_together(first.plan.policies.eviction, *first.visits, layouts);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    auto& [index, run] = runs[i];
+    auto& out = results[index].emplace(result_of(run));
+    out.stats = std::move(stats[i]);
+    out.notes = std::move(run.notes);
+  }
 }
 
 }  // namespace
@@ -487,8 +597,13 @@ sweep_result run_sweep(const routing_trace& trace, const sweep_request& request)
   std::uint64_t visits = 0;
   for (const auto& plan : plans) visits += prepared.visits(plan.mode).size();
   sweep_progress progress(request.progress, visits);
+  auto counted = runs_to_count(plans, request, prepared);
+  const auto replayed = others(plans.size(), counted);
   std::mutex mutex;
-  const auto run_one = [&](std::size_t i) {
+  const auto count_some = [&](counted_runs& runs) {
+    progress.during(runs.front().run.visits->size() * runs.size(), [&] { count(runs, results); });
+  };
+  const auto replay_one = [&](std::size_t i) {
     std::unique_lock lock(mutex);
     auto run = prepare_unless_left_out(plans[i], request, prepared, out.not_replayed);
     lock.unlock();
@@ -496,11 +611,15 @@ sweep_result run_sweep(const routing_trace& trace, const sweep_request& request)
       if (run) results[i] = execute(*run, trace, request, i);
     });
   };
+  const auto run_one = [&](std::size_t n) {
+    n < counted.size() ? count_some(counted[n]) : replay_one(replayed[n - counted.size()]);
+  };
+  const auto works = counted.size() + replayed.size();
   if (request.decisions != nullptr || request.jobs <= 1) {
-    for (std::size_t i = 0; i < plans.size(); ++i) run_one(i);
+    for (std::size_t n = 0; n < works; ++n) run_one(n);
   } else {
     tbb::task_arena arena(static_cast<int>(request.jobs));
-    arena.execute([&] { tbb::parallel_for(std::size_t{0}, plans.size(), run_one); });
+    arena.execute([&] { tbb::parallel_for(std::size_t{0}, works, run_one); });
   }
   for (auto& result : results)
     if (result) out.results.push_back(*std::move(result));

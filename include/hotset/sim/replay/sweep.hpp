@@ -62,6 +62,8 @@ struct sweep_request {
   std::ostream* timeline = nullptr;   ///< of the only run: Chrome trace events
   /// What a trace cannot be replayed with is left out and told, not refused.
   bool leaves_out = false;
+  /// decision_hash stays 0: sizes are counted together, in one walk over the visits, where that is possible.
+  bool counts_alone = false;
   progress_report progress{};  ///< in visits of all replays; called from one thread at a time
 };
 

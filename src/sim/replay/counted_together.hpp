@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Counts what replays of one policy with caches of several sizes would count, in one walk over the visits.
+
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "hotset/core/pool_layout.hpp"
+#include "hotset/paging/pager_stats.hpp"
+#include "hotset/trace/visit_sequence.hpp"
+
+namespace hotset::inline v0::sim {
+
+/// True of an eviction policy, as the command line takes it, whose sizes can be counted together.
+[[nodiscard]] bool counts_together(std::string_view eviction);
+
+/// True if a cache of that size can be one of them: it splits no visit.
+[[nodiscard]] bool counts_together(const visit_sequence& visits, const pool_layout& layout);
+
+/// By size. Equal to the statistics of pagers that admit and fetch every miss.
+/// Pre: as above of the policy and of each layout; they are those of one size_ladder.
+[[nodiscard]] std::vector<pager_stats> count_together(std::string_view eviction,
+                                                      const visit_sequence& visits,
+                                                      std::span<const pool_layout* const> layouts);
+
+}  // namespace hotset::inline v0::sim
