@@ -10,10 +10,12 @@
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/eviction/belady.hpp"
 #include "hotset/eviction/fifo.hpp"
+#include "hotset/eviction/lfu.hpp"
 #include "hotset/eviction/lru.hpp"
 #include "sim/replay/counting/belady_depths.hpp"
 #include "sim/replay/counting/depth_walk.hpp"
 #include "sim/replay/counting/fifo_sizes.hpp"
+#include "sim/replay/counting/lfu_depths.hpp"
 #include "sim/replay/counting/lru_depths.hpp"
 #include "sim/replay/counting/size_ladder.hpp"
 #include "sim/replay/counting/size_tally.hpp"
@@ -40,6 +42,7 @@ struct known_counter {
 constexpr std::array known_counters{
     known_counter{lru::name, count_depths<lru_depths>},
     known_counter{fifo::name, count_fifo},
+    known_counter{lfu::name, count_depths<lfu_depths>},
     known_counter{belady::name, count_depths<belady_depths>},
 };
 

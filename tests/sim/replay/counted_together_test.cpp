@@ -19,7 +19,7 @@ using namespace hotset;
 using sim::sweep_request;
 using support::random_trace;
 
-const std::vector<std::string> policies{"lru", "fifo", "belady"};
+const std::vector<std::string> policies{"lru", "fifo", "lfu", "belady"};
 
 sweep_request asked(const std::vector<std::string>& sizes,
                     const std::vector<std::string>& evictions = policies) {
@@ -157,7 +157,7 @@ TEST(counted_together, pools_of_unequal_layers) {
 
 TEST(counted_together, any_number_of_jobs_gives_the_same) {
   const auto trace = random_trace(7, {.layers = 3, .experts = 12, .steps = 100, .most_tokens = 2});
-  auto request = asked({"4", "8", "50%"}, {"lru", "fifo", "least_stale", "belady"});
+  auto request = asked({"4", "8", "50%"}, {"lru", "fifo", "least_stale", "lfu", "belady"});
   request.jobs = 3;
   EXPECT_EQ(expect_counts_of_pagers(trace, request), policies.size() * 3);
 }
