@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "hotset/core/ids.hpp"
@@ -21,127 +22,152 @@ namespace hotset::inline v0::sim {
 /// seldom met. Keys of one count leave a depth in the order of their last use, so those below are filled in that order.
 /// What leaves one depth is most often the lowest of the next one, too, and passes through without a place in its lists.
 /// Cost: O(1) for each use and each key that goes deeper, but for the keys of one count at depth 0 that one is put among, and
-/// 1 / 4096 of the counts between the two lowest. Memory: 20 bytes per key, 8 per depth and count up to its highest.
+/// 1 / 4096 of the counts between the two lowest. Memory: 16 bytes per key, 8 per depth and count up to its highest.
 class lfu_depths {
  public:
   lfu_depths(const visit_sequence&, const size_ladder& ladder)
       : sizes_(ladder.sizes()),
         counts_(ladder.shape().keys()),
         last_(counts_.size()),
-        places_(counts_.size()),
-        lists_(ladder.pools() * sizes_) {}
+        links_(counts_.size()),
+        lists_(ladder.pools() * sizes_),
+        arrived_(ladder.shape().distinct_per_visit()) {}
 
-  void use(pool_id pool, std::uint32_t key, std::size_t depth) noexcept {
-    if (depth != 0 && depth < sizes_) remove(lists_of(pool, depth), key);
+  void use(pool_id, std::uint32_t key, std::size_t depth) noexcept {
+    if (depth != 0) {
+      if (depth < sizes_) unlink(key);
+      arrived_[arrivals_++] = key;
+    }
     ++counts_[key];
     last_[key] = ++clock_;
-    if (depth != 0) append(lists_of(pool, 0), key);
   }
   void pass_on(pool_id pool, std::size_t depth, std::span<const std::uint32_t> coming,
-               std::span<std::uint32_t> leaving) noexcept {
+               std::span<std::uint32_t> leaving) {
     auto& lists = lists_of(pool, depth);
-    for (auto& key : leaving) {
-      const auto lowest = lists.lowest();
-      if (!coming.empty() && counts_[coming.front()] < lowest) {
-        key = coming.front();
+    auto left = leaving.begin();
+    while (left != leaving.end()) {
+      const auto lowest = lowest_of(lists);
+      for (; left != leaving.end() && !coming.empty() && counts_[coming.front()] < lowest; ++left) {
+        *left = coming.front();
         coming = coming.subspan(1);
-      } else {
-        key = depth == 0 ? lowest_idle(lists) : lists[lowest].first;
-        remove(lists, key);
       }
+      if (left == leaving.end()) break;
+      *left = depth == 0 ? lowest_idle(lists, lowest) : links_[lists.end_of(lowest)].next;
+      unlink(*left++);
     }
     for (const auto key : coming) append(lists, key);
   }
-  void end_visit(pool_id, std::size_t) noexcept { visit_began_ = clock_; }
+  /// Only now may the visit's own keys be met at depth 0.
+  void end_visit(pool_id pool, std::size_t) {
+    visit_began_ = clock_;
+    for (const auto key : std::span(arrived_).first(arrivals_))
+      put_where_due(lists_of(pool, 0), key);
+    arrivals_ = 0;
+  }
 
  private:
   static constexpr auto none = std::numeric_limits<std::uint32_t>::max();
-  /// In order of last use.
-  struct key_list {
-    std::uint32_t first = none, last = none;
+  struct link {
+    std::uint32_t previous = 0, next = 0;
   };
-  /// Where a key is linked: among those of `count`.
-  struct place {
-    std::uint32_t previous = none, next = none, count = 0;
-  };
-  /// Lists by count, of one depth.
-  class lists_by_count {
-   public:
-    [[nodiscard]] key_list& operator[](std::size_t count) noexcept { return lists_[count]; }
-    /// The lowest count that has keys, or one beyond all counts.
-    [[nodiscard]] std::size_t lowest() noexcept { return lowest_ = next(lowest_); }
-    [[nodiscard]] std::size_t next(std::size_t count) noexcept {
-      const auto found = filled_.next(count, lists_.size());
-      return found < lists_.size() ? found : none;
-    }
-    /// The count's list is about to get a key.
-    key_list& fill(std::size_t count) {
-      if (count >= lists_.size()) reach(count);
-      filled_.set(count);
-      lowest_ = std::min(lowest_, count);
-      return lists_[count];
-    }
-    void clear(std::size_t count) noexcept { filled_.reset(count); }
+  /// The lists of one depth: where in the links each count's begins and ends, which of them may have keys.
+  struct lists_by_count {
+    static constexpr std::size_t chunk = 256;
+    std::vector<std::uint32_t> ends;  // [counts / chunk] of the first
+    sparse_bits filled;
+    std::size_t lowest = 0;  // no list with keys is below
 
-   private:
-    void reach(std::size_t count) {
-      lists_.resize(std::max(count + 1, 2 * lists_.size()));
-      filled_ = sparse_bits(lists_.size());
-      for (std::size_t i = 0; i < lists_.size(); ++i)
-        if (lists_[i].first != none) filled_.set(i);
+    [[nodiscard]] std::size_t counts() const noexcept { return ends.size() * chunk; }
+    [[nodiscard]] std::uint32_t end_of(std::size_t count) const noexcept {
+      return ends[count / chunk] + static_cast<std::uint32_t>(count % chunk);
     }
-
-    std::vector<key_list> lists_;
-    sparse_bits filled_;
-    std::size_t lowest_ = 0;
   };
 
   [[nodiscard]] lists_by_count& lists_of(pool_id pool, std::size_t depth) noexcept {
     return lists_[index_of(pool) * sizes_ + depth];
   }
-  void append(lists_by_count& lists, std::uint32_t key) {
-    auto& list = lists.fill(counts_[key]);
-    insert(list, key, list.last);
+  /// The lowest count from this one on that has keys, or none.
+  [[nodiscard]] std::size_t holding(lists_by_count& lists, std::size_t count) noexcept {
+    for (;; ++count) {
+      count = lists.filled.next(count, lists.counts());
+      if (count == lists.counts()) return none;
+      const auto end = lists.end_of(count);
+      if (links_[end].next != end) return count;
+      lists.filled.reset(count);
+    }
   }
-  /// After `previous`, or in front of all.
-  void insert(key_list& list, std::uint32_t key, std::uint32_t previous) noexcept {
-    const auto next = previous == none ? list.first : places_[previous].next;
-    places_[key] = {previous, next, counts_[key]};
-    (previous == none ? list.first : places_[previous].next) = key;
-    (next == none ? list.last : places_[next].previous) = key;
+  [[nodiscard]] std::size_t lowest_of(lists_by_count& lists) noexcept {
+    return lists.lowest = holding(lists, lists.lowest);
   }
-  void remove(lists_by_count& lists, std::uint32_t key) noexcept {
-    const auto [previous, next, count] = places_[key];
-    auto& list = lists[count];
-    (previous == none ? list.first : places_[previous].next) = next;
-    (next == none ? list.last : places_[next].previous) = previous;
-    if (list.first == none) lists.clear(count);
-  }
-  /// The lowest that the visit does not use. Pre: there is one.
-  std::uint32_t lowest_idle(lists_by_count& lists) {
-    for (auto count = lists.lowest();; count = lists.next(count + 1))
-      for (auto key = lists[count].first; key != none;) {
-        const auto next = places_[key].next;
+  /// The lowest that the visit does not use. Pre: there is one, and no list with keys is below `count`.
+  std::uint32_t lowest_idle(lists_by_count& lists, std::size_t count) {
+    for (;; count = holding(lists, count + 1)) {
+      const auto end = lists.end_of(count);
+      for (auto key = links_[end].next; key != end;) {
+        const auto next = links_[key].next;
         if (counts_[key] != count)
-          put_where_due(lists, key);
+          move_where_due(lists, key);
         else if (last_[key] <= visit_began_)
           return key;
         key = next;
       }
+    }
   }
+
+  void append(lists_by_count& lists, std::uint32_t key) {
+    insert_before(list_for(lists, counts_[key]), key);
+  }
+  void move_where_due(lists_by_count& lists, std::uint32_t key) {
+    unlink(key);
+    put_where_due(lists, key);
+  }
+  /// What was moved before may have been used later.
   void put_where_due(lists_by_count& lists, std::uint32_t key) {
-    remove(lists, key);
-    auto& list = lists.fill(counts_[key]);
-    auto previous = list.last;
-    while (previous != none && last_[previous] > last_[key]) previous = places_[previous].previous;
-    insert(list, key, previous);
+    const auto end = list_for(lists, counts_[key]);
+    auto at = end;
+    while (links_[at].previous != end && last_[links_[at].previous] > last_[key])
+      at = links_[at].previous;
+    insert_before(at, key);
+  }
+  void insert_before(std::uint32_t at, std::uint32_t key) noexcept {
+    const auto previous = links_[at].previous;
+    links_[key] = {previous, at};
+    links_[previous].next = links_[at].previous = key;
+  }
+  /// Whether the list became empty is left to the next search.
+  void unlink(std::uint32_t key) noexcept {
+    const auto [previous, next] = links_[key];
+    links_[previous].next = next;
+    links_[next].previous = previous;
+  }
+  /// The end of a list that is about to get a key.
+  std::uint32_t list_for(lists_by_count& lists, std::size_t count) {
+    if (count >= lists.counts()) [[unlikely]]
+      reach(lists, count);
+    lists.filled.set(count);
+    lists.lowest = std::min(lists.lowest, count);
+    return lists.end_of(count);
+  }
+  void reach(lists_by_count& lists, std::size_t count) {
+    const auto before = lists.counts();
+    while (count >= lists.counts()) {
+      auto end = static_cast<std::uint32_t>(links_.size());
+      lists.ends.push_back(end);
+      for (std::size_t i = 0; i < lists_by_count::chunk; ++i, ++end) links_.push_back({end, end});
+    }
+    sparse_bits filled(lists.counts());
+    for (std::size_t i = 0; i < before; ++i)
+      if (lists.filled.test(i)) filled.set(i);
+    lists.filled = std::move(filled);
   }
 
   std::size_t sizes_;
-  std::vector<std::uint32_t> counts_;  // [keys] visits
-  std::vector<std::uint32_t> last_;    // [keys] use
-  std::vector<place> places_;          // [keys]
-  std::vector<lists_by_count> lists_;  // [pools][sizes]
+  std::vector<std::uint32_t> counts_;   // [keys] visits
+  std::vector<std::uint32_t> last_;     // [keys] use
+  std::vector<link> links_;             // [keys], then an end for each list
+  std::vector<lists_by_count> lists_;   // [pools][sizes]
+  std::vector<std::uint32_t> arrived_;  // keys that depth 0 is to take in
+  std::size_t arrivals_ = 0;
   std::uint32_t clock_ = 0;
   std::uint32_t visit_began_ = 0;  // the last use before it
 };
