@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "hotset/core/ids.hpp"
@@ -53,6 +54,7 @@ class depth_walk {
         depths_(ladder.shape().keys(), unused),
         left_(ladder.shape().keys()),
         held_(ladder.pools() * sizes_),
+        found_(sizes_),
         misses_(sizes_),
         missing_(ladder.shape().distinct_per_visit()),
         passing_(missing_.size()),
@@ -93,13 +95,17 @@ class depth_walk {
       order_.use(pool, key, depth);
     }
     std::fill(misses_.begin(), misses_.end(), 0U);
+    if (missing == 0) return;
     for (const auto key : std::span(missing_).first(missing)) count_miss(view, pool, key, tally);
+    // A size misses what is deeper than it.
+    std::uint32_t deeper = 0;
+    for (auto i = sizes_; i-- > 0;) misses_[i] = deeper += std::exchange(found_[i], 0U);
   }
   void count_miss(const routing_view& view, pool_id pool, std::uint32_t key,
                   size_tally& tally) noexcept {
     const auto depth = std::min<std::size_t>(depths_[key], sizes_);
     if (depths_[key] == unused) tally.first_use(pool);
-    for (std::size_t i = 0; i < depth; ++i) ++misses_[i];
+    ++found_[depth - 1];
     depths_[key] = 0;
     if (left_[key].step != static_cast<std::uint32_t>(view.step)) return;
     for (auto i = std::size_t{left_[key].first}; i < depth; ++i) tally.collide(view.layer, i);
@@ -135,6 +141,7 @@ class depth_walk {
   std::vector<std::uint8_t> depths_;   // [keys]
   std::vector<departure> left_;        // [keys]
   std::vector<std::uint32_t> held_;    // [pools][sizes] keys
+  std::vector<std::uint32_t> found_;   // of the visit, by depth - 1
   std::vector<std::uint32_t> misses_;  // of the visit, by size
   std::vector<std::uint32_t> missing_, passing_, passed_;
 };

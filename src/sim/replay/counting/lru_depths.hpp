@@ -2,10 +2,10 @@
 #pragma once
 /// The order of lru: of each depth, the key that was used longest ago goes deeper.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "hotset/core/ids.hpp"
@@ -14,71 +14,70 @@
 
 namespace hotset::inline v0::sim {
 
-/// A log of uses per depth. What was used again since stays where it is, and is passed over.
-/// Cost: O(1) for each use and each key that goes deeper, amortised. Memory: 16 bytes per slot, 4 per key.
+/// All keys of a pool in one list, the last used in front; each size holds those up to a key that it knows, its last.
+/// Cost: O(1) for each use and each key that goes deeper. Memory: 8 bytes per key.
 class lru_depths {
  public:
   lru_depths(const visit_sequence&, const size_ladder& ladder)
-      : sizes_(ladder.sizes()), last_(ladder.shape().keys()) {
-    for (const auto pool : each<pool_id>(ladder.pools()))
-      for (std::size_t i = 0; i < sizes_; ++i)
-        logs_.emplace_back(ladder.gap(pool, i) + 2 * ladder.shape().distinct_per_visit());
+      : sizes_(ladder.sizes()),
+        links_(ladder.shape().keys() + ladder.pools()),
+        lasts_(ladder.pools() * sizes_) {
+    for (const auto pool : each<pool_id>(ladder.pools())) {
+      const auto end = end_of(pool);
+      links_[end] = {end, end};
+      for (auto& last : lasts_of(pool)) last = end;
+    }
   }
 
-  void use(pool_id pool, std::uint32_t key, std::size_t) noexcept {
-    last_[key] = ++clock_;
-    log_of(pool, 0).push({key, clock_}, last_);
+  void use(pool_id pool, std::uint32_t key, std::size_t depth) noexcept {
+    const auto end = end_of(pool);
+    const auto front = links_[end].next;
+    if (front == key) return;
+    const auto lasts = lasts_of(pool);
+    if (front == end) std::fill(lasts.begin(), lasts.end(), key);
+    if (depth < sizes_) take_out(key, lasts.subspan(depth));
+    links_[key] = {end, front};
+    links_[front].previous = links_[end].next = key;
   }
-  void pass_on(pool_id pool, std::size_t depth, std::span<const std::uint32_t> coming,
+  void pass_on(pool_id pool, std::size_t depth, std::span<const std::uint32_t>,
                std::span<std::uint32_t> leaving) noexcept {
-    auto& log = log_of(pool, depth);
-    for (const auto key : coming) log.push({key, last_[key]}, last_);
-    log.pop(leaving, last_);
+    auto& last = lasts_of(pool)[depth];
+    for (auto& key : leaving) {
+      key = last;
+      last = links_[key].previous;
+    }
+    if (depth + 1 != sizes_) return;
+    // What no size holds is in no list.
+    links_[last].next = end_of(pool);
+    links_[end_of(pool)].previous = last;
   }
   void end_visit(pool_id, std::size_t) noexcept {}
 
  private:
-  struct use_entry {
-    std::uint32_t key = 0, at = 0;
-  };
-  /// Entries [first_, end_) in order of use; one whose key was used later is out of date.
-  class use_log {
-   public:
-    explicit use_log(std::size_t most_keys) : entries_(2 * most_keys) {}
-
-    void push(use_entry entry, std::span<const std::uint32_t> last) noexcept {
-      if (end_ == entries_.size()) keep_current(last);
-      entries_[end_++] = entry;
-    }
-    /// Pre: so many are up to date.
-    void pop(std::span<std::uint32_t> out, std::span<const std::uint32_t> last) noexcept {
-      for (std::size_t count = 0; count < out.size();) {
-        const auto [key, at] = entries_[first_++];
-        out[count] = key;
-        count += last[key] == at ? 1U : 0U;
-      }
-    }
-
-   private:
-    void keep_current(std::span<const std::uint32_t> last) noexcept {
-      const auto begin = std::exchange(first_, 0);
-      const auto end = std::exchange(end_, 0);
-      for (auto i = begin; i < end; ++i)
-        if (last[entries_[i].key] == entries_[i].at) entries_[end_++] = entries_[i];
-    }
-
-    std::vector<use_entry> entries_;
-    std::size_t first_ = 0, end_ = 0;
+  struct link {
+    std::uint32_t previous = 0, next = 0;
   };
 
-  [[nodiscard]] use_log& log_of(pool_id pool, std::size_t depth) noexcept {
-    return logs_[index_of(pool) * sizes_ + depth];
+  [[nodiscard]] std::uint32_t end_of(pool_id pool) const noexcept {
+    return static_cast<std::uint32_t>(links_.size() - 1 - index_of(pool));
+  }
+  [[nodiscard]] std::span<std::uint32_t> lasts_of(pool_id pool) noexcept {
+    return std::span(lasts_).subspan(index_of(pool) * sizes_, sizes_);
+  }
+  /// `lasts`: of the sizes that hold the key. Pre: it is not in front.
+  void take_out(std::uint32_t key, std::span<std::uint32_t> lasts) noexcept {
+    const auto [previous, next] = links_[key];
+    links_[previous].next = next;
+    links_[next].previous = previous;
+    for (auto& last : lasts) {
+      if (last != key) return;
+      last = previous;
+    }
   }
 
   std::size_t sizes_;
-  std::vector<std::uint32_t> last_;  // [keys] use
-  std::vector<use_log> logs_;        // [pools][sizes]
-  std::uint32_t clock_ = 0;
+  std::vector<link> links_;           // [keys], then an end for each pool
+  std::vector<std::uint32_t> lasts_;  // [pools][sizes]
 };
 
 }  // namespace hotset::inline v0::sim

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "hotset/core/ids.hpp"
@@ -28,16 +30,13 @@ class size_tally {
         misses_(cells_.size() * sizes_),
         collisions_(ladder.shape().layer_count() * sizes_),
         steps_with_miss_(sizes_),
-        last_missed_(sizes_, never),
+        missed_in_step_(sizes_),
         first_uses_(ladder.pools()) {}
 
   /// `misses`: by size.
   void visit(const routing_view& view, std::size_t accesses, std::uint32_t ignored,
              std::span<const std::uint32_t> misses) noexcept {
-    if (view.step != step_) {
-      step_ = view.step;
-      ++steps_;
-    }
+    if (view.step != step_) begin_step(view.step);
     const auto cell = index_of(view.layer) * kinds + static_cast<std::size_t>(view.kind);
     ++cells_[cell].visits;
     cells_[cell].accesses += accesses;
@@ -45,9 +44,7 @@ class size_tally {
     const auto row = std::span(misses_).subspan(cell * sizes_, sizes_);
     for (std::size_t i = 0; i < sizes_; ++i) {
       row[i] += misses[i];
-      const bool first = misses[i] != 0 && last_missed_[i] != step_;
-      steps_with_miss_[i] += first ? 1U : 0U;
-      last_missed_[i] = first ? step_ : last_missed_[i];
+      missed_in_step_[i] |= misses[i];
     }
   }
   /// A miss of this size lost its slot earlier in the step.
@@ -63,7 +60,7 @@ class size_tally {
     out.per_layer.resize(shape.layer_count());
     out.ignored_ids = ignored_;
     out.steps = steps_;
-    out.steps_with_miss = steps_with_miss_[size];
+    out.steps_with_miss = steps_with_miss_[size] + (missed_in_step_[size] != 0 ? 1U : 0U);
     for (const auto layer : each<layer_id>(shape.layers)) {
       const auto misses = add_layer(layer, size, out);
       const auto collisions = collisions_[index_of(layer) * sizes_ + size];
@@ -90,6 +87,12 @@ class size_tally {
     std::uint64_t visits = 0, accesses = 0;
   };
 
+  void begin_step(step_id step) noexcept {
+    step_ = step;
+    ++steps_;
+    for (std::size_t i = 0; i < sizes_; ++i)
+      steps_with_miss_[i] += std::exchange(missed_in_step_[i], 0U) != 0 ? 1U : 0U;
+  }
   /// Returns the layer's misses.
   std::uint64_t add_layer(layer_id layer, std::size_t size, pager_stats& out) const {
     std::uint64_t sum = 0;
@@ -114,7 +117,7 @@ class size_tally {
   std::vector<std::uint64_t> misses_;           // [layers][kinds][sizes]
   std::vector<std::uint64_t> collisions_;       // [layers][sizes]
   std::vector<std::uint64_t> steps_with_miss_;  // [sizes]
-  std::vector<step_id> last_missed_;            // [sizes]
+  std::vector<std::uint32_t> missed_in_step_;   // [sizes] not 0: the running one has a miss
   per_pool<std::uint64_t> first_uses_;
   std::uint64_t ignored_ = 0;
   std::uint64_t steps_ = 0;
