@@ -12,6 +12,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/platform/assert.hpp"
+#include "hotset/core/platform/fetch_soon.hpp"
 #include "hotset/order/sparse_bits.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 #include "sim/replay/counting/distinct_experts.hpp"
@@ -48,6 +49,7 @@ class belady_depths {
       --next;
       const auto key = keys_[next];
       upcoming_[key] = following_[next];
+      if (following_[next] != none) fetch_soon(&keys_[following_[next]]);  // read when it leaves
       waits.add(key, following_[next]);
     }
   }
