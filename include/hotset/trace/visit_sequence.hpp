@@ -117,6 +117,7 @@ class visit_sequence {
     last_visit_.assign(static_cast<std::size_t>(trace.experts), 0);
     ids_.reserve(trace.ids.size());
     if (!trace.weights.empty()) weights_.reserve(trace.weights.size());
+    if (!per_access_) visits_.reserve(passes(trace, options) * shape_.layer_count());
     for (std::size_t first = 0; first < trace.tokens(); first = pass_end(trace, options, first))
       add_pass(trace, first, pass_end(trace, options, first));
     last_visit_ = {};
@@ -129,6 +130,13 @@ class visit_sequence {
            (options.max_tokens == 0 || end - first < options.max_tokens))
       ++end;
     return end;
+  }
+
+  static std::size_t passes(const routing_trace& trace, const visit_options& options) noexcept {
+    std::size_t count = 0;
+    for (std::size_t first = 0; first < trace.tokens(); first = pass_end(trace, options, first))
+      ++count;
+    return count;
   }
 
   static request_class kind_of(const routing_trace& trace, std::size_t first, std::size_t end) {

@@ -37,20 +37,27 @@ class belady_depths {
 
   void use(pool_id, std::uint32_t, std::size_t) noexcept {}
   void pass_on(pool_id pool, std::size_t depth, std::span<const std::uint32_t> coming,
-               std::span<std::uint32_t> leaving) noexcept {
+               std::span<std::uint32_t> leaving) {
     auto& waits = waits_of(pool, depth);
     for (const auto key : coming) waits.add(key, upcoming_[key]);
-    for (auto& key : leaving) key = waits.take(keys_);
+    for (auto& key : leaving) {
+      const auto use = waits.take(key);
+      if (use != none) key = keys_[use];
+      if (depth == 0) upcoming_[key] = use;
+    }
   }
   /// Only now may the visit's own keys be found at depth 0.
-  void end_visit(pool_id pool, std::size_t experts) noexcept {
+  void end_visit(pool_id pool, std::size_t experts) {
     auto& waits = waits_of(pool, 0);
     for (auto& next = pools_[pool].next; experts != 0; --experts) {
-      --next;
-      const auto key = keys_[next];
-      upcoming_[key] = following_[next];
-      if (following_[next] != none) fetch_soon(&keys_[following_[next]]);  // read when it leaves
-      waits.add(key, following_[next]);
+      const auto use = following_[--next];
+      if (use == none) {
+        waits.add(keys_[next], none);
+        continue;
+      }
+      // Far away, and read when the key leaves: those that wait longer than the last that did soon will.
+      if (waits.is_beyond_taken(use)) fetch_soon(&keys_[use]);
+      waits.add(0, use);
     }
   }
 
@@ -67,27 +74,31 @@ class belady_depths {
     explicit waiting_uses(const use_range& range)
         : first_(range.first), end_(range.end - range.first), furthest_(end_), uses_(end_) {}
 
+    /// A key that waits for no use is kept itself.
     void add(std::uint32_t key, std::uint32_t use) {
       if (use == none) return never_.push_back(key);
       uses_.set(use - first_);
       furthest_ = std::min<std::size_t>(furthest_, use - first_);
     }
-    /// Pre: there is one.
-    std::uint32_t take(std::span<const std::uint32_t> keys) noexcept {
+    /// Gives up a use, or a key that waits for none, and says so. Pre: there is one.
+    std::uint32_t take(std::uint32_t& key) noexcept {
       if (!never_.empty()) {
-        const auto key = never_.back();
+        key = never_.back();
         never_.pop_back();
-        return key;
+        return none;
       }
       furthest_ = uses_.next(furthest_, end_);
       uses_.reset(furthest_);
-      return keys[first_ + furthest_];
+      taken_ = first_ + static_cast<std::uint32_t>(furthest_);
+      return taken_;
     }
+    [[nodiscard]] bool is_beyond_taken(std::uint32_t use) const noexcept { return use < taken_; }
 
    private:
     std::uint32_t first_;
     std::size_t end_;
-    std::size_t furthest_;  // no use in the set is below
+    std::size_t furthest_;        // no use in the set is below
+    std::uint32_t taken_ = none;  // the last use that was given up
     sparse_bits uses_;
     std::vector<std::uint32_t> never_;  // keys
   };
@@ -131,7 +142,7 @@ class belady_depths {
 
   std::size_t sizes_;
   per_pool<use_range> pools_;
-  std::vector<std::uint32_t> upcoming_;   // [keys] use, of those used so far
+  std::vector<std::uint32_t> upcoming_;   // [keys] use, of those that left depth 0
   std::vector<std::uint32_t> keys_;       // [uses]
   std::vector<std::uint32_t> following_;  // [uses] the next one of the same key
   std::vector<waiting_uses> waiting_;     // [pools][sizes]

@@ -97,6 +97,8 @@ class lfu_depths {
     }
   }
   [[nodiscard]] std::size_t lowest_of(lists_by_count& lists) noexcept {
+    if (lists.lowest < lists.counts()) [[likely]]
+      if (const auto end = lists.end_of(lists.lowest); links_[end].next != end) return lists.lowest;
     return lists.lowest = holding(lists, lists.lowest);
   }
   /// The lowest that the visit does not use. Pre: there is one, and no list with keys is below `count`.
