@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "hotset/core/ids.hpp"
+#include "hotset/core/ids/per_id.hpp"
 #include "hotset/order/sparse_bits.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 #include "sim/replay/counting/size_ladder.hpp"
@@ -31,6 +32,7 @@ class lfu_depths {
         last_(counts_.size()),
         links_(counts_.size()),
         lists_(ladder.pools() * sizes_),
+        fronts_(std::vector<std::vector<cold_key>>(ladder.pools())),
         arrived_(ladder.shape().distinct_per_visit()) {}
 
   void use(pool_id, std::uint32_t key, std::size_t depth) noexcept {
@@ -44,6 +46,10 @@ class lfu_depths {
   void pass_on(pool_id pool, std::size_t depth, std::span<const std::uint32_t> coming,
                std::span<std::uint32_t> leaving) {
     auto& lists = lists_of(pool, depth);
+    if (depth == 0) {
+      for (auto& key : leaving) key = take_idle(lists, fronts_[pool]);
+      return;
+    }
     auto left = leaving.begin();
     while (left != leaving.end()) {
       const auto lowest = lowest_of(lists);
@@ -52,7 +58,7 @@ class lfu_depths {
         coming = coming.subspan(1);
       }
       if (left == leaving.end()) break;
-      *left = depth == 0 ? lowest_idle(lists, lowest) : links_[lists.end_of(lowest)].next;
+      *left = links_[lists.end_of(lowest)].next;
       unlink(*left++);
     }
     for (const auto key : coming) append(lists, key);
@@ -60,8 +66,7 @@ class lfu_depths {
   /// Only now may the visit's own keys be met at depth 0.
   void end_visit(pool_id pool, std::size_t) {
     visit_began_ = clock_;
-    for (const auto key : std::span(arrived_).first(arrivals_))
-      put_where_due(lists_of(pool, 0), key);
+    for (const auto key : std::span(arrived_).first(arrivals_)) take_in(pool, key);
     arrivals_ = 0;
   }
 
@@ -70,6 +75,11 @@ class lfu_depths {
   struct link {
     std::uint32_t previous = 0, next = 0;
   };
+  /// As it came in.
+  struct cold_key {
+    std::uint32_t key = 0, count = 0;
+  };
+  static constexpr std::size_t most_in_front = 64;
   /// The lists of one depth: where in the links each count's begins and ends, which of them may have keys.
   struct lists_by_count {
     static constexpr std::size_t chunk = 256;
@@ -101,9 +111,43 @@ class lfu_depths {
       if (const auto end = lists.end_of(lists.lowest); links_[end].next != end) return lists.lowest;
     return lists.lowest = holding(lists, lists.lowest);
   }
-  /// The lowest that the visit does not use. Pre: there is one, and no list with keys is below `count`.
+  /// What comes in colder than the lists' keys leaves soon, and waits in front of them.
+  void take_in(pool_id pool, std::uint32_t key) {
+    auto& lists = lists_of(pool, 0);
+    auto& front = fronts_[pool];
+    const auto count = counts_[key];
+    if (count >= lists.lowest || front.size() == most_in_front) return put_where_due(lists, key);
+    const auto lower = std::find_if(front.rbegin(), front.rend(),
+                                    [count](const cold_key& c) { return c.count > count; });
+    front.insert(lower.base(), {key, count});
+  }
+  /// Gives up the lowest of depth 0 that the visit does not use. Pre: there is one.
+  std::uint32_t take_idle(lists_by_count& lists, std::vector<cold_key>& front) {
+    // What was used since it came in is moved to the lists: the visit uses none of the rest.
+    while (!front.empty() && counts_[front.back().key] != front.back().count) {
+      put_where_due(lists, front.back().key);
+      front.pop_back();
+    }
+    const auto lowest = lowest_of(lists);
+    if (front.empty() || front.back().count >= lowest) {
+      const auto key = lowest_idle(lists, lowest);
+      if (front.empty() || is_lower(key, front.back().key)) {
+        unlink(key);
+        return key;
+      }
+    }
+    const auto key = front.back().key;
+    front.pop_back();
+    return key;
+  }
+  /// `key` may be none.
+  [[nodiscard]] bool is_lower(std::uint32_t key, std::uint32_t than) const noexcept {
+    if (key == none) return false;
+    return counts_[key] != counts_[than] ? counts_[key] < counts_[than] : last_[key] < last_[than];
+  }
+  /// The lowest key of the lists that the visit does not use, or none. Pre: no list with keys is below `count`.
   std::uint32_t lowest_idle(lists_by_count& lists, std::size_t count) {
-    for (;; count = holding(lists, count + 1)) {
+    for (; count != none; count = holding(lists, count + 1)) {
       const auto end = lists.end_of(count);
       for (auto key = links_[end].next; key != end;) {
         const auto next = links_[key].next;
@@ -114,6 +158,7 @@ class lfu_depths {
         key = next;
       }
     }
+    return none;
   }
 
   void append(lists_by_count& lists, std::uint32_t key) {
@@ -164,11 +209,12 @@ class lfu_depths {
   }
 
   std::size_t sizes_;
-  std::vector<std::uint32_t> counts_;   // [keys] visits
-  std::vector<std::uint32_t> last_;     // [keys] use
-  std::vector<link> links_;             // [keys], then an end for each list
-  std::vector<lists_by_count> lists_;   // [pools][sizes]
-  std::vector<std::uint32_t> arrived_;  // keys that depth 0 is to take in
+  std::vector<std::uint32_t> counts_;       // [keys] visits
+  std::vector<std::uint32_t> last_;         // [keys] use
+  std::vector<link> links_;                 // [keys], then an end for each list
+  std::vector<lists_by_count> lists_;       // [pools][sizes]
+  per_pool<std::vector<cold_key>> fronts_;  // of depth 0, the lowest last
+  std::vector<std::uint32_t> arrived_;      // keys that depth 0 is to take in
   std::size_t arrivals_ = 0;
   std::uint32_t clock_ = 0;
   std::uint32_t visit_began_ = 0;  // the last use before it
