@@ -73,17 +73,21 @@ names who_names(const std::string& policy, const std::map<std::string, std::stri
 /// The parts of the published systems, by name.
 const std::string presets = "src/sim/replay/preset.cpp";
 
+/// The policies whose sizes are counted in one walk, each by an order of its own.
+const std::string together = "src/sim/replay/counted_together.cpp";
+
 const std::map<std::string, names>& may_name() {
   // What an option stands at when nobody has chosen is named where the option is: these have any number of namers.
   static const std::map<std::string, names> allowed = {
       {"eviction/activation_ratio", {presets}},
       {"eviction/belady",
-       {presets, "include/hotset/control/regret.hpp", "include/hotset/sim/replay/belady_bypass.hpp",
-        "src/sim/reports/sweep_report.cpp", "src/sim/studies/rank.cpp"}},  // regret, bounds
+       {presets, together, "include/hotset/control/regret.hpp",
+        "include/hotset/sim/replay/belady_bypass.hpp", "src/sim/reports/sweep_report.cpp",
+        "src/sim/studies/rank.cpp"}},  // regret, bounds
       {"eviction/next_visit_oracle",
        {"include/hotset/control/regret.hpp", "src/sim/studies/rank.cpp"}},  // another bound
       {"eviction/expert_map_priority", {presets}},
-      {"eviction/fifo", {"include/hotset/predict/expert_map.hpp"}},  // an order of maps
+      {"eviction/fifo", {together, "include/hotset/predict/expert_map.hpp"}},  // an order of maps
       {"eviction/gate_score", {presets}},
       {"eviction/importance", {presets}},
       {"eviction/reserve_prefetch", {presets}},
@@ -93,8 +97,8 @@ const std::map<std::string, names>& may_name() {
       {"eviction/lfru",
        {"examples/embed_cache/main.cpp", "examples/embed_policy/main.cpp",
         "examples/find_package/main.cpp",
-        "examples/tiny_moe/commands/commands.cpp"}},          // what examples show
-      {"eviction/lfu", {"include/hotset/eviction/lhu.hpp"}},  // is lhu's order
+        "examples/tiny_moe/commands/commands.cpp"}},                    // what examples show
+      {"eviction/lfu", {together, "include/hotset/eviction/lhu.hpp"}},  // is lhu's order
       {"eviction/lhu", {presets}},
       {"admission/after_n_uses", {"examples/tiny_moe/studies/verification.cpp"}},
       {"admission/budgeted", {"examples/tiny_moe/studies/verification.cpp"}},
