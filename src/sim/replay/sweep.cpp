@@ -499,7 +499,7 @@ std::optional<prepared_run> begin_counted(const run_plan& plan, const sweep_requ
     auto run = begin_run(plan, request, trace);
     if (!counts_together(*run.visits, run.size.layout)) return std::nullopt;
     return run;
-  } catch (const std::runtime_error&) {
+  } catch (const std::exception&) {
     return std::nullopt;
   }
 }

@@ -213,6 +213,16 @@ TEST(counted_together, what_cannot_be_done_is_refused_in_its_turn) {
   EXPECT_EQ(refused(request), refused(replayed(request)));
 }
 
+TEST(counted_together, what_is_left_out_is_told_as_it_was) {
+  auto trace = random_trace(14, {.layers = 2, .experts = 8, .steps = 40});
+  trace.expert_bytes.clear();
+  auto request = asked({"4"});
+  request.sizes.push_back(sim::size_request::parse_budget("900B"));
+  request.leaves_out = true;
+  EXPECT_EQ(expect_counts_of_pagers(trace, request), policies.size());
+  EXPECT_FALSE(sim::run_sweep(trace, request).not_replayed.empty());
+}
+
 TEST(counted_together, progress_counts_every_size) {
   auto request = asked({"4", "6", "8"}, {"lru", "fifo"});
   std::vector<std::uint64_t> seen, totals;

@@ -85,6 +85,7 @@ class lfu_depths {
     static constexpr std::size_t chunk = 256;
     std::vector<std::uint32_t> ends;  // [counts / chunk] of the first
     sparse_bits filled;
+    std::size_t room = 0;    // of filled
     std::size_t lowest = 0;  // no list with keys is below
 
     [[nodiscard]] std::size_t counts() const noexcept { return ends.size() * chunk; }
@@ -202,7 +203,9 @@ class lfu_depths {
       lists.ends.push_back(end);
       for (std::size_t i = 0; i < lists_by_count::chunk; ++i, ++end) links_.push_back({end, end});
     }
-    sparse_bits filled(lists.counts());
+    if (lists.counts() <= lists.room) return;
+    lists.room = 2 * lists.counts();
+    sparse_bits filled(lists.room);
     for (std::size_t i = 0; i < before; ++i)
       if (lists.filled.test(i)) filled.set(i);
     lists.filled = std::move(filled);
