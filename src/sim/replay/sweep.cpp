@@ -2,6 +2,7 @@
 #include "hotset/sim/replay/sweep.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <numeric>
