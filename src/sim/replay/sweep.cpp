@@ -2,6 +2,7 @@
 #include "hotset/sim/replay/sweep.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -567,6 +568,23 @@ void count(counted_runs& runs, std::vector<std::optional<run_result>>& results) 
   }
 }
 
+/// Each in its turn by whoever is free: shares of the list, as parallel_for deals them out, take one worker twice as long as another.
+template <class Run>
+void run_all(std::size_t works, unsigned jobs, Run run) {
+  std::atomic<std::size_t> next{0};
+  const auto work = [&](unsigned) {
+    try {
+      for (auto n = next++; n < works; n = next++) run(n);
+    } catch (...) {
+      next = works;
+      throw;
+    }
+  };
+  if (jobs <= 1) return work(0);
+  tbb::task_arena arena(static_cast<int>(jobs));
+  arena.execute([&] { tbb::parallel_for(0U, jobs, work, tbb::simple_partitioner()); });
+}
+
 }  // namespace
 
 std::vector<double> count_uses(const routing_trace& trace, std::uint64_t tokens) {
@@ -616,12 +634,7 @@ sweep_result run_sweep(const routing_trace& trace, const sweep_request& request)
     n < counted.size() ? count_some(counted[n]) : replay_one(replayed[n - counted.size()]);
   };
   const auto works = counted.size() + replayed.size();
-  if (request.decisions != nullptr || request.jobs <= 1) {
-    for (std::size_t n = 0; n < works; ++n) run_one(n);
-  } else {
-    tbb::task_arena arena(static_cast<int>(request.jobs));
-    arena.execute([&] { tbb::parallel_for(std::size_t{0}, works, run_one); });
-  }
+  run_all(works, request.decisions != nullptr ? 1 : request.jobs, run_one);
   for (auto& result : results)
     if (result) out.results.push_back(*std::move(result));
   std::ranges::sort(out.not_replayed);
