@@ -163,10 +163,13 @@ class recency_stamps {
   std::size_t take_sorted(pool_range& range, const slot_mask& eligible,
                           std::span<slot_id> out) noexcept {
     const std::int32_t* const sorted = sorted_.data() + index_of(range.first);
-    const auto end = range.sorted.end;
+    auto& [begin, end, chosen, taken] = range.sorted;
+    // Who gives up what it chose has left nothing to pass over.
+    if (taken != begin)
+      while (begin != end && stamp_[range.first + place(sorted[begin])] != sorted[begin]) ++begin;
     std::size_t count = 0;
     std::size_t passed = 0;
-    auto n = range.sorted.begin;
+    auto n = begin;
     for (; n != end && count < out.size(); ++n) {
       const auto slot = range.first + place(sorted[n]);
       const auto unused = stamp_[slot] == sorted[n] ? 1U : 0U;
@@ -175,8 +178,8 @@ class recency_stamps {
       count += unused & fits;
       passed += unused & ~fits;
     }
-    range.sorted.chosen = passed == 0 ? count : 0;
-    range.sorted.taken = n;
+    chosen = passed == 0 ? count : 0;
+    taken = n;
     if (passed > static_cast<std::size_t>(range.slots) / 4) range.scans = many_scans;
     return count;
   }
