@@ -26,7 +26,9 @@ slot_mask all(const pool_layout& layout) {
 std::vector<slot_id> first(recency_stamps& order, pool_id pool, const slot_mask& eligible,
                            std::size_t count) {
   std::vector<slot_id> out(count, no_slot);
-  out.resize(order.select(pool, eligible, out));
+  const auto chosen = order.select(pool, eligible, out);
+  for (auto i = chosen; i < count; ++i) EXPECT_EQ(out[i], no_slot);
+  out.resize(chosen);
   return out;
 }
 

@@ -178,6 +178,7 @@ class recency_stamps {
       count += unused & fits;
       passed += unused & ~fits;
     }
+    if (count < out.size()) out[count] = no_slot;  // what was tried there is no victim
     chosen = passed == 0 ? count : 0;
     taken = n;
     if (passed > static_cast<std::size_t>(range.slots) / 4) range.scans = many_scans;

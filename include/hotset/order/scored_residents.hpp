@@ -465,8 +465,8 @@ class scored_residents {
   std::vector<row_state> rows_;      ///< [row], of one pool after the other
   per_pool<row_range> pools_;        ///< [pool]
   std::vector<double> firsts_;       ///< [row, filled up], of first()
-  aligned_vector<double>
-      scores_;  ///< [row, place]; residents in any order, the others mean nothing
+  /// [row, place]; residents in any order, the others mean nothing.
+  aligned_vector<double> scores_;
   std::vector<std::uint64_t> left_;  ///< [row, words] a bit a resident that no choice hides
   std::vector<expert_id> keys_;      ///< [row, place]
   std::vector<slot_id> slots_in_;    ///< [row, place]
