@@ -22,7 +22,7 @@ namespace hotset::inline v0 {
 /// A use is two stores that wait for nothing, where a list rewires neighbours that the use before it rewired. What is oldest is read
 /// ahead, a piece at a time, so that a choice knows how many it takes before it has read any.
 /// Complexity: O(1) amortised; a choice also passes over what is not eligible. A use that finds its log full gathers it, O(log).
-/// Memory: 4 bytes a slot; 544 a pool, and 16 to 32 for each slot that it could ever hold.
+/// Memory: 4 bytes a slot; 552 a pool, and 16 to 33 for each slot that it could ever hold.
 class recency_log {
  public:
   recency_log() = default;
@@ -246,13 +246,13 @@ class recency_log {
     const auto before = (std::uint64_t{1} << begin % 64) - 1;
     const auto first = begin / 64;
     ring.end = ring.start;
-    close_up(ring, first, words[first] & ~before);
-    for (std::size_t w = first + 1; w < words.size(); ++w) close_up(ring, w, words[w]);
-    for (std::size_t w = 0; w < first; ++w) close_up(ring, w, words[w]);
-    close_up(ring, first, words[first] & before);
+    move_up(ring, first, words[first] & ~before);
+    for (std::size_t w = first + 1; w < words.size(); ++w) move_up(ring, w, words[w]);
+    for (std::size_t w = 0; w < first; ++w) move_up(ring, w, words[w]);
+    move_up(ring, first, words[first] & before);
   }
   /// Writes at the end what is in the places of a word.
-  void close_up(ring_part& ring, std::size_t word, std::uint64_t places) noexcept {
+  void move_up(ring_part& ring, std::size_t word, std::uint64_t places) noexcept {
     for (; places != 0; places &= places - 1) {
       const auto slot =
           log_[ring.first + word * 64 + static_cast<unsigned>(std::countr_zero(places))];

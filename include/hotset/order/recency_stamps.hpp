@@ -23,8 +23,8 @@ namespace hotset::inline v0 {
 /// A use is one store that waits for no other, where a list rewires neighbours that the use before it rewired.
 /// A pool is its first range of slots: it cannot take in others.
 /// A use only makes a stamp larger: what was sorted once stays in order, but for those used since, which are behind all of it.
-/// Complexity: O(1), but `walk` O(pool) for each slot it gives, and `select` O(pool^2), four comparisons at a time, when it has
-/// come to the end of what was sorted. Memory: 8 bytes per slot, 40 per pool.
+/// Complexity: O(1), but `walk` O(pool) for each slot it gives, and `select` O(pool^2), vectorised (rank_kernels), when it has
+/// come to the end of what was sorted. Memory: 8 bytes per slot, 56 per pool.
 class recency_stamps {
  public:
   /// Above so many slots the sort costs more than a list's upkeep.

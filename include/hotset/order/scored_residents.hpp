@@ -349,7 +349,7 @@ class scored_residents {
   }
   /// What of a row is not hidden.
   [[nodiscard]] std::span<const std::uint64_t> left_in(std::size_t r) const noexcept {
-    return std::span(left_).subspan(r * words_, (rows_[r].size + 63) / 64);
+    return std::span(left_).subspan(r * words_, words_for(rows_[r].size));
   }
 
   template <class Scores>
