@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// A pager whose policies were chosen at run time, erased once per visit.
+/// A pager whose policies were chosen at run time, erased once per visit, or once for many.
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -12,6 +13,7 @@
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/paging/pager.hpp"
+#include "hotset/trace/visit_sequence.hpp"
 
 namespace hotset::inline v0 {
 
@@ -34,6 +36,16 @@ class any_pager {
   virtual ~any_pager() = default;
 
   virtual status visit(const routing_view& view) = 0;
+  struct visits_done {
+    status code = status::ok;
+    std::size_t end = 0;  ///< the first visit that was not carried out
+  };
+  /// The same for visits first..last-1 of a sequence, numbered as they are there, until one fails. Pre: last <= all.size().
+  virtual visits_done visits(const visit_sequence& all, std::size_t first, std::size_t last) {
+    for (; first < last; ++first)
+      if (const auto done = visit(all[first]); done != status::ok) return {done, first};
+    return {status::ok, last};
+  }
   /// Then evicts until the visit's pool takes at most `bytes`, sparing what the visit used.
   virtual status visit_within(const routing_view& view, std::uint64_t bytes) = 0;
   [[nodiscard]] virtual pager_stats stats() const = 0;
@@ -60,6 +72,15 @@ class pager_model final : public any_pager {
     return pager_.serve(view, plan_, [this](const visit_group& group) {
       if (sink() != nullptr) sink()->on_plan(group.plan());
     });
+  }
+  /// Erased once for all of them, where nobody watches.
+  visits_done visits(const visit_sequence& all, std::size_t first, std::size_t last) override {
+    if (sink() != nullptr) return any_pager::visits(all, first, last);
+    for (; first < last; ++first)
+      if (const auto done = pager_.serve(all[first], plan_, [](const visit_group&) {});
+          done != status::ok)
+        return {done, first};
+    return {status::ok, last};
   }
   status visit_within(const routing_view& view, std::uint64_t bytes) override {
     if (const auto s = visit(view); s != status::ok) return s;

@@ -4,13 +4,12 @@
 #include <algorithm>
 #include <array>
 
-#include <fmt/format.h>
-
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/progress.hpp"
 #include "hotset/visit/token_groups.hpp"
+#include "sim/replay/infeasible_visit.hpp"
 
 namespace hotset::inline v0::sim {
 
@@ -66,6 +65,16 @@ class event_walk {
   std::vector<expert_id> experts_;
 };
 
+/// Nothing comes between the visits.
+void replay_as_numbered(const visit_sequence& visits, any_pager& pager, progress& told) {
+  constexpr std::size_t many = 1024;
+  for (std::size_t first = 0; first < visits.size(); first += many) {
+    told.at(first);
+    const auto done = pager.visits(visits, first, std::min(first + many, visits.size()));
+    if (done.code != status::ok) refuse_visit(visits, done.end, done.code);
+  }
+}
+
 }  // namespace
 
 std::string_view name_of(replay_mode mode) noexcept {
@@ -114,19 +123,17 @@ event_order order_events(const visit_sequence& visits, const pool_layout& layout
 
 void replay(const visit_sequence& visits, const event_order& events, any_pager& pager,
             const pool_layout& layout, std::span<const std::uint64_t> pool_bytes) {
-  const bool renumbered = !events.first.empty();
   progress told(visits.size());
+  if (events.first.empty() && pool_bytes.empty()) return replay_as_numbered(visits, pager, told);
   for (std::size_t i = 0; i < visits.size(); ++i) {
     told.at(i);
     auto view = visits[i];
-    if (renumbered) view.ordinal = events.first[i];
+    view.ordinal = events.ordinal(i);
     const auto done =
         pool_bytes.empty()
             ? pager.visit(view)
             : pager.visit_within(view, pool_bytes[index_of(layout.pool_of_layer(view.layer))]);
-    if (done != status::ok)
-      throw infeasible_error(fmt::format("visit {} (step {}, layer {}): {}", i, view.step,
-                                         view.layer, describe(done)));
+    if (done != status::ok) refuse_visit(visits, i, done);
   }
 }
 

@@ -11,6 +11,7 @@
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/progress.hpp"
 #include "hotset/trace/visit_gather.hpp"
+#include "sim/replay/infeasible_visit.hpp"
 
 namespace hotset::inline v0::sim {
 
@@ -443,9 +444,7 @@ replay_outcome replay_timed(const routing_trace& trace, const visit_sequence& vi
     auto ahead = front_end.ahead(view, front_end.expect(i, view));
     if (done == status::ok) done = engine.visit(view, ahead);
     front_end.requested(ahead.proposed);
-    if (done != status::ok)
-      throw infeasible_error(fmt::format("visit {} (step {}, layer {}): {}", i, view.step,
-                                         view.layer, describe(done)));
+    if (done != status::ok) refuse_visit(visits, i, done);
   }
   end_step();
   replay_outcome out;
