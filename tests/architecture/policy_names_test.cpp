@@ -73,7 +73,7 @@ names who_names(const std::string& policy, const std::map<std::string, std::stri
 /// The parts of the published systems, by name.
 const std::string presets = "src/sim/replay/preset.cpp";
 
-/// The policies whose sizes are counted in one walk, each by an order of its own.
+/// The policies whose sizes are counted in one walk, by an order of their own or by values that are told.
 const std::string together = "src/sim/replay/counted_together.cpp";
 
 const std::map<std::string, names>& may_name() {
@@ -104,8 +104,10 @@ const std::map<std::string, names>& may_name() {
       {"admission/budgeted", {"examples/tiny_moe/studies/verification.cpp"}},
       {"admission/least_valuable", {"examples/tiny_moe/studies/verification.cpp"}},
       {"prefetch/cumulative_probability", {presets, "examples/tiny_moe/studies/verification.cpp"}},
+      {"eviction/two_rate", {together}},
       {"eviction/similar_steps",
-       {"examples/llama_cpp/hotset_llama_main.cpp", "examples/llama_cpp/paged_experts.cpp"}},
+       {together, "examples/llama_cpp/hotset_llama_main.cpp",
+        "examples/llama_cpp/paged_experts.cpp"}},
       {"prefetch/next_layer_top_k",
        {presets, "examples/tiny_moe/studies/verification.cpp", "src/c/prefetcher.cpp"}},
       {"prefetch/popular",

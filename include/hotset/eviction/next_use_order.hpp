@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <span>
+#include <utility>
 
 #include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/order/valued_residents.hpp"
@@ -17,10 +18,17 @@
 
 namespace hotset::inline v0 {
 
-/// The hooks of a policy that goes by next_use_values. A visit counts before its victims are chosen; a plan that is aborted leaves no trace.
-/// In a pool of one layer values are only brought up to date where somebody may ask: at visits that evict, and at all once
+/// Whether every visit is valued, for what is told of one layer is compared with the others of its pool.
+[[nodiscard]] inline bool always_valued(const pool_layout& layout) noexcept {
+  return layout.shape().layer_count() * layout.precisions() > layout.pools();
+}
+
+/// The hooks of a policy that goes by values of a visit's experts. A visit counts before its victims are chosen; a plan that is aborted
+/// leaves no trace. In a pool of one layer values are only brought up to date where somebody may ask: at visits that evict, and at all once
 /// anything but a visit has asked for victims (a prefetch, slots freed ahead).
-class next_use_order {
+/// `Values` has next_use_values' stage, keep, is_staged, are_known and values.
+template <class Values>
+class valued_order {
  public:
   static constexpr eviction_traits traits{.hears_steps = true,
                                           .hears_visits = true,
@@ -28,10 +36,11 @@ class next_use_order {
                                           .hears_routes = true,
                                           .moves_by_itself = true};
 
-  next_use_order(const pool_layout& layout, const next_use_values::config& options)
-      : values_(layout.shape(), options),
-        residents_(layout, options.discount),
-        always_values_(layout.shape().layer_count() * layout.precisions() > layout.pools()) {}
+  /// `discount`: as valued_residents takes it.
+  valued_order(const pool_layout& layout, Values values, double discount)
+      : values_(std::move(values)),
+        residents_(layout, discount),
+        always_values_(always_valued(layout)) {}
 
   void on_routed(const routing_view& view) noexcept { values_.stage(view); }
   void on_step(step_id step, layer_id layer) noexcept {
@@ -61,15 +70,25 @@ class next_use_order {
                              of_visit ? values_.values() : std::span<const float>{}, eligible, out);
   }
 
-  /// What it has learned, for another run. The running step's tokens are not whole and left out.
-  [[nodiscard]] saved_history save(const geometry& shape, std::uint64_t model = 0) const {
-    return values_.save(shape, model);
-  }
+ protected:
+  [[nodiscard]] const Values& values() const noexcept { return values_; }
 
  private:
-  next_use_values values_;
+  Values values_;
   valued_residents residents_;
   bool always_values_;
+};
+
+/// By next_use_values of its own.
+class next_use_order : public valued_order<next_use_values> {
+ public:
+  next_use_order(const pool_layout& layout, const next_use_values::config& options)
+      : valued_order(layout, next_use_values(layout.shape(), options), options.discount) {}
+
+  /// What it has learned, for another run. The running step's tokens are not whole and left out.
+  [[nodiscard]] saved_history save(const geometry& shape, std::uint64_t model = 0) const {
+    return values().save(shape, model);
+  }
 };
 
 }  // namespace hotset::inline v0

@@ -6,17 +6,23 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
+#include <string_view>
 
 #include "hotset/core/platform/assert.hpp"
+#include "hotset/core/policy/parameters.hpp"
 #include "hotset/eviction/belady.hpp"
 #include "hotset/eviction/fifo.hpp"
 #include "hotset/eviction/lfu.hpp"
 #include "hotset/eviction/lru.hpp"
+#include "hotset/eviction/similar_steps.hpp"
+#include "hotset/eviction/two_rate.hpp"
 #include "sim/replay/counting/belady_depths.hpp"
 #include "sim/replay/counting/depth_walk.hpp"
 #include "sim/replay/counting/fifo_sizes.hpp"
 #include "sim/replay/counting/lfu_depths.hpp"
 #include "sim/replay/counting/lru_depths.hpp"
+#include "sim/replay/counting/next_use_sizes.hpp"
 #include "sim/replay/counting/size_ladder.hpp"
 #include "sim/replay/counting/size_tally.hpp"
 
@@ -53,28 +59,66 @@ const known_counter* counter_of(std::string_view eviction) {
   return found == known_counters.end() ? nullptr : found;
 }
 
-}  // namespace
-
-bool counts_together(std::string_view eviction) { return counter_of(eviction) != nullptr; }
-
-bool counts_together(const visit_sequence& visits, const pool_layout& layout) {
-  // Uses are numbered in 32 bits.
-  if (visits.ids().size() >= std::numeric_limits<std::uint32_t>::max()) return false;
-  for (const auto pool : each<pool_id>(layout.pools()))
-    if (static_cast<std::uint32_t>(layout.at(pool).slots) < visits.widest_union()) return false;
-  return true;
+/// What a policy goes by that orders by next_use_values; nothing of another one, or where its parameters are wrong.
+std::optional<next_use_values::config> values_of(std::string_view eviction) {
+  const auto spec = parse_policy(eviction);
+  if (!spec) return std::nullopt;
+  parameters from(*spec);
+  std::optional<next_use_values::config> out;
+  if (spec->name == similar_steps::name) out = similar_steps::config::read(from).values();
+  if (spec->name == two_rate::name) out = two_rate::config::read(from).values();
+  return from.finish() ? std::nullopt : out;
 }
 
-std::vector<pager_stats> count_together(std::string_view eviction, const visit_sequence& visits,
-                                        std::span<const pool_layout* const> layouts) {
-  const auto* const known = counter_of(eviction);
-  HOTSET_ASSERT(known != nullptr);
+/// Uses are numbered in 32 bits.
+bool can_number(const visit_sequence& visits) {
+  return visits.ids().size() < std::numeric_limits<std::uint32_t>::max();
+}
+bool splits_visits(const visit_sequence& visits, const pool_layout& layout) {
+  for (const auto pool : each<pool_id>(layout.pools()))
+    if (static_cast<std::uint32_t>(layout.at(pool).slots) < visits.widest_union()) return true;
+  return false;
+}
+
+std::vector<size_count> count(const known_counter& known, const visit_sequence& visits,
+                              std::span<const pool_layout* const> layouts) {
   const size_ladder ladder(layouts);
   size_tally tally(ladder);
-  known->count(visits, ladder, tally);
-  std::vector<pager_stats> out;
-  for (std::size_t i = 0; i < layouts.size(); ++i) out.push_back(tally.stats(i));
+  known.count(visits, ladder, tally);
+  std::vector<size_count> out;
+  for (std::size_t i = 0; i < layouts.size(); ++i) out.push_back({tally.stats(i)});
   return out;
+}
+std::vector<size_count> replay(const next_use_values::config& by, const visit_sequence& visits,
+                               std::span<const pool_layout* const> layouts) {
+  next_use_sizes sizes(visits.shape(), layouts, by);
+  sizes.run(visits);
+  std::vector<size_count> out;
+  for (std::size_t i = 0; i < layouts.size(); ++i)
+    out.push_back({sizes.stats(i), sizes.decision_hash(i)});
+  return out;
+}
+
+}  // namespace
+
+bool counts_together(std::string_view eviction) {
+  return counter_of(eviction) != nullptr || values_of(eviction);
+}
+
+bool counts_together(std::string_view eviction, const visit_sequence& visits,
+                     const pool_layout& layout) {
+  if (splits_visits(visits, layout)) return false;
+  if (counter_of(eviction) != nullptr) return can_number(visits);
+  const auto by = values_of(eviction);
+  return by && next_use_sizes::suits(layout) && !by->validate(visits.shape());
+}
+
+std::vector<size_count> count_together(std::string_view eviction, const visit_sequence& visits,
+                                       std::span<const pool_layout* const> layouts) {
+  if (const auto* const known = counter_of(eviction)) return count(*known, visits, layouts);
+  const auto by = values_of(eviction);
+  HOTSET_ASSERT(by.has_value());
+  return replay(*by, visits, layouts);
 }
 
 }  // namespace hotset::inline v0::sim

@@ -57,16 +57,20 @@ std::vector<run_plan> combinations(const sweep_request& request,
   return runs;
 }
 
-/// Whether a policy hears of more than a pager alone knows: whose tokens are routed, and what is expected.
+/// Whether a policy may hear of more than a pager alone knows: whose tokens are routed, and what is expected.
 bool looks_ahead(std::string_view eviction) {
   const auto traits = heard_by(eviction);
   return traits.hears_routes || traits.hears_forecasts;
 }
-/// True if an engine is simulated: there is more to it than a pager.
-bool needs_engine(const run_plan& plan, const sweep_request& request) {
+/// True if there is more to a run than a pager, whatever its eviction policy hears.
+bool is_more_than_paging(const run_plan& plan, const sweep_request& request) {
   return plan.link || request.warm_start || plan.mode == replay_mode::expert_by_expert ||
          prefetches(plan.policies.prefetch) || bends_routing(plan.policies.routing) ||
-         wants_scores(plan.policies.miss) || plan.policies.pre_eviction != "none" ||
+         wants_scores(plan.policies.miss) || plan.policies.pre_eviction != "none";
+}
+/// True if an engine is simulated.
+bool needs_engine(const run_plan& plan, const sweep_request& request) {
+  return is_more_than_paging(plan, request) ||
          (plan.mode == replay_mode::event_atomic && looks_ahead(plan.policies.eviction));
 }
 
@@ -490,7 +494,7 @@ bool may_be_counted(const run_plan& plan, const sweep_request& request) {
          policies.guard == plain.guard && policies.miss == plain.miss &&
          (plan.mode == replay_mode::event_atomic || plan.mode == replay_mode::per_access) &&
          request.split == visit_split::by_token && !plan.precision.several() &&
-         !needs_engine(plan, request);
+         !is_more_than_paging(plan, request);
 }
 
 /// Nothing where it has to be replayed; one that cannot be done is left to that, too, and refused in its turn.
@@ -499,7 +503,7 @@ std::optional<prepared_run> begin_counted(const run_plan& plan, const sweep_requ
   if (!may_be_counted(plan, request)) return std::nullopt;
   try {
     auto run = begin_run(plan, request, trace);
-    if (!counts_together(*run.visits, run.size.layout)) return std::nullopt;
+    if (!counts_together(plan.policies.eviction, *run.visits, run.size.layout)) return std::nullopt;
     return run;
   } catch (const std::exception&) {
     return std::nullopt;
@@ -555,15 +559,25 @@ std::vector<std::size_t> others(std::size_t plans, const std::vector<counted_run
   return out;
 }
 
-void count(counted_runs& runs, std::vector<std::optional<run_result>>& results) {
+/// Of an engine's replay in which nothing is timed, and every miss is fetched.
+replay_outcome untimed_outcome(const visit_sequence& visits) {
+  replay_outcome out;
+  for (const auto weight : visits.weights()) out.mass.routed += double{weight};
+  return out;
+}
+
+void count(counted_runs& runs, const sweep_request& request,
+           std::vector<std::optional<run_result>>& results) {
   std::vector<const pool_layout*> layouts;
   for (const auto& counted : runs) layouts.push_back(&counted.run.size.layout);
   const auto& first = runs.front().run;
-  auto stats = count_together(first.plan.policies.eviction, *first.visits, layouts);
+  auto counts = count_together(first.plan.policies.eviction, *first.visits, layouts);
   for (std::size_t i = 0; i < runs.size(); ++i) {
     auto& [index, run] = runs[i];
     auto& out = results[index].emplace(result_of(run));
-    out.stats = std::move(stats[i]);
+    out.stats = std::move(counts[i].stats);
+    out.decision_hash = counts[i].decision_hash;
+    if (needs_engine(run.plan, request)) out.outcome = untimed_outcome(*run.visits);
     out.notes = std::move(run.notes);
   }
 }
@@ -603,7 +617,8 @@ sweep_result run_sweep(const routing_trace& trace, const sweep_request& request)
     throw usage_error("no size, accepted: --slots 5%,64 or --budget 1500MiB");
   if (request.warm_start && request.lessons == nullptr)
     throw usage_error("a warm start from nothing, accepted: --warm-start with --learn-from TRACE");
-  sweep_result out{trace.name, trace.layers, trace.experts, trace.top_k, trace.tokens(), 0, {}, {}};
+  sweep_result out{trace.name, trace.layers, trace.experts, trace.top_k, trace.tokens(), 0, 0, {},
+                   {}};
   const auto policies = sets_that_work(request, out.not_replayed);
   const auto plans = combinations(request, policies);
   if (request.timeline != nullptr && (plans.size() != 1 || !plans.front().link))
@@ -618,9 +633,11 @@ sweep_result run_sweep(const routing_trace& trace, const sweep_request& request)
   sweep_progress progress(request.progress, visits);
   auto counted = runs_to_count(plans, request, prepared);
   const auto replayed = others(plans.size(), counted);
+  out.together = plans.size() - replayed.size();
   std::mutex mutex;
   const auto count_some = [&](counted_runs& runs) {
-    progress.during(runs.front().run.visits->size() * runs.size(), [&] { count(runs, results); });
+    progress.during(runs.front().run.visits->size() * runs.size(),
+                    [&] { count(runs, request, results); });
   };
   const auto replay_one = [&](std::size_t i) {
     std::unique_lock lock(mutex);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sizes that are counted in one walk, against a pager for each. That they were is told by a decision hash of 0.
+// Sizes that are counted in one walk, against a pager or an engine for each.
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -35,13 +36,25 @@ sweep_request replayed(sweep_request request) {
   return request;
 }
 
+/// As far as an outcome without a link tells anything.
+void expect_same_outcome(const std::optional<sim::replay_outcome>& a,
+                         const std::optional<sim::replay_outcome>& b) {
+  ASSERT_EQ(a.has_value(), b.has_value());
+  if (!a) return;
+  EXPECT_DOUBLE_EQ(a->mass.routed, b->mass.routed);
+  EXPECT_EQ(a->mass.lost, b->mass.lost);
+  EXPECT_EQ(a->confidence, b->confidence);
+  EXPECT_EQ(a->bytes_back, b->bytes_back);
+  EXPECT_EQ(a->streamed, b->streamed);
+}
+
 /// Returns how many runs were counted together.
-std::size_t expect_counts_of_pagers(const routing_trace& trace, const sweep_request& request) {
+std::uint64_t expect_counts_of_pagers(const routing_trace& trace, const sweep_request& request) {
   const auto pagers = sim::run_sweep(trace, replayed(request));
   const auto counts = sim::run_sweep(trace, request);
   EXPECT_EQ(counts.results.size(), pagers.results.size());
   EXPECT_EQ(counts.not_replayed, pagers.not_replayed);
-  std::size_t together = 0;
+  EXPECT_EQ(pagers.together, 0U);
   for (std::size_t i = 0; i < std::min(counts.results.size(), pagers.results.size()); ++i) {
     const auto& a = counts.results[i];
     const auto& b = pagers.results[i];
@@ -58,9 +71,12 @@ std::size_t expect_counts_of_pagers(const routing_trace& trace, const sweep_requ
     EXPECT_EQ(a.slots, b.slots);
     EXPECT_EQ(a.budget_bytes, b.budget_bytes);
     EXPECT_EQ(a.notes, b.notes);
-    together += a.decision_hash == 0 && b.decision_hash != 0 ? 1U : 0U;
+    if (a.decision_hash != 0) {
+      EXPECT_EQ(a.decision_hash, b.decision_hash);
+    }
+    expect_same_outcome(a.outcome, b.outcome);
   }
-  return together;
+  return counts.together;
 }
 
 /// Ids of a token may repeat here, and be absent.
@@ -111,6 +127,68 @@ TEST(counted_together, ids_that_repeat_within_a_token) {
     request.scopes = {"shared", "per-layer"};
     EXPECT_GE(expect_counts_of_pagers(with_repeats(seed), request), policies.size() * 9);
   }
+}
+
+// --- policies that order by next_use_values: a pager for each size, and one for all that values experts
+
+const std::vector<std::string> by_values{
+    "similar_steps", "two_rate", "similar_steps:rows=256:matches=3:reach=9", "two_rate:fast=5"};
+
+/// The values are those of a layer's visits: in pools of one layer who asks for them depends on the size.
+std::uint64_t expect_decisions_of_pagers(const routing_trace& trace, sweep_request request) {
+  const auto counted = expect_counts_of_pagers(trace, request);
+  for (const auto& run : sim::run_sweep(trace, request).results) EXPECT_NE(run.decision_hash, 0U);
+  request.scopes = {"per-layer"};
+  EXPECT_EQ(expect_counts_of_pagers(trace, request), 0U);
+  return counted;
+}
+
+TEST(counted_together, values_of_one_token_are_shared) {
+  for (std::uint64_t seed = 0; seed < 6; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const auto trace = random_trace(
+        seed, {.layers = 4, .experts = 16, .top_k = 3, .steps = 300, .skewed = seed % 2 == 0});
+    EXPECT_EQ(expect_decisions_of_pagers(trace, asked({"3", "4", "16", "33", "64"}, by_values)),
+              by_values.size() * 5);
+  }
+}
+
+TEST(counted_together, values_of_many_tokens_and_sequences_are_shared) {
+  for (std::uint64_t seed = 0; seed < 6; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    support::random_source random(seed);
+    auto trace = random_trace(seed, {.layers = 3,
+                                     .experts = 20,
+                                     .top_k = 2,
+                                     .steps = 400,
+                                     .most_tokens = 4,
+                                     .absent_one_in = 7});
+    for (auto& sequence : trace.sequence) sequence = static_cast<std::uint32_t>(random.below(5));
+    EXPECT_GE(expect_decisions_of_pagers(trace, asked({"8", "11", "20", "45"}, by_values)),
+              by_values.size() * 3);
+  }
+}
+
+// Of a layer's visits in a step only the first is valued.
+TEST(counted_together, values_of_each_access_are_shared) {
+  for (std::uint64_t seed = 0; seed < 6; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const auto trace =
+        random_trace(seed, {.layers = 2, .experts = 12, .top_k = 3, .steps = 80, .most_tokens = 6});
+    auto request = asked({"1", "2", "5", "24"}, by_values);
+    request.replays = {"per-access"};
+    EXPECT_EQ(expect_decisions_of_pagers(trace, request), by_values.size() * 4);
+  }
+}
+
+TEST(counted_together, what_needs_an_engine_is_not_told_values) {
+  const auto trace = random_trace(15, {.layers = 3, .experts = 12, .steps = 60});
+  auto request = asked({"6"}, {"similar_steps"});
+  for (auto& set : request.policies) set.prefetch = "previous_step";
+  EXPECT_EQ(expect_counts_of_pagers(trace, request), 0U);
+  EXPECT_EQ(expect_counts_of_pagers(
+                trace, asked({"6"}, {"importance", "protect_hot+similar_steps", "least_stale"})),
+            0U);
 }
 
 TEST(counted_together, each_access_by_itself) {

@@ -62,7 +62,7 @@ struct sweep_request {
   std::ostream* timeline = nullptr;   ///< of the only run: Chrome trace events
   /// What a trace cannot be replayed with is left out and told, not refused.
   bool leaves_out = false;
-  /// decision_hash stays 0: sizes are counted together, in one walk over the visits, where that is possible.
+  /// Sizes are counted together, in one walk over the visits, where that is possible; decision_hash then stays 0 where no pager decides.
   bool counts_alone = false;
   progress_report progress{};  ///< in visits of all replays; called from one thread at a time
 };
@@ -90,6 +90,7 @@ struct sweep_result {
   std::string name;
   std::int32_t layers = 0, experts = 0, top_k = 0;
   std::uint64_t tokens = 0, visits = 0;  ///< visits of the event-atomic form
+  std::uint64_t together = 0;            ///< runs that were counted in one walk with other sizes
   std::vector<run_result> results{};
   std::vector<std::string> not_replayed{};  ///< runs that the trace has too little for, and why
 };
