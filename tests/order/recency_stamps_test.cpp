@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <list>
 #include <string>
 #include <vector>
@@ -116,6 +117,45 @@ TEST(recency_stamps, agrees_with_std_list) {
         for (const auto slot : chosen) model[p].remove(slot);
         model[p].insert(model[p].end(), chosen.begin(), chosen.end());
       }
+    }
+  }
+}
+
+// As where every expert of every visit misses: what was sorted is lengthened, until something else is used or taken out.
+TEST(recency_stamps, agrees_with_std_list_where_just_the_oldest_are_used) {
+  support::random_source random(2);
+  const auto below = [&random](std::size_t n) { return static_cast<std::size_t>(random.below(n)); };
+  for (const std::int32_t slots : {2, 3, 8, 17, 64}) {
+    SCOPED_TRACE(std::to_string(slots) + " slots");
+    const auto layout = per_layer(slots);
+    const auto eligible = all(layout);
+    recency_stamps order(layout);
+    std::list<slot_id> model;
+    const auto use = [&](const std::vector<slot_id>& used) {
+      order.touch(1_pool, used);
+      for (const auto slot : used) model.remove(slot);
+      model.insert(model.end(), used.begin(), used.end());
+    };
+    for (std::int32_t s = 0; s < slots; ++s) use({slot_id{slots + s}});
+    for (int n = 0; n < 3000; ++n) {
+      const auto some = static_cast<slot_id>(
+          slots + static_cast<std::int32_t>(below(static_cast<std::size_t>(slots))));
+      if (below(40) == 0) use({some});
+      if (below(40) == 0) {
+        order.erase(some);
+        model.remove(some);
+        if (below(2) == 0) use({some});
+      }
+      const auto count = std::min(model.size(), 1 + below(static_cast<std::size_t>(slots)));
+      if (count == 0) continue;
+      const std::vector<slot_id> oldest(model.begin(),
+                                        std::next(model.begin(), static_cast<int>(count)));
+      ASSERT_EQ(first(order, 1_pool, eligible, count), oldest) << n;
+      if (below(9) == 0) continue;  // chosen, and nothing comes of it
+      order.give_up(1_pool, count, oldest.back());
+      auto used = oldest;
+      if (below(30) == 0 && count < model.size()) used.insert(used.begin(), model.back());
+      use(used);
     }
   }
 }

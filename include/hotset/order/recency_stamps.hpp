@@ -24,7 +24,7 @@ namespace hotset::inline v0 {
 /// A pool is its first range of slots: it cannot take in others.
 /// A use only makes a stamp larger: what was sorted once stays in order, but for those used since, which are behind all of it.
 /// Complexity: O(1), but `walk` O(pool) for each slot it gives, and `select` O(pool^2), vectorised (rank_kernels), when it has
-/// come to the end of what was sorted. Memory: 8 bytes per slot, 56 per pool.
+/// come to the end of what was sorted; uses of just what is given up lengthen that. Memory: 8 bytes per slot, 72 per pool.
 class recency_stamps {
  public:
   /// Above so many slots the sort costs more than a list's upkeep.
@@ -65,6 +65,10 @@ class recency_stamps {
       stamp[static_cast<std::uint32_t>(slot)] = next + number(slot);
     }
     range.clock = next + number(range.first);
+    auto& sorted = range.sorted;
+    if (sorted.is_whole & (sorted.given_up == slots.size())) return append(range, slots);
+    sorted.is_whole = false;
+    sorted.given_up = 0;
   }
   void erase(slot_id slot) noexcept { stamp_[slot] = absent; }
   /// Complexity: O(pools).
@@ -104,12 +108,14 @@ class recency_stamps {
   /// one was of others.
   void give_up(pool_id pool, std::size_t count, slot_id last) noexcept {
     auto& range = pools_[pool];
-    auto& [begin, end, chosen, taken] = range.sorted;
-    if (count != chosen) return;
-    if (range.first + place(sorted_[range.first + static_cast<std::int32_t>(taken - 1)]) != last)
+    auto& sorted = range.sorted;
+    if (count != sorted.chosen) return;
+    if (range.first + place(sorted_[range.first + static_cast<std::int32_t>(sorted.taken - 1)]) !=
+        last)
       return;
-    begin = taken;
-    chosen = 0;
+    sorted.begin = sorted.taken;
+    sorted.chosen = 0;
+    sorted.given_up = count;
   }
 
  private:
@@ -118,6 +124,8 @@ class recency_stamps {
     std::size_t begin = 0, end = 0;
     std::size_t chosen = 0;  ///< by the last choice, all that was not used since up to `taken`
     std::size_t taken = 0;
+    std::size_t given_up = 0;  ///< of the chosen, to be touched next
+    bool is_whole = false;     ///< it names all slots of the order but those given up
   };
   struct pool_range {
     slot_id first{};
@@ -163,7 +171,7 @@ class recency_stamps {
   std::size_t take_sorted(pool_range& range, const slot_mask& eligible,
                           std::span<slot_id> out) noexcept {
     const std::int32_t* const sorted = sorted_.data() + index_of(range.first);
-    auto& [begin, end, chosen, taken] = range.sorted;
+    auto& [begin, end, chosen, taken, given_up, is_whole] = range.sorted;
     // Who gives up what it chose has left nothing to pass over.
     if (taken != begin)
       while (begin != end && stamp_[range.first + place(sorted[begin])] != sorted[begin]) ++begin;
@@ -217,7 +225,19 @@ class recency_stamps {
           static_cast<std::int32_t>(keys[i]);
       present += keys[i] == absent ? 0U : 1U;
     }
-    range.sorted = {0, present, 0, 0};
+    range.sorted = {0, present, 0, 0, 0, true};
+  }
+  /// What was given up alone is used: it comes last, and nothing need be sorted.
+  [[gnu::noinline]] void append(pool_range& range, std::span<const slot_id> slots) noexcept {
+    auto* const sorted = sorted_.data() + index_of(range.first);
+    auto& [begin, end, chosen, taken, given_up, is_whole] = range.sorted;
+    if (end + slots.size() > static_cast<std::size_t>(range.slots)) {
+      std::copy(sorted + begin, sorted + end, sorted);
+      end -= begin;
+      begin = taken = 0;
+    }
+    for (const auto slot : slots) sorted[end++] = stamp_[slot];
+    given_up = 0;
   }
   /// Brings the clock back to the number of slots. A new stamp is at most the old one, so that the walk goes on.
   [[gnu::noinline]] void renumber(pool_range& range) noexcept {
