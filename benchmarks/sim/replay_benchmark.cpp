@@ -15,11 +15,13 @@
 #include "hotset/trace/synthetic/synthetic.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 #include "support/flat_caches.hpp"
+#include "support/flat_orders.hpp"
 #include "support/flat_pager.hpp"
 
 namespace {
 
 using namespace hotset;
+namespace orders = benchmarks::orders;
 
 /// Qwen3-30B's shape, skewed popularity; `sticky` percent of the experts are repeated from token to token. 40 percent is the longer trace that
 /// benchmarks/peers makes, too: half of its accesses miss where an eighth of the experts has a slot.
@@ -151,6 +153,10 @@ void register_all() {
     add_floor<benchmarks::flat_pager_lru>("flat_pager_lru", slots);
     add_floor<benchmarks::dense_fifo>("dense_fifo", slots);
     add_floor<benchmarks::flat_pager_fifo>("flat_pager_fifo", slots);
+    // The orders that lists keep; those that copy or scan all slots at every visit are for small pools.
+    add_floor<benchmarks::flat_pager<orders::furthest_layer>>("flat_pager_furthest_layer", slots);
+    add_floor<benchmarks::flat_pager<orders::least_stale>>("flat_pager_least_stale", slots);
+    add_floor<benchmarks::flat_pager<orders::lfu>>("flat_pager_lfu", slots);
   }
   auto beside_peers = sim::eviction_names();
   beside_peers.emplace_back("lfu:history=resident");  // what libCacheSim's LFU is

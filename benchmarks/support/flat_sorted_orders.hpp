@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Orders of eviction as an engine would write them by hand for one small shared pool: those by scores of single slots, kept sorted.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "hotset/core/geometry.hpp"
+#include "hotset/core/policy/no_options.hpp"
+#include "hotset/eviction/belady.hpp"
+#include "hotset/predict/history/request_starts.hpp"
+#include "hotset/trace/future_uses.hpp"
+#include "support/flat_visit.hpp"
+
+namespace benchmarks {
+
+/// Slots in an array, the lowest score first, of equals the least recent. What a visit uses is taken out and put in again: for that
+/// the array is copied in place, which suits pools of some hundred slots. Pre: fewer than 2^32 uses.
+class sorted_slots {
+ public:
+  explicit sorted_slots(std::int32_t slots)
+      : entries_(2 * static_cast<std::size_t>(slots) + most_of_a_visit) {}
+
+  template <class Give>
+  void choose(const flat_visit& visit, std::size_t count, Give give) const noexcept {
+    const auto* next = entries_.data() + first_;
+    for (; count != 0; --count) {
+      while (visit.uses(next->slot)) ++next;
+      give(next++->slot);
+    }
+  }
+  /// All that the visit uses, and what gives way to it.
+  void take_out(const flat_visit& visit) noexcept {
+    auto left = visit.ids.size() - visit.fresh;
+    for (; left != 0 && visit.uses(entries_[first_].slot); --left) ++first_;
+    if (left != 0) {
+      auto to = first_;
+      for (auto n = first_; n < end_; ++n) {
+        entries_[to] = entries_[n];
+        to += visit.uses(entries_[n].slot) ? 0U : 1U;
+      }
+      end_ = to;
+    }
+    if (end_ + visit.ids.size() <= entries_.size()) return;
+    std::copy(entries_.begin() + at(first_), entries_.begin() + at(end_), entries_.begin());
+    end_ -= first_;
+    first_ = 0;
+  }
+  /// A slot that is not there, as the most recent one.
+  void put_in(std::uint32_t slot, double score) noexcept { insert({score, ++clock_, slot}); }
+  /// All have new scores.
+  template <class ScoreOf>
+  void rescore(ScoreOf score_of) noexcept {
+    const auto end = end_;
+    end_ = first_;
+    for (auto n = first_; n < end; ++n) {
+      const auto old = entries_[n];
+      insert({score_of(old.slot), old.position, old.slot});
+    }
+  }
+
+ private:
+  static constexpr std::size_t most_of_a_visit = 64;
+
+  struct entry {
+    double score = 0;
+    std::uint32_t position = 0;
+    std::uint32_t slot = 0;
+  };
+  static std::ptrdiff_t at(std::size_t n) noexcept { return static_cast<std::ptrdiff_t>(n); }
+  void insert(entry added) noexcept {
+    auto to = end_++;
+    for (; to > first_ && is_before(added, entries_[to - 1]); --to) entries_[to] = entries_[to - 1];
+    entries_[to] = added;
+  }
+  static bool is_before(const entry& a, const entry& b) noexcept {
+    return a.score < b.score || (a.score == b.score && a.position < b.position);
+  }
+
+  std::vector<entry> entries_;  ///< first_ to end_
+  std::size_t first_ = 0, end_ = 0;
+  std::uint32_t clock_ = 0;
+};
+
+namespace orders {
+
+/// Furthest next use: of each key the place in the list of its uses is kept.
+class belady {
+ public:
+  using config = hotset::belady::config;
+
+  belady(const hotset::geometry& shape, std::int32_t slots, const config& options)
+      : future_(options.future), ordinals_(future_->ordinals().data()), sorted_(slots) {
+    for (std::size_t k = 0; k < shape.keys(); ++k) next_.push_back(future_->first(k));
+  }
+  template <class Give>
+  void choose(const flat_visit& visit, std::size_t count, Give give) noexcept {
+    sorted_.choose(visit, count, give);
+  }
+  void commit(const flat_visit& visit) noexcept {
+    sorted_.take_out(visit);
+    for (std::size_t i = 0; i < visit.ids.size(); ++i) {
+      auto& next = next_[visit.key(i)];
+      while (ordinals_[next] <= visit.view.ordinal) ++next;
+      sorted_.put_in(visit.slot(i), -static_cast<double>(ordinals_[next]));
+    }
+  }
+
+ private:
+  std::shared_ptr<const hotset::future_uses> future_;
+  const std::uint32_t* ordinals_;  ///< each key's uses, then `never`
+  std::vector<std::size_t> next_;  ///< [key] use in ordinals_
+  sorted_slots sorted_;
+};
+
+/// Lowest sum of gate weights, over a key's whole history.
+class gate_score {
+ public:
+  using config = hotset::no_options;
+
+  gate_score(const hotset::geometry& shape, std::int32_t slots, const config&)
+      : sum_(shape.keys(), 0.0), of_visit_(shape.expert_count(), 0.0), sorted_(slots) {}
+  template <class Give>
+  void choose(const flat_visit& visit, std::size_t count, Give give) noexcept {
+    sorted_.choose(visit, count, give);
+  }
+  void commit(const flat_visit& visit) noexcept {
+    const auto& view = visit.view;
+    for (std::size_t i = 0; i < view.weights.size(); ++i)
+      if (is_within(view.experts[i], of_visit_.size()))
+        of_visit_[index_of(view.experts[i])] += double{view.weights[i]};
+    sorted_.take_out(visit);
+    for (std::size_t i = 0; i < visit.ids.size(); ++i) {
+      auto& sum = sum_[visit.key(i)];
+      sum += of_visit_[visit.ids[i]];
+      of_visit_[visit.ids[i]] = 0.0;
+      sorted_.put_in(visit.slot(i), sum);
+    }
+  }
+
+ private:
+  std::vector<double> sum_;       ///< [key]
+  std::vector<double> of_visit_;  ///< [expert] 0 between visits
+  sorted_slots sorted_;
+};
+
+/// Lowest decayed frequency by age: sorted anew in each step. Pre: no key is left alone for 65,536 steps.
+class lfru {
+ public:
+  using config = hotset::no_options;
+
+  lfru(const hotset::geometry& shape, std::int32_t slots, const config&)
+      : power_(65536), heat_(shape.keys()), sorted_(slots) {
+    double p = 1.0;
+    for (auto& power : power_) {
+      power = p;
+      p *= 0.999;
+    }
+  }
+  template <class Give>
+  void choose(const flat_visit& visit, std::size_t count, Give give) noexcept {
+    if (step_ != visit.view.step) enter(visit);
+    sorted_.choose(visit, count, give);
+  }
+  void commit(const flat_visit& visit) noexcept {
+    sorted_.take_out(visit);
+    for (std::size_t i = 0; i < visit.ids.size(); ++i) {
+      auto& heat = heat_[visit.key(i)];
+      heat.frequency = heat.frequency * power_[step_ - heat.last] + 1.0;
+      heat.last = step_;
+      sorted_.put_in(visit.slot(i), heat.frequency);  // its age is 0
+    }
+  }
+
+ private:
+  struct heat_record {
+    double frequency = 0.0;
+    std::uint64_t last = 0;
+  };
+  void enter(const flat_visit& visit) noexcept {
+    step_ = visit.view.step;
+    sorted_.rescore([&](std::uint32_t slot) {
+      const auto& of = heat_[visit.held_key(slot)];
+      const auto age = step_ - of.last;
+      return of.frequency * power_[age] / static_cast<double>(age + 1);
+    });
+  }
+
+  std::vector<double> power_;      ///< [n] of the decay
+  std::vector<heat_record> heat_;  ///< [key]
+  std::uint64_t step_ = 0;
+  sorted_slots sorted_;
+};
+
+/// Lowest product of an expert's probability and its uses. It hears of no forecast: what is expected is as a request begins with it.
+class expert_map_priority {
+ public:
+  using config = hotset::no_options;
+
+  expert_map_priority(const hotset::geometry& shape, std::int32_t slots, const config&)
+      : starts_(shape),
+        at_first_(1.0F / static_cast<float>(shape.experts)),
+        expected_(shape.keys(), at_first_),
+        uses_(shape.keys(), 0),
+        sorted_(slots) {}
+  template <class Give>
+  void choose(const flat_visit& visit, std::size_t count, Give give) noexcept {
+    if (starts_.begins(visit.view)) begin_request(visit);
+    sorted_.choose(visit, count, give);
+  }
+  void commit(const flat_visit& visit) noexcept {
+    sorted_.take_out(visit);
+    for (std::size_t i = 0; i < visit.ids.size(); ++i) {
+      const auto key = visit.key(i);
+      ++uses_[key];
+      sorted_.put_in(visit.slot(i), score(key));
+    }
+  }
+
+ private:
+  [[nodiscard]] double score(std::size_t key) const noexcept {
+    return double{expected_[key]} * static_cast<double>(uses_[key]);
+  }
+  void begin_request(const flat_visit& visit) noexcept {
+    std::ranges::fill(expected_, at_first_);
+    sorted_.rescore([&](std::uint32_t slot) { return score(visit.held_key(slot)); });
+  }
+
+  hotset::request_starts starts_;
+  float at_first_;
+  std::vector<float> expected_;      ///< [key]
+  std::vector<std::uint64_t> uses_;  ///< [key]
+  sorted_slots sorted_;
+};
+
+}  // namespace orders
+}  // namespace benchmarks
