@@ -100,11 +100,13 @@ __attribute__((target("avx2"))) inline float least_avx2(
     const float* row, std::span<const std::uint64_t> among) noexcept {
   __m256 even = _mm256_set1_ps(std::numeric_limits<float>::infinity());
   __m256 odd = even;  // each waits for itself alone
-  for (const auto word : among)
-    for (std::size_t i = 0; i < 64; i += 16, row += 16) {
-      even = _mm256_min_ps(even, named_avx2(row, word >> i));
-      odd = _mm256_min_ps(odd, named_avx2(row + 8, word >> (i + 8)));
+  for (const auto word : among) {
+    for (std::size_t i = 0; i < 64 && word != 0; i += 16) {
+      even = _mm256_min_ps(even, named_avx2(row + i, word >> i));
+      odd = _mm256_min_ps(odd, named_avx2(row + i + 8, word >> (i + 8)));
     }
+    row += 64;
+  }
   return least_of(_mm256_min_ps(even, odd));
 }
 __attribute__((target("avx2"))) inline double least_avx2(
@@ -126,10 +128,11 @@ __attribute__((target("avx2"))) inline void at_most_avx2(const float* row, float
   const __m256 most = _mm256_set1_ps(bound);
   for (const auto word : among) {
     std::uint64_t out = 0;
-    for (std::size_t i = 0; i < 64; i += 8, row += 8) {
-      const __m256 is_low = _mm256_cmp_ps(_mm256_loadu_ps(row), most, _CMP_LE_OQ);
+    for (std::size_t i = 0; i < 64 && word != 0; i += 8) {
+      const __m256 is_low = _mm256_cmp_ps(_mm256_loadu_ps(row + i), most, _CMP_LE_OQ);
       out |= std::uint64_t{static_cast<std::uint32_t>(_mm256_movemask_ps(is_low))} << i;
     }
+    row += 64;
     *found++ = out & word;
   }
 }
