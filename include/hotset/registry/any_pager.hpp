@@ -36,6 +36,7 @@ class any_pager {
   virtual ~any_pager() = default;
 
   virtual status visit(const routing_view& view) = 0;
+  /// How far several visits came.
   struct visits_done {
     status code = status::ok;
     std::size_t end = 0;  ///< the first visit that was not carried out

@@ -102,8 +102,10 @@ std::vector<size_count> replay(const next_use_values::config& by, const visit_se
 }  // namespace
 
 bool counts_together(std::string_view eviction) {
-  return counter_of(eviction) != nullptr || values_of(eviction);
+  return counter_of(eviction) != nullptr || has_pagers(eviction);
 }
+
+bool has_pagers(std::string_view eviction) { return values_of(eviction).has_value(); }
 
 bool counts_together(std::string_view eviction, const visit_sequence& visits,
                      const pool_layout& layout) {

@@ -21,6 +21,9 @@ namespace hotset::inline v0::sim {
 [[nodiscard]] bool counts_together(std::string_view eviction, const visit_sequence& visits,
                                    const pool_layout& layout);
 
+/// True if each of its sizes has a pager, and what they share is most of the work: cutting sizes into parts is worth a worker.
+[[nodiscard]] bool has_pagers(std::string_view eviction);
+
 /// What a replay of one size comes to.
 struct size_count {
   pager_stats stats{};

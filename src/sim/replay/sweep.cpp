@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <numeric>
@@ -548,6 +549,21 @@ std::vector<counted_runs> runs_to_count(const std::vector<run_plan>& plans,
   return out;
 }
 
+/// Where workers would be idle, cuts runs whose sizes have pagers: what they share is worked out once a part.
+void share_out(std::vector<counted_runs>& ladders, std::size_t other_works, unsigned jobs) {
+  const auto pagers = [](const counted_runs& runs) {
+    return has_pagers(runs.front().run.plan.policies.eviction) ? runs.size() : 0;
+  };
+  while (!ladders.empty() && ladders.size() + other_works < jobs) {
+    auto& most = *std::ranges::max_element(ladders, {}, pagers);
+    if (pagers(most) < 2) return;
+    const auto half = most.begin() + static_cast<std::ptrdiff_t>(most.size() / 2);
+    counted_runs part(std::make_move_iterator(half), std::make_move_iterator(most.end()));
+    most.erase(half, most.end());
+    ladders.push_back(std::move(part));
+  }
+}
+
 /// The plans that are not among them.
 std::vector<std::size_t> others(std::size_t plans, const std::vector<counted_runs>& counted) {
   std::vector<bool> taken(plans, false);
@@ -634,6 +650,8 @@ sweep_result run_sweep(const routing_trace& trace, const sweep_request& request)
   auto counted = runs_to_count(plans, request, prepared);
   const auto replayed = others(plans.size(), counted);
   out.together = plans.size() - replayed.size();
+  const auto jobs = request.decisions != nullptr ? 1U : request.jobs;
+  share_out(counted, replayed.size(), jobs);
   std::mutex mutex;
   const auto count_some = [&](counted_runs& runs) {
     progress.during(runs.front().run.visits->size() * runs.size(),
@@ -651,7 +669,7 @@ sweep_result run_sweep(const routing_trace& trace, const sweep_request& request)
     n < counted.size() ? count_some(counted[n]) : replay_one(replayed[n - counted.size()]);
   };
   const auto works = counted.size() + replayed.size();
-  run_all(works, request.decisions != nullptr ? 1 : request.jobs, run_one);
+  run_all(works, jobs, run_one);
   for (auto& result : results)
     if (result) out.results.push_back(*std::move(result));
   std::ranges::sort(out.not_replayed);

@@ -169,6 +169,17 @@ TEST(counted_together, values_of_many_tokens_and_sequences_are_shared) {
   }
 }
 
+// Sizes are cut into parts for workers that would be idle; of one size there is nothing to cut.
+TEST(counted_together, any_number_of_jobs_is_told_the_same_values) {
+  const auto trace = random_trace(16, {.layers = 3, .experts = 12, .steps = 100});
+  for (const unsigned jobs : {0U, 2U, 3U, 4U, 9U, 100U}) {
+    SCOPED_TRACE(std::to_string(jobs) + " jobs");
+    auto request = asked({"4", "6", "8", "12", "50%"}, {"similar_steps", "lru"});
+    request.jobs = jobs;
+    EXPECT_EQ(expect_counts_of_pagers(trace, request), 10U);
+  }
+}
+
 // Of a layer's visits in a step only the first is valued.
 TEST(counted_together, values_of_each_access_are_shared) {
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
