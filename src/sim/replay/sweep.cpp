@@ -633,8 +633,7 @@ sweep_result run_sweep(const routing_trace& trace, const sweep_request& request)
     throw usage_error("no size, accepted: --slots 5%,64 or --budget 1500MiB");
   if (request.warm_start && request.lessons == nullptr)
     throw usage_error("a warm start from nothing, accepted: --warm-start with --learn-from TRACE");
-  sweep_result out{trace.name, trace.layers, trace.experts, trace.top_k, trace.tokens(), 0, 0, {},
-                   {}};
+  sweep_result out{trace.name, trace.layers, trace.experts, trace.top_k, trace.tokens(), 0, {}, {}};
   const auto policies = sets_that_work(request, out.not_replayed);
   const auto plans = combinations(request, policies);
   if (request.timeline != nullptr && (plans.size() != 1 || !plans.front().link))

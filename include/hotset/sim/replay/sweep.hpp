@@ -90,9 +90,9 @@ struct sweep_result {
   std::string name;
   std::int32_t layers = 0, experts = 0, top_k = 0;
   std::uint64_t tokens = 0, visits = 0;  ///< visits of the event-atomic form
-  std::uint64_t together = 0;            ///< runs that were counted in one walk with other sizes
   std::vector<run_result> results{};
   std::vector<std::string> not_replayed{};  ///< runs that the trace has too little for, and why
+  std::uint64_t together = 0;               ///< runs that were counted in one walk with other sizes
 };
 
 /// Errors: usage_error, infeasible_error, trace_error. Threads: runs up to `jobs` replays at a time.
