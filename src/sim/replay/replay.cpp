@@ -67,7 +67,8 @@ class event_walk {
 
 /// Nothing comes between the visits.
 void replay_as_numbered(const visit_sequence& visits, any_pager& pager, progress& told) {
-  constexpr std::size_t many = 1024;
+  // Short ones tell how far they are, too.
+  const auto many = std::clamp<std::size_t>(visits.size() / 512, 1, 1024);
   for (std::size_t first = 0; first < visits.size(); first += many) {
     told.at(first);
     const auto done = pager.visits(visits, first, std::min(first + many, visits.size()));
