@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/core/slot_mask.hpp"
 
+#include <cstdint>
 #include <set>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -31,6 +33,23 @@ TEST(slot_mask, agrees_with_a_set) {
     mask.clear();
     EXPECT_EQ(mask.count(), 0U);
     EXPECT_EQ(mask.next(0_slot), no_slot);
+  }
+}
+
+TEST(slot_mask, copies_any_run_of_slots) {
+  support::random_source random(7);
+  for (const std::size_t slots : {1U, 64U, 65U, 200U}) {
+    slot_mask mask(slots);
+    for (const auto s : each<slot_id>(slots)) mask.assign(s, random.one_in(2));
+    for (std::size_t first = 0; first < slots; ++first)
+      for (std::size_t count = 0; first + count <= slots; ++count) {
+        std::vector<std::uint64_t> words((count + 63) / 64 + 1, 7);
+        mask.copy(static_cast<slot_id>(first), count, words.data());
+        ASSERT_EQ(words.back(), 7U) << "no word more than it needs";
+        for (std::size_t n = 0; n + 64 < words.size() * 64; ++n)
+          ASSERT_EQ((words[n / 64] >> n % 64 & 1U) != 0,
+                    n < count && mask.test(static_cast<slot_id>(first + n)));
+      }
   }
 }
 

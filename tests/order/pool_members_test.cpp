@@ -43,5 +43,18 @@ TEST(pool_members, a_full_pool_lets_a_vacant_slot_go) {
   EXPECT_THAT(members.of(1_pool), UnorderedElementsAre(3, 1));
 }
 
+TEST(pool_members, say_whether_a_pool_still_has_the_slots_that_it_was_built_with) {
+  pool_members members(pool_layout::per_layer(shape, 3).value());
+  EXPECT_EQ(members.first_slot(0_pool), 0);
+  EXPECT_EQ(members.first_slot(1_pool), 3);
+  members.put(0_pool, 0, 1_slot);  // in another order
+  members.put(0_pool, 1, 0_slot);
+  EXPECT_TRUE(members.as_built(0_pool));
+  EXPECT_TRUE(members.as_built(1_pool));
+  members.settle(0_pool, 4_slot, [](slot_id) { return false; });
+  EXPECT_FALSE(members.as_built(0_pool)) << "it has one more";
+  EXPECT_FALSE(members.as_built(1_pool)) << "it has one less";
+}
+
 }  // namespace
 }  // namespace hotset::pool_members_test

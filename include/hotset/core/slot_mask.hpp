@@ -2,6 +2,7 @@
 #pragma once
 /// A set of slots as a bit per slot.
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -56,6 +57,21 @@ class slot_mask {
     for (std::size_t w = 0; w < words_.size(); ++w) words_[w] = a.words_[w] & b.words_[w];
   }
   [[nodiscard]] std::span<const std::uint64_t> words() const noexcept { return words_; }
+  /// Writes `count` slots from `first` on, a bit each, to as many words as they need, filled up with zeros. Pre: it has them.
+  /// Complexity: O(count / 64).
+  void copy(slot_id first, std::size_t count, std::uint64_t* to) const noexcept {
+    HOTSET_ASSERT(index_of(first) + count <= slots_);
+    const auto offset = index_of(first) % 64;
+    const auto* from = words_.data() + index_of(first) / 64;
+    const auto* const end = words_.data() + words_.size();
+    for (; count != 0; ++from) {
+      auto word = *from >> offset;
+      if (offset != 0 && from + 1 != end) word |= from[1] << (64 - offset);
+      const auto taken = std::min<std::size_t>(count, 64);
+      *to++ = word & (~std::uint64_t{0} >> (64 - taken));
+      count -= taken;
+    }
+  }
   friend bool operator==(const slot_mask&, const slot_mask&) = default;
 
  private:

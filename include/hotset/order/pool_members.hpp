@@ -24,11 +24,12 @@ class pool_members {
     ranges_.reserve(layout.pools());
     std::size_t total = 0;
     for (const auto p : each<pool_id>(layout.pools())) {
-      ranges_.push_back({total, 0, layout.most_slots(p)});
+      ranges_.push_back({total, 0, layout.most_slots(p), layout.at(p).first_slot});
       total += ranges_.back().capacity;
     }
     slots_.assign(total, no_slot);
     for (const auto s : each<slot_id>(layout.slots())) append(layout.pool_of_slot(s), s);
+    for (auto& of : ranges_) of.as_built = true;
   }
 
   [[nodiscard]] std::size_t slots() const noexcept { return place_.size(); }
@@ -46,6 +47,11 @@ class pool_members {
   [[nodiscard]] std::span<const slot_id> of(pool_id pool) const noexcept {
     return {slots_.data() + first(pool), size(pool)};
   }
+  /// It may hold the slots that it was built with, from first_slot() on side by side, and no others.
+  [[nodiscard]] bool as_built(pool_id pool) const noexcept { return range_of(pool).as_built; }
+  [[nodiscard]] slot_id first_slot(pool_id pool) const noexcept {
+    return range_of(pool).first_slot;
+  }
   /// Pool that the slot is at home in, or -1.
   [[nodiscard]] pool_id home(slot_id slot) const noexcept { return home_[slot]; }
   /// Where a slot stands in its pool. Pre: it has a home.
@@ -60,11 +66,13 @@ class pool_members {
   void append(pool_id pool, slot_id slot) noexcept {
     HOTSET_ASSERT(!full(pool));
     home_[slot] = pool;
+    range_of(pool).as_built = false;
     put(pool, range_of(pool).size++, slot);
   }
   /// Drops the last place of a pool, whose slot becomes homeless unless it was put elsewhere first.
   void drop_last(pool_id pool, slot_id gone) noexcept {
     --range_of(pool).size;
+    range_of(pool).as_built = false;
     home_[gone] = pool_id{-1};
   }
   /// Brings a vacant slot home to a pool whose order of places means nothing. Where the pool is full, a
@@ -90,6 +98,8 @@ class pool_members {
     std::size_t first = 0;
     std::size_t size = 0;
     std::size_t capacity = 0;
+    slot_id first_slot{};
+    bool as_built = false;
   };
   [[nodiscard]] const range& range_of(pool_id pool) const noexcept { return ranges_[pool]; }
   range& range_of(pool_id pool) noexcept { return ranges_[pool]; }
