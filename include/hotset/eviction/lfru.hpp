@@ -8,9 +8,9 @@
 /// Deviations: powers are products of d, one factor after the other, up to d^65535, which stands for all
 ///       higher powers too. A key never used has f = 0.
 /// Exact: yes (never changes what is computed).
-/// Cost: O(1) per hit and fill. Scores move by themselves: a small pool is scanned, O(S), at every choice, one of up to
-///       32 slots once for each victim; a large one at the first choice of a step, which sorts the coldest slots
-///       for the others.
+/// Cost: O(1) per hit and fill. Scores move by themselves: those of a pool are worked out, O(S), at the first choice of a
+///       step. A pool of up to 256 slots is looked at whole at every choice, vectorised; of a larger one the coldest slots are
+///       sorted for the choices of a step.
 
 #include <algorithm>
 #include <array>
@@ -30,6 +30,7 @@
 #include "hotset/order/pool_members.hpp"
 #include "hotset/order/rank_scan.hpp"
 #include "hotset/order/slot_rank.hpp"
+#include "hotset/order/slot_scores.hpp"
 
 namespace hotset::inline v0 {
 
@@ -62,7 +63,8 @@ class lfru {
         score_of_one_(powers),
         past_(layout.shape()),
         present_(layout.slots()),
-        position_(layout.slots(), 0),
+        now_(layout.slots()),
+        scored_in_(layout.pools(), 0),
         members_(layout),
         chosen_(layout.slots() + 1),
         coldest_(layout.pools()),
@@ -80,14 +82,14 @@ class lfru {
   void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept {
     for (const auto slot : slots) {
       // What was filled for the visit has been counted.
-      if (position_[slot] <= before_visit_) use(present_[slot], context.step);
-      position_[slot] = ++clock_;
+      if (now_.position(slot) <= before_visit_) use(present_[slot], context.step);
+      now_.position(slot) = ++clock_;
       changed(context.pool, slot);
     }
   }
   void on_hit(const access& a) noexcept {
     if (!a.repeated) use(present_[a.slot], a.step);
-    position_[a.slot] = ++clock_;
+    now_.position(a.slot) = ++clock_;
     changed(a.pool, a.slot);
   }
   void on_fill(const access& a) noexcept {
@@ -95,7 +97,7 @@ class lfru {
     auto& heat = present_[a.slot];
     heat = past_[a.key];
     if (!a.speculative && !a.repeated) use(heat, a.step);
-    position_[a.slot] = ++clock_;
+    now_.position(a.slot) = ++clock_;
     changed(a.pool, a.slot);
   }
   /// The visit will put the slots where they belong.
@@ -105,7 +107,7 @@ class lfru {
       past_[f.victim] = heat;
       heat = past_[f.key];
       use(heat, context.step);
-      position_[f.slot] = ++clock_;
+      now_.position(f.slot) = ++clock_;
     }
   }
   void on_bypass(const access& a) noexcept {
@@ -118,10 +120,12 @@ class lfru {
   void on_move(slot_id from, slot_id to) noexcept {
     const auto pool = members_.home(from);
     const auto heat = present_[from];
+    const auto of_from = now_.score(from);
     vacate(from);  // it makes room where the pool is full
     settle(pool, to);
     present_[to] = heat;
-    position_[to] = position_[from];
+    now_.position(to) = now_.position(from);
+    now_.score(to) = of_from;
     coldest_[pool].valid = false;
   }
 
@@ -129,9 +133,8 @@ class lfru {
                                            std::span<slot_id> out) noexcept {
     if (out.empty()) return 0;
     const auto size = members_.size(context.pool);
-    if (size <= few_slots && size * out.size() <= few_comparisons)
-      return select_few(context, eligible, out);
-    if (size <= scan_limit || out.size() > size / 4) return select_scanned(context, eligible, out);
+    if (size <= few_slots) return select_few(context, eligible, out);
+    if (out.size() > size / 4) return select_scanned(context, eligible, out);
     auto& list = coldest_[context.pool];
     if (!list.valid || list.step != context.step) gather(context.pool, list, context.step);
     for (int widened = 0;; ++widened) {
@@ -139,7 +142,7 @@ class lfru {
       candidate* const entries = entries_.data() + members_.first(context.pool);
       // Used, evicted or filled again since: if it belongs here at all, it stands elsewhere too.
       const auto gone = [&](const candidate& e) {
-        return position_[slot_of(e)] != e.rank.position || vacant(slot_of(e));
+        return now_.position(slot_of(e)) != e.rank.position || vacant(slot_of(e));
       };
       while (list.first < list.end && gone(entries[list.first])) ++list.first;
       for (auto n = list.first; n < list.end && count < out.size(); ++n)
@@ -154,9 +157,7 @@ class lfru {
   }
 
  private:
-  static constexpr std::size_t scan_limit = 128;
-  static constexpr std::size_t few_slots = 32;
-  static constexpr std::size_t few_comparisons = 96;
+  static constexpr std::size_t few_slots = rank_rows::most;
   static constexpr std::size_t sort_buckets = 256;
   // The product with a rounded quotient is within 2^-51 of the score: with this much to spare, what it
   // excludes is no candidate. Only the others pay for the division.
@@ -178,7 +179,7 @@ class lfru {
     std::size_t given = 0;  // in this step, to set the next one's limit
   };
   [[nodiscard]] candidate ranked(slot_id slot, double score) const noexcept {
-    return {{std::bit_cast<std::uint64_t>(score), position_[slot]},
+    return {{std::bit_cast<std::uint64_t>(score), now_.position(slot)},
             static_cast<std::uint32_t>(slot)};
   }
   static slot_id slot_of(const candidate& e) noexcept { return static_cast<slot_id>(e.slot); }
@@ -190,6 +191,7 @@ class lfru {
   void vacate(slot_id slot) noexcept {
     present_[slot] = {};
     present_[slot].frequency = std::numeric_limits<double>::infinity();
+    now_.score(slot) = slot_scores::vacant;
   }
   [[nodiscard]] bool vacant(slot_id slot) const noexcept {
     return present_[slot].frequency > std::numeric_limits<double>::max();
@@ -268,6 +270,10 @@ class lfru {
   void changed(pool_id pool, slot_id slot) noexcept {
     auto& list = coldest_[pool];
     const auto& heat = present_[slot];
+    if (heat.last >= scored_in_[pool])
+      now_.score(slot) = heat.frequency;
+    else
+      rescore(pool, slot);
     if (!list.valid) return;
     const auto exact =
         heat.last >= list.step ? heat.frequency : score(heat, age_of(heat, list.step));
@@ -292,19 +298,20 @@ class lfru {
       list.valid = false;
     }
   }
-  /// Of a pool so small that the scores of all, and no branches, cost less.
+  /// Of a small pool: the scores of all, which stand still within a step.
   [[gnu::noinline]] std::size_t select_few(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
-    const auto words = eligible.words();
-    std::size_t size = 0;
-    for (const auto slot : members_.of(context.pool)) {
-      const auto& heat = present_[slot];
-      const auto s = index_of(slot);
-      const bool wanted = (words[s / 64] >> (s % 64) & 1U) != 0 && !vacant(slot);
-      chosen_[size] = ranked(slot, score(heat, age_of(heat, context.step)));
-      size += wanted ? 1U : 0U;
+    if (scored_in_[context.pool] != context.step) {
+      scored_in_[context.pool] = context.step;
+      for (const auto slot : members_.of(context.pool)) rescore(context.pool, slot);
     }
-    return take_lowest(std::span(chosen_).first(size), out);
+    return now_.select(members_, context.pool, eligible, out);
+  }
+  /// As of the step that the pool's scores are of.
+  void rescore(pool_id pool, slot_id slot) noexcept {
+    const auto& heat = present_[slot];
+    const auto exact = score(heat, age_of(heat, scored_in_[pool]));
+    now_.score(slot) = vacant(slot) ? slot_scores::vacant : exact;
   }
   std::size_t select_scanned(const visit_context& context, const slot_mask& eligible,
                              std::span<slot_id> out) noexcept {
@@ -318,7 +325,7 @@ class lfru {
       const auto age = age_of(heat, now);
       const auto bound = heat.frequency * score_of_one_[std::min(age, powers - 1)];
       if (!(bound <= limit) || !eligible.test(slot) || vacant(slot)) continue;
-      const slot_rank rank{std::bit_cast<std::uint64_t>(score(heat, age)), position_[slot]};
+      const slot_rank rank{std::bit_cast<std::uint64_t>(score(heat, age)), now_.position(slot)};
       if (!(rank < worst)) continue;
       auto n = count < out.size() ? count++ : count - 1;
       for (; n > 0 && rank < chosen_[n - 1].rank; --n) chosen_[n] = chosen_[n - 1];
@@ -336,7 +343,8 @@ class lfru {
   std::vector<double> score_of_one_;  // [age] score of f = 1, rounded otherwise than score()
   per_key<heat_record> past_;         // [key] out of date while the key is resident
   per_slot<heat_record> present_;     // [slot]
-  per_slot<std::uint64_t> position_;
+  slot_scores now_;  // [slot] positions; in pools of few slots the scores of the step scored_in_
+  per_pool<step_id> scored_in_;  // [pool]
   std::uint64_t clock_ = 0;
   std::uint64_t before_visit_ = 0;  // the clock when the visit began
   pool_members members_;
