@@ -200,19 +200,24 @@ class walk {
   std::uint64_t clock_ = 0;
 };
 
+// Pools of few slots, of which all are looked at, and larger ones.
+constexpr std::int64_t shared_slots[] = {30, scored_residents::few, scored_residents::few + 1};
+
 TEST(scored_residents, as_sorting_all_of_them_in_one_pool) {
-  const auto layout = pool_layout::shared(shape, 30).value();
-  for (std::uint64_t seed = 1; seed <= 5; ++seed) walk(layout, seed, false).run();
+  for (const auto slots : shared_slots) {
+    const auto layout = pool_layout::shared(shape, slots).value();
+    for (std::uint64_t seed = 1; seed <= 5; ++seed) walk(layout, seed, false).run();
+  }
 }
 TEST(scored_residents, as_sorting_all_of_them_a_pool_a_layer) {
   const auto layout = pool_layout::per_layer(shape, 9).value();
   for (std::uint64_t seed = 11; seed <= 15; ++seed) walk(layout, seed, false).run();
 }
 TEST(scored_residents, as_sorting_all_of_them_by_estimates) {
-  const auto shared = pool_layout::shared(shape, 30).value();
   const auto per_layer = pool_layout::per_layer(shape, 9).value();
   for (std::uint64_t seed = 21; seed <= 25; ++seed) {
-    walk(shared, seed, true).run();
+    for (const auto slots : shared_slots)
+      walk(pool_layout::shared(shape, slots).value(), seed, true).run();
     walk(per_layer, seed, true).run();
   }
 }
@@ -227,10 +232,13 @@ TEST(scored_residents, as_sorting_all_of_more_than_a_vector_of_them) {
     }
 }
 
-TEST(scored_residents, asks_only_for_layers_that_have_changed) {
-  const auto layout = pool_layout::shared(shape, 6).value();
+class scored_residents_asked : public testing::TestWithParam<std::int64_t> {};
+INSTANTIATE_TEST_SUITE_P(pools, scored_residents_asked, testing::ValuesIn(shared_slots));
+
+TEST_P(scored_residents_asked, only_for_layers_that_have_changed) {
+  const auto layout = pool_layout::shared(shape, GetParam()).value();
   scored_residents residents(layout);
-  slot_mask eligible(6);
+  slot_mask eligible(layout.slots());
   for (const auto s : each<slot_id>(4)) {
     residents.fill(s, {layer_id{number(s) % 2}, expert_id{number(s)}}, 0_precision);
     eligible.set(s);
@@ -260,9 +268,9 @@ TEST(scored_residents, asks_only_for_layers_that_have_changed) {
 }
 
 TEST(scored_residents, what_followed_a_victim_may_leave_before_it) {
-  const auto layout = pool_layout::shared(shape, 6).value();
+  const auto layout = pool_layout::shared(shape, scored_residents::few + 1).value();
   scored_residents residents(layout);
-  slot_mask eligible(6);
+  slot_mask eligible(layout.slots());
   const auto fill = [&](slot_id slot, layer_id layer, expert_id expert) {
     residents.fill(slot, {layer, expert}, 0_precision);
     eligible.set(slot);
@@ -289,6 +297,42 @@ TEST(scored_residents, what_followed_a_victim_may_leave_before_it) {
   vacate(3_slot);
   fill(1_slot, 1_layer, 9_expert);
   EXPECT_EQ(choose(2), support::slot_ids({2, 1}));
+}
+
+TEST(scored_residents, of_few_slots_an_exact_score_is_asked_for_once) {
+  const auto layout = pool_layout::shared(shape, 6).value();
+  scored_residents residents(layout);
+  slot_mask eligible(6);
+  for (const auto s : each<slot_id>(6)) {
+    residents.fill(s, {layer_id{number(s) % 2}, expert_id{number(s)}}, 0_precision);
+    eligible.set(s);
+  }
+  struct alike {
+    std::vector<expert_id>& asked;
+    static void write(layer_id, std::span<const expert_id>, std::span<double> to) {
+      std::ranges::fill(to, 1.0);
+    }
+    static double bound(double least) { return least; }
+    static double factor(layer_id, std::span<const double>) { return 1.0; }
+    double exact(expert_key key) const {
+      asked.push_back(key.expert);
+      return 1.0;
+    }
+  };
+  const auto asked_of = [&] {
+    std::vector<expert_id> asked;
+    std::vector<slot_id> out(2, no_slot);
+    EXPECT_EQ(residents.select(0_pool, eligible, out, alike{asked}), 2U);
+    EXPECT_EQ(out, support::slot_ids({0, 1}));
+    std::ranges::sort(asked);
+    return asked;
+  };
+  EXPECT_EQ(asked_of(), support::expert_ids({0, 1, 2, 3, 4, 5}));
+  EXPECT_TRUE(asked_of().empty());
+  residents.rescore(1_layer);
+  EXPECT_EQ(asked_of(), support::expert_ids({1, 3, 5}));
+  residents.rescale(0_layer);
+  EXPECT_EQ(asked_of(), support::expert_ids({0, 2, 4}));
 }
 
 TEST(scored_residents, takes_what_is_no_number_for_one_beyond_all) {

@@ -74,8 +74,17 @@ void walk(const pool_layout& layout, std::uint64_t seed) {
     } else if (what == 3 && !naive.empty()) {
       const auto slot =
           std::next(naive.begin(), static_cast<std::ptrdiff_t>(random.below(naive.size())))->first;
-      residents.use(slot);
-      naive[slot].position = ++clock;
+      if (random.below(2) == 0) {
+        residents.use(slot);
+        naive[slot].position = ++clock;
+        continue;
+      }
+      std::vector<slot_id> of_layer;
+      for (const auto& [other, one] : naive)
+        if (one.key.layer == naive[slot].key.layer && random.below(3) != 0)
+          of_layer.push_back(other);
+      residents.use(of_layer);
+      for (const auto other : of_layer) naive[other].position = ++clock;
     } else if (what == 4 && !naive.empty() && random.below(2) == 0) {
       const auto slot =
           std::next(naive.begin(), static_cast<std::ptrdiff_t>(random.below(naive.size())))->first;
@@ -117,8 +126,10 @@ void walk(const pool_layout& layout, std::uint64_t seed) {
 }
 
 TEST(valued_residents, as_sorting_all_of_them_in_one_pool) {
-  for (std::uint64_t seed = 1; seed <= 5; ++seed)
-    walk(pool_layout::shared(shape, 30).value(), seed);
+  // Pools of few slots, of which all are looked at, and a larger one.
+  for (const auto slots : {std::size_t{30}, valued_residents::few, valued_residents::few + 1})
+    for (std::uint64_t seed = 1; seed <= 5; ++seed)
+      walk(pool_layout::shared(shape, static_cast<std::int64_t>(slots)).value(), seed);
 }
 TEST(valued_residents, as_sorting_all_of_them_a_pool_a_layer) {
   for (std::uint64_t seed = 11; seed <= 15; ++seed)

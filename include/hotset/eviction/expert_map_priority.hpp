@@ -99,13 +99,14 @@ class expert_map_priority {
   }
   void on_fill(const access& a) noexcept {
     residents_.fill(a.slot, a.key, a.precision);
-    if (from_fill_ || (!a.speculative && !a.repeated)) count_fill(a.key);
+    if (from_fill_) uses_[a.key] = 0;
+    if (from_fill_ || (!a.speculative && !a.repeated)) count(a.key);
   }
   void on_replace(const visit_context&, std::span<const fill> fills) noexcept {
     for (const auto& f : fills) {
       residents_.vacate(f.slot);
-      residents_.fill(f.slot, f.key, f.precision);
-      count_fill(f.key);
+      residents_.fill(f.slot, f.key, f.precision);  // which is scored anew
+      uses_[f.key] = from_fill_ ? 1 : uses_[f.key] + 1;
     }
   }
   void on_bypass(const access& a) noexcept {
@@ -137,10 +138,6 @@ class expert_map_priority {
   void count(expert_key key) noexcept {
     ++uses_[key];
     residents_.rescore(key.layer);
-  }
-  void count_fill(expert_key key) noexcept {
-    if (from_fill_) uses_[key] = 0;
-    count(key);
   }
   void forget_forecasts() noexcept {
     std::ranges::fill(expected_.values(), 1.0F / static_cast<float>(experts_));

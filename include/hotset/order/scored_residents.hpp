@@ -20,7 +20,9 @@
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
 #include "hotset/order/lowest_values.hpp"
+#include "hotset/order/pool_members.hpp"
 #include "hotset/order/slot_rank.hpp"
+#include "hotset/order/slot_scores.hpp"
 
 namespace hotset::inline v0 {
 
@@ -51,11 +53,15 @@ concept layer_estimator = layer_scorer<Scores> &&
 
 /// Order: score, of equals the least recent first. Of each layer the least is known until something of that layer changes, so that
 /// a choice looks at one resident a layer, and at one layer's residents a victim. Where just its victims leave, what it found
-/// after them is the least. With estimates the exact score is asked for where more than one may be the least.
+/// after them is the least. With estimates the exact score is asked for where more than one may be the least. Of a pool of `few` slots
+/// for several layers all are looked at instead.
 /// Threads: compatible. No allocation after construction. Memory: 16 bytes and a bit a key and precision, layers' experts filled up
-/// to whole 64s, and 32 a slot.
+/// to whole 64s, and 48 a slot.
 class scored_residents {
  public:
+  /// A pool of several layers with no more slots is looked at whole.
+  static constexpr std::size_t few = 64;
+
   explicit scored_residents(const pool_layout& layout)
       : layers_(layout.shape().layer_count()),
         words_(words_for(layout.shape().expert_count())),
@@ -68,7 +74,8 @@ class scored_residents {
         left_(rows_.size() * words_, 0),
         keys_(scores_.size()),
         slots_in_(scores_.size()),
-        slots_(layout.slots()) {
+        slots_(layout.slots()),
+        now_(layout.slots()) {
     place_rows(layout);
     hidden_.resize(layout.slots());
     others_.resize(words_for(rows_.size()));
@@ -97,17 +104,17 @@ class scored_residents {
     }
   }
   void use(slot_id slot) noexcept {
-    auto& used = slots_[slot];
-    used.position = ++clock_;
-    forget(used.row);
+    now_.position(slot) = ++clock_;
+    if (const auto r = slots_[slot].row; !rows_[r].is_few) forget(r);
   }
   /// The same for several, in this order.
   void use(std::span<const slot_id> slots) noexcept {
     auto row = std::numeric_limits<std::uint32_t>::max();
     for (const auto slot : slots) {
-      auto& used = slots_[slot];
-      used.position = ++clock_;
-      if (used.row != row) forget(row = used.row);  // most are of one
+      now_.position(slot) = ++clock_;
+      if (slots_[slot].row == row) continue;  // most are of one
+      row = slots_[slot].row;
+      if (!rows_[row].is_few) forget(row);
     }
   }
   void fill(slot_id slot, expert_key key, precision_id precision) noexcept {
@@ -117,15 +124,18 @@ class scored_residents {
     keys_[place] = key.expert;
     slots_in_[place] = slot;
     row.is_scored = false;
+    if (row.is_few) mark(row);
     show(place);
-    slots_[slot] = {0, 0, static_cast<std::uint32_t>(r), static_cast<std::uint32_t>(place)};
+    slots_[slot] = {none_yet, static_cast<std::uint32_t>(r), static_cast<std::uint32_t>(place)};
     use(slot);
   }
   void vacate(slot_id slot) noexcept {
     const auto left = slots_[slot];
     auto& row = rows_[left.row];
     close_gap(left.place, left.row * places_ + --row.size);
-    if (row.choice != none_yet && left.chosen_by == row.choice) {
+    if (row.is_few) {
+      now_.score(slot) = slot_scores::vacant;
+    } else if (row.choice != none_yet && left.chosen_by == row.choice) {
       row.is_known = false;
       mark(row);
       if (--row.passed == 0) remember(left.row, row.untaken);
@@ -136,12 +146,14 @@ class scored_residents {
   void move(slot_id from, slot_id to) noexcept {
     slots_[to] = slots_[from];
     slots_in_[slots_[to].place] = to;
+    now_.position(to) = now_.position(from);
+    now_.score(to) = std::exchange(now_.score(from), slot_scores::vacant);
     forget(slots_[to].row);
   }
   /// Uses and fills until now.
   [[nodiscard]] std::uint64_t now() const noexcept { return clock_; }
   /// now() as of the slot's last use. Pre, of this and the next: it holds something.
-  [[nodiscard]] std::uint64_t used_at(slot_id slot) const noexcept { return slots_[slot].position; }
+  [[nodiscard]] std::uint64_t used_at(slot_id slot) const noexcept { return now_.position(slot); }
   [[nodiscard]] expert_key key(slot_id slot) const noexcept {
     return {rows_[slots_[slot].row].layer, keys_[slots_[slot].place]};
   }
@@ -152,6 +164,7 @@ class scored_residents {
   std::size_t select(pool_id pool, const slot_mask& eligible, std::span<slot_id> out,
                      Scores&& scores) noexcept {
     if (out.empty()) return 0;
+    if (pools_[pool].is_few) return select_few(pool, eligible, out, scores);
     ++choice_;
     see_all(pool, scores);
     begin_others(pools_[pool].size);
@@ -184,10 +197,10 @@ class scored_residents {
   static constexpr std::uint64_t none_yet = 0;
 
   struct slot_state {
-    std::uint64_t position = 0;
     std::uint64_t chosen_by = none_yet;  ///< the last choice that named it
     std::uint32_t row = 0;
     std::uint32_t place = 0;  ///< among all rows'
+    bool is_exact = false;    ///< its score in now_ is no estimate
   };
   /// None, unless it is one.
   struct resident {
@@ -211,12 +224,14 @@ class scored_residents {
     bool is_scaled = false;
     double scale = 1.0;
     std::size_t bit = 0;  ///< in changed_
+    bool is_few = false;  ///< as its pool
   };
   /// A pool's rows are side by side.
   struct row_range {
     std::size_t first = 0;
     std::size_t size = 0;
     std::size_t word = 0;  ///< in changed_
+    bool is_few = false;   ///< all of its slots are looked at, and no row's least is known
   };
   struct finding {
     std::size_t at = none;
@@ -243,9 +258,15 @@ class scored_residents {
       row_of_[n] = pool.first + pool.size++;
       rows_[row_of_[n]].layer = static_cast<layer_id>(n % layers_);
     }
-    for (auto& pool : pools_) {
+    for (const auto p : pools_.ids()) {
+      auto& pool = pools_[p];
+      pool.is_few = pool.size > 1 && layout.most_slots(p) <= few;
+      if (pool.is_few && members_.slots() == 0) members_ = pool_members(layout);
       pool.word = changed_.size();
-      for (std::size_t n = 0; n < pool.size; ++n) rows_[pool.first + n].bit = pool.word * 64 + n;
+      for (std::size_t n = 0; n < pool.size; ++n) {
+        rows_[pool.first + n].bit = pool.word * 64 + n;
+        rows_[pool.first + n].is_few = pool.is_few;
+      }
       changed_.resize(changed_.size() + (pool.size + 63) / 64, 0);
     }
     for (std::size_t r = 0; r < rows_.size(); ++r) forget(r);
@@ -279,6 +300,35 @@ class scored_residents {
     auto& row = rows_[slots_[slot].row];
     if (row.least.slot == slot) row.least.place = slots_[slot].place;
     if (row.untaken.slot == slot) row.untaken.place = slots_[slot].place;
+  }
+
+  template <class Scores>
+  std::size_t select_few(pool_id pool, const slot_mask& eligible, std::span<slot_id> out,
+                         Scores& scores) noexcept {
+    const auto& rows = pools_[pool];
+    for (std::size_t w = 0; w * 64 < rows.size; ++w)
+      for (auto left = std::exchange(changed_[rows.word + w], 0); left != 0; left &= left - 1) {
+        const auto r = rows.first + w * 64 + static_cast<std::size_t>(std::countr_zero(left));
+        score(r, scores);
+        for (auto place = r * places_; place < r * places_ + rows_[r].size; ++place) {
+          now_.score(slots_in_[place]) = scores_[place] * rows_[r].scale;
+          if constexpr (layer_estimator<Scores>) slots_[slots_in_[place]].is_exact = false;
+        }
+      }
+    if constexpr (layer_estimator<Scores>)
+      return now_.select(
+          members_, pool, eligible, out, [&](double least) { return scores.bound(least); },
+          [&](slot_id slot) { return exact(slot, scores); });
+    else
+      return now_.select(members_, pool, eligible, out);
+  }
+  /// Asked for once, for it stands until its layer's scores change.
+  template <class Scores>
+  [[nodiscard]] double exact(slot_id slot, Scores& scores) noexcept {
+    auto& state = slots_[slot];
+    if (!state.is_exact) now_.score(slot) = as_number(scores.exact(key(slot)));
+    state.is_exact = true;
+    return now_.score(slot);
   }
 
   /// Of each of a pool's rows the least is known.
@@ -357,12 +407,12 @@ class scored_residents {
     const auto from = r * places_;
     const auto [at, is_alone] = least_in(
         &scores_[from], left_in(r), scores,
-        [&](std::size_t i) { return slots_[slots_in_[from + i]].position; },
+        [&](std::size_t i) { return now_.position(slots_in_[from + i]); },
         [&](std::size_t i) { return key(slots_in_[from + i]); });
     if (at == none) return {};
     const auto slot = slots_in_[from + at];
     return {scores_[from + at], slot, static_cast<std::uint32_t>(from + at), is_alone,
-            slots_[slot].position};
+            now_.position(slot)};
   }
   void begin_others(std::size_t rows) noexcept {
     for (std::size_t w = 0; w < words_for(rows); ++w) others_[w] = ~std::uint64_t{0};
@@ -371,7 +421,7 @@ class scored_residents {
   /// Which of the pool's rows in others_ has the first resident of all, or none.
   template <class Scores>
   [[nodiscard]] std::size_t lowest(pool_id pool, Scores& scores) noexcept {
-    const auto [from, size, word] = pools_[pool];
+    const auto [from, size, word, is_few] = pools_[pool];
     if (size == 1) return firsts_[from] == absent ? none : from;
     const auto at = least_in(
                         &firsts_[from], std::span(others_).first(words_for(size)), scores,
@@ -471,6 +521,9 @@ class scored_residents {
   std::vector<expert_id> keys_;      ///< [row, place]
   std::vector<slot_id> slots_in_;    ///< [row, place]
   per_slot<slot_state> slots_;
+  slot_scores
+      now_;  ///< positions, and in pools of few slots the scores of rows that have not changed
+  pool_members members_;                ///< empty where no pool is of few slots
   std::vector<std::uint64_t> changed_;  ///< [pool, row of the pool] a bit: not all is known of it
   std::vector<hidden_place> hidden_;    ///< by the choice, scratch
   std::size_t hidden_count_ = 0;
