@@ -78,6 +78,25 @@ struct misspelt_visit : archetype {
   static constexpr eviction_traits traits{.hears_visits = true};
   void on_vist(const visit_context&, std::span<const slot_id>) noexcept {}
 };
+struct visit_without_the_weights_it_needs : archetype {
+  using archetype::archetype;
+  static constexpr eviction_traits traits{.hears_visits = true, .needs_weights = true};
+  void on_visit(const visit_context&, std::span<const slot_id>) noexcept {}
+};
+struct visit_with_weights_that_it_does_not_need : archetype {
+  using archetype::archetype;
+  static constexpr eviction_traits traits{.hears_visits = true};
+  void on_visit(const visit_context&, std::span<const slot_id>, std::span<const double>) noexcept {}
+};
+struct visit_with_weights : archetype {
+  using archetype::archetype;
+  static constexpr eviction_traits traits{.hears_visits = true, .needs_weights = true};
+  void on_visit(const visit_context&, std::span<const slot_id>,
+                std::span<const double> weights) noexcept {
+    heard = weights.back();
+  }
+  double heard = 0.0;
+};
 struct replacements_without_visits : archetype {
   using archetype::archetype;
   static constexpr eviction_traits traits{.hears_replacements = true};
@@ -183,6 +202,9 @@ static_assert(!eviction_policy<cannot_be_moved_about>);
 static_assert(!eviction_policy<has_no_traits>);
 static_assert(!eviction_policy<has_a_flag>);
 static_assert(!eviction_policy<changes_its_traits>);
+static_assert(is_eviction_policy<visit_with_weights>());
+static_assert(!eviction_policy<visit_without_the_weights_it_needs>);
+static_assert(!eviction_policy<visit_with_weights_that_it_does_not_need>);
 static_assert(!eviction_policy<replacements_without_visits>);
 static_assert(!eviction_policy<replacement_that_nobody_calls>);
 static_assert(!eviction_policy<misspelt_visit>);
@@ -206,13 +228,20 @@ TEST(eviction_policy, who_takes_any_policy_tells_it_what_it_hears) {
   tell_request(all, {});
   tell_routed(all, {});
   tell_forecast(all, {}, {});
-  EXPECT_EQ(all.heard, 5);
+  tell_visit(all, {}, {}, {});
+  EXPECT_EQ(all.heard, 6);
+  visit_with_weights weighed(layout, {});
+  const std::vector<slot_id> slots{0_slot};
+  const std::vector<double> weights{0.25};
+  tell_visit(weighed, {}, slots, weights);
+  EXPECT_EQ(weighed.heard, 0.25);
   archetype none(layout, {});
   tell_step(none, 1, 0_layer);
   tell_bypass(none, {});
   tell_request(none, {});
   tell_routed(none, {});
   tell_forecast(none, {}, {});
+  tell_visit(none, {}, slots, weights);
 }
 
 }  // namespace

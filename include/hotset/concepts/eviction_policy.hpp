@@ -23,7 +23,7 @@
 /// | `on_request(a)` | a prefetcher asked for a key that is resident already, for step `a.step` |
 /// | `on_routed(view)` | what a visit routed, before its victims are chosen, or what is about to be, where the view opens a step. A visit that is planned again is told again: only `on_step` says that it takes place |
 /// | `on_forecast(context, expected)` | what is expected of the layers after the context's |
-/// | `on_visit(context, slots)` | in place of `on_hit` for each hit, after `on_fill` of each fill, with the distinct slots of both in the order of use; for policies whose order after a visit depends on these slots alone |
+/// | `on_visit(context, slots)` | in place of `on_hit` for each hit, after `on_fill` of each fill, with the distinct slots of both in the order of use; for policies whose order after a visit depends on these slots alone. Where it needs weights: `on_visit(context, slots, weights)`, and with each slot its expert's `access::weight` |
 /// | `on_replace(context, fills)` | in place of `on_evict` and `on_fill` of each, where copies for a visit's layer take their victims' slots in its pool, in this order; `on_visit` follows |
 ///
 /// A policy that is chosen at run time has `facts()`: the traits of what it holds; its own are then the most that these may be.
@@ -130,10 +130,19 @@ concept hears_requests = requires(P& policy, const access& a) {
   { policy.on_request(a) } noexcept -> std::same_as<void>;
 };
 template <class P>
-concept hears_visits =
+concept hears_visits_alone =
     requires(P& policy, const visit_context& context, std::span<const slot_id> slots) {
       { policy.on_visit(context, slots) } noexcept -> std::same_as<void>;
     };
+template <class P>
+concept hears_visits_with_weights =
+    requires(P& policy, const visit_context& context, std::span<const slot_id> slots,
+             std::span<const double> weights) {
+      { policy.on_visit(context, slots, weights) } noexcept -> std::same_as<void>;
+    };
+template <class P>
+concept hears_visits =
+    (P::traits.needs_weights ? hears_visits_with_weights<P> : hears_visits_alone<P>);
 template <class P>
 concept hears_replacements =
     requires(P& policy, const visit_context& context, std::span<const fill> fills) {
@@ -232,9 +241,13 @@ consteval bool is_eviction_policy() {
                   "its traits say hears_requests, and it has no void on_request(const access&) noexcept");
     static_assert(traits.hears_requests || !detail::declares_on_request<P>,
                   "it has an on_request that nobody calls: say .hears_requests = true in its traits");
-    static_assert(!traits.hears_visits || detail::hears_visits<P>,
+    static_assert(!traits.hears_visits || traits.needs_weights || detail::hears_visits_alone<P>,
                   "its traits say hears_visits, and it has no void on_visit(const visit_context&, "
                   "std::span<const slot_id>) noexcept");
+    static_assert(!traits.hears_visits || !traits.needs_weights ||
+                      detail::hears_visits_with_weights<P>,
+                  "its traits say hears_visits and needs_weights, and it has no void on_visit(const visit_context&, "
+                  "std::span<const slot_id>, std::span<const double>) noexcept");
     static_assert(traits.hears_visits || !detail::declares_on_visit<P>,
                   "it has an on_visit that nobody calls: say .hears_visits = true in its traits");
     static_assert(!traits.hears_replacements || detail::hears_replacements<P>,
@@ -264,6 +277,16 @@ template <class P>
 void tell_step([[maybe_unused]] P& policy, [[maybe_unused]] step_id step,
                [[maybe_unused]] layer_id layer) noexcept {
   if constexpr (P::traits.hears_steps) policy.on_step(step, layer);
+}
+/// As on_visit. `weights` are looked at where the policy needs them.
+template <class P>
+void tell_visit([[maybe_unused]] P& policy, [[maybe_unused]] const visit_context& context,
+                [[maybe_unused]] std::span<const slot_id> slots,
+                [[maybe_unused]] std::span<const double> weights) noexcept {
+  if constexpr (P::traits.hears_visits && P::traits.needs_weights)
+    policy.on_visit(context, slots, weights);
+  else if constexpr (P::traits.hears_visits)
+    policy.on_visit(context, slots);
 }
 /// As on_bypass.
 template <class P>

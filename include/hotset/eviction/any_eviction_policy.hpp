@@ -31,7 +31,8 @@ struct held_eviction : held_policy {
   virtual void on_fill(const access& a) noexcept = 0;
   virtual void on_bypass(const access& a) noexcept = 0;
   virtual void on_request(const access& a) noexcept = 0;
-  virtual void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept = 0;
+  virtual void on_visit(const visit_context& context, std::span<const slot_id> slots,
+                        std::span<const double> weights) noexcept = 0;
   virtual void on_replace(const visit_context& context, std::span<const fill> fills) noexcept = 0;
   virtual void on_routed(const routing_view& view) noexcept = 0;
   virtual void on_forecast(const visit_context& context, const forecast& expected) noexcept = 0;
@@ -74,8 +75,9 @@ class any_eviction_policy
   void on_fill(const access& a) noexcept { held().on_fill(a); }
   void on_bypass(const access& a) noexcept { held().on_bypass(a); }
   void on_request(const access& a) noexcept { held().on_request(a); }
-  void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept {
-    held().on_visit(context, slots);
+  void on_visit(const visit_context& context, std::span<const slot_id> slots,
+                std::span<const double> weights) noexcept {
+    held().on_visit(context, slots, weights);
   }
   void on_replace(const visit_context& context, std::span<const fill> fills) noexcept {
     held().on_replace(context, fills);
@@ -103,9 +105,9 @@ class any_eviction_policy
     void on_fill(const access& a) noexcept override { policy.on_fill(a); }
     void on_bypass(const access& a) noexcept override { tell_bypass(policy, a); }
     void on_request(const access& a) noexcept override { tell_request(policy, a); }
-    void on_visit([[maybe_unused]] const visit_context& context,
-                  [[maybe_unused]] std::span<const slot_id> slots) noexcept override {
-      if constexpr (P::traits.hears_visits) policy.on_visit(context, slots);
+    void on_visit(const visit_context& context, std::span<const slot_id> slots,
+                  std::span<const double> weights) noexcept override {
+      tell_visit(policy, context, slots, weights);
     }
     void on_replace([[maybe_unused]] const visit_context& context,
                     [[maybe_unused]] std::span<const fill> fills) noexcept override {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/core/access.hpp"
@@ -85,8 +86,7 @@ struct visit_commit {
     }
     if constexpr (eviction_type::traits.hears_replacements)
       if (told != fills.size()) hot.eviction.on_replace(context, fills.subspan(told));
-    if constexpr (eviction_type::traits.hears_visits)
-      if (at_once) hot.eviction.on_visit(context, plan.slots());
+    if (at_once) tell_visit(hot.eviction, plan);
   }
   HOTSET_FLATTEN static void run_divided(HotSet& hot, visit_lookup& visit, visit_plan& plan,
                                          bool at_once) noexcept {
@@ -95,10 +95,14 @@ struct visit_commit {
     tell_step(hot.eviction, draft.context.step, draft.context.layer);
     if (draft.count.fills != 0) place_fills(hot, visit, plan, at_once);
     if (hot.speculating()) speculation::meet(hot, plan);
-    if (!at_once)
+    if (at_once)
+      tell_visit(hot.eviction, plan);
+    else
       notify(hot, visit, plan);
-    else if constexpr (eviction_type::traits.hears_visits)
-      hot.eviction.on_visit(draft.context, plan.slots());
+  }
+  static void tell_visit(eviction_type& eviction, const visit_plan& plan) noexcept {
+    hotset::tell_visit(eviction, plan.context(), plan.slots(),
+                       std::span(plan.draft().weights).first(plan.draft().count.distinct));
   }
   /// Gives each fill's slot to its key.
   [[gnu::noinline]] HOTSET_FLATTEN static void place_fills(HotSet& hot, const visit_lookup& visit,

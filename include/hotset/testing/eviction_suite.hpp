@@ -288,6 +288,11 @@ class eviction_walk {
     reference_.on_step(v.step, v.layer);
     const bool at_once = facts_of(policy_).hears_visits && random_.one_in(2);
     std::vector<slot_id> used;
+    std::vector<double> weights;  // of these
+    const auto use = [&](const access& a) {
+      used.push_back(a.slot);
+      weights.push_back(a.weight);
+    };
     std::size_t next_victim = 0;
     for (const auto e : v.experts) {
       const expert_key key{v.layer, e};
@@ -296,7 +301,7 @@ class eviction_walk {
         const auto a = about(key, found->second, v);
         if (!at_once) policy_.on_hit(a);
         reference_.on_hit(a);
-        used.push_back(a.slot);
+        use(a);
         if (!at_once && random_.one_in(5)) {
           auto again = about(key, found->second, v);  // a later token group of the visit
           again.repeated = true;
@@ -308,8 +313,9 @@ class eviction_walk {
       auto slot = random_.one_in(9) ? no_slot : take_free(pool);
       if (slot == no_slot && next_victim < victims.size() && at_once &&
           facts_of(policy_).hears_replacements) {
-        used.push_back(victims[next_victim++]);
-        replace(about(key, used.back(), v));
+        const auto a = about(key, victims[next_victim++], v);
+        use(a);
+        replace(a);
         continue;
       }
       if (slot == no_slot && next_victim < victims.size()) {
@@ -328,8 +334,9 @@ class eviction_walk {
         }
         continue;
       }
-      fill(about(key, slot, v));
-      used.push_back(slot);
+      const auto a = about(key, slot, v);
+      fill(a);
+      use(a);
       if (!at_once && random_.one_in(10)) {  // a later group refills what this one brought
         evict(slot);
         slot = take_free(pool);
@@ -338,8 +345,7 @@ class eviction_walk {
         fill(again);
       }
     }
-    if constexpr (P::traits.hears_visits)
-      if (at_once) policy_.on_visit({v.layer, pool, v.step, ordinal_, v.kind}, used);
+    if (at_once) tell_visit(policy_, {v.layer, pool, v.step, ordinal_, v.kind}, used, weights);
     between(v);
   }
 
