@@ -521,8 +521,7 @@ class scored_residents {
   std::vector<expert_id> keys_;      ///< [row, place]
   std::vector<slot_id> slots_in_;    ///< [row, place]
   per_slot<slot_state> slots_;
-  slot_scores
-      now_;  ///< positions, and in pools of few slots the scores of rows that have not changed
+  slot_scores now_;                     ///< positions, and scores in pools of few slots
   pool_members members_;                ///< empty where no pool is of few slots
   std::vector<std::uint64_t> changed_;  ///< [pool, row of the pool] a bit: not all is known of it
   std::vector<hidden_place> hidden_;    ///< by the choice, scratch
