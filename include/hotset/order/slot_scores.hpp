@@ -2,6 +2,7 @@
 #pragma once
 /// What the slots of small pools are ordered by, kept for each slot, and the order found by looking at all of a pool.
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>

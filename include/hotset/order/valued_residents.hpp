@@ -10,6 +10,7 @@
 #include <functional>
 #include <limits>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "hotset/core/ids.hpp"
