@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <span>
 #include <tuple>
 #include <vector>
 
@@ -121,7 +122,7 @@ class walk {
   void fill() {
     const expert_key key{any_layer(),
                          static_cast<expert_id>(random_.below(layout_.shape().expert_count()))};
-    if (std::ranges::any_of(held_, [&](const auto& one) { return one.second.key == key; })) return;
+    if (is_held(key)) return;
     std::swap(free_.front(), free_[random_.below(free_.size())]);
     const auto at = std::ranges::find_if(free_, [&](slot_id s) {
       return layout_.pool_of_slot(s) == layout_.pool_of_layer(key.layer);
@@ -158,6 +159,34 @@ class walk {
       vacate(slot);
     }
   }
+  /// Experts of one layer come in the places of some slots of its pool.
+  void replace(std::vector<slot_id> slots) {
+    if (slots.empty()) return;
+    const auto& layers = layout_.at(layout_.pool_of_layer(held_[slots.front()].key.layer)).layers;
+    const auto layer = layers[random_.below(layers.size())];
+    std::vector<hotset::fill> fills;
+    for (const auto e : each<expert_id>(layout_.shape().experts)) {
+      const expert_key key{layer, e};
+      if (fills.size() == slots.size()) break;
+      if (is_held(key) || random_.one_in(4)) continue;
+      const auto slot = slots[fills.size()];
+      fills.push_back({.key = key, .slot = slot, .victim = held_[slot].key});
+    }
+    if (fills.empty()) return;
+    std::size_t told = 0;
+    residents_.replace(fills, [&](const hotset::fill& f) {
+      EXPECT_EQ(f.slot, fills[told++].slot);
+      held_[f.slot] = {f.key, ++clock_};
+    });
+    EXPECT_EQ(told, fills.size());
+    for (const auto& f : fills) {
+      EXPECT_EQ(residents_.key(f.slot), f.key);
+      EXPECT_EQ(residents_.used_at(f.slot), held_[f.slot].position);
+    }
+  }
+  [[nodiscard]] bool is_held(expert_key key) const {
+    return std::ranges::any_of(held_, [&](const auto& one) { return one.second.key == key; });
+  }
   void vacate(slot_id slot) {
     residents_.vacate(slot);
     held_.erase(slot);
@@ -180,10 +209,11 @@ class walk {
         ASSERT_TRUE(std::equal(out.begin(), out.end(), wanted.begin()));
         if (again == 2) out.resize(random_.below(out.size() + 1));
       }
-      // Sometimes they all leave, sometimes some, sometimes none; something else may leave before.
-      const auto leave = random_.below(3);
+      // Sometimes they all leave, sometimes some, sometimes none; something else may leave before. Or others come in their places.
+      const auto leave = random_.below(4);
       if (out.size() < wanted.size() && random_.one_in(2))
         out.insert(out.begin(), wanted[out.size()]);
+      if (leave == 3) replace(out);
       for (const auto slot : out)
         if (leave == 2 || (leave == 1 && !random_.one_in(3))) vacate(slot);
     }
@@ -220,6 +250,16 @@ TEST(scored_residents, as_sorting_all_of_them_by_estimates) {
       walk(pool_layout::shared(shape, slots).value(), seed, true).run();
     walk(per_layer, seed, true).run();
   }
+}
+
+TEST(scored_residents, as_sorting_all_of_them_in_pools_that_begin_anywhere) {
+  geometry mixed = shape;
+  mixed.expert_bytes = {8, 4, 4, 8};
+  const std::int64_t slots[] = {21, 13};  // of few slots, the second one's are not the first of all
+  const auto layout = pool_layout::shared_by_size_class(mixed, slots).value();
+  ASSERT_EQ(layout.pools(), 2U);
+  for (std::uint64_t seed = 41; seed <= 45; ++seed)
+    for (const bool estimates : {false, true}) walk(layout, seed, estimates).run();
 }
 
 TEST(scored_residents, as_sorting_all_of_more_than_a_vector_of_them) {

@@ -122,10 +122,7 @@ class activation_ratio {
     residents_.use(slots);
   }
   void on_replace(const visit_context&, std::span<const fill> fills) noexcept {
-    for (const auto& f : fills) {
-      residents_.vacate(f.slot);
-      residents_.fill(f.slot, f.key, f.precision);
-    }
+    residents_.replace(fills, [](const fill&) {});
   }
   void on_evict(slot_id slot, expert_key) noexcept { residents_.vacate(slot); }
   void on_move(slot_id from, slot_id to) noexcept { residents_.move(from, to); }

@@ -88,8 +88,9 @@ class expert_map_priority {
   }
   void on_step(step_id, layer_id) noexcept { before_visit_ = residents_.now(); }
   void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept {
-    for (const auto slot : slots)  // what was filled for the visit has been counted
-      if (residents_.used_at(slot) <= before_visit_) ++uses_[residents_.key(slot)];
+    if (residents_.now() - before_visit_ != slots.size())
+      for (const auto slot : slots)  // what was filled for the visit has been counted
+        if (residents_.used_at(slot) <= before_visit_) ++uses_[residents_.key(slot)];
     residents_.use(slots);
     residents_.rescore(context.layer);
   }
@@ -103,11 +104,9 @@ class expert_map_priority {
     if (from_fill_ || (!a.speculative && !a.repeated)) count(a.key);
   }
   void on_replace(const visit_context&, std::span<const fill> fills) noexcept {
-    for (const auto& f : fills) {
-      residents_.vacate(f.slot);
-      residents_.fill(f.slot, f.key, f.precision);  // which is scored anew
+    residents_.replace(fills, [this](const fill& f) {  // whose layer is scored anew
       uses_[f.key] = from_fill_ ? 1 : uses_[f.key] + 1;
-    }
+    });
   }
   void on_bypass(const access& a) noexcept {
     if (!a.speculative && !a.repeated) count(a.key);

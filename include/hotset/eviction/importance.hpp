@@ -118,11 +118,10 @@ class importance {
     residents_.use(slots);
   }
   void on_replace(const visit_context&, std::span<const fill> fills) noexcept {
-    for (const auto& f : fills) {
-      on_evict(f.slot, f.victim);
-      residents_.fill(f.slot, f.key, f.precision);
+    residents_.replace(fills, [this](const fill& f) {
+      set_resident(f.victim, false);
       set_resident(f.key, true);
-    }
+    });
   }
   void on_evict(slot_id slot, expert_key key) noexcept {
     residents_.vacate(slot);

@@ -119,9 +119,12 @@ __attribute__((target("avx2"))) double bound_avx2(const T* row,
   __m256d even = _mm256_set1_pd(std::numeric_limits<double>::infinity());
   __m256d odd = even;
   for (const auto word : among) {
-    for (std::size_t i = 0; i < 64 && word >> i != 0; i += 8) {
-      even = _mm256_min_pd(even, named_at(row + i, word >> i));
-      odd = _mm256_min_pd(odd, named_at(row + i + 4, word >> (i + 4)));
+    for (std::size_t i = 0; i < 64 && word >> i != 0; i += 16) {
+      const auto names = word >> i;
+      even = _mm256_min_pd(even, named_at(row + i, names));
+      odd = _mm256_min_pd(odd, named_at(row + i + 4, names >> 4U));
+      even = _mm256_min_pd(even, named_at(row + i + 8, names >> 8U));
+      odd = _mm256_min_pd(odd, named_at(row + i + 12, names >> 12U));
     }
     row += 64;
   }
@@ -133,6 +136,11 @@ __attribute__((target("avx2"))) double bound_avx2(const T* row,
   return std::min(most,
                   _mm_cvtsd_f64(count > 1 ? _mm_max_sd(two, swapped) : _mm_min_sd(two, swapped)));
 }
+template <int How>
+__attribute__((target("avx2"))) inline std::uint64_t compared(__m256d values,
+                                                              __m256d limit) noexcept {
+  return static_cast<std::uint32_t>(_mm256_movemask_pd(_mm256_cmp_pd(values, limit, How)));
+}
 /// Writes which of the values that `among` names compare with the bound as `How` says; returns how many.
 template <int How, class T>
 __attribute__((target("avx2,popcnt"))) std::size_t compare_avx2(
@@ -142,10 +150,12 @@ __attribute__((target("avx2,popcnt"))) std::size_t compare_avx2(
   std::size_t count = 0;
   for (const auto word : among) {
     std::uint64_t out = 0;
-    for (std::size_t i = 0; i < 64 && word >> i != 0; i += 4) {
-      const __m256d is_so = _mm256_cmp_pd(four_at(row + i), limit, How);
-      out |= std::uint64_t{static_cast<std::uint32_t>(_mm256_movemask_pd(is_so))} << i;
-    }
+    for (std::size_t i = 0; i < 64 && word >> i != 0; i += 16)
+      out |= (compared<How>(four_at(row + i), limit) |
+              compared<How>(four_at(row + i + 4), limit) << 4U |
+              compared<How>(four_at(row + i + 8), limit) << 8U |
+              compared<How>(four_at(row + i + 12), limit) << 12U)
+             << i;
     row += 64;
     *found++ = out & word;
     count += static_cast<std::size_t>(std::popcount(out & word));

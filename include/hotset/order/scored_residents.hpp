@@ -3,6 +3,7 @@
 /// Residents of layers by scores that a policy is asked for where something of their layer has changed, and nowhere else.
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <concepts>
@@ -13,9 +14,11 @@
 #include <utility>
 #include <vector>
 
+#include "hotset/core/fill.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/platform/aligned_vector.hpp"
+#include "hotset/core/platform/assert.hpp"
 #include "hotset/core/platform/vector_level.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
@@ -118,13 +121,15 @@ class scored_residents {
     }
   }
   void fill(slot_id slot, expert_key key, precision_id precision) noexcept {
-    const auto r = row_of_[index_of(precision) * layers_ + index_of(key.layer)];
+    const auto r = row_of(key.layer, precision);
     auto& row = rows_[r];
-    const auto place = r * places_ + row.size++;
+    const auto place = row.is_few ? place_in(r, slot) : r * places_ + row.size++;
     keys_[place] = key.expert;
-    slots_in_[place] = slot;
+    if (row.is_few)
+      mark(row);
+    else
+      slots_in_[place] = slot;
     row.is_scored = false;
-    if (row.is_few) mark(row);
     show(place);
     slots_[slot] = {none_yet, static_cast<std::uint32_t>(r), static_cast<std::uint32_t>(place)};
     use(slot);
@@ -132,10 +137,13 @@ class scored_residents {
   void vacate(slot_id slot) noexcept {
     const auto left = slots_[slot];
     auto& row = rows_[left.row];
-    close_gap(left.place, left.row * places_ + --row.size);
     if (row.is_few) {
+      unshow(left.place);
       now_.score(slot) = slot_scores::vacant;
-    } else if (row.choice != none_yet && left.chosen_by == row.choice) {
+      return;
+    }
+    close_gap(left.place, left.row * places_ + --row.size);
+    if (row.choice != none_yet && left.chosen_by == row.choice) {
       row.is_known = false;
       mark(row);
       if (--row.passed == 0) remember(left.row, row.untaken);
@@ -143,12 +151,31 @@ class scored_residents {
       forget(left.row);
     }
   }
+  /// What fills name leaves and what they bring comes, one after the other; calls replaced(fill) after each. Pre: they have
+  /// victims, and are of one layer and precision.
+  template <class Replaced>
+  void replace(std::span<const hotset::fill> fills, Replaced replaced) noexcept {
+    const auto r = row_of(fills.front().key.layer, fills.front().precision);
+    if (rows_[r].is_few) return replace_few(r, fills, replaced);
+    for (const auto& f : fills) {
+      vacate(f.slot);
+      fill(f.slot, f.key, f.precision);
+      replaced(f);
+    }
+  }
   void move(slot_id from, slot_id to) noexcept {
-    slots_[to] = slots_[from];
-    slots_in_[slots_[to].place] = to;
+    auto& moved = slots_[to] = slots_[from];
     now_.position(to) = now_.position(from);
-    now_.score(to) = std::exchange(now_.score(from), slot_scores::vacant);
-    forget(slots_[to].row);
+    if (rows_[moved.row].is_few) {
+      const auto place = static_cast<std::uint32_t>(place_in(moved.row, to));
+      keys_[place] = keys_[moved.place];
+      unshow(std::exchange(moved.place, place));
+      show(place);
+      now_.score(to) = std::exchange(now_.score(from), slot_scores::vacant);
+    } else {
+      slots_in_[moved.place] = to;
+      forget(moved.row);
+    }
   }
   /// Uses and fills until now.
   [[nodiscard]] std::uint64_t now() const noexcept { return clock_; }
@@ -223,8 +250,9 @@ class scored_residents {
     bool is_scored = false;  ///< scores_ are the layer's, but for `scale`
     bool is_scaled = false;
     double scale = 1.0;
-    std::size_t bit = 0;  ///< in changed_
-    bool is_few = false;  ///< as its pool
+    std::size_t bit = 0;   ///< in changed_
+    bool is_few = false;   ///< as its pool
+    slot_id first_slot{};  ///< of its pool, where that is few
   };
   /// A pool's rows are side by side.
   struct row_range {
@@ -261,11 +289,13 @@ class scored_residents {
     for (const auto p : pools_.ids()) {
       auto& pool = pools_[p];
       pool.is_few = pool.size > 1 && layout.most_slots(p) <= few;
+      // A pool of several layers is the only one of its size class: its slots stay its own, side by side.
       if (pool.is_few && members_.slots() == 0) members_ = pool_members(layout);
       pool.word = changed_.size();
       for (std::size_t n = 0; n < pool.size; ++n) {
         rows_[pool.first + n].bit = pool.word * 64 + n;
         rows_[pool.first + n].is_few = pool.is_few;
+        rows_[pool.first + n].first_slot = layout.at(p).first_slot;
       }
       changed_.resize(changed_.size() + (pool.size + 63) / 64, 0);
     }
@@ -302,25 +332,57 @@ class scored_residents {
     if (row.untaken.slot == slot) row.untaken.place = slots_[slot].place;
   }
 
+  /// Their scores need not be taken away: all of the row are written anew.
+  template <class Replaced>
+  void replace_few(std::size_t r, std::span<const hotset::fill> fills, Replaced replaced) noexcept {
+    const auto first = place_in(r, slot_id{});
+    std::uint64_t shown = 0;
+    for (const auto& f : fills) {
+      auto& slot = slots_[f.slot];
+      unshow(slot.place);
+      slot.row = static_cast<std::uint32_t>(r);
+      slot.place = static_cast<std::uint32_t>(first + index_of(f.slot));
+      keys_[slot.place] = f.key.expert;
+      shown |= std::uint64_t{1} << slot.place % 64;
+      now_.position(f.slot) = ++clock_;
+      replaced(f);
+    }
+    left_[r * words_] |= shown;
+    rows_[r].is_scored = false;
+    mark(rows_[r]);
+  }
   template <class Scores>
   std::size_t select_few(pool_id pool, const slot_mask& eligible, std::span<slot_id> out,
                          Scores& scores) noexcept {
     const auto& rows = pools_[pool];
     for (std::size_t w = 0; w * 64 < rows.size; ++w)
-      for (auto left = std::exchange(changed_[rows.word + w], 0); left != 0; left &= left - 1) {
-        const auto r = rows.first + w * 64 + static_cast<std::size_t>(std::countr_zero(left));
-        score(r, scores);
-        for (auto place = r * places_; place < r * places_ + rows_[r].size; ++place) {
-          now_.score(slots_in_[place]) = scores_[place] * rows_[r].scale;
-          if constexpr (layer_estimator<Scores>) slots_[slots_in_[place]].is_exact = false;
-        }
-      }
+      for (auto left = std::exchange(changed_[rows.word + w], 0); left != 0; left &= left - 1)
+        score_few(rows.first + w * 64 + static_cast<std::size_t>(std::countr_zero(left)), scores);
     if constexpr (layer_estimator<Scores>)
       return now_.select(
           members_, pool, eligible, out, [&](double least) { return scores.bound(least); },
           [&](slot_id slot) { return exact(slot, scores); });
     else
       return now_.select(members_, pool, eligible, out);
+  }
+  template <class Scores>
+  void score_few(std::size_t r, Scores& scores) noexcept {
+    auto& row = rows_[r];
+    row.is_scored = true;
+    std::array<expert_id, few> experts;
+    std::array<double, few> written;
+    const auto held = left_[r * words_];
+    std::size_t count = 0;
+    for (auto left = held; left != 0; left &= left - 1)
+      experts[count++] = keys_[r * places_ + static_cast<std::size_t>(std::countr_zero(left))];
+    scores.write(row.layer, std::span<const expert_id>(experts).first(count),
+                 std::span(written).first(count));
+    count = 0;
+    for (auto left = held; left != 0; left &= left - 1) {
+      const auto slot = static_cast<slot_id>(row.first_slot + std::countr_zero(left));
+      now_.score(slot) = written[count++];
+      if constexpr (layer_estimator<Scores>) slots_[slot].is_exact = false;
+    }
   }
   /// Asked for once, for it stands until its layer's scores change.
   template <class Scores>
@@ -359,6 +421,13 @@ class scored_residents {
   /// Of what the choice has not passed over.
   [[nodiscard]] const resident& first(std::size_t r) const noexcept {
     return rows_[r].choice == choice_ ? rows_[r].untaken : rows_[r].least;
+  }
+  [[nodiscard]] std::size_t row_of(layer_id layer, precision_id precision) const noexcept {
+    return row_of_[index_of(precision) * layers_ + index_of(layer)];
+  }
+  /// A slot of a pool of few has a place of its own in every row.
+  [[nodiscard]] std::size_t place_in(std::size_t r, slot_id slot) const noexcept {
+    return r * places_ + index_of(slot) - index_of(rows_[r].first_slot);
   }
   void show(std::size_t place) noexcept { left_[place / 64] |= std::uint64_t{1} << place % 64; }
   void unshow(std::size_t place) noexcept {
@@ -519,7 +588,7 @@ class scored_residents {
   aligned_vector<double> scores_;
   std::vector<std::uint64_t> left_;  ///< [row, words] a bit a resident that no choice hides
   std::vector<expert_id> keys_;      ///< [row, place]
-  std::vector<slot_id> slots_in_;    ///< [row, place]
+  std::vector<slot_id> slots_in_;    ///< [row, place], but in pools of few slots
   per_slot<slot_state> slots_;
   slot_scores now_;                     ///< positions, and scores in pools of few slots
   pool_members members_;                ///< empty where no pool is of few slots
