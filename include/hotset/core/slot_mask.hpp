@@ -61,16 +61,18 @@ class slot_mask {
   /// Complexity: O(count / 64).
   void copy(slot_id first, std::size_t count, std::uint64_t* to) const noexcept {
     HOTSET_ASSERT(index_of(first) + count <= slots_);
-    const auto offset = index_of(first) % 64;
-    const auto* from = words_.data() + index_of(first) / 64;
-    const auto* const end = words_.data() + words_.size();
-    for (; count != 0; ++from) {
-      auto word = *from >> offset;
-      if (offset != 0 && from + 1 != end) word |= from[1] << (64 - offset);
+    for (auto at = index_of(first); count != 0; at += 64) {
       const auto taken = std::min<std::size_t>(count, 64);
-      *to++ = word & (~std::uint64_t{0} >> (64 - taken));
+      *to++ = bits_from(static_cast<slot_id>(at)) & (~std::uint64_t{0} >> (64 - taken));
       count -= taken;
     }
+  }
+  /// 64 slots from `first` on, a bit each, filled up with zeros. Pre: there is such a slot.
+  [[nodiscard]] std::uint64_t bits_from(slot_id first) const noexcept {
+    const auto at = word(first);
+    const std::uint64_t next = at + 1 < words_.size() ? words_[at + 1] : 0;
+    // In two steps: by as many bits as a word has, nothing may be shifted at once.
+    return words_[at] >> bit(first) | next << 1U << (63U - bit(first));
   }
   friend bool operator==(const slot_mask&, const slot_mask&) = default;
 

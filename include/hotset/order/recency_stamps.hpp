@@ -24,7 +24,7 @@ namespace hotset::inline v0 {
 /// A pool is its first range of slots: it cannot take in others.
 /// A use only makes a stamp larger: what was sorted once stays in order, but for those used since, which are behind all of it.
 /// Complexity: O(1), but `walk` O(pool) for each slot it gives, and `select` O(pool^2), vectorised (rank_kernels), when it has
-/// come to the end of what was sorted; uses of just what is given up lengthen that. Memory: 8 bytes per slot, 72 per pool.
+/// come to the end of what was sorted; uses of just what is given up lengthen that. Memory: 16 bytes per slot, 72 per pool.
 class recency_stamps {
  public:
   /// Above so many slots the sort costs more than a list's upkeep.
@@ -38,7 +38,7 @@ class recency_stamps {
   recency_stamps() = default;
   /// Pre: suits(layout).
   explicit recency_stamps(const pool_layout& layout)
-      : stamp_(layout.slots(), absent), sorted_(layout.slots(), absent), pools_(layout.pools()) {
+      : stamp_(layout.slots(), absent), sorted_(room * layout.slots()), pools_(layout.pools()) {
     for (const auto p : pools_.ids()) {
       const auto& pool = layout.at(p);
       pools_[p] = {.first = pool.first_slot, .slots = pool.slots};
@@ -57,16 +57,9 @@ class recency_stamps {
     HOTSET_ASSERT(slots.size() <= static_cast<std::size_t>(range.slots));
     if (range.clock > last_clock) [[unlikely]]
       renumber(range);
-    std::int32_t* const stamp = stamp_.data();
-    auto next =
-        range.clock - number(range.first);  // a stamp is the time of use and the slot's place
-    for (const auto slot : slots) {
-      next += unit;
-      stamp[static_cast<std::uint32_t>(slot)] = next + number(slot);
-    }
-    range.clock = next + number(range.first);
     auto& sorted = range.sorted;
     if (sorted.is_whole & (sorted.given_up == slots.size())) return append(range, slots);
+    write_stamps(range, slots, [](std::int32_t) {});
     sorted.is_whole = false;
     sorted.given_up = 0;
   }
@@ -110,9 +103,7 @@ class recency_stamps {
     auto& range = pools_[pool];
     auto& sorted = range.sorted;
     if (count != sorted.chosen) return;
-    if (range.first + place(sorted_[range.first + static_cast<std::int32_t>(sorted.taken - 1)]) !=
-        last)
-      return;
+    if (range.first + place(sorted_of(range)[sorted.taken - 1]) != last) return;
     sorted.begin = sorted.taken;
     sorted.chosen = 0;
     sorted.given_up = count;
@@ -139,11 +130,29 @@ class recency_stamps {
   using four [[gnu::vector_size(16)]] = std::int32_t;
   static constexpr std::uint32_t many_scans = 16;
   static constexpr std::int32_t unit = small_pool;
+  /// Times as many places as slots: what is appended seldom moves the rest to the front.
+  static constexpr std::size_t room = 3;
   static constexpr std::int32_t absent = std::numeric_limits<std::int32_t>::max();
   static constexpr std::int32_t last_clock = absent - 2 * unit * small_pool;
 
   [[nodiscard]] static std::int32_t place(std::int32_t stamp) noexcept {
     return stamp & (unit - 1);
+  }
+  [[nodiscard]] std::int32_t* sorted_of(const pool_range& range) noexcept {
+    return sorted_.data() + room * index_of(range.first);
+  }
+  /// Stamps slots as used, in this order; calls written(stamp) for each.
+  template <class Written>
+  void write_stamps(pool_range& range, std::span<const slot_id> slots, Written written) noexcept {
+    std::int32_t* const stamps = stamp_.data();
+    auto next =
+        range.clock - number(range.first);  // a stamp is the time of use and the slot's place
+    for (const auto slot : slots) {
+      next += unit;
+      stamps[static_cast<std::uint32_t>(slot)] = next + number(slot);
+      written(next + number(slot));
+    }
+    range.clock = next + number(range.first);
   }
   [[nodiscard]] std::int32_t oldest_after(const pool_range& range,
                                           std::int32_t after) const noexcept {
@@ -170,19 +179,21 @@ class recency_stamps {
   /// From what was sorted, as far as it goes. Whether a slot was used since is anyone's guess: what is found is written over.
   std::size_t take_sorted(pool_range& range, const slot_mask& eligible,
                           std::span<slot_id> out) noexcept {
-    const std::int32_t* const sorted = sorted_.data() + index_of(range.first);
+    const std::int32_t* const sorted = sorted_of(range);
+    const std::int32_t* const stamps = stamp_.data() + index_of(range.first);
     auto& [begin, end, chosen, taken, given_up, is_whole] = range.sorted;
     // Who gives up what it chose has left nothing to pass over.
     if (taken != begin)
-      while (begin != end && stamp_[range.first + place(sorted[begin])] != sorted[begin]) ++begin;
+      while (begin != end && stamps[place(sorted[begin])] != sorted[begin]) ++begin;
+    const auto fitting = eligible.bits_from(range.first);
     std::size_t count = 0;
     std::size_t passed = 0;
     auto n = begin;
     for (; n != end && count < out.size(); ++n) {
-      const auto slot = range.first + place(sorted[n]);
-      const auto unused = stamp_[slot] == sorted[n] ? 1U : 0U;
-      const auto fits = eligible.test(slot) ? 1U : 0U;
-      out[count] = slot;
+      const auto stamp = sorted[n];
+      const auto unused = stamps[place(stamp)] == stamp ? 1U : 0U;
+      const auto fits = static_cast<std::uint32_t>(fitting >> place(stamp)) & 1U;
+      out[count] = range.first + place(stamp);
       count += unused & fits;
       passed += unused & ~fits;
     }
@@ -219,24 +230,25 @@ class recency_stamps {
     for (std::size_t i = 0; i < slots; ++i)
       keys[i] = static_cast<std::uint32_t>(stamp_.data()[index_of(range.first) + i]);
     rank_kernels::rank(std::span(keys).first(slots), greater, level_);
+    auto* const sorted = sorted_of(range);
     std::size_t present = 0;
     for (std::size_t i = 0; i < slots; ++i) {
-      sorted_.data()[index_of(range.first) + slots - 1 - greater[i]] =
-          static_cast<std::int32_t>(keys[i]);
+      sorted[slots - 1 - greater[i]] = static_cast<std::int32_t>(keys[i]);
       present += keys[i] == absent ? 0U : 1U;
     }
     range.sorted = {0, present, 0, 0, 0, true};
   }
   /// What was given up alone is used: it comes last, and nothing need be sorted.
   [[gnu::noinline]] void append(pool_range& range, std::span<const slot_id> slots) noexcept {
-    auto* const sorted = sorted_.data() + index_of(range.first);
+    auto* const sorted = sorted_of(range);
     auto& [begin, end, chosen, taken, given_up, is_whole] = range.sorted;
-    if (end + slots.size() > static_cast<std::size_t>(range.slots)) {
+    if (end + slots.size() > room * static_cast<std::size_t>(range.slots)) {
       std::copy(sorted + begin, sorted + end, sorted);
       end -= begin;
       begin = taken = 0;
     }
-    for (const auto slot : slots) sorted[end++] = stamp_[slot];
+    write_stamps(range, slots, [to = sorted + end](std::int32_t stamp) mutable { *to++ = stamp; });
+    end += slots.size();
     given_up = 0;
   }
   /// Brings the clock back to the number of slots. A new stamp is at most the old one, so that the walk goes on.
@@ -250,8 +262,8 @@ class recency_stamps {
     }
   }
 
-  per_slot<std::int32_t> stamp_;   ///< [slot] time of its last use * unit + its place in the pool
-  per_slot<std::int32_t> sorted_;  ///< [slot] stamps of a pool as they were, ascending
+  per_slot<std::int32_t> stamp_;  ///< [slot] time of its last use * unit + its place in the pool
+  std::vector<std::int32_t> sorted_;  ///< [slot, room] stamps of a pool as they were, ascending
   per_pool<pool_range> pools_;
   vector_level level_ = best_vector_level();
 };
