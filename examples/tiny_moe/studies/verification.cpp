@@ -6,9 +6,9 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <exception>
 #include <limits>
+#include <span>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -38,7 +38,7 @@ std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin
 void compare_rows(std::span<const float> found, std::span<const float> wanted,
                   const std::string& prompt, std::size_t position, verification_outcome& outcome) {
   outcome.rows += found.size() / vocabulary;
-  if (std::memcmp(found.data(), wanted.data(), found.size_bytes()) == 0) return;
+  if (std::ranges::equal(std::as_bytes(found), std::as_bytes(wanted))) return;
   for (std::size_t i = 0; i < found.size(); ++i) {
     if (std::bit_cast<std::uint32_t>(found[i]) == std::bit_cast<std::uint32_t>(wanted[i])) continue;
     if (!outcome.difference) outcome.difference = {prompt, position + i / vocabulary};

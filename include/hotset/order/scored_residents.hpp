@@ -335,13 +335,12 @@ class scored_residents {
   /// Their scores need not be taken away: all of the row are written anew.
   template <class Replaced>
   void replace_few(std::size_t r, std::span<const hotset::fill> fills, Replaced replaced) noexcept {
-    const auto first = place_in(r, slot_id{});
     std::uint64_t shown = 0;
     for (const auto& f : fills) {
       auto& slot = slots_[f.slot];
       unshow(slot.place);
       slot.row = static_cast<std::uint32_t>(r);
-      slot.place = static_cast<std::uint32_t>(first + index_of(f.slot));
+      slot.place = static_cast<std::uint32_t>(place_in(r, f.slot));
       keys_[slot.place] = f.key.expert;
       shown |= std::uint64_t{1} << slot.place % 64;
       now_.position(f.slot) = ++clock_;
@@ -427,7 +426,9 @@ class scored_residents {
   }
   /// A slot of a pool of few has a place of its own in every row.
   [[nodiscard]] std::size_t place_in(std::size_t r, slot_id slot) const noexcept {
-    return r * places_ + index_of(slot) - index_of(rows_[r].first_slot);
+    const auto offset = index_of(slot) - index_of(rows_[r].first_slot);
+    HOTSET_ASSERT(offset < few);
+    return r * places_ + offset;
   }
   void show(std::size_t place) noexcept { left_[place / 64] |= std::uint64_t{1} << place % 64; }
   void unshow(std::size_t place) noexcept {
