@@ -19,6 +19,18 @@ TEST(error, a_result_holds_a_value_or_a_reason) {
   EXPECT_EQ(bad.error().message, "slots = 0, accepted: 1 or more");
 }
 
+TEST(error, value_reads_a_result_that_stays) {
+  result<std::string> made(std::string("seven"));
+  made.value() += " of nine";
+  const auto& same = made;
+  EXPECT_EQ(same.value(), "seven of nine");
+  EXPECT_EQ(&made.value(), &*made) << "nothing is copied";
+  const result<int> none(error{"the reason"});
+  EXPECT_THROW((void)none.value(), invalid_config);
+  result<int> empty(error{"the reason"});
+  EXPECT_THROW((void)empty.value(), invalid_config);
+}
+
 TEST(error, a_result_gives_up_a_value_that_only_moves) {
   result<std::unique_ptr<int>> made(std::make_unique<int>(3));
   EXPECT_EQ(**made, 3);

@@ -71,13 +71,27 @@ class [[nodiscard]] result {
 
 #if HOTSET_EXCEPTIONS
   /// Errors: throws invalid_config with the reason's message.
+  T& value() & {
+    require_value();
+    return *value_;
+  }
+  const T& value() const& {
+    require_value();
+    return *value_;
+  }
   T value() && {
-    if (!value_) throw invalid_config(reason_.message);
-    return std::move(*value_);
+    require_value();
+    return *std::move(value_);
   }
 #endif
 
  private:
+#if HOTSET_EXCEPTIONS
+  void require_value() const {
+    if (!value_) throw invalid_config(reason_.message);
+  }
+#endif
+
   std::optional<T> value_;
   struct error reason_;
 };
