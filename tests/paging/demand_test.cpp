@@ -42,7 +42,7 @@ struct demand_of {
     return out;
   }
   hot_set<lru, Admission> hot;
-  visit_lookup visit{shape, visit_split::by_token, false};
+  visit_lookup visit{shape, visit_split::by_token, false, false};
   visit_plan plan{shape};
   std::vector<std::int32_t> routed;
 };

@@ -36,7 +36,7 @@ struct miss_decisions_test : testing::Test {
   pool_layout layout = pool_layout::shared(shape, 4).value();
   scripted_miss::script script;
   hot_set<lru, always> hot{layout, {}, {}};
-  visit_lookup visit{shape, visit_split::by_token, false};
+  visit_lookup visit{shape, visit_split::by_token, false, false};
   miss_decisions<scripted_miss> decisions{layout, {&script}, visit};
   visit_plan plan{shape};
   routing_view view;

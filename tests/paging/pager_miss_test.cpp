@@ -127,6 +127,29 @@ TEST_F(pager_miss, a_dropped_expert_leaves_no_place_and_takes_no_slot) {
   EXPECT_EQ(s.ignored_ids, 0U) << "what a policy took out is no id without an expert";
 }
 
+// An engine may read two visits at once.
+TEST_F(pager_miss, the_ids_of_a_plan_stay_while_another_visit_is_planned) {
+  auto w = walk(4);
+  auto other = w.decisions.make_plan();
+  script.decisions = {{5_expert, dropped}};
+  ASSERT_EQ(w.try_plan(0, 0, {5, 0}), status::ok);
+  ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
+  script.decisions = {{6_expert, dropped}};
+  const std::vector<std::int32_t> ids{1, 6};
+  ASSERT_EQ(w.decisions.plan(w.view(0, 1, ids), other), status::ok);
+  ASSERT_EQ(w.decisions.commit(other), status::ok);
+  EXPECT_THAT(w.plan.routed(), ElementsAre(-1, 0));
+  EXPECT_THAT(other.routed(), ElementsAre(1, -1));
+}
+
+TEST_F(pager_miss, a_policy_that_drops_is_given_no_unknown_id) {
+  pager_walk<decided> w({.layout = shared(4), .miss = {&script}, .refuse_unknown_ids = false});
+  script.decisions = {{5_expert, dropped}};
+  ASSERT_EQ(w.try_plan(0, 0, {5, 99, 0, -7}), status::ok);
+  EXPECT_THAT(w.plan.routed(), ElementsAre(-1, -1, 0, -1));
+  EXPECT_EQ(w.plan.ignored_ids(), 2U);
+}
+
 // What is left of the visit are hits: they are served as such.
 TEST_F(pager_miss, hits_beside_a_dropped_expert_stay_hits) {
   support::told_lru::journal journal;

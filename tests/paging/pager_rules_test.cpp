@@ -47,7 +47,7 @@ TEST(pager_rules, the_event_atomic_toy_trace_has_12_hits_and_18_misses) {
 
 // Rule 1, hazards 5 and 6.
 TEST(pager_rules, ids_are_deduplicated_and_those_out_of_range_are_counted) {
-  pager_walk w({.layout = shared(4)});
+  pager_walk w({.layout = shared(4), .refuse_unknown_ids = false});
   constexpr auto lowest = std::numeric_limits<std::int32_t>::min();
   w.visit(0, 0, {3, 3, -1, 3, 8, 5, lowest, 3});
   EXPECT_THAT(w.plan.experts(), ElementsAre(3, 5));
@@ -56,6 +56,46 @@ TEST(pager_rules, ids_are_deduplicated_and_those_out_of_range_are_counted) {
   EXPECT_EQ(w.plan.ignored_ids(), 3U);
   EXPECT_EQ(w.stats().ignored_ids, 3U);
   EXPECT_EQ(w.stats().accesses, 2U);
+}
+
+// Hazard 6: a kernel indexes the row by routed().
+TEST(pager_rules, an_id_that_is_no_expert_is_minus_one_for_the_kernel) {
+  constexpr auto lowest = std::numeric_limits<std::int32_t>::min();
+  constexpr auto highest = std::numeric_limits<std::int32_t>::max();
+  pager_walk w({.layout = shared(8), .refuse_unknown_ids = false});
+  w.visit(0, 0, {3, 8, lowest, 5, -1, highest});
+  EXPECT_THAT(w.plan.routed(), ElementsAre(3, -1, -1, 5, -1, -1));
+  EXPECT_FALSE(w.plan.edited()) << "no miss policy changed them";
+  EXPECT_EQ(w.plan.ignored_ids(), 4U);
+  w.visit(1, 0, {3, 5, -1, 5});
+  EXPECT_THAT(w.plan.routed(), ElementsAre(3, 5, -1, 5)) << "the view's own again";
+}
+TEST(pager_rules, an_id_that_is_no_expert_is_minus_one_in_every_group) {
+  pager_walk w({.layout = shared(2), .refuse_unknown_ids = false});
+  ASSERT_EQ(w.try_plan(0, 0, {0, 1, 2, 99, 3, 4}), status::ok);
+  ASSERT_EQ(w.plan.groups(), 3U);
+  for (std::size_t group = 0; group < 3; ++group) {
+    const auto planned = group == 0 ? status::ok : w.decisions.plan_next(w.plan);
+    ASSERT_EQ(planned, status::ok);
+    EXPECT_THAT(w.plan.routed(), ElementsAre(0, 1, 2, -1, 3, 4));
+    EXPECT_EQ(w.plan.ignored_ids(), 1U);
+    ASSERT_EQ(w.decisions.commit(w.plan), status::ok);
+  }
+}
+TEST(pager_rules, a_pager_that_checks_ids_refuses_an_unknown_one_without_effect) {
+  pager_walk w({.layout = shared(4), .refuse_unknown_ids = true});
+  w.visit(0, 0, {0, 1});
+  const auto hash = w.decisions.decision_hash();
+  for (const auto unknown : {8, 1000000, -2, std::numeric_limits<std::int32_t>::min()}) {
+    EXPECT_EQ(w.try_plan(1, 0, {2, unknown}), status::invalid_visit) << unknown;
+    EXPECT_EQ(w.decisions.decision_hash(), hash);
+    EXPECT_EQ(w.stats().accesses, 2U);
+  }
+  w.visit(1, 0, {2, -1});
+  EXPECT_EQ(w.stats().ignored_ids, 1U);
+}
+TEST(pager_rules, ids_are_checked_where_preconditions_are) {
+  EXPECT_EQ(pager<lru>::config{}.refuse_unknown_ids, HOTSET_CHECKS != 0);
 }
 
 // Rule 2: under access-by-access judgement, 2 would push 0 out before 0 is looked up.

@@ -65,7 +65,7 @@ struct precision_placement_test : testing::Test {
   }
   std::optional<hot_set<lru, always>> hot;
   std::optional<precision_placement> placer;
-  visit_lookup visit{shape, visit_split::by_token, false};
+  visit_lookup visit{shape, visit_split::by_token, false, false};
   visit_plan plan{shape};
   std::vector<std::int32_t> routed;
   std::vector<expert_id> upgraded;  ///< resident ones that are wanted in a better precision

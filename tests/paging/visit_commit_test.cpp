@@ -38,7 +38,7 @@ struct visit_commit_test : testing::Test {
   }
   told_lru::journal journal;
   set hot{pool_layout::shared(shape, 4).value(), {&journal}, {}};
-  visit_lookup visit{shape, visit_split::by_token, true};
+  visit_lookup visit{shape, visit_split::by_token, true, false};
   visit_plan plan{shape};
 
  private:

@@ -30,7 +30,7 @@ struct visit_lookup_test : testing::Test {
     return view;
   }
   residents held{pool_layout::shared(shape, 4).value()};
-  visit_lookup lookup{shape, visit_split::by_token, true};
+  visit_lookup lookup{shape, visit_split::by_token, true, false};
   visit_plan plan{shape};
 
  private:

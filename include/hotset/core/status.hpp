@@ -11,7 +11,7 @@ namespace hotset::inline v0 {
 /// What became of a call on the way of a visit: no such call throws.
 enum class [[nodiscard]] status : std::uint8_t{
     ok = 0,
-    invalid_visit,    ///< layer out of range, or arrays whose lengths do not belong together
+    invalid_visit,    ///< a layer, length or id out of range; explain_visit has the numbers
     visit_too_large,  ///< more tokens than geometry::max_tokens_per_visit
     no_victim,        ///< not even one token's experts fit beside the pinned slots; nothing changed
     plan_open,        ///< an earlier plan was neither committed nor aborted
@@ -29,7 +29,7 @@ enum class [[nodiscard]] status : std::uint8_t{
 [[nodiscard]] constexpr std::string_view describe(status s) noexcept {
   switch (s) {
     case status::ok: return "ok";
-    case status::invalid_visit: return "invalid visit: layer or array lengths out of range";
+    case status::invalid_visit: return "invalid visit: a layer, a length or an id out of range";
     case status::visit_too_large: return "visit too large: raise max_tokens_per_visit";
     case status::no_victim: return "no victim: every slot is pinned, filling or protected";
     case status::plan_open: return "a plan is open: commit or abort it first";

@@ -39,7 +39,6 @@ class miss_decisions {
         top_k_(layout.shape().ranks()),
         asked_(visit.capacity()),
         decisions_(visit.capacity()),
-        routed_ids_(visit.most_ids()),
         left_out_(visit.capacity()),
         wanted_(layout.shape().expert_count()),
         placement_(layout, visit.capacity()) {}
@@ -68,15 +67,14 @@ class miss_decisions {
     left_out_count_ = 0;
     if (!describe(hot.held, visit, view, plan)) return effective_;
     hot.ledger.judge(plan, visit.misses());
-    std::copy(view.experts.begin(), view.experts.end(), routed_ids_.begin());
-    const auto ids = std::span(routed_ids_).first(view.experts.size());
+    auto& draft = plan.draft();
+    const auto ids = draft.edit_routed();
     policy_.decide(std::span(asked_).first(asked_count_), view, {hot.held.located(view.layer)}, ids,
                    std::span(decisions_).first(asked_count_));
-    auto& draft = plan.draft();
     if (leave_out(hot.ledger, draft, ids)) {
       draft.edited = true;
       draft.all_hits = true;  // what is left of the visit may be
-      draft.routed = effective_.experts = ids;
+      effective_.experts = ids;
       visit.look_up(ids, view.weights, hot.held, plan);
     }
     draft.judged = true;
@@ -242,8 +240,7 @@ class miss_decisions {
   std::vector<miss> asked_;
   std::size_t asked_count_ = 0;
   std::vector<miss_decision> decisions_;
-  std::vector<expert_id> routed_ids_;  ///< as the policy has edited them
-  std::vector<expert_id> left_out_;    ///< misses that nobody uses after all
+  std::vector<expert_id> left_out_;  ///< misses that nobody uses after all
   std::size_t left_out_count_ = 0;
   per_expert<wanted> wanted_;          ///< [experts]; see was_asked
   std::span<const float> observed_{};  ///< weights of the visit

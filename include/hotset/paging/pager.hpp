@@ -25,6 +25,7 @@
 #include "hotset/concepts/admission_policy.hpp"
 #include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/concepts/miss_policy.hpp"
+#include "hotset/core/platform/assert.hpp"
 #include "hotset/core/platform/flatten.hpp"
 #include "hotset/core/policy/validate_for.hpp"
 #include "hotset/core/prefetch_request.hpp"
@@ -64,6 +65,8 @@ class pager {
     visit_split split = visit_split::by_token;
     prefetch_guard guard = prefetch_guard::named;
     departure_sink departures{};  ///< hears of every copy that is given up
+    /// An id that is no expert and not -1 is invalid_visit. Otherwise it is ignored, counted, and -1 in `routed()`.
+    bool refuse_unknown_ids = HOTSET_CHECKS != 0;
   };
 
   /// Errors: the first parameter that cannot work, with its accepted range.
@@ -88,8 +91,8 @@ class pager {
 
   /// Decides a visit. On any status but ok nothing has changed.
   /// Pre: the weights of `view` stay valid until the commit, with a split visit all arrays until its last group's.
-  /// Errors: invalid_visit, visit_too_large, no_victim, does_not_fit (visit_split::refuse), plan_open, visit_unfinished (the last
-  /// visit has groups left), invalid_argument (a plan of another shape).
+  /// Errors: invalid_visit, visit_too_large (explain_visit says why), no_victim, does_not_fit (visit_split::refuse),
+  /// plan_open, visit_unfinished (the last visit has groups left), invalid_argument (a plan of another shape).
   /// Complexity: O(routed ids + misses * the policy's victim cost).
   status plan(const routing_view& view, visit_plan& plan) noexcept {
     if (is_open()) return status::plan_open;
@@ -124,8 +127,7 @@ class pager {
   [[nodiscard]] bool is_unfinished(const visit_plan& plan) const noexcept {
     return next_group_ != 0 && plan.draft().serial == group_serial_;
   }
-  /// Gives up the groups that are left of a split visit, whoever's it is. What its other groups have changed stays.
-  /// Pre: no plan is open.
+  /// Abandons the groups that are left of a split visit. Changes of its committed groups stay. Pre: no plan is open.
   void abandon() noexcept {
     HOTSET_ASSERT(!is_open());
     next_group_ = 0;
@@ -205,13 +207,14 @@ class pager {
   /// A step begins: policies that go by requests hear of its tokens. Pre: view.layer == before_layers.
   void open_step(const routing_view& view) noexcept { tell_routed(hot_.eviction, view); }
 
-  /// Plans fills of `keys` into free slots only, in this order (the last one is the most recent).
-  /// Returns how many keys were dealt with; call again with the rest while that is not zero.
-  /// Errors: plan_open, visit_unfinished (the free slots are that visit's), invalid_argument.
-  struct warm_result {
+  /// How many keys `plan_warm` dealt with.
+  struct [[nodiscard]] warm_result {
     status code;
     std::size_t consumed;
   };
+  /// Plans fills of `keys` into free slots only, in this order (the last one is the most recent). Call again with the keys
+  /// that are left until none is consumed.
+  /// Errors: plan_open, visit_unfinished (the free slots are that visit's), invalid_argument.
   warm_result plan_warm(std::span<const expert_key> keys, visit_plan& plan) noexcept {
     if (next_group_ != 0) return {status::visit_unfinished, 0};
     return speculate({}, speculation_.start_with(keys), {.evicts = false}, plan);
@@ -410,7 +413,8 @@ class pager {
   struct checked {};
   pager(checked, const config& setup)
       : hot_(setup.layout, setup.eviction, setup.admission, setup.departures),
-        visit_(setup.layout.shape(), setup.split, facts_of(hot_.eviction).needs_weights),
+        visit_(setup.layout.shape(), setup.split, facts_of(hot_.eviction).needs_weights,
+               setup.refuse_unknown_ids),
         admission_(visit_.capacity()),
         decisions_(setup.layout, setup.miss, visit_),
         speculation_(setup.layout.shape(), setup.guard, visit_.capacity()),

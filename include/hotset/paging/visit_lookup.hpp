@@ -25,22 +25,21 @@ namespace hotset::inline v0 {
 /// Complexity: O(routed ids). No allocation after construction.
 class visit_lookup {
  public:
-  /// `weigh`: plans carry gate weights and ranks.
-  visit_lookup(const geometry& shape, visit_split how, bool weigh)
+  /// `weigh`: plans carry gate weights and ranks. `refuse_unknown`: `check` refuses ids that are no expert and not -1.
+  visit_lookup(const geometry& shape, visit_split how, bool weigh, bool refuse_unknown)
       : layers_(shape.layers),
         top_k_(shape.ranks()),
         whole_tokens_(static_cast<std::uint64_t>(shape.top_k)),
         most_ids_(shape.tokens_per_visit() * top_k_),
         capacity_(plan_draft::capacity_for(shape)),
         weigh_(weigh),
+        refuse_unknown_(refuse_unknown),
         unique_(shape.expert_count(), most_ids_),
         groups_(shape, how),
         misses_(capacity_),
         uses_(divides_visits(how) ? 0 : capacity_),
         ranked_(uses_.size()) {}
 
-  /// Most routed ids of a visit.
-  [[nodiscard]] std::size_t most_ids() const noexcept { return most_ids_; }
   /// Most distinct experts of a plan.
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
   /// Errors: invalid_visit, visit_too_large, invalid_argument (a plan of another shape).
@@ -52,6 +51,7 @@ class visit_lookup {
     if (!view.weights.empty() && view.weights.size() != view.experts.size())
       return status::invalid_visit;
     if (plan.capacity() != capacity_) return status::invalid_argument;
+    if (refuse_unknown_ && names_unknown(view.experts)) return status::invalid_visit;
     return status::ok;
   }
 
@@ -60,6 +60,8 @@ class visit_lookup {
     set_out(view, held, plan);
     look_up(view.experts, view.weights, held, plan);
     plan.draft().count.ignored = unique_.ignored();
+    if (unique_.unknown()) [[unlikely]]
+      hide_unknown(plan.draft());
   }
   /// The same for `ids` in place of the visit's own; `weights` are theirs, or empty.
   void look_up(id_view<expert_id> ids, std::span<const float> weights, const residents& held,
@@ -117,10 +119,12 @@ class visit_lookup {
     const auto visit = draft.count;
     const bool judged = draft.judged;
     const bool edited = draft.edited;
+    const auto routed = draft.routed;
     set_out(groups_.visit(), held, plan);
     draft.context.ordinal += group;  // a group is an event
     draft.judged = judged;
     draft.edited = edited;
+    draft.routed = routed;
     draft.count.ignored = visit.ignored;
     draft.count.dropped = visit.dropped;
     draft.count.substituted = visit.substituted;
@@ -156,6 +160,14 @@ class visit_lookup {
   }
 
  private:
+  [[nodiscard]] bool names_unknown(id_view<expert_id> ids) const noexcept {
+    return std::ranges::any_of(ids, [this](expert_id id) { return unique_.is_unknown(id); });
+  }
+  /// A kernel that looks such an id up would read outside of its row.
+  [[gnu::cold]] void hide_unknown(plan_draft& draft) const noexcept {
+    for (auto& id : draft.edit_routed())
+      if (unique_.is_unknown(id)) id = no_expert;
+  }
   void set_out(const routing_view& view, const residents& held, visit_plan& plan) noexcept {
     auto& draft = plan.draft();
     draft.reset();
@@ -229,6 +241,7 @@ class visit_lookup {
   std::size_t most_ids_;
   std::size_t capacity_;
   bool weigh_;
+  bool refuse_unknown_;
   unique_ids unique_;
   visit_groups groups_;
   std::vector<std::uint32_t> misses_;

@@ -40,7 +40,8 @@ struct plan_draft {
         requested(capacity),
         requested_steps(capacity),
         request_of(capacity),
-        deferred(2 * capacity) {}
+        deferred(2 * capacity),
+        edited_ids(shape.ids_per_visit()) {}
 
   /// Most distinct experts of one visit.
   [[nodiscard]] static std::size_t capacity_for(const geometry& shape) noexcept {
@@ -68,6 +69,13 @@ struct plan_draft {
     judged = edited = false;
     all_hits = true;
     reordered = expert_wise = speculative = false;
+  }
+  /// The routed ids, in memory of the plan's own: to be changed.
+  [[nodiscard]] std::span<expert_id> edit_routed() noexcept {
+    const auto own = std::span(edited_ids).first(routed.size());
+    if (routed.data() != own.data()) routed.copy_to(own.data());
+    routed = own;
+    return own;
   }
   /// Pre, of the two below: nothing but hits, or written before.
   void write_services() noexcept {
@@ -108,6 +116,7 @@ struct plan_draft {
   std::vector<step_id> requested_steps;   ///< by fill: the step that a speculative one is meant for
   std::vector<std::uint32_t> request_of;  ///< by fill: position of its request
   std::vector<std::uint32_t> deferred;    ///< with room for fills that are not made after all
+  std::vector<expert_id> edited_ids;  ///< what `routed` views where it differs from the engine's
 };
 
 }  // namespace hotset::inline v0

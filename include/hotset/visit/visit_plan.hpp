@@ -21,8 +21,8 @@ class visit_plan {
  public:
   visit_plan() = default;
   explicit visit_plan(const geometry& shape) : draft_(shape) {}
-  visit_plan(const visit_plan&) = default;
-  visit_plan& operator=(const visit_plan&) = default;
+  visit_plan(const visit_plan&) = delete;  // a pager's open plan is one object
+  visit_plan& operator=(const visit_plan&) = delete;
   /// The other one is left without room for any visit: a pager refuses it.
   visit_plan(visit_plan&& other) noexcept : draft_(std::exchange(other.draft_, plan_draft())) {}
   visit_plan& operator=(visit_plan&& other) noexcept {
@@ -54,9 +54,9 @@ class visit_plan {
   /// True if nothing is copied and nothing stays on the host.
   [[nodiscard]] bool all_hits() const noexcept { return draft_.all_hits; }
   [[nodiscard]] std::size_t host_count() const noexcept { return draft_.count.host; }
-  /// The routed ids of the whole visit, as an engine computes them: the view's own, or what a miss policy has made of
-  /// them, -1 where an expert was dropped; then the engine renormalises the weights of what is left. Of a speculative
-  /// plan none.
+  /// Shape: [tokens of the visit * top_k]. The ids that an engine computes: the router's, or a miss policy's. -1 where a
+  /// policy dropped the expert (renormalise the weights of the others) and where an id names no expert.
+  /// A speculative plan has none. Valid until the plan is used again.
   [[nodiscard]] id_view<expert_id> routed() const noexcept { return draft_.routed; }
   /// True if a miss policy has changed what the router chose.
   [[nodiscard]] bool edited() const noexcept { return draft_.edited; }
@@ -73,7 +73,7 @@ class visit_plan {
   [[nodiscard]] std::span<const std::uint32_t> deferred() const noexcept {
     return {draft_.deferred.data(), draft_.count.deferred};
   }
-  /// Routed ids that named no expert of the layer.
+  /// Routed ids that name no expert of the layer, -1 included.
   [[nodiscard]] std::size_t ignored_ids() const noexcept { return draft_.count.ignored; }
 
   /// Token groups: 1 for a visit that fits.

@@ -27,6 +27,23 @@ std::vector<std::uint32_t> last_order(unique_ids& unique, const std::vector<std:
   return out;
 }
 
+// Hazard 6: -1 is "none", any other id out of range is a fault of the caller.
+TEST(unique_ids, tells_unknown_ids_from_minus_one) {
+  unique_ids unique(8, 16);
+  constexpr auto lowest = std::numeric_limits<std::int32_t>::min();
+  constexpr auto highest = std::numeric_limits<std::int32_t>::max();
+  EXPECT_THAT(collect(unique, {-1, 7, 0}), ElementsAre(7, 0));
+  EXPECT_FALSE(unique.unknown());
+  for (const auto id : {8, highest, -2, lowest}) {
+    EXPECT_TRUE(unique.is_unknown(expert_id{id})) << id;
+    EXPECT_THAT(collect(unique, {1, id, 1}), ElementsAre(1));
+    EXPECT_TRUE(unique.unknown()) << id;
+  }
+  for (const auto id : {-1, 0, 7}) EXPECT_FALSE(unique.is_unknown(expert_id{id})) << id;
+  (void)collect(unique, {0, 1});
+  EXPECT_FALSE(unique.unknown()) << "of the last collect";
+}
+
 // Hazard 5: duplicates.
 TEST(unique_ids, keeps_each_id_once_in_order_of_first_appearance) {
   unique_ids unique(8, 16);

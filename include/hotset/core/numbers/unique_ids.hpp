@@ -29,7 +29,7 @@ class unique_ids {
   std::uint32_t collect(id_view<expert_id> ids, Take take) noexcept {
     const auto base = base_ = next_base();
     ignored_ = 0;
-    repeated_ = false;
+    repeated_ = unknown_ = false;
     const auto experts = experts_;
     std::uint32_t* const stamp = stamp_.data();
     // Up to the first id that is repeated or no expert, positions in both lists are the same.
@@ -50,6 +50,12 @@ class unique_ids {
   }
   /// Ids of the last collect that were outside 0..experts-1.
   [[nodiscard]] std::uint32_t ignored() const noexcept { return ignored_; }
+  /// True if one of those was not -1.
+  [[nodiscard]] bool unknown() const noexcept { return unknown_; }
+  /// True if the id is neither in 0..experts-1 nor -1.
+  [[nodiscard]] bool is_unknown(expert_id id) const noexcept {
+    return static_cast<std::uint32_t>(id) + 1U > experts_;
+  }
   /// True if the last collect saw some id twice.
   [[nodiscard]] bool repeated() const noexcept { return repeated_; }
   /// Position of an id in the last collected list, or a number >= its length.
@@ -85,6 +91,7 @@ class unique_ids {
       const auto e = static_cast<std::size_t>(static_cast<std::uint32_t>(id));
       if (e >= stamp_.size()) {
         ++ignored_;
+        unknown_ |= id != no_expert;
       } else if (stamp_[e] >= base_) {
         repeated_ = true;
       } else {
@@ -102,6 +109,7 @@ class unique_ids {
   std::uint32_t count_ = 0;
   std::uint32_t ignored_ = 0;
   bool repeated_ = false;
+  bool unknown_ = false;
 };
 
 }  // namespace hotset::inline v0
