@@ -274,6 +274,19 @@ inline breaches comment_breaches(const header& h) {
   return found;
 }
 
+/// A struct that carries a status is [[nodiscard]], as a status is.
+inline breaches dropped_status_breaches(const header& h) {
+  static const std::regex status_member(R"(^status code\b)");
+  breaches found;
+  std::string holder;
+  for (const std::string& line : lines_of(h.text)) {
+    if (line.starts_with("struct ") || line.starts_with("class ")) holder = line;
+    if (std::regex_search(line, status_member) && holder.find("[[nodiscard]]") == std::string::npos)
+      found.push_back(h.path + ": `" + holder + "` has a status, accepted: struct [[nodiscard]]");
+  }
+  return found;
+}
+
 /// A part of the pager or of the cache is short enough to be read at once.
 inline breaches length_breaches(const header& h) {
   constexpr std::size_t most_lines = 500;

@@ -55,6 +55,10 @@ TEST(headers, have_no_declaration_that_its_comment_breaks_in_two) {
   expect_every_header_to_obey(hotset_rules::comment_breaches);
 }
 
+TEST(headers, let_no_caller_drop_a_status_in_silence) {
+  expect_every_header_to_obey(hotset_rules::dropped_status_breaches);
+}
+
 /// One idea to a folder: what does not fit is a room, or a part of one, of its own.
 TEST(rooms, have_some_fifteen_headers_each) {
   constexpr std::size_t most = 16;
@@ -205,6 +209,15 @@ TEST(comment_rule, refuses_a_comment_behind_a_declaration_of_two_lines) {
   for (const std::string bad :
        {"int a =\n    0;  ///< one\n", "std::vector<int>\n    a{};  ///< one\n"})
     EXPECT_EQ(hotset_rules::comment_breaches({"core/a.hpp", bad}).size(), 1U) << bad;
+}
+
+TEST(dropped_status_rule, refuses_a_struct_with_a_status_that_may_be_dropped) {
+  const std::string body = " {\n  status code = status::ok;\n};\n";
+  EXPECT_EQ(hotset_rules::dropped_status_breaches({"core/a.hpp", "struct done" + body}).size(), 1U);
+  EXPECT_TRUE(
+      hotset_rules::dropped_status_breaches({"core/a.hpp", "struct [[nodiscard]] done" + body})
+          .empty());
+  EXPECT_TRUE(hotset_rules::dropped_status_breaches({"core/a.hpp", "  status plan();\n"}).empty());
 }
 
 TEST(length_rule, refuses_a_long_header_of_paging_or_cache_and_no_other) {

@@ -20,7 +20,7 @@
 namespace hotset::inline v0 {
 
 /// How a batch went.
-struct reroute_result {
+struct [[nodiscard]] reroute_result {
   status code = status::ok;
   std::uint64_t refused = 0;  ///< ids out of range; they became -1
 };

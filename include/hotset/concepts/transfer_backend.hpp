@@ -31,7 +31,7 @@
 namespace hotset::inline v0 {
 
 /// What became of a submit call.
-struct submission {
+struct [[nodiscard]] submission {
   ticket id = no_ticket;
   std::size_t accepted = 0;  ///< of the fills, in order
 };

@@ -37,7 +37,7 @@ class any_pager {
 
   virtual status visit(const routing_view& view) = 0;
   /// How far several visits came.
-  struct visits_done {
+  struct [[nodiscard]] visits_done {
     status code = status::ok;
     std::size_t end = 0;  ///< the first visit that was not carried out
   };
