@@ -51,7 +51,7 @@ class decayed_histogram {
     if (auto bad = options.validate()) return *std::move(bad);
     decayed_histogram out;
     out.options_ = options;
-    const auto bins = (options.slots + options.width - 1) / options.width;
+    const auto bins = 1 + (options.slots - 1) / options.width;
     out.fresh_.assign(bins, 0);
     out.tail_.assign(bins + 1, 0.0);
     return out;
@@ -76,12 +76,15 @@ class decayed_histogram {
     beyond_ = 0;
   }
 
-  [[nodiscard]] std::size_t max_slots() const noexcept { return options_.slots; }
-  /// Warm misses of a burst with so many slots; within a bin, on the line. Complexity: O(1).
+  /// The end of the last bin: `slots`, or up to a width more.
+  [[nodiscard]] std::size_t max_slots() const noexcept {
+    return (tail_.size() - 1) * options_.width;
+  }
+  /// Warm misses of a burst with `slots` slots, linear within a bin. Complexity: O(1).
   [[nodiscard]] double misses(std::size_t slots) const noexcept {
     if (weight_ == 0) return 0;
     const auto low = slots / options_.width;
-    if (low + 1 >= tail_.size()) return tail_.back() / weight_;
+    if (low >= tail_.size() - 1) return tail_.back() / weight_;
     const auto share =
         static_cast<double>(slots % options_.width) / static_cast<double>(options_.width);
     return (tail_[low] + share * (tail_[low + 1] - tail_[low])) / weight_;

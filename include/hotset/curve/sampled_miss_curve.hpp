@@ -37,7 +37,7 @@ class sampled_miss_curve {
   /// Complexity: O(1).
   [[nodiscard]] double misses(std::size_t slots) const noexcept {
     const auto low = slots / width_;
-    if (low + 1 >= misses_.size()) return misses_.back();
+    if (low >= misses_.size() - 1) return misses_.back();
     const auto share = static_cast<double>(slots % width_) / static_cast<double>(width_);
     return misses_[low] + share * (misses_[low + 1] - misses_[low]);
   }
