@@ -70,6 +70,17 @@ TEST(recency_log, told_of_other_slots_than_were_chosen_it_forgets_none) {
   EXPECT_EQ(select(log, 0_pool, all, 4), support::slot_ids({0, 1, 2, 3}));
 }
 
+// As where a quota change gathers residents: a gathered log looks for its slots beyond its first range from then on.
+TEST(recency_log, keeps_what_took_a_place_in_a_slot_of_another_pool) {
+  const auto layout = layers_of(2, 3);
+  const auto all = all_of(layout);
+  recency_log log(layout);
+  log.touch(0_pool, support::slot_ids({0}));
+  log.take_place(0_slot, 4_slot);
+  for (int n = 0; n < 100; ++n) log.touch(0_pool, support::slot_ids({1, 2}));  // a log of 16 places
+  EXPECT_EQ(select(log, 0_pool, all, 8), support::slot_ids({4, 1, 2}));
+}
+
 /// Pools of each size do the same as lists, whatever is read ahead, gathered, passed over or wrapped.
 void compare_with_lists(std::int32_t slots_each, std::uint64_t seed) {
   constexpr std::int32_t pools = 2;

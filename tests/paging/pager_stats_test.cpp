@@ -70,6 +70,40 @@ TEST(pager_stats, a_collision_is_a_miss_of_what_the_same_step_evicted) {
   EXPECT_EQ(w.stats().compulsory_misses, 4U);
 }
 
+/// Copies are placed together if nobody listens to departures, else one by one.
+departure_sink listener(bool listens) {
+  if (!listens) return {};
+  return {.tell = [](void*, const departure&) noexcept {}};
+}
+
+TEST(pager_stats, bytes_of_what_the_same_step_evicted_are_fetched_again) {
+  for (const bool listens : {false, true}) {
+    pager_walk w({.layout = shared(4), .departures = listener(listens)});
+    w.visit(0, 0, {0, 1, 2, 3});
+    w.visit(1, 0, {4, 5});  // 0 and 1 go
+    w.visit(1, 0, {0, 6});  // 2 and 3 go
+    EXPECT_EQ(w.stats().collision_misses, 1U);
+    EXPECT_EQ(w.stats().bytes_refetched, 10U);
+  }
+}
+
+// The refills of a group were evicted for the group before it: no other policy would have kept them.
+TEST(pager_stats, what_a_split_visit_fetches_again_is_left_out) {
+  for (const bool listens : {false, true}) {
+    pager_walk w({.layout = shared(4), .departures = listener(listens)});
+    w.visit(0, 0, {4, 5, 6, 7});
+    EXPECT_EQ(w.visit(1, 0, {0, 1, 2, 3, 4, 5}), 6U) << "4 and 5 go for the first group";
+    EXPECT_EQ(w.stats().split_visits, 1U);
+    EXPECT_EQ(w.stats().misses, 4U + 4) << "of the visit 4 and 5 are hits";
+    EXPECT_EQ(w.stats().bytes_demand, 4U * 10 + 6 * 10);
+    EXPECT_EQ(w.stats().bytes_refetched, 0U);
+    w.visit(1, 0, {6, 7, 0, 1, 2, 3});  // all were evicted in this step
+    EXPECT_EQ(w.stats().split_visits, 2U);
+    EXPECT_GT(w.stats().collision_misses, 0U);
+    EXPECT_EQ(w.stats().bytes_refetched, 0U);
+  }
+}
+
 TEST(pager_stats, the_first_miss_of_what_was_only_prefetched_is_compulsory) {
   pager_walk w({.layout = shared(4)});
   w.arrive(w.prefetch(0, 0, {{{1_layer, 7_expert}, 0}, {{1_layer, 6_expert}, 0}}));
