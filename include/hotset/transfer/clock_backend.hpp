@@ -263,8 +263,9 @@ class clock_backend {
 
  private:
   struct unchecked {};
-  using copy_id = slot_id;  // recency_list's name for what it links
-  static constexpr copy_id no_copy = no_slot;
+  /// A place in copies_.
+  enum class copy_id : std::int32_t {};
+  static constexpr auto no_copy = basic_recency_list<copy_id>::none;
   static constexpr ticks never = std::numeric_limits<ticks>::max();
   static constexpr std::size_t urgent = 0;
   static constexpr std::size_t speculative = 1;
@@ -622,7 +623,7 @@ class clock_backend {
   std::vector<copy> copies_;
   std::vector<copy_id> free_{};
   /// Copies in order of submission, a list per lane and urgency; one that runs stays in it.
-  recency_list waiting_;
+  basic_recency_list<copy_id> waiting_;
   link_observer* watcher_ = nullptr;
   ticket last_ = no_ticket;
   std::uint64_t order_ = 0;
