@@ -25,7 +25,9 @@ constexpr std::uint64_t expert_bytes = 96 + 33 + 257;
 class chunked : public copy_thread<watched_source, unpaced> {
  public:
   chunked(const watched_source& source, const host_slot_bank& bank, std::uint64_t chunk_bytes)
-      : copy_thread(source, bank, 2, unpaced(chunk_bytes)) {}
+      : copy_thread(source, bank, 2, unpaced(chunk_bytes)) {
+    require_valid(start());
+  }
 };
 
 class copy_thread_chunks : public testing::Test {

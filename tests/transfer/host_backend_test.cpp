@@ -4,9 +4,12 @@
 #include <array>
 #include <atomic>
 #include <condition_variable>
+#include <cstring>
 #include <mutex>
+#include <new>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -250,6 +253,55 @@ TEST_F(host_backend_copies, its_end_copies_what_was_submitted) {
     EXPECT_EQ(brief.submit(fills, stream, urgency::soon).accepted, 1U);
   }
   EXPECT_TRUE(experts.holds(3_slot, {1_layer, 7_expert}));
+}
+
+/// A backend in memory that holds nothing but zeros before and after it.
+template <class Backend>
+class buried {
+ public:
+  template <class... Arguments>
+  explicit buried(Arguments&&... arguments)
+      : backend_(new (memory_) Backend(std::forward<Arguments>(arguments)...)) {}
+  buried(const buried&) = delete;
+  buried& operator=(const buried&) = delete;
+  ~buried() {
+    if (backend_ != nullptr) end();
+  }
+  void end() {
+    std::exchange(backend_, nullptr)->~Backend();
+    std::memset(memory_, 0, sizeof(memory_));
+  }
+  Backend* operator->() { return backend_; }
+
+ private:
+  alignas(Backend) unsigned char memory_[sizeof(Backend)]{};
+  Backend* backend_;
+};
+
+// Its readers are settled, and its copies waited for, by a stream that has yet to come to them.
+TEST_F(host_backend_copies, a_workers_stream_may_outlive_a_backend) {
+  buried<host_backend<memory_expert_source>> brief(experts.source, experts.bank);
+  const std::array fills{fill_of({1_layer, 7_expert}, 3_slot)};
+  stream.run(gate::pass, &held);
+  const auto sent = brief->submit(fills, stream, urgency::now);
+  EXPECT_EQ(brief->fence(stream, sent.id), status::ok);
+  EXPECT_EQ(brief->poll(brief->record(stream)), transfer_state::pending);
+  brief.end();
+  held.open();
+  stream.drain();
+  EXPECT_TRUE(experts.holds(3_slot, {1_layer, 7_expert}));
+}
+
+TEST_F(host_backend_copies, a_backend_may_outlive_the_stream_of_its_readers) {
+  ticket read_until = no_ticket;
+  {
+    host_stream brief(host_stream::mode::worker);
+    brief.run(gate::pass, &held);
+    read_until = backend.record(brief);
+    EXPECT_EQ(backend.poll(read_until), transfer_state::pending);
+    held.open();
+  }
+  EXPECT_EQ(backend.poll(read_until), transfer_state::arrived);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/transfer/host_stream.hpp"
 
+#include <memory>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -10,6 +11,8 @@
 
 namespace hotset::host_stream_test {
 namespace {
+
+using support::gate;
 
 struct note {
   std::vector<int>* to;
@@ -27,25 +30,25 @@ TEST(host_stream, the_callers_stream_runs_at_once) {
   EXPECT_TRUE(stream.is_caller());
   stream.run(note::write, &n);
   EXPECT_THAT(seen, testing::ElementsAre(1));
-  ticket_board board;
-  const auto t = board.open();
+  const auto board = std::make_shared<ticket_board>();
+  const auto t = board->open();
   stream.settle_after(board, t);
-  EXPECT_EQ(board.state(t), transfer_state::arrived);
+  EXPECT_EQ(board->state(t), transfer_state::arrived);
   EXPECT_EQ(stream.wait_for(board, t), status::ok);
-  const auto bad = board.open();
-  board.settle(bad, transfer_state::failed);
+  const auto bad = board->open();
+  board->settle(bad, transfer_state::failed);
   EXPECT_EQ(stream.wait_for(board, bad), status::fill_failed);
   stream.drain();
 }
 
 TEST(host_stream, a_worker_runs_in_order_and_waits_for_tickets) {
-  ticket_board board;
+  const auto board = std::make_shared<ticket_board>();
   std::vector<int> seen;
   note first{&seen, 1};
   note second{&seen, 2};
-  const auto wanted = board.open();
-  const auto before = board.open();
-  const auto after = board.open();
+  const auto wanted = board->open();
+  const auto before = board->open();
+  const auto after = board->open();
   host_stream stream(host_stream::mode::worker, 3);  // a full ring makes the caller wait, no more
   EXPECT_FALSE(stream.is_caller());
   stream.run(note::write, &first);
@@ -53,13 +56,13 @@ TEST(host_stream, a_worker_runs_in_order_and_waits_for_tickets) {
   EXPECT_EQ(stream.wait_for(board, wanted), status::ok) << "told by poll, not by the fence";
   stream.run(note::write, &second);
   stream.settle_after(board, after);
-  EXPECT_EQ(board.wait(before), transfer_state::arrived);
+  EXPECT_EQ(board->wait(before), transfer_state::arrived);
   EXPECT_THAT(seen, testing::ElementsAre(1));
-  EXPECT_EQ(board.state(after), transfer_state::pending);
-  board.settle(wanted, transfer_state::arrived);
+  EXPECT_EQ(board->state(after), transfer_state::pending);
+  board->settle(wanted, transfer_state::arrived);
   stream.drain();
   EXPECT_THAT(seen, testing::ElementsAre(1, 2));
-  EXPECT_EQ(board.state(after), transfer_state::arrived);
+  EXPECT_EQ(board->state(after), transfer_state::arrived);
 }
 
 TEST(host_stream, its_end_runs_what_was_enqueued) {
@@ -72,6 +75,27 @@ TEST(host_stream, its_end_runs_what_was_enqueued) {
   }
   EXPECT_EQ(seen.size(), 50U);
   EXPECT_TRUE(std::ranges::is_sorted(seen));
+}
+
+TEST(host_stream, a_worker_without_room_is_refused) {
+  EXPECT_EQ(host_stream::create(host_stream::mode::worker, 0).error().message,
+            "capacity = 0 of a worker's stream, accepted: 1 or more");
+  EXPECT_THROW(host_stream(host_stream::mode::worker, 0), invalid_config);
+  EXPECT_TRUE(host_stream::create(host_stream::mode::worker, 1));
+}
+
+TEST(host_stream, owns_the_boards_of_the_tickets_that_it_has_yet_to_settle) {
+  gate held;
+  auto board = std::make_shared<ticket_board>();
+  const std::weak_ptr<ticket_board> seen = board;
+  host_stream stream(host_stream::mode::worker);
+  stream.run(gate::pass, &held);
+  stream.settle_after(board, board->open());
+  board.reset();
+  EXPECT_FALSE(seen.expired());
+  held.open();
+  stream.drain();
+  EXPECT_TRUE(seen.expired()) << "and no longer";
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <thread>
@@ -17,6 +18,7 @@
 #include "hotset/transfer/expert_copy.hpp"
 #include "hotset/transfer/host_stream.hpp"
 #include "hotset/transfer/link_model.hpp"
+#include "hotset/transfer/start_threads.hpp"
 #include "hotset/transfer/ticket_board.hpp"
 
 namespace hotset::inline v0 {
@@ -78,19 +80,19 @@ class copy_thread {
       std::erase_if(jobs_, [t](const job& j) { return j.batch == t; });
     }
     room_.notify_all();
-    board_.settle(t, transfer_state::cancelled);
+    board_->settle(t, transfer_state::cancelled);
     return true;
   }
   status fence(host_stream& stream, ticket t) noexcept { return stream.wait_for(board_, t); }
   ticket record(host_stream& stream) noexcept {
     if (stream.is_caller()) return no_ticket;
-    const auto t = board_.wait_to_open();
+    const auto t = board_->wait_to_open();
     stream.settle_after(board_, t);
     return t;
   }
   [[nodiscard]] validation check(const pool_layout& layout) const { return bank_.check(layout); }
-  [[nodiscard]] transfer_state poll(ticket t) const noexcept { return board_.state(t); }
-  transfer_state wait(ticket t) noexcept { return board_.wait(t); }
+  [[nodiscard]] transfer_state poll(ticket t) const noexcept { return board_->state(t); }
+  transfer_state wait(ticket t) noexcept { return board_->wait(t); }
   /// Units: bytes copied since construction.
   [[nodiscard]] std::uint64_t bytes_moved() const noexcept {
     const std::lock_guard lock(mutex_);
@@ -98,15 +100,16 @@ class copy_thread {
   }
 
  protected:
-  /// `source` and `bank` outlive the threads. Pre: 1 or more threads; one where the pace waits.
-  copy_thread(const Source& source, Bank& bank, std::size_t most_fills, const Pace& pace,
-              std::size_t threads = 1)
-      : copy_(source, bank), bank_(bank), most_fills_(most_fills), pace_(pace) {
-    jobs_.reserve(most_fills + threads);  // and those being copied
+  /// `source` and `bank` outlive the threads.
+  copy_thread(const Source& source, Bank& bank, std::size_t most_fills, const Pace& pace)
+      : copy_(source, bank), bank_(bank), most_fills_(most_fills), pace_(pace) {}
+  /// Starts the threads; nothing is copied before. Call once. Pre: 1 or more; one if the pace waits.
+  /// Errors: the system refuses a thread; then this object can only be destroyed.
+  [[nodiscard]] validation start(std::size_t threads = 1) {
+    jobs_.reserve(most_fills_ + threads);  // and those being copied
     // And the one of which a submit has yet to enqueue the rest.
-    batches_.reserve(most_fills + threads + 1);
-    threads_.reserve(threads);
-    for (std::size_t t = 0; t < threads; ++t) threads_.emplace_back([this] { loop(); });
+    batches_.reserve(most_fills_ + threads + 1);
+    return detail::start_threads(threads_, threads, [this] { loop(); });
   }
   /// Copies what was submitted, then ends the threads.
   ~copy_thread() {
@@ -114,7 +117,7 @@ class copy_thread {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
     }
-    board_.touch();
+    board_->touch();
     for (auto& thread : threads_) thread.join();
   }
   /// The pace's time of all chunks that were copied.
@@ -148,7 +151,7 @@ class copy_thread {
   /// Full is not failed: a visit cannot go on without what it demands, and the thread makes room.
   submission submit_all(std::span<const fill> fills) noexcept {
     const std::lock_guard one_at_a_time(demand_);
-    const submission out{board_.wait_to_open(), fills.size()};
+    const submission out{board_->wait_to_open(), fills.size()};
     for (auto rest = fills; !rest.empty();) {
       {
         std::unique_lock lock(mutex_);
@@ -158,7 +161,7 @@ class copy_thread {
         enqueue(part, out.id, urgency::now);
         rest = rest.subspan(part.size());
       }
-      board_.touch();
+      board_->touch();
     }
     return out;
   }
@@ -167,12 +170,12 @@ class copy_thread {
     {
       const std::lock_guard lock(mutex_);
       const auto taken = std::min(room(), fills.size());
-      if (taken == 0 || (out.id = board_.open()) == no_ticket) return {};
+      if (taken == 0 || (out.id = board_->open()) == no_ticket) return {};
       out.accepted = taken;
       batches_.push_back({out.id, taken, false, false});
       enqueue(fills.first(taken), out.id, urgency::soon);
     }
-    board_.touch();
+    board_->touch();
     return out;
   }
   [[nodiscard]] std::size_t room() const noexcept {
@@ -186,17 +189,17 @@ class copy_thread {
   void loop() noexcept {
     std::unique_lock lock(mutex_);
     while (true) {
-      const auto seen = board_.changes();
+      const auto seen = board_->changes();
       const auto next = choose();
       if (next == jobs_.end()) {
         if (jobs_.empty() && stopping_) return;
         lock.unlock();
-        board_.wait_for_change(seen);  // a reader is done, or there is more to do
+        board_->wait_for_change(seen);  // a reader is done, or there is more to do
         lock.lock();
         pace_.resume();
         continue;
       }
-      if (board_.changes() != seen) continue;  // a reader ended while they were looked through
+      if (board_->changes() != seen) continue;  // a reader ended while they were looked through
       next->taken = true;
       const job taken = *next;
       std::ranges::find(batches_, taken.batch, &batch::id)->started = true;
@@ -221,7 +224,7 @@ class copy_thread {
     const auto is_in_the_way = [&](const job& other) {
       return other.taken && other.what.slot == j.what.slot;
     };
-    return !j.taken && board_.state(j.what.after) != transfer_state::pending &&
+    return !j.taken && board_->state(j.what.after) != transfer_state::pending &&
            (copying_ == 0 || std::ranges::none_of(jobs_, is_in_the_way));
   }
   /// The bytes of an expert are cut into chunks.
@@ -243,15 +246,16 @@ class copy_thread {
     if (--b->left != 0) return;
     const auto state = b->failed ? transfer_state::failed : transfer_state::arrived;
     batches_.erase(b);
-    board_.settle(taken.batch, state);
+    board_->settle(taken.batch, state);
   }
 
   expert_copy<Source, Bank> copy_;
   Bank& bank_;
   std::size_t most_fills_;
   Pace pace_;
-  ticket_board board_;
-  std::mutex demand_;  ///< of who submits demand
+  std::shared_ptr<ticket_board> board_ =
+      std::make_shared<ticket_board>();  ///< also of streams that name its tickets
+  std::mutex demand_;                    ///< of who submits demand
   mutable std::mutex mutex_;
   std::condition_variable room_;
   std::vector<job> jobs_;  ///< in order of submission; those being copied stay in it

@@ -75,22 +75,26 @@ class emulated_link_backend : public copy_thread<Source, link_pace<Clock>> {
     }
   };
 
-  /// `source` and `bank` outlive the backend. Errors: those of config.
+  /// `source` and `bank` outlive the backend. Errors: those of config; the system refuses a thread.
   static result<std::unique_ptr<emulated_link_backend>> create(const Source& source,
                                                                const host_slot_bank& bank,
                                                                const config& setup) {
     if (auto bad = setup.validate()) return *std::move(bad);
-    return std::make_unique<emulated_link_backend>(source, bank, setup,
-                                                   *link_model::create(setup.link), checked{});
+    auto made = std::make_unique<emulated_link_backend>(source, bank, setup,
+                                                        *link_model::create(setup.link), checked{});
+    if (auto refused = made->start()) return *std::move(refused);
+    return made;
   }
 #if HOTSET_EXCEPTIONS
-  /// `source` and `bank` outlive the backend. Errors: throws invalid_config.
+  /// As `create`. Errors: throws invalid_config.
   emulated_link_backend(const Source& source, const host_slot_bank& bank, const config& setup)
       : emulated_link_backend(source, bank, setup,
                               (require_valid(setup.validate()), link_model(setup.link)),
-                              checked{}) {}
+                              checked{}) {
+    require_valid(this->start());
+  }
 #endif
-  /// For create.
+  /// For create, which starts the thread.
   emulated_link_backend(const Source& source, const host_slot_bank& bank, const config& setup,
                         const link_model& link, checked)
       : base(source, bank, setup.most_fills, link_pace<Clock>(link)) {}

@@ -39,21 +39,24 @@ class host_backend : public copy_thread<Source, unpaced, Bank> {
     }
   };
 
-  /// `source` and `bank` outlive the backend. Errors: those of config.
+  /// `source` and `bank` outlive the backend. Errors: those of config; the system refuses a thread.
   static result<std::unique_ptr<host_backend>> create(const Source& source, Bank& bank,
                                                       const config& setup = {}) {
     if (auto bad = setup.validate()) return *std::move(bad);
-    return std::make_unique<host_backend>(source, bank, setup, checked{});
+    auto made = std::make_unique<host_backend>(source, bank, setup, checked{});
+    if (auto refused = made->start(setup.threads)) return *std::move(refused);
+    return made;
   }
 #if HOTSET_EXCEPTIONS
-  /// `source` and `bank` outlive the backend. Errors: throws invalid_config.
+  /// As `create`. Errors: throws invalid_config.
   host_backend(const Source& source, Bank& bank, const config& setup = {})
-      : host_backend(source, bank, setup, (require_valid(setup.validate()), checked{})) {}
+      : host_backend(source, bank, setup, (require_valid(setup.validate()), checked{})) {
+    require_valid(this->start(setup.threads));
+  }
 #endif
-  /// For create.
+  /// For create, which starts the threads.
   host_backend(const Source& source, Bank& bank, const config& setup, checked)
-      : copy_thread<Source, unpaced, Bank>(source, bank, setup.most_fills, unpaced{},
-                                           setup.threads) {}
+      : copy_thread<Source, unpaced, Bank>(source, bank, setup.most_fills, unpaced{}) {}
 };
 
 }  // namespace hotset::inline v0

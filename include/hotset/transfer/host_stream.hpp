@@ -4,86 +4,112 @@
 
 #include <condition_variable>
 #include <cstddef>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "hotset/core/error.hpp"
 #include "hotset/core/fill.hpp"
 #include "hotset/core/status.hpp"
+#include "hotset/transfer/start_threads.hpp"
 #include "hotset/transfer/ticket_board.hpp"
 
 namespace hotset::inline v0 {
 
 /// Threads: safe. No allocation after construction; enqueueing waits while the ring is full.
+/// A stream and the backends whose tickets it names may end in any order: both own the board of those tickets.
 class host_stream {
  public:
   /// Who runs the work: the caller at once, or a thread.
   enum class mode { caller, worker };
   using work = void (*)(void* context) noexcept;
+  static constexpr std::size_t default_capacity = 1024;
 
-  explicit host_stream(mode how = mode::caller, std::size_t capacity = 1024) : ring_(capacity) {
-    if (how == mode::worker) thread_ = std::thread([this] { loop(); });
+  /// `capacity`: what a worker's ring holds. Errors: 0 of it; the system refuses a thread.
+  static result<std::unique_ptr<host_stream>> create(mode how,
+                                                     std::size_t capacity = default_capacity) {
+    auto made = std::make_unique<host_stream>();
+    if (auto refused = made->begin(how, capacity)) return *std::move(refused);
+    return made;
   }
+  /// The caller's stream.
+  host_stream() = default;
+#if HOTSET_EXCEPTIONS
+  /// As `create`. Errors: throws invalid_config.
+  explicit host_stream(mode how, std::size_t capacity = default_capacity) : host_stream() {
+    require_valid(begin(how, capacity));
+  }
+#endif
   host_stream(const host_stream&) = delete;
   host_stream& operator=(const host_stream&) = delete;
+  /// Runs what was enqueued.
   ~host_stream() {
-    if (!thread_.joinable()) return;
+    if (is_caller()) return;
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
     }
     changed_.notify_all();
-    thread_.join();
+    worker_.front().join();
   }
 
   /// Runs `what(context)` after everything enqueued so far.
   void run(work what, void* context) noexcept {
-    if (!thread_.joinable()) return what(context);
+    if (is_caller()) return what(context);
     push({what, context, nullptr, no_ticket, true});
   }
   /// What is enqueued later starts after `t` has settled. On the caller's stream this waits, and tells of a failure.
-  status wait_for(ticket_board& board, ticket t) noexcept {
-    if (!thread_.joinable())
-      return board.wait(t) == transfer_state::arrived ? status::ok : status::fill_failed;
-    push({nullptr, nullptr, &board, t, true});
+  status wait_for(const std::shared_ptr<ticket_board>& board, ticket t) noexcept {
+    if (is_caller())
+      return board->wait(t) == transfer_state::arrived ? status::ok : status::fill_failed;
+    push({nullptr, nullptr, board, t, true});
     return status::ok;
   }
   /// Settles `t` when everything enqueued so far has run.
-  void settle_after(ticket_board& board, ticket t) noexcept {
-    if (!thread_.joinable()) return board.settle(t, transfer_state::arrived);
-    push({nullptr, nullptr, &board, t, false});
+  void settle_after(const std::shared_ptr<ticket_board>& board, ticket t) noexcept {
+    if (is_caller()) return board->settle(t, transfer_state::arrived);
+    push({nullptr, nullptr, board, t, false});
   }
   /// Waits until everything enqueued so far has run.
   void drain() noexcept {
-    if (!thread_.joinable()) return;
+    if (is_caller()) return;
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return count_ == 0 && !busy_; });
   }
-  [[nodiscard]] bool is_caller() const noexcept { return !thread_.joinable(); }
+  [[nodiscard]] bool is_caller() const noexcept { return worker_.empty(); }
 
  private:
   struct command {
     work what = nullptr;
     void* context = nullptr;
-    ticket_board* board = nullptr;
+    std::shared_ptr<ticket_board> board{};
     ticket id = no_ticket;
     bool wait = false;
   };
 
-  void push(const command& c) noexcept {
+  void push(command c) noexcept {
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [this] { return count_ < ring_.size(); });
-      ring_[(first_ + count_++) % ring_.size()] = c;
+      ring_[(first_ + count_++) % ring_.size()] = std::move(c);
     }
     changed_.notify_all();
+  }
+  validation begin(mode how, std::size_t capacity) {
+    if (how == mode::caller) return std::nullopt;
+    if (capacity == 0) return error{"capacity = 0 of a worker's stream, accepted: 1 or more"};
+    ring_.resize(capacity);
+    return detail::start_threads(worker_, 1, [this] { loop(); });
   }
   void loop() noexcept {
     std::unique_lock lock(mutex_);
     while (true) {
       changed_.wait(lock, [this] { return count_ != 0 || stopping_; });
       if (count_ == 0) return;
-      const command c = ring_[first_];
+      const auto c = std::exchange(ring_[first_], {});
       first_ = (first_ + 1) % ring_.size();
       --count_;
       busy_ = true;
@@ -111,7 +137,7 @@ class host_stream {
   std::size_t count_ = 0;
   bool busy_ = false;
   bool stopping_ = false;
-  std::thread thread_;
+  std::vector<std::thread> worker_;  ///< one, or none on the caller's stream
 };
 
 }  // namespace hotset::inline v0

@@ -13,6 +13,7 @@
 #include "copied_bytes.hpp"
 #include "fake_cuda_runtime.hpp"
 #include "hotset/cuda/stream.hpp"
+#include "refused_threads.hpp"
 
 namespace hotset::cuda::staged_copies_test {
 namespace {
@@ -209,6 +210,18 @@ TEST(staged_copies, refusals_are_told) {
               HasSubstr("0 staging threads"));
   EXPECT_THAT(staged_copies::create(api, {.pieces = 0}, pages, events, failures).error().message,
               HasSubstr("0 pieces"));
+}
+
+TEST_F(staged_copies_test, a_refused_thread_is_an_error_and_the_started_ones_end) {
+  if (const auto reason = support::refused_threads::why_not(); !reason.empty())
+    GTEST_SKIP() << reason;
+  const support::refused_threads two(2);
+  const auto refused =
+      staged_copies::create(api, {.pieces = 4, .piece_bytes = 50, .threads = 3, .most_copies = 8},
+                            pages, events, failures);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("cannot start thread 3 of 3: "));
+  EXPECT_EQ(support::refused_threads::ended(), 2);
 }
 
 }  // namespace

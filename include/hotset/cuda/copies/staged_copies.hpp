@@ -20,6 +20,7 @@
 #include "hotset/cuda/copies/staging_ring.hpp"
 #include "hotset/cuda/copies/transfer_counts.hpp"
 #include "hotset/cuda/event_ring.hpp"
+#include "hotset/transfer/start_threads.hpp"
 
 namespace hotset::inline v0::cuda {
 
@@ -36,7 +37,8 @@ class staged_copies {
     std::size_t most_copies = 0;  ///< waiting at one time
   };
 
-  /// `pages`, `events` and `failures` outlive this object. Errors: sizes of 0; what the runtime said.
+  /// `pages`, `events` and `failures` outlive this object. Errors: sizes of 0; what the runtime said; the
+  /// system refuses a thread.
   static result<std::unique_ptr<staged_copies>> create(runtime& api, const config& setup,
                                                        const pinned_memory& pages,
                                                        event_ring& events,
@@ -47,6 +49,9 @@ class staged_copies {
     std::unique_ptr<staged_copies> made(
         new (std::nothrow) staged_copies(api, setup, *std::move(ring), pages, events, failures));
     if (!made) return error{"no host memory for staged copies"};
+    if (auto refused =
+            detail::start_threads(made->workers_, setup.threads, [&own = *made] { own.work(); }))
+      return *std::move(refused);
     return made;
   }
   staged_copies(const staged_copies&) = delete;
@@ -134,7 +139,6 @@ class staged_copies {
         failures_(failures) {
     copies_.reserve(setup.most_copies);
     batches_.reserve(setup.most_copies);
-    for (std::size_t i = 0; i < setup.threads; ++i) workers_.emplace_back([this] { work(); });
   }
 
   using iterator = std::vector<waiting>::iterator;

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+/// Starts the threads of a backend or a stream, or says that the system refuses one.
+
+#include <cstddef>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "hotset/core/error.hpp"
+
+#if HOTSET_EXCEPTIONS
+#include <system_error>
+#endif
+
+namespace hotset::inline v0::detail {
+
+/// Appends `count` threads that run `loop` to `out`. Errors: the system refuses a thread; `out` has those that were started,
+/// and its owner ends them as always. Without exceptions a refusal ends the program: std::thread reports it in no other way.
+template <class Loop>
+[[nodiscard]] validation start_threads(std::vector<std::thread>& out, std::size_t count,
+                                       Loop loop) {
+  const auto before = out.size();
+  out.reserve(before + count);
+#if HOTSET_EXCEPTIONS
+  try {
+    while (out.size() != before + count) out.emplace_back(loop);
+  } catch (const std::system_error& refused) {
+    return error{"cannot start thread " + std::to_string(out.size() - before + 1) + " of " +
+                 std::to_string(count) + ": " + refused.code().message() +
+                 ", accepted: fewer threads, or a higher limit of threads or of memory"};
+  }
+#else
+  while (out.size() != before + count) out.emplace_back(loop);
+#endif
+  return std::nullopt;
+}
+
+}  // namespace hotset::inline v0::detail
