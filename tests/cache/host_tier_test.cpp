@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/cache/host_tier.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -17,6 +20,7 @@
 #include "hotset/admission/after_n_uses.hpp"
 #include "hotset/cache/slot_cache.hpp"
 #include "hotset/eviction/lru.hpp"
+#include "hotset/transfer/emulated_link_backend.hpp"
 #include "hotset/transfer/host_backend.hpp"
 #include "hotset/transfer/inline_backend.hpp"
 #include "random_source.hpp"
@@ -244,6 +248,237 @@ TEST(host_tier, a_cache_over_it_serves_the_right_bytes_whatever_fails) {
   EXPECT_GT(failed, 10);
   EXPECT_LT(failed, 1500);
   EXPECT_GT(tier->stats().hits, 500U);
+}
+
+/// Experts whose every byte is the version that the disk has of them; of two bytes, or one at the lower precision.
+class versioned_disk {
+ public:
+  [[nodiscard]] std::span<const std::uint64_t> sizes(expert_key, precision_id p) const noexcept {
+    return std::span(sizes_).subspan(index_of(p), 1);
+  }
+  [[nodiscard]] bool read(expert_key key, precision_id, std::size_t, std::uint64_t,
+                          std::span<std::byte> to) const noexcept {
+    const auto version = of(key).load();
+    std::ranges::fill(to, static_cast<std::byte>(version));
+    ++reads;
+    if (key == held_up && version == 1) support::gate::pass(&gate);
+    return true;
+  }
+  /// As a tier above this disk is told to.
+  void invalidate(expert_key key) const noexcept {
+    if (before_forgetting) before_forgetting();
+    forgotten.push_back(key);
+  }
+  void invalidate(layer_id layer) const noexcept { forgotten.push_back({layer, no_expert}); }
+
+  [[nodiscard]] std::atomic<int>& of(expert_key key) const {
+    return versions_[index_of(key.layer) * 8 + index_of(key.expert)];
+  }
+  void change(expert_key key) { ++of(key); }
+
+  expert_key held_up =
+      no_key;  ///< its first version is read, and then nothing before the gate opens
+  mutable support::gate gate{};
+  mutable std::atomic<int> reads{0};
+  mutable std::vector<expert_key> forgotten;
+  std::function<void()> before_forgetting;
+
+ private:
+  std::array<std::uint64_t, 2> sizes_{2, 1};
+  mutable std::array<std::atomic<int>, 16> versions_{1, 1, 1, 1, 1, 1, 1, 1,
+                                                     1, 1, 1, 1, 1, 1, 1, 1};
+};
+const geometry bytes_model{.layers = 2, .experts = 8, .top_k = 1, .expert_bytes = {2}};
+const std::vector<expert_layout> bytes_layouts{{{{"version", 2}}}, {{{"version", 1}}}};
+
+template <class Disk>
+std::unique_ptr<host_tier<Disk, pager<lru>>> bytes_tier(const Disk& disk, std::uint64_t slots,
+                                                        const geometry& of = bytes_model) {
+  auto room = pool_layout::within(host_tier_shape(of), cache_scope::shared, 2 * slots).value();
+  return host_tier<Disk, pager<lru>>::create(of, pager<lru>({.layout = std::move(room)}), disk,
+                                             bytes_layouts)
+      .value();
+}
+template <class Reader>
+int version_in(const Reader& from, expert_key key, precision_id p = {}) {
+  std::byte got{};
+  EXPECT_TRUE(from.read(key, p, 0, 0, {&got, 1}));
+  return static_cast<int>(got);
+}
+
+TEST(host_tier_invalidation, forgets_the_expert_at_every_precision_and_no_other) {
+  versioned_disk disk;
+  auto mixed = bytes_model;
+  mixed.lower_precisions = {{1}};
+  const auto tier = bytes_tier(disk, 30, mixed);
+  const expert_key key{1_layer, 3_expert};
+  const expert_key other{1_layer, 4_expert};
+  for (const auto p : {0_precision, 1_precision})
+    for (const auto k : {key, other}) EXPECT_EQ(version_in(*tier, k, p), 1);
+  disk.change(key);
+  disk.change(other);
+  tier->invalidate(key);
+  for (const auto p : {0_precision, 1_precision}) {
+    EXPECT_EQ(version_in(*tier, key, p), 2);
+    EXPECT_EQ(version_in(*tier, other, p), 1) << "it was not named";
+  }
+  EXPECT_THAT(disk.forgotten, testing::ElementsAre(key)) << "the disk may keep bytes, too";
+}
+
+TEST(host_tier_invalidation, forgets_a_layer_and_no_other) {
+  versioned_disk disk;
+  const auto tier = bytes_tier(disk, 16);
+  const auto all_are = [&](layer_id layer, int version) {
+    for (const auto e : each<expert_id>(8)) EXPECT_EQ(version_in(*tier, {layer, e}), version);
+  };
+  all_are(0_layer, 1);
+  all_are(1_layer, 1);
+  for (const auto l : each<layer_id>(2))
+    for (const auto e : each<expert_id>(8)) disk.change({l, e});
+  tier->invalidate(1_layer);
+  all_are(1_layer, 2);
+  all_are(0_layer, 1);
+  EXPECT_THAT(disk.forgotten, testing::ElementsAre(expert_key{1_layer, no_expert}));
+}
+
+TEST(host_tier_invalidation, of_what_is_not_there_does_nothing) {
+  const versioned_disk disk;
+  const auto tier = bytes_tier(disk, 2);
+  tier->invalidate(expert_key{1_layer, 3_expert});
+  tier->invalidate(expert_key{7_layer, 3_expert});
+  tier->invalidate(7_layer);
+  EXPECT_EQ(version_in(*tier, {1_layer, 3_expert}), 1);
+}
+
+// Else a read between the two would bring what lies below into the tier again.
+TEST(host_tier_invalidation, what_lies_below_forgets_first) {
+  versioned_disk disk;
+  const auto tier = bytes_tier(disk, 4);
+  const expert_key key{1_layer, 3_expert};
+  disk.before_forgetting = [&] {
+    EXPECT_EQ(version_in(*tier, key), 1);
+    disk.change(key);
+  };
+  tier->invalidate(key);
+  EXPECT_EQ(version_in(*tier, key), 2);
+}
+
+// Bytes that were read before must not come into the tier after it was told to forget them.
+TEST(host_tier_invalidation, waits_for_a_read_that_is_under_way) {
+  versioned_disk disk;
+  disk.held_up = {0_layer, 2_expert};
+  const auto tier = bytes_tier(disk, 4);
+  std::thread reader([&] { EXPECT_EQ(version_in(*tier, disk.held_up), 1); });
+  while (disk.reads == 0) std::this_thread::yield();
+  disk.change(disk.held_up);
+  std::thread forgetting([&] { tier->invalidate(disk.held_up); });
+  // Wherever the invalidation is when the gate opens, the read of the old bytes began before it.
+  std::this_thread::yield();
+  disk.gate.open();
+  reader.join();
+  forgetting.join();
+  EXPECT_EQ(version_in(*tier, disk.held_up), 2);
+}
+
+// A read that begins after an invalidation has returned never gets bytes from before it.
+TEST(host_tier_invalidation, holds_whoever_reads_meanwhile) {
+  versioned_disk disk;
+  const auto below = bytes_tier(disk, 5);
+  const auto tier = bytes_tier(*below, 3);
+  std::array<std::atomic<int>, 8> invalidated{};
+  std::atomic<int> reads = 0;
+  std::atomic<int> stale = 0;
+  constexpr int enough = 6000;
+  std::vector<std::thread> readers;
+  for (std::uint64_t t = 0; t < 3; ++t)
+    readers.emplace_back([&, t] {
+      support::random_source random(t);
+      while (reads++ < enough) {
+        const auto e = random.id_below(8);
+        const auto least = invalidated[static_cast<std::size_t>(e)].load();
+        if (version_in(*tier, {0_layer, expert_id{e}}) < least) ++stale;
+      }
+    });
+  support::random_source random(9);
+  while (reads < enough) {
+    const expert_key key{0_layer, expert_id{random.id_below(8)}};
+    if (disk.of(key) < 250) disk.change(key);  // a version is a byte
+    random.one_in(8) ? tier->invalidate(key.layer) : tier->invalidate(key);
+    invalidated[index_of(key.expert)] = disk.of(key).load();
+    std::this_thread::yield();
+  }
+  for (auto& r : readers) r.join();
+  EXPECT_EQ(stale, 0);
+}
+
+/// A cache over a tier over a tier, by each backend that reads on the host.
+template <class Backend>
+struct invalidated_cache : testing::Test {};
+using lower_tier = host_tier<versioned_disk, pager<lru>>;
+using upper_tier = host_tier<lower_tier, pager<lru>>;
+using readers_of_tiers = testing::Types<inline_backend<upper_tier>, host_backend<upper_tier>,
+                                        emulated_link_backend<upper_tier>>;
+TYPED_TEST_SUITE(invalidated_cache, readers_of_tiers);
+
+TYPED_TEST(invalidated_cache, serves_no_bytes_from_before_whatever_lies_below) {
+  versioned_disk disk;
+  const auto below = bytes_tier(disk, 5);
+  const auto tier = bytes_tier(*below, 4);
+  const auto layout = pool_layout::per_layer(bytes_model, 3).value();
+  const auto bank = host_slot_bank::create(layout, bytes_layouts).value();
+  const auto backend = [&] {
+    if constexpr (requires(typename TypeParam::config c) { c.link; })
+      return TypeParam::create(*tier, bank, {.link = {.bytes_per_second = 1'000'000'000}}).value();
+    else
+      return std::make_unique<TypeParam>(*tier, bank);
+  }();
+  slot_cache<pager<lru>, TypeParam> cache(pager<lru>({.layout = layout}), *backend);
+  auto visit = cache.make_visit();
+  typename TypeParam::stream_type stream;
+  support::random_source random(3);
+  for (step_id step = 0; step < 500; ++step) {
+    const auto id = random.id_below(8);
+    routing_view view;
+    view.layer = layer_id{static_cast<std::int32_t>(step % 2)};
+    view.step = step;
+    view.experts = std::span(&id, 1);
+    const expert_key key{view.layer, expert_id{id}};
+    int got = 0;
+    ASSERT_EQ(cache.serve(view, stream, visit,
+                          [&](const visit_group& group) {
+                            got = static_cast<int>(bank.bytes(group.slots()[0], 0)[0]);
+                          }),
+              status::ok);
+    ASSERT_EQ(got, disk.of(key));
+    if (!random.one_in(3) || disk.of(key) == 250) continue;
+    ASSERT_EQ(random.one_in(4) ? cache.invalidate(key.layer) : cache.invalidate(key), status::ok);
+    disk.change(key);
+  }
+}
+
+TEST(host_tier_invalidation, is_not_asked_for_what_a_cache_still_reads) {
+  versioned_disk disk;
+  const auto tier = bytes_tier(disk, 4);
+  const auto layout = pool_layout::per_layer(bytes_model, 3).value();
+  const auto bank = host_slot_bank::create(layout, bytes_layouts).value();
+  inline_backend<lower_tier> backend(*tier, bank);
+  slot_cache<pager<lru>, inline_backend<lower_tier>> cache(pager<lru>({.layout = layout}), backend);
+  auto visit = cache.make_visit();
+  inline_stream stream;
+  const std::int32_t id = 3;
+  routing_view view;
+  view.layer = 0_layer;
+  view.experts = std::span(&id, 1);
+  ASSERT_EQ(cache.resolve(view, stream, visit), status::ok);
+  EXPECT_EQ(cache.invalidate(expert_key{0_layer, 3_expert}), status::busy);
+  EXPECT_EQ(cache.invalidate(expert_key{0_layer, 8_expert}), status::invalid_argument);
+  EXPECT_THAT(disk.forgotten, testing::IsEmpty());
+  cache.release(visit, stream);
+  EXPECT_EQ(cache.invalidate(expert_key{0_layer, 3_expert}), status::ok);
+  EXPECT_EQ(cache.invalidate(expert_key{0_layer, 5_expert}), status::ok);
+  EXPECT_THAT(disk.forgotten,
+              testing::ElementsAre(expert_key{0_layer, 3_expert}, expert_key{0_layer, 5_expert}))
+      << "an expert that the cache has not may stand in the tier";
 }
 
 }  // namespace

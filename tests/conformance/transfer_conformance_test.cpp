@@ -25,19 +25,36 @@ using support::fake_cuda_runtime;
 using support::gate;
 using support::host_experts;
 
+/// Keeps no bytes, and notes what it is told to forget as a source that does.
+class keeping_source {
+ public:
+  explicit keeping_source(const memory_expert_source& inner) : inner_(inner) {}
+  [[nodiscard]] std::span<const tensor_bytes> tensors(expert_key key,
+                                                      precision_id p) const noexcept {
+    return inner_.tensors(key, p);
+  }
+  void invalidate(expert_key key) const noexcept { forgotten.push_back(key); }
+  void invalidate(layer_id layer) const noexcept { forgotten.push_back({layer, no_expert}); }
+  mutable std::vector<expert_key> forgotten{};
+
+ private:
+  const memory_expert_source& inner_;
+};
+static_assert(forgets_experts<const keeping_source>);
+
 pool_layout pools() {
   return pool_layout::shared(suites::transfer_shape, suites::transfer_slots).value();
 }
 
 template <class Backend, std::size_t Threads>
-Backend make_host_backend(const host_experts& experts) {
+Backend make_host_backend(const keeping_source& source, const host_experts& experts) {
   if constexpr (requires(typename Backend::config c) { c.link; })
-    return Backend(experts.source, experts.bank,
+    return Backend(source, experts.bank,
                    {.link = {.bytes_per_second = 1'000'000'000, .latency = 50, .chunk_bytes = 64}});
   else if constexpr (Threads > 1)
-    return Backend(experts.source, experts.bank, {.threads = Threads});
+    return Backend(source, experts.bank, {.threads = Threads});
   else
-    return Backend(experts.source, experts.bank);
+    return Backend(source, experts.bank);
 }
 
 template <class Backend, host_stream::mode Mode, std::size_t Threads = 1>
@@ -46,8 +63,8 @@ struct host_entry {
   static constexpr bool deferred = Mode == host_stream::mode::worker;
   static constexpr bool copies_beside = true;
   host_experts experts{pools()};
-  backend_type backend{
-      make_host_backend<Backend, Threads>((experts.source.remove(suites::absent_expert), experts))};
+  keeping_source source{(experts.source.remove(suites::absent_expert), experts.source)};
+  backend_type backend{make_host_backend<Backend, Threads>(source, experts)};
   host_stream stream{Mode};
 
   struct looking {
@@ -70,16 +87,17 @@ struct host_entry {
   void hold_until_open(gate& closed) { stream.run(gate::pass, &closed); }
   void drain() { stream.drain(); }
   [[nodiscard]] bool holds(slot_id slot, expert_key key) const { return experts.holds(slot, key); }
+  [[nodiscard]] const std::vector<expert_key>& forgotten() const { return source.forgotten; }
 };
 
 /// Nothing is ever enqueued: the stream is the calling thread.
 struct inline_entry {
-  using backend_type = inline_backend<memory_expert_source>;
+  using backend_type = inline_backend<keeping_source>;
   static constexpr bool deferred = false;
   static constexpr bool copies_beside = true;
   host_experts experts{pools()};
-  backend_type backend{(experts.source.remove(suites::absent_expert), experts.source),
-                       experts.bank};
+  keeping_source source{(experts.source.remove(suites::absent_expert), experts.source)};
+  backend_type backend{source, experts.bank};
   inline_stream stream{};
   bool saw = false;
 
@@ -89,6 +107,7 @@ struct inline_entry {
   void hold_until_open(gate&) {}
   void drain() {}
   [[nodiscard]] bool holds(slot_id slot, expert_key key) const { return experts.holds(slot, key); }
+  [[nodiscard]] const std::vector<expert_key>& forgotten() const { return source.forgotten; }
 };
 
 /// What a slot holds is told by the copies that the link has run. Enqueued work takes a second, the gate is not asked.
@@ -148,11 +167,12 @@ struct clock_entry final : private link_observer {
 /// The CUDA backend over a runtime that needs no device.
 template <cuda::copy_mode Mode, bool Pinned>
 struct cuda_entry {
-  using backend_type = cuda::cuda_backend<memory_expert_source>;
+  using backend_type = cuda::cuda_backend<keeping_source>;
   static constexpr bool deferred = true;
   static constexpr bool copies_beside = Mode == cuda::copy_mode::side_stream;
   fake_cuda_runtime api{fake_cuda_runtime::pace::random};
   device_experts experts{api, pools(), Pinned};
+  keeping_source source{experts.host.source};
   std::unique_ptr<backend_type> owned = make();
   backend_type& backend = *owned;
   cuda::stream stream = cuda::stream::create(api, 0).value();
@@ -164,8 +184,7 @@ struct cuda_entry {
     // In the engine's own stream a submit waits for pieces that stand behind the engine's work.
     if (!Pinned) setup.staging_pieces = copies_beside ? 3 : 32;
     setup.staging_piece_bytes = 64;
-    return backend_type::create(api, experts.host.source, experts.bank, experts.pages, setup)
-        .value();
+    return backend_type::create(api, source, experts.bank, experts.pages, setup).value();
   }
   ~cuda_entry() {
     EXPECT_THAT(api.violations(), testing::IsEmpty());
@@ -182,14 +201,15 @@ struct cuda_entry {
   }
   void drain() { (void)api.synchronize_stream(stream.handle()); }
   [[nodiscard]] bool holds(slot_id slot, expert_key key) const { return experts.holds(slot, key); }
+  [[nodiscard]] const std::vector<expert_key>& forgotten() const { return source.forgotten; }
 };
 using cuda::copy_mode;
 using entries = testing::Types<
-    inline_entry, host_entry<host_backend<memory_expert_source>, host_stream::mode::caller>,
-    host_entry<host_backend<memory_expert_source>, host_stream::mode::worker>,
-    host_entry<host_backend<memory_expert_source>, host_stream::mode::worker, 3>,
-    host_entry<emulated_link_backend<memory_expert_source>, host_stream::mode::caller>,
-    host_entry<emulated_link_backend<memory_expert_source>, host_stream::mode::worker>,
+    inline_entry, host_entry<host_backend<keeping_source>, host_stream::mode::caller>,
+    host_entry<host_backend<keeping_source>, host_stream::mode::worker>,
+    host_entry<host_backend<keeping_source>, host_stream::mode::worker, 3>,
+    host_entry<emulated_link_backend<keeping_source>, host_stream::mode::caller>,
+    host_entry<emulated_link_backend<keeping_source>, host_stream::mode::worker>,
     clock_entry<false>, clock_entry<true>, cuda_entry<copy_mode::side_stream, true>,
     cuda_entry<copy_mode::side_stream, false>, cuda_entry<copy_mode::same_stream, true>,
     cuda_entry<copy_mode::same_stream, false>>;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "hotset/concepts/expert_reader.hpp"
+#include "hotset/concepts/forgets_experts.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/expert_layout.hpp"
 #include "hotset/core/geometry.hpp"
@@ -104,8 +105,19 @@ class host_tier {
     if (found.what == outcome::passed_by) return disk_.read(key, precision, tensor, at, to);
     std::memcpy(to.data(), bank_.bytes(found.pin.slot, tensor).data() + at, to.size());
     const std::lock_guard lock(mutex_);
-    pager_.unpin(found.pin);
+    unpin(found.pin);
     return true;
+  }
+  /// Forgets the expert, or the layer's, at every precision, and so does the disk if it keeps bytes. Waits for the reads of it
+  /// that are under way. A read that begins after the call finds the bytes that the disk has then.
+  void invalidate(expert_key key) const noexcept {
+    detail::invalidate_in(disk_, key);
+    forget(key);
+  }
+  /// As above.
+  void invalidate(layer_id layer) const noexcept {
+    detail::invalidate_in(disk_, layer);
+    for (const auto e : each<expert_id>(pager_.shape().experts)) forget({layer, e});
   }
 
   /// An access is an expert that somebody began to read.
@@ -129,7 +141,7 @@ class host_tier {
   /// Finds the expert or reads it, and keeps it in its slot until the pin is given back. `begins`: the first part of it is
   /// wanted, which is an access; the other parts belong to the same one, and go by where it has gone by.
   holding hold(expert_key key, precision_id precision, bool begins) const noexcept {
-    const expert_key inner{layer_id{number(precision) * layers_ + number(key.layer)}, key.expert};
+    const auto inner = inner_key(key, precision);
     std::unique_lock lock(mutex_);
     std::uint32_t generation = 0;
     bool is_new = false;
@@ -146,8 +158,25 @@ class host_tier {
     // Another reader's copy may have failed meanwhile, and been begun again: that one is not pinned.
     if (pager_.locate(inner) == slot && pager_.slot(slot).generation == pin.generation)
       return {outcome::held, pin};
-    pager_.unpin(pin);
+    unpin(pin);
     return {outcome::failed, {}};
+  }
+  [[nodiscard]] expert_key inner_key(expert_key key, precision_id precision) const noexcept {
+    return {layer_id{number(precision) * layers_ + number(key.layer)}, key.expert};
+  }
+  /// Pre: the lock is held.
+  void unpin(slot_pin pin) const noexcept {
+    pager_.unpin(pin);
+    unpinned_.notify_all();
+  }
+  /// A pinned slot is busy: its bytes are being read from the disk, or into a slot above.
+  void forget(expert_key key) const noexcept {
+    const auto precisions = pager_.shape().layers / layers_;
+    std::unique_lock lock(mutex_);
+    for (std::int32_t p = 0; p < precisions; ++p)
+      unpinned_.wait(lock, [&] {
+        return pager_.invalidate(inner_key(key, static_cast<precision_id>(p))) != status::busy;
+      });
   }
   /// An access. Returns its slot, or none where it goes by; `is_new`: its bytes are to be read.
   slot_id visit(expert_key inner, layer_id layer, std::uint32_t& generation,
@@ -192,6 +221,7 @@ class host_tier {
   host_slot_bank bank_;
   mutable std::mutex mutex_;
   mutable std::condition_variable arrived_;
+  mutable std::condition_variable unpinned_;
   mutable Pager pager_;
   mutable visit_plan plan_;
   mutable std::vector<std::uint8_t> being_read_;  ///< [slots]

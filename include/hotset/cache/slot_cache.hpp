@@ -13,6 +13,7 @@
 
 #include "hotset/cache/cache_visit.hpp"
 #include "hotset/cache/copies_underway.hpp"
+#include "hotset/concepts/forgets_experts.hpp"
 #include "hotset/concepts/transfer_backend.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
@@ -197,7 +198,8 @@ class slot_cache {
     return status::ok;
   }
 
-  /// Waits for copies that read the host bytes, then forgets the key or the layer. Call before they go away.
+  /// Waits for copies that read the host bytes, then forgets the key or the layer, here and in what caches below: the
+  /// backend's source, a host_tier. Call before the bytes change or go away.
   /// Errors: those of pager::invalidate, then nothing is forgotten and a loss is left to the next call; fill_failed, as
   /// `settle`: what was named is forgotten.
   template <class KeyOrLayer>
@@ -205,8 +207,9 @@ class slot_cache {
     queue_.forget(what);
     wait_for_copies();
     take_in_settled();
-    const auto forgotten = pager_.invalidate(what);
-    return forgotten == status::ok ? tell_of_loss() : forgotten;
+    if (const auto refused = pager_.invalidate(what); refused != status::ok) return refused;
+    detail::invalidate_in(backend_, what);
+    return tell_of_loss();
   }
   /// Waits for all copies, then as pager::set_quota. Errors: its own; fill_failed, as `settle`: no quota has changed.
   status set_quota(layer_id layer, std::int32_t slots) noexcept {

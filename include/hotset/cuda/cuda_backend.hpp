@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "hotset/concepts/expert_source.hpp"
+#include "hotset/concepts/forgets_experts.hpp"
 #include "hotset/concepts/transfer_backend.hpp"
 #include "hotset/core/expert_layout.hpp"
 #include "hotset/cuda/copies/chunk_queue.hpp"
@@ -58,7 +59,7 @@ class cuda_backend {
     std::size_t staging_threads = 4;
   };
 
-  /// `source`, `bank` and `pages` outlive the backend. Errors: sizes of 0; what the runtime said.
+  /// `source`, `bank` and `pages` outlive the backend. Errors: sizes of 0; what the runtime said; the system refuses a thread.
   static result<std::unique_ptr<cuda_backend>> create(runtime& api, const Source& source,
                                                       const slot_bank& bank,
                                                       const pinned_memory& pages,
@@ -140,6 +141,12 @@ class cuda_backend {
   transfer_state wait(ticket t) noexcept {
     put_into_stream(t);
     return events_->wait(t);
+  }
+
+  /// Forwards to the source: concepts/forgets_experts.hpp.
+  template <class KeyOrLayer>
+  void invalidate(KeyOrLayer what) const noexcept {
+    hotset::detail::invalidate_in(source_, what);
   }
 
   /// The first failed CUDA call, if any: from then on `submit` takes nothing.

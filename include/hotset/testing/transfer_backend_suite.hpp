@@ -17,6 +17,7 @@
 /// | `look(slot, key)`, `saw_it()` | enqueues a look at a slot; whether the last look, once drained, saw the expert |
 /// | `drain()` | waits for what was enqueued |
 /// | `holds(slot, key)` | whether the slot's bytes are the expert's now |
+/// | `forgotten()` | optional, of a backend whose source keeps bytes: the keys that the source was told to forget; a layer's has `no_expert` |
 /// | `moves_bytes` | optional; false: copies are timed and none is made, so none can fail |
 
 #include <optional>
@@ -180,13 +181,26 @@ TYPED_TEST_P(transfer_conformance, many_batches_arrive) {
   }
 }
 
+// Hazard 20.
+TYPED_TEST_P(transfer_conformance, a_source_that_keeps_bytes_is_told_to_forget_them) {
+  if constexpr (requires { this->entry().forgotten(); }) {
+    this->backend().invalidate(expert_key{1_layer, 3_expert});
+    this->backend().invalidate(0_layer);
+    const std::vector<expert_key> both{{1_layer, 3_expert}, {0_layer, no_expert}};
+    EXPECT_EQ(this->entry().forgotten(), both);
+  } else {
+    GTEST_SKIP() << "its source keeps none";
+  }
+}
+
 REGISTER_TYPED_TEST_SUITE_P(transfer_conformance, all_tensors_of_all_fills_arrive_under_one_ticket,
                             no_ticket_has_arrived_and_no_fills_have_no_ticket,
                             what_follows_a_fence_sees_the_bytes,
                             a_failure_is_sticky_and_of_its_ticket_alone,
                             a_record_arrives_when_the_stream_has_run,
                             a_copy_waits_for_the_reader_that_it_names,
-                            a_cancelled_copy_moves_no_byte, many_batches_arrive);
+                            a_cancelled_copy_moves_no_byte, many_batches_arrive,
+                            a_source_that_keeps_bytes_is_told_to_forget_them);
 
 }  // namespace hotset::suites
 

@@ -93,6 +93,11 @@ class copy_thread {
   [[nodiscard]] validation check(const pool_layout& layout) const { return bank_.check(layout); }
   [[nodiscard]] transfer_state poll(ticket t) const noexcept { return board_->state(t); }
   transfer_state wait(ticket t) noexcept { return board_->wait(t); }
+  /// Forwards to the source: concepts/forgets_experts.hpp.
+  template <class KeyOrLayer>
+  void invalidate(KeyOrLayer what) const noexcept {
+    copy_.invalidate(what);
+  }
   /// Units: bytes copied since construction.
   [[nodiscard]] std::uint64_t bytes_moved() const noexcept {
     const std::lock_guard lock(mutex_);

@@ -11,6 +11,7 @@
 
 #include "hotset/concepts/expert_reader.hpp"
 #include "hotset/concepts/expert_source.hpp"
+#include "hotset/concepts/forgets_experts.hpp"
 #include "hotset/core/fill.hpp"
 #include "hotset/memory/host_slot_bank.hpp"
 #include "hotset/memory/key_addresses.hpp"
@@ -84,6 +85,11 @@ class expert_copy {
             return origin_.read(f.key, f.precision, t, at, to);
           });
     }
+  }
+  /// The origin forgets what it keeps of the key or the layer.
+  template <class KeyOrLayer>
+  void invalidate(KeyOrLayer what) const noexcept {
+    detail::invalidate_in(origin_, what);
   }
 
  private:

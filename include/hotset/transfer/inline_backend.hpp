@@ -54,6 +54,11 @@ class inline_backend {
   [[nodiscard]] transfer_state poll(ticket t) const noexcept { return lost_.state(t); }
   [[nodiscard]] transfer_state wait(ticket t) noexcept { return poll(t); }
   [[nodiscard]] validation check(const pool_layout& layout) const { return bank_.check(layout); }
+  /// Forwards to the source: concepts/forgets_experts.hpp.
+  template <class KeyOrLayer>
+  void invalidate(KeyOrLayer what) const noexcept {
+    copy_.invalidate(what);
+  }
   /// Units: bytes copied since construction.
   [[nodiscard]] std::uint64_t bytes_moved() const noexcept { return bytes_moved_; }
 
