@@ -54,6 +54,25 @@ TEST_F(transient_slots_of_two, a_second_group_of_the_visit_finds_it_without_a_co
   EXPECT_EQ(backend.submits, 2U);
 }
 
+TEST_F(transient_slots_of_two, another_precision_is_another_copy) {
+  slots.begin_visit();
+  EXPECT_EQ(slots.stream_in(first, 0_precision, stream), 4);
+  EXPECT_EQ(slots.stream_in(first, 1_precision, stream), 5);
+  EXPECT_EQ(slots.stream_in(first, 1_precision, stream), 5);
+  EXPECT_EQ(backend.submits, 2U);
+}
+
+// Hazard 20.
+TEST_F(transient_slots_of_two, drain_waits_for_copies_that_read_host_bytes) {
+  slots.begin_visit();
+  EXPECT_EQ(stream_in(first), 4);
+  slots.record_readers(stream);
+  const auto sent = backend.batches.begin()->first;
+  EXPECT_EQ(backend.poll(sent), transfer_state::pending);
+  EXPECT_EQ(slots.drain(), status::ok);
+  EXPECT_EQ(backend.poll(sent), transfer_state::arrived);
+}
+
 TEST_F(transient_slots_of_two, the_next_visit_does_not_find_it) {
   slots.begin_visit();
   EXPECT_EQ(stream_in(first), 4);

@@ -35,14 +35,16 @@ class transient_slots {
   /// What the visit before has streamed is not found again.
   void begin_visit() noexcept { used_ = 0; }
   /// The slot in which what is enqueued on `stream` from now on finds the expert. A second group of the visit that asks for
-  /// the same expert finds it without a copy. no_slot: all slots are in use, or the copy failed: the expert is the host's.
+  /// the same expert at the same precision finds it without a copy. no_slot: all slots are in use, or the copy failed: the expert is the host's.
   [[nodiscard]] slot_id stream_in(expert_key key, precision_id precision,
                                   stream_type& stream) noexcept {
     for (std::size_t i = 0; i < used_; ++i)
-      if (slots_[i].key == key) return slots_[i].failed ? no_slot : id_of(i);
+      if (slots_[i].key == key && slots_[i].precision == precision)
+        return slots_[i].failed ? no_slot : id_of(i);
     if (used_ == slots_.size()) return no_slot;
     const auto i = used_++;
     slots_[i].key = key;
+    slots_[i].precision = precision;
     slots_[i].failed = !copy({.key = key, .slot = id_of(i), .precision = precision}, i, stream);
     if (slots_[i].failed) return no_slot;
     ++streamed_;
@@ -63,12 +65,22 @@ class transient_slots {
       if (backend_.poll(slot.copied) != transfer_state::pending) take_in(slot);
     return std::exchange(lost_, status::ok);
   }
+  /// Waits for all copies and recorded readers, then as `settle`. Call it, beside `slot_cache::invalidate`, before host bytes
+  /// change or go away.
+  [[nodiscard]] status drain() noexcept {
+    for (auto& slot : slots_) {
+      (void)backend_.wait(slot.copied);
+      (void)backend_.wait(slot.after);
+    }
+    return settle();
+  }
   /// Experts that were copied so far.
   [[nodiscard]] std::uint64_t streamed() const noexcept { return streamed_; }
 
  private:
   struct transient {
     expert_key key = no_key;
+    precision_id precision{};
     bool failed = false;
     ticket after = no_ticket;   ///< what the next copy into the slot waits for
     ticket copied = no_ticket;  ///< given out, and not known to have arrived
