@@ -5,43 +5,40 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
-#include <vector>
 
 #include "ggml.h"
-#include "hotset/core/error.hpp"
 
 namespace hotset_llama_cpp {
 
 /// One of a layer, all experts in it.
 struct expert_weight {
-  ggml_tensor* tensor = nullptr;
-  std::size_t bytes = 0;  ///< of one expert: from one to the next
-  void* own = nullptr;    ///< where the model has it
+  ggml_tensor* tensor = nullptr;  ///< the model's; only read
+  std::size_t bytes = 0;          ///< of one expert: from one to the next
+  std::int64_t experts = 0;
 };
 
 /// Looks at the nodes of one decode, without stopping it.
 class weight_finder {
  public:
-  /// Of a node, before it is computed.
+  /// `node`: before it is computed.
   void see(ggml_tensor& node);
 
-  /// By layer as the model counts, and by name. Errors, in a sentence: no experts; weights that were repacked or lie elsewhere than in host memory; something
-  /// else that is indexed by an expert's number.
-  [[nodiscard]] hotset::validation check() const;
-  [[nodiscard]] const std::map<std::int32_t, std::map<std::string, expert_weight>>& layers() const {
-    return layers_;
-  }
-  /// The last node of a layer that reads the ids before they may be changed.
-  [[nodiscard]] const std::map<std::int32_t, std::string>& last_readers() const { return last_; }
+  [[nodiscard]] bool saw_nothing() const { return nodes_ == 0; }
+  /// The weight with this name in the file ("ffn_up_exps.weight"); null if no operation reads it by the chosen ids.
+  [[nodiscard]] const expert_weight* find(std::int32_t layer, const std::string& name) const;
+  [[nodiscard]] bool has_experts() const { return !layers_.empty(); }
+  /// A layer with more than one router, if there is one.
+  [[nodiscard]] std::optional<std::int32_t> routed_twice() const { return twice_; }
+  /// By layer, the last node of the router: the ids are computed there, and no expert is yet.
+  [[nodiscard]] const std::map<std::int32_t, std::string>& routed() const { return routed_; }
 
  private:
-  void add(const ggml_tensor& node, ggml_tensor* weight, std::size_t bytes);
-
+  std::size_t nodes_ = 0;
   std::map<std::int32_t, std::map<std::string, expert_weight>> layers_;
-  std::map<std::int32_t, std::string> last_;
-  std::map<const ggml_tensor*, std::int32_t> chosen_;  ///< ids and views of them
-  std::string trouble_;
+  std::map<std::int32_t, std::string> routed_;
+  std::optional<std::int32_t> twice_;
 };
 
 }  // namespace hotset_llama_cpp

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Nodes of llama.cpp's graphs that say what was routed, by their names.
+/// Nodes of llama.cpp's graphs: routed experts, found by name, and operations on experts.
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "ggml.h"
@@ -13,21 +15,56 @@
 namespace hotset_llama_cpp {
 
 /// The layer of "<what>-<layer>"; nothing for any other name, such as "<what>-3 (reshaped)".
-[[nodiscard]] std::optional<std::int32_t> layer_of(const ggml_tensor& node, std::string_view what);
+[[nodiscard]] std::optional<std::int32_t> layer_of(std::string_view name, std::string_view what);
 
-/// The chosen experts, I32 [top_k, tokens]; a view whose rows lie apart.
+/// The layer whose chosen experts this node is, I32 [top_k, tokens]; a view with gaps between its rows.
 [[nodiscard]] std::optional<std::int32_t> chosen_of(const ggml_tensor& node);
-/// Gate weights of the chosen experts, [1, top_k, tokens] or [top_k, tokens], at any of the stages that a family has.
+/// The layer whose chosen experts this tensor is: the node itself, or the scheduler's copy of it for another device,
+/// "<device>#ffn_moe_topk-<layer>#<number>".
+[[nodiscard]] std::optional<std::int32_t> ids_of(const ggml_tensor& tensor);
+/// The layer whose gate weights this node is, [1, top_k, tokens] or [top_k, tokens], at any stage that a family has.
 [[nodiscard]] std::optional<std::int32_t> weights_of(const ggml_tensor& node);
 
-/// Row r of a tensor of rows of `width` numbers. Pre: it lies in host memory.
+/// The bytes of a tensor of any device; `buffer` holds them if they are not in host memory.
+[[nodiscard]] const std::byte* host_bytes(const ggml_tensor& node, std::vector<std::byte>& buffer);
+/// Copies a tensor of rows of `width` numbers, and closes the gaps between its rows.
 template <class T>
-[[nodiscard]] T* row_of(const ggml_tensor& node, std::int64_t width, std::int64_t r) {
+void copy_rows(const ggml_tensor& node, std::int64_t width, std::vector<T>& to) {
+  std::vector<std::byte> buffer;
+  const auto* const from = host_bytes(node, buffer);
   const auto stride = node.ne[0] == width ? node.nb[1] : node.nb[2];
-  return reinterpret_cast<T*>(static_cast<char*>(node.data) + static_cast<std::size_t>(r) * stride);
+  const auto row = static_cast<std::size_t>(width);
+  const auto rows = static_cast<std::size_t>(ggml_nelements(&node)) / row;
+  to.resize(rows * row);
+  for (std::size_t r = 0; r < rows; ++r)
+    std::memcpy(&to[r * row], from + r * stride, row * sizeof(T));
 }
-[[nodiscard]] inline std::int64_t rows_of(const ggml_tensor& node, std::int64_t width) {
-  return ggml_nelements(&node) / width;
-}
+
+/// An operation that reads one expert of a weight for each id: a product, or the addition of a bias.
+struct expert_operation {
+  ggml_tensor** weight = nullptr;  ///< the node's own pointers
+  ggml_tensor** ids = nullptr;
+  std::size_t bytes = 0;  ///< from one expert of the weight to the next
+  std::int64_t experts = 0;
+};
+[[nodiscard]] std::optional<expert_operation> expert_operation_of(ggml_tensor& node);
+
+/// Replaces the sources of nodes. llama.cpp computes one graph many times and may free it in between, so a node gets
+/// its own sources back only when it is seen again, before it is computed.
+class replaced_sources {
+ public:
+  void replace(ggml_tensor& node, const expert_operation& op, ggml_tensor& weight,
+               ggml_tensor& ids);
+  /// No-op for a node that has its own sources, even at the address of a node that was freed.
+  void restore(ggml_tensor& node);
+
+ private:
+  struct sources {
+    ggml_tensor* own_weight = nullptr;
+    ggml_tensor* own_ids = nullptr;
+    ggml_tensor* weight = nullptr;  ///< that took its place
+  };
+  std::unordered_map<const ggml_tensor*, sources> nodes_;
+};
 
 }  // namespace hotset_llama_cpp

@@ -1,27 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The paging of a llama.cpp context: its callback, and the weights that it takes the place of.
+/// The paging of a llama.cpp context: its callback, and the handle that C sees.
 
 #include "hotset_llama.h"
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <exception>
-#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "expert_weights.hpp"
 #include "graph_nodes.hpp"
 #include "hotset/sim/models/expert_files.hpp"
+#include "model_file.hpp"
 #include "paged_experts.hpp"
 
 namespace {
 
 using namespace hotset;
 using namespace hotset_llama_cpp;
+
+/// Describes ids as a matrix with rows of `width`.
+void describe_ids(ggml_tensor& out, std::int64_t width, std::vector<std::int32_t>& ids) {
+  out.type = GGML_TYPE_I32;
+  out.data = ids.data();
+  out.ne[0] = width;
+  out.ne[1] = static_cast<std::int64_t>(ids.size()) / width;
+  out.ne[2] = out.ne[3] = 1;
+  out.nb[0] = sizeof(std::int32_t);
+  for (int i = 1; i < GGML_MAX_DIMS; ++i)
+    out.nb[i] = out.nb[i - 1] * static_cast<std::size_t>(out.ne[i - 1]);
+}
 
 /// A part of a batch, as a batch of its own.
 llama_batch part_of(const llama_batch& whole, std::int32_t first, std::int32_t count) {
@@ -38,17 +53,53 @@ llama_batch part_of(const llama_batch& whole, std::int32_t first, std::int32_t c
 
 }  // namespace
 
+/// Callback between the nodes of a context's graphs. llama.cpp has no call that takes it back, so it outlives
+/// `paging`: it then only gives nodes that are computed again their own sources.
+struct context_callback {
+  hotset_llama* paging = nullptr;                      ///< null: destroyed
+  ggml_backend_sched_eval_callback program = nullptr;  ///< that was in the parameters
+  void* program_data = nullptr;
+  bool program_asked = false;  ///< for the node that was seen last
+  replaced_sources replaced{};
+  std::deque<ggml_tensor> stand_ins{};  ///< what takes the place of sources
+
+  static bool on_node(ggml_tensor* node, bool ask, void* self);
+  /// Keeps the callback until the process ends: its context may live as long.
+  static void retire(std::unique_ptr<context_callback> callback) {
+    static std::mutex mutex;
+    static auto& retired = *new std::deque<std::unique_ptr<context_callback>>;
+    const std::lock_guard lock(mutex);
+    retired.push_back(std::move(callback));
+  }
+};
+
+/// A layer with experts.
+struct paged_layer {
+  std::int32_t number = 0;              ///< in the model
+  std::string router_end;               ///< name of its router's last node
+  std::vector<ggml_tensor*> stand_ins;  ///< for its weights
+  ggml_tensor* slot_ids = nullptr;      ///< stands in for its ids
+  std::vector<std::int32_t> slots;      ///< data of slot_ids
+  // Of the graph that runs:
+  const ggml_tensor* chosen = nullptr;
+  bool in_slots = false;  ///< all that it chose; else the nodes stay as they are
+};
+
 /// The handle that C sees.
 struct hotset_llama {
   explicit hotset_llama(const hotset_llama_options& o) : options(o) {
     for (const auto** text : {&options.model_path, &options.eviction, &options.prefetch})
       keep(text);
+    callback->paging = this;
   }
+  hotset_llama(const hotset_llama&) = delete;
+  hotset_llama& operator=(const hotset_llama&) = delete;
   ~hotset_llama() {
     rest();
-    give_back();
+    callback->paging = nullptr;
+    if (prepared) context_callback::retire(std::move(callback));
   }
-  /// Nothing is computed any more with what the last visit named.
+  /// Ends the last visit: no node computes with its slots any more.
   void rest() const {
     if (experts) experts->rest();
   }
@@ -58,9 +109,22 @@ struct hotset_llama {
     return false;
   }
 
+  bool prepare(llama_context_params& params) {
+    if (prepared) return refuse("a context was prepared already, accepted: one for each paging");
+    if (params.cb_eval == context_callback::on_node)
+      return refuse("another paging prepared these parameters, accepted: one paging of a context");
+    callback->program = params.cb_eval;
+    callback->program_data = params.cb_eval_user_data;
+    params.cb_eval = context_callback::on_node;
+    params.cb_eval_user_data = callback.get();
+    prepared = true;
+    return true;
+  }
+
   bool attach(llama_context* of) {
     if (options.struct_size < sizeof(hotset_llama_options))
       return refuse("options.struct_size is too small");
+    if (of == nullptr) return refuse("no context, accepted: one that llama.cpp made");
     if (context != nullptr) return refuse("a context is attached already, accepted: one at a time");
     if (!prepared)
       return refuse("the context's parameters were not prepared (hotset_llama_prepare)");
@@ -68,12 +132,22 @@ struct hotset_llama {
       return refuse("overflow = " + std::to_string(options.overflow) + ", accepted: 0 or 1");
     if (options.model_path == nullptr)
       return refuse("no model_path, accepted: the GGUF file of the model");
+    const auto micro_batch = static_cast<std::int32_t>(llama_n_ubatch(of));
+    if (options.max_tokens != 0 && options.max_tokens < micro_batch)
+      return refuse("max_tokens = " + std::to_string(options.max_tokens) +
+                    ", accepted: 0, or at least the context's n_ubatch of " +
+                    std::to_string(micro_batch));
+    auto in_force = options;
+    in_force.max_tokens = micro_batch;
     context = of;
-    if (find_weights() && take_place()) return true;
-    context = nullptr;
-    experts.reset();
-    give_back();
-    return false;
+    bool done = false;
+    try {
+      done = find_weights() && take_place(in_force);
+    } catch (const std::exception& e) {
+      error = e.what();
+    }
+    if (!done) context = nullptr;
+    return done;
   }
 
   /// A decode of one token shows every weight; nothing of it stays.
@@ -86,141 +160,143 @@ struct hotset_llama {
     looking = false;
     llama_memory_clear(llama_get_memory(context), true);
     if (failed != 0) return refuse("the decode of one token failed with " + std::to_string(failed));
-    if (const auto bad = finder.check()) return refuse(bad->message);
+    if (finder.saw_nothing())
+      return refuse("the context was not made from the parameters that were prepared");
+    if (!finder.has_experts())
+      return refuse("the model has no experts, accepted: a Mixture-of-Experts model");
+    if (const auto layer = finder.routed_twice())
+      return refuse("layer " + std::to_string(*layer) +
+                    " has more than one router, accepted: one for each layer");
     return true;
   }
 
-  bool take_place() {
-    try {
-      files = sim::find_experts(options.model_path);
-    } catch (const std::exception& e) {
-      return refuse(e.what());
-    }
-    if (!match()) return false;
-    const auto asked = slots_asked_for(files, options);
+  bool take_place(const hotset_llama_options& o) {
+    auto found = matrices_and_biases(sim::find_experts(o.model_path));
+    if (!found) return refuse(found.error().message);
+    files = *std::move(found);
+    auto weights = match(files, finder);
+    if (!weights) return refuse(weights.error().message);
+    const auto asked = slots_asked_for(files, o);
     if (!asked) return refuse(asked.error().message);
-    if (auto bad = check_policies(files, options)) return refuse(bad->message);
-    if (*asked == files.shape.experts && options.source == HOTSET_LLAMA_MAPPED) {
+    if (auto bad = check_policies(files, o)) return refuse(bad->message);
+    const bool mapped = o.source == HOTSET_LLAMA_MAPPED;
+    if (mapped && *asked == files.shape.experts) {
       slots.slots = *asked;  // the mapping is their place
       return true;
     }
+    if (!mapped)
+      if (auto bad = compare_bytes(files, *weights)) return refuse(bad->message);
     auto memory = take_slots(files, *asked);
     if (!memory) return refuse(memory.error().message);
     slots = *std::move(memory);
-    auto made = make_paged_experts(files, slots, weights, options);
+    auto made = make_paged_experts(files, slots, *weights, o);
     if (!made) return refuse(made.error().message);
+    make_stand_ins(*weights);
     experts = *std::move(made);
-    for (const auto l : each<layer_id>(files.shape.layers)) use_slots(l);
     return true;
   }
-
-  /// That the running model's weights are the file's.
-  bool match() {
-    weights.clear();
-    for (std::size_t l = 0; l < files.layers.size(); ++l) {
-      const auto layer = static_cast<std::int32_t>(files.layers[l]);
-      const auto found = finder.layers().find(layer);
-      const auto& layout = files.layouts[index_of(files.shape.size_classes()[l])];
-      auto& of_layer = weights.emplace_back();
-      for (const auto& t : layout.tensors) {
-        const auto what = "blk." + std::to_string(layer) + "." + t.name;
-        if (found == finder.layers().end() || !found->second.contains(t.name))
-          return refuse(what +
-                        " of the file is not used by the context, accepted: the file that the "
-                        "model was loaded from");
-        of_layer.push_back(found->second.at(t.name));
-        if (of_layer.back().bytes != t.bytes)
-          return refuse(what + " has experts of " + std::to_string(of_layer.back().bytes) +
-                        " bytes, accepted: " + std::to_string(t.bytes) + ", as in the file");
+  void make_stand_ins(const layer_weights& weights) {
+    const auto stand_in = [&](const ggml_tensor& like) {
+      return &callback->stand_ins.emplace_back(like);
+    };
+    for (std::size_t l = 0; l < weights.size(); ++l) {
+      auto& layer = layers.emplace_back();
+      layer.number = static_cast<std::int32_t>(files.layers[l]);
+      layer.router_end = finder.routed().at(layer.number);
+      layer.slot_ids = stand_in({});
+      for (std::size_t t = 0; t < weights[l].size(); ++t) {
+        layer.stand_ins.push_back(stand_in(*weights[l][t].tensor));
+        layer.stand_ins.back()->data = slots.arrays[l][t].data();
+        place_of[weights[l][t].tensor] = {l, t};
       }
-      if (found->second.size() != layout.tensors.size())
-        return refuse("layer " + std::to_string(layer) +
-                      " uses weights that the file does not have");
-      number_of[layer] = layer_id{static_cast<std::int32_t>(l)};
     }
-    if (number_of.size() != finder.layers().size())
-      return refuse("the context has layers that the file does not have");
-    return true;
-  }
-  void give_back() {
-    for (const auto& layer : weights)
-      for (const auto& w : layer) w.tensor->data = w.own;
-    weights.clear();
   }
 
-  static bool on_node(ggml_tensor* node, bool ask, void* self) {
-    return static_cast<hotset_llama*>(self)->see(*node, ask);
-  }
-  /// Asked first whether a node is to be stopped at, then, once it is computed, whether to go on. The program's own callback hears of
-  /// what it asked for.
-  bool see(ggml_tensor& node, bool ask) {
-    if (looking) {
-      finder.see(node);
-      return false;
+  /// Called for every node before it is computed. Returns whether to stop at it.
+  bool stops_at(ggml_tensor& node) {
+    if (experts == nullptr) return false;
+    if (outcome != status::ok) return true;
+    if (auto* const layer = layer_of(chosen_of(node))) {
+      layer->chosen = &node;
+      layer->in_slots = false;
     }
-    const bool ours = experts != nullptr && is_last_reader(node);
-    if (ask) {
-      if (const auto layer = chosen_of(node)) chosen[*layer] = &node;
-      program_asked = program != nullptr && program(&node, true, program_data);
-      return ours || program_asked;
-    }
-    if (ours && !serve(node)) return false;
-    return !program_asked || program(&node, false, program_data);
+    give_slots(node);
+    return router_of(node) != nullptr;
   }
-  bool is_last_reader(const ggml_tensor& node) const {
-    const auto layer = weights_of(node);
-    if (!layer) return false;
-    const auto last = finder.last_readers().find(*layer);
-    return last != finder.last_readers().end() && last->second == node.name;
+  /// Called when a node that was stopped at is computed. Returns whether to go on.
+  bool goes_on(const ggml_tensor& node) {
+    if (experts == nullptr) return true;
+    auto* const layer = router_of(node);
+    if (layer != nullptr && outcome == status::ok) serve(*layer);
+    return outcome == status::ok;
   }
 
-  /// What the router of a layer chose, from here on as numbers of slots.
-  bool serve(const ggml_tensor& node) {
-    if (outcome != status::ok) return false;  // of the batch's graph before
-    const auto of = *weights_of(node);
-    auto& rows = *chosen.at(of);
-    const auto k = static_cast<std::int64_t>(files.shape.top_k);
-    const auto tokens = rows_of(rows, k);
-    ids.resize(static_cast<std::size_t>(tokens * k));
-    for (std::int64_t r = 0; r < tokens; ++r)
-      std::memcpy(&ids[static_cast<std::size_t>(r * k)], row_of<std::int32_t>(rows, k, r),
-                  static_cast<std::size_t>(k) * sizeof(std::int32_t));
-    const auto layer = number_of.at(of);
+  paged_layer* layer_of(std::optional<std::int32_t> number) {
+    const auto found =
+        number ? std::ranges::find(layers, *number, &paged_layer::number) : layers.end();
+    return found == layers.end() ? nullptr : &*found;
+  }
+  /// The layer whose router ends with this node.
+  paged_layer* router_of(const ggml_tensor& node) {
+    auto* layer = layer_of(chosen_of(node));
+    if (layer == nullptr) layer = layer_of(weights_of(node));
+    return layer != nullptr && layer->router_end == node.name ? layer : nullptr;
+  }
+
+  /// Brings the chosen experts of a layer into slots, unless the layer is computed with the model's own weights.
+  void serve(paged_layer& of) {
+    if (of.chosen == nullptr || !take_ids(*of.chosen)) return;
+    const auto layer = static_cast<layer_id>(&of - layers.data());
     if (layer <= last_layer) ++step;
     last_layer = layer;
+    // A router that warms up names every expert.
+    const bool warms_up = of.chosen->ne[0] != files.shape.top_k;
+    if (warms_up || (options.overflow == HOTSET_LLAMA_PASS && distinct > slots.slots)) {
+      ++passed;
+      return;
+    }
     routing_view view;
     view.layer = layer;
     view.step = step;
-    view.kind = tokens > 1 ? request_class::prefill : request_class::decode;
+    view.kind = of.chosen->ne[1] > 1 ? request_class::prefill : request_class::decode;
     view.experts = ids;
-    if (options.overflow == HOTSET_LLAMA_PASS &&
-        ids.size() > static_cast<std::size_t>(slots.slots) && !experts->holds(layer, ids))
-      return pass(layer);
     outcome = experts->visit(view);
-    if (outcome != status::ok) return false;
-    use_slots(layer);
-    for (std::int64_t r = 0; r < tokens; ++r) {
-      auto* const row = row_of<std::int32_t>(rows, k, r);
-      for (std::int64_t i = 0; i < k; ++i) row[i] = experts->slot_of(layer, row[i]);
+    if (outcome != status::ok) return;
+    of.slots.resize(ids.size());
+    std::ranges::transform(ids, of.slots.begin(),
+                           [&](std::int32_t id) { return experts->slot_of(layer, id); });
+    describe_ids(*of.slot_ids, of.chosen->ne[0], of.slots);
+    of.in_slots = true;
+  }
+  /// Copies the ids of a node, and counts the distinct ones. Returns false if they are no experts of the model:
+  /// a context of another model was made from the same parameters.
+  bool take_ids(const ggml_tensor& node) {
+    copy_rows(node, node.ne[0], ids);
+    seen.assign(files.shape.expert_count(), false);
+    distinct = 0;
+    for (const auto id : ids) {
+      if (id < 0 || id >= files.shape.experts) return false;
+      distinct += seen[static_cast<std::size_t>(id)] ? 0 : 1;
+      seen[static_cast<std::size_t>(id)] = true;
     }
     return true;
+  }
+  /// Makes a node that reads a paged weight by the chosen ids read slots. Every other node stays as it is, and is
+  /// right: the model's weights and the ids were not changed.
+  void give_slots(ggml_tensor& node) {
+    const auto op = expert_operation_of(node);
+    if (!op) return;
+    const auto found = place_of.find(*op->weight);
+    if (found == place_of.end()) return;
+    auto& layer = layers[found->second.layer];
+    if (layer.in_slots && ids_of(**op->ids) == layer.number)
+      callback->replaced.replace(node, *op, *layer.stand_ins[found->second.tensor],
+                                 *layer.slot_ids);
   }
 
   [[nodiscard]] bool does_not_fit() const {
     return outcome == status::does_not_fit || outcome == status::visit_too_large;
   }
-  /// The layer is computed with the model's own weights, its ids as they are.
-  bool pass(layer_id layer) {
-    ++passed;
-    for (const auto& w : weights[index_of(layer)]) w.tensor->data = w.own;
-    return true;
-  }
-  void use_slots(layer_id layer) {
-    const auto l = index_of(layer);
-    for (std::size_t t = 0; t < weights[l].size(); ++t)
-      weights[l][t].tensor->data = slots.arrays[l][t].data();
-  }
-
   /// All of the batch or nothing of it, in parts whose experts fit.
   bool decode(const llama_batch& batch, void (*decoded)(void*, std::int32_t, std::int32_t),
               void* user) {
@@ -278,23 +354,27 @@ struct hotset_llama {
     return done;
   }
 
+  struct weight_place {
+    std::size_t layer = 0;
+    std::size_t tensor = 0;
+  };
+
   hotset_llama_options options;
   std::vector<std::unique_ptr<std::string>> texts{};
   std::string error{};
+  std::unique_ptr<context_callback> callback = std::make_unique<context_callback>();
   llama_context* context = nullptr;
   bool prepared = false;
   bool looking = false;
-  ggml_backend_sched_eval_callback program = nullptr;  ///< that was there
-  void* program_data = nullptr;
-  bool program_asked = false;  ///< for the node that was seen last
   weight_finder finder{};
   sim::expert_files files{};
   slot_memory slots{};
-  std::vector<std::vector<expert_weight>> weights{};  ///< in whose place the slots are
-  std::map<std::int32_t, layer_id> number_of{};       ///< layer of the model -> layer with experts
-  std::unique_ptr<paged_experts> experts{};
-  std::map<std::int32_t, ggml_tensor*> chosen{};  ///< of the graph that runs
-  std::vector<std::int32_t> ids{};
+  std::vector<paged_layer> layers{};                                ///< as expert_files counts them
+  std::unordered_map<const ggml_tensor*, weight_place> place_of{};  ///< of the model's weights
+  std::unique_ptr<paged_experts> experts{};  ///< null: nothing is attached, or all have room
+  std::vector<std::int32_t> ids{};           ///< of the last visit
+  std::vector<bool> seen{};                  ///< [experts] scratch of take_ids
+  std::int32_t distinct = 0;
   layer_id last_layer = before_layers;
   step_id step = 0;
   status outcome = status::ok;     ///< of the last part's visits: the first that failed
@@ -310,6 +390,22 @@ struct hotset_llama {
     *text = texts.back()->c_str();
   }
 };
+
+bool context_callback::on_node(ggml_tensor* node, bool ask, void* self) {
+  auto& c = *static_cast<context_callback*>(self);
+  if (c.paging != nullptr && c.paging->looking) {
+    c.paging->finder.see(*node);
+    return false;
+  }
+  if (!ask) {
+    if (c.paging != nullptr && !c.paging->goes_on(*node)) return false;
+    return !c.program_asked || c.program(node, false, c.program_data);
+  }
+  c.replaced.restore(*node);
+  const bool stops = c.paging != nullptr && c.paging->stops_at(*node);
+  c.program_asked = c.program != nullptr && c.program(node, true, c.program_data);
+  return stops || c.program_asked;
+}
 
 namespace {
 
@@ -330,23 +426,16 @@ extern "C" {
 
 hotset_llama* hotset_llama_create(const hotset_llama_options* options) {
   if (options == nullptr) return nullptr;
+  hotset_llama_options known{};
+  std::memcpy(&known, options, std::min(options->struct_size, sizeof known));
   try {
-    return new hotset_llama(*options);
+    return new hotset_llama(known);
   } catch (const std::exception&) {
     return nullptr;
   }
 }
 int hotset_llama_prepare(hotset_llama* paging, struct llama_context_params* params) {
-  return guarded(paging, [&] {
-    if (paging->prepared)
-      return paging->refuse("a context was prepared already, accepted: one for each paging");
-    paging->program = params->cb_eval;
-    paging->program_data = params->cb_eval_user_data;
-    params->cb_eval = hotset_llama::on_node;
-    params->cb_eval_user_data = paging;
-    paging->prepared = true;
-    return true;
-  });
+  return guarded(paging, [&] { return paging->prepare(*params); });
 }
 int hotset_llama_attach(hotset_llama* paging, struct llama_context* context) {
   return guarded(paging, [&] { return paging->attach(context); });

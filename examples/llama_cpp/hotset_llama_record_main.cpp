@@ -67,23 +67,15 @@ class router_tap {
   };
   bool see(const ggml_tensor& node, bool ask) {
     if (const auto layer = chosen_of(node)) {
-      if (!ask) take(node, layers_[number_of_.at(*layer)].ids);
+      if (!ask) copy_rows(node, k_, layers_[number_of_.at(*layer)].ids);
       return true;
     }
     if (const auto layer =
             weights_of(node)) {  // the last of them is what the experts' outputs are weighed by
-      if (!ask) take(node, layers_[number_of_.at(*layer)].weights);
+      if (!ask) copy_rows(node, k_, layers_[number_of_.at(*layer)].weights);
       return true;
     }
     return !ask;
-  }
-  template <class T>
-  void take(const ggml_tensor& node, std::vector<T>& to) const {
-    const auto rows = rows_of(node, k_);
-    to.resize(static_cast<std::size_t>(rows * k_));
-    for (std::int64_t r = 0; r < rows; ++r)
-      std::memcpy(&to[static_cast<std::size_t>(r * k_)], row_of<T>(node, k_, r),
-                  static_cast<std::size_t>(k_) * sizeof(T));
   }
 
   std::int64_t k_;

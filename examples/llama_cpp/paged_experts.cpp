@@ -25,14 +25,11 @@ using namespace hotset;
 /// Each layer is a size class of its own: its slots are where its weights were.
 geometry shape_of(const sim::expert_files& files, std::int32_t max_tokens) {
   auto shape = files.shape;
-  shape.max_tokens_per_visit = max_tokens == 0 ? 512 : max_tokens;
+  shape.max_tokens_per_visit = max_tokens;
   shape.layer_size_class.clear();
   for (const auto l : each<layer_id>(shape.layers))
     shape.layer_size_class.push_back(static_cast<size_class_id>(index_of(l)));
   return shape;
-}
-const expert_layout& layout_of(const sim::expert_files& files, layer_id l) {
-  return files.layouts[index_of(files.shape.size_classes()[index_of(l)])];
 }
 
 /// What is asked for ahead of the layers that run.
@@ -82,11 +79,6 @@ class experts_from final : public paged_experts {
     if (code == status::ok && ahead_) prefetch(view);
     return code;
   }
-  [[nodiscard]] bool holds(layer_id layer, std::span<const std::int32_t> ids) const override {
-    const auto row = cache_.row(layer);
-    return std::ranges::all_of(
-        ids, [&](std::int32_t id) { return row[static_cast<std::size_t>(id)] != no_slot; });
-  }
   [[nodiscard]] std::int32_t slot_of(layer_id layer, std::int32_t expert) const override {
     const auto& layout = cache_.pager().layout();
     return number(cache_.row(layer)[static_cast<std::size_t>(expert)]) -
@@ -122,14 +114,15 @@ class experts_from final : public paged_experts {
 
 result<memory_expert_source> mapped_source(const geometry& shape,
                                            const std::vector<expert_layout>& layouts,
-                                           const std::vector<std::vector<expert_weight>>& weights) {
+                                           const layer_weights& weights) {
   auto out = memory_expert_source::create(shape, layouts);
   if (!out) return out.error();
   for (const auto l : each<layer_id>(shape.layers))
     for (const auto e : each<expert_id>(shape.experts)) {
       std::vector<tensor_bytes> tensors;
       for (const auto& w : weights[index_of(l)])
-        tensors.emplace_back(static_cast<const std::byte*>(w.own) + index_of(e) * w.bytes, w.bytes);
+        tensors.emplace_back(static_cast<const std::byte*>(w.tensor->data) + index_of(e) * w.bytes,
+                             w.bytes);
       if (auto bad = out->add({l, e}, tensors)) return *std::move(bad);
     }
   return out;
@@ -192,9 +185,10 @@ validation check_policies(const sim::expert_files& files, const hotset_llama_opt
   return std::nullopt;
 }
 
-result<std::unique_ptr<paged_experts>> make_paged_experts(
-    const sim::expert_files& files, const slot_memory& memory,
-    const std::vector<std::vector<expert_weight>>& weights, const hotset_llama_options& o) {
+result<std::unique_ptr<paged_experts>> make_paged_experts(const sim::expert_files& files,
+                                                          const slot_memory& memory,
+                                                          const layer_weights& weights,
+                                                          const hotset_llama_options& o) {
   const auto shape = shape_of(files, o.max_tokens);
   const auto layout = pool_layout::per_layer(shape, memory.slots);
   if (!layout) return layout.error();

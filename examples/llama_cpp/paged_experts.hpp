@@ -9,13 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "expert_weights.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 #include "hotset/paging/pager_stats.hpp"
 #include "hotset/sim/models/expert_files.hpp"
 #include "hotset_llama.h"
+#include "model_file.hpp"
 
 namespace hotset_llama_cpp {
 
@@ -26,9 +26,6 @@ class paged_experts {
   /// Brings what a layer routed into slots; until the next visit, and after the last one until `rest`, they stay there.
   /// Errors: does_not_fit, fill_failed and others of slot_cache::resolve.
   virtual hotset::status visit(const hotset::routing_view& view) = 0;
-  /// Whether all of these experts of a layer are in slots. Pre: they are experts.
-  [[nodiscard]] virtual bool holds(hotset::layer_id layer,
-                                   std::span<const std::int32_t> ids) const = 0;
   /// The slot of an expert of a layer, from 0 on. Pre: it was routed by the last visit.
   [[nodiscard]] virtual std::int32_t slot_of(hotset::layer_id layer, std::int32_t expert) const = 0;
   /// Nothing is computed any more with what the last visit named.
@@ -60,7 +57,7 @@ struct slot_memory {
 /// `weights`: [layers][tensors], in the order of expert_files. All outlive it.
 /// Errors: policies that are none; a file that cannot be opened in this way.
 [[nodiscard]] hotset::result<std::unique_ptr<paged_experts>> make_paged_experts(
-    const hotset::sim::expert_files& files, const slot_memory& memory,
-    const std::vector<std::vector<expert_weight>>& weights, const hotset_llama_options& options);
+    const hotset::sim::expert_files& files, const slot_memory& memory, const layer_weights& weights,
+    const hotset_llama_options& options);
 
 }  // namespace hotset_llama_cpp
