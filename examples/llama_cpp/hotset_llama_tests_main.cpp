@@ -1,0 +1,717 @@
+// SPDX-License-Identifier: Apache-2.0
+/// hotset-llama-tests: a paged context beside what llama.cpp's own features do to it. Prints a line for each check.
+///     hotset-llama-tests <folder of check.sh> [name of a check]
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ggml-backend.h"
+#include "hotset/sim/models/expert_files.hpp"
+#include "hotset_llama.h"
+#include "model_run.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+using namespace hotset_llama_cpp;
+using logits = std::vector<float>;
+using tokens = std::vector<llama_token>;
+
+fs::path folder;
+
+std::string file_of(const std::string& name) { return (folder / name).string(); }
+
+void require(bool ok, const std::string& what) {
+  if (!ok) throw std::runtime_error(what);
+}
+void require_same(const logits& expected, const logits& found, const std::string& what) {
+  require(!expected.empty() && expected.size() == found.size(), what + ": no outputs, or fewer");
+  require(std::memcmp(expected.data(), found.data(), expected.size() * sizeof(float)) == 0,
+          what + ": other outputs");
+}
+/// That an error is told, in these words.
+void require_refused(const std::function<void()>& call, const std::string& words,
+                     const std::string& what) {
+  try {
+    call();
+  } catch (const std::runtime_error& e) {
+    return require(std::string(e.what()).find(words) != std::string::npos,
+                   what + ": \"" + e.what() + "\" does not say \"" + words + "\"");
+  }
+  throw std::runtime_error(what + ": accepted");
+}
+
+/// Tokens of which each is another.
+tokens text(std::size_t count, std::uint32_t seed) {
+  tokens out(count);
+  for (auto& t : out) {
+    seed = seed * 1664525U + 1013904223U;
+    t = static_cast<llama_token>(seed >> 24U);
+  }
+  return out;
+}
+
+model_handle load(const std::string& name, const llama_model_params& params) {
+  model_handle out(llama_model_load_from_file(file_of(name).c_str(), params));
+  require(out != nullptr, name + ": llama.cpp does not load it");
+  return out;
+}
+llama_model_params on_processor() {
+  auto out = llama_model_default_params();
+  out.n_gpu_layers = 0;
+  out.use_extra_bufts = false;
+  return out;
+}
+model_handle load(const std::string& name) { return load(name, on_processor()); }
+
+constexpr std::uint32_t micro_batch = 64;
+
+llama_context_params parameters() {
+  auto out = llama_context_default_params();
+  out.n_ctx = 512;
+  out.n_batch = out.n_ubatch = micro_batch;
+  out.n_seq_max = 4;
+  out.n_threads = out.n_threads_batch = 1;
+  out.kv_unified = true;
+  out.no_perf = true;
+  return out;
+}
+
+struct paging_deleter {
+  void operator()(hotset_llama* p) const { hotset_llama_destroy(p); }
+};
+using paging_handle = std::unique_ptr<hotset_llama, paging_deleter>;
+
+struct paged {
+  std::int32_t slots = 8;
+  std::int32_t source = HOTSET_LLAMA_MAPPED;
+  std::int32_t overflow = HOTSET_LLAMA_PASS;
+  const char* prefetch = nullptr;
+};
+paging_handle make_paging(const std::string& path, const paged& how = {}) {
+  hotset_llama_options o{};
+  o.struct_size = sizeof o;
+  o.model_path = path.c_str();
+  o.slots = how.slots;
+  o.source = how.source;
+  o.overflow = how.overflow;
+  o.prefetch = how.prefetch;
+  paging_handle out(hotset_llama_create(&o));
+  require(out != nullptr, "no memory");
+  return out;
+}
+
+/// A context, paged or not.
+struct session {
+  paging_handle paging{};  // before the context, so that it outlives it: both orders are allowed
+  context_handle context{};
+  std::int32_t next = 0;  ///< position of sequence 0
+
+  explicit session(llama_model& model, const llama_context_params& params = parameters())
+      : context(make_context(model, params)) {}
+  session(llama_model& model, const std::string& path, const paged& how,
+          llama_context_params params = parameters())
+      : paging(make_paging(path, how)) {
+    require(hotset_llama_prepare(paging.get(), &params) == 0, hotset_llama_error(paging.get()));
+    context = make_context(model, params);
+    require(hotset_llama_attach(paging.get(), context.get()) == 0,
+            hotset_llama_error(paging.get()));
+  }
+
+  /// Outputs of all tokens, which continue each of these sequences.
+  logits decode(const tokens& text, std::int32_t sequences = 1) {
+    const auto count = static_cast<std::int32_t>(text.size());
+    auto batch = llama_batch_init(count * sequences, 0, 1);
+    batch.n_tokens = count * sequences;
+    for (std::int32_t i = 0; i < batch.n_tokens; ++i) {
+      batch.token[i] = text[static_cast<std::size_t>(i % count)];
+      batch.pos[i] = next + i % count;
+      batch.n_seq_id[i] = 1;
+      batch.seq_id[i][0] = i / count;
+      batch.logits[i] = 1;
+    }
+    const auto code = llama_decode(context.get(), batch);
+    llama_synchronize(context.get());
+    const auto served = paging == nullptr || hotset_llama_check(paging.get()) == 0;
+    const auto rows = batch.n_tokens;
+    llama_batch_free(batch);
+    if (!served) throw std::runtime_error(hotset_llama_error(paging.get()));
+    require(code == 0, "llama_decode returned " + std::to_string(code));
+    next += count;
+    const auto width = llama_vocab_n_tokens(llama_model_get_vocab(llama_get_model(context.get())));
+    logits out;
+    for (std::int32_t i = 0; i < rows; ++i) {
+      const auto* const row = llama_get_logits_ith(context.get(), i);
+      out.insert(out.end(), row, row + width);
+    }
+    return out;
+  }
+  /// A prompt past the slots, then tokens one by one.
+  logits generate(std::uint32_t seed, std::size_t count = 12) {
+    auto out = decode(text(40, seed));
+    for (const auto t : text(count, seed + 1)) {
+      const auto more = decode({t});
+      out.insert(out.end(), more.begin(), more.end());
+    }
+    return out;
+  }
+  void forget() {
+    llama_memory_clear(llama_get_memory(context.get()), true);
+    next = 0;
+  }
+  [[nodiscard]] hotset_llama_stats stats() const {
+    hotset_llama_stats out{};
+    out.struct_size = sizeof out;
+    require(hotset_llama_get_stats(paging.get(), &out) == 0, "no statistics");
+    return out;
+  }
+};
+
+const std::string model_file = "moe.gguf";
+
+using adapter_handle = std::unique_ptr<llama_adapter_lora, void (*)(llama_adapter_lora*)>;
+adapter_handle load_adapter(llama_model& model, const std::string& name) {
+  adapter_handle out(llama_adapter_lora_init(&model, file_of(name).c_str()),
+                     [](llama_adapter_lora*) {});  // the model frees it
+  require(out != nullptr, name + ": llama.cpp does not load it");
+  return out;
+}
+void set_adapter(session& s, llama_adapter_lora* adapter) {
+  float scale = 1;
+  const auto code =
+      llama_set_adapters_lora(s.context.get(), &adapter, adapter == nullptr ? 0 : 1, &scale);
+  require(code == 0, "llama_set_adapters_lora returned " + std::to_string(code));
+}
+
+/// An adapter that is set, and taken away, after the context was attached.
+void adapters(const std::string& name) {
+  const auto model = load(model_file);
+  const auto adapter = load_adapter(*model, name);
+  const auto run = [&](session& s) {
+    auto out = s.generate(1);
+    set_adapter(s, adapter.get());
+    const auto with = s.generate(2);
+    set_adapter(s, nullptr);
+    const auto without = s.generate(3);
+    out.insert(out.end(), with.begin(), with.end());
+    out.insert(out.end(), without.begin(), without.end());
+    return out;
+  };
+  session plain(*model);
+  const auto expected = run(plain);
+  session bare(*model);
+  auto none = bare.generate(1);
+  require(
+      !std::equal(none.begin(), none.end(), expected.begin()) ||
+          [&] {
+            const auto second = bare.generate(2);
+            return !std::equal(second.begin(), second.end(),
+                               expected.begin() + static_cast<std::ptrdiff_t>(none.size()));
+          }(),
+      "the adapter changes nothing");
+  session s(*model, file_of(model_file), {});
+  require_same(expected, run(s), name);
+  require(s.stats().hits > 0, "nothing was paged");
+}
+void adapter_on_experts() { adapters("lora-experts.gguf"); }
+void adapter_on_attention() { adapters("lora-attention.gguf"); }
+void adapter_set_before_attach() {
+  const auto model = load(model_file);
+  const auto adapter = load_adapter(*model, "lora-experts.gguf");
+  session plain(*model);
+  set_adapter(plain, adapter.get());
+  const auto expected = plain.generate(1);
+  auto paging = make_paging(file_of(model_file));
+  auto params = parameters();
+  require(hotset_llama_prepare(paging.get(), &params) == 0, hotset_llama_error(paging.get()));
+  session s(*model, params);
+  s.paging = std::move(paging);
+  set_adapter(s, adapter.get());
+  require(hotset_llama_attach(s.paging.get(), s.context.get()) == 0,
+          hotset_llama_error(s.paging.get()));
+  require_same(expected, s.generate(1), "the adapter");
+}
+
+void two_pagings() {
+  const auto model = load(model_file);
+  session plain(*model);
+  const auto first = plain.generate(1);
+  plain.forget();
+  const auto second = plain.generate(2);
+  session a(*model, file_of(model_file), {});
+  session b(*model, file_of(model_file), {.slots = 5, .source = HOTSET_LLAMA_READ});
+  require_same(first, a.generate(1), "the first");
+  require_same(second, b.generate(2), "the second");
+  a.forget();
+  require_same(second, a.generate(2), "the first again");
+  hotset_llama_destroy(b.paging.release());
+  a.forget();
+  require_same(first, a.generate(1), "the first after the second is destroyed");
+}
+
+void plain_context_beside() {
+  const auto model = load(model_file);
+  session plain(*model);
+  const auto expected = plain.generate(1);
+  session s(*model, file_of(model_file), {});
+  require_same(expected, s.generate(1), "paged");
+  plain.forget();
+  require_same(expected, plain.generate(1), "plain, after a paged batch");
+  // At the same time, each in a thread of its own.
+  logits beside;
+  plain.forget();
+  std::thread other([&] { beside = plain.generate(1); });
+  s.forget();
+  const auto paged_again = s.generate(1);
+  other.join();
+  require_same(expected, paged_again, "paged, beside a plain one");
+  require_same(expected, beside, "plain, beside a paged one");
+}
+
+/// The parameters of a paging made two contexts; one thread calls both.
+void two_contexts_of_the_same_parameters() {
+  const auto model = load(model_file);
+  const auto other_model = load("wide.gguf");
+  session plain(*model);
+  const auto expected = plain.generate(1);
+  session other_plain(*other_model);
+  const auto other_expected = other_plain.generate(1);
+  auto paging = make_paging(file_of(model_file));
+  auto params = parameters();
+  require(hotset_llama_prepare(paging.get(), &params) == 0, hotset_llama_error(paging.get()));
+  session second(*model, params);
+  session of_other_model(*other_model, params);
+  session s(*model, params);
+  s.paging = std::move(paging);
+  require(hotset_llama_attach(s.paging.get(), s.context.get()) == 0,
+          hotset_llama_error(s.paging.get()));
+  require_same(expected, s.generate(1), "the attached one");
+  require_same(expected, second.generate(1), "another of the model");
+  require_same(other_expected, of_other_model.generate(1), "one of another model");
+  require(hotset_llama_check(s.paging.get()) == 0, hotset_llama_error(s.paging.get()));
+}
+
+/// Deprecated; llama.cpp computes with it all the same.
+void set_warm_up(session& s, bool on) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+  llama_set_warmup(s.context.get(), on);
+#pragma GCC diagnostic pop
+}
+void warm_up() {
+  const auto model = load(model_file);
+  session plain(*model);
+  const auto cold = plain.generate(1);
+  plain.forget();
+  set_warm_up(plain, true);
+  const auto warm = plain.decode(text(3, 7));
+  for (const auto overflow : {HOTSET_LLAMA_PASS, HOTSET_LLAMA_HALVE})
+    for (const std::int32_t slots : {8, 16}) {
+      session s(*model, file_of(model_file),
+                {.slots = slots, .source = HOTSET_LLAMA_READ, .overflow = overflow});
+      const auto what = std::to_string(slots) + " slots, overflow " + std::to_string(overflow);
+      for (const auto t : text(30, 3)) (void)s.decode({t});
+      s.forget();
+      set_warm_up(s, true);
+      require_same(warm, s.decode(text(3, 7)), what + ", warming up");
+      set_warm_up(s, false);
+      s.forget();
+      if (overflow == HOTSET_LLAMA_PASS) require_same(cold, s.generate(1), what + ", then");
+    }
+}
+
+void change_byte(const std::string& path, std::uint64_t at) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(at));
+  const auto byte = static_cast<char>(file.get() ^ 1);
+  file.seekp(static_cast<std::streamoff>(at));
+  file.put(byte);
+  require(file.good(), path + ": cannot be changed");
+}
+std::string copy_of_model(const std::string& name) {
+  auto out = file_of(name);
+  fs::copy_file(file_of(model_file), out, fs::copy_options::overwrite_existing);
+  return out;
+}
+
+void file_of_another_model() {
+  const auto model = load(model_file);
+  session plain(*model);
+  const auto expected = plain.generate(1);
+  const auto one_expert = copy_of_model("one-expert.gguf");
+  const auto files = hotset::sim::find_experts(one_expert);
+  const auto extents = files.at({hotset::layer_id{2}, hotset::expert_id{5}});
+  change_byte(one_expert, extents[(2 + 5) % extents.size()].offset);
+  for (const auto source : {HOTSET_LLAMA_READ, HOTSET_LLAMA_DIRECT, HOTSET_LLAMA_URING}) {
+    const auto attach = [&](const std::string& path) {
+      return [&, path] { session(*model, path, {.source = source}); };
+    };
+    require_refused(attach(file_of("other.gguf")), "has other bytes in", "the same shape");
+    require_refused(attach(one_expert), "expert 5 has other bytes in", "one expert is another");
+  }
+  for (const auto source : {HOTSET_LLAMA_MAPPED, HOTSET_LLAMA_READ}) {
+    const auto attach = [&](const std::string& name) {
+      return [&, name] { session(*model, file_of(name), {.source = source}); };
+    };
+    require_refused(attach("more-experts.gguf"), "16 experts of", "more experts");
+    require_refused(attach("wide.gguf"), "bytes, in the file", "wider experts");
+    require_refused(attach("absent.gguf"), "absent.gguf", "no file");
+    require_refused(attach("lora-experts.gguf"), "accepted:", "an adapter");
+  }
+  // From the mapping, only the shape is the file's.
+  session s(*model, file_of("other.gguf"), {});
+  require_same(expected, s.generate(1), "mapped");
+}
+
+void copies_that_fail() {
+  const auto model = load(model_file);
+  session plain(*model);
+  const auto expected = plain.generate(1);
+  const auto path = copy_of_model("to-be-cut.gguf");
+  session s(*model, path, {.source = HOTSET_LLAMA_READ});
+  require_same(expected, s.generate(1), "the whole file");
+  s.forget();
+  fs::resize_file(path, 4096);
+  require_refused([&] { (void)s.generate(2, 60); }, "to-be-cut.gguf", "a file that was cut");
+  require_refused([&] { (void)s.generate(2, 60); }, "to-be-cut.gguf", "the next batch");
+  fs::copy_file(file_of(model_file), path, fs::copy_options::overwrite_existing);
+  s.forget();
+  require_same(expected, s.generate(1), "the file is whole again");
+  fs::resize_file(path, 4096);
+  s.forget();
+  require_refused([&] { (void)s.generate(2, 60); }, "to-be-cut.gguf", "cut again");
+  hotset_llama_destroy(s.paging.release());
+  s.forget();
+  require_same(expected, s.generate(1), "destroyed after a failure");
+}
+
+bool stop_now = false;
+bool stops(void*) { return std::exchange(stop_now, false); }
+
+void an_aborted_batch() {
+  const auto model = load(model_file);
+  session plain(*model);
+  const auto expected = plain.generate(1);
+  session s(*model, file_of(model_file), {});
+  llama_set_abort_callback(s.context.get(), stops, nullptr);
+  (void)s.generate(1);
+  for (int i = 0; i < 2; ++i) {
+    stop_now = true;
+    require_refused([&] { (void)s.decode({5}); }, "llama_decode returned", "an aborted batch");
+    if (i == 1) hotset_llama_destroy(s.paging.release());
+    s.forget();
+    require_same(expected, s.generate(1), i == 0 ? "the next batch" : "the next, destroyed");
+  }
+}
+
+void decode_after_destroy() {
+  const auto model = load(model_file);
+  session plain(*model);
+  const auto expected = plain.generate(1);
+  session s(*model, file_of(model_file), {.prefetch = "next_layer_top_k"});
+  require_same(expected, s.generate(1), "paged");
+  hotset_llama_destroy(s.paging.release());
+  // The last graph is computed again: its nodes have read slots.
+  s.next -= 1;
+  llama_memory_seq_rm(llama_get_memory(s.context.get()), 0, s.next, -1);
+  const auto last = s.decode({text(12, 2).back()});
+  require_same({expected.end() - static_cast<std::ptrdiff_t>(last.size()), expected.end()}, last,
+               "the graph of the last batch");
+  s.forget();
+  require_same(expected, s.generate(1), "destroyed");
+}
+
+void orders_of_destruction() {
+  auto model = load(model_file);
+  hotset_llama_destroy(nullptr);
+  (void)make_paging(file_of(model_file));  // neither prepared nor attached
+  {
+    auto paging = make_paging(file_of(model_file));  // prepared, and no context
+    auto params = parameters();
+    require(hotset_llama_prepare(paging.get(), &params) == 0, "prepare");
+  }
+  {
+    session s(*model, file_of(model_file), {});  // the context first
+    (void)s.generate(1);
+    s.context.reset();
+  }
+  {
+    session s(*model, file_of(model_file), {});  // the paging first
+    (void)s.generate(1);
+    s.paging.reset();
+  }
+  {
+    session plain(*model);
+    auto paging = make_paging(file_of("absent.gguf"));  // attach fails, the context goes on
+    auto params = parameters();
+    require(hotset_llama_prepare(paging.get(), &params) == 0, "prepare");
+    session s(*model, params);
+    require(hotset_llama_attach(paging.get(), s.context.get()) != 0, "an absent file: accepted");
+    const auto expected = plain.generate(1);
+    require_same(expected, s.generate(1), "after a refused attach");
+    paging.reset();
+    s.forget();
+    require_same(expected, s.generate(1), "after a refused attach, destroyed");
+  }
+}
+
+void wrong_calls() {
+  const auto model = load(model_file);
+  const auto said = [](const paging_handle& p, const std::string& words, const std::string& what) {
+    const std::string error = hotset_llama_error(p.get());
+    require(error.find(words) != std::string::npos,
+            what + ": \"" + error + "\" does not say \"" + words + "\"");
+  };
+  auto params = parameters();
+  const auto a = make_paging(file_of(model_file));
+  const auto b = make_paging(file_of(model_file));
+  require(hotset_llama_prepare(a.get(), &params) == 0, "prepare");
+  require(hotset_llama_prepare(a.get(), &params) != 0, "prepared twice: accepted");
+  said(a, "prepared already", "prepared twice");
+  require(hotset_llama_prepare(b.get(), &params) != 0, "prepared by two: accepted");
+  said(b, "another paging", "prepared by two");
+  require(hotset_llama_attach(a.get(), nullptr) != 0, "no context: accepted");
+  said(a, "no context", "no context");
+  require(hotset_llama_check(a.get()) != 0, "check before attach: accepted");
+  session unprepared(*model);
+  require(hotset_llama_attach(a.get(), unprepared.context.get()) != 0, "unprepared: accepted");
+  said(a, "was not made from the parameters", "a context of other parameters");
+  require(hotset_llama_attach(b.get(), unprepared.context.get()) != 0, "unprepared: accepted");
+  said(b, "were not prepared", "no parameters");
+  const auto dense = load("dense.gguf");
+  session of_dense(*dense, params);
+  require(hotset_llama_attach(a.get(), of_dense.context.get()) != 0, "a dense model: accepted");
+  said(a, "no experts", "a dense model");
+  session s(*model, params);
+  require(hotset_llama_attach(a.get(), s.context.get()) == 0, hotset_llama_error(a.get()));
+  require(hotset_llama_attach(a.get(), s.context.get()) != 0, "attached twice: accepted");
+  hotset_llama_options o{};
+  o.struct_size = sizeof(std::size_t);
+  const paging_handle small(hotset_llama_create(&o));
+  require(small != nullptr && hotset_llama_attach(small.get(), s.context.get()) != 0,
+          "a small structure: accepted");
+  said(small, "struct_size", "a small structure");
+}
+
+void of_another_kind(const std::string& name) {
+  const auto model = load(name);
+  session plain(*model);
+  const auto expected = plain.generate(1);
+  for (const auto source : {HOTSET_LLAMA_MAPPED, HOTSET_LLAMA_READ}) {
+    session s(*model, file_of(name), {.source = source});
+    require_same(expected, s.generate(1), name);
+    require(s.stats().hits > 0, "nothing was paged");
+  }
+}
+void scales_of_experts() { of_another_kind("scales.gguf"); }
+void biases_of_experts() { of_another_kind("biases.gguf"); }
+
+/// Four sequences that say the same name the experts of one.
+void ids_that_repeat() {
+  const auto model = load(model_file);
+  session plain(*model);
+  session s(*model, file_of(model_file), {.slots = 4});
+  for (const auto t : text(8, 5)) require_same(plain.decode({t}, 4), s.decode({t}, 4), "outputs");
+  require(s.stats().passed == 0, std::to_string(s.stats().passed) + " visits passed the slots");
+  require(s.stats().visits > 0, "nothing was paged");
+}
+
+struct heard {
+  std::size_t asked = 0;
+  std::size_t computed = 0;
+};
+bool hears(ggml_tensor* node, bool ask, void* of) {
+  auto& h = *static_cast<heard*>(of);
+  if (std::strcmp(node->name, "ffn_moe_out-1") != 0) return false;
+  ++(ask ? h.asked : h.computed);
+  return true;
+}
+void a_callback_of_the_program() {
+  const auto model = load(model_file);
+  session plain(*model);
+  const auto expected = plain.generate(1);
+  heard h;
+  auto params = parameters();
+  params.cb_eval = hears;
+  params.cb_eval_user_data = &h;
+  session s(*model, file_of(model_file), {}, params);
+  require(h.asked == 0, "it was asked of attach's own decode");
+  require_same(expected, s.generate(1), "paged");
+  require(h.asked == 13 && h.computed == 13, "it heard of " + std::to_string(h.computed));
+  hotset_llama_destroy(s.paging.release());
+  s.forget();
+  require_same(expected, s.generate(1), "destroyed");
+  require(h.asked == 26 && h.computed == 26,
+          "destroyed, it heard of " + std::to_string(h.computed));
+}
+
+/// A second process that computes for this one, as a GPU would: what lies there is not in host memory.
+class remote_device {
+ public:
+  remote_device() : endpoint_("127.0.0.1:" + std::to_string(20000 + ::getpid() % 20000)) {
+    const auto parent = ::getpid();
+    child_ = ::fork();
+    if (child_ != 0) return;
+    std::thread([parent] {
+      while (::getppid() == parent) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      ::_exit(0);
+    }).detach();
+    (void)std::freopen("/dev/null", "w", stdout);
+    ggml_backend_load_all();
+    auto* const start = function<decltype(&start_type)>("ggml_backend_rpc_start_server");
+    auto* device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
+    if (start != nullptr) start(endpoint_.c_str(), nullptr, 1, 1, &device);
+    ::_exit(0);
+  }
+  remote_device(const remote_device&) = delete;
+  remote_device& operator=(const remote_device&) = delete;
+  ~remote_device() {
+    ::kill(child_, SIGKILL);
+    ::waitpid(child_, nullptr, 0);
+  }
+  /// Null: llama.cpp was built without GGML_RPC.
+  [[nodiscard]] ggml_backend_dev_t find() const {
+    auto* const add = function<decltype(&add_type)>("ggml_backend_rpc_add_server");
+    if (add == nullptr) return nullptr;
+    auto* const registered = add(endpoint_.c_str());
+    require(registered != nullptr, endpoint_ + " does not answer");
+    ggml_backend_register(registered);
+    return ggml_backend_reg_dev_get(registered, 0);
+  }
+
+ private:
+  static void start_type(const char*, const char*, std::size_t, std::size_t, ggml_backend_dev_t*);
+  static ggml_backend_reg_t add_type(const char*);
+  template <class Function>
+  static Function function(const char* name) {
+    auto* const rpc = ggml_backend_reg_by_name("RPC");
+    return rpc == nullptr
+               ? nullptr
+               : reinterpret_cast<Function>(ggml_backend_reg_get_proc_address(rpc, name));
+  }
+  std::string endpoint_;
+  ::pid_t child_ = -1;
+};
+std::optional<remote_device> remote;
+
+/// All layers on a device but the experts, as llama.cpp's --cpu-moe.
+bool ids_on_a_device() {
+  auto* const device = remote->find();
+  if (device == nullptr) return false;
+  ggml_backend_dev_t devices[] = {device, nullptr};
+  const llama_model_tensor_buft_override experts[] = {
+      {"ffn_(gate|up|down)_exps", ggml_backend_cpu_buffer_type()}, {nullptr, nullptr}};
+  auto params = on_processor();
+  params.devices = devices;
+  params.n_gpu_layers = 99;
+  params.tensor_buft_overrides = experts;
+  const auto model = load(model_file, params);
+  for (const bool offload : {false, true}) {
+    auto setup = parameters();
+    setup.op_offload = offload;
+    session plain(*model, setup);
+    const auto expected = plain.generate(1);
+    session s(*model, file_of(model_file), {}, setup);
+    require_same(expected, s.generate(1), "outputs");
+    require(s.stats().hits > 0, "nothing was paged");
+  }
+  params.tensor_buft_overrides = nullptr;
+  const auto offloaded = load(model_file, params);
+  require_refused([&] { session(*offloaded, file_of(model_file), {}); }, "not in host memory",
+                  "experts on the device");
+  return true;
+}
+
+struct check {
+  const char* name;
+  const char* line;
+  std::function<bool()> run;  ///< false: left out
+};
+template <void call()>
+bool always() {
+  call();
+  return true;
+}
+const check checks[] = {
+    {"adapter_on_experts", "an adapter on experts, set and taken away after attach: the same bytes",
+     always<adapter_on_experts>},
+    {"adapter_on_attention", "an adapter on attention, likewise", always<adapter_on_attention>},
+    {"adapter_set_before_attach", "an adapter on experts that was set before attach",
+     always<adapter_set_before_attach>},
+    {"two_pagings", "two pagings of one model: the same bytes", always<two_pagings>},
+    {"plain_context_beside", "a plain context beside a paged one, by turns and in two threads",
+     always<plain_context_beside>},
+    {"two_contexts_of_the_same_parameters", "contexts of the same parameters, and of another model",
+     always<two_contexts_of_the_same_parameters>},
+    {"warm_up", "llama_set_warmup after attach: the same bytes, then and after it",
+     always<warm_up>},
+    {"file_of_another_model", "a file of another model is refused, down to one expert",
+     always<file_of_another_model>},
+    {"copies_that_fail",
+     "a file that is cut while it decodes: an error, and the next batch is right",
+     always<copies_that_fail>},
+    {"an_aborted_batch", "a batch that was aborted: the next one is right",
+     always<an_aborted_batch>},
+    {"decode_after_destroy", "a context goes on after its paging is destroyed",
+     always<decode_after_destroy>},
+    {"orders_of_destruction", "context and paging are freed in either order",
+     always<orders_of_destruction>},
+    {"wrong_calls", "wrong calls are refused in one line", always<wrong_calls>},
+    {"scales_of_experts", "scales of experts stay with the model: the same bytes",
+     always<scales_of_experts>},
+    {"biases_of_experts", "biases of experts are paged: the same bytes", always<biases_of_experts>},
+    {"ids_that_repeat", "ids that repeat count once", always<ids_that_repeat>},
+    {"a_callback_of_the_program", "a callback of the program is called as before",
+     always<a_callback_of_the_program>},
+    {"ids_on_a_device", "ids on another device, experts in host memory (--cpu-moe): the same bytes",
+     ids_on_a_device},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::fprintf(stderr, "usage: hotset-llama-tests <folder of check.sh> [name of a check]\n");
+    return 2;
+  }
+  folder = argv[1];
+  remote.emplace();  // before there are threads
+  llama_log_set([](ggml_log_level, const char*, void*) {}, nullptr);
+  ggml_backend_load_all();
+  llama_backend_init();
+  int failed = 0;
+  std::size_t ran = 0;
+  for (const auto& c : checks) {
+    if (argc > 2 && std::string(argv[2]) != c.name) continue;
+    ++ran;
+    try {
+      std::printf(c.run() ? "ok: %s\n" : "left out (llama.cpp has no GGML_RPC): %s\n", c.line);
+    } catch (const std::exception& e) {
+      std::printf("FAILED: %s: %s\n", c.name, e.what());
+      ++failed;
+    }
+    std::fflush(stdout);
+  }
+  if (ran == 0) std::fprintf(stderr, "no check of this name\n");
+  remote.reset();
+  return failed == 0 && ran > 0 ? 0 : 1;
+}
