@@ -21,6 +21,9 @@
 #include <utility>
 #include <vector>
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -564,10 +567,38 @@ void a_callback_of_the_program() {
           "destroyed, it heard of " + std::to_string(h.computed));
 }
 
-/// A second process that computes for this one, as a GPU would: what lies there is not in host memory.
+/// A TCP socket of this machine alone.
+class local_socket {
+ public:
+  local_socket() : handle_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    address_.sin_family = AF_INET;
+    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  }
+  local_socket(const local_socket&) = delete;
+  local_socket& operator=(const local_socket&) = delete;
+  ~local_socket() { ::close(handle_); }
+  [[nodiscard]] bool connects_to(std::uint16_t port) {
+    address_.sin_port = htons(port);
+    return ::connect(handle_, at(), sizeof address_) == 0;
+  }
+  /// Of a port that no program listens at.
+  [[nodiscard]] std::uint16_t free_port() {
+    ::socklen_t size = sizeof address_;
+    require(::bind(handle_, at(), size) == 0 && ::getsockname(handle_, at(), &size) == 0,
+            "no port is free");
+    return ntohs(address_.sin_port);
+  }
+
+ private:
+  ::sockaddr* at() { return reinterpret_cast<::sockaddr*>(&address_); }
+  int handle_;
+  ::sockaddr_in address_{};
+};
+
+/// A second process that computes for this one as a GPU would: its tensors are not in host memory.
 class remote_device {
  public:
-  remote_device() : endpoint_("127.0.0.1:" + std::to_string(20000 + ::getpid() % 20000)) {
+  remote_device() : port_(local_socket().free_port()) {
     const auto parent = ::getpid();
     child_ = ::fork();
     if (child_ != 0) return;
@@ -579,7 +610,7 @@ class remote_device {
     ggml_backend_load_all();
     auto* const start = function<decltype(&start_type)>("ggml_backend_rpc_start_server");
     auto* device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
-    if (start != nullptr) start(endpoint_.c_str(), nullptr, 1, 1, &device);
+    if (start != nullptr) start(endpoint().c_str(), nullptr, 1, 1, &device);
     ::_exit(0);
   }
   remote_device(const remote_device&) = delete;
@@ -592,8 +623,12 @@ class remote_device {
   [[nodiscard]] ggml_backend_dev_t find() const {
     auto* const add = function<decltype(&add_type)>("ggml_backend_rpc_add_server");
     if (add == nullptr) return nullptr;
-    auto* const registered = add(endpoint_.c_str());
-    require(registered != nullptr, endpoint_ + " does not answer");
+    for (int tries = 0; !local_socket().connects_to(port_); ++tries) {
+      require(tries < 100, endpoint() + " does not answer");
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    auto* const registered = add(endpoint().c_str());
+    require(registered != nullptr, endpoint() + " has no device");
     ggml_backend_register(registered);
     return ggml_backend_reg_dev_get(registered, 0);
   }
@@ -608,7 +643,9 @@ class remote_device {
                ? nullptr
                : reinterpret_cast<Function>(ggml_backend_reg_get_proc_address(rpc, name));
   }
-  std::string endpoint_;
+  [[nodiscard]] std::string endpoint() const { return "127.0.0.1:" + std::to_string(port_); }
+
+  std::uint16_t port_;
   ::pid_t child_ = -1;
 };
 std::optional<remote_device> remote;
