@@ -118,6 +118,12 @@ struct least_stale_layer_entry : plain<least_stale> {
   }
   static ranking rule() { return reference::by_staleness_and_layer(); }
 };
+struct least_stale_stale_entry : plain<least_stale> {
+  static least_stale::config options(const geometry&, const script&) {
+    return {.order = stale_order::stale};
+  }
+  static ranking rule() { return reference::by_staleness(true); }
+};
 struct least_stale_access_entry : plain<least_stale> {
   static least_stale::config options(const geometry&, const script&) {
     return {.order = stale_order::last_access};
@@ -224,9 +230,9 @@ using entries = testing::Types<
     lru_entry, fifo_entry, lfu_entry, lhu_entry, lfu_resident_entry, lfu_ageing_entry,
     lfu_resident_ageing_entry, lfru_entry, lfru_fast_entry, gate_score_entry, gate_score_ema_entry,
     popularity_entry, furthest_layer_entry, least_stale_entry, least_stale_layer_entry,
-    least_stale_access_entry, belady_entry, next_visit_oracle_entry, importance_entry,
-    importance_short_entry, importance_last_token_entry, expert_map_priority_entry,
-    expert_map_priority_resident_entry, hot_entry<importance_entry>,
+    least_stale_stale_entry, least_stale_access_entry, belady_entry, next_visit_oracle_entry,
+    importance_entry, importance_short_entry, importance_last_token_entry,
+    expert_map_priority_entry, expert_map_priority_resident_entry, hot_entry<importance_entry>,
     decode_entry<expert_map_priority_entry>, any_entry<hot_entry<importance_entry>>,
     hot_entry<lru_entry>, hot_entry<lfu_entry>, decode_entry<lru_entry>,
     decode_entry<least_stale_entry>, hot_entry<decode_entry<lru_entry>>,

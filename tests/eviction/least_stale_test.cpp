@@ -107,6 +107,22 @@ TEST(least_stale, more_layers_than_a_word_has_bits) {
   EXPECT_EQ(w.order(1, 199).back(), 199);
 }
 
+// SpecMD 4.2 and the caption of Figure 3, as they are worded.
+TEST(least_stale, by_stale_everything_stale_goes_before_what_this_step_used) {
+  auto w = after_one_step(4, stale_order::stale);
+  w.begin(1, 0);
+  w.fill(4, {0_layer, 5_expert});
+  w.begin(1, 1);
+  w.fill(5, {1_layer, 5_expert});
+  // Stale left: slots 0, 1. Stale right, farthest first: 3, 2. Current left: 4, 5.
+  EXPECT_EQ(w.order(1, 1), slot_ids({0, 1, 3, 2, 4, 5}));
+  w.prefetch(6, {3_layer, 7_expert}, 1);
+  w.prefetch(7, {0_layer, 6_expert}, 2);
+  w.request(2, 2);
+  // Current right: 6. Later left: 7. Later right: 2.
+  EXPECT_EQ(w.order(1, 1), slot_ids({0, 1, 3, 4, 5, 6, 7, 2}));
+}
+
 TEST(least_stale, by_layer_the_nearest_ahead_goes_next) {
   auto w = after_one_step(4, stale_order::layer);
   w.begin(1, 0);

@@ -46,6 +46,7 @@ const std::vector<std::string>& online() {
                                               "least_stale",
                                               "least_stale:order=layer",
                                               "least_stale:order=last_access",
+                                              "least_stale:order=stale",
                                               "popularity",
                                               "similar_steps",
                                               "similar_steps:rows=256:matches=4",
@@ -206,7 +207,8 @@ TEST(policies, least_stale_in_a_pool_of_one_layer_is_fifo) {
     const auto trace = any_trace(seed, 1 + seed % 3);
     for (const auto& slots : whole_sizes(trace, false)) {
       const auto arrival = one_run(trace, {"fifo", "per-layer", slots});
-      for (const auto* order : {"least_stale", "least_stale:order=layer"}) {
+      for (const auto* order :
+           {"least_stale", "least_stale:order=layer", "least_stale:order=stale"}) {
         const auto stale = one_run(trace, {order, "per-layer", slots});
         ASSERT_EQ(stale.decision_hash, arrival.decision_hash) << order << ' ' << slots;
         ASSERT_EQ(stale.stats, arrival.stats);

@@ -6,11 +6,16 @@
 ///       else stale; left if its layer is the running one or before it, else right. In this order: stale
 ///       left, current left, stale right, current right, later left, later right; left by ascending layer,
 ///       right the farthest first, inside a layer by arrival. Asking for a resident key makes it current.
-///       `layer`: as if all were left. `last_access`: by (epoch, layer, recency), the epoch being the step
-///       last used or requested for.
+///       `stale`: stale right before current left. `layer`: as if all were left. `last_access`: by (epoch,
+///       layer, recency), the epoch being the step last used or requested for.
 /// Source: SpecMD 4.2, 5.2, A.3, Figure 3.
-/// Deviations: lists instead of the paper's two heaps; epochs instead of a pass over the slots. A key
-///       requested for a later step stays later when it is used before that step.
+/// Deviations: the paper can be read in three ways. Section 4.2 and the caption of Figure 3 say `stale`:
+///       everything stale goes before anything current. 4.2's "FIFO ordering based on layer position" alone
+///       says `layer`. Section 5.2, A.3 and Figure 9 say that executed layers go first: `left`. Only `left`
+///       gives the paper's first-token times and few collisions on every shape (docs/reproduction.md).
+///       The paper's left is "in layer-expert order"; here it goes by layer, so the running layer's experts
+///       that are still to come count as left. Lists replace the paper's two heaps, and epochs replace the
+///       pass over the slots. A key requested for a later step stays later when it is used before that step.
 /// Exact: yes (never changes what is computed).
 /// Cost: one store per hit, O(1) per fill; a victim costs O(1) plus the current and ineligible slots of
 ///       its layer that are passed over, and O(L / 64). `last_access`: O(log S) per victim.
@@ -34,7 +39,7 @@
 namespace hotset::inline v0 {
 
 /// How least_stale puts the layers in order.
-enum class stale_order : std::uint8_t { left, layer, last_access };
+enum class stale_order : std::uint8_t { left, layer, last_access, stale };
 
 class least_stale {
  public:
@@ -43,12 +48,13 @@ class least_stale {
     /// Parameters by name, as in `least_stale:order=layer`.
     template <class From>
     static config read(From& from) {
-      return {static_cast<stale_order>(from.choice("order", {"left", "layer", "last_access"}, 0))};
+      return {static_cast<stale_order>(
+          from.choice("order", {"left", "layer", "last_access", "stale"}, 0))};
     }
     [[nodiscard]] validation validate() const {
-      if (order > stale_order::last_access)
+      if (order > stale_order::stale)
         return error{"least_stale order = " + std::to_string(static_cast<int>(order)) +
-                     ", accepted: 0 (left), 1 (layer), 2 (last_access)"};
+                     ", accepted: 0 (left), 1 (layer), 2 (last_access), 3 (stale)"};
       return std::nullopt;
     }
   };
@@ -132,16 +138,18 @@ class least_stale {
     if (by_access()) return accesses_.select(context.pool, eligible, out);
     turn_stale(context);
     const auto all = static_cast<std::size_t>(layers_);
-    const auto split = order_ == stale_order::left ? layers_until(context.layer) : all;
+    const auto split = order_ == stale_order::layer ? all : layers_until(context.layer);
     const span_of_layers left{0, split};
     const span_of_layers right{split, all};
     search found{context, eligible, out, 0};
     const auto stale = [&](std::size_t layer) { take_stale(found, layer); };
     const auto current = [&](std::size_t layer) { (void)take(found, layer, is_current); };
     const auto later = [&](std::size_t layer) { (void)take(found, layer, is_later); };
+    const bool all_stale_first = order_ == stale_order::stale;
     each_layer<direction::near>(found, stale_, left, stale);
-    each_layer<direction::near>(found, used_, left, current);
+    if (!all_stale_first) each_layer<direction::near>(found, used_, left, current);
     each_layer<direction::far>(found, stale_, right, stale);
+    if (all_stale_first) each_layer<direction::near>(found, used_, left, current);
     each_layer<direction::far>(found, used_, right, current);
     each_layer<direction::near>(found, used_, left, later);
     each_layer<direction::far>(found, used_, right, later);
@@ -266,7 +274,7 @@ class least_stale {
   std::size_t words_;
   std::uint64_t clock_ = 0;
   per_slot<step_id> epoch_;  // [slot] step last used or requested for
-  // order: left, layer
+  // order: left, layer, stale
   layer_lists lists_;
   recency_list arrivals_;          // one list per layer and precision
   bits used_;                      // [pool][layer]: the layer holds slots

@@ -165,13 +165,15 @@ inline ranking by_layer_distance() {
 inline double staleness(const resident& r, const visit_context& c) {
   return r.epoch < c.step ? 0.0 : r.epoch == c.step ? 1.0 : 2.0;
 }
-/// Naive form of least_stale.
-inline ranking by_staleness() {
-  return [](const state&, const resident& r, const visit_context& c, std::vector<double>& out) {
+/// Naive form of least_stale: `left`, or `stale`.
+inline ranking by_staleness(bool stale_first = false) {
+  return [=](const state&, const resident& r, const visit_context& c, std::vector<double>& out) {
     const bool left = r.key.layer <= c.layer;
     const auto group = static_cast<std::size_t>(staleness(r, c));
-    const double place[3][2] = {{0, 2}, {1, 3}, {4, 5}};  // stale, current, later by left, right
-    out.push_back(place[group][left ? 0 : 1]);
+    // Stale, current, later by left, right.
+    const double by_left[3][2] = {{0, 2}, {1, 3}, {4, 5}};
+    const double by_stale[3][2] = {{0, 1}, {2, 3}, {4, 5}};
+    out.push_back((stale_first ? by_stale : by_left)[group][left ? 0 : 1]);
     out.push_back(left ? number(r.key.layer) : -number(r.key.layer));
     out.push_back(r.arrival);
   };

@@ -135,7 +135,7 @@ TEST(registry, bad_values_name_the_accepted_ones) {
   EXPECT_THAT(refused("gate_score:accumulate=max"), HasSubstr("accepted: sum, ema"));
   EXPECT_THAT(refused("gate_score:accumulate=ema:decay=1"), HasSubstr("accepted: [0, 1)"));
   EXPECT_THAT(refused("least_stale:order=recency"),
-              HasSubstr("accepted: left, layer, last_access"));
+              HasSubstr("accepted: left, layer, last_access, stale"));
   EXPECT_THAT(refused("protect_hot:uses=0+lru"), HasSubstr("accepted: 1 or more"));
   EXPECT_THAT(refused("lru", "after_n_uses:uses=0"), HasSubstr("accepted: 1 or more"));
   EXPECT_THAT(refused("lru", "after_n_uses:uses=4:after_eviction=3"),
