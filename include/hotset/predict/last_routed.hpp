@@ -4,7 +4,7 @@
 ///
 /// Rule: for each of the next layers, 1/K for each expert that the same request's last token used there. Where it had
 ///       none there, what the layer's last visit routed: each expert's share of that visit's ids.
-/// Source: DeepSpeed's "dependency", as SpecMD names it; here as scores, per request.
+/// Source: DeepSpeed's "dependency" prefetch, as the fMoE talk describes it; here as scores, per request.
 /// Deviations: of a visit's several tokens of one request, the last in the visit's order is its last token.
 /// Exact: yes (never changes what is computed).
 /// Cost: O(ids + tokens depth (K + E)). Memory: 4 bytes x layers x (requests x K + experts).

@@ -5,7 +5,8 @@
 /// Rule: during layer l the `count` experts of layer l+1 with the highest counts, for this step; during the last
 ///       layer those of layer 0, for the next step. Counts rise once per visit that uses the expert; with a
 ///       profile they are the profile's and stay. Ties go to the lower expert id; a count of 0 is not asked for.
-/// Source: BrainStorm, as SpecMD names it; any static profile. its `source` says where the counts come from.
+/// Source: BrainStorm, as the fMoE talk describes it; or any static profile, whose `source` says where its counts
+///       come from.
 /// Deviations: none. A profile of the replayed trace itself sees the future: name it so.
 /// Exact: yes (never changes what is computed).
 /// Cost: O(ids) per visit, and a used expert passes those whose count it overtakes. Memory: 16 bytes per key.

@@ -4,7 +4,7 @@
 ///
 /// Rule: during layer l the distinct experts of layer l+1's last visit, in the order in which it routed them, for
 ///       this step; during the last layer those of layer 0, for the next step. A layer not visited yet: none.
-/// Source: DeepSpeed's "dependency", as SpecMD names it.
+/// Source: DeepSpeed's "dependency" prefetch, as the fMoE talk describes it.
 /// Deviations: the last visit, which is the last step's unless a step left the layer out.
 /// Exact: yes (never changes what is computed).
 /// Cost: O(ids) per visit. Memory: 4 bytes per key, less where a visit cannot use a whole layer.
