@@ -386,7 +386,8 @@ void add_dimensions(CLI::App& app, simulate_options& options) {
       ->default_str("named");
   add_list(app, "--prefetch-order", options.policies.prefetch_orders,
            "which copy goes first: nearest (of the visit that comes first), likeliest (greatest "
-           "probability per visit until it is needed)")
+           "probability per visit until it is needed), greatest (greatest probability as "
+           "predicted)")
       ->default_str("nearest");
   add_list(app, "--predictor", options.policies.predictors,
            fmt::format("what is expected of the layers ahead: {}; with parameters: "

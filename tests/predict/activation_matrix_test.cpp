@@ -25,9 +25,9 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Pointwise;
 
-// One layer ahead of two: the priority is 1 - 1 / 3.
+// One layer ahead of two: the priority is 1 - 1 / 2.
 const geometry shape{.layers = 2, .experts = 4, .top_k = 2, .max_tokens_per_visit = 4};
-constexpr float ahead = 2.0F / 3;
+constexpr float ahead = 0.5F;
 
 routing_view view_of(layer_id layer, step_id step, const std::vector<std::int32_t>& ids,
                      const std::vector<sequence_id>& sequences = {}) {
@@ -149,8 +149,9 @@ TEST(activation_matrix, a_new_request_is_expected_to_be_as_all_were) {
   run(predictor, 1, 0, {0, 1}, {0, 3});
   run(predictor, 2, 1, {2, 1}, {1, 2});
   const auto found = said(predictor, view_of(before_layers, 2, {}, {3}));
+  // Two of two layers ahead: the priority is 0.
   EXPECT_THAT(found.rows, Pointwise(FloatEq(), {ahead * 0.25F, ahead * 0.5F, ahead * 0.25F, 0.0F,
-                                                0.25F / 3, 0.25F / 3, 0.25F / 3, 0.25F / 3}));
+                                                0.0F, 0.0F, 0.0F, 0.0F}));
   EXPECT_EQ(found.confidence, 0);
   EXPECT_THAT(predictor.hottest(2),
               ElementsAre(expert_key{0_layer, 1_expert}, expert_key{0_layer, 0_expert}));
@@ -316,7 +317,7 @@ TEST(activation_matrix, the_match_agrees_with_the_rule_written_out) {
                       wanted.found ? stored.shares(wanted.best)[k] : stored.mean()[k];
                   ASSERT_NEAR(
                       found.probabilities[(t * 2 + static_cast<std::size_t>(d) - 1) * 6 + e],
-                      share * (1 - static_cast<float>(d) / 4), 1e-6)
+                      share * (1 - static_cast<float>(d) / 3), 1e-6)
                       << "step " << step << " layer " << layer << " token " << t;
                 }
             }

@@ -110,6 +110,22 @@ TEST(prefetch_queue, the_likeliest_are_in_order_after_whatever_happened) {
   }
 }
 
+// A predictor that discounts by distance itself is not discounted again.
+TEST(prefetch_queue, the_greatest_goes_first_however_far_ahead_it_is) {
+  prefetch_queue queue({.order = fill_order::greatest}, 4);
+  queue.add({{1_layer, 0_expert}, 0, .25F});
+  queue.add({{3_layer, 2_expert}, 0, .80F});
+  queue.add({{2_layer, 1_expert}, 0, .60F});
+  queue.add({{0_layer, 3_expert}, 1, .25F});  // a later visit
+  queue.add({{1_layer, 1_expert}, 0, .25F});  // a higher id
+  queue.add({{3_layer, 3_expert}, 0, std::numeric_limits<float>::quiet_NaN()});
+  EXPECT_THAT(waiting(queue), ElementsAre("0/3/2", "0/2/1", "0/1/0", "0/1/1", "1/0/3", "0/3/3"));
+  queue.expire(0, 1_layer);
+  EXPECT_THAT(waiting(queue), ElementsAre("0/3/2", "0/2/1", "1/0/3", "0/3/3"));
+  queue.add({{3_layer, 2_expert}, 0, .30F});  // the newer forecast
+  EXPECT_THAT(waiting(queue), ElementsAre("0/2/1", "0/3/2", "1/0/3", "0/3/3"));
+}
+
 TEST(prefetch_queue, a_full_queue_of_the_likeliest_loses_the_least_likely) {
   prefetch_queue queue({.most_waiting = 2, .order = fill_order::likeliest}, 8);
   queue.add({{1_layer, 1_expert}, 0, .2F});  // two visits ahead: .1
@@ -178,8 +194,8 @@ TEST(prefetch_queue, a_length_that_cannot_work_is_refused_by_name) {
   EXPECT_EQ(objection(1), "");
   EXPECT_EQ(objection(1U << 20U), "");
   EXPECT_EQ(objection(prefetch_queue::config{}.most_waiting), "");
-  EXPECT_EQ((prefetch_queue::config{.order = static_cast<fill_order>(2)}.validate()->message),
-            "queue order = 2, accepted: 0 (nearest), 1 (likeliest)");
+  EXPECT_EQ((prefetch_queue::config{.order = static_cast<fill_order>(3)}.validate()->message),
+            "queue order = 3, accepted: 0 (nearest), 1 (likeliest), 2 (greatest)");
 }
 
 TEST(prefetch_queue, does_not_allocate_after_construction) {

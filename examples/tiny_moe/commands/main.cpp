@@ -132,7 +132,7 @@ void add_paging(CLI::App& command, options& chosen) {
       "last-routed; learned-gate:weights=FILE (of hotset train-gate); of several: "
       "mixed+next-router+co-activation");
   list("--prefetch-order", chosen.policies.prefetch_orders,
-       "which waiting copy goes first: nearest, likeliest");
+       "which waiting copy goes first: nearest, likeliest, greatest");
   command.add_option("--gate-weights", chosen.policies.gate_weights,
                      "of the preset promoe (of hotset train-gate)");
   command.add_option("--precision", chosen.precision,

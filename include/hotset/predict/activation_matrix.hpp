@@ -4,12 +4,13 @@
 ///
 /// Rule: a running request counts its routed ids, [layers, experts]; a finished one goes to a bounded collection. The match
 ///       is the stored matrix with the greatest mean, over the layers that the request has been in, of the cosine of
-///       their rows; layer i's forecast at layer l is the match's row, which sums to 1, times 1 - (i - l) / (layers + 1).
+///       their rows; layer i's forecast at layer l is the match's row, which sums to 1, times 1 - (i - l) / layers.
 ///       Nothing stored: the request's own rows. Nothing of the request: the mean of the collection.
-/// Source: MoE-Infinity, as in fMoE's account of it. Rows of one length each: they then count alike, however many
+/// Source: MoE-Infinity, as the fMoE talk describes it. Rows of one length each: they then count alike, however many
 ///       tokens and however skewed a layer is, as in the system's code.
 /// Deviations: the code compares the layers after l (`rows: future`), overwrites the least matched matrix when full, and does
-///       not age a request's counts, as `decay` can.
+///       not age a request's counts, as `decay` can. Before a step's first layer, where the system does not
+///       predict, l is -1: the last layer then counts 0.
 /// Exact: yes (never changes what is computed).
 /// Cost: O(ids capacity + tokens depth E) a visit, `future` O(layers capacity) more; a request's end O(capacity layers E).
 ///       Memory: 8 bytes x capacity x layers x E, and layers x (8 x capacity + 4 x E) for each request.
@@ -390,7 +391,7 @@ class activation_matrix {
     }
   }
   [[nodiscard]] float priority(std::size_t ahead) const noexcept {
-    return 1.0F - static_cast<float>(ahead) / static_cast<float>(layers_ + 1);
+    return 1.0F - static_cast<float>(ahead) / static_cast<float>(layers_);
   }
   void write_row(std::size_t row, std::size_t target, float factor, std::span<float> out) noexcept {
     if (row != live_sequences::none && stored_.size() == 0) {

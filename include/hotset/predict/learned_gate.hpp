@@ -4,8 +4,11 @@
 ///
 /// Rule: for each layer l and distance d = 1..depth a network of its own: softmax(B relu(A x + a) + b), x the hidden state that
 ///       enters layer l's router, gives the scores of layer l+d; with width 0 softmax(B x + b).
-/// Source: ProMoE (stride prefetching with a neuron predictor), as fMoE describes it. Training: sim/studies/train_gate.
-/// Deviations: one network for each distance; the papers name one stride.
+/// Source: ProMoE (stride prefetching with a neuron predictor), as the fMoE talk describes it. Training:
+///       sim/studies/train_gate.
+/// Deviations: one network for each distance; ProMoE predicts at one stride. The preset `promoe` asks at that
+///       stride alone (`next_layer_top_k:depth=3:from=3`). Asking at every distance up to 3 is more than the
+///       system does: its last request for a layer then comes from the network of distance 1.
 /// Exact: yes (never changes what is computed).
 /// Cost: O(tokens depth (d_model width + width experts)); with width 0 O(tokens depth d_model experts).
 ///       Memory: 4 bytes x max_tokens_per_visit x (depth x experts + width), and the weights, which may be shared.

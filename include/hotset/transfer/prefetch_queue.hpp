@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Prefetch requests that wait for a slot and for the link: those of the nearest visit first, or what is likeliest.
+/// Prefetch requests that wait for a slot and for the link, ordered by visit or by predicted score.
 
 #include <algorithm>
 #include <cstddef>
@@ -27,12 +27,15 @@ struct prefetch_queue_stats {
 
 /// Which request goes first.
 enum class fill_order : std::uint8_t {
-  nearest,   ///< the visit (step, layer), then the order of adding
-  likeliest  ///< greatest probability / visits until it is needed, which changes with every visit; ties: the visit, then the id
+  nearest,  ///< the visit (step, layer), then the order of adding
+  /// Greatest probability / visits until it is needed (fMoE), which changes with every visit; ties: the visit, then the id.
+  likeliest,
+  /// Greatest probability as predicted, for predictors that discount by distance themselves; ties as `likeliest`.
+  greatest
 };
 
-/// A key waits once, for the nearest visit asked for; of two requests for one visit the first one stands, but that the
-/// likeliest takes over the newer probability.
+/// A key waits once, for the nearest visit asked for. Of two requests for one visit `nearest` keeps the first; the other
+/// orders take the newer probability.
 /// Complexity: every operation O(waiting); with `likeliest` O(waiting log waiting) where a visit has come. No allocation
 /// after construction.
 class prefetch_queue {
@@ -41,9 +44,9 @@ class prefetch_queue {
     std::size_t most_waiting = 256;
     fill_order order = fill_order::nearest;
     [[nodiscard]] validation validate() const {
-      if (order != fill_order::nearest && order != fill_order::likeliest)
+      if (order > fill_order::greatest)
         return error{"queue order = " + std::to_string(static_cast<int>(order)) +
-                     ", accepted: 0 (nearest), 1 (likeliest)"};
+                     ", accepted: 0 (nearest), 1 (likeliest), 2 (greatest)"};
       if (most_waiting < 1 || most_waiting > (std::size_t{1} << 20U))
         return error{"most_waiting = " + std::to_string(most_waiting) + ", accepted: 1..1048576"};
       return std::nullopt;
@@ -95,7 +98,7 @@ class prefetch_queue {
   }
   /// The running visit, from which `likeliest` counts.
   void advance(step_id step, layer_id layer) noexcept {
-    if (order_ == fill_order::nearest || (step_ == step && layer_ == layer)) return;
+    if (order_ != fill_order::likeliest || (step_ == step && layer_ == layer)) return;
     step_ = step;
     layer_ = layer;
     std::sort(waiting_.begin(), waiting_.end(), in_order{*this});
@@ -124,7 +127,7 @@ class prefetch_queue {
   [[nodiscard]] double urgency_of(const prefetch_request& r) const noexcept {
     if (!(r.probability > 0)) return 0;
     const double p{r.probability};
-    if (r.for_step < step_) return p;
+    if (order_ == fill_order::greatest || r.for_step < step_) return p;
     const auto visits = static_cast<double>(r.for_step - step_) * layers_ + (r.key.layer - layer_);
     return p / std::max(visits, 1.0);
   }

@@ -9,7 +9,7 @@ namespace hotset::inline v0::sim {
 namespace {
 
 constexpr std::array<std::string_view, 3> guards{"none", "named", "predicted"};
-constexpr std::array<std::string_view, 2> fill_orders{"nearest", "likeliest"};
+constexpr std::array<std::string_view, 3> fill_orders{"nearest", "likeliest", "greatest"};
 
 /// The row that a text with parameters names.
 template <class List>

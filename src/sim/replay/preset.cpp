@@ -32,20 +32,24 @@ constexpr std::array<preset, 5> specmd{{
     {"specmd-4", "mixture-cache-25", "no_prefetch", "lru", "fetch", "cache_aware"},
     {"specmd-5", "", "score_threshold", "least_stale"},
 }};
-// The systems that fMoE and ActiveEvict compare, and these. Each fetches what it misses and leaves the routing alone.
-constexpr std::string_view ahead = "next_layer_top_k:depth=3";
+// The systems that fMoE and ActiveEvict compare, and these two. Each fetches every miss and keeps the router's choice.
+// ProMoE predicts at a stride of three layers, and at no other distance.
+constexpr std::string_view stride = "next_layer_top_k:depth=3:from=3";
+// MoE-Infinity ranks all later layers (a depth is cut to those that exist); its predictor discounts them by distance, so
+// the queue must not.
+constexpr std::string_view all_ahead = "next_layer_top_k:depth=1000";
 constexpr std::string_view learned = "learned-gate";
 constexpr std::array<preset, 8> systems{{
     {.name = "on-demand", .prefetch = "no_prefetch", .eviction = "lru"},
     {.name = "deepspeed", .prefetch = "previous_step", .eviction = "lru"},
     {.name = "brainstorm", .prefetch = "popular", .eviction = "lru"},
     {.name = "mixtral-offloading", .prefetch = "next_layer_top_k", .eviction = "lru"},
-    {.name = "promoe", .prefetch = ahead, .eviction = "lru", .predictor = learned},
+    {.name = "promoe", .prefetch = stride, .eviction = "lru", .predictor = learned},
     {.name = "moe-infinity",
-     .prefetch = ahead,
+     .prefetch = all_ahead,
      .eviction = "reserve_prefetch+activation_ratio",
      .predictor = "activation-matrix",
-     .prefetch_order = "likeliest"},
+     .prefetch_order = "greatest"},
     {.name = "fmoe",
      .prefetch = "cumulative_probability",
      .eviction = "expert_map_priority",
@@ -57,12 +61,16 @@ constexpr std::array<preset, 8> systems{{
      .eviction = "importance",
      .pre_eviction = "active_evict"},
 }};
+// No system that decides on-line: an oracle with the accuracy that ActiveEvict's Table 2 measured for MoE-APEX on Mixtral.
+constexpr preset moe_apex{
+    .name = "moe-apex", .prefetch = "noisy_oracle:precision=0.889:recall=0.909", .eviction = "lru"};
 constexpr std::string_view dropped_in = "+least_stale";
 
 template <class Use>
 void each_preset(Use use) {
   for (const auto& p : specmd) use(p);
   for (const auto& p : systems) use(p);
+  use(moe_apex);
 }
 
 policy_set policies_of(const preset& p, std::string_view name) {

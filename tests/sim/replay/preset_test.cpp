@@ -91,7 +91,11 @@ TEST(preset, the_systems_that_are_compared) {
   EXPECT_EQ(sim::make_preset("fmoe").predictor, "expert-map");
   EXPECT_EQ(sim::make_preset("fmoe").eviction, "expert_map_priority");
   EXPECT_EQ(sim::make_preset("active-evict").pre_eviction, "active_evict");
+  // ProMoE predicts at one stride; the predictor of MoE-Infinity discounts by distance, so its queue must not.
+  EXPECT_EQ(sim::make_preset("promoe").prefetch, "next_layer_top_k:depth=3:from=3");
   EXPECT_EQ(sim::make_preset("moe-infinity").predictor, "activation-matrix");
+  EXPECT_EQ(sim::make_preset("moe-infinity").prefetch, "next_layer_top_k:depth=1000");
+  EXPECT_EQ(sim::make_preset("moe-infinity").prefetch_order, "greatest");
   EXPECT_EQ(sim::make_preset("mixtral-offloading").prefetch,
             sim::make_preset("eliseev-23").prefetch);
   const auto all = sim::all_systems("a.gate");
@@ -100,6 +104,21 @@ TEST(preset, the_systems_that_are_compared) {
   EXPECT_EQ(all.back().prefetch, "no_prefetch");
   EXPECT_EQ(all[4].predictor, "learned-gate:weights=a.gate");
   EXPECT_EQ(sim::all_systems()[4].predictor, "learned-gate");
+}
+
+// An oracle with the accuracy of ActiveEvict's Table 2: it sees the future, so it is not compared with what decides on-line.
+TEST(preset, moe_apex_is_an_oracle_of_stated_accuracy) {
+  const auto set = sim::make_preset("moe-apex");
+  EXPECT_EQ(set.prefetch, "noisy_oracle:precision=0.889:recall=0.909");
+  EXPECT_EQ(set.eviction, "lru");
+  EXPECT_EQ(set.guard, "none");
+  EXPECT_TRUE(sim::sees_future(set.prefetch));
+  EXPECT_THAT(sim::system_names(), testing::Not(testing::Contains("moe-apex")));
+  EXPECT_THAT(sim::preset_names(), testing::Contains("moe-apex"));
+  const auto of_llama_moe = sim::combine_policies(
+      {.presets = {"moe-apex"}, .prefetches = {"noisy_oracle:precision=0.886:recall=0.934"}});
+  ASSERT_EQ(of_llama_moe.size(), 1U);
+  EXPECT_EQ(of_llama_moe.front().prefetch, "noisy_oracle:precision=0.886:recall=0.934");
 }
 
 // What a trace has too little for is told, and the others are replayed as if they were alone.
@@ -196,7 +215,8 @@ TEST(preset, least_stale_brings_first_tokens_sooner_and_only_in_its_own_order) {
     };
     EXPECT_LT(first_token(dropped), 0.92 * first_token(own));
     EXPECT_LT(2 * dropped.stats.collision_misses, own.stats.collision_misses);
-    for (const auto* other : {"least_stale:order=layer", "least_stale:order=last_access", "lru"})
+    for (const auto* other : {"least_stale:order=layer", "least_stale:order=stale",
+                              "least_stale:order=last_access", "lru"})
       EXPECT_GT(first_token(run(system, other)), 0.97 * first_token(own)) << other;
   }
 }
