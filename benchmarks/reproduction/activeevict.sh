@@ -3,7 +3,7 @@
 # What ActiveEvict claims, measured here: the tables of docs/reproduction.md.
 #   benchmarks/reproduction/activeevict.sh BUILD_DIR STUDY
 # STUDY: table_3 figure_7 figure_8 quality figure_9 without better, or all.
-# HOTSET_DATA_DIR, if set, adds the recorded traces that are not in the repository.
+# HOTSET_DATA_DIR, if set, has the held-out texts of `quality`; without them it reads the prompts, and says so.
 studies='table_3 figure_7 figure_8 quality figure_9 without better'
 # shellcheck source=benchmarks/reproduction/study.sh
 . "$(dirname "$0")/study.sh"
@@ -53,7 +53,13 @@ relative() { # title
       pr = $at["prefetch_precision"] == "" ? "-" : sprintf("%.1f / %.1f", 100 * $at["prefetch_precision"], 100 * $at["prefetch_recall"])
       mass = $at["lost_gate_mass"] == "" ? 0 : 100 * $at["lost_gate_mass"]
       printf "| %s | %.3f | %.3f | %.3g | %.1f | %s | %.2f |\n", name, blocking / first, io / first_io,
-        moved / $at["steps"] / 1e9, filled ? 100 * unused / filled : 0, pr, mass }'
+        moved / $at["steps"] / 1e9, filled ? 100 * unused / filled : 0, pr, mass
+      blocked[name] = blocking; order[rows] = name }
+    END {
+      if (!("MoE-APEX" in blocked)) exit
+      for (r = 1; r <= rows; ++r) if (order[r] ~ /^ActiveEvict/)
+        printf "%s: blocking against top-k prefetch %+.0f %%, against MoE-APEX %+.0f %%\n", order[r],
+          100 * (blocked[order[r]] / blocked["top-k prefetch"] - 1), 100 * (blocked[order[r]] / blocked["MoE-APEX"] - 1) }'
 }
 arm() { # NAME trace OPTIONS...
   echo "@$1"
@@ -64,7 +70,12 @@ baselines() { # trace OPTIONS...
   arm 'on demand, `lru`' "$@" --eviction lru
   arm 'on demand, `importance`' "$@" --eviction importance
   arm 'top-k prefetch' "$@" --eviction lru --prefetch next_layer_top_k --prefetch-guard none
-  arm 'aggressive prefetch (overfetch 1.5)' "$@" --eviction lru --prefetch next_layer_top_k:overfetch=1.5 --prefetch-guard none
+  # shellcheck disable=SC2046  # a list of options
+  arm 'MoE-APEX' "$@" --preset moe-apex $(accuracy "$1")
+}
+# Precision and recall of MoE-APEX in Table 2, where they are not those of Mixtral that the preset has.
+accuracy() { # trace
+  [ "$1" != llama-moe ] || echo --prefetch noisy_oracle:precision=0.886:recall=0.934
 }
 table_3() {
   shapes
@@ -115,8 +126,7 @@ figure_8() {
 }
 # What Figure 8's policies cost in bits per byte of text that the model was not trained on, decoded byte by byte.
 quality() {
-  local texts=("$HOTSET_TINY_MOE_DIR"/prompts/*.txt)
-  [ -z "$data" ] || [ ! -d "$data/tiny-moe/heldout" ] || texts=("$data"/tiny-moe/heldout/*.txt)
+  choose_texts
   for slots in 50% 62.5% 75% 87.5%; do
     local at="--scope per-layer --expert-budget $slots --limit 2048 --prefill 1"
     "$tiny_moe" evaluate --text "${texts[@]}" $at --preset active-evict \

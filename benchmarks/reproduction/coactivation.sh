@@ -10,13 +10,6 @@ studies='figure4 reach prefetch'
 . "$(dirname "$0")/study.sh"
 study='--study personal-vs-population'
 
-# Of all studies, those without their data are left out.
-need_data() {
-  if [ -n "$data" ]; then return; fi
-  echo "coactivation.sh: $1 needs HOTSET_DATA_DIR; accepted: see docs/data.md" >&2
-  if [ "$asked" != all ]; then exit 1; fi
-  return 1
-}
 # Users are topics. Sessions of 256 bytes are as long as the texts that the model was trained on.
 held_out() {
   for topic in code math prose tool; do
@@ -32,10 +25,17 @@ figure4() {
       --tokens 512 >/dev/null 2>&1
   done
   "$hotset" coactivation {code,math,prose,tool}.trace $study --sizes 64,128,256,512
-  if [ -z "$data" ]; then return; fi
-  echo '-- tiny-moe: held-out texts, 128 sessions of 256 tokens a topic'
-  held_out
-  "$hotset" coactivation {code,math,prose,tool}.trace $study --sizes 64,256,512,1024,4096,16384
+  if has_held_out; then
+    echo '-- tiny-moe: held-out texts, 128 sessions of 256 tokens a topic'
+    held_out
+    "$hotset" coactivation {code,math,prose,tool}.trace $study --sizes 64,256,512,1024,4096,16384
+  else
+    skipped 'the held-out texts' tiny-moe/heldout
+  fi
+  if [ -z "$data" ]; then
+    skipped 'the law texts' routing/esft-law
+    return
+  fi
   echo '-- law texts: each sequence is a user'
   "$hotset" coactivation "$law" $study --users sequences --sizes 16,32,64,128
   "$hotset" coactivation "$law" $study --users sequences --sizes 64,128,256
@@ -43,7 +43,10 @@ figure4() {
 
 # The same at other settings of the table; the rows over all users.
 reach() {
-  need_data reach || return 0
+  if ! has_held_out; then
+    leave_out reach tiny-moe/heldout
+    return
+  fi
   held_out
   for reach in 1 3 4 6; do
     for decay in 0.25 0.5 0.8 1; do
@@ -85,7 +88,10 @@ by_eagerness() { # CHUNK SIMULATE_ARGUMENTS
 }
 # One token a step; 200 us of arithmetic in each layer.
 prefetch() {
-  need_data prefetch || return 0
+  if [ -z "$data" ]; then
+    leave_out prefetch routing
+    return
+  fi
   local common='--as decode --eviction lru --prefetch no_prefetch,next_layer_top_k,noisy_oracle'
   common="$common --prefetch-guard named,none --predictor co-activation --compute 200us --csv"
   echo '-- gemma'

@@ -3,22 +3,32 @@
 # What fMoE claims, measured here: the tables of docs/reproduction.md.
 #   benchmarks/reproduction/fmoe.sh BUILD_DIR STUDY
 # STUDY: systems eviction capacity distance replacement predictors learnt, or all.
-# Texts are tiny-moe's held-out ones below HOTSET_DATA_DIR; without them, its prompts.
+# Texts are tiny-moe's held-out ones below HOTSET_DATA_DIR; without them its prompts, and the heading says so.
+# BUILD_DIR/reproduction keeps the recorded windows, the trained gate and every replay of these programs on these texts, so a
+# study that was stopped goes on where it was.
 studies='systems eviction capacity distance replacement predictors learnt'
 # shellcheck source=benchmarks/reproduction/study.sh
 . "$(dirname "$0")/study.sh"
 
 # Windows of 256 bytes, each a request: seven of ten are stored, from the others every fourth is replayed.
 windows() {
-  [ -e replayed.trace ] && return 0
+  choose_texts
+  local key
+  key=$(cat "$hotset" "$tiny_moe" "${texts[@]}" | cksum | tr ' ' -)
+  kept=$build/reproduction/fmoe-$key
+  if [ ! -d "$kept" ]; then
+    record_windows
+    rm -rf "$build"/reproduction/fmoe-*
+    mkdir -p "$kept.part"
+    mv stored.trace replayed.trace tiny.gate "$kept.part/"
+    mv "$kept.part" "$kept"
+  fi
+  cd "$kept"
+}
+record_windows() {
   mkdir -p stored replayed
   local n=0 text
-  if [ -n "$data" ] && [ -d "$data/tiny-moe/heldout" ]; then
-    set -- "$data"/tiny-moe/heldout/*.txt
-  else
-    set -- "$HOTSET_TINY_MOE_DIR"/prompts/*.txt
-  fi
-  for text in "$@"; do
+  for text in "${texts[@]}"; do
     split -b 256 -a 4 --additional-suffix=.txt "$text" "$(basename "$text" .txt)-"
     for window in "$(basename "$text" .txt)"-????.txt; do
       n=$((n + 1))
@@ -39,8 +49,18 @@ link() { # RHO
     2) echo '--link 11.52MB/s --compute 1ms' ;;
   esac
 }
+# Prints what `hotset simulate OPTIONS... --csv` says, and keeps it.
+replay() { # OPTIONS...
+  local file
+  file=$(printf '%s\n' "$@" | cksum | tr ' ' -).csv
+  if [ ! -e "$file" ]; then
+    "$hotset" simulate "$@" --csv >"$file.part" 2>/dev/null
+    mv "$file.part" "$file"
+  fi
+  cat "$file"
+}
 run() { # OPTIONS...
-  "$hotset" simulate replayed.trace --as decode --learn-from stored.trace --scope shared --csv "$@" 2>/dev/null
+  replay replayed.trace --as decode --learn-from stored.trace --scope shared "$@"
 }
 # Lines of CSV under "@NAME" lines: ready hits are those whose copy had ended; a step without a stall takes 12 layer times.
 # Without a clock each copy holds up the arithmetic for as long as it takes.
@@ -77,12 +97,17 @@ systems() {
         arm '`mixtral-offloading`' $at --preset mixtral-offloading
         arm '`mixtral-offloading`, copies that block' --slots $slots --preset mixtral-offloading
         arm '`promoe`' $at --preset promoe --gate-weights tiny.gate
+        arm '`promoe`, one layer ahead' $at --preset promoe --gate-weights tiny.gate --prefetch next_layer_top_k
+        arm '`promoe`, one, two and three ahead' $at --preset promoe --gate-weights tiny.gate \
+          --prefetch next_layer_top_k:depth=3
         arm '`moe-infinity`' $at --preset moe-infinity
+        arm '`moe-infinity`, `likeliest` first' $at --preset moe-infinity --prefetch-order likeliest
         arm '`moe-infinity` evicting by `lfu:history=resident`' $at --preset moe-infinity --eviction lfu:history=resident
         arm '`fmoe`' $at --preset fmoe
         arm '`fmoe`, `freq=resident`' $at --preset fmoe --eviction expert_map_priority:freq=resident
         arm '`fmoe` evicting by `lru`' $at --preset fmoe --eviction lru
         arm '`fmoe`, nearest first' $at --preset fmoe --prefetch-order nearest
+        arm '`fmoe`, K of one, two and three ahead' $at --preset fmoe --prefetch next_layer_top_k:depth=3
         arm '`moe-infinity`, copies that block' --slots $slots --preset moe-infinity
         arm 'Belady' $at --eviction belady
       } | rows $rho
@@ -143,7 +168,7 @@ replacement() {
 # Precision and recall at K of the layer that is D ahead, by predictors beside each other. All K best are asked for, resident or
 # not. Recall compares: who has no answer at a step's opening asks for nothing in its first layers.
 precision() { # TRACE OPTIONS...
-  "$hotset" simulate "$1" --as decode --scope shared --slots 50% --eviction lru --csv "${@:2}" 2>/dev/null |
+  replay "$1" --as decode --scope shared --slots 50% --eviction lru "${@:2}" |
     awk -F, 'NR == 1 { for (i = 1; i <= NF; ++i) at[$i] = i; next }
       { printf "%s,%s,%.3f,%.3f\n", $at["predictor"], $at["prefetch"], $at["prefetch_precision"], $at["prefetch_recall"] }'
 }
@@ -162,21 +187,28 @@ predictors() {
       --predictor "$ids,$long,$maps,$gates,$mix"
   done
   precision replayed.trace --learn-from stored.trace --prefetch next_layer_top_k --predictor recorded
-  [ -n "$data" ] || return 0
+  if [ -z "$data" ]; then
+    skipped 'gemma and esft-law' routing
+    return
+  fi
   local routed=expert-map:capacity=1000:source=weights,expert-map:capacity=10000:source=weights
   routed+=,similar-steps:rows=1024,mixed:rate=3+co-activation+last-routed+activation-matrix+similar-steps
-  local ids_mix=mixed+co-activation+last-routed+activation-matrix+expert-map:capacity=10000:source=ids
+  local three=mixed+co-activation+last-routed+activation-matrix
+  local mixes=$three+expert-map:capacity=1000:source=weights,$three+expert-map:capacity=10000:source=weights
   for trace in "$data/routing/bigmoe-gemma/gemma.route.csv" "$data/routing/esft-law/esft-law.tar.xz"; do
     for d in 1 2 3 4; do
       echo "-- $(basename "$trace"), $d ahead"
-      precision "$trace" --prefetch "next_layer_top_k:from=$d:depth=$d" --predictor "$ids,$routed,$ids_mix"
+      precision "$trace" --prefetch "next_layer_top_k:from=$d:depth=$d" --predictor "$ids,$routed,$mixes"
     done
   done
 }
 # Precision at K one layer ahead over Gemma's tokens after the N-th, of which the predictors have learnt: N times the precision over
 # the first N, less than the precision over all times their number. 29 tokens are the prompt.
 learnt() {
-  [ -n "$data" ] || return 0
+  if [ -z "$data" ]; then
+    leave_out learnt routing/bigmoe-gemma
+    return
+  fi
   local trace=$data/routing/bigmoe-gemma/gemma.route.csv tokens=157 first
   local asked=co-activation,expert-map:capacity=1000:source=weights,similar-steps
   asked+=,mixed:rate=3+co-activation+last-routed+activation-matrix+similar-steps

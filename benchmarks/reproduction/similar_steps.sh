@@ -19,9 +19,25 @@ on_both() {
   "$hotset" simulate "$law" --first 2000 --as decode "$@"
 }
 
-# Every policy's share of the gap.
+# Every policy's share of the gap, and its mean over both traces.
 gap() {
   on_both --rank
+  echo '-- mean of both traces'
+  on_both --rank --csv 2>/dev/null | awk -F, '
+    $1 == "trace" { for (i = 1; i <= NF; ++i) at[$i] = i; next }
+    $at["mean_gap_closed"] != "" { mean[$at["trace"], $at["eviction"]] = $at["mean_gap_closed"]; of[$at["eviction"]] }
+    { traces[$at["trace"]] }
+    END { for (policy in of) {
+            sum = n = 0
+            for (trace in traces) if ((trace, policy) in mean) { sum += mean[trace, policy]; ++n }
+            if (n == 2) printf "%5.1f %s\n", 100 * sum / n, policy } }' | sort -rn
+  echo '-- a trace on which nothing was chosen'
+  local intent=$data/routing/esft-intent/esft-intent.tar.xz
+  if [ -r "$intent" ]; then
+    "$hotset" simulate "$intent" --first 2000 --as decode --rank
+  else
+    skipped intent routing/esft-intent
+  fi
 }
 # Sequences that go on together.
 batches() {
@@ -68,6 +84,10 @@ clock() {
 
 # What is learned of seven windows of ten, for three others of the same kind of text.
 history() {
+  if ! has_held_out; then
+    leave_out history tiny-moe/heldout
+    return
+  fi
   local kind window n
   for kind in code tool; do
     mkdir -p "$kind.stored" "$kind.replayed"

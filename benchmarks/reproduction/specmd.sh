@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # What SpecMD claims, measured here: the tables of docs/reproduction.md.
 #   benchmarks/reproduction/specmd.sh BUILD_DIR STUDY
-# STUDY: collisions layers ttft prefetch misses routing clock, or all.
-# HOTSET_DATA_DIR, if set, adds the recorded traces and the held-out texts that are not in the repository.
-studies='collisions layers ttft prefetch misses routing clock'
+# STUDY: collisions readings layers ttft prefetch misses routing clock, or all.
+# HOTSET_DATA_DIR, if set, adds the recorded traces and the held-out texts that are not in the repository; what is
+# skipped without them, or runs on other texts, is named.
+studies='collisions readings layers ttft prefetch misses routing clock'
 # shellcheck source=benchmarks/reproduction/study.sh
 . "$(dirname "$0")/study.sh"
 
@@ -23,17 +24,8 @@ shapes() {
 tiny() {
   "$tiny_moe" trace tiny-moe.trace --tokens 64 --with logits,probabilities,predictions 2>/dev/null
 }
-real() {
-  [ -n "$data" ] || return 0
-  echo "$data/routing/bigmoe-gemma/gemma.route.csv" "$data/routing/esft-law/esft-law.tar.xz"
-}
-texts() {
-  if [ -n "$data" ] && [ -d "$data/tiny-moe/heldout" ]; then
-    ls "$data"/tiny-moe/heldout/*.txt
-  else
-    ls "$HOTSET_TINY_MOE_DIR"/prompts/*.txt
-  fi
-}
+real=()
+[ -z "$data" ] || real=("$data/routing/bigmoe-gemma/gemma.route.csv" "$data/routing/esft-law/esft-law.tar.xz")
 # SpecMD's sizes are shares of the 16-bit bytes. 25 % of those hold every 4-bit expert; at 8 bits they hold half.
 sizes='1%@16:4,5%@16:4,25%@16:8'
 link='--link 5GB/s --latency 10us'
@@ -56,32 +48,66 @@ models='olmoe mixtral qwen1.5 phi-3.5'
 policies='lru,furthest_layer,gate_score,least_stale'
 prefetched='--prefetch score_threshold --prefetch-guard none'
 
+# Hit rate / collision misses, both in % of accesses: a row a trace and size, a column a policy.
+hits_and_collisions() {
+  awk -F, '
+    $1 == "trace" { for (i = 1; i <= NF; ++i) at[$i] = i; next }
+    { row = $at["trace"] " | " $at["slots"]; policy = $at["eviction"]
+      if (!(policy in known)) { known[policy]; order[++policies] = policy }
+      if (!(row in cells)) rows[++n] = row
+      cells[row]; a = $at["accesses"]
+      cell[row, policy] = sprintf("%.1f / %.2f", 100 * $at["hits"] / a, 100 * $at["collision_misses"] / a) }
+    END {
+      printf "| trace | slots |"; for (p = 1; p <= policies; ++p) printf " `%s` |", order[p]
+      printf "\n|---|---|"; for (p = 1; p <= policies; ++p) printf "---|"; print ""
+      for (r = 1; r <= n; ++r) {
+        printf "| %s |", rows[r]; for (p = 1; p <= policies; ++p) printf " %s |", cell[rows[r], order[p]]; print "" } }'
+}
+counted() { # TRACES_AND_OPTIONS...
+  "$hotset" simulate "$@" --csv 2>/dev/null
+}
+on_shapes() { # OPTIONS...
+  counted olmoe.trace mixtral.trace qwen1.5.trace phi-3.5.trace --slots "$sizes" "$@"
+}
 # Sizes below one token's cycle and below top-k are left out by hand: a size that cannot work ends the program.
 collisions() {
   shapes; tiny
-  echo '-- without prefetch'
-  "$hotset" simulate olmoe.trace mixtral.trace qwen1.5.trace phi-3.5.trace \
-    --eviction $policies --slots "$sizes"
-  "$hotset" simulate tiny-moe.trace $(real) --eviction $policies --slots 12.5%,25%,50%
+  echo '-- hit rate / collision misses, % of accesses; without prefetch'
+  { on_shapes --eviction $policies
+    counted tiny-moe.trace "${real[@]}" --eviction $policies --slots 12.5%,25%,50%
+  } | hits_and_collisions
   echo '-- prefetching the next layer by score, guard none, as SpecMD does; a visit is one event'
-  "$hotset" simulate olmoe.trace mixtral.trace qwen1.5.trace phi-3.5.trace \
-    --eviction $policies $prefetched --slots "$sizes"
-  "$hotset" simulate tiny-moe.trace --eviction $policies $prefetched --slots 12.5%,25%,50%
+  { on_shapes --eviction $policies $prefetched
+    counted tiny-moe.trace --eviction $policies $prefetched --slots 12.5%,25%,50%
+  } | hits_and_collisions
   echo '-- the same, expert by expert'
-  "$hotset" simulate olmoe.trace mixtral.trace qwen1.5.trace phi-3.5.trace \
-    --replay expert-by-expert --eviction $policies $prefetched --slots "$sizes"
-  "$hotset" simulate tiny-moe.trace --replay expert-by-expert --eviction $policies $prefetched \
-    --slots 12.5%,25%,50%
+  { on_shapes --replay expert-by-expert --eviction $policies $prefetched
+    counted tiny-moe.trace --replay expert-by-expert --eviction $policies $prefetched --slots 12.5%,25%,50%
+  } | hits_and_collisions
   echo '-- the same on a clock'
   for model in $models; do
-    "$hotset" simulate "$model.trace" --replay expert-by-expert --eviction $policies $prefetched \
-      --slots "$sizes" $(before_gate "$model")
-  done
+    counted "$model.trace" --replay expert-by-expert --eviction $policies $prefetched --slots "$sizes" $(before_gate "$model")
+  done | hits_and_collisions
   if [ -n "$data" ]; then
     echo '-- recorded traces have no predictions: an oracle of 90 % precision and recall'
-    "$hotset" simulate $(real) --eviction $policies --prefetch noisy_oracle:precision=0.9:recall=0.9 \
-      --prefetch-guard none --slots 12.5%,25%,50%
+    counted "${real[@]}" --eviction $policies --prefetch noisy_oracle:precision=0.9:recall=0.9 \
+      --prefetch-guard none --slots 12.5%,25%,50% | hits_and_collisions
+  else
+    skipped 'gemma and esft-law' routing
   fi
+}
+# Least-Stale as the paper can be read (eviction/least_stale.hpp): `left`, `stale` and `layer`; beside LRU.
+orders=least_stale,least_stale:order=stale,least_stale:order=layer
+readings() {
+  shapes
+  echo '-- hit rate / collision misses, % of accesses, expert by expert'
+  counted olmoe.trace mixtral.trace qwen1.5.trace phi-3.5.trace --replay expert-by-expert \
+    --eviction "lru,$orders" $prefetched --slots 5%@16:4 | hits_and_collisions
+  for model in $models; do
+    echo "-- $model, busy link: time to the first token"
+    "$hotset" simulate "$model.trace" --preset eliseev-23,mixture-cache-25 --eviction "lru,$orders" --slots 5%@16:4 $busy \
+      --columns preset,eviction,slots,hit,collision,ttft,tpot
+  done
 }
 # Collision misses in % of each layer's accesses, by quarters of the layers from the first to the last: one line a run.
 by_quarter() {
@@ -111,57 +137,68 @@ layers() {
     "$hotset" simulate "$model.trace" --eviction $policies --slots "$sizes" --json 2>/dev/null | by_quarter
   done
 }
+first_tokens() { # TRACES_AND_OPTIONS...
+  "$hotset" simulate "$@" --columns preset,eviction,prefetch,slots,hit,ttft,tpot
+}
 ttft() {
   local presets=eliseev-23,eliseev-23+least_stale,zhu-25,zhu-25+least_stale
   presets=$presets,mixture-cache-25,mixture-cache-25+least_stale,specmd-5
   shapes; tiny
   for model in $models; do
     for clock in "$busy" "$(table_1 "$model")"; do
-      "$hotset" simulate "$model.trace" --preset $presets --slots 5%@16:4 $clock
-      "$hotset" simulate "$model.trace" --preset hobbit-24,hobbit-24+least_stale --precision 4:2 \
-        --slots 5%@16:4 $clock
+      echo "-- $model, $clock"
+      first_tokens "$model.trace" --preset $presets --slots 5%@16:4 $clock
+      first_tokens "$model.trace" --preset hobbit-24,hobbit-24+least_stale --precision 4:2 --slots 5%@16:4 $clock
     done
-    echo "-- $model, substitution by its tolerance"
-    "$hotset" simulate "$model.trace" --preset zhu-25,zhu-25+least_stale \
+    echo "-- $model, substitution by its tolerance: system | miss | time to the first token, ms | replaced, % of accesses"
+    counted "$model.trace" --preset zhu-25,zhu-25+least_stale \
       --miss substitute:tolerance=0.05,substitute:tolerance=0.2,substitute:tolerance=1 \
-      --slots 5%@16:4 $(table_1 "$model")
+      --slots 5%@16:4 $(table_1 "$model") | awk -F, '
+      NR == 1 { for (i = 1; i <= NF; ++i) at[$i] = i; next }
+      { printf "%s | %s | %.0f | %.0f\n", $at["preset"], $at["miss"], 1000 * $at["ttft_s"],
+          100 * $at["substituted_misses"] / $at["accesses"] }'
   done
   # Of the recorded traces one says how large its experts are; it has no scores, so two systems and an oracle.
   if [ -n "$data" ]; then
-    "$hotset" simulate "$data/routing/bigmoe-gemma/gemma.route.csv" --preset eliseev-23,eliseev-23+least_stale \
+    first_tokens "${real[0]}" --preset eliseev-23,eliseev-23+least_stale \
       --prefetch no_prefetch,noisy_oracle:precision=0.9:recall=0.9 --slots 12.5%,25%,50% $busy
+  else
+    skipped gemma routing
   fi
   # The tiny model's experts are 23 KB: a link at which a copy takes as long as OLMoE's does at 5 GB/s.
-  "$hotset" simulate tiny-moe.trace --preset $presets --slots 12.5%,25%,50% \
+  first_tokens tiny-moe.trace --preset $presets --slots 12.5%,25%,50% \
     --link 40MB/s --latency 10us --compute 100us+5us
 }
 prefetch() {
   local prefetchers=no_prefetch,next_layer_top_k,next_layer_top_k:overfetch=1.5
   prefetchers=$prefetchers,next_layer_top_k:overfetch=2,score_threshold
+  local columns=prefetch,slots,prefetch-precision,prefetch-recall,hit,blocking,ttft,tpot
   shapes; tiny
   for model in $models; do
     "$hotset" simulate "$model.trace" --eviction least_stale --prefetch $prefetchers \
-      --prefetch-guard none --slots 5%@16:4 $(table_1 "$model")
+      --prefetch-guard none --slots 5%@16:4 $(table_1 "$model") --columns $columns
   done
   "$hotset" simulate tiny-moe.trace --eviction least_stale --prefetch $prefetchers \
-    --prefetch-guard none --slots 12.5%,25%,50% --link 40MB/s --latency 10us --compute 1ms+5us
+    --prefetch-guard none --slots 12.5%,25%,50% --link 40MB/s --latency 10us --compute 1ms+5us --columns $columns
 }
 misses() {
+  choose_texts
   local common='--limit 4096 --expert-budget 25% --eviction least_stale'
   # The same bytes for all: 8-bit slots alone, or divided among three precisions.
-  "$tiny_moe" evaluate --text $(texts) $common --precision 8 --miss fetch,drop,substitute
-  "$tiny_moe" evaluate --text $(texts) $common --precision 8:4:2 \
+  "$tiny_moe" evaluate --text "${texts[@]}" $common --precision 8 --miss fetch,drop,substitute
+  "$tiny_moe" evaluate --text "${texts[@]}" $common --precision 8:4:2 \
     --miss fetch_lowest,fetch_priority,drop_cascade
   # How much substitution replaces is its tolerance.
   local misses=fetch,drop
   for tolerance in 0.01 0.05 0.1 0.2 0.5 1; do misses=$misses,substitute:tolerance=$tolerance; done
-  "$tiny_moe" evaluate --text $(texts) --limit 2048 --expert-budget 25% --eviction lru --precision 8 \
+  "$tiny_moe" evaluate --text "${texts[@]}" --limit 2048 --expert-budget 25% --eviction lru --precision 8 \
     --miss $misses
 }
 routing() {
+  choose_texts
   local lambdas=router_order
   for lambda in 0.05 0.1 0.2 0.3 0.5 0.7 1; do lambdas=$lambdas,cache_aware:lambda=$lambda; done
-  "$tiny_moe" evaluate --text $(texts) --limit 2048 --expert-budget 12.5%,25%,50% --eviction lru \
+  "$tiny_moe" evaluate --text "${texts[@]}" --limit 2048 --expert-budget 12.5%,25%,50% --eviction lru \
     --routing $lambdas
 }
 clock() {

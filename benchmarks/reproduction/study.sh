@@ -37,6 +37,27 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
 
+skipped() { # WHAT PATH: data that is not in the repository
+  echo "skipped: $1 (needs $2 below HOTSET_DATA_DIR, see docs/data.md)"
+}
+# A study without its data: left out of all studies, a failure if it was asked for by name.
+leave_out() { # STUDY PATH
+  skipped "$1" "$2"
+  [ "$asked" = all ] || exit 1
+}
+has_held_out() { [ -n "$data" ] && [ -d "$data/tiny-moe/heldout" ]; }
+# Leaves the array `texts`: tiny-moe's held-out texts, or its prompts. The heading says which.
+choose_texts() {
+  if has_held_out; then
+    texts=("$data"/tiny-moe/heldout/*.txt)
+    echo '-- texts: tiny-moe/heldout'
+  else
+    texts=("$HOTSET_TINY_MOE_DIR"/prompts/*.txt)
+    echo '-- texts: the prompts of the repository, so other figures than those of docs/reproduction.md'
+    skipped 'the held-out texts' tiny-moe/heldout
+  fi
+}
+
 # The study that was asked for, or all of them, each a function.
 run_studies() {
   if [ "$asked" != all ]; then

@@ -19,7 +19,6 @@ for file in "$law" "$gemma" "$mooncake" "$azure"; do
   fi
 done
 
-skipped() { echo "skipped: $1 (HOTSET_DATA_DIR is not set)"; }
 calc() { awk "BEGIN { $1 }"; }
 
 # A number of the outermost or the second level of hotset's JSON, which has a key on every line.
@@ -94,7 +93,7 @@ table2() {
   } >hits
   awk 'BEGIN { split("cap of 128;in place;synthetic;gemma;esft-law, the same share of 64", name, ";") }
        { printf "%-34s %7s %7s %7s\n", name[NR], $1, $2, $3 }' hits
-  [ -n "$data" ] || skipped 'the rows of gemma and esft-law'
+  [ -n "$data" ] || skipped 'the rows of gemma and esft-law' routing
   echo '-- ms a step for 384 experts of 9 MiB at that rate; in brackets tokens/s, with 37.3 ms for the rest of their step'
   awk -v rate="$rate" '
     function label(text) { printf "%-34s", text }
@@ -142,7 +141,7 @@ others() { # rate
           printf \"esft-law: paged %.1f ms, in place %.1f ms (%.2f), whole layers %.1f ms\n\", paged, place, place / paged,
           1e3 * $(alternative static-offload seconds_per_step plan.json)"
   else
-    skipped kimi-vl-a3b
+    skipped kimi-vl-a3b routing/esft-law
   fi
   echo '-- jamba-v0.1 and minimax-m2: no trace of their shapes; routing taken as uniform, which hits cap / experts'
   for row in 'jamba-v0.1 4' 'jamba-v0.1 8' 'minimax-m2 16' 'minimax-m2 32'; do
@@ -210,7 +209,7 @@ table4() {
   # shellcheck disable=SC2086
   "$hotset" plan $olmoe --trace olmoe.trace --kv-trace agents.jsonl --json >plan.json && arms plan.json
   if [ -z "$data" ]; then
-    skipped 'deepseek-v2-lite with esft-law and the Mooncake requests'
+    skipped 'deepseek-v2-lite with esft-law and the Mooncake requests' 'routing/esft-law and kv'
     return
   fi
   echo '-- deepseek-v2-lite on 12 GiB, esft-law in steps of four tokens, Mooncake requests'
@@ -290,7 +289,7 @@ table5() {
       summary rows
     fi
   done
-  [ -n "$data" ] || skipped 'esft-law'
+  [ -n "$data" ] || skipped esft-law 'routing/esft-law and kv'
 }
 
 # The best of all fixed splits, half of the bytes to each, and both controllers, in seconds of wisp eq. 4.
@@ -323,7 +322,7 @@ engine() {
     serve "chats, then single, seed $seed" 8 chats.jsonl single.jsonl --seed $seed
   done
   if [ -z "$data" ]; then
-    skipped 'Azure and Mooncake'
+    skipped 'Azure and Mooncake' kv
     return
   fi
   serve 'Azure code' 8 "$azure" --requests 200
@@ -393,7 +392,7 @@ quotas() {
     quota_rows gemma "$gemma" 30 128 6
     quota_rows esft-law "$law" 26 64 6
   else
-    skipped 'gemma and esft-law'
+    skipped 'gemma and esft-law' routing
   fi
   "$tiny_moe" trace tiny-moe.trace --tokens 64 2>/dev/null >/dev/null
   quota_rows tiny-moe tiny-moe.trace 12 32 4
