@@ -4,7 +4,8 @@
 ///
 /// Rule: every consumer's seconds are replaced by their convex hull from its floor to its cap. All begin at their
 /// floors; the steepest piece of any hull, in seconds per byte, takes its bytes next. A piece that no longer fits takes
-/// the whole units that do, and the rest goes on to smaller units. Ties: the first consumer.
+/// the whole units that do, and the rest goes on to smaller units. Ties: the first consumer; of equal consumers, even
+/// shares.
 /// Source: WiSP eq. 5, for any number of consumers; Fox 1966 for the greedy choice on convex curves.
 /// Deviations: units are whole. For convex curves and equal units the result is the optimum; else, on the hulls, it
 /// is within one unit's gain of what could be had if units were cut at will.
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "hotset/budget/allocation.hpp"
+#include "hotset/budget/even_shares.hpp"
 #include "hotset/concepts/quota_allocator.hpp"
 #include "hotset/curve/convex_hull.hpp"
 
@@ -47,9 +49,11 @@ class equimarginal {
     std::vector<std::uint64_t> units;
     units.reserve(hulls.size());
     for (const auto& h : hulls) units.push_back(h.units());
-    auto out = priced(consumers, std::move(units));
+    auto out = priced(consumers, even_shares(consumers, std::move(units)));
     out.bound = bound;
-    for (const auto& h : hulls) {
+    for (std::size_t i = 0; i < hulls.size(); ++i) {
+      auto& h = hulls[i];
+      h.stand_at(out.units[i]);
       out.gain_per_byte.push_back(h.gain_per_byte());
       out.loss_per_byte.push_back(h.loss_per_byte());
     }
@@ -73,6 +77,12 @@ class equimarginal {
     void take(std::uint64_t count) noexcept {
       units_ += count;
       if (at_ + 1 < corners_.size() && units_ == corners_[at_ + 1].slots) ++at_;
+    }
+    /// Goes to any number of units. Pre: min_units <= units <= the cap.
+    void stand_at(std::uint64_t units) noexcept {
+      units_ = units;
+      at_ = 0;
+      while (at_ + 1 < corners_.size() && corners_[at_ + 1].slots <= units) ++at_;
     }
     [[nodiscard]] double gain_per_byte() const noexcept { return slope(at_); }
     [[nodiscard]] double loss_per_byte() const noexcept {

@@ -3,7 +3,7 @@
 /// The best division of a budget in whole units, whatever the curves look like.
 ///
 /// Rule: dynamic programme over the budget in granules, the greatest common divisor of the unit sizes; each consumer
-/// chooses a number of units. Ties: the fewest units, from the last consumer on.
+/// chooses a number of units. Ties: the fewest units, from the last consumer on; of equal consumers, even shares.
 /// Source: the multiple-choice knapsack problem; none of the papers goes beyond two consumers.
 /// Deviations: none.
 /// Cost: O(granules * units of all consumers) time, O(granules * consumers) memory: on request, not in a loop.
@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "hotset/budget/allocation.hpp"
+#include "hotset/budget/even_shares.hpp"
 #include "hotset/concepts/quota_allocator.hpp"
 
 namespace hotset::inline v0 {
@@ -64,7 +65,9 @@ class multiple_choice_knapsack {
                    std::to_string(granule) + " bytes over " + std::to_string(choices) +
                    " choices, accepted: a product of at most " +
                    std::to_string(options_.most_work) + " (larger units, or equimarginal)"};
-    auto out = priced(consumers, solve(consumers, static_cast<std::size_t>(granules), granule));
+    auto out = priced(
+        consumers,
+        even_shares(consumers, solve(consumers, static_cast<std::size_t>(granules), granule)));
     out.bound = out.seconds;
     return out;
   }
