@@ -189,7 +189,8 @@ std::string steps_text(const trace_facts& facts) {
 }
 
 std::string expert_bytes_text(const routing_trace& trace) {
-  if (trace.expert_bytes.empty()) return "not recorded";
+  if (trace.expert_bytes.empty())
+    return trace.fact("sizes") == "differ" ? "the sizes of objects differ" : "not recorded";
   const auto [least, most] = byte_range(trace);
   if (least == most) return fmt::format("{} ({})", least, sim::size_text(least));
   return fmt::format("{} to {} ({} to {})", least, most, sim::size_text(least),

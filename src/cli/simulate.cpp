@@ -20,6 +20,7 @@
 #include "cli/trace_input.hpp"
 #include "hotset/core/numbers/units.hpp"
 #include "hotset/sim/errors.hpp"
+#include "hotset/sim/formats/oracle_general.hpp"
 #include "hotset/sim/replay/dimensions.hpp"
 #include "hotset/sim/replay/precision_ladder.hpp"
 #include "hotset/sim/replay/preset.hpp"
@@ -217,10 +218,9 @@ void need_expert_bytes(const opened_trace& opened, const sim::sweep_request& req
   if (!opened.trace.expert_bytes.empty()) return;
   for (const auto& size : request.sizes)
     if (size.what == sim::size_request::unit::bytes)
-      throw sim::usage_error(with_path(
-          opened.path, fmt::format("--budget {}: the trace does not say how large an expert is; "
-                                   "accepted: sizes in --slots",
-                                   size.text)));
+      throw sim::usage_error(
+          with_path(opened.path, fmt::format("--budget {}: {}; accepted: sizes in --slots",
+                                             size.text, sim::why_no_expert_bytes(opened.trace))));
 }
 
 /// What `replay` makes of the trace. Errors name its file.

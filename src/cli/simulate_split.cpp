@@ -17,6 +17,7 @@
 #include "cli/trace_input.hpp"
 #include "hotset/budget/admission_floor.hpp"
 #include "hotset/sim/formats/open_requests.hpp"
+#include "hotset/sim/formats/oracle_general.hpp"
 #include "hotset/sim/reports/split_report.hpp"
 #include "hotset/sim/sizes.hpp"
 #include "hotset/sim/studies/split_replay.hpp"
@@ -83,9 +84,8 @@ std::uint64_t slot_bytes_of(const split_options& options, const routing_trace& t
                       [&] { return sim::read_size(options.expert_bytes, "MiB"); }) *
            static_cast<std::uint64_t>(trace.layers);
   if (trace.expert_bytes.empty())
-    throw sim::usage_error(fmt::format(
-        "{}: the trace does not say how large an expert is; accepted: --expert-bytes SIZE",
-        trace.name));
+    throw sim::usage_error(fmt::format("{}: {}; accepted: --expert-bytes SIZE", trace.name,
+                                       sim::why_no_expert_bytes(trace)));
   std::uint64_t bytes = 0;
   const auto shape = trace.shape();
   for (const auto l : each<layer_id>(trace.layers)) bytes += shape.bytes_of(l);

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "run_program.hpp"
+#include "trace_samples.hpp"
 
 namespace simulate_test {
 namespace {
@@ -300,6 +301,15 @@ TEST_F(simulate, sizes_are_strict) {
 TEST_F(simulate, a_budget_needs_the_bytes_of_an_expert) {
   write_text(path("n.jsonl"), R"({"layer":0,"experts":[0,1]})");
   refused("simulate n.jsonl --budget 4MiB", 2, {"n.jsonl: ", "--slots"});
+  using trace_samples::oracle_record;
+  write_text(path("n.oracleGeneral"), oracle_record(0, 1, 500, 2) + oracle_record(1, 2, 900, -1) +
+                                          oracle_record(2, 1, 500, -1));
+  refused("simulate n.oracleGeneral --budget 3000B", 2,
+          {"--budget 3000B: the sizes of its objects differ", "--slots"});
+  refused("simulate n.oracleGeneral --slots 1 --link 1GB/s", 2,
+          {"the sizes of its objects differ"});
+  refused("simulate n.oracleGeneral --slots 1 --precision 8:4", 2,
+          {"the sizes of its objects differ"});
 }
 
 TEST_F(simulate, unknown_names_list_the_known_ones) {

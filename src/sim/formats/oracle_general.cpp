@@ -63,6 +63,12 @@ std::vector<std::int64_t> next_accesses(const visit_sequence& visits) {
 
 }  // namespace
 
+std::string_view why_no_expert_bytes(const routing_trace& trace) {
+  return trace.fact("sizes") == "differ"
+             ? "the sizes of its objects differ, and all slots of a pool have one size"
+             : "the trace does not say how large an expert is";
+}
+
 bool looks_like_oracle_general(std::string_view beginning) noexcept {
   const auto count = beginning.size() / oracle_general_record;
   std::uint32_t clock = 0;

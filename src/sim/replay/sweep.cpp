@@ -17,6 +17,7 @@
 #include "hotset/paging/cliff_guard.hpp"
 #include "hotset/residency/warm_start.hpp"
 #include "hotset/sim/formats/open_trace.hpp"
+#include "hotset/sim/formats/oracle_general.hpp"
 #include "hotset/sim/replay/dimensions.hpp"
 #include "hotset/sim/replay/expert_engine.hpp"
 #include "hotset/sim/replay/precision_ladder.hpp"
@@ -193,10 +194,11 @@ void check_engine(const run_plan& plan, const sweep_request& request, const rout
         "expert-by-expert replay numbers no events, which {} goes by; accepted: any other eviction",
         plan.policies.eviction));
   if (plan.link && trace.expert_bytes.empty())
-    throw usage_error(
-        fmt::format("link {}: the trace does not say how large an expert is, accepted: traces with "
-                    "expert bytes",
-                    plan.link->text));
+    throw usage_error(fmt::format("link {}: {}, accepted: traces with expert bytes",
+                                  plan.link->text, why_no_expert_bytes(trace)));
+  if (plan.precision.several() && trace.expert_bytes.empty())
+    throw usage_error(fmt::format("precision {}: {}, accepted: traces with expert bytes",
+                                  plan.precision.text, why_no_expert_bytes(trace)));
   if (plan.mode == replay_mode::expert_by_expert && plan.policies.prefetch_order != "nearest")
     throw usage_error("expert-by-expert replay prefetches nearest first, accepted: event-atomic");
   if (plan.mode == replay_mode::expert_by_expert && plan.policies.pre_eviction != "none")

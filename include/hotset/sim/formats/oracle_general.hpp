@@ -24,6 +24,9 @@ inline constexpr std::size_t oracle_general_record = 24;
 /// The same for bytes in memory; file is for messages.
 [[nodiscard]] routing_trace parse_oracle_general(std::string_view bytes, const std::string& file);
 
+/// Why a trace has no expert bytes, for messages. Pre: it has none.
+[[nodiscard]] std::string_view why_no_expert_bytes(const routing_trace& trace);
+
 /// Whether the bytes look like the beginning of such a file: clocks that never fall, sizes of 1 or more,
 /// next accesses that lie ahead.
 [[nodiscard]] bool looks_like_oracle_general(std::string_view beginning) noexcept;
