@@ -9,12 +9,11 @@
 #include <string_view>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/io/output_file.hpp"
 #include "sim/formats/text_scan.hpp"
 #include "sim/formats/trace_records.hpp"
+#include "sim/io/json_object.hpp"
 
 namespace hotset::inline v0::sim {
 namespace {
@@ -73,13 +72,14 @@ class esft_reader {
   }
 
   [[nodiscard]] std::int32_t listed_experts(const input_entry& entry) const {
-    const auto json = nlohmann::json::parse(entry.text, nullptr, false);
-    const bool usable = json.is_object() && json.contains("gate_scores") &&
-                        json["gate_scores"].is_object() && !json["gate_scores"].empty();
-    const std::size_t count = usable ? json["gate_scores"].begin()->size() : 0;
+    const auto file = file_ + ": summary.json";
+    constexpr std::string_view accepted = "gate_scores: an object layer -> expert -> score";
+    const auto json = parse_json_object(entry.text, file, accepted);
+    const auto scores = json.find("gate_scores");
+    const bool usable = scores != json.end() && scores->is_object() && !scores->empty();
+    const std::size_t count = usable ? scores->begin()->size() : 0;
     if (count < 1 || count > static_cast<std::size_t>(most_experts))
-      refuse_input(file_ + ": summary.json", "", "has no gate_scores of one or more experts",
-                   "an object layer -> expert -> score");
+      refuse_input(file, "", "has no gate_scores of one or more experts", accepted);
     return static_cast<std::int32_t>(count);
   }
 

@@ -8,6 +8,7 @@
 
 #include "hotset/core/request_classes.hpp"
 #include "hotset/sim/io/input_files.hpp"
+#include "sim/formats/json_member.hpp"
 #include "sim/formats/text_scan.hpp"
 #include "sim/formats/trace_records.hpp"
 
@@ -39,9 +40,7 @@ class json_reader {
   using optional_element = std::optional<dom::element>;
 
   optional_element find(const dom::object& object, const std::string& key) const {
-    dom::element value;
-    if (object.at_key(key).get(value) != simdjson::SUCCESS) return std::nullopt;
-    return value;
+    return member(object, key, lines_);
   }
   dom::element need(const dom::object& object, const std::string& key) const {
     const auto value = find(object, key);

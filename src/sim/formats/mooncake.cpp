@@ -8,6 +8,7 @@
 #include <simdjson.h>
 
 #include "hotset/sim/io/input_files.hpp"
+#include "sim/formats/json_member.hpp"
 #include "sim/formats/text_scan.hpp"
 #include "sim/formats/trace_records.hpp"
 
@@ -49,7 +50,8 @@ class mooncake_reader {
     trace_.output_length.push_back(
         static_cast<std::uint32_t>(number(request, "output_length", most)));
     dom::array blocks;
-    if (request.at_key("hash_ids").get(blocks) != simdjson::SUCCESS)
+    const auto named = member(request, "hash_ids", lines_);
+    if (!named || named->get(blocks) != simdjson::SUCCESS)
       lines_.refuse("'hash_ids' is missing or no array", "an array of integers of 0 or more");
     for (const dom::element block : blocks) {
       std::uint64_t id = 0;
@@ -62,7 +64,8 @@ class mooncake_reader {
 
   std::uint64_t number(const dom::object& request, std::string_view key, std::uint64_t most) const {
     std::uint64_t n = 0;
-    if (request.at_key(key).get(n) != simdjson::SUCCESS || n > most)
+    const auto value = member(request, key, lines_);
+    if (!value || value->get(n) != simdjson::SUCCESS || n > most)
       lines_.refuse("'" + std::string(key) + "' is missing or no such number",
                     "an integer in 0.." + std::to_string(most));
     return n;

@@ -69,6 +69,8 @@ class array_reader {
  private:
   [[nodiscard]] const npy_array* find(std::string_view name) const {
     const auto at = std::ranges::find(arrays_, name, &npy_array::name);
+    if (std::ranges::count(arrays_, name, &npy_array::name) > 1)
+      refuse_input(file_, "array '" + std::string(name) + "'", "is there twice", "each name once");
     return at == arrays_.end() ? nullptr : &*at;
   }
   template <std::size_t N>

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <set>
 #include <string_view>
 
 #include <archive.h>
@@ -64,7 +65,11 @@ class unpacker {
       if (raw() || archive_entry_filetype(entry) == AE_IFREG) break;
     }
     const char* const path = archive_entry_pathname(entry);
-    name_ = raw() || path == nullptr ? std::string() : fs::path(path).filename().string();
+    const auto whole = raw() || path == nullptr ? fs::path() : fs::path(path).lexically_normal();
+    if (!whole.empty() && !seen_.insert(whole.string()).second)
+      refuse_input(file_, printable(whole.string(), 120), "is in the archive twice",
+                   "each file once");
+    name_ = whole.filename().string();
     return true;
   }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
@@ -105,6 +110,7 @@ class unpacker {
   progress progress_;  ///< in packed bytes
   std::unique_ptr<archive, closer> archive_;
   std::string name_;
+  std::set<std::string> seen_;  ///< paths of the files so far
 };
 
 /// "a.csv" for "a.csv.xz".

@@ -2,6 +2,7 @@
 #pragma once
 /// JSON objects of small files, read with a reason for every refusal.
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,9 +12,14 @@
 
 namespace hotset::inline v0::sim {
 
-/// Errors: trace_error for what is no JSON object, has a key twice in one object, or is longer than 16 MiB.
+inline constexpr std::size_t most_json_bytes = std::size_t{16} << 20U;
+
+/// NaN, Infinity and -Infinity, which Python writes and JSON does not have, become the strings "NaN", "Infinity" and
+/// "-Infinity": a reader that needs a number there refuses them by name.
+/// Errors: trace_error if the text is no JSON object, has a key twice in one object, or is longer than `most` bytes.
 [[nodiscard]] nlohmann::json parse_json_object(std::string_view text, const std::string& file,
-                                               std::string_view accepted);
+                                               std::string_view accepted,
+                                               std::size_t most = most_json_bytes);
 
 /// A value as messages have it: "an array of 3", "an object", or itself.
 [[nodiscard]] std::string told(const nlohmann::json& value);

@@ -207,6 +207,8 @@ TEST(json_lines, refuses_bad_lines_in_one_line) {
   refused("{\"layer\":0,\"experts\":[1]}\n{\"layer\":0,", {"line 2", "is not JSON"});
   refused("[1]\n", {"line 1", "is no object"});
   refused("{\"experts\":[1]}\n", {"has no 'layer'"});
+  refused("{\"layer\":0,\"experts\":[1],\"layer\":1}\n",
+          {"line 1", "'layer' is there twice; accepted: each key once"});
   refused("{\"layer\":0}\n", {"has no 'experts'"});
   refused("{\"layer\":-1,\"experts\":[1]}\n", {"layer is -1"});
   refused("{\"layer\":0,\"experts\":3}\n", {"experts is 3; accepted: an array"});
@@ -256,6 +258,10 @@ TEST(mooncake, refuses_bad_lines_in_one_line) {
   refused(text.substr(0, text.size() - 5), {"line 2", "is not JSON"});
   refused(replaced(text, "[7, 9]", "[7, -9]"), {"line 1", "'hash_ids' holds -9"});
   refused(replaced(text, "hash_ids", "hashes"), {"'hash_ids' is missing"});
+  refused(replaced(text, "\"hash_ids\"", "\"hash_ids\": [], \"hash_ids\""),
+          {"line 1", "'hash_ids' is there twice"});
+  refused(replaced(text, "\"input_length\"", "\"input_length\": 3, \"input_length\""),
+          {"'input_length' is there twice"});
   refused(replaced(text, "1024", "-1"), {"'input_length'", "0..4294967295"});
   refused("7\n", {"is no object"});
 }
@@ -323,6 +329,8 @@ TEST(oracle_general, reads_records) {
       "o");
   EXPECT_TRUE(mixed.expert_bytes.empty());
   EXPECT_EQ(mixed.fact("sizes"), "differ");
+  EXPECT_EQ(sim::why_no_expert_bytes(mixed),
+            "the sizes of its objects differ, and all slots of a pool have one size");
 }
 
 TEST(oracle_general, refuses_what_cannot_be_records) {

@@ -65,6 +65,15 @@ TEST(routed_arrays, arrays_of_no_known_name_are_requests_in_the_order_of_their_n
   EXPECT_EQ(trace.experts, 6);
 }
 
+TEST(routed_arrays, a_name_that_stands_twice_is_refused) {
+  const auto ids = array<std::uint8_t>("ids", "|u1", "(1, 1, 2)", {4, 5});
+  expect_refused(
+      [&] {
+        (void)trace_of_arrays({ids, ids}, "a.npz");
+      },
+      {"a.npz: array 'ids': is there twice; accepted: each name once"});
+}
+
 TEST(routed_arrays, weights_sequences_and_steps_stand_beside_the_ids) {
   const auto trace =
       trace_of_arrays({array<std::int32_t>("ids", "<i4", "(3, 1, 2)", {0, 1, 2, -1, 1, 3}),
