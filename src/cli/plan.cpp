@@ -42,7 +42,7 @@ struct plan_options {
   std::uint64_t concurrency = 1;
   std::uint64_t block_tokens = 16;
   miss_prices prices;
-  double kv_bits = 16;
+  std::optional<double> kv_bits;
   std::uint32_t devices = 1;
   std::string split = "expert";
   bool as_json = false;
@@ -95,7 +95,9 @@ sim::model_description model_of(const plan_options& options) {
     throw sim::usage_error(
         "--model is required, or by hand --layers --experts --top-k --expert-bytes "
         "--kv-bytes-per-token");
-  return sim::describe_by_hand(hand);
+  auto described = sim::describe_by_hand(hand);
+  if (options.kv_bits) described.kv_bits = *options.kv_bits;
+  return described;
 }
 
 sim::device_split split_of(const std::string& text) {
@@ -114,7 +116,6 @@ sim::plan_request request_of(const plan_options& options) {
   request.context = options.context;
   request.concurrency = options.concurrency;
   request.block_tokens = options.block_tokens;
-  request.kv_bits = options.kv_bits;
   request.devices = options.devices;
   request.split = split_of(options.split);
   request.cost = checked(options.prices);
@@ -126,6 +127,7 @@ int plan(const plan_options& options) {
   output_file out(options.out);
   const auto described = model_of(options);
   request.model = described.memory;
+  request.kv_bits = described.kv_bits;
   std::optional<opened_trace> routing;
   if (!options.trace.empty()) {
     routing = open_input(options.trace, checked(options.reading));
@@ -180,6 +182,15 @@ void add_hand(CLI::App& app, hand_options& hand) {
   add("--resident-bytes", hand.resident_bytes, "SIZE", "all weights but the routed experts'");
 }
 
+/// Nothing for "auto".
+std::optional<double> read_kv_bits(const std::string& text) {
+  constexpr auto most = sim::model_options::most_kv_bits;
+  if (text == "auto") return std::nullopt;
+  const auto bits = read_number(text, 0.5, most);
+  if (!bits) refuse_option("--kv-bits", text, fmt::format("auto or 0.5..{}", most));
+  return bits;
+}
+
 void add_serving(CLI::App& app, plan_options& options) {
   constexpr std::uint64_t many = std::uint64_t{1} << 32U;
   add_number(app, "--context", options.context, std::uint64_t{1}, many,
@@ -188,8 +199,12 @@ void add_serving(CLI::App& app, plan_options& options) {
              "sessions at one time");
   add_number(app, "--block-tokens", options.block_tokens, std::uint64_t{1}, std::uint64_t{65536},
              "tokens of a KV block");
-  add_number(app, "--kv-bits", options.kv_bits, 0.5, sim::model_options::most_kv_bits,
-             "of an element of the KV cache: 16, 8, 8.5 (q8_0), 4.5 (q4_0)");
+  app.add_option_function<std::string>(
+         "--kv-bits", [&options](const std::string& text) { options.kv_bits = read_kv_bits(text); },
+         "bits of an element of the KV cache: 16, 8, 8.5 (q8_0), 4.5 (q4_0); auto: as the "
+         "checkpoint declares, else 16")
+      ->type_name("N")
+      ->default_str("auto");
 }
 
 }  // namespace
@@ -197,10 +212,10 @@ void add_serving(CLI::App& app, plan_options& options) {
 command add_plan(CLI::App& root) {
   auto* app = root.add_subcommand("plan", "Divide a device's memory between experts and KV cache");
   auto options = std::make_shared<plan_options>();
-  app->add_option(
-         "--model", options->model,
-         fmt::format("a config.json, a .gguf or .safetensors file, a folder of them, or: {}",
-                     fmt::join(sim::model_names(), ", ")))
+  app->add_option("--model", options->model,
+                  fmt::format("a config.json, a .gguf file (or a part of one) or .safetensors "
+                              "file, a folder of them, or: {}",
+                              fmt::join(sim::model_names(), ", ")))
       ->type_name("MODEL");
   add_hand(*app, options->hand);
   add_sizes(*app, *options);

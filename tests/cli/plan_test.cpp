@@ -109,6 +109,33 @@ TEST_F(plan_command, takes_several_devices) {
           {"each of 2 devices of", "or more, or 43 devices"});
 }
 
+TEST_F(plan_command, requests_alone_leave_layers_of_one_curve_even) {
+  ASSERT_EQ(run("synth-requests chats.jsonl --requests 40").code, 0);
+  for (const auto* model : {"qwen3-30b-a3b --vram 24GiB", "deepseek-v2-lite --vram 16GiB"}) {
+    const auto json = json_of(std::string("plan --json --kv-trace chats.jsonl --model ") + model);
+    const auto quotas = json["quotas"].get<std::vector<int>>();
+    const auto [least, most] = std::ranges::minmax(quotas);
+    EXPECT_LE(most - least, 1) << model;
+  }
+}
+
+TEST_F(plan_command, bits_of_the_cache_are_the_checkpoints_unless_an_option_says_others) {
+  hotset_test::write_text(path("config.json"),
+                          R"({"model_type":"mixtral","torch_dtype":"bfloat16","hidden_size":32,
+"num_hidden_layers":2,"vocab_size":10,"num_attention_heads":2,"num_local_experts":4,
+"num_experts_per_tok":2,"intermediate_size":8,"quantization_config":{"quant_method":"fp8",
+"kv_cache_scheme":{"num_bits":8,"type":"float"}}})");
+  const std::string plan = "plan --model config.json --vram 2GiB --context 64 --json";
+  for (const auto& [options, bytes] : std::vector<std::pair<std::string, int>>{
+           {"", 128}, {" --kv-bits auto", 128}, {" --kv-bits 16", 256}, {" --kv-bits 4.5", 72}})
+    EXPECT_EQ(json_of(plan + options)["model"]["kv_bytes_per_token"], bytes) << options;
+  EXPECT_THAT(json_of(plan)["settings"]["vllm"].get<std::string>(),
+              HasSubstr("--kv-cache-dtype fp8"));
+  const auto refused = run(plan + " --kv-bits half");
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--kv-bits: 'half'; accepted: auto or 0.5..64"));
+}
+
 TEST_F(plan_command, tells_engines_of_the_type_of_the_cache) {
   const auto json = json_of("plan --model qwen3-30b-a3b --vram 24GiB --kv-bits 8.5 --json");
   EXPECT_THAT(json["settings"]["llama.cpp"].get<std::string>(), HasSubstr("-ctk q8_0 -ctv q8_0"));

@@ -78,6 +78,14 @@ std::uint64_t config_keys::need_any(std::span<const std::string_view> keys) cons
          fmt::format("an integer in 1..{}, under {}", most_extent, fmt::join(keys, " or ")));
 }
 
+std::optional<double> config_keys::real(std::string_view key) const {
+  const auto* const value = find(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_number() || !(value->get<double>() > 0))
+    refuse(key, "is " + told(*value), "a number above 0");
+  return value->get<double>();
+}
+
 bool config_keys::flag(std::string_view key, bool otherwise) const {
   const auto* const value = find(key);
   if (value == nullptr) return otherwise;

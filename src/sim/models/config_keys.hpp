@@ -39,6 +39,8 @@ class config_keys {
                                                    std::uint64_t most = most_extent) const;
   /// The first of several names of one thing.
   [[nodiscard]] std::uint64_t need_any(std::span<const std::string_view> keys) const;
+  /// A number above 0 that may have a fraction.
+  [[nodiscard]] std::optional<double> real(std::string_view key) const;
   [[nodiscard]] bool flag(std::string_view key, bool otherwise) const;
   [[nodiscard]] std::optional<std::string> text(std::string_view key) const;
   /// Integers of 0 or more; where `size` is not 0, as many as that.

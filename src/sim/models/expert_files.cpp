@@ -14,7 +14,7 @@
 #include "hotset/sim/io/gguf.hpp"
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/io/safetensors.hpp"
-#include "sim/formats/text_scan.hpp"
+#include "sim/io/gguf_parts.hpp"
 #include "sim/models/expert_names.hpp"
 #include "sim/models/stored_weights.hpp"
 
@@ -146,48 +146,13 @@ class finder {
   std::uint64_t top_k_ = 1;
 };
 
-/// A file's number among its parts, from 1, and how many there are.
-struct part_number {
-  std::uint64_t number = 1;
-  std::uint64_t count = 1;
-};
-/// Of "model-00002-of-00003.gguf", and "model" to `prefix`; nothing for another name.
-std::optional<part_number> part_of(std::string_view name, std::string& prefix) {
-  constexpr std::string_view ending = ".gguf";
-  constexpr std::size_t tail = std::string_view("-00002-of-00003").size();
-  if (!name.ends_with(ending) || name.size() < ending.size() + tail) return std::nullopt;
-  name.remove_suffix(ending.size());
-  const auto numbers = name.substr(name.size() - tail);
-  if (numbers[0] != '-' || numbers.substr(6, 4) != "-of-") return std::nullopt;
-  const auto number = parse_number<std::uint64_t>(numbers.substr(1, 5));
-  const auto count = parse_number<std::uint64_t>(numbers.substr(10, 5));
-  if (!number || !count || *number < 1 || *number > *count) return std::nullopt;
-  prefix = name.substr(0, name.size() - tail);
-  return part_number{*number, *count};
-}
-
-std::vector<fs::path> parts_of_gguf(const fs::path& path) {
-  std::string prefix;
-  const auto part = part_of(path.filename().string(), prefix);
-  if (!part) return {path};
-  std::vector<fs::path> out;
-  for (std::uint64_t n = 1; n <= part->count; ++n)
-    out.push_back(path.parent_path() /
-                  fmt::format("{}-{:05}-of-{:05}.gguf", prefix, n, part->count));
-  return out;
-}
-
 std::uint64_t scalar(const gguf_file& file, const std::string& key, std::uint64_t otherwise) {
   const auto* const value = file.find(key);
   return value == nullptr || value->is_array ? otherwise : value->natural().value_or(otherwise);
 }
 
-void add_gguf(const fs::path& path, std::size_t at, std::size_t parts, finder& found) {
-  const gguf_file file(path);
-  if (const auto count = scalar(file, "split.count", 1); count != parts)
-    refuse_input(path.string(), "key 'split.count'",
-                 fmt::format("is {}: the file is one of as many parts", count),
-                 fmt::format("{}, as its name says", parts));
+void add_gguf(const gguf_file& file, std::size_t at, finder& found) {
+  found.add_path(file.path());
   if (at == 0) {
     const auto* const architecture = file.find("general.architecture");
     const auto name = architecture == nullptr ? std::nullopt : architecture->text();
@@ -202,6 +167,7 @@ void add_gguf(const fs::path& path, std::size_t at, std::size_t parts, finder& f
 }
 
 void add_safetensors(const fs::path& path, std::size_t at, finder& found) {
+  found.add_path(path);
   const safetensors_file file(path);
   for (const auto& name : file.names()) {
     const auto place = place_in_safetensors(name);
@@ -216,18 +182,16 @@ void add_safetensors(const fs::path& path, std::size_t at, finder& found) {
 
 expert_files find_experts(const fs::path& path) {
   finder found(path.string());
-  const bool is_gguf = path.extension() == ".gguf";
-  const auto files = is_gguf ? parts_of_gguf(path) : find_safetensors(path);
+  if (path.extension() == ".gguf") {
+    const auto parts = open_gguf_parts(path);
+    for (std::size_t i = 0; i < parts.size(); ++i) add_gguf(parts[i], i, found);
+    return found.finish();
+  }
+  const auto files = find_safetensors(path);
   if (files.empty())
     refuse_input(path.string(), "", "holds no weights",
                  "a .gguf or .safetensors file, or a folder of .safetensors files");
-  for (std::size_t i = 0; i < files.size(); ++i) {
-    found.add_path(files[i]);
-    if (is_gguf)
-      add_gguf(files[i], i, files.size(), found);
-    else
-      add_safetensors(files[i], i, found);
-  }
+  for (std::size_t i = 0; i < files.size(); ++i) add_safetensors(files[i], i, found);
   return found.finish();
 }
 

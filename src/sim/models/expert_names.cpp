@@ -25,21 +25,36 @@ bool stacks_experts(std::string_view part) {
   return std::find(parts.begin(), parts.end(), part) != parts.end();
 }
 
+/// The name behind "layers." of the decoder; nothing for another name, such as that of a vision tower's layer.
+std::optional<std::string_view> behind_layers(std::string_view name) {
+  constexpr std::string_view layers = "layers.";
+  if (name.starts_with(layers)) return name.substr(layers.size());
+  for (const std::string_view before :
+       {"language_model.layers.", "model.layers.", "backbone.layers."})
+    if (const auto at = name.find(before); at != name.npos) return name.substr(at + before.size());
+  return std::nullopt;
+}
+
 }  // namespace
 
 tensor_place place_in_safetensors(std::string_view name) {
-  constexpr std::string_view layers = "model.layers.";
-  constexpr std::string_view experts = ".experts.";
   tensor_place out;
-  const auto at = name.find(layers);
-  if (at == std::string_view::npos) return out;
-  out.rest = name.substr(at + layers.size());
+  const auto layers = behind_layers(name);
+  if (!layers) return out;
+  out.rest = *layers;
   out.layer = take_number(out.rest);
-  const auto routed = out.rest.find(experts);
-  if (!out.layer || routed == std::string_view::npos) return out;
-  out.part = out.rest.substr(routed + experts.size());
-  out.expert = take_number(out.part);
-  out.is_stacked = !out.expert;
+  if (!out.layer) return out;
+  for (const std::string_view stack : {".experts.", ".switch_mlp.", "block_sparse_moe.input_linear",
+                                       "block_sparse_moe.output_linear"}) {
+    const auto at = out.rest.find(stack);
+    if (at == out.rest.npos) continue;
+    const bool is_folder =
+        stack.ends_with('.');  // else the stack is one weight, and its name the part
+    out.part = out.rest.substr(is_folder ? at + stack.size() : at);
+    if (stack == ".experts.") out.expert = take_number(out.part);
+    out.is_stacked = !out.expert;
+    break;
+  }
   return out;
 }
 

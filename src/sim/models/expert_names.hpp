@@ -19,8 +19,11 @@ struct tensor_place {
   [[nodiscard]] bool is_of_experts() const noexcept { return expert || is_stacked; }
 };
 
-/// Names of Hugging Face: "...layers.<l>...experts.<e>.<part>", or "experts.<part>" for experts that are stacked along the
-/// first extent.
+/// Names of Hugging Face and MLX: "...layers.<l>...experts.<e>.<part>"; or "experts.<part>", "switch_mlp.<part>" and
+/// Granite's "block_sparse_moe.input_linear", which stack experts along the first extent.
+inline constexpr std::string_view known_expert_names =
+    "layers.0.mlp.experts.0.up_proj.weight, layers.0.mlp.experts.gate_up_proj, "
+    "layers.0.mlp.switch_mlp.up_proj.weight or layers.0.block_sparse_moe.input_linear.weight";
 [[nodiscard]] tensor_place place_in_safetensors(std::string_view name);
 
 /// Names of llama.cpp: "blk.<l>.<rest>"; "ffn_up_exps.weight" and its like are stacked along the last extent.

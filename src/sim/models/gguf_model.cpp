@@ -11,12 +11,14 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "hotset/sim/io/gguf.hpp"
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/sizes.hpp"
+#include "sim/io/gguf_parts.hpp"
 #include "sim/models/expert_names.hpp"
 #include "sim/models/hf_config.hpp"
 #include "sim/models/model_weights.hpp"
@@ -36,13 +38,17 @@ constexpr std::array<std::string_view, 17> architectures = {
 class gguf_describer {
  public:
   gguf_describer(const std::filesystem::path& path, const model_options& options)
-      : file_(path, file_extent::header), name_(path.string()), kv_(options.kv_bits) {}
+      : parts_(open_gguf_parts(path, file_extent::header)),
+        name_(path.string()),
+        model_name_(gguf_name(path)),
+        kv_(options.kv_bits.value_or(model_options::usual_kv_bits)) {
+    out_.kv_bits = options.kv_bits.value_or(model_options::usual_kv_bits);
+  }
 
   model_description describe() {
-    refuse_parts();
     read_architecture();
     auto& m = out_.memory;
-    m.name = file_.path().stem().string();
+    m.name = model_name_;
     m.experts.experts = static_cast<std::int32_t>(experts());
     m.experts.top_k = static_cast<std::int32_t>(need("expert_used_count", most_experts));
     m.max_context = number("context_length", ~std::uint64_t{0}).value_or(0);
@@ -53,12 +59,12 @@ class gguf_describer {
     read_cache();
     m.kv = kv_.layers();
     if (const auto bad = m.validate()) refuse_input(name_, "", bad->message, "");
-    if (file_.missing_bytes() > 0)
-      out_.notes.push_back(
-          fmt::format("the file is cut short by {}: its header is enough for a plan",
-                      size_text(file_.missing_bytes())));
-    out_.source = fmt::format("{}: GGUF {}, {}, {} tensors", name_, file_.version(), architecture_,
-                              file_.tensors().size());
+    note_cut_files();
+    std::size_t tensors = 0;
+    for (const auto& part : parts_) tensors += part.tensors().size();
+    out_.source =
+        fmt::format("{}: GGUF {}, {}, {} tensors{}", name_, first().version(), architecture_,
+                    tensors, parts_.size() == 1 ? "" : fmt::format(" in {} parts", parts_.size()));
     return std::move(out_);
   }
 
@@ -88,7 +94,7 @@ class gguf_describer {
   [[nodiscard]] std::optional<std::uint64_t> number(std::string_view key,
                                                     std::uint64_t most = most_extent) const {
     const auto name = full(key);
-    const auto* const value = file_.find(name);
+    const auto* const value = first().find(name);
     if (value == nullptr) return std::nullopt;
     if (value->is_array) refuse_key(name, "is an array", "an integer");
     return entry(name, *value, 0, most);
@@ -103,21 +109,28 @@ class gguf_describer {
   [[nodiscard]] std::optional<std::uint64_t> of_block(std::string_view key,
                                                       std::uint64_t block) const {
     const auto name = full(key);
-    const auto* const value = file_.find(name);
+    const auto* const value = first().find(name);
     if (value == nullptr) return std::nullopt;
     return entry(name, *value, block, most_extent);
   }
 
-  void refuse_parts() const {
-    const auto* const parts = file_.find("split.count");
-    const auto count = parts == nullptr || parts->is_array ? std::nullopt : parts->natural();
-    if (count.value_or(1) > 1)
-      refuse_input(name_, "", fmt::format("is one of {} parts", *count),
-                   "one whole file: llama-gguf-split --merge makes it");
+  /// The part that has the metadata.
+  [[nodiscard]] const gguf_file& first() const noexcept { return parts_.front(); }
+  void note_cut_files() {
+    std::uint64_t missing = 0;
+    for (const auto& part : parts_) missing += part.missing_bytes();
+    if (missing > 0)
+      out_.notes.push_back(fmt::format(
+          "the file is cut short by {}: its header is enough for a plan", size_text(missing)));
+  }
+  template <class Visit>
+  void for_each_tensor(Visit visit) const {
+    for (const auto& part : parts_)
+      for (const auto& t : part.tensors()) visit(t);
   }
 
   void read_architecture() {
-    const auto* const value = file_.find("general.architecture");
+    const auto* const value = first().find("general.architecture");
     const auto text = value == nullptr ? std::nullopt : value->text();
     const auto accepted =
         fmt::format("by hand {}; or one of {}", hand_options, fmt::join(architectures, ", "));
@@ -137,10 +150,10 @@ class gguf_describer {
 
   /// Blocks of multi-token prediction, which block_count may include.
   void find_prediction_blocks() {
-    for (const auto& t : file_.tensors()) {
+    for_each_tensor([&](const gguf_file::tensor& t) {
       const auto place = place_in_gguf(t.name);
       if (place.layer && place.rest.starts_with("nextn.")) prediction_.insert(*place.layer);
-    }
+    });
     if (!prediction_.empty())
       out_.notes.push_back(fmt::format(
           "multi-token prediction ({} layer{}) is not counted: ordinary serving does not load it",
@@ -150,14 +163,14 @@ class gguf_describer {
   void read_weights() {
     std::map<std::uint64_t, std::uint64_t> routed;  // bytes of all experts, by block
     out_.memory.blocks.resize(blocks_, {.is_moe = false});
-    for (const auto& t : file_.tensors()) {
+    for_each_tensor([&](const gguf_file::tensor& t) {
       const auto place = place_in_gguf(t.name);
-      if (place.layer && prediction_.contains(*place.layer)) continue;
+      if (place.layer && prediction_.contains(*place.layer)) return;
       if (!place.is_of_experts()) {
         out_.memory.resident_bytes += t.bytes;
         if (place.layer && *place.layer < out_.memory.blocks.size())
           out_.memory.blocks[*place.layer].resident_bytes += t.bytes;
-        continue;
+        return;
       }
       if (*place.layer >= blocks_)
         refuse_input(name_, "tensor '" + t.name + "'", fmt::format("is of block {}", *place.layer),
@@ -169,7 +182,7 @@ class gguf_describer {
                      fmt::format("{}, which is {}", count, full("expert_count")));
       routed[*place.layer] += t.bytes;
       out_.memory.blocks[*place.layer].is_moe = true;
-    }
+    });
     if (routed.empty())
       refuse_input(name_, "", "has no tensor blk.*.ffn_*_exps",
                    "stacked experts (files of before 2024 lie otherwise: convert them again)");
@@ -242,7 +255,7 @@ class gguf_describer {
     if (window_ > 0 && !binds) window_ = 0;
     if (window_ == 0) return;
     const auto pattern = full("attention.sliding_window_pattern");
-    pattern_ = file_.find(pattern);
+    pattern_ = first().find(pattern);
     if (pattern_ == nullptr && architecture_ != "gpt-oss" && !is_llama4()) {
       out_.notes.push_back(
           fmt::format("sliding window {} is not used: no key says of which layers", window_));
@@ -297,8 +310,9 @@ class gguf_describer {
           "again to keep one vector a token and layer");
   }
 
-  gguf_file file_;
+  std::vector<gguf_file> parts_;
   std::string name_;
+  std::string model_name_;
   kv_tally kv_;
   std::string architecture_;
   std::uint64_t blocks_ = 0;

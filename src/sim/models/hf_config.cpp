@@ -13,6 +13,7 @@
 
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/sizes.hpp"
+#include "sim/io/json_object.hpp"
 #include "sim/models/config_keys.hpp"
 #include "sim/models/quantisation.hpp"
 
@@ -61,6 +62,7 @@ struct family {
   bool is_causal = true;
 };
 
+constexpr std::uint64_t most_layers = 65536;
 constexpr std::string_view moe_width = "moe_intermediate_size";
 
 constexpr family deepseek_v3_like(std::string_view type) {
@@ -187,6 +189,55 @@ const family* find_family(std::string_view type) noexcept {
   return at == families.end() ? nullptr : at;
 }
 
+bool is_one_of(std::string_view text, std::initializer_list<std::string_view> words) {
+  return std::ranges::find(words, text) != words.end();
+}
+
+/// Of the layers that attend to all tokens, if layers of several kinds have their own.
+const json* rope_scaling(const config_keys& keys) {
+  for (const auto* key : {"rope_scaling", "rope_parameters"}) {
+    const auto* const given = keys.object(key);
+    if (given == nullptr) continue;
+    const auto full = given->find("full_attention");
+    return full != given->end() && full->is_object() ? &*full : given;
+  }
+  return nullptr;
+}
+
+/// The longest context in tokens, which rope scaling may extend, as vLLM derives it; 0: unknown.
+std::uint64_t longest_context(const config_keys& keys, std::vector<std::string>& notes) {
+  const auto own = keys.number("max_position_embeddings").value_or(0);
+  const auto* const scaling = rope_scaling(keys);
+  if (scaling == nullptr) return own;
+  const config_keys rope(*scaling, *scaling, keys.file());
+  const auto type = rope.text("rope_type").value_or(rope.text("type").value_or("default"));
+  // Their max_position_embeddings is what they reach.
+  if (is_one_of(type, {"default", "mrope", "longrope", "su", "llama3", "proportional"})) return own;
+  const bool is_yarn = is_one_of(type, {"yarn", "deepseek_yarn"});
+  if (!is_yarn && !is_one_of(type, {"linear", "dynamic", "ntk"})) {
+    notes.push_back(
+        fmt::format("rope scaling '{}' is not known: max_position_embeddings, {}, is taken as the "
+                    "longest context",
+                    printable(type, 60), own));
+    return own;
+  }
+  const auto factor = rope.real("factor").value_or(1);
+  const auto original = rope.number("original_max_position_embeddings");
+  const auto base = is_yarn && original ? *original : own;
+  const auto context = factor * static_cast<double>(base);
+  constexpr std::uint64_t most = std::uint64_t{1} << 32U;
+  if (context > static_cast<double>(most))
+    keys.refuse("rope_scaling", fmt::format("makes a context of {:.0f} tokens", context),
+                fmt::format("at most {}", most));
+  const auto tokens = static_cast<std::uint64_t>(context);
+  if (tokens != own)
+    notes.push_back(
+        fmt::format("rope scaling '{}', {} times {} tokens: the longest context is {}; "
+                    "max_position_embeddings is {}",
+                    type, factor, base, tokens, own));
+  return tokens;
+}
+
 class config_reader {
  public:
   config_reader(const config_keys& keys, const family& kind) : keys_(keys), kind_(kind) {}
@@ -196,12 +247,12 @@ class config_reader {
     shape_.hidden = keys_.need("hidden_size");
     shape_.vocabulary = keys_.need("vocab_size");
     shape_.layers.resize(keys_.need("num_hidden_layers", 1, most_layers));
-    shape_.max_context = keys_.number("max_position_embeddings").value_or(0);
     shape_.tied_embeddings = keys_.flag("tie_word_embeddings", kind_.tied_otherwise);
     shape_.head_bias = keys_.flag("lm_head_bias", false);
     shape_.norm_bias = kind_.norm_bias;
     shape_.is_causal = kind_.is_causal;
     read_dtype();
+    shape_.max_context = longest_context(keys_, shape_.notes);
     read_experts();
     read_moe_layers();
     kind_.is_latent ? read_latent() : read_grouped();
@@ -214,7 +265,6 @@ class config_reader {
   }
 
  private:
-  static constexpr std::uint64_t most_layers = 65536;
   static constexpr std::uint64_t most_experts = std::uint64_t{1} << 20U;
 
   [[noreturn]] void refuse(std::string_view key, const std::string& found,
@@ -241,9 +291,9 @@ class config_reader {
   }
 
   void read_format() {
-    shape_.codes.fill({.bits = 8 * shape_.dtype_bytes});
+    shape_.codes.fill(shape_.plain_code());
     const auto* const given = keys_.object("quantization_config");
-    if (given != nullptr) read_quantisation(config_keys(*given, *given, keys_.file()), shape_);
+    if (given != nullptr) read_quantisation(*given, keys_.file(), shape_);
   }
 
   void read_experts() {
@@ -630,22 +680,7 @@ std::uint64_t llama4_vision(const vision_keys& own, std::uint64_t text_width) {
 }
 
 json parse(std::string_view text, const std::string& file) {
-  constexpr std::size_t most = std::size_t{16} << 20U;
-  if (text.size() > most)
-    refuse_input(file, "", fmt::format("has {} bytes", text.size()),
-                 fmt::format("a config.json of up to {}", most));
-  json root;
-  try {
-    root = json::parse(text);
-  } catch (const json::parse_error& bad) {
-    refuse_input(file, fmt::format("byte {}", bad.byte), "is not JSON here",
-                 "a JSON object in UTF-8");
-  } catch (const json::out_of_range& bad) {  // 1e999
-    refuse_input(file, "", "holds a number that no double can: " + printable(bad.what(), 120),
-                 "numbers of less than 1.8e308");
-  }
-  if (!root.is_object()) refuse_input(file, "", "is no JSON object", "a Hugging Face config.json");
-  return root;
+  return parse_json_object(text, file, "a Hugging Face config.json, a JSON object in UTF-8");
 }
 
 /// OpenAI's own files have no model_type, but keys that no other has.
@@ -654,33 +689,46 @@ bool is_openai_gpt_oss(const config_keys& keys) {
          keys.find("initial_context_length") != nullptr;
 }
 
+/// Whether any key of the object, or of one inside it, counts experts.
+bool counts_experts(const json& object, int depth = 0) {
+  constexpr int deepest = 4;
+  for (const auto& [key, value] : object.items()) {
+    if (value.is_object() && depth < deepest && counts_experts(value, depth + 1)) return true;
+    if (value.is_number() && key.ends_with("experts") && value > 1) return true;
+  }
+  return false;
+}
+
 /// The family of an object's model_type.
-const family& family_of(const config_keys& keys) {
+const family& family_of(const json& root, const config_keys& keys) {
   if (is_openai_gpt_oss(keys)) return *find_family("gpt_oss");
-  const auto accepted = fmt::format("by hand {}; .safetensors files beside it; or one of {}",
-                                    hand_options, hf_model_types());
+  const auto accepted =
+      fmt::format("by hand {}; the folder of its .safetensors files; or one of {}", hand_options,
+                  hf_model_types());
   const auto type = keys.text("model_type");
   if (!type) keys.refuse("model_type", "is missing", accepted);
   const auto* const found = find_family(*type);
   if (found != nullptr) return *found;
-  const bool dense = keys.find("text_config") == nullptr &&
-                     std::none_of(expert_keys.begin(), expert_keys.end(),
-                                  [&](const auto& key) { return keys.find(key) != nullptr; });
-  keys.refuse(
-      "model_type",
-      fmt::format(
-          "is '{}'{}", printable(*type, 60),
-          dense ? ", and no number of experts is given: dense models have none to page" : ""),
-      accepted);
+  keys.refuse("model_type",
+              fmt::format("is '{}'{}", printable(*type, 60),
+                          counts_experts(root)
+                              ? ""
+                              : ", and no number of experts is given: dense models have none to "
+                                "page"),
+              accepted);
 }
 
 model_shape read_with(const config_keys& keys, const family& kind) {
   auto shape = config_reader(keys, kind).read();
   if (is_openai_gpt_oss(keys)) {
-    shape.max_context = keys.number("initial_context_length").value_or(0);
-    shape.notes.emplace_back(
-        "no model_type: its keys are those of OpenAI's gpt_oss files; initial_context_length is "
-        "taken as the longest context");
+    const auto initial = keys.number("initial_context_length").value_or(0);
+    const auto factor = keys.real("rope_scaling_factor").value_or(1);
+    shape.max_context =
+        static_cast<std::uint64_t>(std::min(factor, 65536.0) * static_cast<double>(initial));
+    shape.notes.push_back(fmt::format(
+        "no model_type: its keys are those of OpenAI's gpt_oss files; {}initial_context_length is "
+        "taken as the longest context",
+        factor == 1 ? "" : "rope_scaling_factor times "));
   }
   return shape;
 }
@@ -726,9 +774,28 @@ std::optional<model_shape> read_nested(const json& root, const config_keys& oute
   return shape;
 }
 
-/// Puts the quantisation of a file of its own, or that of OpenAI's files, where the config has none.
+/// MLX declares under "quantization" how its files are stored, and may repeat it where others declare theirs.
+bool take_mlx(const std::string& file, json& root) {
+  const auto at = root.find("quantization");
+  if (at == root.end() || at->is_null()) return false;
+  if (!at->is_object() || !at->contains("bits"))
+    refuse_input(file, "key 'quantization'", "is " + told(*at),
+                 "MLX's: an object with bits and group_size");
+  auto format = std::move(*at);
+  format["quant_method"] = "mlx";
+  root["quantization_config"] = std::move(format);
+  return true;
+}
+
+bool is_known_type(const json& type) {
+  if (!type.is_string()) return false;
+  const auto& name = type.get_ref<const std::string&>();
+  return name == kimi_vl || name == llama4 || find_family(name) != nullptr;
+}
+
+/// Puts the quantisation of MLX, of a file of its own, or of OpenAI's files where it is looked for.
 void add_quantisation(std::string_view text, const std::string& file, json& root) {
-  if (root.contains("quantization_config")) return;
+  if (take_mlx(file, root) || root.contains("quantization_config")) return;
   if (is_openai_gpt_oss(config_keys(root, root, file)))
     root["quantization_config"] = {{"quant_method", "mxfp4"}};
   if (text.empty()) return;
@@ -750,6 +817,23 @@ std::string hf_model_types() {
   return fmt::format("{}", fmt::join(types, ", "));
 }
 
+std::optional<unknown_family> read_unknown_family(std::string_view text, const std::string& file) {
+  const auto root = parse(text, file);
+  const config_keys outer(root, root, file);
+  const auto type = outer.text("model_type");
+  if (!type || is_known_type(*type)) return std::nullopt;
+  const auto* const nested = outer.object("text_config");
+  if (nested != nullptr && is_known_type(nested->value("model_type", json()))) return std::nullopt;
+  const config_keys keys(nested != nullptr ? *nested : root, root, file);
+  unknown_family out{.type = *type};
+  for (const auto key : top_k_keys)
+    if (!out.top_k) out.top_k = keys.alike(key);
+  out.layers = keys.number("num_hidden_layers", 1, most_layers).value_or(0);
+  std::vector<std::string> unused;
+  out.max_context = longest_context(keys, unused);
+  return out;
+}
+
 model_shape parse_hf_config(std::string_view text, std::string_view quantisation,
                             const std::string& file) {
   auto root = parse(text, file);
@@ -760,7 +844,7 @@ model_shape parse_hf_config(std::string_view text, std::string_view quantisation
   if (type == llama4) return read_with_tower(root, file, llama4, llama4_text, llama4_vision);
   if (type && find_family(*type) == nullptr)
     if (auto nested = read_nested(root, keys)) return *std::move(nested);
-  return read_with(keys, family_of(keys));
+  return read_with(keys, family_of(root, keys));
 }
 
 }  // namespace hotset::inline v0::sim

@@ -2,6 +2,8 @@
 #pragma once
 /// The shape of a MoE decoder, read from a Hugging Face config.json.
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,6 +17,17 @@ inline constexpr std::string_view hand_options =
 
 /// The accepted values of model_type, in one line.
 [[nodiscard]] std::string hf_model_types();
+
+/// What a config of an unknown family says that every family says alike.
+struct unknown_family {
+  std::string type;  ///< model_type
+  std::optional<std::uint64_t> top_k{};
+  std::uint64_t layers = 0;       ///< 0: unknown
+  std::uint64_t max_context = 0;  ///< tokens; 0: unknown
+};
+/// Nothing for a config that parse_hf_config() reads. Errors: as parse_hf_config().
+[[nodiscard]] std::optional<unknown_family> read_unknown_family(std::string_view text,
+                                                                const std::string& file);
 
 /// Keys that are null count as missing. `file` stands in messages. `quantisation`: the text of an hf_quant_config.json
 /// beside it, which counts where the config itself says nothing; empty: there is none.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -15,6 +16,7 @@
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/io/mapped_file.hpp"
 #include "hotset/sim/sizes.hpp"
+#include "sim/models/expert_names.hpp"
 #include "sim/models/gguf_model.hpp"
 #include "sim/models/hf_config.hpp"
 #include "sim/models/model_presets.hpp"
@@ -29,6 +31,23 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view config_name = "config.json";
 
+/// The caller's choice, else what the checkpoint declares, else the usual bits.
+double kv_bits_of(const model_shape& shape, const model_options& options,
+                  std::vector<std::string>& notes) {
+  const auto bits = options.kv_bits.value_or(shape.kv_bits.value_or(model_options::usual_kv_bits));
+  if (!shape.is_causal || !shape.kv_bits) return bits;
+  if (!options.kv_bits)
+    notes.push_back(
+        fmt::format("KV cache of {} bits an element, as the checkpoint's '{}' says; --kv-bits sets "
+                    "another",
+                    bits, shape.kv_bits_key));
+  else if (bits != *shape.kv_bits)
+    notes.push_back(
+        fmt::format("KV cache of {} bits an element by hand; the checkpoint's '{}' says {}", bits,
+                    shape.kv_bits_key, *shape.kv_bits));
+  return bits;
+}
+
 /// Everything but the weights' bytes.
 model_description describe_shape(const model_shape& shape, const model_options& options) {
   model_description out;
@@ -42,7 +61,8 @@ model_description describe_shape(const model_shape& shape, const model_options& 
   m.max_context = shape.max_context;
   m.is_causal = shape.is_causal;
   m.state_bytes_per_sequence = state_bytes_of(shape);
-  kv_tally kv(options.kv_bits);
+  out.kv_bits = kv_bits_of(shape, options, out.notes);
+  kv_tally kv(out.kv_bits);
   const auto elements = kv_elements_of(shape);
   for (const auto& layer : shape.layers) {
     model_block block;
@@ -118,14 +138,28 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-/// Some exporters say how weights are stored in a file of its own beside the config.
+/// A config, and what some exporters say in a file of its own beside it: how weights and cache are stored.
+class config_files {
+ public:
+  explicit config_files(const fs::path& config) : path_(config), config_(config) {
+    const auto beside = config.parent_path() / "hf_quant_config.json";
+    if (config.filename() == config_name && is_there(beside)) quantisation_.emplace(beside);
+  }
+  [[nodiscard]] std::string file() const { return path_.string(); }
+  [[nodiscard]] std::string_view text() const noexcept { return text_of(config_); }
+  [[nodiscard]] std::string_view quantisation() const noexcept {
+    return quantisation_ ? text_of(*quantisation_) : std::string_view();
+  }
+
+ private:
+  fs::path path_;
+  mapped_file config_;
+  std::optional<mapped_file> quantisation_;
+};
+
 model_description describe_config_file(const fs::path& config, const model_options& options) {
-  const mapped_file map(config);
-  const auto beside = config.parent_path() / "hf_quant_config.json";
-  if (config.filename() != config_name || !is_there(beside))
-    return describe_config(text_of(map), {}, config.string(), options);
-  const mapped_file quantisation(beside);
-  return describe_config(text_of(map), text_of(quantisation), config.string(), options);
+  const config_files files(config);
+  return describe_config(files.text(), files.quantisation(), files.file(), options);
 }
 
 /// Layers past the last one that the config counts are those of multi-token prediction.
@@ -140,8 +174,21 @@ void drop_layers_from(std::uint64_t first, stored_weights& stored,
                                 dropped == 1 ? "" : "s", first, config_name));
 }
 
+/// Names what is there, if no tensor has a known name of experts.
+void need_experts(const stored_weights& stored, const std::string& file) {
+  if (stored.experts() != 0) return;
+  refuse_input(file, "",
+               stored.largest_other.empty()
+                   ? std::string("has no tensors")
+                   : fmt::format("has 0 routed experts in a layer under names that are known: its "
+                                 "largest tensor is '{}'",
+                                 printable(stored.largest_other, 120)),
+               fmt::format("names such as {}; or by hand {}", known_expert_names, hand_options));
+}
+
 /// The MoE layers of the files must be those of the config.
 void check_layers(const model_shape& shape, const stored_weights& stored, const std::string& file) {
+  need_experts(stored, file);
   for (std::size_t i = 0; i < shape.layers.size(); ++i) {
     const auto at = stored.layers.find(i);
     const bool has_experts = at != stored.layers.end() && at->second.is_moe();
@@ -158,10 +205,9 @@ void take_bytes(const stored_weights& stored, std::uint64_t experts, const std::
   check(memory, file);
 }
 
-model_description describe_stored_with(const fs::path& config, stored_weights stored,
+model_description describe_stored_with(const config_files& config, stored_weights stored,
                                        const std::string& file, const model_options& options) {
-  const mapped_file map(config);
-  const auto shape = parse_hf_config(text_of(map), {}, config.string());
+  const auto shape = parse_hf_config(config.text(), config.quantisation(), config.file());
   auto out = describe_shape(shape, options);
   drop_layers_from(shape.layers.size(), stored, out.notes);
   check_layers(shape, stored, file);
@@ -171,15 +217,33 @@ model_description describe_stored_with(const fs::path& config, stored_weights st
   return out;
 }
 
-model_description describe_stored_alone(const stored_weights& stored, const std::string& file,
-                                        const model_options& options) {
+/// What is known of a model whose shape no config says.
+std::string headers_alone_note(const std::optional<unknown_family>& config) {
+  constexpr std::string_view rest =
+      "windows, recurrent state and the KV cache's own bits are unknown";
+  if (!config)
+    return fmt::format(
+        "no {} beside it: top-k is taken as 1 unless --top-k says it; {}, and so is "
+        "the longest context",
+        config_name, rest);
+  return fmt::format("'{}' is no known model_type: all sizes are those of the headers{}; {}",
+                     printable(config->type, 60),
+                     config->top_k ? "" : "; top-k is taken as 1 unless --top-k says it", rest);
+}
+
+/// `config`: what a config of an unknown family says.
+model_description describe_stored_alone(stored_weights stored, const std::string& file,
+                                        const model_options& options,
+                                        const std::optional<unknown_family>& config) {
   model_description out;
   auto& shape = out.memory.experts;
+  if (config && config->layers > 0) drop_layers_from(config->layers, stored, out.notes);
+  need_experts(stored, file);
   const auto experts = stored.experts();
   if (experts < 2 || experts > (std::uint64_t{1} << 20U))
-    refuse_input(file, "", fmt::format("has {} routed experts in a layer", experts),
-                 "2..1048576, under names such as layers.0.mlp.experts.0");
-  kv_tally kv(options.kv_bits);
+    refuse_input(file, "", fmt::format("has {} routed experts in a layer", experts), "2..1048576");
+  out.kv_bits = options.kv_bits.value_or(model_options::usual_kv_bits);
+  kv_tally kv(out.kv_bits);
   for (const auto& [number, layer] : stored.layers) {
     if (layer.is_moe()) ++shape.layers;
     kv.add(layer.kv_elements, 0);
@@ -190,17 +254,24 @@ model_description describe_stored_alone(const stored_weights& stored, const std:
   out.memory.kv = kv.layers();
   if (!out.memory.has_kv())
     refuse_input(file, "", "has no k_proj and v_proj of self_attn: its cache is unknown",
-                 "a config.json beside it");
+                 config ? fmt::format("by hand {}", hand_options)
+                        : fmt::format("a {} beside it, or by hand {}", config_name, hand_options));
   shape.experts = static_cast<std::int32_t>(experts);
-  shape.top_k = 1;
-  out.top_k_is_known = false;
-  out.notes.push_back(
-      fmt::format("no {} beside it: top-k is taken as 1 unless --top-k says it; windows, recurrent "
-                  "state and the longest "
-                  "context are unknown",
-                  config_name));
+  out.top_k_is_known = config && config->top_k;
+  shape.top_k = static_cast<std::int32_t>(out.top_k_is_known ? *config->top_k : 1);
+  if (config) out.memory.max_context = config->max_context;
+  out.notes.push_back(headers_alone_note(config));
   take_bytes(stored, experts, file, out.memory);
   return out;
+}
+
+model_description describe_stored_and_config(const fs::path& path, stored_weights stored,
+                                             const std::string& file,
+                                             const model_options& options) {
+  const config_files config(path);
+  const auto unknown = read_unknown_family(config.text(), config.file());
+  return unknown ? describe_stored_alone(std::move(stored), file, options, unknown)
+                 : describe_stored_with(config, std::move(stored), file, options);
 }
 
 /// A folder, or a .safetensors file.
@@ -219,8 +290,8 @@ model_description describe_stored(const fs::path& path, const fs::path& folder,
   const auto cut_files = stored.cut_files;
   const auto missing = stored.missing_bytes;
   const bool with_config = is_there(config);
-  auto out = with_config ? describe_stored_with(config, std::move(stored), file, options)
-                         : describe_stored_alone(stored, file, options);
+  auto out = with_config ? describe_stored_and_config(config, std::move(stored), file, options)
+                         : describe_stored_alone(std::move(stored), file, options, std::nullopt);
   if (cut_files > 0)
     out.notes.push_back(fmt::format(
         "{} of {} .safetensors files {} cut short by {} in all: headers are enough for a plan",
@@ -268,11 +339,11 @@ model_description describe_path(const fs::path& path, const model_options& optio
 }  // namespace
 
 validation model_options::validate() const {
-  const bool fits =
-      kv_bits >= 0.5 && kv_bits <= most_kv_bits && std::floor(2 * kv_bits) == 2 * kv_bits;
-  if (fits) return std::nullopt;
+  if (!kv_bits) return std::nullopt;
+  const auto bits = *kv_bits;
+  if (bits >= 0.5 && bits <= most_kv_bits && std::floor(2 * bits) == 2 * bits) return std::nullopt;
   return error{
-      fmt::format("kv_bits = {}, accepted: multiples of 0.5 in 0.5..{}", kv_bits, most_kv_bits)};
+      fmt::format("kv_bits = {}, accepted: multiples of 0.5 in 0.5..{}", bits, most_kv_bits)};
 }
 
 std::vector<std::string> model_names() {

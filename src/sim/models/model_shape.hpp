@@ -54,22 +54,53 @@ enum class mixer_kind : std::uint8_t {
   lightning,  ///< linear attention over the heads of `grouped`, each with a matrix of a sequence
 };
 
-/// Parts of a decoder whose linear layers may be stored in different codes.
-enum class model_part : std::uint8_t { experts, shared, dense, attention, linear_attention, head };
-inline constexpr std::size_t model_parts = 6;
-[[nodiscard]] constexpr std::uint8_t bit_of(model_part part) noexcept {
-  return static_cast<std::uint8_t>(1U << static_cast<unsigned>(part));
+/// Weights of a model that may each be stored in a code of their own.
+enum class model_module : std::uint8_t {
+  expert_gate,
+  expert_up,
+  expert_down,
+  shared_gate,
+  shared_up,
+  shared_down,
+  dense_gate,
+  dense_up,
+  dense_down,
+  query,
+  key,
+  value,
+  output,
+  output_gate,    ///< of lightning attention
+  query_low,      ///< latent attention: down to the rank of the queries
+  key_value_low,  ///< latent attention: down to what is kept
+  key_value,      ///< latent attention: up to the heads
+  linear_in,      ///< Gated DeltaNet
+  linear_gates,   ///< Gated DeltaNet: time step and decay
+  linear_out,     ///< Gated DeltaNet
+  router,         ///< and the gate of shared experts
+  embeddings,
+  head,
+};
+inline constexpr std::size_t model_modules = 23;
+
+/// Modules as bits.
+using module_set = std::uint32_t;
+template <class... Modules>
+[[nodiscard]] constexpr module_set set_of(Modules... modules) noexcept {
+  return ((module_set{1} << static_cast<unsigned>(modules)) | ... | module_set{0});
 }
 
-struct model_layer {
-  bool is_moe = true;
-  mixer_kind mixer = mixer_kind::attention;
-  bool is_windowed = false;
-  bool shares_kv = false;        ///< reads the cache of a layer before it, and projects none
-  std::uint8_t plain_parts = 0;  ///< bit_of() parts that quantisation leaves out
+/// The three weights of an MLP.
+struct mlp_modules {
+  model_module gate, up, down;
 };
+inline constexpr mlp_modules expert_mlp{model_module::expert_gate, model_module::expert_up,
+                                        model_module::expert_down};
+inline constexpr mlp_modules shared_mlp{model_module::shared_gate, model_module::shared_up,
+                                        model_module::shared_down};
+inline constexpr mlp_modules dense_mlp{model_module::dense_gate, model_module::dense_up,
+                                       model_module::dense_down};
 
-/// How the weight of a linear layer is stored: its elements, what a block of them shares, and what stands beside.
+/// How a weight is stored: its elements, what a block of them shares, and what stands beside.
 struct weight_code {
   std::uint64_t bits = 16;                          ///< of an element
   std::uint64_t word_bits = 8;                      ///< rows fill whole words
@@ -78,8 +109,23 @@ struct weight_code {
   std::uint64_t column_bits = 0;                    ///< beside each input
   std::uint64_t tensor_bytes = 0;                   ///< beside each weight
   bool fills_blocks = false;                        ///< a row's last block is stored whole
+  bool needs_whole_blocks = false;  ///< a weight whose rows end inside a block is stored plain
 
   friend bool operator==(const weight_code&, const weight_code&) = default;
+};
+
+/// Modules that a layer stores in another code than the model does.
+struct stored_otherwise {
+  module_set modules = 0;
+  weight_code code{};
+};
+
+struct model_layer {
+  bool is_moe = true;
+  mixer_kind mixer = mixer_kind::attention;
+  bool is_windowed = false;
+  bool shares_kv = false;  ///< reads the cache of a layer before it, and projects none
+  std::vector<stored_otherwise> otherwise{};  ///< the first entry that has a module counts
 };
 
 /// Units: elements, where nothing else is said. Extents are below 2^25.
@@ -112,9 +158,21 @@ struct model_shape {
   std::uint64_t vision = 0;       ///< vision tower and projector
 
   std::uint64_t dtype_bytes = 2;
-  /// Of each part, where a layer does not leave it plain.
-  std::array<weight_code, model_parts> codes{};
-  std::string unknown_format{};  ///< set: the bytes must come from elsewhere
+  std::array<weight_code, model_modules> codes{};  ///< unless a layer has another
+  std::string unknown_format{};                    ///< set: the bytes must come from elsewhere
+  std::optional<double> kv_bits{};  ///< of an element of the cache, as the checkpoint declares it
+  std::string kv_bits_key{};        ///< the key that declares it
+
+  [[nodiscard]] weight_code plain_code() const noexcept { return {.bits = 8 * dtype_bytes}; }
+  [[nodiscard]] const weight_code& code(model_module module) const noexcept {
+    return codes[static_cast<std::size_t>(module)];
+  }
+  [[nodiscard]] const weight_code& code(const model_layer& layer,
+                                        model_module module) const noexcept {
+    for (const auto& other : layer.otherwise)
+      if ((other.modules & set_of(module)) != 0) return other.code;
+    return code(module);
+  }
 
   std::vector<std::string> notes{};
 };

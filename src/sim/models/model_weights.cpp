@@ -25,7 +25,7 @@ class weigher {
 
   [[nodiscard]] wide expert(const model_layer& layer) const {
     const wide biases = s_.expert_bias ? plain(2 * s_.expert_width + s_.hidden) : 0;
-    return mlp(s_.expert_width, code(layer, model_part::experts)) + biases;
+    return mlp(s_.expert_width, layer, expert_mlp) + biases;
   }
   [[nodiscard]] wide resident() const {
     wide bytes = embeddings() + norm() + plain(s_.vision);
@@ -33,19 +33,21 @@ class weigher {
     return bytes;
   }
   [[nodiscard]] wide layer_bytes(const model_layer& layer) const {
-    const wide rest = layer.is_moe ? router() + shared(layer)
-                                   : mlp(s_.dense_width, code(layer, model_part::dense));
+    const wide rest =
+        layer.is_moe ? router(layer) + shared(layer) : mlp(s_.dense_width, layer, dense_mlp);
     return 2 * norm() + mixer(layer) + rest;
   }
 
  private:
   [[nodiscard]] wide plain(wide elements) const { return elements * s_.dtype_bytes; }
-  [[nodiscard]] weight_code plain_code() const { return {.bits = 8 * s_.dtype_bytes}; }
-  [[nodiscard]] weight_code code(const model_layer& layer, model_part part) const {
-    if ((layer.plain_parts & bit_of(part)) != 0) return plain_code();
-    return s_.codes[static_cast<std::size_t>(part)];
+  /// A module of a layer.
+  [[nodiscard]] wide linear(wide out, wide in, const model_layer& layer,
+                            model_module module) const {
+    return linear(out, in, s_.code(layer, module));
   }
-  [[nodiscard]] static wide linear(wide out, wide in, const weight_code& code) {
+  [[nodiscard]] wide linear(wide out, wide in, const weight_code& code) const {
+    if (code.needs_whole_blocks && in % code.block_columns != 0)
+      return linear(out, in, s_.plain_code());
     const wide across = code.block_columns == 0 ? 1 : ceil_div(in, code.block_columns);
     const wide down = code.block_rows == 0 ? 1 : ceil_div(out, code.block_rows);
     const wide columns = code.fills_blocks ? across * code.block_columns : in;
@@ -54,42 +56,48 @@ class weigher {
         out * row + across * down * (code.scale_bits + code.zero_bits) + in * code.column_bits;
     return ceil_div(bits, 8) + code.tensor_bytes;
   }
-  /// Gate, up and down.
-  [[nodiscard]] wide mlp(wide width, const weight_code& code) const {
-    return 2 * linear(width, s_.hidden, code) + linear(s_.hidden, width, code);
+  [[nodiscard]] wide mlp(wide width, const model_layer& layer, const mlp_modules& modules) const {
+    return linear(width, s_.hidden, layer, modules.gate) +
+           linear(width, s_.hidden, layer, modules.up) +
+           linear(s_.hidden, width, layer, modules.down);
   }
   [[nodiscard]] wide norm() const { return plain(wide{s_.hidden} * (s_.norm_bias ? 2 : 1)); }
 
   [[nodiscard]] wide embeddings() const {
-    const auto& head = s_.codes[static_cast<std::size_t>(model_part::head)];
-    return plain(wide{s_.vocabulary} * s_.hidden) +
-           (s_.tied_embeddings ? 0 : linear(s_.vocabulary, s_.hidden, head)) +
+    const auto matrix = [&](model_module module) {
+      return linear(s_.vocabulary, s_.hidden, s_.code(module));
+    };
+    return matrix(model_module::embeddings) +
+           (s_.tied_embeddings ? 0 : matrix(model_module::head)) +
            plain(s_.head_bias ? s_.vocabulary : 0);
   }
   [[nodiscard]] wide mixer(const model_layer& layer) const {
     switch (layer.mixer) {
       case mixer_kind::mamba: return mamba();
-      case mixer_kind::delta: return delta(code(layer, model_part::linear_attention));
-      case mixer_kind::lightning: return lightning(code(layer, model_part::attention));
+      case mixer_kind::delta: return delta(layer);
+      case mixer_kind::lightning: return lightning(layer);
       case mixer_kind::attention: break;
     }
-    const auto stored = code(layer, model_part::attention);
-    return s_.latent ? latent(stored) : grouped(layer, stored);
+    return s_.latent ? latent(layer) : grouped(layer);
   }
 
-  [[nodiscard]] wide router() const {
+  [[nodiscard]] wide router(const model_layer& layer) const {
     const wide each = s_.router_in_f32 ? 4 : s_.dtype_bytes;
     const wide correction = s_.correction_in_f32 ? 4 : each;
-    return each * s_.experts * (wide{s_.hidden} + (s_.router_bias ? 1 : 0)) +
+    const auto& stored = s_.code(layer, model_module::router);
+    const wide matrix = stored == s_.plain_code() ? each * s_.experts * s_.hidden
+                                                  : linear(s_.experts, s_.hidden, stored);
+    return matrix + (s_.router_bias ? each * s_.experts : 0) +
            (s_.correction_bias ? correction * s_.experts : 0);
   }
   [[nodiscard]] wide shared(const model_layer& layer) const {
     if (s_.shared_width == 0) return 0;
-    return mlp(s_.shared_width, code(layer, model_part::shared)) +
-           plain(s_.shared_gate ? s_.hidden : 0);
+    return mlp(s_.shared_width, layer, shared_mlp) +
+           (s_.shared_gate ? linear(1, s_.hidden, layer, model_module::router) : 0);
   }
 
-  [[nodiscard]] wide grouped(const model_layer& layer, const weight_code& stored) const {
+  [[nodiscard]] wide grouped(const model_layer& layer) const {
+    using enum model_module;
     const auto& a = s_.grouped;
     const wide q = wide{a.heads} * a.head_dim;
     const wide kv = layer.shares_kv ? 0 : wide{a.kv_heads} * a.head_dim;
@@ -97,19 +105,23 @@ class weigher {
         (a.input_bias ? q + 2 * kv : 0) + (a.output_bias ? s_.hidden : 0) + (a.sinks ? a.heads : 0);
     if (a.norm == qk_norm::per_head) extra += wide{2} * a.head_dim;
     if (a.norm == qk_norm::whole) extra += q + kv;
-    const wide keys = layer.shares_kv ? 0 : 2 * linear(kv, s_.hidden, stored);
-    return linear(a.is_gated ? 2 * q : q, s_.hidden, stored) + keys + linear(s_.hidden, q, stored) +
-           plain(extra);
+    const wide keys = layer.shares_kv
+                          ? 0
+                          : linear(kv, s_.hidden, layer, key) + linear(kv, s_.hidden, layer, value);
+    return linear(a.is_gated ? 2 * q : q, s_.hidden, layer, query) + keys +
+           linear(s_.hidden, q, layer, output) + plain(extra);
   }
-  [[nodiscard]] wide latent(const weight_code& stored) const {
+  [[nodiscard]] wide latent(const model_layer& layer) const {
+    using enum model_module;
     const auto& a = *s_.latent;
     const wide q = wide{a.heads} * (a.plain + a.rope);
-    const wide queries = a.q_rank == 0 ? linear(q, s_.hidden, stored)
-                                       : linear(a.q_rank, s_.hidden, stored) + plain(a.q_rank) +
-                                             linear(q, a.q_rank, stored);
-    return queries + linear(wide{a.kv_rank} + a.rope, s_.hidden, stored) + plain(a.kv_rank) +
-           linear(wide{a.heads} * (a.plain + a.value), a.kv_rank, stored) +
-           linear(s_.hidden, wide{a.heads} * a.value, stored);
+    const wide queries = a.q_rank == 0 ? linear(q, s_.hidden, layer, query)
+                                       : linear(a.q_rank, s_.hidden, layer, query_low) +
+                                             plain(a.q_rank) + linear(q, a.q_rank, layer, query);
+    return queries + linear(wide{a.kv_rank} + a.rope, s_.hidden, layer, key_value_low) +
+           plain(a.kv_rank) +
+           linear(wide{a.heads} * (a.plain + a.value), a.kv_rank, layer, key_value) +
+           linear(s_.hidden, wide{a.heads} * a.value, layer, output);
   }
   [[nodiscard]] wide mamba() const {
     const auto& m = *s_.mamba;
@@ -121,20 +133,22 @@ class weigher {
     const wide biases = m.projection_bias ? 2 * inner + s_.hidden : 0;
     return plain(projections + recurrence + kernel + biases + small);
   }
-  [[nodiscard]] wide delta(const weight_code& stored) const {
+  [[nodiscard]] wide delta(const model_layer& layer) const {
+    using enum model_module;
     const auto& d = *s_.delta;
     const wide convolved = 2 * wide{d.keys} + d.values;
     // Time step, decay and the two gates of a value head; the norm of a head's values.
     const wide small = 2 * wide{d.value_heads} + d.value_dim;
-    return linear(convolved + d.values, s_.hidden, stored) +
-           linear(2 * wide{d.value_heads}, s_.hidden, stored) +
-           plain(convolved * d.kernel + small) + linear(s_.hidden, d.values, stored);
+    return linear(convolved + d.values, s_.hidden, layer, linear_in) +
+           linear(2 * wide{d.value_heads}, s_.hidden, layer, linear_gates) +
+           plain(convolved * d.kernel + small) + linear(s_.hidden, d.values, layer, linear_out);
   }
   /// Queries, keys and values as wide as the heads, a gate, a norm and the way back.
-  [[nodiscard]] wide lightning(const weight_code& stored) const {
+  [[nodiscard]] wide lightning(const model_layer& layer) const {
+    using enum model_module;
     const wide q = wide{s_.grouped.heads} * s_.grouped.head_dim;
-    return linear(3 * q, s_.hidden, stored) + linear(q, s_.hidden, stored) +
-           linear(s_.hidden, q, stored) + plain(q);
+    return linear(3 * q, s_.hidden, layer, query) + linear(q, s_.hidden, layer, output_gate) +
+           linear(s_.hidden, q, layer, output) + plain(q);
   }
 
   const model_shape& s_;

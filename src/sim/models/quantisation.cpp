@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,89 +13,142 @@
 #include <fmt/format.h>
 
 #include "hotset/sim/io/input_error.hpp"
-#include "sim/formats/text_scan.hpp"
+#include "sim/models/config_keys.hpp"
+#include "sim/models/module_patterns.hpp"
 
 namespace hotset::inline v0::sim {
 namespace {
 
 using json = nlohmann::json;
+using enum model_module;
 
 constexpr std::uint64_t most_group = 65536;
-constexpr std::uint8_t all_parts = (1U << model_parts) - 1;
+
+constexpr module_set expert_set = set_of(expert_gate, expert_up, expert_down);
+constexpr module_set head_set = set_of(head);
+/// Linear layers of the decoder, which every method quantises unless it leaves them out.
+constexpr module_set linear_layers =
+    expert_set | set_of(shared_gate, shared_up, shared_down, dense_gate, dense_up, dense_down,
+                        query, key, value, output, output_gate, query_low, key_value_low, key_value,
+                        linear_in, linear_gates, linear_out);
+constexpr module_set all_modules = linear_layers | set_of(router, embeddings, head);
 
 struct part_name {
-  model_part part;
+  module_set modules;
   std::string_view name;
 };
 constexpr std::array part_names = {
-    part_name{model_part::experts, "experts"},
-    part_name{model_part::shared, "shared experts"},
-    part_name{model_part::dense, "dense MLPs"},
-    part_name{model_part::attention, "attention"},
-    part_name{model_part::linear_attention, "linear attention"},
-    part_name{model_part::head, "head"},
+    part_name{expert_set, "experts"},
+    part_name{set_of(shared_gate, shared_up, shared_down), "shared experts"},
+    part_name{set_of(dense_gate, dense_up, dense_down), "dense MLPs"},
+    part_name{set_of(query, key, value, output, output_gate, query_low, key_value_low, key_value),
+              "attention"},
+    part_name{set_of(linear_in, linear_gates, linear_out), "linear attention"},
+    part_name{set_of(router), "routers"},
 };
+/// Of a module within its part, in the order of model_module.
+constexpr std::array<std::string_view, model_modules> module_names = {
+    "gate", "up", "down",  "gate", "up",     "down",       "gate",       "up",
+    "down", "q",  "k",     "v",    "output", "gate",       "q low rank", "kv low rank",
+    "kv",   "in", "gates", "out",  "router", "embeddings", "head"};
 
-/// What a pattern of module names means: parts of one layer, or of all.
-struct named_modules {
-  std::uint8_t parts = 0;
-  std::optional<std::uint64_t> layer{};
-  bool is_understood = true;
-};
+/// Keys of a quantization_config that are read, or that change no size.
+constexpr std::array<std::string_view, 87> known_keys = {"act_bits",
+                                                         "act_data_type",
+                                                         "act_dynamic",
+                                                         "act_group_size",
+                                                         "act_sym",
+                                                         "activation_scale_ub",
+                                                         "activation_scheme",
+                                                         "amp",
+                                                         "autoround_version",
+                                                         "backend",
+                                                         "batch_size",
+                                                         "bits",
+                                                         "block_name_to_quantize",
+                                                         "cache_block_outputs",
+                                                         "checkpoint_format",
+                                                         "config_groups",
+                                                         "damp_auto_increment",
+                                                         "damp_percent",
+                                                         "data_type",
+                                                         "dataset",
+                                                         "dequantize",
+                                                         "desc_act",
+                                                         "disable_exllama",
+                                                         "do_fuse",
+                                                         "dynamic",
+                                                         "enable_minmax_tuning",
+                                                         "enable_norm_bias_tuning",
+                                                         "enable_quanted_input",
+                                                         "exclude_modules",
+                                                         "exllama_config",
+                                                         "export_format",
+                                                         "extra_config",
+                                                         "fmt",
+                                                         "format",
+                                                         "fuse_max_seq_len",
+                                                         "global_compression_ratio",
+                                                         "gradient_accumulate_steps",
+                                                         "group_size",
+                                                         "ignore",
+                                                         "ignored_layers",
+                                                         "is_marlin_format",
+                                                         "iters",
+                                                         "kv_cache_quant_algo",
+                                                         "kv_cache_scheme",
+                                                         "lm_head",
+                                                         "low_cpu_mem_usage",
+                                                         "low_gpu_mem_usage",
+                                                         "lr",
+                                                         "lr_scheduler",
+                                                         "max_input_length",
+                                                         "meta",
+                                                         "minmax_lr",
+                                                         "mode",
+                                                         "model_file_base_name",
+                                                         "model_name_or_path",
+                                                         "model_seqlen",
+                                                         "module_name_preceding_first_block",
+                                                         "modules_in_block_to_quantize",
+                                                         "modules_to_fuse",
+                                                         "modules_to_not_convert",
+                                                         "nsamples",
+                                                         "pack_dtype",
+                                                         "packing_format",
+                                                         "pad_token_id",
+                                                         "producer",
+                                                         "q_group_size",
+                                                         "quant_algo",
+                                                         "quant_method",
+                                                         "quantization_status",
+                                                         "run_compressed",
+                                                         "sampler",
+                                                         "scale_dtype",
+                                                         "scale_fmt",
+                                                         "seqlen",
+                                                         "sparsity_config",
+                                                         "static_groups",
+                                                         "supported_act_bits",
+                                                         "sym",
+                                                         "tokenizer",
+                                                         "train_bs",
+                                                         "true_sequential",
+                                                         "use_cuda_fp16",
+                                                         "use_exllama",
+                                                         "version",
+                                                         "w_bit",
+                                                         "weight_block_size",
+                                                         "zero_point"};
+/// Keys of an override that are read, or that change no size.
+constexpr std::array<std::string_view, 14> known_rules = {
+    "bits",         "group_size",          "sym",         "desc_act",       "data_type",
+    "act_bits",     "act_data_type",       "act_dynamic", "act_group_size", "act_sym",
+    "damp_percent", "damp_auto_increment", "mse",         "scale_dtype"};
 
-/// "model.layers.3.self_attn*" names layer 3.
-std::optional<std::uint64_t> layer_of(std::string_view text) {
-  constexpr std::string_view before = "layers.";
-  const auto at = text.find(before);
-  if (at == std::string_view::npos) return std::nullopt;
-  const auto rest = text.substr(at + before.size());
-  const auto end = std::min(rest.find_first_not_of("0123456789"), rest.size());
-  return parse_number<std::uint64_t>(rest.substr(0, end));
-}
-
-/// Patterns are names, globs or regular expressions, by the method; of all of them the words alone are looked at, which
-/// is enough for what published checkpoints write, and cannot take long.
-named_modules modules_of(std::string_view pattern) {
-  std::string text(pattern);
-  std::erase(text, '\\');
-  const auto has = [&](std::string_view word) { return text.find(word) != std::string::npos; };
-  const auto ends = [&](std::string_view word) {
-    return text.ends_with(word) || text.ends_with(std::string(word) + "$") ||
-           text.ends_with(std::string(word) + ".weight");
-  };
-  const auto any_below = [&](std::string_view word) {
-    return text.ends_with(word) || text.ends_with(std::string(word) + "*") ||
-           text.ends_with(std::string(word) + ".*");
-  };
-  named_modules out;
-  out.layer = layer_of(text);
-  if (has("(?")) {
-    out.is_understood = has("(?:");
-    if (!out.is_understood) return out;
-  }
-  if (has("vision") || has("visual") || has("multi_modal") || has("embed") ||
-      has("correction_bias"))
-    return out;
-  if (has("lm_head"))
-    out.parts = bit_of(model_part::head);
-  else if (ends("gate") || has("router") || has("norm"))
-    out.parts = 0;
-  else if (has("shared_expert") || has("shared_mlp"))
-    out.parts = bit_of(model_part::shared);
-  else if (has("experts"))
-    out.parts = bit_of(model_part::experts);
-  else if (has("linear_attn"))
-    out.parts = bit_of(model_part::linear_attention);
-  else if (has("attn") || has("attention"))
-    out.parts = bit_of(model_part::attention);
-  else if (any_below("mlp") || any_below("feed_forward"))
-    out.parts =
-        bit_of(model_part::dense) | bit_of(model_part::experts) | bit_of(model_part::shared);
-  else if (has("mlp") || has("feed_forward"))
-    out.parts = bit_of(model_part::dense);
-  else if (out.layer && any_below(fmt::format("layers.{}", *out.layer)))
-    out.parts = all_parts & ~bit_of(model_part::head);
-  return out;
+template <class Keys>
+bool is_in(const Keys& keys, std::string_view key) {
+  return std::ranges::find(keys, key) != keys.end();
 }
 
 /// "4 bits", "8.5 bits an element with its scales" and the like are computed, so that the note is what is counted.
@@ -110,43 +165,146 @@ std::string text_of(const weight_code& code) {
   return text;
 }
 
-class quantisation_reader {
+/// The codes that patterns give to modules: one pattern may name all layers, one of them, or one expert.
+class module_claims {
  public:
-  quantisation_reader(const config_keys& format, model_shape& shape)
-      : keys_(format), shape_(shape), dtype_bits_(8 * shape.dtype_bytes) {}
-
-  void read() {
-    const auto method = keys_.text("quant_method").value_or("");
-    if (method == "mxfp4") return read_mxfp4();
-    if (method == "fp8") return read_fp8();
-    if (method == "fbgemm_fp8")
-      return use("FP8", {.bits = 8, .block_rows = 1, .scale_bits = 32}, all_but_head);
-    if (method == "awq") return read_awq();
-    if (method == "gptq" || method == "auto-round") return read_gptq(method);
-    if (method == "compressed-tensors") return read_groups();
-    if (method.starts_with("modelopt")) return read_modelopt();
-    shape_.unknown_format = method.empty() ? "has no quant_method"
-                                           : "'quant_method' is '" + printable(method, 60) + "'";
+  /// Returns false if another pattern gave another code to a module.
+  bool add(const named_modules& named, const weight_code& code) {
+    bool agrees = true;
+    for (std::size_t m = 0; m < model_modules; ++m) {
+      if ((named.modules & (module_set{1} << m)) == 0) continue;
+      auto& slot = codes_of(named.layer)[m];
+      if (!named.expert) {
+        agrees = agrees && (!slot || *slot == code);
+        slot = code;
+        continue;
+      }
+      auto& some = experts_[{named.layer, m}];
+      agrees = agrees && (some.experts.empty() || some.code == code);
+      some.code = code;
+      some.experts.insert(*named.expert);
+    }
+    return agrees;
+  }
+  /// Gives to all experts what each of them was given. Returns false if some were not, or if two codes meet.
+  bool settle(std::uint64_t experts) {
+    for (const auto& [place, some] : experts_) {
+      auto& slot = codes_of(place.first)[place.second];
+      if (slot && *slot == some.code) continue;
+      const bool all = some.experts.size() == experts && *some.experts.rbegin() < experts;
+      if (slot || !all) return false;
+      slot = some.code;
+    }
+    for (const auto& [layer, codes] : by_layer_)
+      for (std::size_t m = 0; m < model_modules; ++m)
+        if (codes[m] && everywhere_[m] && *codes[m] != *everywhere_[m]) return false;
+    return true;
+  }
+  /// Pre: settled.
+  [[nodiscard]] std::optional<weight_code> of(std::uint64_t layer, std::size_t module) const {
+    const auto at = by_layer_.find(layer);
+    if (at != by_layer_.end() && at->second[module]) return at->second[module];
+    return everywhere_[module];
+  }
+  [[nodiscard]] std::optional<weight_code> of_model(model_module module) const {
+    return everywhere_[static_cast<std::size_t>(module)];
   }
 
  private:
-  static constexpr std::uint8_t all_but_head = all_parts & ~bit_of(model_part::head);
+  using module_codes = std::array<std::optional<weight_code>, model_modules>;
+  struct some_experts {
+    weight_code code{};
+    std::set<std::uint64_t> experts{};
+  };
 
-  void store(const weight_code& code, std::uint8_t parts) {
-    for (std::size_t p = 0; p < model_parts; ++p)
-      if ((parts & (1U << p)) != 0) shape_.codes[p] = code;
+  module_codes& codes_of(const std::optional<std::uint64_t>& layer) {
+    return layer ? by_layer_[*layer] : everywhere_;
   }
-  void use(std::string_view name, const weight_code& code, std::uint8_t parts) {
-    store(code, parts);
-    shape_.notes.push_back(fmt::format(
-        "{}: the linear layers at {}; embeddings, {}norms and routers are not quantised", name,
-        text_of(code), (parts & bit_of(model_part::head)) != 0 ? "" : "head, "));
-    leave_out(name);
+
+  module_codes everywhere_{};
+  std::map<std::uint64_t, module_codes> by_layer_;
+  std::map<std::pair<std::optional<std::uint64_t>, std::size_t>, some_experts> experts_;
+};
+
+class quantisation_reader {
+ public:
+  quantisation_reader(const config_keys& format, const json& object, model_shape& shape)
+      : keys_(format), object_(object), shape_(shape), plain_(shape.plain_code()) {}
+
+  void read() {
+    read_kv();
+    const auto method = keys_.text("quant_method").value_or("");
+    if (method == "mxfp4")
+      read_mxfp4();
+    else if (method == "fp8")
+      read_fp8();
+    else if (method == "fbgemm_fp8")
+      use("FP8", {.bits = 8, .block_rows = 1, .scale_bits = 32}, linear_layers);
+    else if (method == "awq")
+      read_awq();
+    else if (method == "gptq" || method == "auto-round")
+      read_gptq(method);
+    else if (method == "compressed-tensors")
+      read_groups();
+    else if (method.starts_with("modelopt"))
+      read_modelopt();
+    else if (method == "mlx")
+      return read_mlx();
+    else
+      return unknown(method.empty() ? "has no quant_method"
+                                    : "'quant_method' is '" + printable(method, 60) + "'");
+    leave_out();
+    override_modules();
+    settle();
+    note_unknown_keys();
+  }
+
+ private:
+  /// The first reason counts.
+  void unknown(const std::string& why) {
+    if (shape_.unknown_format.empty()) shape_.unknown_format = why;
+  }
+
+  void store(const weight_code& code, module_set modules) {
+    for (std::size_t m = 0; m < model_modules; ++m)
+      if ((modules & (module_set{1} << m)) != 0) shape_.codes[m] = code;
+  }
+  void use(std::string_view name, const weight_code& code, module_set modules) {
+    name_ = name;
+    store(code, modules);
+    shape_.notes.push_back(
+        fmt::format("{}: the linear layers at {}; embeddings, {}norms and routers are not "
+                    "quantised",
+                    name, text_of(code), (modules & head_set) != 0 ? "" : "head, "));
+  }
+
+  /// What engines take for an "auto" cache.
+  void read_kv() {
+    if (const auto algorithm = keys_.text("kv_cache_quant_algo"); algorithm && *algorithm != "None")
+      declare_kv("kv_cache_quant_algo", *algorithm,
+                 *algorithm == "FP8" || *algorithm == "INT8" ? 8.0
+                 : *algorithm == "NVFP4"                     ? 4.5
+                                                             : 0.0);
+    const auto* const scheme = keys_.object("kv_cache_scheme");
+    if (scheme == nullptr || scheme->empty()) return;
+    const auto bits = config_keys(*scheme, *scheme, keys_.file()).need("num_bits", 1, 16);
+    declare_kv("kv_cache_scheme", fmt::format("{} bits", bits), static_cast<double>(bits));
+  }
+  void declare_kv(std::string_view key, std::string_view text, double bits) {
+    shape_.kv_bits_key = key;
+    if (bits > 0)
+      shape_.kv_bits = bits;
+    else
+      shape_.notes.push_back(
+          fmt::format("'{}' is '{}', which is not known: --kv-bits says how large an element of "
+                      "the KV cache is",
+                      key, printable(text, 60)));
   }
 
   void read_mxfp4() {
+    name_ = "MXFP4";
     store({.bits = 4, .block_rows = 1, .block_columns = 32, .scale_bits = 8, .fills_blocks = true},
-          bit_of(model_part::experts));
+          expert_set);
     shape_.notes.emplace_back(
         "MXFP4: 4.25 bits a weight of the experts, and no other is quantised");
   }
@@ -154,61 +312,67 @@ class quantisation_reader {
   void read_fp8() {
     shape_.correction_in_f32 = true;
     const auto block = keys_.numbers("weight_block_size");
-    if (!block) return use("FP8", {.bits = 8, .scale_bits = 32, .tensor_bytes = 4}, all_but_head);
+    if (!block) return use("FP8", {.bits = 8, .scale_bits = 32, .tensor_bytes = 4}, linear_layers);
     if (block->size() != 2 || (*block)[0] == 0 || (*block)[1] == 0)
       keys_.refuse("weight_block_size", fmt::format("is [{}]", fmt::join(*block, ", ")),
                    "[rows, columns] of 1 or more");
+    name_ = "FP8";
     const weight_code code{
         .bits = 8, .block_rows = (*block)[0], .block_columns = (*block)[1], .scale_bits = 32};
-    store(code, all_but_head);
+    store(code, linear_layers);
     shape_.notes.push_back(
         fmt::format("FP8: the linear layers with an F32 scale per block of {} x {}; embeddings, "
                     "head, norms and routers are not quantised",
                     code.block_rows, code.block_columns));
-    leave_out("FP8");
   }
 
-  [[nodiscard]] std::uint64_t bits() const {
+  [[nodiscard]] static std::uint64_t bits_in(const config_keys& keys, std::uint64_t most) {
     for (const auto* key : {"bits", "w_bit"})
-      if (const auto given = keys_.number(key, 1, 16)) return *given;
-    return keys_.need("bits", 1, 16);
+      if (const auto given = keys.number(key, 1, most)) return *given;
+    return keys.need("bits", 1, most);
   }
   /// 0 where a row has one scale: -1, or the key is missing.
-  [[nodiscard]] std::uint64_t group() const {
+  [[nodiscard]] static std::uint64_t group_in(const config_keys& keys) {
     for (const auto* key : {"group_size", "q_group_size"}) {
-      const auto* const given = keys_.find(key);
+      const auto* const given = keys.find(key);
       if (given == nullptr) continue;
       if (given->is_number_integer() && !given->is_number_unsigned() && *given == -1) return 0;
-      return *keys_.number(key, 1, most_group);
+      return *keys.number(key, 1, most_group);
     }
     return 0;
   }
 
   void read_awq() {
-    const auto width = bits();
+    const auto width = bits_in(keys_, 16);
     const bool zeros = keys_.flag("zero_point", true);
     use("AWQ",
         {.bits = width,
          .word_bits = 32,
          .block_rows = 1,
-         .block_columns = group(),
+         .block_columns = group_in(keys_),
          .scale_bits = 16,
          .zero_bits = zeros ? width : 0},
-        all_but_head);
+        linear_layers);
   }
   void read_gptq(const std::string& method) {
-    const auto width = bits();
-    const bool head = keys_.find("lm_head") != nullptr && keys_.flag("lm_head", false);
-    // GPTQ's files have zero points and an index of each input's group, symmetric or not.
-    use(method == "gptq" ? "GPTQ" : "AutoRound",
-        {.bits = width,
-         .word_bits = 32,
-         .block_rows = 1,
-         .block_columns = group(),
-         .scale_bits = 16,
-         .zero_bits = width,
-         .column_bits = method == "gptq" ? std::uint64_t{32} : 0},
-        head ? all_parts : all_but_head);
+    const bool has_head = keys_.find("lm_head") != nullptr && keys_.flag("lm_head", false);
+    is_gptq_ = method == "gptq";
+    if (const auto type = keys_.text("data_type"); type && *type != "int")
+      return unknown("'data_type' is '" + printable(*type, 60) + "'");
+    use(is_gptq_ ? "GPTQ" : "AutoRound", packed_code(keys_),
+        has_head ? linear_layers | head_set : linear_layers);
+  }
+  /// GPTQ's files have zero points and an index of each input's group, symmetric or not.
+  [[nodiscard]] weight_code packed_code(const config_keys& keys) const {
+    const auto width = bits_in(keys, 32);
+    if (width >= 16) return plain_;
+    return {.bits = width,
+            .word_bits = 32,
+            .block_rows = 1,
+            .block_columns = group_in(keys),
+            .scale_bits = 16,
+            .zero_bits = width,
+            .column_bits = is_gptq_ ? std::uint64_t{32} : 0};
   }
 
   void read_modelopt() {
@@ -220,22 +384,53 @@ class quantisation_reader {
                   .block_columns = keys_.number("group_size", 1, most_group).value_or(16),
                   .scale_bits = 8,
                   .tensor_bytes = 8},
-                 all_but_head);
+                 linear_layers);
     if (algorithm == "FP8")
-      return use("FP8", {.bits = 8, .scale_bits = 32, .tensor_bytes = 4}, all_but_head);
-    shape_.unknown_format = algorithm.empty()
-                                ? "has no 'quant_algo'"
-                                : "'quant_algo' is '" + printable(algorithm, 60) + "'";
+      return use("FP8", {.bits = 8, .scale_bits = 32, .tensor_bytes = 4}, linear_layers);
+    unknown(algorithm.empty() ? "has no 'quant_algo'"
+                              : "'quant_algo' is '" + printable(algorithm, 60) + "'");
+  }
+
+  /// MLX quantises every matrix, and its config names the modules that have other bits, or none.
+  void read_mlx() {
+    if (shape_.mamba) return unknown("MLX: how the weights of Mamba are stored is not known");
+    name_ = "MLX";
+    const auto code = mlx_code(keys_);
+    store(code, all_modules);
+    shape_.notes.push_back(
+        fmt::format("MLX: linear layers, routers, embeddings and head at {}", text_of(code)));
+    for (const auto& [key, rule] : object_.items())
+      if (rule.is_object())
+        override_with("quantization", key, mlx_code(config_keys(rule, object_, keys_.file())));
+      else if (rule.is_boolean() && !rule.get<bool>())
+        override_with("quantization", key, plain_);
+    settle();
+  }
+  [[nodiscard]] static weight_code mlx_code(const config_keys& keys) {
+    const auto mode = keys.text("mode").value_or("affine");
+    const auto width = keys.need("bits", 1, 8);
+    const auto group = keys.need("group_size", 1, most_group);
+    const bool is_affine = mode == "affine";
+    if (!is_affine && mode != "mxfp4" && mode != "mxfp8" && mode != "nvfp4")
+      keys.refuse("mode", "is '" + printable(mode, 60) + "'", "affine, mxfp4, mxfp8 or nvfp4");
+    return {.bits = width,
+            .word_bits = 32,
+            .block_rows = 1,
+            .block_columns = group,
+            .scale_bits = is_affine ? std::uint64_t{16} : 8,
+            .zero_bits = is_affine ? std::uint64_t{16} : 0,
+            .needs_whole_blocks = true};
   }
 
   /// compressed-tensors: groups of modules, each with a scheme; what no group names is plain.
   void read_groups() {
+    name_ = "compressed-tensors";
+    if (const auto* const sparse = keys_.object("sparsity_config");
+        sparse != nullptr && sparse->value("format", std::string("dense")) != "dense")
+      return unknown("'sparsity_config' is of sparse weights");
     const auto* const groups = keys_.object("config_groups");
-    if (groups == nullptr || groups->empty()) {
-      shape_.unknown_format = "has no 'config_groups'";
-      return;
-    }
-    std::uint8_t taken = 0;
+    if (groups == nullptr || groups->empty()) return unknown("has no 'config_groups'");
+    bool has_base = false;
     for (const auto& [name, group] : groups->items()) {
       if (!group.is_object())
         keys_.refuse("config_groups", "'" + printable(name, 60) + "' is no object", "objects");
@@ -243,32 +438,31 @@ class quantisation_reader {
       const auto* const weights = keys.object("weights");
       if (weights == nullptr) continue;
       const auto code = scheme(config_keys(*weights, *weights, keys_.file()));
-      const auto parts = static_cast<std::uint8_t>(targets(keys) & ~taken);
-      if (parts == 0) continue;
-      taken = taken | parts;
-      store(code, parts);
-      shape_.notes.push_back(
-          fmt::format("compressed-tensors: {} at {}; embeddings, norms and "
-                      "routers are not quantised",
-                      names_of(parts), text_of(code)));
+      for (const auto& target :
+           keys.words("targets").value_or(std::vector<std::string>{"Linear"})) {
+        if (target != "Linear") {
+          override_with("config_groups", target, code);
+        } else if (std::exchange(has_base, true)) {
+          unknown("'config_groups' has two groups of all linear layers");
+        } else {
+          store(code, linear_layers | head_set);
+          shape_.notes.push_back(
+              fmt::format("compressed-tensors: the linear layers at {}; embeddings, norms and "
+                          "routers are not quantised",
+                          text_of(code)));
+        }
+      }
     }
-    leave_out("compressed-tensors");
-  }
-  /// Parts that a group's targets name: a class of modules means all linear layers.
-  [[nodiscard]] std::uint8_t targets(const config_keys& group) const {
-    const auto words = group.words("targets").value_or(std::vector<std::string>{"Linear"});
-    std::uint8_t parts = 0;
-    for (const auto& word : words)
-      parts = parts | (word == "Linear" ? all_parts : modules_of(word).parts);
-    return parts;
   }
   [[nodiscard]] weight_code scheme(const config_keys& weights) const {
     const auto width = weights.need("num_bits", 1, 16);
     const auto strategy = weights.text("strategy").value_or("tensor");
     const bool is_int = weights.text("type").value_or("int") == "int";
-    weight_code code{.bits = width, .scale_bits = dtype_bits_};
+    weight_code code{.bits = width, .scale_bits = plain_.bits};
     if (is_int && width < 8) code.word_bits = 32;
     if (is_int && !weights.flag("symmetric", true)) code.zero_bits = width;
+    if (const auto* const order = weights.find("actorder"); order != nullptr && *order == "group")
+      code.column_bits = 32;
     if (strategy == "tensor") {
       code.scale_bits = 32;
     } else if (strategy == "channel") {
@@ -292,94 +486,181 @@ class quantisation_reader {
     return code;
   }
 
-  [[nodiscard]] static std::string names_of(std::uint8_t parts) {
-    std::vector<std::string_view> names;
-    for (const auto& [part, name] : part_names)
-      if ((parts & bit_of(part)) != 0) names.push_back(name);
-    return fmt::format("{}", fmt::join(names, ", "));
-  }
-
   /// The lists of what is not quantised, under every name that they go by.
-  void leave_out(std::string_view name) {
+  void leave_out() {
     for (const auto* key :
          {"modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules"})
-      for (const auto& pattern : keys_.words(key).value_or(std::vector<std::string>()))
-        leave(modules_of(pattern));
-    if (const auto* const dynamic = keys_.object("dynamic"))
-      for (const auto& [pattern, rule] : dynamic->items())
-        if (pattern.starts_with("-:")) leave(modules_of(pattern));
+      for (const auto& pattern : keys_.words(key).value_or(std::vector<std::string>())) {
+        const auto found = modules_named(pattern);
+        if (!found && misunderstood_++ == 0) first_misunderstood_ = pattern;
+        for (const auto& named : found.value_or(std::vector<named_modules>()))
+          plain_claims_.add(named, plain_);
+      }
     leave_all_but_listed();
-    tell(name);
-  }
-  void leave(const named_modules& found) {
-    if (!found.is_understood) ++misunderstood_;
-    if ((found.parts & bit_of(model_part::head)) != 0)
-      shape_.codes[static_cast<std::size_t>(model_part::head)] = {.bits = dtype_bits_};
-    if (found.layer) {
-      if (*found.layer < shape_.layers.size())
-        shape_.layers[static_cast<std::size_t>(*found.layer)].plain_parts |= found.parts;
-      return;
-    }
-    everywhere_ |= found.parts;
+    if (misunderstood_ > 0)
+      shape_.notes.push_back(
+          fmt::format("{} of the patterns that {} leaves out are not understood, and taken as "
+                      "none: '{}'{}",
+                      misunderstood_, name_, printable(first_misunderstood_, 60),
+                      misunderstood_ > 1 ? " is the first" : ""));
   }
   /// GPTQ may name what it quantises, as lists of names within a layer.
   void leave_all_but_listed() {
     const auto* const lists = keys_.find("modules_in_block_to_quantize");
     if (lists == nullptr || !lists->is_array() || lists->empty()) return;
-    std::uint8_t listed = 0;
+    module_set listed = 0;
     for (const auto& list : *lists)
       if (list.is_array())
         for (const auto& word : list)
-          if (word.is_string()) listed |= modules_of(word.get_ref<const std::string&>()).parts;
-    everywhere_ |= static_cast<std::uint8_t>(all_but_head & ~listed);
+          if (word.is_string())
+            for (const auto& named : modules_named(word.get_ref<const std::string&>())
+                                         .value_or(std::vector<named_modules>()))
+              listed |= named.modules;
+    plain_claims_.add({.modules = linear_layers & ~listed}, plain_);
   }
 
-  /// What is left out, where the model has it.
-  void tell(std::string_view name) {
-    for (auto& layer : shape_.layers) layer.plain_parts |= everywhere_;
-    if (misunderstood_ > 0)
-      shape_.notes.push_back(
-          fmt::format("{} of the patterns that {} leaves out are not understood, and taken as none",
-                      misunderstood_, name));
-    for (const auto& [part, words] : part_names) {
-      if (part == model_part::head) continue;
-      std::size_t plain = 0;
-      std::size_t all = 0;
-      for (const auto& layer : shape_.layers) {
-        if (!has(layer, part)) continue;
-        ++all;
-        if ((layer.plain_parts & bit_of(part)) != 0) ++plain;
+  /// GPTQ's dynamic and AutoRound's extra_config: other bits for the modules of a pattern, or none.
+  void override_modules() {
+    for (const auto* key : {"dynamic", "extra_config"}) {
+      const auto* const rules = keys_.object(key);
+      if (rules == nullptr) continue;
+      for (const auto& [pattern, rule] : rules->items()) {
+        if (pattern.starts_with("-:")) {
+          override_with(key, pattern, plain_);
+        } else if (!rule.is_object()) {
+          keys_.refuse(key, "'" + printable(pattern, 60) + "' is no object", "objects");
+        } else {
+          override_by(key, pattern, rule);
+        }
       }
-      if (plain == 0) continue;
-      shape_.notes.push_back(
-          fmt::format("{} leaves the {} out{}", name, words,
-                      plain == all ? "" : fmt::format(" in {} of {} layers", plain, all)));
     }
   }
-  [[nodiscard]] bool has(const model_layer& layer, model_part part) const {
-    switch (part) {
-      case model_part::experts: return layer.is_moe;
-      case model_part::shared: return layer.is_moe && shape_.shared_width > 0;
-      case model_part::dense: return !layer.is_moe;
-      case model_part::attention:
-        return layer.mixer == mixer_kind::attention || layer.mixer == mixer_kind::lightning;
-      case model_part::linear_attention: return layer.mixer == mixer_kind::delta;
-      case model_part::head: return false;
+  void override_by(std::string_view key, const std::string& pattern, const json& rule) {
+    for (const auto& [name, value] : rule.items())
+      if (!is_in(known_rules, name))
+        unknown(fmt::format("'{}' has '{}' for '{}', which is not read", key, printable(name, 60),
+                            printable(pattern, 60)));
+    const config_keys keys(rule, object_, keys_.file());
+    const auto code = packed_code(keys);
+    if (const auto type = keys.text("data_type"); code != plain_ && type && *type != "int")
+      unknown(fmt::format("'{}' has the data_type '{}' for '{}'", key, printable(*type, 60),
+                          printable(pattern, 60)));
+    override_with(key, pattern, code);
+  }
+  void override_with(std::string_view key, const std::string& pattern, const weight_code& code) {
+    const auto refuse = [&](std::string_view why) {
+      unknown(fmt::format("'{}' names '{}', {}", key, printable(pattern, 60), why));
+    };
+    const auto found = modules_named(pattern);
+    if (!found) return refuse("which is not understood");
+    for (const auto& named : *found)
+      if (!other_claims_.add(named, code)) refuse("whose bits another pattern also sets");
+  }
+
+  /// Hands the codes to the layers. What is left out is plain, whatever else names it.
+  void settle() {
+    if (!plain_claims_.settle(shape_.experts) || !other_claims_.settle(shape_.experts))
+      return unknown(
+          "patterns give bits to some experts of a layer and not to others, or to one module "
+          "twice");
+    const auto claimed = [&](auto of) -> std::optional<weight_code> {
+      const auto left_out = of(plain_claims_);
+      return left_out ? left_out : of(other_claims_);
+    };
+    for (const auto module : {head, embeddings})
+      if (const auto code = claimed([&](const auto& c) { return c.of_model(module); }))
+        store(*code, set_of(module));
+    for (std::size_t l = 0; l < shape_.layers.size(); ++l)
+      for (std::size_t m = 0; m < model_modules; ++m)
+        if (const auto code = claimed([&](const auto& c) { return c.of(l, m); });
+            code && *code != shape_.codes[m])
+          put(shape_.layers[l].otherwise, module_set{1} << m, *code);
+    tell();
+  }
+  static void put(std::vector<stored_otherwise>& others, module_set module,
+                  const weight_code& code) {
+    const auto at = std::ranges::find(others, code, &stored_otherwise::code);
+    if (at == others.end())
+      others.push_back({module, code});
+    else
+      at->modules |= module;
+  }
+
+  /// What differs from the rest, by part, where the model has it.
+  void tell() {
+    for (const auto& [part, words] : part_names) {
+      std::map<std::pair<module_set, std::string>, std::size_t> layers;
+      std::size_t all = 0;
+      for (const auto& layer : shape_.layers) {
+        const auto present = modules_of(layer) & part;
+        if (present != 0) ++all;
+        for (const auto& [modules, code] : layer.otherwise)
+          if ((modules & present) != 0)
+            ++layers[{(modules & present) == present ? module_set{0} : modules & present,
+                      code == plain_ ? std::string() : text_of(code)}];
+      }
+      for (const auto& [what, count] : layers) {
+        const auto some = what.first == 0 ? std::string() : " (" + names_of(what.first) + ")";
+        const auto where = count == all ? "" : fmt::format(" in {} of {} layers", count, all);
+        shape_.notes.push_back(
+            what.second.empty()
+                ? fmt::format("{} leaves the {}{} out{}", name_, words, some, where)
+                : fmt::format("{}: {}{} at {}{}", name_, words, some, what.second, where));
+      }
     }
-    return false;
+  }
+  [[nodiscard]] static std::string names_of(module_set modules) {
+    std::vector<std::string_view> names;
+    for (std::size_t m = 0; m < model_modules; ++m)
+      if ((modules & (module_set{1} << m)) != 0) names.push_back(module_names[m]);
+    return fmt::format("{}", fmt::join(names, ", "));
+  }
+  /// Modules that a layer has.
+  [[nodiscard]] module_set modules_of(const model_layer& layer) const {
+    module_set out =
+        layer.is_moe ? expert_set | set_of(router) : set_of(dense_gate, dense_up, dense_down);
+    if (layer.is_moe && shape_.shared_width > 0) out |= set_of(shared_gate, shared_up, shared_down);
+    switch (layer.mixer) {
+      case mixer_kind::mamba: return out;
+      case mixer_kind::delta: return out | set_of(linear_in, linear_gates, linear_out);
+      case mixer_kind::lightning: return out | set_of(query, key, value, output, output_gate);
+      case mixer_kind::attention: break;
+    }
+    out |= set_of(query, output);
+    if (shape_.latent)
+      return out | set_of(key_value_low, key_value) |
+             (shape_.latent->q_rank > 0 ? set_of(query_low) : 0);
+    return layer.shares_kv ? out : out | set_of(key, value);
+  }
+
+  void note_unknown_keys() {
+    std::vector<std::string> names;
+    for (const auto& [name, value] : object_.items())
+      if (!is_in(known_keys, name)) names.push_back("'" + printable(name, 60) + "'");
+    if (names.empty()) return;
+    const auto more = names.size() > 8 ? names.size() - 8 : 0;
+    names.resize(names.size() - more);
+    shape_.notes.push_back(fmt::format("not read of the quantization_config: {}{}",
+                                       fmt::join(names, ", "),
+                                       more > 0 ? fmt::format(" and {} more", more) : ""));
   }
 
   const config_keys& keys_;
+  const json& object_;
   model_shape& shape_;
-  std::uint64_t dtype_bits_;
-  std::uint8_t everywhere_ = 0;
+  weight_code plain_;
+  std::string name_;
+  bool is_gptq_ = false;
+  module_claims plain_claims_;
+  module_claims other_claims_;
   std::uint64_t misunderstood_ = 0;
+  std::string first_misunderstood_;
 };
 
 }  // namespace
 
-void read_quantisation(const config_keys& format, model_shape& shape) {
-  quantisation_reader(format, shape).read();
+void read_quantisation(const json& format, const std::string& file, model_shape& shape) {
+  quantisation_reader(config_keys(format, format, file), format, shape).read();
 }
 
 }  // namespace hotset::inline v0::sim

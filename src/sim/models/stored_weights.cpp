@@ -2,17 +2,18 @@
 #include "sim/models/stored_weights.hpp"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <set>
 #include <string_view>
 #include <system_error>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/io/safetensors.hpp"
 #include "sim/formats/text_scan.hpp"
+#include "sim/io/json_object.hpp"
 #include "sim/models/expert_names.hpp"
 
 namespace hotset::inline v0::sim {
@@ -32,17 +33,20 @@ std::optional<std::uint64_t> parts_of(std::string_view name) {
 }
 
 std::vector<fs::path> listed_files(const fs::path& index) {
+  constexpr std::size_t most = std::size_t{256} << 20U;  // of each tensor a line
+  constexpr std::string_view accepted = "an object: tensor -> file name";
   const mapped_file map(index);
   const auto* const text = reinterpret_cast<const char*>(map.bytes().data());
-  const auto json = nlohmann::json::parse(text, text + map.bytes().size(), nullptr, false);
+  const auto json = parse_json_object({text, map.bytes().size()}, index.string(),
+                                      "an index of .safetensors files, a JSON object", most);
   const auto refuse = [&](const std::string& found) {
-    refuse_input(index.string(), "key 'weight_map'", found, "an object: tensor -> file name");
+    refuse_input(index.string(), "key 'weight_map'", found, accepted);
   };
-  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object() ||
-      json["weight_map"].empty())
+  const auto files_of = json.find("weight_map");
+  if (files_of == json.end() || !files_of->is_object() || files_of->empty())
     refuse("is missing or empty");
   std::set<std::string> names;
-  for (const auto& name : json["weight_map"]) {
+  for (const auto& name : *files_of) {
     if (!name.is_string()) refuse("holds no file name");
     const auto text_of = name.get<std::string>();
     if (text_of.empty() || fs::path(text_of).filename() != text_of)
@@ -79,10 +83,14 @@ bool is_there(const fs::path& path) {
 
 /// Elements of a token that a projection makes for the cache; 0 for any other tensor.
 std::uint64_t kv_rows(std::string_view rest, const tensor& t) {
-  for (const auto* name : {"self_attn.k_proj.weight", "self_attn.v_proj.weight",
-                           "self_attn.kv_a_proj_with_mqa.weight"})
-    if (rest == name && t.described_bytes > 0 && !t.shape.empty()) return t.shape.front();
-  return 0;
+  constexpr std::array<std::string_view, 8> names = {
+      "self_attn.k_proj.weight", "self_attn.v_proj.weight", "self_attn.kv_a_proj_with_mqa.weight",
+      "mixer.k_proj.weight",     "mixer.v_proj.weight",     "attention.wk.weight",
+      "attention.wv.weight",     "attn.wkv_a.weight"};
+  const bool is_one = std::ranges::find(names, rest) != names.end();
+  // One column is bitsandbytes' way to pack a weight: its rows are not the weight's.
+  const bool has_rows = t.described_bytes > 0 && t.shape.size() == 2 && t.shape.back() > 1;
+  return is_one && has_rows ? t.shape.front() : 0;
 }
 
 void add_stacked(const std::string& file, const std::string& name, const tensor& t,
@@ -104,6 +112,10 @@ void add_file(const fs::path& path, stored_weights& out) {
   for (const auto& name : file.names()) {
     const auto& t = file.at(name);
     const auto place = place_in_safetensors(name);
+    if (!place.is_of_experts() && t.described_bytes > out.largest_other_bytes) {
+      out.largest_other = name;
+      out.largest_other_bytes = t.described_bytes;
+    }
     if (!place.layer) {
       out.resident_bytes += t.described_bytes;
       continue;

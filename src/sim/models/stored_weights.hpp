@@ -28,6 +28,8 @@ struct stored_weights {
   std::uint64_t resident_bytes = 0;
   std::size_t cut_files = 0;        ///< files that end before their data does
   std::uint64_t missing_bytes = 0;  ///< of their data
+  std::string largest_other;        ///< the largest tensor that is not of experts
+  std::uint64_t largest_other_bytes = 0;
 
   /// Experts of the first MoE layer, 0 where there is none.
   [[nodiscard]] std::uint64_t experts() const noexcept;
@@ -43,8 +45,7 @@ struct stored_weights {
 [[nodiscard]] std::vector<std::filesystem::path> find_safetensors(
     const std::filesystem::path& path);
 
-/// Headers alone. Names are those of Hugging Face: "...layers.<l>...experts.<e>...", or "experts.<name>" for experts that
-/// are stacked along the first extent. Errors: trace_error.
+/// Headers alone, by the names of place_in_safetensors(). Errors: trace_error.
 [[nodiscard]] stored_weights read_safetensors_weights(
     const std::vector<std::filesystem::path>& files);
 

@@ -98,7 +98,8 @@ TEST_F(expert_files, of_several_parts_are_found_beside_any_of_them) {
   expect_reads(files, bytes);
 
   std::filesystem::remove(folder_.path() / "m-00001-of-00002.gguf");
-  expect_refused([&] { (void)find_experts(path); }, {"m-00001-of-00002.gguf"});
+  expect_refused([&] { (void)find_experts(path); },
+                 {"m-00001-of-00002.gguf: is missing: part 1 of 2"});
 }
 
 TEST_F(expert_files, of_a_gguf_part_under_another_name_are_refused) {

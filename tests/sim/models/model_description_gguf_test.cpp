@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Memory models of GGUF files: one of each accepted architecture, and what is refused.
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -253,7 +254,8 @@ TEST_F(gguf_models, what_cannot_be_described_is_refused) {
   auto dense = gguf::file();
   dense.word("general.architecture", "llama").number("llama.block_count", 2);
   refuse(dense, {"key 'llama.expert_count'", "a dense model has no experts"});
-  refuse(with([](auto& f) { f.number("split.count", 3); }), {"is one of 3 parts", "merge"});
+  refuse(with([](auto& f) { f.number("split.count", 3); }),
+         {"key 'split.count'", "is 3: the file is one of as many parts"});
   EXPECT_EQ(describe(with([](auto& f) { f.number("split.count", 1); })).memory.experts.layers, 1);
   refuse(gguf::model("qwen3moe"), {"has no tensor blk.*.ffn_*_exps"});
   refuse(with([](auto& f) {
@@ -347,6 +349,42 @@ TEST_F(gguf_models, llama4_attends_in_chunks_but_in_every_fourth_block) {
   made.number("llama4.attention.sliding_window", 100);
   EXPECT_THAT(describe(gguf::add_experts(made, 0)).memory.kv,
               ElementsAre(kv_layers{1, 2 * 64 * 2, 0}, kv_layers{3, 2 * 64 * 2, 100}));
+}
+
+TEST_F(gguf_models, parts_are_read_as_the_one_file_that_they_were) {
+  auto first = gguf::model("qwen3moe");
+  first.number("split.count", 2).number("split.no", 0);
+  gguf::add_experts(first, 0);
+  gguf::file second;
+  second.number("split.count", 2).number("split.no", 1);
+  gguf::add_experts(second, 1);
+  auto together = gguf::model("qwen3moe");
+  gguf::add_experts(together, 0);
+  gguf::add_experts(together, 1);
+  const auto one = describe(together).memory;
+  const auto path = folder_.write("big-00001-of-00002.gguf", first.bytes());
+  const auto last = folder_.write("big-00002-of-00002.gguf", second.bytes());
+  for (const auto& part : {path, last}) {
+    const auto out = sim::describe_model(part.string());
+    EXPECT_EQ(out.memory.name, "big");
+    EXPECT_THAT(out.source, HasSubstr("tensors in 2 parts"));
+    EXPECT_EQ(out.memory.experts.expert_bytes, one.experts.expert_bytes);
+    EXPECT_EQ(out.memory.experts.layers, one.experts.layers);
+    EXPECT_EQ(out.memory.resident_bytes, one.resident_bytes);
+    EXPECT_EQ(out.memory.kv, one.kv);
+    EXPECT_EQ(out.memory.blocks, one.blocks);
+  }
+  folder_.write("big-00002-of-00002.gguf", first.bytes());
+  expect_refused([&] { (void)sim::describe_model(path.string()); },
+                 {"big-00002-of-00002.gguf", "key 'split.no'", "is 0", "1, as its name says"});
+  first.number("split.tensors.count", 99);
+  folder_.write("big-00001-of-00002.gguf", first.bytes());
+  folder_.write("big-00002-of-00002.gguf", second.bytes());
+  expect_refused([&] { (void)sim::describe_model(path.string()); },
+                 {"big-00001-of-00002.gguf", "key 'split.tensors.count'", "is 99"});
+  std::filesystem::remove(last);
+  expect_refused([&] { (void)sim::describe_model(path.string()); },
+                 {"big-00002-of-00002.gguf", "is missing: part 2 of 2", "all parts in one folder"});
 }
 
 }  // namespace

@@ -517,7 +517,8 @@ TEST_F(model_configs, fp8_has_a_scale_a_block_and_leaves_some_parts_out) {
   EXPECT_EQ(out.memory.resident_bytes, plain_resident);
   EXPECT_THAT(out.notes, Contains(HasSubstr("leaves the attention out")));
   EXPECT_EQ(memory(with(plain("mixtral"), {"model.layers.0.self_attn.q_proj"})).resident_bytes,
-            m.resident_bytes + (2 * plain_attention - attention) / 3);
+            m.resident_bytes + 2 * 32 * 32 - (32 * 32 + 4 * 2 * 4))
+      << "its queries alone, which have 2 x 4 blocks";
   auto shared = plain("mixtral");
   shared["shared_intermediate_size"] = 8;
   EXPECT_EQ(memory(with(shared, json::array())).resident_bytes, m.resident_bytes + 3 * expert);
@@ -683,6 +684,238 @@ TEST_F(model_configs, what_quantisation_leaves_out_is_plain) {
   EXPECT_EQ(named.memory.resident_bytes, plain_resident);
 }
 
+/// GPTQ of 4 bits in groups of 8, or AutoRound, with overrides by module.
+json overridden(const char* method, const char* key, const json& rules) {
+  return grouped({{"quant_method", method}, {"bits", 4}, {"group_size", 8}, {key, rules}});
+}
+/// A weight of [out, in] of so many bits in groups of 8, as AutoRound stores it.
+constexpr std::uint64_t rounded(std::uint64_t out, std::uint64_t in, std::uint64_t bits) {
+  const auto groups = out * ((in + 7) / 8);
+  return out * in * bits / 8 + groups * 2 + groups * bits / 8;
+}
+constexpr std::uint64_t rounded_expert = 2 * rounded(8, 32, 4) + rounded(32, 8, 4);
+
+TEST_F(model_configs, bits_by_module_are_counted) {
+  const auto all = memory(overridden("auto-round", "extra_config", json::object()));
+  EXPECT_EQ(all.experts.bytes_of(0_layer), rounded_expert);
+  json attention = json::object();
+  for (int l = 0; l < 3; ++l)
+    for (const auto* name : {"q_proj", "k_proj", "v_proj", "o_proj"})
+      attention["model.layers." + std::to_string(l) + ".self_attn." + name] = {
+          {"bits", 16}, {"data_type", "float"}};
+  const auto out = describe(overridden("auto-round", "extra_config", attention));
+  EXPECT_EQ(out.memory.resident_bytes, plain_resident);
+  EXPECT_EQ(out.memory.experts.bytes_of(0_layer), rounded_expert);
+  EXPECT_THAT(out.notes, Contains("AutoRound leaves the attention out"));
+
+  const auto down =
+      overridden("auto-round", "extra_config", {{".*experts.*down_proj", {{"bits", 8}}}});
+  EXPECT_EQ(memory(down).experts.bytes_of(0_layer), 2 * rounded(8, 32, 4) + rounded(32, 8, 8));
+  EXPECT_THAT(describe(down).notes,
+              Contains("AutoRound: experts (down) at 8 bits, a scale of 16 bits a group of 8 and a "
+                       "zero point of 8"));
+  EXPECT_EQ(memory(down).resident_bytes, all.resident_bytes);
+
+  const auto one = overridden(
+      "gptq", "dynamic",
+      {{"+:model\\.layers\\.(?:0|2)\\.mlp\\.experts\\.\\d+\\.(up|gate)_proj", {{"bits", 8}}}});
+  constexpr std::uint64_t inputs = 4 * (32 + 32 + 8);
+  constexpr auto some = 2 * rounded(8, 32, 8) + rounded(32, 8, 4) + inputs;
+  EXPECT_THAT(memory(one).experts.expert_bytes, ElementsAre(some, rounded_expert + inputs, some));
+}
+
+TEST_F(model_configs, bits_of_each_expert_are_counted_if_all_agree) {
+  json rules = json::object();
+  for (int e = 0; e < 4; ++e)
+    rules["model.layers.1.mlp.experts." + std::to_string(e) + ".down_proj"] = {{"bits", 8}};
+  EXPECT_THAT(
+      memory(overridden("auto-round", "extra_config", rules)).experts.expert_bytes,
+      ElementsAre(rounded_expert, 2 * rounded(8, 32, 4) + rounded(32, 8, 8), rounded_expert));
+  rules.erase("model.layers.1.mlp.experts.2.down_proj");
+  refuse(overridden("auto-round", "extra_config", rules), [](auto&) {},
+         {"key 'quantization_config'", "some experts of a layer and not to others"});
+}
+
+TEST_F(model_configs, bits_by_module_that_are_not_understood_are_refused_by_name) {
+  const auto refused = [&](const json& rules, std::initializer_list<std::string_view> parts) {
+    refuse(
+        overridden("gptq", "dynamic", rules), [](auto&) {}, parts);
+  };
+  refused({{"+:.*\\.18\\..*gate_proj", {{"bits", 8}}}},
+          {"key 'quantization_config'", "'dynamic' names '+:.*\\.18\\..*gate_proj'",
+           "not understood", "the .safetensors files beside it"});
+  refused({{"-:(?!.*experts).*", json::object()}}, {"'dynamic' names '-:(?!.*experts).*'"});
+  refused({{"+:.*layers\\.[0-3]\\..*down_proj", {{"bits", 8}}}}, {"'dynamic' names", "[0-3]"});
+  refused({{"+:.*down_proj", {{"bits", 8}}}, {"+:.*experts.*", {{"bits", 3}}}},
+          {"'dynamic' names", "whose bits another pattern also sets"});
+  refused({{"+:.*layers.1.*down_proj", {{"bits", 8}}}, {"+:.*down_proj", {{"bits", 3}}}},
+          {"one module twice"});
+  refused({{"+:.*down_proj", {{"bits", 8}, {"super_bits", 6}}}}, {"'dynamic' has 'super_bits'"});
+  refused({{"+:.*down_proj", 8}}, {"key 'dynamic'", "'+:.*down_proj' is no object"});
+  refuse(overridden("auto-round", "extra_config",
+                    {{".*down_proj", {{"bits", 8}, {"data_type", "mx_fp"}}}}),
+         [](auto&) {}, {"'extra_config' has the data_type 'mx_fp'"});
+  refuse(grouped({{"quant_method", "auto-round"}, {"bits", 4}, {"data_type", "mx_fp"}}),
+         [](auto&) {}, {"'data_type' is 'mx_fp'"});
+  refuse(grouped({{"quant_method", "fp8"}, {"ignored_layers", {"model.layers.0.mlp.experts.1"}}}),
+         [](auto&) {}, {"some experts of a layer and not to others"});
+}
+
+TEST_F(model_configs, groups_of_compressed_tensors_may_name_projections_and_layers) {
+  const auto group = [](const json& targets, int bits) {
+    return json{{"targets", targets},
+                {"weights", {{"num_bits", bits}, {"type", "float"}, {"strategy", "tensor"}}}};
+  };
+  const auto with = [&](const json& groups) {
+    return grouped({{"quant_method", "compressed-tensors"}, {"config_groups", groups}});
+  };
+  const auto m = memory(with(
+      {{"group_0", group({"Linear"}, 4)}, {"group_1", group({"re:.*layers.0.*down_proj$"}, 8)}}));
+  constexpr std::uint64_t four = expert_elements / 2 + 3 * 4;
+  EXPECT_THAT(m.experts.expert_bytes, ElementsAre(four + 32 * 8 / 2, four, four));
+  refuse(with({{"group_0", group({"re:(?=.*experts).*"}, 4)}}), [](auto&) {},
+         {"'config_groups' names 're:(?=.*experts).*'", "not understood"});
+  refuse(with({{"group_0", group({"Linear"}, 4)}, {"group_1", group({"Linear"}, 8)}}), [](auto&) {},
+         {"'config_groups' has two groups of all linear layers"});
+  auto sparse = with({{"group_0", group({"Linear"}, 4)}});
+  sparse["quantization_config"]["sparsity_config"] = {{"format", "sparse-24-bitmask"}};
+  refuse(sparse, [](auto&) {}, {"'sparsity_config' is of sparse weights"});
+  sparse["quantization_config"]["sparsity_config"] = {{"format", "dense"}};
+  EXPECT_EQ(memory(sparse).experts.bytes_of(0_layer), four);
+  auto ordered = group({"Linear"}, 4);
+  ordered["weights"] = {{"num_bits", 4},
+                        {"type", "int"},
+                        {"strategy", "group"},
+                        {"group_size", 8},
+                        {"actorder", "group"}};
+  EXPECT_EQ(memory(with({{"group_0", ordered}})).experts.bytes_of(0_layer),
+            expert_elements / 2 + expert_groups * 2 + 4 * (32 + 32 + 8))
+      << "an index of each input's group";
+}
+
+TEST_F(model_configs, keys_of_a_quantisation_that_are_not_read_are_named) {
+  json format = {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 8}, {"desc_act", false}};
+  EXPECT_THAT(describe(grouped(format)).notes, testing::Not(Contains(HasSubstr("not read"))));
+  format["hyper_bits"] = 3;
+  EXPECT_THAT(describe(grouped(format)).notes,
+              Contains("not read of the quantization_config: 'hyper_bits'"));
+}
+
+/// A weight of [out, in] in MLX's groups of 32 columns.
+constexpr std::uint64_t affine(std::uint64_t out, std::uint64_t in, std::uint64_t bits) {
+  return out * in * bits / 8 + out * (in / 32) * 4;
+}
+
+TEST_F(model_configs, mlx_declares_its_quantisation_under_a_key_of_its_own) {
+  auto config = plain("mixtral");
+  config["quantization"] = {{"group_size", 32}, {"bits", 4}};
+  const auto out = describe(config);
+  // A weight of 8 columns has no whole group, and stays plain.
+  EXPECT_EQ(out.memory.experts.bytes_of(0_layer), 2 * affine(8, 32, 4) + 2 * 32 * 8);
+  constexpr auto attention = 2 * affine(32, 32, 4) + 2 * affine(16, 32, 4);
+  EXPECT_EQ(out.memory.resident_bytes,
+            2 * affine(10, 32, 4) + 2 * plain_norms + 3 * (attention + affine(4, 32, 4)));
+  EXPECT_THAT(out.notes,
+              Contains(HasSubstr("MLX: linear layers, routers, embeddings and head at 4")));
+  auto both = config;
+  both["quantization_config"] = config["quantization"];
+  EXPECT_EQ(memory(both).resident_bytes, out.memory.resident_bytes);
+  config["quantization"]["model.layers.1.mlp.gate"] = {{"group_size", 32}, {"bits", 8}};
+  config["quantization"]["model.layers.2.self_attn.o_proj"] = false;
+  config["quantization"]["lm_head"] = {{"bits", 8}};
+  EXPECT_EQ(memory(config).resident_bytes, out.memory.resident_bytes + affine(4, 32, 8) -
+                                               affine(4, 32, 4) + 2 * 32 * 32 - affine(32, 32, 4) +
+                                               affine(10, 32, 8) - affine(10, 32, 4));
+  config["quantization"]["model.blocks.1.foo"] = false;
+  refuse(config, [](auto&) {}, {"'quantization' names 'model.blocks.1.foo'", "not understood"});
+  config["quantization"] = {{"group_size", 32}, {"bits", 4}, {"mode", "mxfp4"}};
+  EXPECT_EQ(memory(config).experts.bytes_of(0_layer), 2 * (8 * 32 / 2 + 8) + 2 * 32 * 8);
+  refuse(config, [](auto& c) { c["quantization"]["mode"] = "k"; }, {"key 'mode'", "is 'k'"});
+  refuse(config, [](auto& c) { c["quantization"] = "4bit"; },
+         {"key 'quantization'", "is \"4bit\""});
+}
+
+TEST_F(model_configs, the_bits_of_the_cache_are_those_that_the_checkpoint_declares) {
+  const auto fp8 = grouped(
+      {{"quant_method", "modelopt"}, {"quant_algo", "FP8"}, {"kv_cache_quant_algo", "FP8"}});
+  constexpr std::uint64_t elements = 3 * 2 * 16;
+  const auto path = folder_.write("config.json", fp8.dump());
+  const auto out = sim::describe_model(path.string());
+  EXPECT_EQ(out.memory.kv_bytes_per_token(), elements);
+  EXPECT_EQ(out.kv_bits, 8);
+  EXPECT_THAT(out.notes, Contains("KV cache of 8 bits an element, as the checkpoint's "
+                                  "'kv_cache_quant_algo' says; --kv-bits sets another"));
+  const auto hand = sim::describe_model(path.string(), {.kv_bits = 16});
+  EXPECT_EQ(hand.memory.kv_bytes_per_token(), 2 * elements);
+  EXPECT_THAT(hand.notes, Contains(HasSubstr("16 bits an element by hand; the checkpoint's")));
+  const auto bytes = [&](const json& format) {
+    return memory(grouped(format)).kv_bytes_per_token();
+  };
+  json scheme = {{"quant_method", "fp8"},
+                 {"kv_cache_scheme", {{"num_bits", 8}, {"type", "float"}}}};
+  EXPECT_EQ(bytes(scheme), elements);
+  scheme["kv_cache_scheme"] = nullptr;
+  EXPECT_EQ(bytes(scheme), 2 * elements);
+  json named = {
+      {"quant_method", "modelopt"}, {"quant_algo", "FP8"}, {"kv_cache_quant_algo", "NVFP4"}};
+  EXPECT_EQ(bytes(named), 3 * (32 * 9 / 16)) << "a scale of 8 bits for 16 elements";
+  named["kv_cache_quant_algo"] = "INT3";
+  EXPECT_EQ(bytes(named), 2 * elements);
+  EXPECT_THAT(describe(grouped(named)).notes,
+              Contains(HasSubstr("'kv_cache_quant_algo' is 'INT3', which is not known")));
+}
+
+TEST_F(model_configs, rope_scaling_extends_the_context) {
+  const auto context = [&](const char* key, const json& rope) {
+    auto config = plain("mixtral");
+    config[key] = rope;
+    return describe(config);
+  };
+  const json yarn = {
+      {"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 80}};
+  for (const auto* key : {"rope_scaling", "rope_parameters"}) {
+    const auto out = context(key, yarn);
+    EXPECT_EQ(out.memory.max_context, 320U) << key;
+    EXPECT_THAT(out.notes,
+                ElementsAre("rope scaling 'yarn', 4 times 80 tokens: the longest context "
+                            "is 320; max_position_embeddings is 100"));
+  }
+  const auto tokens = [&](const json& rope) {
+    return context("rope_scaling", rope).memory.max_context;
+  };
+  EXPECT_EQ(tokens({{"type", "yarn"}, {"factor", 2.5}}), 250U) << "no original: of the model's own";
+  EXPECT_EQ(
+      tokens({{"rope_type", "yarn"}, {"factor", 25}, {"original_max_position_embeddings", 4}}),
+      100U);
+  for (const auto* type : {"linear", "dynamic"})
+    EXPECT_EQ(tokens({{"type", type}, {"factor", 2}, {"original_max_position_embeddings", 7}}),
+              200U);
+  for (const auto* type : {"default", "longrope", "su", "llama3", "mrope"})
+    EXPECT_EQ(tokens({{"rope_type", type}, {"factor", 8}, {"original_max_position_embeddings", 7}}),
+              100U);
+  EXPECT_EQ(tokens({{"full_attention", yarn}, {"sliding_attention", {{"rope_type", "default"}}}}),
+            320U);
+  const auto other = context("rope_scaling", {{"rope_type", "spiral"}, {"factor", 8}});
+  EXPECT_EQ(other.memory.max_context, 100U);
+  EXPECT_THAT(other.notes, ElementsAre(HasSubstr("rope scaling 'spiral' is not known")));
+  const auto bad = [&](const json& rope, std::initializer_list<std::string_view> parts) {
+    refuse(
+        plain("mixtral"), [&](auto& c) { c["rope_scaling"] = rope; }, parts);
+  };
+  bad({{"rope_type", "yarn"}, {"factor", -1}}, {"key 'factor'", "a number above 0"});
+  bad({{"rope_type", "yarn"}, {"factor", 1e12}}, {"key 'rope_scaling'", "makes a context of"});
+  bad(7, {"key 'rope_scaling'", "is 7", "an object"});
+}
+
+TEST_F(model_configs, numbers_that_json_does_not_have_are_read_in_keys_that_nobody_needs) {
+  auto text = plain("mixtral").dump();
+  text.insert(1, R"("a": [0.0, Infinity, -Infinity], "b": NaN, "c": "NaN \" Infinity",)");
+  const auto path = folder_.write("config.json", text);
+  EXPECT_EQ(sim::describe_model(path.string()).memory.resident_bytes, plain_resident);
+  text.insert(1, R"("head_dim": Infinity,)");
+  refuse_text(text, {"key 'head_dim'", "is \"Infinity\"", "an integer in"});
+}
+
 TEST_F(model_configs, a_quantisation_file_beside_the_config_is_read) {
   folder_.write("hf_quant_config.json",
                 R"({"producer":{"name":"modelopt"},"quantization":{"quant_algo":"NVFP4",)"
@@ -692,7 +925,7 @@ TEST_F(model_configs, a_quantisation_file_beside_the_config_is_read) {
             expert_elements / 2 + (8 * 2 + 8 * 2 + 32) + 3 * 8);
   EXPECT_EQ(out.memory.resident_bytes, plain_resident);
   folder_.write("hf_quant_config.json", "{");
-  refuse(plain("mixtral"), [](auto&) {}, {"hf_quant_config.json", "is not JSON here"});
+  refuse(plain("mixtral"), [](auto&) {}, {"hf_quant_config.json", "ends before its JSON does"});
 }
 
 TEST_F(model_configs, windows_by_list_by_question_and_of_all_layers) {
@@ -931,6 +1164,8 @@ TEST_F(model_configs, openai_files_of_gpt_oss_have_no_type) {
   EXPECT_EQ(out.memory.experts.bytes_of(0_layer), 17U * (2 * 8 + 32) + 2 * (2 * 8 + 32)) << "MXFP4";
   EXPECT_EQ(out.memory.max_context, 4096U);
   EXPECT_THAT(out.notes, Contains(HasSubstr("OpenAI's gpt_oss files")));
+  config["rope_scaling_factor"] = 32.0;
+  EXPECT_EQ(memory(config).max_context, 131072U);
 }
 
 TEST_F(model_configs, a_known_model_inside_an_unknown_one_is_read_and_noted) {
@@ -1094,6 +1329,11 @@ TEST_F(model_configs, an_unknown_family_is_refused_with_the_known_ones) {
           "one of olmoe, mixtral, qwen2_moe"});
   refuse(plain("llama"), [](auto& c) { c.erase("num_experts"); },
          {"is 'llama', and no number of experts is given: dense models"});
+  const auto path = folder_.write(
+      "config.json", R"({"model_type":"dbrx","ffn_config":{"moe_num_experts":16,"moe_top_k":4}})");
+  EXPECT_THAT(support::refusal<trace_error>([&] { (void)sim::describe_model(path.string()); }),
+              testing::AllOf(HasSubstr("is 'dbrx'; accepted"),
+                             testing::Not(HasSubstr("dense models have none"))));
   refuse(plain("mixtral"), [](auto& c) { c.erase("model_type"); },
          {"key 'model_type'", "is missing", "olmoe"});
   refuse(plain("mixtral"), [](auto& c) { c["model_type"] = 3; },
@@ -1172,19 +1412,22 @@ TEST_F(model_configs, models_too_large_for_any_memory_are_refused) {
 }
 
 TEST_F(model_configs, what_is_no_config_is_refused) {
-  refuse_text("", {"config.json", "is not JSON here"});
+  refuse_text("", {"config.json", "ends before its JSON does"});
   refuse_text(R"({"model_type":"mixtral","rope_theta":1e999})",
               {"config.json", "holds a number that no double can"});
   refuse_text("{\"a\": 1,}", {"byte 9", "is not JSON here"});
   refuse_text("[1]", {"is no JSON object"});
   refuse_text("{\"model_type\": \"\xff\"}", {"is not JSON here", "UTF-8"});
-  refuse_text(std::string(1'000'000, '['), {"is not JSON here"});
+  refuse_text(std::string(1'000'000, '['), {"ends before its JSON does"});
   refuse_text("{\"model_type\":" + std::string(500'000, '[') + std::string(500'000, ']') + "}",
               {"key 'model_type'", "is an array of 1"});
   refuse_text(std::string((16U << 20U) + 1, ' '), {"has 16777217 bytes", "up to 16777216"});
   const auto whole = plain("mixtral").dump();
   for (std::size_t size = 0; size < whole.size(); ++size)
-    refuse_text(std::string_view(whole).substr(0, size), {"is not JSON here"});
+    refuse_text(std::string_view(whole).substr(0, size), {"ends before its JSON does"});
+  auto twice = plain("mixtral").dump();
+  twice.insert(1, R"("num_experts":8,)");
+  refuse_text(twice, {"config.json: key 'num_experts': is there twice", "each key once"});
 }
 
 TEST_F(model_configs, files_of_another_kind_are_refused) {
@@ -1350,7 +1593,11 @@ TEST_F(stored_models, several_files_are_found_by_their_index_or_by_their_names) 
   index(json::object());
   refuse_folder({"key 'weight_map'", "is missing or empty"});
   folder_.write("model.safetensors.index.json", "{");
-  refuse_folder({"key 'weight_map'", "is missing or empty"});
+  refuse_folder({"model.safetensors.index.json: ends before its JSON does"});
+  folder_.write(
+      "model.safetensors.index.json",
+      R"({"weight_map":{"a":"model-00001-of-00002.safetensors","a":"other.safetensors"}})");
+  refuse_folder({"key 'a': is there twice"});
   folder_.write("model.safetensors", stored(all));
   EXPECT_EQ(folder().memory.resident_bytes, plain_resident) << "one whole file comes first";
 }
@@ -1438,9 +1685,84 @@ TEST_F(stored_models, headers_alone_leave_out_what_they_do_not_say) {
   folder_.write("plain.safetensors", stored(latent_one));
   refuse_folder({"has no k_proj and v_proj", "a config.json beside it"});
   folder_.write("plain.safetensors", stored({{"x", "BF16", {3}}}));
-  refuse_folder({"has 0 routed experts in a layer", "layers.0.mlp.experts.0"});
+  refuse_folder({"has 0 routed experts in a layer", "its largest tensor is 'x'",
+                 "layers.0.mlp.experts.0", "or by hand --layers"});
   folder_.write("plain.safetensors", "short");
   refuse_folder({"plain.safetensors", "5 bytes"});
+}
+
+TEST_F(stored_models, experts_under_the_names_of_other_writers_are_read) {
+  auto config = plain("mixtral");
+  config["num_hidden_layers"] = 1;
+  write_config(config);
+  const auto expert_with = [&](const std::string& prefix,
+                               const std::vector<stored_tensor>& experts) {
+    std::vector<stored_tensor> tensors = experts;
+    tensors.push_back({prefix + "0.self_attn.k_proj.weight", "BF16", {16, 32}});
+    for (auto& t : tensors)
+      if (t.name.starts_with('.')) t.name = prefix + "0" + t.name;
+    folder_.write("model.safetensors", stored(tensors));
+    return folder().memory.experts.bytes_of(0_layer);
+  };
+  EXPECT_EQ(expert_with("model.layers.", {{".mlp.switch_mlp.up_proj.weight", "F32", {4, 8, 4}},
+                                          {".mlp.switch_mlp.up_proj.scales", "BF16", {4, 8, 1}},
+                                          {".mlp.switch_mlp.up_proj.biases", "BF16", {4, 8, 1}}}),
+            8U * 4 * 4 + 2 * 8 * 2);
+  EXPECT_EQ(
+      expert_with("model.layers.", {{".block_sparse_moe.input_linear.weight", "BF16", {4, 16, 32}},
+                                    {".block_sparse_moe.output_linear.weight", "BF16", {4, 32, 8}},
+                                    {".shared_mlp.input_linear.weight", "BF16", {16, 32}}}),
+      2U * (16 * 32 + 32 * 8));
+  for (const auto* prefix : {"layers.", "backbone.layers.", "model.language_model.layers.",
+                             "language_model.model.layers."})
+    EXPECT_EQ(expert_with(prefix, {{".mlp.experts.gate_up_proj", "BF16", {4, 16, 32}}}),
+              2U * 16 * 32)
+        << prefix;
+  folder_.write("model.safetensors",
+                stored({{"transformer.blocks.0.ffn.experts.mlp.w1", "BF16", {4, 8}}}));
+  refuse_folder({"its largest tensor is 'transformer.blocks.0.ffn.experts.mlp.w1'",
+                 "layers.0.mlp.switch_mlp.up_proj.weight"});
+}
+
+TEST_F(stored_models, an_unknown_family_is_read_by_its_headers) {
+  const json config = {{"model_type", "some_moe"},
+                       {"text_config",
+                        {{"model_type", "some_moe_text"},
+                         {"num_experts_per_tok", 2},
+                         {"num_hidden_layers", 3},
+                         {"max_position_embeddings", 500}}}};
+  write_config(config);
+  auto tensors = plain_tensors();
+  add_layer(tensors, 3);
+  add_experts(tensors, 3);
+  folder_.write("model.safetensors", stored(tensors));
+  const auto out = folder();
+  EXPECT_EQ(out.memory.experts.layers, 3) << "the fourth is one of multi-token prediction";
+  EXPECT_EQ(out.memory.experts.top_k, 2);
+  EXPECT_TRUE(out.top_k_is_known);
+  EXPECT_EQ(out.memory.max_context, 500U);
+  EXPECT_EQ(out.memory.experts.bytes_of(0_layer), plain_expert);
+  EXPECT_EQ(out.memory.resident_bytes, plain_resident);
+  EXPECT_THAT(out.notes,
+              Contains(HasSubstr("'some_moe' is no known model_type: all sizes are those "
+                                 "of the headers; windows")));
+  write_config({{"model_type", "some_moe"}});
+  EXPECT_FALSE(folder().top_k_is_known);
+  EXPECT_THAT(folder().notes, ElementsAre(HasSubstr("top-k is taken as 1 unless --top-k")));
+  std::erase_if(tensors, [](const auto& t) {
+    return t.name.find("k_proj") != t.name.npos || t.name.find("v_proj") != t.name.npos;
+  });
+  folder_.write("model.safetensors", stored(tensors));
+  refuse_folder({"has no k_proj and v_proj", "accepted: by hand --layers"});
+}
+
+TEST_F(stored_models, one_packed_column_has_no_rows_to_count) {
+  auto tensors = plain_tensors();
+  for (auto& t : tensors)
+    if (t.name.find("k_proj") != t.name.npos || t.name.find("v_proj") != t.name.npos)
+      t.shape = {256, 1};
+  folder_.write("model.safetensors", stored(tensors));
+  refuse_folder({"has no k_proj and v_proj"});
 }
 
 TEST(tiny_model, folder_config_and_weights_agree) {
@@ -1465,7 +1787,7 @@ TEST(tiny_model, folder_config_and_weights_agree) {
   EXPECT_EQ(by_config.memory.name, "tiny-moe");
   const auto reference = folder / "reference.safetensors";
   expect_refused([&] { (void)sim::describe_model(reference.string()); },
-                 {"layer 0: has no experts"});
+                 {"has 0 routed experts in a layer under names that are known"});
 }
 
 }  // namespace

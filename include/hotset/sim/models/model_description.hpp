@@ -15,9 +15,10 @@ namespace hotset::inline v0::sim {
 /// What a description does not say of a deployment.
 struct model_options {
   /// Of one element of the cache of keys and values: 16, 8, 8.5 (q8_0), 4.5 (q4_0), ... A layer's token is rounded up
-  /// to whole bytes.
-  double kv_bits = 16;
+  /// to whole bytes. Without a value: what the checkpoint declares, else usual_kv_bits.
+  std::optional<double> kv_bits{};
 
+  static constexpr double usual_kv_bits = 16;
   static constexpr double most_kv_bits = 64;
   /// Accepted: multiples of 0.5 in 0.5..64.
   [[nodiscard]] validation validate() const;
@@ -25,6 +26,7 @@ struct model_options {
 
 struct model_description {
   memory_model memory;
+  double kv_bits = model_options::usual_kv_bits;  ///< of an element of the cache
   bool top_k_is_known = true;      ///< false: no part of the file says it, and it is 1
   std::string source;              ///< where it came from, in one line
   std::vector<std::string> notes;  ///< what was assumed or left out, a line each
@@ -48,9 +50,10 @@ struct model_by_hand {
 /// The models that describe_model() knows by name. Each is a Hugging Face config of its own.
 [[nodiscard]] std::vector<std::string> model_names();
 
-/// Reads a name of model_names(), or else a path: a Hugging Face config.json, a .gguf file, a .safetensors file, or a
-/// folder of a config.json, of .safetensors files, or of both. Of weights, the headers alone are read. Where a
-/// config.json stands beside .safetensors files, the shape is the config's and the bytes are the headers'.
+/// Reads a name of model_names(), or else a path: a Hugging Face config.json, a .gguf file or one of its parts, a .safetensors
+/// file, or a folder of a config.json, of .safetensors files, or of both. Of weights, the headers alone are read. If a
+/// config.json stands beside .safetensors files, the shape is the config's and the bytes are the headers'; if its
+/// model_type is not known, only the top-k, the number of layers and the longest context are the config's.
 /// Bounds: less than 64 MiB and 128 bytes for each byte of the file's header; at most 2^20 experts in all layers.
 /// Errors: usage_error if it is neither a name nor a path, or by the options; trace_error, one line, if what the
 /// path holds is damaged, dense, of an unknown family, or not all there.
