@@ -58,14 +58,14 @@ void check_part(const gguf_file& file, const part_name& name, std::uint64_t numb
 }  // namespace
 
 std::vector<gguf_file> open_gguf_parts(const fs::path& path, file_extent extent) {
-  const auto name = read_name(path.filename().string()).value_or(part_name{});
+  const auto found = read_name(path.filename().string());
+  const auto name = found.value_or(part_name{});
   std::vector<gguf_file> out;
   std::uint64_t tensors = 0;
   for (std::uint64_t n = 1; n <= name.count; ++n) {
-    const auto part =
-        name.model.empty()
-            ? path
-            : path.parent_path() / fmt::format("{}-{:05}-of-{:05}.gguf", name.model, n, name.count);
+    const auto part = !found ? path
+                             : path.parent_path() /
+                                   fmt::format("{}-{:05}-of-{:05}.gguf", name.model, n, name.count);
     std::error_code ignored;
     if (name.count > 1 && !fs::exists(part, ignored))
       refuse_input(part.string(), "", fmt::format("is missing: part {} of {}", n, name.count),

@@ -31,7 +31,8 @@ std::optional<std::string_view> behind_layers(std::string_view name) {
   if (name.starts_with(layers)) return name.substr(layers.size());
   for (const std::string_view before :
        {"language_model.layers.", "model.layers.", "backbone.layers."})
-    if (const auto at = name.find(before); at != name.npos) return name.substr(at + before.size());
+    if (const auto at = name.find(before); at == 0 || (at != name.npos && name[at - 1] == '.'))
+      return name.substr(at + before.size());
   return std::nullopt;
 }
 

@@ -741,8 +741,8 @@ model_shape read_with_tower(const json& root, const std::string& file, std::stri
   const auto* const text = outer.object("text_config");
   if (text == nullptr) outer.refuse("text_config", "is missing", "an object");
   const config_keys keys(*text, root, file);
-  const auto own_type = text->value("model_type", json());
-  if (!own_type.is_null() && own_type != text_type)
+  const auto own_type = text->find("model_type");
+  if (own_type != text->end() && !own_type->is_null() && *own_type != text_type)
     keys.refuse("text_config.model_type", "is not " + std::string(text_type),
                 std::string(text_type));
   auto shape = read_with(keys, *find_family(text_type));
@@ -787,9 +787,7 @@ bool take_mlx(const std::string& file, json& root) {
   return true;
 }
 
-bool is_known_type(const json& type) {
-  if (!type.is_string()) return false;
-  const auto& name = type.get_ref<const std::string&>();
+bool is_known_type(std::string_view name) {
   return name == kimi_vl || name == llama4 || find_family(name) != nullptr;
 }
 
@@ -823,7 +821,9 @@ std::optional<unknown_family> read_unknown_family(std::string_view text, const s
   const auto type = outer.text("model_type");
   if (!type || is_known_type(*type)) return std::nullopt;
   const auto* const nested = outer.object("text_config");
-  if (nested != nullptr && is_known_type(nested->value("model_type", json()))) return std::nullopt;
+  if (nested != nullptr &&
+      is_known_type(config_keys(*nested, *nested, file).text("model_type").value_or("")))
+    return std::nullopt;
   const config_keys keys(nested != nullptr ? *nested : root, root, file);
   unknown_family out{.type = *type};
   for (const auto key : top_k_keys)

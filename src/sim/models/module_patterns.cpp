@@ -147,10 +147,14 @@ place_number number_behind(std::string_view text, std::string_view before) {
     const auto number = parse_number<std::uint64_t>(rest.substr(0, digits));
     return {ends_there && number, number};
   }
-  for (const std::string_view any : {"*", ".*", ".+", "d+", "d*", "d{", "[0-9]+", "[0-9]*", "[^.]"})
+  for (const std::string_view any :
+       {"*", ".*", ".+", "d+", "d*", "d{1,2}", "d{1,3}", "[0-9]+", "[0-9]*", "[^.]+", "[^.]*"})
     if (rest.starts_with(any)) return {};
-  // A name may follow at once: "experts.gate_up_proj" is a stack of all of them.
-  return {rest.empty() || (rest[0] >= 'a' && rest[0] <= 'z')};
+  // A name may follow at once: "experts.gate_up_proj" is a stack of all of them. A "d" alone was "\\d", one digit.
+  const auto is_letter = [&](std::size_t at) {
+    return at < rest.size() && rest[at] >= 'a' && rest[at] <= 'z';
+  };
+  return {rest.empty() || (is_letter(0) && (rest[0] != 'd' || is_letter(1)))};
 }
 /// Whether a number stands elsewhere than behind "layers." and "experts.": "\.18\." may be either.
 bool has_other_number(std::string_view text) {
@@ -185,7 +189,8 @@ std::optional<module_set> modules_in(std::string_view text) {
   if (std::ranges::any_of(uncounted, is)) return module_set{0};
   if (is("embed")) return set_of(embeddings);
   if (is("lm_head")) return set_of(head);
-  if (is("router") || without_tail(text).ends_with("gate")) return set_of(router);
+  if (is("router") || (without_tail(text).ends_with("gate") && !is("output_gate")))
+    return set_of(router);
   std::optional<module_set> found;
   if (const auto* const part = std::ranges::find_if(parts, is, &module_word::word);
       part != parts.end())

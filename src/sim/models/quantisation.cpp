@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -52,103 +53,30 @@ constexpr std::array<std::string_view, model_modules> module_names = {
     "down", "q",  "k",     "v",    "output", "gate",       "q low rank", "kv low rank",
     "kv",   "in", "gates", "out",  "router", "embeddings", "head"};
 
-/// Keys of a quantization_config that are read, or that change no size.
-constexpr std::array<std::string_view, 87> known_keys = {"act_bits",
-                                                         "act_data_type",
-                                                         "act_dynamic",
-                                                         "act_group_size",
-                                                         "act_sym",
-                                                         "activation_scale_ub",
-                                                         "activation_scheme",
-                                                         "amp",
-                                                         "autoround_version",
-                                                         "backend",
-                                                         "batch_size",
-                                                         "bits",
-                                                         "block_name_to_quantize",
-                                                         "cache_block_outputs",
-                                                         "checkpoint_format",
-                                                         "config_groups",
-                                                         "damp_auto_increment",
-                                                         "damp_percent",
-                                                         "data_type",
-                                                         "dataset",
-                                                         "dequantize",
-                                                         "desc_act",
-                                                         "disable_exllama",
-                                                         "do_fuse",
-                                                         "dynamic",
-                                                         "enable_minmax_tuning",
-                                                         "enable_norm_bias_tuning",
-                                                         "enable_quanted_input",
-                                                         "exclude_modules",
-                                                         "exllama_config",
-                                                         "export_format",
-                                                         "extra_config",
-                                                         "fmt",
-                                                         "format",
-                                                         "fuse_max_seq_len",
-                                                         "global_compression_ratio",
-                                                         "gradient_accumulate_steps",
-                                                         "group_size",
-                                                         "ignore",
-                                                         "ignored_layers",
-                                                         "is_marlin_format",
-                                                         "iters",
-                                                         "kv_cache_quant_algo",
-                                                         "kv_cache_scheme",
-                                                         "lm_head",
-                                                         "low_cpu_mem_usage",
-                                                         "low_gpu_mem_usage",
-                                                         "lr",
-                                                         "lr_scheduler",
-                                                         "max_input_length",
-                                                         "meta",
-                                                         "minmax_lr",
-                                                         "mode",
-                                                         "model_file_base_name",
-                                                         "model_name_or_path",
-                                                         "model_seqlen",
-                                                         "module_name_preceding_first_block",
-                                                         "modules_in_block_to_quantize",
-                                                         "modules_to_fuse",
-                                                         "modules_to_not_convert",
-                                                         "nsamples",
-                                                         "pack_dtype",
-                                                         "packing_format",
-                                                         "pad_token_id",
-                                                         "producer",
-                                                         "q_group_size",
-                                                         "quant_algo",
-                                                         "quant_method",
-                                                         "quantization_status",
-                                                         "run_compressed",
-                                                         "sampler",
-                                                         "scale_dtype",
-                                                         "scale_fmt",
-                                                         "seqlen",
-                                                         "sparsity_config",
-                                                         "static_groups",
-                                                         "supported_act_bits",
-                                                         "sym",
-                                                         "tokenizer",
-                                                         "train_bs",
-                                                         "true_sequential",
-                                                         "use_cuda_fp16",
-                                                         "use_exllama",
-                                                         "version",
-                                                         "w_bit",
-                                                         "weight_block_size",
-                                                         "zero_point"};
-/// Keys of an override that are read, or that change no size.
-constexpr std::array<std::string_view, 14> known_rules = {
-    "bits",         "group_size",          "sym",         "desc_act",       "data_type",
-    "act_bits",     "act_data_type",       "act_dynamic", "act_group_size", "act_sym",
-    "damp_percent", "damp_auto_increment", "mse",         "scale_dtype"};
+/// Keys of a quantization_config that are read, or that change no size. Spaces on both sides of each.
+constexpr std::string_view known_keys =
+    " act_bits act_data_type act_dynamic act_group_size act_sym activation_scale_ub "
+    "activation_scheme amp autoround_version backend batch_size bits block_name_to_quantize "
+    "cache_block_outputs checkpoint_format config_groups damp_auto_increment damp_percent "
+    "data_type dataset dequantize desc_act disable_exllama do_fuse dynamic "
+    "enable_minmax_tuning enable_norm_bias_tuning enable_quanted_input exclude_modules "
+    "exllama_config export_format extra_config fmt format fuse_max_seq_len "
+    "global_compression_ratio gradient_accumulate_steps group_size ignore ignored_layers "
+    "is_marlin_format iters kv_cache_quant_algo kv_cache_scheme lm_head low_cpu_mem_usage "
+    "low_gpu_mem_usage lr lr_scheduler max_input_length meta minmax_lr mode "
+    "model_file_base_name model_name_or_path model_seqlen module_name_preceding_first_block "
+    "modules_in_block_to_quantize modules_to_fuse modules_to_not_convert nsamples pack_dtype "
+    "packing_format pad_token_id producer q_group_size quant_algo quant_method "
+    "quantization_status run_compressed sampler scale_dtype scale_fmt seqlen sparsity_config "
+    "static_groups supported_act_bits sym tokenizer train_bs true_sequential use_cuda_fp16 "
+    "use_exllama version w_bit weight_block_size zero_point ";
+/// Keys of an override, likewise.
+constexpr std::string_view known_rules =
+    " bits group_size sym desc_act data_type act_bits act_data_type act_dynamic "
+    "act_group_size act_sym damp_percent damp_auto_increment mse scale_dtype ";
 
-template <class Keys>
-bool is_in(const Keys& keys, std::string_view key) {
-  return std::ranges::find(keys, key) != keys.end();
+bool is_in(std::string_view words, const std::string& key) {
+  return key.find(' ') == key.npos && words.find(" " + key + " ") != words.npos;
 }
 
 /// "4 bits", "8.5 bits an element with its scales" and the like are computed, so that the note is what is counted.
@@ -170,60 +98,80 @@ class module_claims {
  public:
   /// Returns false if another pattern gave another code to a module.
   bool add(const named_modules& named, const weight_code& code) {
-    bool agrees = true;
-    for (std::size_t m = 0; m < model_modules; ++m) {
-      if ((named.modules & (module_set{1} << m)) == 0) continue;
-      auto& slot = codes_of(named.layer)[m];
-      if (!named.expert) {
-        agrees = agrees && (!slot || *slot == code);
-        slot = code;
-        continue;
-      }
-      auto& some = experts_[{named.layer, m}];
-      agrees = agrees && (some.experts.empty() || some.code == code);
-      some.code = code;
-      some.experts.insert(*named.expert);
-    }
-    return agrees;
+    const auto id = id_of(code);
+    if (!named.expert) return give(claims_of(named.layer), named.modules, id);
+    auto& some = experts_[{named.layer, named.modules, id}];
+    some.insert(*named.expert);
+    return true;
   }
   /// Gives to all experts what each of them was given. Returns false if some were not, or if two codes meet.
   bool settle(std::uint64_t experts) {
     for (const auto& [place, some] : experts_) {
-      auto& slot = codes_of(place.first)[place.second];
-      if (slot && *slot == some.code) continue;
-      const bool all = some.experts.size() == experts && *some.experts.rbegin() < experts;
-      if (slot || !all) return false;
-      slot = some.code;
+      const auto& [layer, modules, id] = place;
+      const bool all = some.size() == experts && *some.rbegin() < experts;
+      if (!has(everywhere_, modules, id) && !has(claims_of(layer), modules, id) &&
+          (!all || !give(claims_of(layer), modules, id)))
+        return false;
     }
-    for (const auto& [layer, codes] : by_layer_)
-      for (std::size_t m = 0; m < model_modules; ++m)
-        if (codes[m] && everywhere_[m] && *codes[m] != *everywhere_[m]) return false;
-    return true;
+    return std::ranges::all_of(by_layer_, [&](const auto& layer) {
+      return std::ranges::all_of(
+          layer.second, [&](const claim& c) { return !meets(everywhere_, c.modules, c.code); });
+    });
   }
   /// Pre: settled.
-  [[nodiscard]] std::optional<weight_code> of(std::uint64_t layer, std::size_t module) const {
+  [[nodiscard]] std::optional<weight_code> of(std::uint64_t layer, model_module module) const {
     const auto at = by_layer_.find(layer);
-    if (at != by_layer_.end() && at->second[module]) return at->second[module];
-    return everywhere_[module];
+    const auto own = at == by_layer_.end() ? std::nullopt : find(at->second, module);
+    return own ? own : of_model(module);
   }
   [[nodiscard]] std::optional<weight_code> of_model(model_module module) const {
-    return everywhere_[static_cast<std::size_t>(module)];
+    return find(everywhere_, module);
   }
 
  private:
-  using module_codes = std::array<std::optional<weight_code>, model_modules>;
-  struct some_experts {
-    weight_code code{};
-    std::set<std::uint64_t> experts{};
+  struct claim {
+    module_set modules = 0;
+    std::uint32_t code = 0;  ///< its place in codes_
   };
+  using claims = std::vector<claim>;
+  using some_place = std::tuple<std::optional<std::uint64_t>, module_set, std::uint32_t>;
 
-  module_codes& codes_of(const std::optional<std::uint64_t>& layer) {
+  std::uint32_t id_of(const weight_code& code) {
+    const auto at = std::ranges::find(codes_, code) - codes_.begin();
+    if (static_cast<std::size_t>(at) == codes_.size()) codes_.push_back(code);
+    return static_cast<std::uint32_t>(at);
+  }
+  claims& claims_of(const std::optional<std::uint64_t>& layer) {
     return layer ? by_layer_[*layer] : everywhere_;
   }
+  /// Whether a module of the set has another code.
+  static bool meets(const claims& all, module_set modules, std::uint32_t code) {
+    return std::ranges::any_of(
+        all, [&](const claim& c) { return c.code != code && (c.modules & modules) != 0; });
+  }
+  static bool has(const claims& all, module_set modules, std::uint32_t code) {
+    return std::ranges::any_of(
+        all, [&](const claim& c) { return c.code == code && (modules & ~c.modules) == 0; });
+  }
+  static bool give(claims& all, module_set modules, std::uint32_t code) {
+    if (meets(all, modules, code)) return false;
+    const auto at = std::ranges::find(all, code, &claim::code);
+    if (at == all.end())
+      all.push_back({modules, code});
+    else
+      at->modules |= modules;
+    return true;
+  }
+  [[nodiscard]] std::optional<weight_code> find(const claims& all, model_module module) const {
+    for (const auto& c : all)
+      if ((c.modules & set_of(module)) != 0) return codes_[c.code];
+    return std::nullopt;
+  }
 
-  module_codes everywhere_{};
-  std::map<std::uint64_t, module_codes> by_layer_;
-  std::map<std::pair<std::optional<std::uint64_t>, std::size_t>, some_experts> experts_;
+  std::vector<weight_code> codes_;
+  claims everywhere_;
+  std::map<std::uint64_t, claims> by_layer_;
+  std::map<some_place, std::set<std::uint64_t>> experts_;
 };
 
 class quantisation_reader {
@@ -405,6 +353,7 @@ class quantisation_reader {
       else if (rule.is_boolean() && !rule.get<bool>())
         override_with("quantization", key, plain_);
     settle();
+    note_unknown_keys();
   }
   [[nodiscard]] static weight_code mlx_code(const config_keys& keys) {
     const auto mode = keys.text("mode").value_or("affine");
@@ -426,7 +375,8 @@ class quantisation_reader {
   void read_groups() {
     name_ = "compressed-tensors";
     if (const auto* const sparse = keys_.object("sparsity_config");
-        sparse != nullptr && sparse->value("format", std::string("dense")) != "dense")
+        sparse != nullptr &&
+        config_keys(*sparse, *sparse, keys_.file()).text("format").value_or("dense") != "dense")
       return unknown("'sparsity_config' is of sparse weights");
     const auto* const groups = keys_.object("config_groups");
     if (groups == nullptr || groups->empty()) return unknown("has no 'config_groups'");
@@ -493,8 +443,7 @@ class quantisation_reader {
       for (const auto& pattern : keys_.words(key).value_or(std::vector<std::string>())) {
         const auto found = modules_named(pattern);
         if (!found && misunderstood_++ == 0) first_misunderstood_ = pattern;
-        for (const auto& named : found.value_or(std::vector<named_modules>()))
-          plain_claims_.add(named, plain_);
+        if (found) claim_all(*found, plain_, plain_claims_);
       }
     leave_all_but_listed();
     if (misunderstood_ > 0)
@@ -553,8 +502,16 @@ class quantisation_reader {
     };
     const auto found = modules_named(pattern);
     if (!found) return refuse("which is not understood");
-    for (const auto& named : *found)
-      if (!other_claims_.add(named, code)) refuse("whose bits another pattern also sets");
+    if (!claim_all(*found, code, other_claims_)) refuse("whose bits another pattern also sets");
+  }
+  /// Layers past the last one are those of multi-token prediction, which are not counted.
+  bool claim_all(const std::vector<named_modules>& found, const weight_code& code,
+                 module_claims& claims) const {
+    bool agrees = true;
+    for (const auto& named : found)
+      if (!named.layer || *named.layer < shape_.layers.size())
+        agrees = claims.add(named, code) && agrees;
+    return agrees;
   }
 
   /// Hands the codes to the layers. What is left out is plain, whatever else names it.
@@ -571,10 +528,12 @@ class quantisation_reader {
       if (const auto code = claimed([&](const auto& c) { return c.of_model(module); }))
         store(*code, set_of(module));
     for (std::size_t l = 0; l < shape_.layers.size(); ++l)
-      for (std::size_t m = 0; m < model_modules; ++m)
-        if (const auto code = claimed([&](const auto& c) { return c.of(l, m); });
-            code && *code != shape_.codes[m])
-          put(shape_.layers[l].otherwise, module_set{1} << m, *code);
+      for (std::size_t m = 0; m < model_modules; ++m) {
+        const auto module = static_cast<model_module>(m);
+        if (const auto code = claimed([&](const auto& c) { return c.of(l, module); });
+            code && *code != shape_.code(module))
+          put(shape_.layers[l].otherwise, set_of(module), *code);
+      }
     tell();
   }
   static void put(std::vector<stored_otherwise>& others, module_set module,
@@ -633,10 +592,14 @@ class quantisation_reader {
     return layer.shares_kv ? out : out | set_of(key, value);
   }
 
+  [[nodiscard]] bool is_mlx_rule(const json& value) const {
+    return name_ == "MLX" && (value.is_object() || value.is_boolean());
+  }
   void note_unknown_keys() {
     std::vector<std::string> names;
     for (const auto& [name, value] : object_.items())
-      if (!is_in(known_keys, name)) names.push_back("'" + printable(name, 60) + "'");
+      if (!is_in(known_keys, name) && !is_mlx_rule(value))
+        names.push_back("'" + printable(name, 60) + "'");
     if (names.empty()) return;
     const auto more = names.size() > 8 ? names.size() - 8 : 0;
     names.resize(names.size() - more);

@@ -105,12 +105,15 @@ void add_stacked(const std::string& file, const std::string& name, const tensor&
   layer.stacked_bytes += t.described_bytes;
 }
 
-void add_file(const fs::path& path, stored_weights& out) {
+void add_file(const fs::path& path, std::set<std::string>& seen, stored_weights& out) {
   const safetensors_file file(path, file_extent::header);
   if (file.missing_bytes() > 0) ++out.cut_files;
   out.missing_bytes += file.missing_bytes();
   for (const auto& name : file.names()) {
     const auto& t = file.at(name);
+    if (!seen.insert(name).second)
+      refuse_input(path.string(), "tensor '" + printable(name, 120) + "'",
+                   "is in another file of the model, too", "each tensor once");
     const auto place = place_in_safetensors(name);
     if (!place.is_of_experts() && t.described_bytes > out.largest_other_bytes) {
       out.largest_other = name;
@@ -186,7 +189,8 @@ std::vector<fs::path> find_safetensors(const fs::path& path) {
 
 stored_weights read_safetensors_weights(const std::vector<fs::path>& files) {
   stored_weights out;
-  for (const auto& file : files) add_file(file, out);
+  std::set<std::string> seen;
+  for (const auto& file : files) add_file(file, seen, out);
   return out;
 }
 

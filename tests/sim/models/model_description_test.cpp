@@ -907,6 +907,21 @@ TEST_F(model_configs, rope_scaling_extends_the_context) {
   bad(7, {"key 'rope_scaling'", "is 7", "an object"});
 }
 
+TEST_F(model_configs, deep_nesting_is_refused_in_every_object_that_is_looked_into) {
+  const auto deep = std::string(100'000, '[') + std::string(100'000, ']');
+  refuse_text(R"({"model_type":"kimi_vl","text_config":{"model_type":)" + deep + "}}",
+              {"key 'text_config.model_type'"});
+  refuse_text(R"({"model_type":"other","text_config":{"model_type":)" + deep + "}}",
+              {"key 'model_type'"});
+  refuse_text(R"({"model_type":"other","quantization":)" + deep + "}", {"key 'quantization'"});
+  std::string objects;
+  for (int i = 0; i < 50'000; ++i) objects += R"({"a":)";
+  refuse_text(R"({"model_type":"other","b":)" + objects + "1" + std::string(50'001, '}'),
+              {"key 'model_type'", "dense models have none"});
+  refuse(grouped({{"quant_method", "compressed-tensors"}, {"sparsity_config", {{"format", 3}}}}),
+         [](auto&) {}, {"key 'format'", "is 3", "a string"});
+}
+
 TEST_F(model_configs, numbers_that_json_does_not_have_are_read_in_keys_that_nobody_needs) {
   auto text = plain("mixtral").dump();
   text.insert(1, R"("a": [0.0, Infinity, -Infinity], "b": NaN, "c": "NaN \" Infinity",)");
@@ -1600,6 +1615,12 @@ TEST_F(stored_models, several_files_are_found_by_their_index_or_by_their_names) 
   refuse_folder({"key 'a': is there twice"});
   folder_.write("model.safetensors", stored(all));
   EXPECT_EQ(folder().memory.resident_bytes, plain_resident) << "one whole file comes first";
+}
+
+TEST_F(stored_models, a_tensor_in_two_files_is_refused) {
+  folder_.write("a.safetensors", stored(plain_tensors()));
+  folder_.write("b.safetensors", stored({{"lm_head.weight", "BF16", {10, 32}}}));
+  refuse_folder({"b.safetensors: tensor 'lm_head.weight': is in another file of the model"});
 }
 
 TEST_F(stored_models, headers_of_files_that_were_cut_are_enough) {

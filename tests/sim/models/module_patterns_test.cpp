@@ -62,6 +62,7 @@ TEST(module_patterns, parts_of_an_mlp_go_by_the_words_behind_it) {
   EXPECT_EQ(one("self_attn.kv_a_proj_with_mqa"), set_of(key_value_low));
   EXPECT_EQ(one("linear_attn.out_proj"), set_of(linear_out));
   EXPECT_EQ(one("self_attn.out_proj"), set_of(output));
+  EXPECT_EQ(one("model.layers.1.self_attn.output_gate"), set_of(output_gate));
 }
 
 TEST(module_patterns, a_layer_or_an_expert_is_named_by_its_number) {
@@ -102,8 +103,9 @@ TEST(module_patterns, alternatives_are_told_apart) {
 TEST(module_patterns, what_is_not_understood_is_nothing) {
   for (const auto* pattern :
        {"", "Linear", "re:(?!.*experts).*", "re:.*(?=x)experts", "re:.*\\.18\\..*gate_proj",
-        "model.layers.[0-3].self_attn", "re:layers\\.1[0-9]\\.self_attn",
-        "re:layers.(0|1)+.self_attn", "h.0.self_attn", "(self_attn", "self_attn)", "model.layers"})
+        "model.layers.[0-3].self_attn", "re:layers\\.\\d\\.self_attn",
+        "re:layers\\.1[0-9]\\.self_attn", "re:layers.(0|1)+.self_attn", "h.0.self_attn",
+        "(self_attn", "self_attn)", "model.layers"})
     EXPECT_FALSE(modules_named(pattern)) << pattern;
   EXPECT_FALSE(modules_named("self_attn" + std::string(2000, 'x')));
   std::string many = "re:";
