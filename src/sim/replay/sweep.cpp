@@ -196,9 +196,6 @@ void check_engine(const run_plan& plan, const sweep_request& request, const rout
   if (plan.link && trace.expert_bytes.empty())
     throw usage_error(fmt::format("link {}: {}, accepted: traces with expert bytes",
                                   plan.link->text, why_no_expert_bytes(trace)));
-  if (plan.precision.several() && trace.expert_bytes.empty())
-    throw usage_error(fmt::format("precision {}: {}, accepted: traces with expert bytes",
-                                  plan.precision.text, why_no_expert_bytes(trace)));
   if (plan.mode == replay_mode::expert_by_expert && plan.policies.prefetch_order != "nearest")
     throw usage_error("expert-by-expert replay prefetches nearest first, accepted: event-atomic");
   if (plan.mode == replay_mode::expert_by_expert && plan.policies.pre_eviction != "none")
@@ -267,12 +264,16 @@ replay_front front_of(const run_plan& plan, const sweep_request& request, prepar
   return front;
 }
 
-cache_size size_of(const run_plan& plan, const sweep_request& request, const geometry& shape) {
+cache_size size_of(const run_plan& plan, const sweep_request& request, const routing_trace& trace,
+                   const geometry& shape) {
   auto size = make_cache_size(shape, plan.scope, plan.size, plan.mode, request.size_classes);
   if (!plan.precision.several()) return size;
   if (plan.mode == replay_mode::deferred || plan.mode == replay_mode::expert_by_expert)
     throw usage_error(fmt::format(
         "{} replay knows one precision, accepted: event-atomic, per-access", name_of(plan.mode)));
+  if (plan.precision.several() && trace.expert_bytes.empty())
+    throw usage_error(fmt::format("precision {}: {}, accepted: traces with expert bytes",
+                                  plan.precision.text, why_no_expert_bytes(trace)));
   size.layout = divide_by_precision(size.layout, with_precisions(shape, plan.precision),
                                     plan.precision.shares);
   return size;
@@ -310,7 +311,7 @@ prepared_run begin_run(const run_plan& plan, const sweep_request& request, prepa
   run.visits = &trace.visits(plan.mode);
   const bool one_expert = plan.mode == replay_mode::expert_by_expert;
   const auto& shape = run.visits->shape();
-  run.size = size_of(plan, request, one_expert ? one_by_one(shape) : shape);
+  run.size = size_of(plan, request, trace.trace(), one_expert ? one_by_one(shape) : shape);
   if (one_expert)
     run.notes.emplace_back("nothing of a visit is protected: only to compare with SpecMD");
   else if (plan.mode != replay_mode::deferred)
