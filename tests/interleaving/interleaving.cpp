@@ -650,6 +650,11 @@ std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
   return otherwise;
 }
 
+std::uint64_t operations_of_a_run() {
+  constexpr std::uint64_t runs = 10;
+  return number_from("HOTSET_INTERLEAVING_OPERATIONS", 100'000) / runs;
+}
+
 /// What a precondition that aborts leaves behind.
 struct story {
   std::uint64_t seed = 0;
@@ -679,27 +684,35 @@ class telling_aborts {
 
 }  // namespace
 
-void run(const subject& of) {
-  constexpr std::uint64_t subjects = 10;
-  const auto operations = number_from("HOTSET_INTERLEAVING_OPERATIONS", 100'000) / subjects;
+bool run_lives(const life_of_seed& life) {
   const auto first = number_from("HOTSET_INTERLEAVING_SEED", 1);
+  const auto operations = operations_of_a_run();
   const telling_aborts guard;
-  tally seen;
   auto seed = first;
   for (std::uint64_t done = 0; done < operations; ++seed) {
     event_trail trail;
     running = {seed, &trail};
     random_source random(seed);
     const auto share = std::min(operations - done, 200 + random.below(800));
-    life(of, seed, trail, seen).run(share);
+    life(seed, share, trail);
     done += share;
     if (!trail.failed()) continue;
     ADD_FAILURE() << tell(running);
-    return;
+    return false;
   }
   std::printf("seeds %llu to %llu\n", static_cast<unsigned long long>(first),
               static_cast<unsigned long long>(seed - 1));
-  if (operations < 10'000) return;
+  return operations >= 10'000;
+}
+
+void run(const subject& of) {
+  tally seen;
+  const bool enough =
+      run_lives([&](std::uint64_t seed, std::uint64_t operations, event_trail& trail) {
+        life(of, seed, trail, seen).run(operations);
+      });
+  if (!enough) return;
+  const auto operations = operations_of_a_run();
   EXPECT_GT(seen.groups, operations / 10);
   EXPECT_GT(seen.together, operations / 100);
   const std::initializer_list<std::pair<const char*, std::uint64_t>> cases{
