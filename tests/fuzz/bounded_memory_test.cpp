@@ -249,6 +249,11 @@ TEST(bounded_memory, descriptions_of_models) {
       {"wide.json", "{\"model_type\":[" + many([](auto) { return "{},"; })},
       {"lists.json", shape + R"("num_experts":4,"num_hidden_layers":60000,"mlp_only_layers":[)" +
                          many([](auto i) { return number(i) + ","; }) + "0]}"},
+      {"patterns.json",
+       shape + R"("num_experts":4,"num_hidden_layers":65536,"quantization_config":)" +
+           R"({"quant_method":"auto-round","bits":4,"extra_config":{)" +
+           many([](auto i) { return "\"layers." + number(i) + ".experts.1\":{\"bits\":8},"; }) +
+           R"("lm_head":{"bits":8}}}})"},
       {"tensors.safetensors",
        trace_samples::safetensors_bytes(many(
                                             [](auto i) {

@@ -119,6 +119,53 @@ TEST(fuzz_models, lists_by_layer_and_lightning) {
        1500);
 }
 
+TEST(fuzz_models, bits_by_module_and_a_scaled_context) {
+  fuzz("config.json", R"({"model_type": "deepseek_v3", "hidden_size": 64, "num_hidden_layers": 3,
+"vocab_size": 100, "num_attention_heads": 4, "n_routed_experts": 4, "num_experts_per_tok": 2,
+"moe_intermediate_size": 16, "intermediate_size": 32, "n_shared_experts": 1,
+"first_k_dense_replace": 1, "q_lora_rank": 8, "kv_lora_rank": 8, "qk_nope_head_dim": 8,
+"qk_rope_head_dim": 4, "v_head_dim": 8, "max_position_embeddings": 64, "nobody": [NaN, -Infinity],
+"rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32},
+"quantization_config": {"quant_method": "auto-round", "bits": 4, "group_size": 8,
+"kv_cache_scheme": {"num_bits": 8}, "extra_config": {"model.layers.1.self_attn.kv_b_proj":
+{"bits": 16}, "model.layers.(1|2).mlp.experts.*.down_proj": {"bits": 8, "group_size": 16},
+"model.layers.2.mlp.experts.*.up_proj": {"bits": 4}}}})",
+       2000);
+  fuzz("config.json", R"({"model_type": "mixtral", "hidden_size": 64, "num_hidden_layers": 2,
+"vocab_size": 100, "num_attention_heads": 8, "num_local_experts": 4, "num_experts_per_tok": 2,
+"intermediate_size": 32, "torch_dtype": "bfloat16", "quantization": {"group_size": 32, "bits": 4,
+"mode": "affine", "model.layers.0.mlp.gate": {"group_size": 32, "bits": 8}, "lm_head": false}})",
+       1500);
+}
+
+TEST(fuzz_models, an_unknown_family_beside_weights) {
+  const trace_samples::temporary_folder folder;
+  folder.write("model.safetensors",
+               trace_samples::safetensors_bytes(
+                   R"({"layers.0.mlp.switch_mlp.up":{"dtype":"U8","shape":[2,3],)"
+                   R"("data_offsets":[0,6]},"layers.0.attention.wk.weight":)"
+                   R"({"dtype":"U8","shape":[2,3],"data_offsets":[6,12]}})",
+                   std::string(12, '\0')));
+  const std::string sample =
+      R"({"model_type": "other", "text_config": {"num_experts_per_tok": 2, "num_hidden_layers": 1,
+"max_position_embeddings": 64, "rope_parameters": {"rope_type": "linear", "factor": 2}}})";
+  std::uint64_t accepted = 0;
+  for (std::uint64_t seed = 1; seed <= 1000; ++seed) {
+    splitmix64 random(seed);
+    folder.write("config.json", damaged(sample, random));
+    try {
+      ASSERT_FALSE(sim::describe_model(folder.path().string()).memory.validate()) << seed;
+      ++accepted;
+    } catch (const trace_error& refusal) {
+      ASSERT_EQ(std::string_view(refusal.what()).find('\n'), std::string_view::npos) << seed;
+    } catch (const std::exception& other) {
+      FAIL() << "seed " << seed << ": " << other.what();
+    }
+  }
+  EXPECT_GT(accepted, 0U);
+  EXPECT_LT(accepted, 1000U);
+}
+
 TEST(fuzz_models, quantisation_beside_a_config) {
   fuzz("hf_quant_config.json",
        R"({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4",

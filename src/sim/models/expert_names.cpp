@@ -45,14 +45,13 @@ tensor_place place_in_safetensors(std::string_view name) {
   out.rest = *layers;
   out.layer = take_number(out.rest);
   if (!out.layer) return out;
-  for (const std::string_view stack : {".experts.", ".switch_mlp.", "block_sparse_moe.input_linear",
+  for (const std::string_view stack : {"experts.", "switch_mlp.", "block_sparse_moe.input_linear",
                                        "block_sparse_moe.output_linear"}) {
     const auto at = out.rest.find(stack);
-    if (at == out.rest.npos) continue;
-    const bool is_folder =
-        stack.ends_with('.');  // else the stack is one weight, and its name the part
+    if (at == out.rest.npos || (at > 0 && out.rest[at - 1] != '.')) continue;
+    const bool is_folder = stack.ends_with('.');  // else one weight, which is its own part
     out.part = out.rest.substr(is_folder ? at + stack.size() : at);
-    if (stack == ".experts.") out.expert = take_number(out.part);
+    if (stack == "experts.") out.expert = take_number(out.part);
     out.is_stacked = !out.expert;
     break;
   }

@@ -115,7 +115,8 @@ void add_file(const fs::path& path, std::set<std::string>& seen, stored_weights&
       refuse_input(path.string(), "tensor '" + printable(name, 120) + "'",
                    "is in another file of the model, too", "each tensor once");
     const auto place = place_in_safetensors(name);
-    if (!place.is_of_experts() && t.described_bytes > out.largest_other_bytes) {
+    if (!place.is_of_experts() &&
+        (out.largest_other.empty() || t.described_bytes > out.largest_other_bytes)) {
       out.largest_other = name;
       out.largest_other_bytes = t.described_bytes;
     }

@@ -1734,6 +1734,11 @@ TEST_F(stored_models, experts_under_the_names_of_other_writers_are_read) {
                                     {".block_sparse_moe.output_linear.weight", "BF16", {4, 32, 8}},
                                     {".shared_mlp.input_linear.weight", "BF16", {16, 32}}}),
       2U * (16 * 32 + 32 * 8));
+  EXPECT_EQ(expert_with("layers.", {{".experts.0.w1.weight", "BF16", {8, 32}},
+                                    {".experts.1.w1.weight", "BF16", {8, 32}},
+                                    {".experts.2.w1.weight", "BF16", {8, 32}},
+                                    {".experts.3.w1.weight", "BF16", {8, 32}}}),
+            2U * 8 * 32);
   for (const auto* prefix : {"layers.", "backbone.layers.", "model.language_model.layers.",
                              "language_model.model.layers."})
     EXPECT_EQ(expert_with(prefix, {{".mlp.experts.gate_up_proj", "BF16", {4, 16, 32}}}),
