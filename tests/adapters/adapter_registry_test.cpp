@@ -118,9 +118,9 @@ class adapter_registry_steps : public testing::Test {
 
   ~adapter_registry_steps() override { EXPECT_EQ(memory.physical_bytes(), 0U); }
 
-  page_pool<noting_memory> pool(std::uint32_t most) {
-    return page_pool<noting_memory>::create(memory,
-                                            {.page_bytes = page, .pages = 0, .most_pages = most})
+  page_pool<noting_memory> pool(std::uint32_t most, memory_budget* budget = nullptr) {
+    return page_pool<noting_memory>::create(
+               memory, {.page_bytes = page, .pages = 0, .most_pages = most}, budget)
         .value();
   }
   [[nodiscard]] adapter_registry_config shape(std::int32_t adapters = 2) const {
@@ -617,25 +617,57 @@ class registry_model {
   }
 };
 
-/// Strided, or dense with so many places that a layer may have none for whom it has pages.
+/// Strided, or dense with so many places that a layer may have none for whom it has pages. Of a pool that has its pages for
+/// itself, or of one that is resized, out of a budget whose limit changes and that others take from.
+struct walk_of {
+  adapter_placement placement = adapter_placement::strided;
+  bool shares = false;
+};
 class adapter_registry_walk : public adapter_registry_steps,
-                              public testing::WithParamInterface<adapter_placement> {};
+                              public testing::WithParamInterface<walk_of> {};
 INSTANTIATE_TEST_SUITE_P(placements, adapter_registry_walk,
-                         testing::Values(adapter_placement::strided, adapter_placement::dense),
+                         testing::Values(walk_of{adapter_placement::strided},
+                                         walk_of{adapter_placement::dense},
+                                         walk_of{adapter_placement::strided, true},
+                                         walk_of{adapter_placement::dense, true}),
                          [](const auto& chosen) {
-                           return chosen.param == adapter_placement::dense ? "dense" : "strided";
+                           const bool dense = chosen.param.placement == adapter_placement::dense;
+                           return std::string(dense ? "dense" : "strided") +
+                                  (chosen.param.shares ? "_within_a_budget" : "");
                          });
 
 TEST_P(adapter_registry_walk, agrees_with_a_simple_model_after_each_of_100000_operations) {
-  const bool is_dense = GetParam() == adapter_placement::dense;
+  const bool is_dense = GetParam().placement == adapter_placement::dense;
   support::random_source random(5);
-  auto p = pool(is_dense ? 22 : 26);
+  const std::uint32_t most_pages = is_dense ? 22 : 26;
+  memory_budget budget(most_pages * page);
+  std::uint64_t others = 0;  // bytes that others have taken
+  auto p = pool(most_pages, GetParam().shares ? &budget : nullptr);
+  std::map<status, std::size_t> resizes;
+  /// Others take or give, the limit changes, or the pool is resized.
+  const auto change_memory = [&] {
+    const auto before = p.bound();
+    const auto some = random.below(8) * page;
+    switch (random.below(5)) {
+      case 0: return budget.set_limit((10 + random.below(most_pages)) * page);
+      case 1:
+        if (budget.take(some)) others += some;
+        return;
+      case 2: budget.give_back(std::exchange(others, 0)); return;
+      case 3: ASSERT_EQ(p.trim(random.below(4)), memory_status::ok); return;
+      default: break;
+    }
+    const auto units = random.below(most_pages + 2);
+    const auto got = random.one_in(2) ? p.shrink(units) : p.grow(units);
+    ++resizes[got];
+    ASSERT_EQ(p.bound(), got == status::ok ? units : before);
+  };
   auto setup = shape(3);
   setup.most_known = 8;
-  setup.placement = GetParam();
+  setup.placement = GetParam().placement;
   setup.places = is_dense ? 6 : 0;
   auto r = registry(p, setup);
-  registry_model model{{}, page, is_dense ? 22U : 26U, 3, is_dense ? 6 : 0};
+  registry_model model{{}, page, most_pages, 3, is_dense ? 6 : 0};
   std::size_t moved = 0;  // to places that a stride would not give
   const auto add = [&](const std::string& name) {
     std::vector<std::vector<expert_id>> tuned(2);
@@ -673,6 +705,12 @@ TEST_P(adapter_registry_walk, agrees_with_a_simple_model_after_each_of_100000_op
   for (int n = 0; n < 100'000; ++n) {
     SCOPED_TRACE(n);
     if (n % 64 == 0) log.clear();
+    if (GetParam().shares) {
+      if (random.one_in(8)) change_memory();
+      ASSERT_EQ(budget.in_use(), others + p.capacity() * page);
+      const auto left = budget.limit() - std::min(budget.limit(), budget.in_use());
+      model.bound = std::min(p.bound(), p.capacity() + left / page);
+    }
     const std::string name(1, static_cast<char>('a' + random.below(8)));
     if (!model.known.contains(name)) {
       ASSERT_EQ(r.forget(name), unknown);
@@ -700,7 +738,7 @@ TEST_P(adapter_registry_walk, agrees_with_a_simple_model_after_each_of_100000_op
         ASSERT_EQ(got.index, a.index);
       } else {
         ASSERT_EQ(got.code == no_room, !planned.has_value());
-        ASSERT_TRUE(got.code == ok || !planned || disturbed);
+        ASSERT_TRUE(got.code == ok || !planned || disturbed) << describe(got.code);
         // Of those that are to leave the first ones have left, all if the adapter has come.
         if (planned)
           for (const auto& gone : planned->leaving) {
@@ -777,6 +815,9 @@ TEST_P(adapter_registry_walk, agrees_with_a_simple_model_after_each_of_100000_op
     EXPECT_GT(outcomes[code], 100U) << describe(code);
   EXPECT_GT(reads, 1000U);
   EXPECT_GT(forgotten, 1000U);
+  if (!GetParam().shares) return;
+  for (const auto code : {status::ok, status::invalid_argument, status::exceeds_memory})
+    EXPECT_GT(resizes[code], 100U) << describe(code);
 }
 
 }  // namespace

@@ -139,6 +139,19 @@ TEST_F(page_pool_steps, what_a_budget_refuses_is_not_created) {
   budget.give_back(4 * unit);
 }
 
+// A limit that was lowered takes nothing away.
+TEST_F(page_pool_steps, pages_that_exist_serve_beyond_the_limit) {
+  auto p = pool(2, 4);
+  budget.set_limit(unit);
+  EXPECT_EQ(p.attainable(), 2U);
+  EXPECT_EQ(p.grow(2), status::ok);
+  std::array<page_id, 2> two{};
+  EXPECT_EQ(p.take(two), ok);
+  std::array<page_id, 1> third{};
+  EXPECT_EQ(p.take(third), out_of_memory);
+  for (const auto page : two) EXPECT_EQ(p.give(page), ok);
+}
+
 TEST_F(page_pool_steps, free_pages_beyond_those_to_keep_are_destroyed) {
   auto p = pool(4, 5);
   std::array<page_id, 1> one{};

@@ -212,7 +212,8 @@ class page_pool {
   }
   /// All or none; a page that the memory does not take back is a free one. Pre: there are vacant places.
   memory_status add_pages(std::uint64_t count) noexcept {
-    if (budget_ != nullptr && !budget_->take(count * page_bytes_))
+    // A budget beyond its limit refuses 0 bytes, too; pages that exist need none of it.
+    if (count != 0 && budget_ != nullptr && !budget_->take(count * page_bytes_))
       return memory_status::out_of_memory;
     for (std::uint64_t done = 0; done < count; ++done)
       if (const auto code = add_page(); code != memory_status::ok) {
