@@ -296,6 +296,35 @@ TEST(synthetic, all_experts_can_be_routed_at_once_however_steep) {
   EXPECT_FALSE(trace.validate());
 }
 
+TEST(synthetic, rows_that_take_nearly_all_experts_keep_their_draws) {
+  const synthetic_config sticky{.layers = 2,
+                                .experts = 64,
+                                .top_k = 64,
+                                .sequences = 2,
+                                .prefill = 3,
+                                .tokens = 5,
+                                .zipf = 3,
+                                .stickiness = 0.5,
+                                .seed = 9};
+  EXPECT_EQ(fingerprint(synthetic_trace(sticky).value()), 0xe4ecb2d6cc41a7b9U);
+  const synthetic_config steep{.layers = 1,
+                               .experts = 300,
+                               .top_k = 290,
+                               .tokens = 6,
+                               .zipf = 8,
+                               .phase_length = 2,
+                               .seed = 5};
+  EXPECT_EQ(fingerprint(synthetic_trace(steep).value()), 0xe1bdc384d3d544e6U);
+}
+
+// O(E K^2) for a row would take an hour here.
+TEST(synthetic, the_widest_row_names_each_expert_once) {
+  const auto trace =
+      synthetic_trace({.layers = 1, .experts = 65535, .top_k = 65535, .tokens = 1}).value();
+  const auto uses = counts(trace, 0_layer, 0, 1);
+  EXPECT_EQ(std::ranges::count(uses, 1U), 65535);
+}
+
 TEST(synthetic, scores_leave_everything_else_as_it_is) {
   for (auto config : scored_configs()) {
     const auto with = synthetic_trace(config).value();

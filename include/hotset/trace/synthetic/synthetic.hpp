@@ -64,6 +64,7 @@ class popularity_router {
         threshold_(chance_q53(config.stickiness)),
         keep_random_(splitmix64(~config.seed).next() ^ 2U),
         keep_threshold_(chance_q53(config.position_stickiness)),
+        row_of_(static_cast<std::size_t>(config.experts)),
         scores_(config) {}
 
   void route(routing_trace& trace, const synthetic_place& place) {
@@ -94,29 +95,29 @@ class popularity_router {
   }
 
   void choose(routing_trace& trace, const synthetic_place& place) {
-    const auto begin = trace.ids.size();
-    const auto taken = [&](expert_id id) {
-      const auto first = trace.ids.begin() + static_cast<std::ptrdiff_t>(begin);
-      return std::find(first, trace.ids.end(), id) != trace.ids.end();
-    };
+    ++row_;
+    unchecked_ = 0;
     for (std::size_t rank = 0; rank < static_cast<std::size_t>(config_.top_k); ++rank) {
       expert_id chosen = no_expert;
       if ((random_.next() >> 11U) < threshold_ && place.follows)
         chosen = trace.ids[trace.index(place.token - 1, place.layer) + rank];
-      if (chosen == no_expert || taken(chosen)) chosen = draw(place.popular, taken);
+      if (chosen == no_expert || taken(chosen)) chosen = draw(place.popular);
+      row_of_[chosen] = row_;
       trace.ids.push_back(chosen);
     }
   }
 
+  [[nodiscard]] bool taken(expert_id id) const { return row_of_[id] == row_; }
+
   /// By popularity, without repetition; after 64 repetitions the most popular one that is left.
-  template <class Taken>
-  expert_id draw(id_view<expert_id> popular, Taken taken) {
+  expert_id draw(id_view<expert_id> popular) {
     for (int attempt = 0; attempt < 64; ++attempt) {
       const auto at = std::upper_bound(table_.begin(), table_.end(), random_.below(table_.back()));
       const auto id = popular[static_cast<std::size_t>(at - table_.begin())];
       if (!taken(id)) return id;
     }
-    return *std::find_if_not(popular.begin(), popular.end(), taken);
+    while (taken(popular[unchecked_])) ++unchecked_;
+    return popular[unchecked_];
   }
 
   /// One draw for each rank, descending. Returns their sum.
@@ -150,6 +151,9 @@ class popularity_router {
   splitmix64 keep_random_;
   std::uint64_t keep_threshold_;
   std::vector<std::uint64_t> draws_;
+  std::uint64_t row_ = 0;             ///< counts rows: one token in one layer
+  per_expert<std::uint64_t> row_of_;  ///< [E] the last row that has the expert
+  std::size_t unchecked_ = 0;         ///< all more popular experts are taken in this row
   synthetic_scores scores_;
 };
 
@@ -278,7 +282,7 @@ class synthetic_generator {
 
 }  // namespace detail
 
-/// Returns why the configuration is refused, or the trace. Complexity: O(T L K^2 + E), and with scores
+/// Returns why the configuration is refused, or the trace. Complexity: O(T L K log E + L E), and with scores
 /// O(T L E log E); with autoregression O(T L E log K). `progress(done, total)` is called before every token, with the
 /// tokens made and to make.
 template <class Progress>
