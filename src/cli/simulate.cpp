@@ -77,8 +77,12 @@ std::vector<std::string> scopes_of(const simulate_options& options) {
 /// Cache sizes when none were asked for.
 const std::vector<std::string> usual_slots{"12.5%", "25%", "50%"};
 
+bool has_usual_sizes(const simulate_options& options) {
+  return options.slots.empty() && options.budgets.empty();
+}
+
 std::vector<sim::size_request> sizes_of(const simulate_options& options) {
-  const bool usual = options.slots.empty() && options.budgets.empty();
+  const bool usual = has_usual_sizes(options);
   std::vector<sim::size_request> sizes;
   for (const auto& text : split_lists("--slots", usual ? usual_slots : options.slots))
     sizes.push_back(for_option("--slots", [&] { return sim::size_request::parse_slots(text); }));
@@ -205,6 +209,7 @@ sim::sweep_request request_of(const simulate_options& options) {
   request.scopes = scopes_of(options);
   request.replays = split_lists("--replay", options.replays);
   request.sizes = sizes_of(options);
+  request.leaves_out_sizes = has_usual_sizes(options);
   request.size_classes = options.size_classes;
   request.split = split_of(options.split);
   request.jobs = options.jobs;
@@ -367,8 +372,8 @@ void add_compare(CLI::App& app, simulate_options& options) {
       ->type_name("systems");
   app.add_flag(
       "--rank", options.rank,
-      "rank the eviction policies that decide on-line by how much of what lies between lru "
-      "and belady they avoid; in both scopes, unless --scope says which");
+      "rank the eviction policies that decide on-line by the misses between lru and belady that "
+      "they avoid; in both scopes, unless --scope says which");
 }
 
 void add_dimensions(CLI::App& app, simulate_options& options) {
@@ -473,7 +478,8 @@ void add_sizes(CLI::App& app, simulate_options& options) {
                "cache sizes: a number of slots, or a percentage of the experts; 5%@16:4 is "
                "5 % of their bytes at 16 bits, filled with experts of 4 bits; in "
                "per-layer scope that many in every layer");
-  slots->default_str(fmt::format("{}", fmt::join(usual_slots, ",")));
+  slots->default_str(
+      fmt::format("{}; those too small in a scope are left out", fmt::join(usual_slots, ",")));
   add_list(app, "--budget", options.budgets,
            "cache sizes in bytes of all pools together, such as 1500MiB,3GiB (GB and GiB differ)")
       ->excludes(slots);

@@ -53,6 +53,7 @@ TEST_F(rank, agrees_with_replays_of_the_policies) {
         (lru - run["misses"].get<double>()) / (lru - cell["belady_misses"].get<double>());
     EXPECT_DOUBLE_EQ(policy["gap_closed"][0].get<double>(), share) << name;
     EXPECT_EQ(policy["mean_gap_closed"], policy["gap_closed"][0]);
+    EXPECT_EQ(policy["saved"], policy["gap_closed"][0]);
     if (policy["offline"]) continue;
     EXPECT_LE(share, before) << name << ": the best is first";
     before = share;
@@ -73,6 +74,46 @@ TEST_F(rank, says_what_the_trace_has_too_little_for) {
   EXPECT_EQ(quiet.code, 0);
   EXPECT_TRUE(quiet.out.starts_with("trace,eviction,offline,scope,size,"));
   EXPECT_THAT(quiet.err, HasSubstr("not replayed: popularity: "));
+}
+
+// Shares of gaps of 1 miss and of 50 are no equals: by their mean similar_steps beat lru here, with more misses.
+TEST_F(rank, the_order_is_that_of_the_misses) {
+  ASSERT_EQ(run("synth gaps.trace --layers 4 --experts 32 --top-k 2 --tokens 60 --zipf 1.2 "
+                "--stickiness 0.6 --seed 2")
+                .code,
+            0);
+  const auto ranked = json_of("simulate gaps.trace --rank --json");
+  std::uint64_t before = 0;
+  std::uint64_t of_lru = 0;
+  for (const auto& policy : ranked["policies"]) {
+    std::uint64_t misses = 0;
+    for (const auto& of_cell : policy["misses"]) misses += of_cell.get<std::uint64_t>();
+    if (policy["eviction"] == "lru") of_lru = misses;
+    if (policy["offline"]) continue;
+    EXPECT_GE(misses, before) << policy["eviction"];
+    before = misses;
+  }
+  for (const auto& policy : ranked["policies"])
+    if (policy["eviction"] == "similar_steps") {
+      EXPECT_LT(policy["saved"], 0);
+      EXPECT_LT(policy["mean_gap_closed"], 0);
+      EXPECT_GT(of_lru, 0U);
+    }
+}
+
+TEST_F(rank, sizes_that_no_user_chose_may_be_too_small_in_a_scope) {
+  ASSERT_EQ(run("synth small.trace --layers 4 --experts 8 --top-k 2 --tokens 40 --seed 1").code, 0);
+  const auto table = run("simulate small.trace --rank");
+  EXPECT_EQ(table.code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("shared  per-layer  per-layer\n"));
+  EXPECT_THAT(table.out, HasSubstr("not replayed: scope per-layer, size 12.5%: fewer slots than"));
+  const auto sweep = json_of("simulate small.trace --scope shared,per-layer --json");
+  EXPECT_EQ(sweep["results"].size(), 5U);
+  EXPECT_THAT(sweep["not_replayed"][0].get<std::string>(), HasSubstr("size 12.5%"));
+  refused("simulate small.trace --rank --slots 12.5%", 3, {"12.5%", "2 slots or more"});
+  refused("simulate small.trace --scope per-layer --slots 12.5%", 3, {"12.5%", "2 slots or more"});
+  ASSERT_EQ(run("synth all.trace --layers 4 --experts 8 --top-k 8 --tokens 4 --seed 1").code, 0);
+  refused("simulate all.trace --scope per-layer", 3, {"12.5%", "8 slots or more"});
 }
 
 TEST_F(rank, of_several_traces_is_a_table_each) {
@@ -110,7 +151,7 @@ TEST_F(rank, refuses_what_names_other_policies) {
 
 TEST_F(rank, a_budget_needs_the_bytes_of_an_expert) {
   hotset_test::write_text(path("n.jsonl"), R"({"layer":0,"experts":[0,1]})");
-  refused("simulate n.jsonl --rank --budget 4MiB", 2, {"n.jsonl: ", "--slots"});
+  refused("simulate n.jsonl --experts 2 --rank --budget 4MiB", 2, {"n.jsonl: ", "--slots"});
 }
 
 }  // namespace

@@ -300,7 +300,7 @@ TEST_F(simulate, sizes_are_strict) {
 
 TEST_F(simulate, a_budget_needs_the_bytes_of_an_expert) {
   write_text(path("n.jsonl"), R"({"layer":0,"experts":[0,1]})");
-  refused("simulate n.jsonl --budget 4MiB", 2, {"n.jsonl: ", "--slots"});
+  refused("simulate n.jsonl --experts 2 --budget 4MiB", 2, {"n.jsonl: ", "--slots"});
   using trace_samples::oracle_record;
   write_text(path("n.oracleGeneral"), oracle_record(0, 1, 500, 2) + oracle_record(1, 2, 900, -1) +
                                           oracle_record(2, 1, 500, -1));

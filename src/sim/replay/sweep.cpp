@@ -265,7 +265,8 @@ replay_front front_of(const run_plan& plan, const sweep_request& request, prepar
 }
 
 cache_size size_of(const run_plan& plan, const sweep_request& request, const routing_trace& trace,
-                   const geometry& shape) {
+                   const geometry& whole) {
+  const auto shape = plan.mode == replay_mode::expert_by_expert ? one_by_one(whole) : whole;
   auto size = make_cache_size(shape, plan.scope, plan.size, plan.mode, request.size_classes);
   if (!plan.precision.several()) return size;
   if (plan.mode == replay_mode::deferred || plan.mode == replay_mode::expert_by_expert)
@@ -309,10 +310,8 @@ prepared_run begin_run(const run_plan& plan, const sweep_request& request, prepa
   prepared_run run;
   run.plan = plan;
   run.visits = &trace.visits(plan.mode);
-  const bool one_expert = plan.mode == replay_mode::expert_by_expert;
-  const auto& shape = run.visits->shape();
-  run.size = size_of(plan, request, trace.trace(), one_expert ? one_by_one(shape) : shape);
-  if (one_expert)
+  run.size = size_of(plan, request, trace.trace(), run.visits->shape());
+  if (plan.mode == replay_mode::expert_by_expert)
     run.notes.emplace_back("nothing of a visit is protected: only to compare with SpecMD");
   else if (plan.mode != replay_mode::deferred)
     if (auto warning = cliff_warning(run.size.layout)) run.notes.push_back(*std::move(warning));
@@ -377,6 +376,31 @@ std::vector<policy_set> sets_that_work(const sweep_request& request,
     }
   }
   return out;
+}
+
+/// Without those whose size is too small, if the request leaves them out. Errors: infeasible_error if none remains.
+std::vector<run_plan> plans_that_fit(std::vector<run_plan> plans, const sweep_request& request,
+                                     prepared_trace& trace,
+                                     std::vector<std::string>& not_replayed) {
+  if (!request.leaves_out_sizes) return plans;
+  std::optional<infeasible_error> first;
+  const auto too_small = [&](const run_plan& plan) {
+    try {
+      (void)size_of(plan, request, trace.trace(), trace.visits(plan.mode).shape());
+    } catch (const infeasible_error& why) {
+      if (!first) first = why;
+      auto line = fmt::format("scope {}, {}", name_of(plan.scope), why.what());
+      if (std::ranges::find(not_replayed, line) == not_replayed.end())
+        not_replayed.push_back(std::move(line));
+      return true;
+    } catch (const usage_error&) {  // refused, or left out, when it is prepared
+    }
+    return false;
+  };
+  const auto any = !plans.empty();
+  std::erase_if(plans, too_small);
+  if (any && plans.empty()) throw infeasible_error(*first);
+  return plans;
 }
 
 std::optional<prepared_run> prepare_unless_left_out(const run_plan& plan,
@@ -638,12 +662,13 @@ sweep_result run_sweep(const routing_trace& trace, const sweep_request& request)
     throw usage_error("a warm start from nothing, accepted: --warm-start with --learn-from TRACE");
   sweep_result out{trace.name, trace.layers, trace.experts, trace.top_k, trace.tokens(), 0, {}, {}};
   const auto policies = sets_that_work(request, out.not_replayed);
-  const auto plans = combinations(request, policies);
+  prepared_trace prepared(trace, request.max_tokens);
+  const auto plans =
+      plans_that_fit(combinations(request, policies), request, prepared, out.not_replayed);
   if (request.timeline != nullptr && (plans.size() != 1 || !plans.front().link))
     throw usage_error(fmt::format(
         "a timeline of {}, accepted: one run with a link",
         plans.size() == 1 ? "a run without a link" : fmt::format("{} runs", plans.size())));
-  prepared_trace prepared(trace, request.max_tokens);
   out.visits = prepared.visits(replay_mode::event_atomic).size();
   std::vector<std::optional<run_result>> results(plans.size());
   std::uint64_t visits = 0;

@@ -79,33 +79,52 @@ std::optional<double> mean_of(const std::vector<std::optional<double>>& shares) 
   return sum / count;
 }
 
+std::optional<double> saved_of(const std::vector<rank_cell>& cells,
+                               const std::vector<std::optional<std::uint64_t>>& misses) {
+  double saved = 0;
+  double room = 0;
+  for (std::size_t c = 0; c < cells.size(); ++c) {
+    if (!misses[c] || cells[c].room() == 0) continue;
+    saved += static_cast<double>(cells[c].lru_misses) - static_cast<double>(*misses[c]);
+    room += static_cast<double>(cells[c].room());
+  }
+  if (room == 0) return std::nullopt;
+  return saved / room;
+}
+
 ranked_policy judged(const sweep_result& sweep, const std::vector<rank_cell>& cells,
                      const std::string& eviction) {
-  ranked_policy out{eviction, is_offline(eviction), {}, {}, {}};
+  ranked_policy out{eviction, is_offline(eviction), {}, {}, {}, {}};
   for (const auto& cell : cells) {
     const auto* run = run_of(sweep, cell, eviction);
     out.misses.push_back(run ? std::optional(run->stats.misses) : std::nullopt);
     out.gap_closed.push_back(run ? cell.gap_closed(run->stats.misses) : std::nullopt);
   }
+  out.saved = saved_of(cells, out.misses);
   out.mean = mean_of(out.gap_closed);
   return out;
 }
 
-/// Before another one: policies by their mean, then those that see the future, the one that knows most last.
+/// Policies by misses saved, then those that see the future, belady last.
 bool goes_first(const ranked_policy& a, const ranked_policy& b) {
   const auto place = [](const ranked_policy& p) {
     return p.eviction == bound ? 2 : p.offline ? 1 : 0;
   };
   if (place(a) != place(b)) return place(a) < place(b);
-  return a.mean && (!b.mean || *a.mean > *b.mean);
+  return a.saved && (!b.saved || *a.saved > *b.saved);
 }
 
 }  // namespace
 
+std::uint64_t rank_cell::room() const noexcept {
+  return lru_misses > best_misses ? lru_misses - best_misses : 0;
+}
+bool rank_cell::has_room() const noexcept { return room() > 0 && 100 * room() >= accesses; }
+
 std::optional<double> rank_cell::gap_closed(std::uint64_t misses) const noexcept {
-  if (lru_misses <= best_misses) return std::nullopt;
-  const auto gap = static_cast<double>(lru_misses - best_misses);
-  return (static_cast<double>(lru_misses) - static_cast<double>(misses)) / gap;
+  if (!has_room()) return std::nullopt;
+  return (static_cast<double>(lru_misses) - static_cast<double>(misses)) /
+         static_cast<double>(room());
 }
 
 std::vector<policy_set> rank_candidates(const routing_trace& trace,

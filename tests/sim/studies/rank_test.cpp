@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <sstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -66,8 +67,10 @@ const sim::ranked_policy& of(const sim::ranking& ranked, const std::string& name
 
 TEST(rank, a_share_is_of_the_misses_between_lru_and_belady) {
   sim::rank_cell cell;
+  cell.accesses = 600;
   cell.lru_misses = 10;
   cell.best_misses = 4;
+  EXPECT_EQ(cell.room(), 6U);
   EXPECT_EQ(cell.gap_closed(4), 1.0);
   EXPECT_EQ(cell.gap_closed(7), 0.5);
   EXPECT_EQ(cell.gap_closed(10), 0.0);
@@ -76,18 +79,53 @@ TEST(rank, a_share_is_of_the_misses_between_lru_and_belady) {
   EXPECT_EQ(cell.gap_closed(10), std::nullopt);
   cell.best_misses = 11;  // where visits are split, it is fills that belady has fewest of
   EXPECT_EQ(cell.gap_closed(10), std::nullopt);
+  EXPECT_EQ(cell.room(), 0U);
 }
 
-TEST(rank, the_best_mean_is_first_and_the_offline_ones_are_last) {
+TEST(rank, a_room_below_one_percent_of_the_accesses_has_no_share) {
+  sim::rank_cell cell;
+  cell.lru_misses = 10;
+  cell.best_misses = 4;
+  cell.accesses = 600;
+  EXPECT_TRUE(cell.has_room());
+  cell.accesses = 601;
+  EXPECT_FALSE(cell.has_room());
+  EXPECT_EQ(cell.gap_closed(4), std::nullopt);
+  cell.accesses = 0;
+  cell.best_misses = 10;
+  EXPECT_FALSE(cell.has_room());
+}
+
+/// 4 % of room that lfu loses by half, and .4 % that it wins wholly.
+TEST(rank, a_cell_of_chance_decides_nothing) {
+  sim::sweep_result sweep;
+  for (const auto& [name, first, second] :
+       {std::tuple("belady", 460, 496), std::tuple("lru", 500, 500), std::tuple("lfu", 520, 496)}) {
+    for (const auto& [size, misses] : {std::pair("25%", first), std::pair("50%", second)}) {
+      sweep.results.push_back(run(name, "shared", size, static_cast<std::uint64_t>(misses)));
+      sweep.results.back().stats.accesses = 1000;
+    }
+  }
+  const auto ranked = sim::rank_sweep(std::move(sweep));
+  EXPECT_THAT(names_of(ranked), ElementsAre("lru", "lfu", "belady"));
+  EXPECT_EQ(of(ranked, "lfu").gap_closed, (shares{-0.5, std::nullopt}));
+  EXPECT_EQ(of(ranked, "lfu").mean, -0.5);
+  EXPECT_DOUBLE_EQ(*of(ranked, "lfu").saved, -16.0 / 44) << "misses of both";
+  EXPECT_THAT(sim::to_table(ranked), HasSubstr("-: belady avoids misses of less than 1 %"));
+}
+
+TEST(rank, the_most_misses_saved_are_first_and_the_offline_ones_are_last) {
   const auto ranked = sim::rank_sweep(replayed());
   ASSERT_EQ(ranked.cells.size(), 3U);
   EXPECT_EQ(ranked.cells[2].scope, "per-layer");
   EXPECT_EQ(ranked.cells[2].lru_misses, 60U);
   EXPECT_EQ(ranked.cells[2].best_misses, 50U);
   EXPECT_THAT(names_of(ranked),
-              ElementsAre("lfu", "lfru", "lru", "fifo", "next_visit_oracle", "belady"));
+              ElementsAre("lfru", "lfu", "lru", "fifo", "next_visit_oracle", "belady"));
   EXPECT_EQ(of(ranked, "lfru").gap_closed, (shares{0.5, std::nullopt, 0.0}));
   EXPECT_EQ(of(ranked, "lfru").mean, 0.25);
+  EXPECT_EQ(of(ranked, "lfru").saved, 0.4);
+  EXPECT_EQ(of(ranked, "lfu").saved, 0.26);
   EXPECT_EQ(of(ranked, "lfu").gap_closed, (shares{0.25, std::nullopt, 0.3}));
   EXPECT_DOUBLE_EQ(*of(ranked, "lfu").mean, 0.275);
   EXPECT_EQ(of(ranked, "fifo").mean, -0.125);
@@ -108,16 +146,19 @@ TEST(rank, what_was_not_replayed_somewhere_is_judged_by_the_rest) {
   EXPECT_EQ(of(ranked, "lfu").gap_closed, (shares{0.25, std::nullopt, std::nullopt}));
   EXPECT_EQ(of(ranked, "lfu").misses[2], std::nullopt);
   EXPECT_EQ(of(ranked, "lfu").mean, 0.25);
+  EXPECT_EQ(of(ranked, "lfu").saved, 0.25) << "of the room of that cell alone";
   EXPECT_THAT(names_of(ranked),
-              ElementsAre("lfu", "lfru", "lru", "fifo", "next_visit_oracle", "belady"))
-      << "of equals the first that was replayed";
+              ElementsAre("lfru", "lfu", "lru", "fifo", "next_visit_oracle", "belady"));
 }
 
 TEST(rank, without_a_gap_there_is_no_mean) {
   auto sweep = replayed();
   std::erase_if(sweep.results, [](const sim::run_result& r) { return r.size != "50%"; });
   const auto ranked = sim::rank_sweep(std::move(sweep));
-  for (const auto& policy : ranked.policies) EXPECT_EQ(policy.mean, std::nullopt);
+  for (const auto& policy : ranked.policies) {
+    EXPECT_EQ(policy.mean, std::nullopt);
+    EXPECT_EQ(policy.saved, std::nullopt);
+  }
   EXPECT_THAT(names_of(ranked),
               ElementsAre("lru", "fifo", "lfu", "lfru", "next_visit_oracle", "belady"));
 }
@@ -199,10 +240,10 @@ TEST(rank, json_has_the_promised_names) {
   EXPECT_EQ(root["trace"]["name"], "hand");
   EXPECT_EQ(root["cells"][2].dump(),
             R"({"scope":"per-layer","size":"25%","slots":4,"budget_bytes":null,"accesses":100,)"
-            R"("lru_misses":60,"belady_misses":50})");
-  EXPECT_EQ(root["policies"][1].dump(),
+            R"("lru_misses":60,"belady_misses":50,"room":10})");
+  EXPECT_EQ(root["policies"][0].dump(),
             R"({"eviction":"lfru","offline":false,"misses":[40,31,60],"gap_closed":[0.5,null,0.0],)"
-            R"("mean_gap_closed":0.25})");
+            R"("saved":0.4,"mean_gap_closed":0.25})");
   const std::vector<sim::ranking> two{ranked, ranked};
   EXPECT_EQ(nlohmann::ordered_json::parse(sim::to_json_text(two)).size(), 2U);
 }
@@ -215,33 +256,38 @@ TEST(rank, csv_has_a_line_for_each_policy_in_each_cell) {
   ASSERT_EQ(found.size(), 1U + 6 * 3);
   EXPECT_EQ(found[0],
             "trace,eviction,offline,scope,size,slots,budget_bytes,accesses,misses,gap_closed,"
-            "mean_gap_closed");
-  EXPECT_EQ(found[4], "hand,lfru,false,shared,25%,4,,100,40,0.5,0.25");
-  EXPECT_EQ(found[5], "hand,lfru,false,shared,50%,8,,100,31,,0.25");
-  EXPECT_EQ(found[18], "hand,belady,true,per-layer,25%,4,,100,50,1.0,1.0");
+            "mean_gap_closed,saved");
+  EXPECT_EQ(found[1], "hand,lfru,false,shared,25%,4,,100,40,0.5,0.25,0.4");
+  EXPECT_EQ(found[2], "hand,lfru,false,shared,50%,8,,100,31,,0.25,0.4");
+  EXPECT_EQ(found[18], "hand,belady,true,per-layer,25%,4,,100,50,1.0,1.0,1.0");
 }
 
 TEST(rank, the_table_has_a_column_for_each_cell) {
   auto sweep = replayed();
   sweep.not_replayed = {"lhu: too few"};
-  EXPECT_EQ(sim::to_table(sim::rank_sweep(sweep)),
-            "hand: 2 layers x 8 experts, top-2, 25 tokens, 50 visits\n"
-            "% of the misses between lru (0) and belady (100) that are avoided\n"
-            "eviction            mean  shared  shared  per-layer\n"
-            "                             25%     50%        25%\n"
-            "lfu                 27.5    25.0       -       30.0\n"
-            "lfru                25.0    50.0       -        0.0\n"
-            "lru                  0.0     0.0       -        0.0\n"
-            "fifo               -12.5   -25.0       -        0.0\n"
-            "next_visit_oracle   62.5    75.0       -       50.0\n"
-            "belady             100.0   100.0       -      100.0\n"
-            "next_visit_oracle knows each layer's next visit, belady all visits: to compare with\n"
-            "not replayed: lhu: too few\n");
+  EXPECT_EQ(
+      sim::to_table(sim::rank_sweep(sweep)),
+      "hand: 2 layers x 8 experts, top-2, 25 tokens, 50 visits\n"
+      "% of the misses between lru (0) and belady (100) that are avoided\n"
+      "eviction           saved   mean  shared  shared  per-layer\n"
+      "                                    25%     50%        25%\n"
+      "lfru                40.0   25.0    50.0       -        0.0\n"
+      "lfu                 26.0   27.5    25.0       -       30.0\n"
+      "lru                  0.0    0.0     0.0       -        0.0\n"
+      "fifo               -20.0  -12.5   -25.0       -        0.0\n"
+      "next_visit_oracle   70.0   62.5    75.0       -       50.0\n"
+      "belady             100.0  100.0   100.0       -      100.0\n"
+      "room, misses          50             40       0         10\n"
+      "saved: of all misses between lru and belady, summed over the caches; mean: of the caches' "
+      "shares\n"
+      "-: belady avoids misses of less than 1 % of the accesses there; not in the mean\n"
+      "next_visit_oracle knows each layer's next visit, belady all visits: to compare with\n"
+      "not replayed: lhu: too few\n");
   std::erase_if(sweep.results, [](const sim::run_result& r) { return r.scope != "shared"; });
   EXPECT_THAT(sim::to_table(sim::rank_sweep(sweep)),
               HasSubstr("avoided, scope shared\n"
-                        "eviction            mean    25%  50%\n"
-                        "lfru                50.0   50.0    -\n"));
+                        "eviction           saved   mean    25%  50%\n"
+                        "lfru                50.0   50.0   50.0    -\n"));
 }
 
 }  // namespace

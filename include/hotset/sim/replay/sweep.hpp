@@ -62,6 +62,9 @@ struct sweep_request {
   std::ostream* timeline = nullptr;   ///< of the only run: Chrome trace events
   /// What a trace cannot be replayed with is left out and told, not refused.
   bool leaves_out = false;
+  /// A size that is too small in a scope is left out and told, not refused, unless all are. For sizes that no user
+  /// chose.
+  bool leaves_out_sizes = false;
   /// Sizes are counted together, in one walk over the visits, where that is possible; decision_hash then stays 0 where no pager decides.
   bool counts_alone = false;
   progress_report progress{};  ///< in visits of all replays; called from one thread at a time

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Which eviction policy suits a trace: how much of what lies between LRU and Belady's bound each of them avoids.
+/// Ranks eviction policies on a trace: the share of the misses between LRU and Belady's bound that each avoids.
 
 #include <cstdint>
 #include <optional>
@@ -26,8 +26,11 @@ struct rank_cell {
   std::uint64_t lru_misses = 0;
   std::uint64_t best_misses = 0;  ///< belady's
 
-  /// (lru's misses - `misses`) / (lru's - belady's): 1 of belady, 0 of lru, negative where LRU is better. Nothing where
-  /// belady misses as often as lru.
+  /// Misses of lru that belady avoids.
+  [[nodiscard]] std::uint64_t room() const noexcept;
+  /// Whether the room is 1 % of the accesses or more. Shares of less are shares of chance.
+  [[nodiscard]] bool has_room() const noexcept;
+  /// (lru's misses - `misses`) / room: 1 of belady, 0 of lru, negative where LRU is better. Nothing without has_room().
   [[nodiscard]] std::optional<double> gap_closed(std::uint64_t misses) const noexcept;
 };
 
@@ -38,14 +41,16 @@ struct ranked_policy {
   /// By cell. Nothing where it could not be replayed.
   std::vector<std::optional<std::uint64_t>> misses{};
   std::vector<std::optional<double>> gap_closed{};  ///< by cell
-  std::optional<double> mean{};                     ///< over the cells that have a gap
+  /// (misses of lru - own) / room, both summed over the cells in which it was replayed and room() > 0.
+  std::optional<double> saved{};
+  std::optional<double> mean{};  ///< of gap_closed
 };
 
 /// All policies, the best first.
 struct ranking {
   sweep_result sweep{};  ///< all replays
   std::vector<rank_cell> cells{};
-  /// The best mean first, of equals the registry's first; then next_visit_oracle and belady.
+  /// The most misses saved first, of equals the registry's first; then next_visit_oracle and belady.
   std::vector<ranked_policy> policies{};
 };
 
