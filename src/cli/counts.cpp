@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hotset counts: how often each expert was used, of a trace or of an importance matrix.
+// hotset counts: how often each expert was used, by a trace, an importance matrix or recorded counts.
 #include <array>
 #include <filesystem>
 #include <memory>
@@ -30,8 +30,11 @@ constexpr std::array shares = {0.125, 0.25, 0.5};
 
 sim::expert_counts read_counts(const counts_options& options) {
   const auto path = input_path(options.in);
-  if (options.reading.format == "auto" && sim::looks_like_gguf(sim::read_beginning(path, 4).text))
-    return sim::read_imatrix(path);
+  if (options.reading.format == "auto") {
+    const auto beginning = sim::read_beginning(path, 65536).text;
+    if (sim::looks_like_gguf(beginning)) return sim::read_imatrix(path);
+    if (sim::looks_like_logical_counts(beginning)) return sim::read_logical_counts(path);
+  }
   return sim::count_uses(open_input(path, checked(options.reading)).trace);
 }
 
@@ -72,7 +75,9 @@ int print_counts(const counts_options& options) {
 command add_counts(CLI::App& root) {
   auto* app = root.add_subcommand("counts", "How often each expert was used: a profile");
   auto options = std::make_shared<counts_options>();
-  app->add_option("IN", options->in, "trace of any known format, or llama.cpp's imatrix (GGUF)")
+  app->add_option("IN", options->in,
+                  "trace of any known format, llama.cpp's imatrix (GGUF), or a JSON object with "
+                  "\"logical_count\"")
       ->required()
       ->type_name("FILE");
   app->add_flag("--json", options->as_json, "print one JSON object, with every count");

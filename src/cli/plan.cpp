@@ -129,8 +129,11 @@ int plan(const plan_options& options) {
   request.model = described.memory;
   request.kv_bits = described.kv_bits;
   std::optional<opened_trace> routing;
+  sim::reading_notes dense;
   if (!options.trace.empty()) {
     routing = open_input(options.trace, checked(options.reading));
+    if (routing->trace.layers > request.model.experts.layers)
+      sim::leave_out_dense_layers(routing->trace, &dense);
     request.routing = &routing->trace;
   }
   std::optional<kv_trace> requests;
@@ -140,6 +143,7 @@ int plan(const plan_options& options) {
   }
   auto found = sim::make_plan(request);
   found.notes.insert(found.notes.begin(), described.notes.begin(), described.notes.end());
+  for (const auto& note : dense) found.notes.push_back("trace: " + note);
   if (requests && requests->own_blocks)
     found.notes.emplace_back(
         "the requests name no blocks: each prompt has its own, and nothing is shared");

@@ -38,15 +38,16 @@ void add_trace_options(CLI::App& app, trace_options& options) {
              std::numeric_limits<std::uint64_t>::max(),
              "only so many tokens of the recording; 0: all")
       ->group(group);
-  add_list(app, "--field", options.fields,
-           "jsonl, csv: names of the fields, such as layer=l,experts=ids")
+  add_list(
+      app, "--field", options.fields,
+      "jsonl, csv: names of the fields, such as layer=l,experts=ids; csv: columns experts=e0..e5")
       ->group(group);
   constexpr auto most = std::numeric_limits<std::int32_t>::max();
   add_number(app, "--top-k", options.top_k, 0, most,
-             "esft, layer-expert, npy of logits: experts of a token; 0: infer")
+             "esft, layer-expert: experts of a token, 0: infer; npy: experts that logits choose")
       ->group(group);
   add_number(app, "--experts", options.experts, 0, most,
-             "esft, layer-expert, jsonl, csv, npy: experts of a layer; 0: infer")
+             "experts of a layer, if the trace does not say; 0: the highest id + 1")
       ->group(group);
   app.add_option("--block-bytes", options.block_bytes, "mooncake, azure: bytes of a block")
       ->type_name("SIZE")
@@ -82,9 +83,12 @@ opened_trace open_input(const std::filesystem::path& given,
   opened_trace opened;
   opened.path = path;
   auto chosen = options;
-  const shown_progress shown(fmt::format("reading {}", printable(path.string(), 40)));
+  sim::reading_notes notes;
+  chosen.notes = &notes;
   try {
-    if (chosen.format == sim::trace_format::automatic) chosen.format = sim::recognise_trace(path);
+    const shown_progress shown(fmt::format("reading {}", printable(path.string(), 40)));
+    if (chosen.format == sim::trace_format::automatic)
+      chosen.format = sim::recognise_trace(path, chosen.fields);
     opened.format = chosen.format;
     opened.trace = sim::open_trace(path, chosen);
     if (const auto bad = opened.trace.validate()) throw trace_error(bad->message);
@@ -93,6 +97,7 @@ opened_trace open_input(const std::filesystem::path& given,
   } catch (const invalid_config& error) {  // numbers of a file that no model can have
     throw trace_error(with_path(path, error.what()));
   }
+  for (const auto& note : notes) report_error(fmt::format("{}: note: {}", path.string(), note));
   if (opened.trace.name.empty()) opened.trace.name = path.stem().string();
   return opened;
 }

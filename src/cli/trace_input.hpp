@@ -38,7 +38,8 @@ struct opened_trace {
   routing_trace trace;
 };
 
-/// A trace that can be replayed. Errors: trace_error that begins with the path.
+/// A trace that can be replayed. Prints what its reader guessed or left out to standard error.
+/// Errors: trace_error that begins with the path.
 [[nodiscard]] opened_trace open_input(const std::filesystem::path& given,
                                       const sim::open_trace_options& options);
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "hotset/trace/native_trace_writer.hpp"
 #include "npy_samples.hpp"
 #include "run_program.hpp"
 
@@ -166,6 +167,70 @@ TEST_F(trace_commands, import_takes_columns_and_arrays) {
             json_of("counts ids.trace --json")["logical_count"]);
   refused("import ids.npy x.trace --experts 2", 4, {"ids.npy: 'ids'", "an expert 2", "0..1"});
   refused("import log.csv x.trace", 4, {"log.csv", "not recognised"});
+}
+
+TEST_F(trace_commands, what_is_guessed_is_said_once_and_not_on_standard_output) {
+  write_text(path("t.csv"), "token,layer,experts\n0,0,0 0\n0,1,2 5\n1,0,0 0\n1,1,3 1\n");
+  for (const std::string command : {"info t.csv --json", "simulate t.csv --slots 4 --json",
+                                    "counts t.csv --json", "curve t.csv --json"}) {
+    const auto result = run(command);
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_TRUE(nlohmann::json::accept(result.out)) << result.out;
+    EXPECT_EQ(result.err,
+              "hotset: t.csv: note: experts per layer: 6, the highest id + 1; --experts says "
+              "otherwise\n"
+              "hotset: t.csv: note: 2 of 4 rows name an expert twice, which no router does: taken "
+              "as not routed\n"
+              "hotset: t.csv: note: layer 0 without a routed row: left out as dense\n")
+        << command;
+  }
+  const auto imported = run("import t.csv t.trace --experts 6");
+  EXPECT_THAT(imported.out, HasSubstr("2 tokens, 1 layers, 6 experts, top-2"));
+  EXPECT_EQ(run("info t.trace").err, "");
+}
+
+TEST_F(trace_commands, a_model_whose_first_layer_is_dense_is_planned_with_rows_of_all_layers) {
+  write_text(path("config.json"),
+             R"({"model_type":"glm4_moe","hidden_size":256,"num_hidden_layers":4,)"
+             R"("vocab_size":1000,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":64,)"
+             R"("n_routed_experts":8,"num_experts_per_tok":2,"n_shared_experts":1,)"
+             R"("moe_intermediate_size":128,"intermediate_size":512,"first_k_dense_replace":1,)"
+             R"("max_position_embeddings":4096})");
+  std::string ids;
+  for (int token = 0; token < 6; ++token)
+    ids += "\0\0"s + static_cast<char>(token) + static_cast<char>(token + 1) + "\3\1\7\2";
+  write_text(path("ids.npy"), npy_samples::npy("|i1", "(6, 4, 2)", ids));
+  const auto plan =
+      run("plan --model config.json --vram 4GiB --context 512 --trace ids.npy --experts 8 --json");
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  EXPECT_THAT(plan.out, HasSubstr("\"moe_layers\": 3"));
+  EXPECT_THAT(plan.err, HasSubstr("layer 0 without a routed row: left out as dense"));
+  // An engine that records counts all layers.
+  hotset::routing_trace recorded;
+  recorded.layers = 4;
+  recorded.experts = 8;
+  recorded.top_k = 2;
+  for (std::uint32_t token = 0; token < 6; ++token) {
+    recorded.step.push_back(token);
+    recorded.sequence.push_back(0);
+    recorded.kind.push_back(hotset::request_class::decode);
+    for (const int id : {-1, -1, 3, 1, 2, 1, 7, 2})
+      recorded.ids.push_back(static_cast<hotset::expert_id>(id));
+  }
+  ASSERT_FALSE(hotset::write_native_trace(recorded, path("engine.trace").string()));
+  const auto of_engine =
+      run("plan --model config.json --vram 4GiB --context 512 --trace engine.trace --json");
+  EXPECT_EQ(of_engine.code, 0) << of_engine.err;
+  EXPECT_THAT(of_engine.out, HasSubstr("trace: layer 0 without a routed row: left out as dense"));
+}
+
+TEST_F(trace_commands, counts_are_read_back) {
+  write_text(path("t.csv"), "token,layer,experts\n0,3,1 2\n1,3,0 2\n");
+  ASSERT_EQ(shell("hotset counts t.csv --experts 4 --json >c.json").code, 0);
+  EXPECT_EQ(json_of("counts c.json --json"), json_of("counts t.csv --experts 4 --json"));
+  refused("info c.json", 4, {"c.json", "hotset counts"});
+  write_text(path("cut.json"), R"({"logical_count":[[1,2)");
+  refused("counts cut.json", 4, {"cut.json: is not JSON"});
 }
 
 TEST_F(trace_commands, counts_are_a_profile) {

@@ -10,6 +10,8 @@
 #include "hotset/sim/formats/bigmoe_route_csv.hpp"
 #include "hotset/sim/formats/column_csv.hpp"
 #include "hotset/sim/formats/esft.hpp"
+#include "hotset/sim/formats/expert_counts.hpp"
+#include "hotset/sim/formats/field_map.hpp"
 #include "hotset/sim/formats/json_lines.hpp"
 #include "hotset/sim/formats/layer_expert_csv.hpp"
 #include "hotset/sim/formats/mooncake.hpp"
@@ -96,6 +98,43 @@ TEST(fuzz_traces, columns) {
       "token,layer,experts,weights,phase\n0,0,3 1,.5 .5,decode\n0,1,\"[0, 2]\",.5 .5,0\n"
       "1,0,2|3,.25 .75,prefill\n1,1,1 -1,1 0,1\n",
       4000, [](const std::string& bytes) { return parse_column_csv(bytes, "fuzz"); });
+}
+
+TEST(fuzz_traces, rows_without_places) {
+  fuzz(
+      "{\"type\":\"meta\"}\n{\"layer\":0,\"experts\":[3,1],\"sequence\":\"a\"}\n"
+      "{\"layer\":0,\"experts\":[0,2],\"sequence\":\"a\"}\n"
+      "{\"layer\":1,\"experts\":[2,1],\"sequence\":\"a\"}\n"
+      "{\"layer\":1,\"experts\":[1,0],\"sequence\":\"a\"}\n",
+      4000, [](const std::string& bytes) { return parse_json_lines(bytes, "fuzz"); });
+  fuzz("layer,e0,e1,w0,w1\n0,3,1,.5,.5\n0,1,,.5,0\n1,0,2,.5,.5\n1,2,1,.5,.5\n", 4000,
+       [](const std::string& bytes) {
+         return parse_column_csv(bytes, "fuzz", parse_field_map("experts=e0..e1,weights=w0..w1"));
+       });
+}
+
+TEST(fuzz_traces, counts) {
+  fuzz(R"({"logical_count": [[[5, 0, 2.0]], [[1, 1, 8]]], "layers": [7], "name": "n"})", 4000,
+       through_file([](const auto& path) {
+         const auto counts = read_logical_counts(path);
+         routing_trace trace;
+         trace.layers = static_cast<std::int32_t>(counts.layers.size());
+         trace.experts = counts.experts;
+         trace.top_k = 1;
+         trace.step = trace.sequence = {0};
+         trace.kind = {request_class::decode};
+         trace.ids.assign(counts.layers.size(), expert_id{0});
+         return trace;
+       }));
+}
+
+TEST(fuzz_traces, maps_and_rows_filled_up) {
+  fuzz(npy_samples::npy(
+           "|b1", "(2, 2, 4)",
+           npy_samples::bytes_of<std::uint8_t>({0, 1, 0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 1, 1, 0})),
+       4000, through_file([](const auto& path) { return open_trace(path); }));
+  fuzz(npy_samples::npy("<f4", "(2, 2, 2)", npy_samples::bytes_of<float>({3, 1, 0, 0, 3, 2, 0, 0})),
+       4000, through_file([](const auto& path) { return open_trace(path); }));
 }
 
 TEST(fuzz_traces, arrays) {

@@ -24,8 +24,12 @@ std::optional<std::string_view> value_of(std::string_view line, std::string_view
 
 class route_reader {
  public:
-  route_reader(std::string_view text, const std::string& file) : lines_(file, text) {
+  route_reader(std::string_view text, const std::string& file, std::int32_t experts,
+               reading_notes* notes)
+      : lines_(file, text) {
     facts_.file = file;
+    facts_.experts = experts;
+    facts_.notes = notes;
     facts_.source = "BigMoeOnEdge route CSV";
     facts_.weights = true;
   }
@@ -145,15 +149,17 @@ class route_reader {
 
 }  // namespace
 
-routing_trace parse_bigmoe_route_csv(std::string_view text, const std::string& file) {
-  return route_reader(text, file).read();
+routing_trace parse_bigmoe_route_csv(std::string_view text, const std::string& file,
+                                     std::int32_t experts, reading_notes* notes) {
+  return route_reader(text, file, experts, notes).read();
 }
 
-routing_trace read_bigmoe_route_csv(const std::filesystem::path& path) {
+routing_trace read_bigmoe_route_csv(const std::filesystem::path& path, std::int32_t experts,
+                                    reading_notes* notes) {
   const auto input = read_input(path);
   if (input.size() != 1)
     refuse_input(path.string(), "", std::to_string(input.size()) + " files", "one route CSV");
-  return parse_bigmoe_route_csv(input.front().text, path.string());
+  return parse_bigmoe_route_csv(input.front().text, path.string(), experts, notes);
 }
 
 }  // namespace hotset::inline v0::sim

@@ -2,13 +2,15 @@
 #include "hotset/sim/formats/column_csv.hpp"
 
 #include <algorithm>
+#include <initializer_list>
 #include <optional>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "hotset/core/request_classes.hpp"
 #include "hotset/sim/io/input_files.hpp"
+#include "sim/formats/row_places.hpp"
 #include "sim/formats/text_scan.hpp"
 #include "sim/formats/trace_records.hpp"
 
@@ -54,16 +56,108 @@ std::vector<std::string_view> items_of(std::string_view cell) {
   }
 }
 
+/// "e07" is "e", 7 and a width of 2. No number: a name that ends in no digit, or in more than 6.
+struct numbered_name {
+  std::string_view stem;
+  std::size_t width = 0;
+  std::optional<std::size_t> number;
+
+  explicit numbered_name(std::string_view name) : stem(name) {
+    const auto end = name.find_last_not_of("0123456789");
+    const auto digits = end == std::string_view::npos ? name : name.substr(end + 1);
+    if (digits.empty() || digits.size() > 6) return;
+    stem.remove_suffix(digits.size());
+    width = digits.size();
+    number = parse_number<std::size_t>(digits);
+  }
+  [[nodiscard]] std::string with(std::size_t other) const {
+    const auto digits = std::to_string(other);
+    return std::string(stem).append(width - std::min(width, digits.size()), '0') + digits;
+  }
+};
+
+/// Names of columns and their positions.
+class column_names {
+ public:
+  explicit column_names(std::vector<std::string_view> names) : names_(std::move(names)) {
+    for (std::size_t i = 0; i < names_.size(); ++i) positions_.emplace(names_[i], i);
+  }
+
+  [[nodiscard]] const std::vector<std::string_view>& all() const noexcept { return names_; }
+  [[nodiscard]] std::optional<std::size_t> find(std::string_view name) const {
+    const auto at = positions_.find(name);
+    return at == positions_.end() ? std::nullopt : std::optional(at->second);
+  }
+
+  /// Positions of "e0", "e1", ... as far as they go on.
+  [[nodiscard]] std::vector<std::size_t> run_from(std::string_view first) const {
+    std::vector<std::size_t> out;
+    const numbered_name name(first);
+    if (!name.number) return out;
+    for (auto n = *name.number;; ++n) {
+      const auto at = find(name.with(n));
+      if (!at) return out;
+      out.push_back(*at);
+    }
+  }
+
+  /// The columns that a field names: "ids" or "e0..e5". A field with its usual name may stand in the singular. Empty if
+  /// one is missing.
+  [[nodiscard]] std::vector<std::size_t> of(std::string_view field, std::string_view usual) const {
+    if (const auto at = find(field)) return {*at};
+    if (field == usual)
+      if (const auto at = find(usual.substr(0, usual.size() - 1))) return {*at};
+    const auto dots = field.find("..");
+    if (dots == std::string_view::npos) return {};
+    const numbered_name first(field.substr(0, dots));
+    const numbered_name last(field.substr(dots + 2));
+    const bool rises = first.number && last.number && *first.number <= *last.number;
+    if (!rises || first.stem != last.stem) return {};
+    auto run = run_from(field.substr(0, dots));
+    const auto wanted = *last.number - *first.number + 1;
+    if (run.size() < wanted) return {};
+    run.resize(wanted);
+    return run;
+  }
+
+  /// The longest run as "e0..e5", else the first name that has one of the words, else "COLUMN".
+  [[nodiscard]] std::string likely_experts() const {
+    std::size_t longest = 1;
+    std::string out;
+    for (const auto name : names_) {
+      const numbered_name numbered(name);
+      if (!numbered.number || (*numbered.number > 0 && find(numbered.with(*numbered.number - 1))))
+        continue;
+      const auto run = run_from(name);
+      if (run.size() <= longest) continue;
+      longest = run.size();
+      out = std::string(name) + ".." + std::string(names_[run.back()]);
+    }
+    return out.empty() ? first_with({"expert", "topk", "top_k", "ids"}) : out;
+  }
+  [[nodiscard]] std::string first_with(std::initializer_list<std::string_view> words) const {
+    for (const auto word : words)
+      for (const auto name : names_)
+        if (name.find(word) != std::string_view::npos) return std::string(name);
+    return "COLUMN";
+  }
+
+ private:
+  std::vector<std::string_view> names_;
+  std::unordered_map<std::string_view, std::size_t> positions_;
+};
+
 auto place_of(const trace_record& r) { return std::tie(r.sequence, r.step, r.token, r.layer); }
 
 class column_reader {
  public:
   column_reader(std::string_view text, const std::string& file, field_map fields,
-                std::int32_t experts)
+                std::int32_t experts, reading_notes* notes)
       : lines_(file, text), fields_(std::move(fields)) {
     facts_.file = file;
     facts_.source = "CSV";
     facts_.experts = experts;
+    facts_.notes = notes;
   }
 
   routing_trace read() {
@@ -82,6 +176,9 @@ class column_reader {
       refuse_input(facts_.file, "", "has an expert a row, and nothing says which are one token's",
                    "a column '" + fields_.token + "' or '" + fields_.rank +
                        "', lists of experts, or the format layer-expert with a top_k");
+    places_.join_layer_by_layer(records_, facts_.notes);
+    sequences_.settle(records_);
+    facts_.places_inferred = places_.inferred();
     if (!rank_) number_ranks();
     std::erase_if(records_, [](const trace_record& r) { return r.expert == no_expert; });
     return trace_of(std::move(records_), facts_);
@@ -92,30 +189,34 @@ class column_reader {
 
   void header(std::string_view line) {
     divider_ = divider_of(line);
-    const auto names = split(line);
-    columns_ = names.size();
-    const auto find = [&](std::string_view name, std::string_view singular = {}) -> place {
-      auto at = std::ranges::find(names, name);
-      if (at == names.end() && !singular.empty() && name == std::string(singular) + "s")
-        at = std::ranges::find(names, singular);
-      if (at == names.end()) return std::nullopt;
-      return static_cast<std::size_t>(at - names.begin());
-    };
-    const auto layer = find(fields_.layer);
-    const auto experts = find(fields_.experts, "expert");
-    if (!layer || !experts)
+    const column_names names(split(line));
+    columns_ = names.all().size();
+    const auto layer = names.find(fields_.layer);
+    experts_ = names.of(fields_.experts, "experts");
+    weights_ = names.of(fields_.weights, "weights");
+    if (!layer || experts_.empty())
       lines_.refuse("the header has no '" + (layer ? fields_.experts : fields_.layer) + "'",
-                    "columns '" + fields_.layer + "' and '" + fields_.experts +
-                        "', or the names of such columns as fields");
+                    "columns '" + fields_.layer + "' and '" + fields_.experts + "'; " +
+                        suggested_fields(line));
+    refuse_one_of_many(names, fields_.experts);
+    refuse_one_of_many(names, fields_.weights);
     layer_ = *layer;
-    experts_ = *experts;
-    weights_ = find(fields_.weights, "weight");
-    step_ = find(fields_.step);
-    token_ = find(fields_.token);
-    phase_ = find(fields_.phase);
-    sequence_ = find(fields_.sequence);
-    rank_ = find(fields_.rank);
-    facts_.weights = weights_.has_value();
+    lists_ = experts_.size() > 1;
+    step_ = names.find(fields_.step);
+    token_ = names.find(fields_.token);
+    phase_ = names.find(fields_.phase);
+    sequence_ = names.find(fields_.sequence);
+    rank_ = names.find(fields_.rank);
+    facts_.weights = !weights_.empty();
+  }
+
+  /// "e0" alone would read top-1 where "e1" stands beside it.
+  void refuse_one_of_many(const column_names& names, const std::string& field) const {
+    const auto run = names.run_from(field);
+    if (run.size() < 2) return;
+    const std::string last(names.all()[run.back()]);
+    lines_.refuse("the header has '" + field + "' to '" + last + "', and the field names one",
+                  field + ".." + last + ", or " + field + ".." + field + " for that one alone");
   }
 
   [[nodiscard]] std::vector<std::string_view> split(std::string_view line) const {
@@ -138,11 +239,9 @@ class column_reader {
     return static_cast<std::uint64_t>(number(cells[*at], what, 0, 0xffffffff));
   }
   request_class phase(std::string_view cell) const {
-    for (const auto& [phase, name] : request_classes)
-      if (cell == name) return phase;
+    if (const auto named = phase_named(cell)) return *named;
     if (cell.size() != 1 || cell[0] < '0' || cell[0] > '2')
-      lines_.refuse(fields_.phase + " is '" + printable(cell) + "'",
-                    "decode, prefill or verify, or 0, 1, 2");
+      lines_.refuse(fields_.phase + " is '" + printable(cell) + "'", accepted_phases);
     return static_cast<request_class>(cell[0] - '0');
   }
 
@@ -154,40 +253,32 @@ class column_reader {
     trace_record r;
     r.line = lines_.number();
     r.layer = static_cast<std::int32_t>(number(cells[layer_], fields_.layer, 0, most_layers - 1));
-    r.sequence = count(cells, sequence_, fields_.sequence);
+    r.sequence = sequences_.add(sequence_ ? cells[*sequence_] : "0");
     if (phase_) r.kind = phase(cells[*phase_]);
     if (rank_)
       r.rank = static_cast<std::int32_t>(number(cells[*rank_], fields_.rank, 0, most_ranks - 1));
-    stand(r, cells);
-    last_ = r;
-    last_.rank =
-        add_experts(r, items_of(cells[experts_]),
-                    weights_ ? items_of(cells[*weights_]) : std::vector<std::string_view>());
-    begun_ = true;
-  }
-
-  /// Which step and token it is of.
-  void stand(trace_record& r, const std::vector<std::string_view>& cells) const {
     r.step = count(cells, step_, fields_.step);
     r.token = count(cells, token_, fields_.token);
-    if (token_) {
-      if (!step_) r.step = r.token;
-      return;
-    }
-    const bool same_layer = begun_ && r.sequence == last_.sequence && r.layer == last_.layer &&
-                            (!step_ || r.step == last_.step);
-    const bool same_token = same_layer && rank_ && r.rank > last_.rank;
-    if (!step_ && begun_)
-      r.step = last_.step +
-               (r.sequence == last_.sequence && (r.layer > last_.layer || same_token) ? 0U : 1U);
-    if (step_ && same_layer) r.token = last_.token + (same_token ? 0U : 1U);
+    auto& here = places_.add(
+        r, {step_.has_value(), token_.has_value(), rank_.has_value(), phase_.has_value()});
+    here.rank = add_experts(r, items_in(cells, experts_), items_in(cells, weights_));
+  }
+
+  /// Of several columns, an empty one is an absent expert.
+  static std::vector<std::string_view> items_in(const std::vector<std::string_view>& cells,
+                                                const std::vector<std::size_t>& columns) {
+    if (columns.size() == 1) return items_of(cells[columns.front()]);
+    std::vector<std::string_view> out;
+    for (const auto column : columns)
+      out.push_back(cells[column].empty() ? std::string_view("-1") : cells[column]);
+    return out;
   }
 
   /// Returns the rank of the last one.
   std::int32_t add_experts(trace_record r, const std::vector<std::string_view>& ids,
                            const std::vector<std::string_view>& weights) {
     if (ids.empty()) lines_.refuse(fields_.experts + " is empty", "ids of experts, or -1");
-    if (weights_ && weights.size() != ids.size())
+    if (facts_.weights && weights.size() != ids.size())
       lines_.refuse(std::to_string(weights.size()) + " weights for " + std::to_string(ids.size()) +
                         " experts",
                     "one for each");
@@ -197,7 +288,7 @@ class column_reader {
     const auto most = (facts_.experts > 0 ? facts_.experts : most_experts) - 1;
     for (std::size_t i = 0; i < ids.size(); ++i, ++r.rank) {
       r.expert = static_cast<expert_id>(number(ids[i], fields_.experts, -1, most));
-      if (weights_) {
+      if (facts_.weights) {
         const auto weight = parse_weight(weights[i]);
         if (!weight) lines_.refuse("a weight is '" + printable(weights[i]) + "'", "finite numbers");
         r.weight = *weight;
@@ -225,40 +316,54 @@ class column_reader {
   char divider_ = ',';
   std::size_t columns_ = 0;
   std::size_t layer_ = 0;
-  std::size_t experts_ = 0;
-  place weights_;
+  std::vector<std::size_t> experts_;
+  std::vector<std::size_t> weights_;  ///< empty: none
   place step_;
   place token_;
   place phase_;
   place sequence_;
   place rank_;
   bool lists_ = false;
-  bool begun_ = false;
-  trace_record last_;
+  row_places places_;
+  sequence_names sequences_;
   std::vector<trace_record> records_;
 };
 
 }  // namespace
 
-bool looks_like_column_csv(std::string_view header) {
-  const auto names = fields_of(header, divider_of(header));
-  const auto has = [&](std::string_view name) {
-    return std::ranges::find(*names, name) != names->end();
-  };
-  return names && has("layer") && (has("experts") || has("expert"));
+bool looks_like_column_csv(std::string_view header, const field_map& fields) {
+  auto split = fields_of(header, divider_of(header));
+  if (!split) return false;
+  const column_names names(*std::move(split));
+  return names.find(fields.layer) && !names.of(fields.experts, "experts").empty();
+}
+
+bool have_same_columns(std::string_view header, std::string_view row) {
+  const auto divider = divider_of(header);
+  const auto names = fields_of(header, divider);
+  const auto cells = fields_of(row, divider);
+  return names && cells && names->size() > 1 && names->size() == cells->size();
+}
+
+std::string suggested_fields(std::string_view header) {
+  const column_names names(
+      fields_of(header, divider_of(header)).value_or(std::vector<std::string_view>{}));
+  const auto layer = names.find("layer") ? "layer" : names.first_with({"layer", "block"});
+  return "--format csv --field layer=" + layer + ",experts=" + names.likely_experts();
 }
 
 routing_trace parse_column_csv(std::string_view text, const std::string& file,
-                               const field_map& fields, std::int32_t experts) {
-  return column_reader(text, file, fields, experts).read();
+                               const field_map& fields, std::int32_t experts,
+                               reading_notes* notes) {
+  return column_reader(text, file, fields, experts, notes).read();
 }
 
 routing_trace read_column_csv(const std::filesystem::path& path, const field_map& fields,
-                              std::int32_t experts) {
+                              std::int32_t experts, reading_notes* notes) {
   const auto input = read_input(path);
   if (input.size() != 1)
     refuse_input(path.string(), "", std::to_string(input.size()) + " files", "one CSV");
-  return parse_column_csv(input.front().text, path.string(), fields, experts);
+  return parse_column_csv(input.front().text, path.string(), fields, experts, notes);
 }
 
 }  // namespace hotset::inline v0::sim

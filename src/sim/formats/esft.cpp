@@ -193,6 +193,7 @@ class esft_reader {
         for (const auto id : line.ids)
           if (options_.experts == 0) trace.experts = std::max(trace.experts, number(id) + 1);
     }
+    if (experts_ == 0) note_inferred_experts(options_.notes, trace.experts);
     trace.metadata.emplace_back("layers", numbers);
   }
 
@@ -239,19 +240,6 @@ void append_weight(std::string& out, float value) {
   const std::string_view digits(text.data(), static_cast<std::size_t>(end - text.data()));
   out.append(digits);
   if (fixed && digits.find('.') == std::string_view::npos) out.append(".0");
-}
-
-std::vector<std::string> layer_numbers(const routing_trace& trace) {
-  std::vector<std::string> names;
-  const auto text = trace.fact("layers").value_or("");
-  field_scanner scan(text, ',');
-  while (const auto field = scan.next()) names.emplace_back(*field);
-  bool usable = names.size() == static_cast<std::size_t>(trace.layers);
-  for (const auto& name : names) usable = usable && parse_number<std::int32_t>(name);
-  if (usable) return names;
-  names.clear();
-  for (const auto layer : each<layer_id>(trace.layers)) names.push_back(to_string(layer));
-  return names;
 }
 
 void require_writable(const esft_trace& esft) {
@@ -330,9 +318,10 @@ void write_esft(const esft_trace& esft, const std::filesystem::path& folder) {
   if (code)
     refuse_input(folder.string(), "", "cannot be made: " + code.message(),
                  "a folder that can be written to");
-  const auto names = layer_numbers(esft.trace);
+  const auto numbers = layer_numbers(esft.trace);
   for (const auto layer : each<layer_id>(esft.trace.layers))
-    write_file(folder / (std::string(name_begin) + names[index_of(layer)] + std::string(name_end)),
+    write_file(folder / (std::string(name_begin) + std::to_string(numbers[index_of(layer)]) +
+                         std::string(name_end)),
                layer_formatter(esft, layer).format());
 }
 

@@ -6,9 +6,9 @@
 
 #include <simdjson.h>
 
-#include "hotset/core/request_classes.hpp"
 #include "hotset/sim/io/input_files.hpp"
 #include "sim/formats/json_member.hpp"
+#include "sim/formats/row_places.hpp"
 #include "sim/formats/text_scan.hpp"
 #include "sim/formats/trace_records.hpp"
 
@@ -22,17 +22,27 @@ constexpr std::int64_t most_number = 0xffffffff;
 class json_reader {
  public:
   json_reader(std::string_view text, const std::string& file, const field_map& fields,
-              std::int32_t experts)
+              std::int32_t experts, reading_notes* notes)
       : lines_(file, text), fields_(fields) {
     facts_.file = file;
     facts_.source = "JSON lines";
     facts_.experts = experts;
+    facts_.notes = notes;
   }
 
   routing_trace read() {
     std::string_view line;
     while (lines_.next(line))
       if (!trimmed(line).empty()) add(line);
+    if (lines_read_ == 0 && !first_header_.empty())
+      refuse_input(facts_.file, first_header_line_, first_header_, accepted_keys());
+    if (headers_ > 0)
+      add_note(facts_.notes, std::to_string(headers_) +
+                                 " records before the first route have neither '" + fields_.layer +
+                                 "' nor '" + fields_.experts + "': left out");
+    places_.join_layer_by_layer(records_, facts_.notes);
+    sequences_.settle(records_);
+    facts_.places_inferred = places_.inferred();
     return trace_of(std::move(records_), facts_);
   }
 
@@ -44,10 +54,17 @@ class json_reader {
   }
   dom::element need(const dom::object& object, const std::string& key) const {
     const auto value = find(object, key);
-    if (!value)
-      lines_.refuse("has no '" + key + "'",
-                    "an object with " + fields_.layer + " and " + fields_.experts);
+    if (!value) lines_.refuse(without(object, key), accepted_keys());
     return *value;
+  }
+  static std::string without(const dom::object& object, const std::string& key) {
+    std::string keys;
+    for (const auto& field : object) keys.append(keys.empty() ? "" : ", ").append(field.key);
+    return "has no '" + key + "' (it has " + (keys.empty() ? "no keys" : keys) + ")";
+  }
+  [[nodiscard]] std::string accepted_keys() const {
+    return "an object with " + fields_.layer + " and " + fields_.experts +
+           "; --field layer=KEY,experts=KEY names other keys";
   }
   std::int64_t number(const dom::element& value, const std::string& what, std::int64_t least,
                       std::int64_t most) const {
@@ -68,9 +85,8 @@ class json_reader {
     if (!value) return request_class::decode;
     std::string_view text;
     if (value->get(text) == simdjson::SUCCESS) {
-      for (const auto& [phase, name] : request_classes)
-        if (text == name) return phase;
-      lines_.refuse(fields_.phase + " is '" + std::string(text) + "'", "decode, prefill or verify");
+      if (const auto named = phase_named(text)) return *named;
+      lines_.refuse(fields_.phase + " is '" + std::string(text) + "'", accepted_phases);
     }
     return static_cast<request_class>(number(*value, fields_.phase, 0, 2));
   }
@@ -84,30 +100,44 @@ class json_reader {
                     "one JSON object a line");
     if (document.get(object) != simdjson::SUCCESS)
       lines_.refuse("is no object", "one JSON object a line");
+    if (lines_read_ == 0 && is_header(object)) return;
     trace_record r;
     r.line = lines_.number();
     r.layer = static_cast<std::int32_t>(
         number(need(object, fields_.layer), fields_.layer, 0, most_layers - 1));
-    r.kind = phase(find(object, fields_.phase));
-    if (const auto s = find(object, fields_.sequence))
-      r.sequence = static_cast<std::uint64_t>(number(*s, fields_.sequence, 0, most_number));
-    place(r, find(object, fields_.step), find(object, fields_.token));
-    add_experts(r, need(object, fields_.experts), find(object, fields_.weights));
-  }
-
-  void place(trace_record& r, const optional_element& step, const optional_element& token) {
-    const bool first = lines_read_++ == 0;
+    const auto phase_said = find(object, fields_.phase);
+    r.kind = phase(phase_said);
+    r.sequence = sequences_.add(sequence(find(object, fields_.sequence)));
+    const auto step = find(object, fields_.step);
+    const auto token = find(object, fields_.token);
     if (step) r.step = static_cast<std::uint64_t>(number(*step, fields_.step, 0, most_number));
     if (token) r.token = static_cast<std::uint64_t>(number(*token, fields_.token, 0, most_number));
-    if (!step && token) r.step = r.token;
-    if (!step && !token) r.step = first ? 0 : last_.step + (r.layer <= last_.layer ? 1U : 0U);
-    const bool follows =
-        !first && r.sequence == last_.sequence && r.step == last_.step && r.layer == last_.layer;
-    if (!token) r.token = follows ? next_token_ : 0;
-    last_ = r;
+    ++lines_read_;
+    auto& here =
+        places_.add(r, {step.has_value(), token.has_value(), false, phase_said.has_value()});
+    here.token = add_experts(r, need(object, fields_.experts), find(object, fields_.weights));
   }
 
-  void add_experts(trace_record r, const dom::element& experts, const optional_element& weights) {
+  /// Loggers write facts of the model first.
+  bool is_header(const dom::object& object) {
+    if (find(object, fields_.layer) || find(object, fields_.experts)) return false;
+    if (headers_++ > 0) return true;
+    first_header_line_ = "line " + std::to_string(lines_.number());
+    first_header_ = without(object, fields_.layer);
+    return true;
+  }
+
+  /// A number or a name.
+  std::string sequence(const optional_element& value) const {
+    if (!value) return "0";
+    std::string_view name;
+    if (value->get(name) == simdjson::SUCCESS) return std::string(name);
+    return std::to_string(number(*value, fields_.sequence, 0, most_number));
+  }
+
+  /// Returns the last token.
+  std::uint64_t add_experts(trace_record r, const dom::element& experts,
+                            const optional_element& weights) {
     if (lines_read_ == 1) facts_.weights = weights.has_value();
     if (facts_.weights != weights.has_value())
       lines_.refuse(weights ? "has weights" : "has no weights",
@@ -119,7 +149,7 @@ class json_reader {
     } else {
       add_rows(r, items, weights);
     }
-    next_token_ = r.token + 1;
+    return r.token;
   }
 
   void add_rows(trace_record& r, const dom::array& rows, const optional_element& weights) {
@@ -171,25 +201,29 @@ class json_reader {
   record_facts facts_;
   dom::parser parser_;
   std::vector<trace_record> records_;
-  trace_record last_;
-  std::uint64_t next_token_ = 0;
+  row_places places_;
+  sequence_names sequences_;
   std::uint64_t lines_read_ = 0;
+  std::uint64_t headers_ = 0;
+  std::string first_header_line_;
+  std::string first_header_;  ///< what it lacks
 };
 
 }  // namespace
 
 routing_trace parse_json_lines(std::string_view text, const std::string& file,
-                               const field_map& fields, std::int32_t experts) {
-  return json_reader(text, file, fields, experts).read();
+                               const field_map& fields, std::int32_t experts,
+                               reading_notes* notes) {
+  return json_reader(text, file, fields, experts, notes).read();
 }
 
 routing_trace read_json_lines(const std::filesystem::path& path, const field_map& fields,
-                              std::int32_t experts) {
+                              std::int32_t experts, reading_notes* notes) {
   const auto input = read_input(path);
   if (input.size() != 1)
     refuse_input(path.string(), "", std::to_string(input.size()) + " files",
                  "one file of JSON lines");
-  return parse_json_lines(input.front().text, path.string(), fields, experts);
+  return parse_json_lines(input.front().text, path.string(), fields, experts, notes);
 }
 
 }  // namespace hotset::inline v0::sim

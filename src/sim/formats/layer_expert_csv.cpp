@@ -26,6 +26,7 @@ class layer_expert_reader {
     facts_.file = file;
     facts_.source = "layer,expert CSV";
     facts_.experts = options.experts;
+    facts_.notes = options.notes;
   }
 
   routing_trace read() {

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <cstring>
 #include <numeric>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,6 +28,7 @@
 #include "hotset/sim/io/mapped_file.hpp"
 #include "hotset/sim/io/npy.hpp"
 #include "sim/formats/text_scan.hpp"
+#include "sim/formats/unrouted_rows.hpp"
 
 namespace hotset::inline v0::sim {
 namespace {
@@ -85,7 +88,7 @@ std::size_t numeric_columns(std::string_view line) {
   return count;
 }
 
-std::optional<trace_format> text_format(std::string_view text) {
+std::optional<trace_format> text_format(std::string_view text, const field_map& fields) {
   const auto line = telling_line(text);
   if (line.empty()) return std::nullopt;
   if (line.front() == '{')
@@ -95,11 +98,65 @@ std::optional<trace_format> text_format(std::string_view text) {
     return trace_format::bigmoe;
   if (line.starts_with("TIMESTAMP,")) return trace_format::azure;
   if (line == "layer,expert" || line == "layer,expert,weight") return trace_format::layer_expert;
-  if (looks_like_column_csv(line)) return trace_format::columns;
+  if (looks_like_column_csv(line, fields)) return trace_format::columns;
   const auto columns = numeric_columns(line);
   if (columns == 7 || columns == 9) return trace_format::bigmoe;
   if (columns == 2 || columns == 3) return trace_format::layer_expert;
   return std::nullopt;
+}
+
+/// Whether a text may be a CSV: numbers alone, or a header and a row with as many columns.
+bool may_be_csv(std::string_view text) {
+  const auto line = telling_line(text);
+  if (line.empty() || text.find('\0') != std::string_view::npos) return false;
+  const auto behind = static_cast<std::size_t>(line.data() - text.data()) + line.size();
+  return numeric_columns(line) > 1 || have_same_columns(line, telling_line(text.substr(behind)));
+}
+
+/// Errors: trace_error that shows the header of what may be a CSV, and options that are likely to read it.
+[[noreturn]] void refuse_text(const std::filesystem::path& path, std::string_view text) {
+  if (!may_be_csv(text))
+    refuse_input(path.string(), "byte 0", "the format is not recognised", known_formats);
+  const auto line = telling_line(text);
+  if (const auto columns = numeric_columns(line); columns > 0)
+    refuse_input(path.string(), "byte 0",
+                 "the format is not recognised: " + std::to_string(columns) +
+                     " columns of numbers without a header",
+                 "a first line of their names, such as token,layer,e0,e1");
+  refuse_input(path.string(), "byte 0",
+               "the format is not recognised; the header of a CSV would be " +
+                   std::string(line.substr(0, 200)),
+               suggested_fields(line));
+}
+
+/// Whether an archive is one of torch.save: its first file is a pickle.
+bool is_torch_archive(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return false;
+  const mapped_file file(path);
+  constexpr std::size_t first_name = 128;
+  const auto bytes = file.bytes().first(std::min(first_name, file.bytes().size()));
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  return text.starts_with("PK\3\4") && text.find("/data.pkl") != std::string_view::npos;
+}
+
+/// Protocols 2 to 5. Two bytes tell little: every other format is tried first.
+bool looks_like_pickle(std::string_view text) noexcept {
+  return text.size() > 1 && text[0] == '\x80' && text[1] >= '\2' && text[1] <= '\5';
+}
+
+[[noreturn]] void refuse_pickle(const std::filesystem::path& path) {
+  refuse_input(path.string(), "byte 0", "a file of PyTorch or pickle, which Python alone reads",
+               "its tensors as NumPy arrays (numpy.save), or in Python hotset.importers");
+}
+
+void refuse_what_is_no_trace(const std::filesystem::path& path, std::string_view text) {
+  if (looks_like_gguf(text))
+    refuse_input(path.string(), "byte 0", "a GGUF file holds no trace",
+                 "a trace; counts of an importance matrix are a profile (hotset counts)");
+  if (looks_like_logical_counts(text))
+    refuse_input(path.string(), "byte 0", "counts of experts hold no trace",
+                 "a trace; counts are a profile (hotset counts)");
 }
 
 /// What replays and curves allocate goes with layers x experts, of which a few large ids make too many.
@@ -203,6 +260,12 @@ void keep_first(routing_trace& trace, std::size_t tokens) {
   reorder(trace, rows);
 }
 
+/// Whether rows are choices of a router. Requests name blocks of a KV cache, and oracleGeneral objects.
+bool has_routers(trace_format format) noexcept {
+  return format != trace_format::oracle && format != trace_format::mooncake &&
+         format != trace_format::azure;
+}
+
 bool named_esft(const std::filesystem::path& path) {
   return path.filename().string().starts_with("expert_weights_");
 }
@@ -262,44 +325,50 @@ void cut_steps(routing_trace& trace, const step_shape& shape) {
   }
 }
 
-trace_format recognise_trace(const std::filesystem::path& path) {
+trace_format recognise_trace(const std::filesystem::path& path, const field_map& fields) {
+  const kept_streams keep;
   const auto beginning = read_beginning(path, 65536);
   if (looks_like_npy(beginning.text)) return trace_format::arrays;
+  if (beginning.collection && is_torch_archive(path)) refuse_pickle(path);
   if (beginning.collection || named_esft(path)) return trace_format::esft;
   if (beginning.text.empty())
     refuse_input(path.string(), "byte 0", "the file is empty", known_formats);
   if (named_oracle(path)) return trace_format::oracle;
-  if (looks_like_gguf(beginning.text))
-    refuse_input(path.string(), "byte 0", "a GGUF file holds no trace",
-                 "a trace; counts of an importance matrix are a profile (hotset counts)");
+  refuse_what_is_no_trace(path, beginning.text);
   if (looks_native(beginning.text)) return trace_format::native;
-  if (const auto format = text_format(beginning.text)) return *format;
+  if (const auto format = text_format(beginning.text, fields)) return *format;
   const bool binary = beginning.text.find('\0') != std::string::npos;
   if (binary && looks_like_oracle_general(beginning.text)) return trace_format::oracle;
-  refuse_input(path.string(), "byte 0", "the format is not recognised", known_formats);
+  if (looks_like_pickle(beginning.text)) refuse_pickle(path);
+  refuse_text(path, beginning.text);
 }
 
 routing_trace open_trace(const std::filesystem::path& path, const open_trace_options& options) {
   const kept_streams keep;
-  const auto format =
-      options.format == trace_format::automatic ? recognise_trace(path) : options.format;
+  const auto format = options.format == trace_format::automatic
+                          ? recognise_trace(path, options.fields)
+                          : options.format;
+  const auto top_k = options.top_k;
+  const auto experts = options.experts;
+  auto* const notes = options.notes;
   auto trace = [&]() -> routing_trace {
     switch (format) {
       case trace_format::automatic: break;
       case trace_format::native: return read_native_trace(path);
-      case trace_format::bigmoe: return read_bigmoe_route_csv(path);
-      case trace_format::esft: return read_esft(path, {options.top_k, options.experts}).trace;
-      case trace_format::layer_expert:
-        return read_layer_expert_csv(path, {options.top_k, options.experts});
-      case trace_format::json_lines: return read_json_lines(path, options.fields, options.experts);
-      case trace_format::columns: return read_column_csv(path, options.fields, options.experts);
-      case trace_format::arrays: return read_routed_arrays(path, {options.top_k, options.experts});
+      case trace_format::bigmoe: return read_bigmoe_route_csv(path, experts, notes);
+      case trace_format::esft: return read_esft(path, {top_k, experts, notes}).trace;
+      case trace_format::layer_expert: return read_layer_expert_csv(path, {top_k, experts, notes});
+      case trace_format::json_lines: return read_json_lines(path, options.fields, experts, notes);
+      case trace_format::columns: return read_column_csv(path, options.fields, experts, notes);
+      case trace_format::arrays: return read_routed_arrays(path, {top_k, experts, notes});
       case trace_format::oracle: return read_oracle_general(path);
       case trace_format::mooncake: return blocks_of(read_mooncake(path), path, options);
       case trace_format::azure: return blocks_of(read_azure_requests(path), path, options);
     }
     refuse_input(path.string(), "", "no such trace format", known_formats);
   }();
+  if (has_routers(format)) empty_filled_rows(trace, path.string(), notes);
+  if (has_routers(format) && format != trace_format::native) leave_out_dense_layers(trace, notes);
   refuse_empty_keys(trace, path);
   if (options.first != 0) keep_first(trace, options.first);
   if (options.as) cut_steps(trace, *options.as);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstddef>
 #include <limits>
 #include <numeric>
 #include <span>
@@ -22,6 +24,45 @@ constexpr std::array<std::string_view, 4> id_names = {"routed_experts", "experts
                                                       "ids"};
 constexpr std::array<std::string_view, 2> logit_names = {"logits", "router_logits"};
 constexpr std::string_view accepted_ids = "integers [tokens, layers, top_k]";
+constexpr std::string_view accepted_logits = "real numbers [tokens, layers, experts]";
+
+/// Whether real numbers may be ids: whole, and -1 or more.
+bool are_whole(const npy_array& array) {
+  const auto numbers = floats_of(array);
+  return std::ranges::all_of(numbers, [](float x) {
+    return x >= -1 && x < static_cast<float>(most_experts) && x == std::floor(x);
+  });
+}
+
+std::vector<std::int64_t> whole_numbers_of(const npy_array& array) {
+  if (array.is_integer()) return integers_of(array);
+  const auto numbers = floats_of(array);
+  return {numbers.begin(), numbers.end()};
+}
+
+/// Ids of a row of 3 or more would name an expert twice.
+bool are_a_map(const std::vector<std::int64_t>& numbers, std::size_t width) {
+  return width > 2 && std::ranges::all_of(numbers, [](auto n) { return n == 0 || n == 1; }) &&
+         std::ranges::find(numbers, 1) != numbers.end();
+}
+
+/// The routed experts of each row of a map, in the order of their ids; rows with fewer than the fullest end in -1.
+std::vector<std::int64_t> ids_of_map(const std::vector<std::int64_t>& map, std::size_t width,
+                                     std::size_t& top_k) {
+  top_k = 0;
+  for (std::size_t at = 0; at < map.size(); at += width) {
+    const auto row = map.begin() + static_cast<std::ptrdiff_t>(at);
+    const auto routed = std::count(row, row + static_cast<std::ptrdiff_t>(width), 1);
+    top_k = std::max(top_k, static_cast<std::size_t>(routed));
+  }
+  std::vector<std::int64_t> ids(map.size() / width * top_k, -1);
+  for (std::size_t at = 0; at < map.size(); at += width) {
+    auto next = at / width * top_k;
+    for (std::size_t e = 0; e < width; ++e)
+      if (map[at + e] == 1) ids[next++] = static_cast<std::int64_t>(e);
+  }
+  return ids;
+}
 
 /// "req2" before "req10".
 bool before(const npy_array& a, const npy_array& b) {
@@ -53,10 +94,11 @@ class array_reader {
     } else if (logits != nullptr) {
       choose(*logits);
     } else if (arrays_.size() == 1 && !arrays_.front().is_integer()) {
-      choose(arrays_.front());
+      add_real_numbers(arrays_.front());
     } else {
       add_requests();
     }
+    note_guesses();
     if (ids != nullptr || logits != nullptr) {
       if (const auto* const given = find("sequences")) trace_.sequence = of_tokens(*given);
       if (const auto* const given = find("steps")) trace_.step = of_tokens(*given);
@@ -97,31 +139,62 @@ class array_reader {
       refuse(array, accepted);
   }
 
+  /// No router's logits are all whole; ids that went through pandas or JSON are.
+  void add_real_numbers(const npy_array& array) {
+    const bool ids =
+        array.shape.size() == 3 && are_whole(array) &&
+        (options_.top_k == 0 || static_cast<std::size_t>(options_.top_k) == array.shape[2]);
+    if (!ids) return choose(array);
+    add_note(options_.notes,
+             "'" + array.name + "': whole numbers stored as real ones: read as ids");
+    add_request(array);
+  }
+
   void add_request(const npy_array& array) {
     check_shape(array, accepted_ids);
-    if (!array.is_integer() || array.shape[2] > static_cast<std::size_t>(most_ranks))
-      refuse(array, accepted_ids);
+    if (!array.is_integer() && !are_whole(array)) refuse(array, accepted_ids);
+    auto numbers = whole_numbers_of(array);
+    auto wide = array.shape[2];
+    if (are_a_map(numbers, wide)) {
+      check_map(array);
+      numbers = ids_of_map(numbers, array.shape[2], wide);
+    }
+    if (wide > static_cast<std::size_t>(most_ranks)) refuse(array, accepted_ids);
     const auto layers = static_cast<std::int32_t>(array.shape[1]);
-    const auto ranks = static_cast<std::int32_t>(array.shape[2]);
+    const auto ranks = static_cast<std::int32_t>(wide);
+    if (options_.top_k > 0 && ranks != options_.top_k)
+      refuse_input(file_, "'" + array.name + "'",
+                   std::to_string(ranks) + " experts of a token in a layer",
+                   "as many as the top_k of " + std::to_string(options_.top_k) + " (--top-k)");
     const bool first = trace_.ids.empty();
     if (!first && (layers != trace_.layers || ranks != trace_.top_k))
       refuse(array, "requests of one model: [tokens, " + std::to_string(trace_.layers) + ", " +
                         std::to_string(trace_.top_k) + "]");
     trace_.layers = layers;
     trace_.top_k = ranks;
-    add_ids(array);
+    add_ids(array, numbers);
     add_tokens(array.shape[0], first ? 0 : trace_.sequence.back() + 1);
   }
 
-  void add_ids(const npy_array& array) {
-    const auto told = options_.experts;
+  void check_map(const npy_array& array) {
+    const auto experts = array.shape[2];
+    if (experts > static_cast<std::size_t>(most_experts) ||
+        (options_.experts > 0 && experts != static_cast<std::size_t>(options_.experts)))
+      refuse(array, "a map of " + std::to_string(options_.experts) + " experts");
+    if (find("weights") != nullptr)
+      refuse(array, "ids where weights stand beside them: a map has no ranks");
+    mapped_experts_ = static_cast<std::int32_t>(experts);
+  }
+
+  void add_ids(const npy_array& array, const std::vector<std::int64_t>& numbers) {
+    const auto told = options_.experts > 0 ? options_.experts : mapped_experts_;
     const auto most = told > 0 ? told : most_experts;
     // What an unsigned type fills up with, unless it is an expert's number.
     const auto filler = array.kind == 'u' && array.item < 8
                             ? (std::int64_t{1} << (8 * array.item)) - 1
                             : std::int64_t{-1};
     std::int64_t highest = -1;
-    for (const auto id : integers_of(array)) {
+    for (const auto id : numbers) {
       if (id == filler && array.kind == 'u' && array.item == 1 && told == 0)
         refuse_input(file_, "'" + array.name + "'",
                      "an expert " + std::to_string(id) + ", which may stand for none",
@@ -134,7 +207,20 @@ class array_reader {
       if (!absent) highest = std::max(highest, id);
     }
     const auto seen = std::max(static_cast<std::int32_t>(highest + 1), trace_.top_k);
-    trace_.experts = options_.experts > 0 ? options_.experts : std::max(trace_.experts, seen);
+    trace_.experts = told > 0 ? told : std::max(trace_.experts, seen);
+  }
+
+  void note_guesses() const {
+    if (mapped_experts_ > 0)
+      add_note(options_.notes, "zeros and ones: read as a map of the routed experts, top-" +
+                                   std::to_string(trace_.top_k) + " of " +
+                                   std::to_string(trace_.experts));
+    else if (options_.experts == 0 && trace_.logits.empty())
+      note_inferred_experts(options_.notes, trace_.experts);
+    if (static_cast<std::size_t>(trace_.layers) > trace_.tokens())
+      add_note(options_.notes, std::to_string(trace_.layers) + " layers and " +
+                                   std::to_string(trace_.tokens()) +
+                                   " tokens: transposed? Arrays are [tokens, layers, top_k]");
   }
 
   void add_tokens(std::size_t count, std::uint32_t sequence) {
@@ -182,16 +268,25 @@ class array_reader {
   }
 
   void choose(const npy_array& array) {
-    check_shape(array, "real numbers [tokens, layers, experts]");
+    check_shape(array, accepted_logits);
     if (array.is_integer() || array.shape[2] > static_cast<std::size_t>(most_experts) ||
         (options_.experts > 0 && array.shape[2] != static_cast<std::size_t>(options_.experts)))
       refuse(array, options_.experts > 0
                         ? "real numbers of " + std::to_string(options_.experts) + " experts"
-                        : "real numbers [tokens, layers, experts]");
+                        : std::string(accepted_logits));
+    if (options_.top_k == 0)
+      refuse_input(file_, "'" + array.name + "'",
+                   array.description() + ", which is router logits, and no top_k is given",
+                   "--top-k 1.." + std::to_string(array.shape[2]) +
+                       "; or ids: " + std::string(accepted_ids));
     if (options_.top_k < 1 || static_cast<std::size_t>(options_.top_k) > array.shape[2])
       refuse_input(file_, "'" + array.name + "'",
                    "logits with a top_k of " + std::to_string(options_.top_k),
                    "1.." + std::to_string(array.shape[2]) + " (--top-k)");
+    if (are_whole(array))
+      add_note(options_.notes,
+               "'" + array.name +
+                   "': whole numbers, read as router logits: the top_k is not its last axis");
     trace_.layers = static_cast<std::int32_t>(array.shape[1]);
     trace_.experts = static_cast<std::int32_t>(array.shape[2]);
     trace_.top_k = options_.top_k;
@@ -239,6 +334,7 @@ class array_reader {
   const std::vector<npy_array>& arrays_;
   const std::string& file_;
   routed_array_options options_;
+  std::int32_t mapped_experts_ = 0;  ///< of a map, which says their number; else 0
   routing_trace trace_;
 };
 

@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <numeric>
 #include <tuple>
 
+#include "hotset/core/request_classes.hpp"
 #include "hotset/sim/io/input_error.hpp"
+#include "sim/formats/text_scan.hpp"
 
 namespace hotset::inline v0::sim {
 namespace {
@@ -57,6 +60,7 @@ void infer_shape(routing_trace& trace, const std::vector<trace_record>& records,
   }
   trace.top_k = facts.top_k > 0 ? facts.top_k : ranks;
   trace.experts = facts.experts > 0 ? facts.experts : std::max(experts, trace.top_k);
+  if (facts.experts == 0) note_inferred_experts(facts.notes, trace.experts);
 }
 
 /// Bytes are known for every layer, or for none.
@@ -73,14 +77,6 @@ std::vector<std::uint64_t> bytes_of(const std::vector<std::int32_t>& layers,
   return bytes;
 }
 
-void keep_layer_numbers(routing_trace& trace, const std::vector<std::int32_t>& layers) {
-  if (layers.front() == 0 && layers.back() == static_cast<std::int32_t>(layers.size()) - 1) return;
-  std::string text;
-  for (const auto layer : layers)
-    text.append(text.empty() ? "" : ",").append(std::to_string(layer));
-  trace.metadata.emplace_back("layers", text);
-}
-
 void add_token(routing_trace& trace, const trace_record& r, const trace_record* before) {
   const bool same_sequence = before != nullptr && before->sequence == r.sequence;
   const bool same_step = same_sequence && before->step == r.step;
@@ -94,6 +90,31 @@ void add_token(routing_trace& trace, const trace_record& r, const trace_record* 
   trace.kind.push_back(r.kind);
   const auto width = static_cast<std::size_t>(trace.layers) * static_cast<std::size_t>(trace.top_k);
   trace.ids.resize(trace.ids.size() + width, no_expert);
+}
+
+/// Pre: records are sorted.
+std::size_t tokens_without_all_layers(const std::vector<trace_record>& records,
+                                      std::size_t layers) {
+  std::size_t lacking = 0;
+  std::size_t has = 0;
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    const bool same_token = i > 0 && token_of(records[i]) == token_of(records[i - 1]);
+    if (!same_token) {
+      lacking += i > 0 && has < layers ? 1U : 0U;
+      has = 0;
+    }
+    has += same_token && records[i].layer == records[i - 1].layer ? 0U : 1U;
+  }
+  return lacking + (has < layers ? 1U : 0U);
+}
+
+void note_missing_layers(const std::vector<trace_record>& records, std::size_t tokens,
+                         std::size_t layers, reading_notes* notes) {
+  const auto lacking = tokens_without_all_layers(records, layers);
+  if (2 * lacking <= tokens) return;
+  add_note(notes, std::to_string(lacking) + " of " + std::to_string(tokens) +
+                      " tokens have not all layers: fields token and step say which rows are one "
+                      "token's");
 }
 
 }  // namespace
@@ -119,6 +140,7 @@ routing_trace trace_of(std::vector<trace_record> records, const record_facts& fa
   std::size_t tokens = 1;
   for (std::size_t i = 1; i < records.size(); ++i)
     tokens += token_of(records[i]) != token_of(records[i - 1]) ? 1U : 0U;
+  if (facts.places_inferred) note_missing_layers(records, tokens, layers.size(), facts.notes);
   const auto cells = detail::product(
       {tokens, layers.size(), static_cast<std::size_t>(trace.top_k), sizeof(expert_id)});
   // A few far-apart numbers must not ask for all the memory there is.
@@ -146,6 +168,50 @@ routing_trace trace_of(std::vector<trace_record> records, const record_facts& fa
   }
   if (const auto bad = trace.validate()) refuse_input(facts.file, "", bad->message, "");
   return trace;
+}
+
+std::vector<std::int32_t> layer_numbers(const routing_trace& trace) {
+  std::vector<std::int32_t> out;
+  const auto text = trace.fact("layers").value_or("");
+  field_scanner scan(text, ',');
+  while (const auto field = scan.next())
+    if (const auto layer = parse_number<std::int32_t>(*field)) out.push_back(*layer);
+  if (out.size() == static_cast<std::size_t>(trace.layers)) return out;
+  out.resize(static_cast<std::size_t>(trace.layers));
+  std::iota(out.begin(), out.end(), 0);
+  return out;
+}
+
+void keep_layer_numbers(routing_trace& trace, const std::vector<std::int32_t>& layers) {
+  std::erase_if(trace.metadata, [](const auto& fact) { return fact.first == "layers"; });
+  if (layers.front() == 0 && layers.back() == static_cast<std::int32_t>(layers.size()) - 1) return;
+  std::string text;
+  for (const auto layer : layers)
+    text.append(text.empty() ? "" : ",").append(std::to_string(layer));
+  std::pair<std::string, std::string> fact("layers", std::move(text));
+  const auto at = std::ranges::lower_bound(trace.metadata, fact);
+  trace.metadata.insert(at, std::move(fact));
+}
+
+std::optional<request_class> phase_named(std::string_view name) {
+  if (name == "prompt") return request_class::prefill;
+  for (const auto& [phase, known] : request_classes)
+    if (name == known) return phase;
+  return std::nullopt;
+}
+
+std::uint64_t sequence_names::add(std::string_view name) {
+  return numbers_.try_emplace(std::string(name), numbers_.size()).first->second;
+}
+
+void sequence_names::settle(std::vector<trace_record>& records) const {
+  std::vector<std::uint64_t> values(numbers_.size());
+  for (const auto& [name, number] : numbers_) {
+    const auto value = parse_number<std::uint32_t>(name);
+    if (!value) return;
+    values[number] = *value;
+  }
+  for (auto& r : records) r.sequence = values[r.sequence];
 }
 
 }  // namespace hotset::inline v0::sim

@@ -3,10 +3,14 @@
 /// Routed experts one by one, in any order, and the trace that they make together.
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "hotset/sim/io/reading_notes.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
 namespace hotset::inline v0::sim {
@@ -36,13 +40,38 @@ struct record_facts {
   std::int32_t experts = 0;
   std::int32_t top_k = 0;
   bool weights = false;
+  bool places_inferred = false;  ///< no row said its token or step
   std::vector<std::pair<std::int32_t, std::uint64_t>> layer_bytes;  ///< by the recording's number
+  reading_notes* notes = nullptr;
 };
 
 /// Layers become dense in ascending order of their numbers, which metadata "layers" keeps when they are
 /// not 0, 1, 2, ...; sequences and steps are renumbered from 0.
+/// Notes an inferred number of experts and, if places were inferred, that most tokens lack layers.
 /// Errors: trace_error for no records, an expert twice at one place, or an id out of range.
 [[nodiscard]] routing_trace trace_of(std::vector<trace_record> records, const record_facts& facts);
+
+/// The recording's number of each layer: metadata "layers", else 0, 1, 2, ...
+[[nodiscard]] std::vector<std::int32_t> layer_numbers(const routing_trace& trace);
+/// Sets metadata "layers", or removes it if the numbers are 0, 1, 2, ...
+void keep_layer_numbers(routing_trace& trace, const std::vector<std::int32_t>& layers);
+
+/// "decode", "prefill", "verify", or "prompt" for prefill.
+[[nodiscard]] std::optional<request_class> phase_named(std::string_view name);
+inline constexpr std::string_view accepted_phases =
+    "decode, prefill (or prompt), verify, or 0, 1, 2";
+
+/// Numbers sequences by name: by value if all names are numbers below 2^32, else by first appearance.
+class sequence_names {
+ public:
+  /// Returns a provisional number for trace_record::sequence.
+  [[nodiscard]] std::uint64_t add(std::string_view name);
+  /// Replaces provisional numbers. Pre: all records have one.
+  void settle(std::vector<trace_record>& records) const;
+
+ private:
+  std::unordered_map<std::string, std::uint64_t> numbers_;
+};
 
 /// "gemma" for "a/gemma.route.csv".
 [[nodiscard]] std::string trace_name(const std::string& file);

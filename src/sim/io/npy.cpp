@@ -94,12 +94,12 @@ class header_reader {
       refuse_input(file_, "header", "the array holds records of several fields", "plain numbers");
     const auto type = text();
     const bool known = type.size() == 3 && std::string_view("<>|=").find(type[0]) != type.npos &&
-                       std::string_view("iuf").find(type[1]) != type.npos &&
+                       std::string_view("iufb").find(type[1]) != type.npos &&
                        std::string_view("1248").find(type[2]) != type.npos &&
-                       !(type[1] == 'f' && type[2] == '1');
+                       !(type[1] == 'f' && type[2] == '1') && !(type[1] == 'b' && type[2] != '1');
     if (!known)
       refuse_input(file_, "header", "the array is of type '" + std::string(type) + "'",
-                   "integers of 1, 2, 4 or 8 bytes, real numbers of 2, 4 or 8");
+                   "integers of 1, 2, 4 or 8 bytes, real numbers of 2, 4 or 8, truth values");
     array_.kind = type[1];
     array_.item = static_cast<std::size_t>(type[2] - '0');
     array_.big_endian =
@@ -197,8 +197,9 @@ std::int64_t integer_of(std::uint64_t bits, const npy_array& array) noexcept {
 }  // namespace
 
 std::string npy_array::description() const {
-  std::string out = kind == 'f' ? "float" : kind == 'u' ? "uint" : "int";
-  out += std::to_string(8 * item) + " of shape [";
+  std::string out = kind == 'f' ? "float" : kind == 'u' ? "uint" : kind == 'b' ? "bool" : "int";
+  if (kind != 'b') out += std::to_string(8 * item);
+  out += " of shape [";
   for (std::size_t axis = 0; axis < shape.size(); ++axis)
     out.append(axis == 0 ? "" : ", ").append(std::to_string(shape[axis]));
   return out + "]";

@@ -79,6 +79,50 @@ TEST(column_csv, an_absent_expert_keeps_its_place) {
   EXPECT_THAT(ids_of(trace), ElementsAre(-1, 4, 2, 3));
 }
 
+TEST(column_csv, experts_may_stand_in_columns_of_their_own) {
+  const auto* const text =
+      "token,layer,e08,e09,e10,w0,w1,w2\n0,0,5,2,7,.5,.25,.25\n1,0,1,,4,.5,,.5\n";
+  const auto trace =
+      parse_column_csv(text, "a", parse_field_map("experts=e08..e10,weights=w0..w2"));
+  EXPECT_THAT(ids_of(trace), ElementsAre(5, 2, 7, 1, -1, 4));
+  EXPECT_THAT(trace.weights, ElementsAre(.5F, .25F, .25F, .5F, 0, .5F));
+  const auto two = parse_column_csv(text, "a", parse_field_map("experts=e09..e10,weights=w1..w2"));
+  EXPECT_THAT(ids_of(two), ElementsAre(2, 7, -1, 4));
+  const auto alone = parse_column_csv(text, "a", parse_field_map("experts=e08..e08"));
+  EXPECT_THAT(ids_of(alone), ElementsAre(5, 1));
+  for (const auto* named : {"experts=e08", "experts=e08..e10,weights=w1"})
+    expect_refused([&] { (void)parse_column_csv(text, "a", parse_field_map(named)); },
+                   {"line 1", "the field names one", ".."});
+  for (const auto* named : {"experts=e08..e11", "experts=e10..e08", "experts=e08..w2",
+                            "experts=e..e10", "experts=e08.."})
+    expect_refused([&] { (void)parse_column_csv(text, "a", parse_field_map(named)); },
+                   {"line 1", "the header has no 'e", "experts=e08..e10"});
+}
+
+TEST(column_csv, sequences_may_have_names_and_be_interleaved) {
+  sim::reading_notes notes;
+  const auto trace = parse_column_csv(
+      "sequence,layer,experts\nb,0,1 2\n10,0,3 4\nb,1,5 6\n10,1,7 0\nb,0,2 1\nb,1,6 5\n", "a", {},
+      8, &notes);
+  EXPECT_THAT(trace.sequence, ElementsAre(0, 0, 1)) << "by first appearance";
+  EXPECT_THAT(ids_of(trace), ElementsAre(1, 2, 5, 6, 2, 1, 6, 5, 3, 4, 7, 0));
+  EXPECT_THAT(notes, ElementsAre());
+  const auto numbers =
+      parse_column_csv("sequence,layer,experts\n10,0,1 2\n9,0,3 4\n", "a", {}, 8, &notes);
+  EXPECT_THAT(ids_of(numbers), ElementsAre(3, 4, 1, 2)) << "by number";
+}
+
+TEST(column_csv, a_prompt_layer_by_layer_is_a_step) {
+  sim::reading_notes notes;
+  const auto trace = parse_column_csv(
+      "layer;expert;rank\n0;3;0\n0;1;1\n0;5;0\n0;4;1\n1;2;0\n1;0;1\n1;1;0\n1;7;1\n", "a", {}, 8,
+      &notes);
+  EXPECT_THAT(trace.step, ElementsAre(0, 0));
+  EXPECT_THAT(trace.kind, ElementsAre(request_class::prefill, request_class::prefill));
+  EXPECT_THAT(ids_of(trace), ElementsAre(3, 1, 2, 0, 5, 4, 1, 7));
+  EXPECT_THAT(notes, ElementsAre(testing::HasSubstr("layer by layer: taken for 1 step of a")));
+}
+
 TEST(column_csv, refuses_bad_rows_in_one_line) {
   const auto refused = [](std::string_view text, std::initializer_list<std::string_view> said) {
     expect_refused([&] { (void)parse_column_csv(text, "a.csv", {}, 8); }, said);
@@ -95,7 +139,7 @@ TEST(column_csv, refuses_bad_rows_in_one_line) {
   refused("token,layer,experts\n-1,0,1\n", {"token is '-1'"});
   refused("token,layer,experts\n0,0,8\n", {"experts is '8'", "-1..7"});
   refused("token,layer,experts\n0,0,\n", {"line 2", "experts is empty"});
-  refused("token,layer,experts,phase\n0,0,1,late\n", {"phase is 'late'", "prefill"});
+  refused("token,layer,experts,phase\n0,0,1,late\n", {"phase is 'late'", "prompt"});
   refused("token,layer,experts,weights\n0,0,1 2,.5\n", {"1 weights for 2 experts"});
   refused("token,layer,experts,weights\n0,0,1,inf\n", {"a weight is 'inf'"});
   refused("token,layer,expert,rank\n0,0,1,0\n0,0,2,0\n", {"line 3", "rank 0", "line 2"});

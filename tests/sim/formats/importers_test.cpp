@@ -198,6 +198,60 @@ TEST(json_lines, lines_of_one_step_and_layer_are_tokens) {
   EXPECT_THAT(tokens.step, ElementsAre(0, 1));
 }
 
+TEST(json_lines, a_prompt_layer_by_layer_is_a_step) {
+  const auto line = [](int layer, int expert) {
+    return "{\"layer\":" + std::to_string(layer) + ",\"experts\":[" + std::to_string(expert) +
+           "]}\n";
+  };
+  const auto prompt = line(0, 1) + line(0, 2) + line(2, 3) + line(2, 4) + line(5, 5) + line(5, 6);
+  const auto token = line(0, 7) + line(2, 8) + line(5, 9);
+  sim::reading_notes notes;
+  const auto trace = parse_json_lines(prompt + token + prompt, "t", {}, 10, &notes);
+  EXPECT_THAT(trace.step, ElementsAre(0, 0, 1, 2, 2));
+  EXPECT_THAT(trace.ids, ElementsAre(1, 3, 5, 2, 4, 6, 7, 8, 9, 1, 3, 5, 2, 4, 6));
+  EXPECT_EQ(trace.kind[0], request_class::prefill);
+  EXPECT_EQ(trace.kind[2], request_class::decode);
+  EXPECT_THAT(notes, ElementsAre(testing::HasSubstr("layer by layer: taken for 2 steps of a")));
+}
+
+TEST(json_lines, rows_that_fit_no_rule_are_said_to_lack_layers) {
+  sim::reading_notes notes;
+  const auto lacking = [&](std::string_view text) {
+    notes.clear();
+    return parse_json_lines(text, "t", {}, 10, &notes).tokens();
+  };
+  const std::string first = "{\"layer\":0,\"experts\":[1]}\n";
+  const std::string second = "{\"layer\":1,\"experts\":[2]}\n";
+  EXPECT_EQ(lacking(first + first + first + second), 3U);
+  EXPECT_THAT(notes, ElementsAre(testing::HasSubstr("2 of 3 tokens have not all layers")));
+  EXPECT_EQ(lacking(first + first + second), 2U);
+  EXPECT_THAT(notes, ElementsAre()) << "half of them have";
+}
+
+TEST(json_lines, records_of_a_logger) {
+  sim::reading_notes notes;
+  const auto trace = parse_json_lines(
+      "{\"type\":\"meta\",\"top_k\":1}\n{\"note\":\"\"}\n"
+      "{\"layer\":0,\"experts\":[1],\"sequence\":\"r2\",\"token\":0,\"phase\":\"prompt\"}\n"
+      "{\"layer\":0,\"experts\":[2],\"sequence\":\"r1\",\"token\":0,\"phase\":\"prompt\"}\n"
+      "{\"layer\":0,\"experts\":[3],\"sequence\":\"r2\",\"token\":1,\"phase\":\"decode\"}\n",
+      "t", {}, 8, &notes);
+  EXPECT_THAT(trace.ids, ElementsAre(1, 3, 2));
+  EXPECT_THAT(trace.sequence, ElementsAre(0, 0, 1)) << "by first appearance";
+  EXPECT_THAT(trace.kind,
+              ElementsAre(request_class::prefill, request_class::decode, request_class::prefill));
+  EXPECT_THAT(notes, ElementsAre(testing::HasSubstr("2 records before the first route")));
+}
+
+TEST(json_lines, sequences_may_be_interleaved) {
+  const auto trace = parse_json_lines(
+      "{\"layer\":0,\"experts\":[1],\"sequence\":5}\n{\"layer\":0,\"experts\":[2],\"sequence\":3}\n"
+      "{\"layer\":1,\"experts\":[3],\"sequence\":5}\n{\"layer\":1,\"experts\":[4],\"sequence\":3}"
+      "\n",
+      "t");
+  EXPECT_THAT(trace.ids, ElementsAre(2, 4, 1, 3)) << "by number";
+}
+
 TEST(json_lines, refuses_bad_lines_in_one_line) {
   const auto refused = [](std::string_view text, std::initializer_list<std::string_view> said,
                           std::int32_t experts = 0) {
@@ -206,9 +260,11 @@ TEST(json_lines, refuses_bad_lines_in_one_line) {
   refused("", {"routes no expert"});
   refused("{\"layer\":0,\"experts\":[1]}\n{\"layer\":0,", {"line 2", "is not JSON"});
   refused("[1]\n", {"line 1", "is no object"});
-  refused("{\"experts\":[1]}\n", {"has no 'layer'"});
   refused("{\"layer\":0,\"experts\":[1],\"layer\":1}\n",
           {"line 1", "'layer' is there twice; accepted: each key once"});
+  refused("{\"experts\":[1]}\n", {"has no 'layer'", "it has experts", "--field"});
+  refused("\n{\"l\":0,\"ids\":[1]}\n", {"line 2", "has no 'layer' (it has l, ids)", "--field"});
+  refused("{\"layer\":0,\"experts\":[1]}\n{\"type\":\"end\"}\n", {"line 2", "has no 'layer'"});
   refused("{\"layer\":0}\n", {"has no 'experts'"});
   refused("{\"layer\":-1,\"experts\":[1]}\n", {"layer is -1"});
   refused("{\"layer\":0,\"experts\":3}\n", {"experts is 3; accepted: an array"});

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -65,7 +67,10 @@ TEST(open_trace, refuses_what_it_does_not_know) {
     expect_refused([&] { (void)open_trace(folder.write("what", bytes)); }, said);
   };
   refused("", {"what", "byte 0", "is empty"});
-  refused("budget_mib,policy\n1,lru\n", {"not recognised", "JSON lines"});
+  refused("budget_mib,policy\n1,lru\n",
+          {"not recognised", "budget_mib,policy", "--field layer=COLUMN,experts=COLUMN"});
+  refused("1,2,3,4\n", {"4 columns of numbers", "token,layer,e0,e1"});
+  refused("what\n", {"not recognised", "JSON lines"});
   refused("\n\n", {"not recognised"});
   refused(std::string(48, '\0'), {"not recognised"});
   refused(text_of(trace_samples::mooncake_xz).substr(0, 60), {"cannot be unpacked"});
@@ -80,6 +85,117 @@ TEST(open_trace, refuses_what_it_does_not_know) {
                          {.format = trace_format::bigmoe});
       },
       {"line 1", "columns"});
+}
+
+TEST(open_trace, the_refusal_of_a_csv_names_fields_that_read_it) {
+  const trace_samples::temporary_folder folder;
+  const auto path =
+      folder.write("ids.csv", ",token,moe_layer,e0,e1,note\n0,0,3,7,2,x\n1,1,3,1,,x\n");
+  expect_refused([&] { (void)open_trace(path); },
+                 {",token,moe_layer,e0,e1,note", "--field layer=moe_layer,experts=e0..e1"});
+  const auto fields = parse_field_map("layer=moe_layer,experts=e0..e1");
+  EXPECT_EQ(recognise_trace(path, fields), trace_format::columns);
+  const auto trace = open_trace(path, {.fields = fields});
+  EXPECT_THAT(trace.ids, ElementsAre(7, 2, 1, -1));
+  EXPECT_EQ(trace.fact("layers"), "3");
+}
+
+TEST(open_trace, files_of_pytorch_are_named) {
+  const trace_samples::temporary_folder folder;
+  const std::string zip("PK\3\4\x14\0\0\0\0\0\0\0!\0\0\0\0\0\0\0\0\0\0\0\0\0\x10\0\0\0", 30);
+  for (const auto& bytes : {zip + "archive/data.pkl" + std::string(40, '\0'),
+                            std::string("\x80\x02}q\0X\x03\0\0\0", 10)}) {
+    const auto path = folder.write("recorder.pt", bytes);
+    expect_refused([&] { (void)open_trace(path); }, {"recorder.pt", "PyTorch", "numpy.save"});
+  }
+}
+
+// A header of 1,408 bytes (0x580) begins as pickles of protocol 5 do.
+TEST(open_trace, a_native_trace_is_no_pickle_whatever_its_length) {
+  const trace_samples::temporary_folder folder;
+  ASSERT_FALSE(write_native_trace(trace_samples::full_trace(), (folder.path() / "n").string()));
+  auto bytes = trace_samples::read_all(folder.path() / "n");
+  std::uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), 8);
+  ASSERT_LT(length, 0x580U);
+  bytes.insert(8 + length, 0x580 - length, ' ');
+  length = 0x580;
+  std::memcpy(bytes.data(), &length, 8);
+  const auto path = folder.write("n", bytes);
+  EXPECT_EQ(recognise_trace(path), trace_format::native);
+  EXPECT_EQ(open_trace(path).ids, trace_samples::full_trace().ids);
+}
+
+TEST(open_trace, counts_are_no_trace) {
+  const trace_samples::temporary_folder folder;
+  const auto path = folder.write("c.json", "{\n \"logical_count\": [[1, 2]]\n}\n");
+  expect_refused([&] { (void)open_trace(path); }, {"hold no trace", "hotset counts"});
+}
+
+/// 3 tokens, 3 layers, top-2: layer 0 is zeros, and so is token 1 in layer 2.
+constexpr std::string_view filled_up =
+    "token,layer,experts\n0,0,0 0\n0,1,3 1\n0,2,4 5\n1,0,0 0\n1,1,2 0\n1,2,0 0\n"
+    "2,0,0 0\n2,1,1 0\n2,2,5 4\n";
+
+TEST(open_trace, a_row_that_names_an_expert_twice_is_not_routed) {
+  const trace_samples::temporary_folder folder;
+  reading_notes notes;
+  const auto trace = open_trace(folder.write("t", filled_up), {.experts = 8, .notes = &notes});
+  EXPECT_EQ(trace.layers, 2) << "layer 0 has no routed row";
+  EXPECT_EQ(trace.fact("layers"), "1,2");
+  EXPECT_THAT(trace.ids, ElementsAre(3, 1, 4, 5, 2, 0, -1, -1, 1, 0, 5, 4));
+  EXPECT_THAT(notes, ElementsAre("4 of 9 rows name an expert twice, which no router does: taken as "
+                                 "not routed",
+                                 "layer 0 without a routed row: left out as dense"));
+}
+
+TEST(open_trace, what_a_dense_layer_records_is_left_out_with_it) {
+  auto trace = trace_samples::full_trace();
+  for (std::size_t t = 0; t < 3; ++t)
+    for (std::size_t k = 0; k < 2; ++k) {
+      trace.ids[trace.index(t, 0_layer) + k] = no_expert;
+      trace.weights[trace.index(t, 0_layer) + k] = 0;
+      trace.hidden = half_array(
+          std::vector<std::uint16_t>{1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 5, 6, 6, 6});
+    }
+  for (std::size_t i = 0; i < trace.logits.size(); ++i) trace.logits[i] = static_cast<float>(i);
+  const trace_samples::temporary_folder folder;
+  const auto path = folder.path() / "native";
+  ASSERT_FALSE(write_native_trace(trace, path.string()));
+  auto kept = open_trace(path);
+  EXPECT_EQ(kept.layers, 2) << "as the engine counts them";
+  reading_notes notes;
+  leave_out_dense_layers(kept, &notes);
+  EXPECT_THAT(notes, ElementsAre("layer 1 without a routed row: left out as dense"));
+  EXPECT_EQ(kept.layers, 1);
+  EXPECT_EQ(kept.fact("layers"), "2");
+  EXPECT_THAT(kept.expert_bytes, ElementsAre(200));
+  EXPECT_THAT(kept.ids, ElementsAre(2, 3, 3, -1, -1, -1));
+  EXPECT_THAT(kept.weights, ElementsAre(.5F, .5F, 1, 0, 0, 0));
+  EXPECT_THAT(std::vector(kept.logits.begin(), kept.logits.begin() + 5),
+              ElementsAre(4, 5, 6, 7, 12));
+  EXPECT_EQ(kept.hidden.size(), 9U);
+  EXPECT_EQ(kept.hidden.raw(0), 2);
+  EXPECT_EQ(kept.hidden.raw(8), 6);
+  EXPECT_TRUE(kept.predictions.empty()) << "they count layers";
+  EXPECT_FALSE(kept.validate());
+  const auto again = kept.ids;
+  leave_out_dense_layers(kept);
+  EXPECT_EQ(kept.ids, again);
+}
+
+TEST(open_trace, refuses_a_trace_without_a_routed_row) {
+  const trace_samples::temporary_folder folder;
+  expect_refused(
+      [&] { (void)open_trace(folder.write("t", "token,layer,experts\n0,0,0 0\n1,0,0 0\n")); },
+      {"2 of 2 rows name an expert twice"});
+}
+
+TEST(open_trace, objects_of_a_cache_are_no_routers) {
+  const trace_samples::temporary_folder folder;
+  reading_notes notes;
+  (void)open_trace(folder.write("m", trace_samples::mooncake_text), {.notes = &notes});
+  EXPECT_THAT(notes, ElementsAre());
 }
 
 TEST(open_trace, cuts_steps_as_asked) {

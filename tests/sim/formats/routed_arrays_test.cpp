@@ -2,6 +2,7 @@
 #include "hotset/sim/formats/routed_arrays.hpp"
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -126,6 +127,73 @@ TEST(routed_arrays, what_an_unsigned_type_fills_up_with_is_absent) {
       {"'ids'", "255, which may stand for none", "--experts"});
 }
 
+TEST(routed_arrays, zeros_and_ones_are_a_map_of_the_routed_experts) {
+  sim::reading_notes notes;
+  const std::vector<std::uint8_t> map = {0, 1, 0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0};
+  const auto trace =
+      trace_of_arrays({array("map", "|b1", "(2, 2, 4)", map)}, "m.npy", {.notes = &notes});
+  EXPECT_EQ(trace.top_k, 2);
+  EXPECT_EQ(trace.experts, 4);
+  EXPECT_THAT(ids_of(trace), ElementsAre(1, 3, 0, 3, -1, -1, 2, -1));
+  EXPECT_THAT(notes,
+              ElementsAre("zeros and ones: read as a map of the routed experts, top-2 of 4"));
+  expect_refused(
+      [&] { (void)trace_of_arrays({array("map", "|u1", "(2, 2, 4)", map)}, "m", {.experts = 5}); },
+      {"a map of 5 experts"});
+  expect_refused(
+      [&] { (void)trace_of_arrays({array("map", "|u1", "(2, 2, 4)", map)}, "m", {.top_k = 3}); },
+      {"2 experts of a token", "--top-k"});
+  const auto ids =
+      trace_of_arrays({array<std::uint8_t>("i", "|u1", "(2, 1, 2)", {0, 1, 1, 0})}, "i.npy");
+  EXPECT_THAT(ids_of(ids), ElementsAre(0, 1, 1, 0)) << "two columns are ids";
+}
+
+TEST(routed_arrays, whole_numbers_stored_as_real_ones_are_ids) {
+  const std::vector<float> numbers = {5, 2, 9, 0, -1, 3};
+  for (const std::int32_t top_k : {0, 2}) {
+    sim::reading_notes notes;
+    const auto trace = trace_of_arrays({array("r", "<f4", "(3, 1, 2)", numbers)}, "r.npy",
+                                       {.top_k = top_k, .notes = &notes});
+    EXPECT_THAT(ids_of(trace), ElementsAre(5, 2, 9, 0, -1, 3));
+    EXPECT_EQ(trace.experts, 10);
+    EXPECT_THAT(notes, testing::Contains(testing::HasSubstr("whole numbers")));
+  }
+  const auto named = trace_of_arrays({array("ids", "<f4", "(3, 1, 2)", numbers)}, "r.npz");
+  EXPECT_THAT(ids_of(named), ElementsAre(5, 2, 9, 0, -1, 3));
+  sim::reading_notes notes;
+  const auto logits = trace_of_arrays({array("r", "<f4", "(3, 1, 2)", numbers)}, "r.npy",
+                                      {.top_k = 1, .notes = &notes});
+  EXPECT_THAT(ids_of(logits), ElementsAre(0, 0, 1));
+  EXPECT_THAT(notes, testing::Contains(testing::HasSubstr("read as router logits")));
+}
+
+TEST(routed_arrays, what_is_guessed_is_said) {
+  const auto notes_of = [](const std::vector<sim::npy_array>& arrays,
+                           sim::routed_array_options options = {}) {
+    sim::reading_notes notes;
+    options.notes = &notes;
+    (void)trace_of_arrays(arrays, "a.npy", options);
+    return notes;
+  };
+  const auto ids = array<std::int32_t>("i", "<i4", "(2, 2, 1)", {0, 1, 6, 3});
+  const auto few = array<std::int32_t>("i", "<i4", "(1, 2, 1)", {0, 1});
+  const auto logits = array<float>("l", "<f4", "(1, 1, 2)", {0, .5F});
+  EXPECT_THAT(notes_of({ids}), ElementsAre("experts per layer: 7, the highest id + 1; --experts "
+                                           "says otherwise"));
+  EXPECT_THAT(notes_of({ids}, {.experts = 8}), ElementsAre());
+  EXPECT_THAT(notes_of({few}, {.experts = 8}),
+              ElementsAre("2 layers and 1 tokens: transposed? Arrays are [tokens, layers, top_k]"));
+  EXPECT_THAT(notes_of({logits}, {.top_k = 1}), ElementsAre());
+}
+
+TEST(routed_arrays, a_logit_of_minus_infinity_is_never_chosen) {
+  constexpr float never = -std::numeric_limits<float>::infinity();
+  const auto trace =
+      trace_of_arrays({array<float>("logits", "<f4", "(1, 1, 4)", {never, .5F, never, .25F})},
+                      "l.npy", {.top_k = 2});
+  EXPECT_THAT(ids_of(trace), ElementsAre(1, 3));
+}
+
 TEST(routed_arrays, refuses_in_one_line) {
   const auto refused = [](const std::vector<sim::npy_array>& arrays, std::string_view said,
                           const sim::routed_array_options& options = {}) {
@@ -134,7 +202,7 @@ TEST(routed_arrays, refuses_in_one_line) {
   const auto ids = array<std::int32_t>("ids", "<i4", "(1, 1, 2)", {0, 1});
   refused({}, "no arrays");
   refused({array<std::int32_t>("x", "<i4", "(2,)", {0, 1})}, "'x': int32 of shape [2]");
-  refused({array<float>("ids", "<f4", "(1, 1, 2)", {0, 1})}, "float32 of shape [1, 1, 2]");
+  refused({array<float>("ids", "<f4", "(1, 1, 2)", {0, .5F})}, "float32 of shape [1, 1, 2]");
   refused({array<std::int32_t>("ids", "<i4", "(2, 1)", {0, 1})}, "int32 of shape [2, 1]");
   refused({array<std::int32_t>("ids", "<i4", "(0, 1, 2)", {})}, "int32 of shape [0, 1, 2]");
   refused({ids, array<std::int32_t>("experts", "<i4", "(1, 1, 2)", {0, 1})},
@@ -150,8 +218,11 @@ TEST(routed_arrays, refuses_in_one_line) {
   refused({array<std::int32_t>("a", "<i4", "(1, 1, 2)", {0, 1}),
            array<std::int32_t>("b", "<i4", "(1, 2, 1)", {0, 1})},
           "requests of one model");
-  const auto logits = array<float>("logits", "<f4", "(1, 1, 3)", {0, 1, 2});
-  refused({logits}, "--top-k");
+  refused({ids}, "2 experts of a token in a layer; accepted: as many as the top_k of 3",
+          {.top_k = 3});
+  const auto logits = array<float>("logits", "<f4", "(1, 1, 3)", {0, 1.5F, 2});
+  refused({logits}, "router logits, and no top_k is given; accepted: --top-k 1..3");
+  refused({array<float>("x", "<f4", "(1, 1, 3)", {0, 1.5F, 2})}, "--top-k 1..3; or ids: integers");
   refused({logits}, "top_k of 4", {.top_k = 4});
   refused({logits}, "4 experts", {.top_k = 1, .experts = 4});
   refused({array<float>("logits", "<f4", "(1, 3)", {0, 1, 2})}, "[tokens, layers, experts]");

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "hotset/sim/io/reading_notes.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
 namespace hotset::inline v0::sim {
@@ -16,9 +17,13 @@ namespace hotset::inline v0::sim {
 /// layer. Else the shape is the smallest that holds the rows, and the bytes are what was read on a miss.
 /// Layers that route nothing are left out; metadata "layers" keeps the original numbers.
 /// Errors: trace_error naming the line. A file that ends before its last token's last rank is refused.
-[[nodiscard]] routing_trace read_bigmoe_route_csv(const std::filesystem::path& path);
+[[nodiscard]] routing_trace read_bigmoe_route_csv(const std::filesystem::path& path,
+                                                  std::int32_t experts = 0,
+                                                  reading_notes* notes = nullptr);
 
-/// The same for text in memory; file is for messages.
-[[nodiscard]] routing_trace parse_bigmoe_route_csv(std::string_view text, const std::string& file);
+/// The same for text in memory; file is for messages. experts: if the header has none; 0: the highest id + 1.
+[[nodiscard]] routing_trace parse_bigmoe_route_csv(std::string_view text, const std::string& file,
+                                                   std::int32_t experts = 0,
+                                                   reading_notes* notes = nullptr);
 
 }  // namespace hotset::inline v0::sim

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "hotset/sim/io/input_files.hpp"
+#include "hotset/sim/io/reading_notes.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
 namespace hotset::inline v0::sim {
@@ -22,6 +23,7 @@ struct esft_options {
   /// 0: the largest that divides every line into tokens of distinct experts whose weights sum to at most 1.
   std::int32_t top_k = 0;
   std::int32_t experts = 0;  ///< 0: as many as summary.json lists, else the highest id + 1
+  reading_notes* notes = nullptr;
 };
 
 /// A trace (each token a decode step) and the order within each token in which the file had it.

@@ -10,14 +10,14 @@ namespace hotset::inline v0::sim {
 /// Only layer and experts must be there.
 struct field_map {
   std::string layer = "layer";
-  /// Of one token: a list of ids. JSON: or one such list for each of several tokens.
+  /// Of one token: a list of ids. JSON: or one such list for each of several tokens. CSV: or columns, as "e0..e5".
   std::string experts = "experts";
   std::string weights = "weights";  ///< of the same shape; everywhere or nowhere
   /// Default: token if there is one, else a step ends where the layer does not rise.
   std::string step = "step";
-  std::string token = "token";        ///< default: the next one of this step and layer
-  std::string phase = "phase";        ///< "decode" (default), "prefill", "verify", or 0, 1, 2
-  std::string sequence = "sequence";  ///< default: 0
+  std::string token = "token";  ///< default: the next one of this step and layer
+  std::string phase = "phase";  ///< "decode" (default), "prefill", "prompt", "verify", or 0, 1, 2
+  std::string sequence = "sequence";  ///< a number or a name; default: one sequence
   /// CSV: of the row's first expert; default: after those of the rows before.
   std::string rank = "rank";
 };

@@ -7,17 +7,19 @@
 #include <string_view>
 
 #include "hotset/sim/formats/field_map.hpp"
+#include "hotset/sim/io/reading_notes.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
 namespace hotset::inline v0::sim {
 
 /// Errors: trace_error naming the line.
 [[nodiscard]] routing_trace read_json_lines(const std::filesystem::path& path,
-                                            const field_map& fields = {}, std::int32_t experts = 0);
+                                            const field_map& fields = {}, std::int32_t experts = 0,
+                                            reading_notes* notes = nullptr);
 
 /// The same for text in memory; file is for messages. experts 0: the highest id + 1.
 [[nodiscard]] routing_trace parse_json_lines(std::string_view text, const std::string& file,
-                                             const field_map& fields = {},
-                                             std::int32_t experts = 0);
+                                             const field_map& fields = {}, std::int32_t experts = 0,
+                                             reading_notes* notes = nullptr);
 
 }  // namespace hotset::inline v0::sim

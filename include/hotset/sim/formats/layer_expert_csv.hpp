@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "hotset/sim/io/reading_notes.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
 namespace hotset::inline v0::sim {
@@ -14,6 +15,7 @@ namespace hotset::inline v0::sim {
 struct layer_expert_options {
   std::int32_t top_k = 0;    ///< 0: the shortest run of one layer
   std::int32_t experts = 0;  ///< 0: the highest id + 1
+  reading_notes* notes = nullptr;
 };
 
 /// A pass ends where the layer number falls. A layer with n times top_k rows in a pass routed n tokens

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "hotset/sim/formats/field_map.hpp"
+#include "hotset/sim/io/reading_notes.hpp"
 #include "hotset/trace/kv_trace.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
@@ -48,6 +49,10 @@ struct step_shape {
 /// places, and as soon as a sequence ends the next one begins in its place. Complexity: O(bytes of the trace).
 void cut_steps(routing_trace& trace, const step_shape& shape);
 
+/// Leaves out the layers in which no row is routed, which are dense, if any layer is routed. Metadata "layers" keeps the numbers
+/// of the others. Predictions count layers and are dropped with them.
+void leave_out_dense_layers(routing_trace& trace, reading_notes* notes = nullptr);
+
 /// How a recording is read.
 struct open_trace_options {
   trace_format format = trace_format::automatic;
@@ -56,13 +61,18 @@ struct open_trace_options {
   std::uint64_t first = 0;        ///< only so many tokens of the recording; 0: all
   field_map fields{};             ///< json_lines, columns
   std::int32_t top_k = 0;         ///< esft, layer_expert; 0: infer. arrays: of logits
-  std::int32_t experts = 0;       ///< esft, layer_expert, json_lines, columns, arrays; 0: infer
+  std::int32_t experts = 0;       ///< of text formats and arrays that do not say it; 0: infer
   std::uint64_t block_bytes = 1;  ///< mooncake, azure: bytes of one block
+  reading_notes* notes = nullptr;
 };
 
+/// A CSV is one of columns if its header has those of the fields.
 /// Errors: trace_error if the content is of no known format.
-[[nodiscard]] trace_format recognise_trace(const std::filesystem::path& path);
+[[nodiscard]] trace_format recognise_trace(const std::filesystem::path& path,
+                                           const field_map& fields = {});
 
+/// A row that names an expert twice (zeros of a dense layer, padding) becomes absent. Layers without a routed row are left
+/// out, except from native traces, which count layers as their engine does. Notes say what was guessed or left out.
 /// Compressed input (.gz .xz .zst, tar of any of them, zip) is unpacked, except native traces, which are mapped.
 /// Bounds: a packed file unpacks to input_limits at most; reading takes less than 64 MiB and 128 bytes for each byte of the
 /// input, unpacked; layers x experts of what is returned is at most 2^20 and 64 for each routed expert.

@@ -8,14 +8,16 @@
 #include <vector>
 
 #include "hotset/sim/io/npy.hpp"
+#include "hotset/sim/io/reading_notes.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
 namespace hotset::inline v0::sim {
 
 /// What the arrays do not say themselves.
 struct routed_array_options {
-  std::int32_t top_k = 0;    ///< of logits: experts of a token. Arrays of experts have their own
+  std::int32_t top_k = 0;  ///< of logits: experts of a token; 0: logits are refused. Ids must agree
   std::int32_t experts = 0;  ///< of a layer; 0: the highest id + 1, or what logits have
+  reading_notes* notes = nullptr;
 };
 
 /// One of three:
@@ -25,6 +27,9 @@ struct routed_array_options {
 ///     id, and their weights the softmax over them. With `sequences` and `steps` as above;
 ///   nothing of these names: each array of integers [tokens, layers, top_k] is a request, in the order of their names (numbers
 ///     at the end by value): a sequence of its own. A file with one array of real numbers holds logits.
+/// Whole numbers stored as real ones are ids in an array that is named so, and in a file with one array unless top_k is
+/// given and differs from the last axis. Zeros and ones over a last axis of 3 or more are a map [tokens, layers,
+/// experts]: an expert with a 1 is routed.
 /// Ids below 0, and the highest value of an unsigned type where no expert has it, are absent. Each token is a step where no
 /// steps are given; tokens of one step and sequence are prefill. Other arrays are left alone.
 /// Errors: trace_error.

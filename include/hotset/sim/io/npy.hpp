@@ -13,7 +13,7 @@ namespace hotset::inline v0::sim {
 /// An array as it lies in the file. `bytes` views what was parsed.
 struct npy_array {
   std::string name;                 ///< of the file; in an archive, without its ending
-  char kind = 'i';                  ///< 'i' and 'u': integers, 'f': of IEEE 754
+  char kind = 'i';                  ///< 'i' and 'u': integers, 'f': of IEEE 754, 'b': 0 or 1
   std::size_t item = 0;             ///< bytes of a number: 1, 2, 4, 8
   bool big_endian = false;          ///< the highest byte of a number comes first
   bool first_axis_fastest = false;  ///< Fortran's order
