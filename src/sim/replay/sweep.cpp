@@ -119,12 +119,15 @@ class prepared_trace {
     if (wanted.source == "trace")
       return {count_uses(trace_, wanted.first),
               part + "the replayed trace itself (sees the future)"};
-    const auto other = open_trace(wanted.source);
+    reading_notes notes;
+    const auto other = open_trace(wanted.source, {.notes = &notes});
     if (other.layers != trace_.layers || other.experts != trace_.experts)
       throw usage_error(fmt::format("profile {} has {} layers of {} experts, accepted: {} of {}",
                                     wanted.source, other.layers, other.experts, trace_.layers,
                                     trace_.experts));
-    return {count_uses(other, wanted.first), part + wanted.source};
+    auto said = part + wanted.source;
+    for (const auto& note : notes) said += "; " + note;
+    return {count_uses(other, wanted.first), said};
   }
 
   const routing_trace& trace_;

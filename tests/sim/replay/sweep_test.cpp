@@ -187,6 +187,13 @@ TEST(sweep, popularity_says_where_its_profile_comes_from) {
             "popularity profile: the first 5 tokens of " + file.string());
 }
 
+TEST(sweep, what_is_guessed_of_a_profile_is_said_with_it) {
+  const trace_samples::temporary_folder folder;
+  const auto file = folder.write("p.csv", "token,layer,experts\n0,0,11 0\n0,1,1 2\n0,2,3 4\n");
+  const auto notes = one_run(sample(), {"popularity:profile=" + file.string()}).notes;
+  EXPECT_THAT(notes, testing::Contains(HasSubstr("p.csv; experts per layer: 12, the highest id")));
+}
+
 TEST(sweep, popularity_goes_by_the_profile_it_was_given) {
   const trace_samples::temporary_folder folder;
   const auto file = folder.path() / "other.safetensors";
