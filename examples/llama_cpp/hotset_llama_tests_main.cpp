@@ -104,6 +104,8 @@ struct paging_deleter {
 };
 using paging_handle = std::unique_ptr<hotset_llama, paging_deleter>;
 
+void must(int code, const hotset_llama* paging) { require(code == 0, hotset_llama_error(paging)); }
+
 struct paged {
   std::int32_t slots = 8;
   std::int32_t source = HOTSET_LLAMA_MAPPED;
@@ -134,10 +136,9 @@ struct session {
   session(llama_model& model, const std::string& path, const paged& how,
           llama_context_params params = parameters())
       : paging(make_paging(path, how)) {
-    require(hotset_llama_prepare(paging.get(), &params) == 0, hotset_llama_error(paging.get()));
+    must(hotset_llama_prepare(paging.get(), &params), paging.get());
     context = make_context(model, params);
-    require(hotset_llama_attach(paging.get(), context.get()) == 0,
-            hotset_llama_error(paging.get()));
+    must(hotset_llama_attach(paging.get(), context.get()), paging.get());
   }
 
   /// Outputs of all tokens, which continue each of these sequences.
@@ -245,12 +246,11 @@ void adapter_set_before_attach() {
   const auto expected = plain.generate(1);
   auto paging = make_paging(file_of(model_file));
   auto params = parameters();
-  require(hotset_llama_prepare(paging.get(), &params) == 0, hotset_llama_error(paging.get()));
+  must(hotset_llama_prepare(paging.get(), &params), paging.get());
   session s(*model, params);
   s.paging = std::move(paging);
   set_adapter(s, adapter.get());
-  require(hotset_llama_attach(s.paging.get(), s.context.get()) == 0,
-          hotset_llama_error(s.paging.get()));
+  must(hotset_llama_attach(s.paging.get(), s.context.get()), s.paging.get());
   require_same(expected, s.generate(1), "the adapter");
 }
 
@@ -300,17 +300,16 @@ void two_contexts_of_the_same_parameters() {
   const auto other_expected = other_plain.generate(1);
   auto paging = make_paging(file_of(model_file));
   auto params = parameters();
-  require(hotset_llama_prepare(paging.get(), &params) == 0, hotset_llama_error(paging.get()));
+  must(hotset_llama_prepare(paging.get(), &params), paging.get());
   session second(*model, params);
   session of_other_model(*other_model, params);
   session s(*model, params);
   s.paging = std::move(paging);
-  require(hotset_llama_attach(s.paging.get(), s.context.get()) == 0,
-          hotset_llama_error(s.paging.get()));
+  must(hotset_llama_attach(s.paging.get(), s.context.get()), s.paging.get());
   require_same(expected, s.generate(1), "the attached one");
   require_same(expected, second.generate(1), "another of the model");
   require_same(other_expected, of_other_model.generate(1), "one of another model");
-  require(hotset_llama_check(s.paging.get()) == 0, hotset_llama_error(s.paging.get()));
+  must(hotset_llama_check(s.paging.get()), s.paging.get());
 }
 
 /// Deprecated; llama.cpp computes with it all the same.
@@ -395,6 +394,7 @@ void copies_that_fail() {
   s.forget();
   fs::resize_file(path, 4096);
   require_refused([&] { (void)s.generate(2, 60); }, "to-be-cut.gguf", "a file that was cut");
+  s.forget();
   require_refused([&] { (void)s.generate(2, 60); }, "to-be-cut.gguf", "the next batch");
   fs::copy_file(file_of(model_file), path, fs::copy_options::overwrite_existing);
   s.forget();
@@ -505,7 +505,7 @@ void wrong_calls() {
   require(hotset_llama_attach(a.get(), of_dense.context.get()) != 0, "a dense model: accepted");
   said(a, "no experts", "a dense model");
   session s(*model, params);
-  require(hotset_llama_attach(a.get(), s.context.get()) == 0, hotset_llama_error(a.get()));
+  must(hotset_llama_attach(a.get(), s.context.get()), a.get());
   require(hotset_llama_attach(a.get(), s.context.get()) != 0, "attached twice: accepted");
   hotset_llama_options o{};
   o.struct_size = sizeof(std::size_t);
