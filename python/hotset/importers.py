@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What other engines give, as traces and profiles.
+"""Makes traces and profiles of what other engines return.
 
-A *trace* says which experts each token was routed to, in order; a *profile* says how often each expert was used and nothing of the order. Counts are a
-profile: no cache can be simulated on them, but one can be started warm (`warm_keys`).
+A *trace* says which experts each token was routed to, in order; a *profile* says how often each
+expert was used and nothing of the order. Counts are a profile: no cache can be simulated on them, but
+one can be started warm (`warm_keys`).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import warnings as _warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional, Union
 
@@ -27,56 +29,153 @@ def _array(given: Any) -> numpy.ndarray:
     return numpy.asarray(given)
 
 
-def from_routed_experts(requests: Any, experts: int, *, name: str = "", model: str = "", source: str = "routed experts") -> Trace:
-    """`routed_experts` of vLLM (enable_return_routed_experts) and SGLang (return_routed_experts): integers [tokens, layers, top_k] of one request, or a sequence of
-    them. Each request is a sequence, and its tokens are steps of their own, in order: which tokens an engine computed together, these arrays do not say.
-    Raises InvalidArgument."""
+def from_routed_experts(
+    requests: Any, experts: int, *, name: str = "", model: str = "", source: str = "routed experts"
+) -> Trace:
+    """`routed_experts` of vLLM (enable_return_routed_experts) and SGLang (return_routed_experts):
+    integers [tokens, layers, top_k] of one request, or a sequence of them. Each request is a sequence, and
+    its tokens are steps of their own, in order: these arrays do not say which tokens an engine computed
+    together.
+
+    A router names an expert once for a token. Rows that name one twice were filled up (zeros of a dense
+    layer or of a lost prompt, padding): they become rows without experts, and layers without a routed row
+    are left out (metadata "layers" has the numbers of the others). Whole numbers stored as real ones are
+    read as ids, and zeros and ones over all experts as a map of the routed ones. A warning says each of
+    these. Raises InvalidArgument."""
     given = [requests] if hasattr(requests, "shape") else list(requests)
     arrays = [_array(one) for one in given]
     if not arrays:
         raise InvalidArgument("no requests, accepted: 1 or more")
-    for n, one in enumerate(arrays):
-        if one.ndim != 3 or one.dtype.kind not in "iu" or one.shape[1:] != arrays[0].shape[1:]:
+    signed = [_ids(one, experts, f"request {n}") for n, one in enumerate(arrays)]
+    for n, one in enumerate(signed):
+        if one.shape[1:] != signed[0].shape[1:]:
             raise InvalidArgument(
-                f"request {n}: {one.dtype} of shape {list(one.shape)}, accepted: integers [tokens, layers, top_k], alike in all requests"
+                f"request {n}: shape {list(one.shape)}, accepted: [tokens, {signed[0].shape[1]}, "
+                f"{signed[0].shape[2]}], alike in all requests"
             )
-    signed = [_signed(one, experts) for one in arrays]
-    sequences = numpy.repeat(numpy.arange(len(arrays)), [len(one) for one in arrays])
-    return Trace.from_arrays(numpy.concatenate(signed), experts, sequences=sequences, name=name, model=model, source=source)
+    sequences = numpy.repeat(numpy.arange(len(signed)), [len(one) for one in signed])
+    return _trace_of(
+        numpy.concatenate(signed),
+        experts,
+        sequences=sequences,
+        name=name,
+        model=model,
+        source=source,
+    )
 
 
-def _signed(ids: numpy.ndarray, experts: int) -> numpy.ndarray:
-    """With -1 for what an unsigned type fills up with."""
-    out = ids.astype(numpy.int64)
-    if ids.dtype.kind == "u":
-        top = int(numpy.iinfo(ids.dtype).max)
+def _warn(text: str) -> None:
+    _warnings.warn(f"hotset: {text}", stacklevel=4)
+
+
+def _ids(given: numpy.ndarray, experts: int, where: str) -> numpy.ndarray:
+    """int64 [tokens, layers, top_k], -1 for none. Raises InvalidArgument."""
+    kind = given.dtype.kind
+    whole = kind == "f" and bool((given == numpy.floor(given)).all()) and given.min(initial=0) >= -1
+    if given.ndim != 3 or not (kind in "iub" or whole):
+        raise InvalidArgument(
+            f"{where}: {given.dtype} of shape {list(given.shape)}, "
+            "accepted: integers [tokens, layers, top_k]"
+        )
+    if whole:
+        _warn(f"{where}: whole numbers stored as {given.dtype}, read as ids")
+        given = numpy.minimum(given, 2**32)  # beyond all ids, within int64
+    out = given.astype(numpy.int64)
+    if given.shape[2] == experts > 2 and out.max(initial=0) == 1 and out.min(initial=0) == 0:
+        _warn(f"{where}: zeros and ones, read as a map of the routed experts")
+        return _ids_of_map(out == 1)
+    if kind == "u":
+        top = int(numpy.iinfo(given.dtype).max)  # what engines fill up with
         if top >= experts:
-            out[out == top] = -1
+            out[given == top] = -1
     return out
 
 
+def _ids_of_map(routed: numpy.ndarray) -> numpy.ndarray:
+    """Ids in ascending order; rows with fewer than the fullest end in -1."""
+    order = numpy.argsort(~routed, axis=-1, kind="stable")[:, :, : int(routed.sum(-1).max())]
+    return numpy.where(numpy.take_along_axis(routed, order, -1), order, -1)
+
+
+def _trace_of(ids: numpy.ndarray, experts: int, *, weights: Any = None, **others: Any) -> Trace:
+    """Without rows and layers that no router made. Raises InvalidArgument."""
+    ordered = numpy.sort(ids, -1)
+    filled = ((ordered[:, :, 1:] == ordered[:, :, :-1]) & (ordered[:, :, 1:] >= 0)).any(-1)
+    ids = numpy.where(filled[:, :, None], -1, ids)
+    routed = (ids >= 0).any((0, 2))
+    twice = f"{int(filled.sum())} of {filled.size} rows name an expert twice, which no router does"
+    if ids.size and not routed.any():
+        raise InvalidArgument(
+            f"{twice if filled.any() else 'no expert is routed'}, "
+            "accepted: rows of a token's experts in a layer, each expert once"
+        )
+    said = [f"{twice}: taken as not routed"] if filled.any() else []
+    kept, dense = numpy.flatnonzero(routed), numpy.flatnonzero(~routed)
+    if ids.size and len(dense):
+        said.append(f"layers {', '.join(map(str, dense))} without a routed row: left out as dense")
+        ids = ids[:, kept]
+    if weights is not None:
+        weights = numpy.asarray(weights)
+        if weights.shape == filled.shape + ids.shape[2:]:
+            weights = numpy.where(filled[:, :, None], 0, weights)[:, kept]
+    if said:
+        _warn("; ".join(said))
+    trace = Trace.from_arrays(ids, experts, weights=weights, **others)
+    if len(dense):
+        trace.metadata["layers"] = ",".join(map(str, kept))
+    return trace
+
+
 def from_router_logits(
-    layers: Sequence[Any], top_k: int, *, renormalise: bool = True, sequences: Any = None, steps: Any = None, name: str = "", model: str = ""
+    layers: Sequence[Any],
+    top_k: int,
+    *,
+    renormalise: bool = True,
+    sequences: Any = None,
+    steps: Any = None,
+    name: str = "",
+    model: str = "",
 ) -> Trace:
-    """`router_logits` of transformers (output_router_logits=True): for each MoE layer [tokens, experts]. The experts of a token are the top_k highest, ties by the lower
-    number; weights are the softmax over all, or over the chosen (`renormalise`). Families that choose by another rule (DeepSeek's groups and bias) are recorded by
-    hotset.transformers.record. Raises InvalidArgument."""
+    """`router_logits` of transformers (output_router_logits=True): for each MoE layer [tokens, experts].
+    The experts of a token are the top_k highest, ties by the lower number; a logit of -infinity is never
+    chosen. Weights are the softmax over all, or over the chosen (`renormalise`). Families that choose by
+    another rule (DeepSeek's groups and bias) are recorded by hotset.transformers.record.
+    Raises InvalidArgument."""
     arrays = [_array(one).astype(numpy.float32) for one in layers]
     if not arrays or any(a.ndim != 2 or a.shape != arrays[0].shape for a in arrays):
-        raise InvalidArgument(f"logits of shapes {[list(a.shape) for a in arrays]}, accepted: [tokens, experts] for each layer, all alike")
+        raise InvalidArgument(
+            f"logits of shapes {[list(a.shape) for a in arrays]}, "
+            "accepted: [tokens, experts] for each layer, all alike"
+        )
     logits = numpy.stack(arrays, 1)
     experts = logits.shape[2]
     if not 1 <= top_k <= experts:
         raise InvalidArgument(f"top_k = {top_k}, accepted: 1..{experts}")
-    if not numpy.isfinite(logits).all():
-        raise InvalidArgument("logits that are not finite, accepted: finite ones")
+    if numpy.isnan(logits).any() or numpy.isposinf(logits).any():
+        raise InvalidArgument("logits: NaN or infinity, accepted: numbers or -infinity")
+    if top_k == experts and (logits == numpy.floor(logits)).all():
+        raise InvalidArgument(
+            f"logits: whole numbers, {experts} for a token of top_k = {top_k}, accepted: logits of "
+            "all experts (of ids, from_routed_experts makes a trace)"
+        )
     ids = numpy.argsort(-logits, axis=-1, kind="stable")[:, :, :top_k]
-    chosen = numpy.take_along_axis(logits, ids, -1).astype(numpy.float64)
-    highest = logits.max(-1, keepdims=True)
-    weights = numpy.exp(chosen - highest)
-    weights /= weights.sum(-1, keepdims=True) if renormalise else numpy.exp(logits - highest, dtype=numpy.float64).sum(-1, keepdims=True)
+    chosen = numpy.take_along_axis(logits, ids, -1)
+    ids = numpy.where(numpy.isneginf(chosen), -1, ids)
+    highest = numpy.maximum(logits.max(-1, keepdims=True), numpy.finfo(numpy.float32).min)
+    weights = numpy.exp(chosen - highest, dtype=numpy.float64)
+    over = chosen if renormalise else logits
+    sums = numpy.exp(over - highest, dtype=numpy.float64).sum(-1, keepdims=True)
+    weights /= numpy.where(sums > 0, sums, 1)
     return Trace.from_arrays(
-        ids, experts, weights=weights, logits=logits, steps=steps, sequences=sequences, name=name, model=model, source="router logits"
+        ids,
+        experts,
+        weights=weights,
+        logits=logits,
+        steps=steps,
+        sequences=sequences,
+        name=name,
+        model=model,
+        source="router logits",
     )
 
 
@@ -84,37 +183,55 @@ _ID_NAMES = ("routed_experts", "experts", "topk_ids", "ids")
 
 
 def from_numpy(path: Path, experts: int, *, name: str = "", model: str = "") -> Trace:
-    """A .npy file of routed experts [tokens, layers, top_k], or a .npz file: one such array under a known name with `weights`, `sequences` and `steps` beside it, or one
-    array for each request. Raises InvalidArgument, OSError."""
+    """A .npy file of routed experts [tokens, layers, top_k], or a .npz file: one such array under a known
+    name with `weights`, `sequences` and `steps` beside it, or one array for each request, in the order of
+    the numbers at the end of their names. Rows are read as by from_routed_experts.
+    Raises InvalidArgument, OSError."""
     try:
         held = numpy.load(path, allow_pickle=False)
-        arrays = {"ids": held} if isinstance(held, numpy.ndarray) else {n: held[n] for n in held.files}
+        arrays = (
+            {"ids": held} if isinstance(held, numpy.ndarray) else {n: held[n] for n in held.files}
+        )
     except (ValueError, KeyError, EOFError) as bad:
-        raise InvalidArgument(f"{path}: {bad}, accepted: a .npy or .npz file without Python objects") from bad
+        raise InvalidArgument(
+            f"{path}: {bad}, accepted: a .npy or .npz file without Python objects"
+        ) from bad
     named = [n for n in _ID_NAMES if n in arrays]
     if len(named) > 1:
         raise InvalidArgument(f"{path}: arrays {', '.join(named)}, accepted: one of them")
     source = os.path.basename(os.fspath(path))
     if named:
         beside = {n: arrays[n] for n in ("weights", "sequences", "steps") if n in arrays}
-        ids = arrays[named[0]]
-        if ids.ndim != 3 or ids.dtype.kind not in "iu":
-            raise InvalidArgument(f"{path}: {named[0]} is {ids.dtype} of shape {list(ids.shape)}, accepted: integers [tokens, layers, top_k]")
-        return Trace.from_arrays(_signed(ids, experts), experts, **beside, name=name, model=model, source=source)
-    requests = [arrays[n] for n in sorted(arrays) if arrays[n].ndim == 3]
+        ids = _ids(arrays[named[0]], experts, f"{path}: {named[0]}")
+        return _trace_of(ids, experts, **beside, name=name, model=model, source=source)
+    requests = [arrays[n] for n in sorted(arrays, key=_numbered) if arrays[n].ndim == 3]
     if not requests:
-        raise InvalidArgument(f"{path}: holds {', '.join(sorted(arrays)) or 'nothing'}, accepted: integers [tokens, layers, top_k]")
+        raise InvalidArgument(
+            f"{path}: holds {', '.join(sorted(arrays)) or 'nothing'}, "
+            "accepted: integers [tokens, layers, top_k]"
+        )
     return from_routed_experts(requests, experts, name=name, model=model, source=source)
 
 
+def _numbered(name: str) -> tuple[str, int, str]:
+    """Orders "req2" before "req10"."""
+    stem = name.rstrip("0123456789")
+    digits = name[len(stem) :].lstrip("0")
+    return stem, len(digits), digits
+
+
 def counts_of(given: Union[Path, Mapping[str, Any], Any]) -> numpy.ndarray:
-    """How often each expert was used, float64 [layers, experts]: an array; a .npy, .npz, .json or .pt file of one, also under "logical_count" (SGLang's
-    expert-distribution and EPLB statistics), where counts of several steps [steps, layers, experts] are added up; or llama.cpp's imatrix (.gguf), which `hotset counts`
-    reads. A profile, not a trace. Raises InvalidArgument, Error."""
+    """How often each expert was used, float64 [layers, experts]: an array; a .npy, .npz, .json or .pt
+    file of one, also under "logical_count" (SGLang's expert-distribution and EPLB statistics), whose
+    counts of several steps [steps, layers, experts] are added up; or llama.cpp's imatrix (.gguf), which
+    `hotset counts` reads. A profile, not a trace. Raises InvalidArgument, Error."""
     held = _read_counts(given) if isinstance(given, (str, os.PathLike)) else given
     if isinstance(held, Mapping):
         if "logical_count" not in held:
-            raise InvalidArgument(f"counts: {', '.join(map(str, held)) or 'nothing'}, accepted: an array, or one under logical_count")
+            raise InvalidArgument(
+                f"counts: {', '.join(map(str, held)) or 'nothing'}, "
+                "accepted: an array, or one under logical_count"
+            )
         held = held["logical_count"]
     try:
         counts = _array(held).astype(numpy.float64)
@@ -123,7 +240,10 @@ def counts_of(given: Union[Path, Mapping[str, Any], Any]) -> numpy.ndarray:
     if counts.ndim == 3:
         counts = counts.sum(0)
     if counts.ndim != 2 or not counts.size or not numpy.isfinite(counts).all() or counts.min() < 0:
-        raise InvalidArgument(f"counts: shape {list(counts.shape)}, accepted: numbers of 0 or more, [layers, experts] or [steps, layers, experts]")
+        raise InvalidArgument(
+            f"counts: shape {list(counts.shape)}, "
+            "accepted: numbers of 0 or more, [layers, experts] or [steps, layers, experts]"
+        )
     return counts
 
 
@@ -146,7 +266,8 @@ def _read_counts(path: Path) -> Any:
 
 
 def warm_keys(counts: Any, slots: int, *, layers: Optional[Sequence[int]] = None) -> numpy.ndarray:
-    """The `slots` most used experts as Pager.warm takes them, int32 [slots, 2] of layer and expert, the most used last; ties by the lower layer and number."""
+    """The `slots` most used experts as Pager.warm takes them, int32 [slots, 2] of layer and expert, the
+    most used last; ties by the lower layer and number."""
     held = counts_of(counts)
     chosen = numpy.argsort(-held.reshape(-1), kind="stable")[: max(0, slots)][::-1]
     keys = numpy.stack(numpy.divmod(chosen, held.shape[1]), 1).astype(numpy.int32)

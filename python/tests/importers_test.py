@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What other engines give, as traces and profiles."""
+"""Imports routed experts, logits and counts of other engines."""
 
 import json
 import struct
+import warnings
 
 import numpy
 import pytest
@@ -26,9 +27,12 @@ def test_routed_experts_of_requests_become_sequences():
     [
         ([], "no requests"),
         ([numpy.zeros((2, 2), int)], "request 0: int64 of shape \\[2, 2\\]"),
-        ([numpy.zeros((2, 2, 2))], "float64"),
+        ([numpy.full((2, 2, 2), 0.5)], "request 0: float64 of shape"),
+        ([numpy.full((2, 2, 2), numpy.nan)], "request 0: float64 of shape"),
         ([numpy.zeros((2, 2, 2), int), numpy.zeros((2, 3, 2), int)], "request 1: .* alike in all requests"),
         ([numpy.full((1, 1, 1), 9)], "an expert 9, accepted: below 8"),
+        ([numpy.zeros((3, 2, 2), int)], "6 of 6 rows name an expert twice, .* accepted: rows of"),
+        ([numpy.full((3, 2, 2), -1)], "no expert is routed, accepted: rows of"),
     ],
 )
 def test_what_are_no_routed_experts_is_refused(requests, words):
@@ -49,8 +53,61 @@ def test_router_logits_choose_the_highest_ties_by_number():
         importers.from_router_logits(logits, top_k=5)
     with pytest.raises(hotset.InvalidArgument, match="all alike"):
         importers.from_router_logits([logits[0], logits[1][:, :3]], top_k=1)
-    with pytest.raises(hotset.InvalidArgument, match="not finite"):
-        importers.from_router_logits([numpy.array([[0.0, numpy.nan]])], top_k=1)
+    for bad in (numpy.nan, numpy.inf):
+        with pytest.raises(hotset.InvalidArgument, match="NaN or infinity, accepted: numbers or -inf"):
+            importers.from_router_logits([numpy.array([[0.0, bad]])], top_k=1)
+
+
+@pytest.mark.parametrize("renormalise", [True, False])
+def test_a_logit_of_minus_infinity_is_never_chosen(renormalise):
+    masked = -numpy.inf
+    logits = numpy.array([[1.5, masked, 1.5], [masked, 0.5, masked], [masked, masked, masked]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trace = importers.from_router_logits([logits], top_k=2, renormalise=renormalise)
+    assert trace.ids[:, 0].tolist() == [[0, 2], [1, 65535], [65535, 65535]]
+    assert trace.weights[:, 0].tolist() == [[0.5, 0.5], [1, 0], [0, 0]]
+
+
+def test_ids_are_not_taken_for_logits():
+    ids = numpy.array([[5.0, 2.0], [9.0, 0.0]])
+    with pytest.raises(hotset.InvalidArgument, match="whole numbers, 2 for a token of top_k = 2"):
+        importers.from_router_logits([ids], top_k=2)
+
+
+def test_whole_numbers_stored_as_real_ones_are_ids():
+    ids = numpy.array([[[5, 2]], [[9, 0]], [[-1, 3]]], numpy.float32)
+    with pytest.warns(UserWarning, match="request 0: whole numbers stored as float32, read as ids"):
+        trace = importers.from_routed_experts(ids, experts=16)
+    assert trace.ids[:, 0].tolist() == [[5, 2], [9, 0], [65535, 3]]
+
+
+def test_a_map_of_the_routed_experts_becomes_ids():
+    routed = numpy.zeros((3, 1, 4), bool)
+    routed[0, 0, [1, 3]] = routed[1, 0, [2]] = True
+    for given in (routed, routed.astype(numpy.uint8), routed.astype(numpy.float32)):
+        with pytest.warns(UserWarning, match="request 0: zeros and ones, read as a map of the routed"):
+            trace = importers.from_routed_experts(given, experts=4)
+        assert trace.ids[:, 0].tolist() == [[1, 3], [2, 65535], [65535, 65535]]
+    with pytest.raises(hotset.InvalidArgument, match="3 of 3 rows name an expert twice"):
+        importers.from_routed_experts(routed.astype(int), experts=5)
+
+
+def test_rows_that_no_router_made_are_left_out(tmp_path):
+    ids = numpy.array([[[0, 0], [1, 2], [3, 3]], [[0, 0], [4, 4], [5, 6]]])
+    numpy.savez(tmp_path / "a.npz", ids=ids, weights=1 + ids)
+    words = "4 of 6 rows name an expert twice, which no router does: taken as not routed; "
+    words += "layers 0 without a routed row: left out as dense"
+    with pytest.warns(UserWarning, match=words):
+        trace = importers.from_numpy(tmp_path / "a.npz", 8)
+    assert trace.ids.tolist() == [[[1, 2], [65535, 65535]], [[65535, 65535], [5, 6]]]
+    assert trace.weights.tolist() == [[[2, 3], [0, 0]], [[0, 0], [6, 7]]]
+    assert trace.metadata["layers"] == "1,2"
+    with pytest.warns(UserWarning, match=words):
+        again = importers.from_routed_experts([ids[:1], ids[1:]], experts=8)
+    assert again.ids.tolist() == trace.ids.tolist()
+    trace.save(tmp_path / "a.trace")
+    assert hotset.Trace.load(tmp_path / "a.trace").layers == 2
 
 
 def test_numpy_files_hold_one_trace_or_requests(tmp_path):
@@ -62,6 +119,9 @@ def test_numpy_files_hold_one_trace_or_requests(tmp_path):
     assert trace.sequences.tolist() == [0, 1, 1] and trace.weights[2, 0, 0] == ids[2, 0, 0] / 8
     numpy.savez(tmp_path / "c.npz", request_1=ids[:1], request_2=ids[1:])
     assert importers.from_numpy(tmp_path / "c.npz", 8).sequences.tolist() == [0, 1, 1]
+    one = {f"request{n:02}" if n < 4 else f"request{n}": ids[n % 3 : n % 3 + 1] for n in range(12)}
+    numpy.savez(tmp_path / "g.npz", **{n: one[n] for n in reversed(one)})
+    assert importers.from_numpy(tmp_path / "g.npz", 8).ids.tolist() == 4 * ids.tolist()
     numpy.savez(tmp_path / "d.npz", ids=ids, experts=ids)
     with pytest.raises(hotset.InvalidArgument, match="arrays experts, ids, accepted: one of them"):
         importers.from_numpy(tmp_path / "d.npz", 8)
