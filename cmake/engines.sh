@@ -52,12 +52,23 @@ llama_cpp() {
     sed 's/^/  /' "$folder/check-llama.cpp.log"
 }
 
-# An environment of Python with hotset, as users install it, beside torch; another for each engine, for they ask for other releases of the same things.
+# Builds hotset's wheel once for all environments.
+hotset_wheel() {
+  [[ -n ${wheel:-} ]] && return
+  rm -rf "$folder/wheel"
+  step "build-hotset-wheel" "$1" wheel --no-deps -w "$folder/wheel" "$root" && wheel=$(echo "$folder"/wheel/hotset-*.whl)
+}
+
+# Makes a Python environment with hotset, torch and the packages named after the engine. Engines need different releases,
+# so each has an environment of its own.
 python_env() {
-  local engine=$1
-  [[ -x $folder/$engine-env/bin/python ]] || "$python" -m venv "$folder/$engine-env" || return 1
-  step "install-torch-$engine" "$folder/$engine-env/bin/pip" install torch transformers pytest &&
-    step "install-hotset-$engine" "$folder/$engine-env/bin/pip" install "$root"
+  local engine=$1 pip=$folder/$1-env/bin/pip
+  shift
+  [[ -x $pip ]] || "$python" -m venv "$folder/$engine-env" || return 1
+  "$folder/$engine-env/bin/python" -c 'import torch' 2>/dev/null || echo "  torch and what it requires: about 3 GB to download"
+  step "install-torch-$engine" "$pip" install torch transformers pytest "$@" &&
+    hotset_wheel "$pip" &&
+    step "install-hotset-$engine" "$pip" install --no-deps --force-reinstall "$wheel"
 }
 
 # The tests that meet an engine; prints their count.
@@ -73,7 +84,7 @@ python_check() {
 }
 
 transformers() {
-  python_env transformers || return 1
+  python_env transformers accelerate || return 1
   "$folder/transformers-env/bin/python" -c 'import torch, transformers; print("  torch", torch.__version__, "transformers", transformers.__version__)'
   python_check transformers
 }
