@@ -160,6 +160,8 @@ inline breaches floor_breaches(const header& h) {
 /// Headers of floors 0 to 5 that may include the system's own: {header, name}. Each header needs a reason beside it.
 inline const std::set<std::pair<std::string, std::string>>& allowed_foreign_includes() {
   static const std::set<std::pair<std::string, std::string>> pairs = {
+      // exists nowhere: ends the compilation where the language is too old
+      {"version.hpp", "hotset_needs_cxx_20"},
       // the standard library cannot map memory
       {"memory/host_virtual_memory.hpp", "fcntl.h"},
       {"memory/host_virtual_memory.hpp", "sys/mman.h"},
@@ -295,6 +297,17 @@ inline breaches length_breaches(const header& h) {
   if (lines <= most_lines) return {};
   return {h.path + ": has " + std::to_string(lines) +
           " lines, accepted: " + std::to_string(most_lines)};
+}
+
+/// Every include begins with the check of the language: a header that includes no other of hotset includes version.hpp.
+inline breaches language_breaches(const header& h) {
+  if (h.path == "version.hpp") return {};
+  const auto lines = includes_of(h.text);
+  const bool includes_hotset = std::any_of(lines.begin(), lines.end(), [](const auto& line) {
+    return line.name.starts_with("hotset/");
+  });
+  if (includes_hotset) return {};
+  return {h.path + ": includes no header of hotset, accepted: one, or hotset/version.hpp"};
 }
 
 }  // namespace hotset_rules

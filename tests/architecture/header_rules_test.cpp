@@ -59,6 +59,10 @@ TEST(headers, let_no_caller_drop_a_status_in_silence) {
   expect_every_header_to_obey(hotset_rules::dropped_status_breaches);
 }
 
+TEST(headers, reach_the_check_of_the_language_before_any_code) {
+  expect_every_header_to_obey(hotset_rules::language_breaches);
+}
+
 /// One idea to a folder: what does not fit is a room, or a part of one, of its own.
 TEST(rooms, have_some_fifteen_headers_each) {
   constexpr std::size_t most = 16;
@@ -228,6 +232,16 @@ TEST(length_rule, refuses_a_long_header_of_paging_or_cache_and_no_other) {
   EXPECT_EQ(hotset_rules::length_breaches({"paging/a.hpp", text}).size(), 1U);
   EXPECT_EQ(hotset_rules::length_breaches({"cache/a.hpp", text}).size(), 1U);
   EXPECT_TRUE(hotset_rules::length_breaches({"core/a.hpp", text}).empty());
+}
+
+TEST(language_rule, refuses_a_header_that_includes_only_others) {
+  const auto refused = [](const std::string& text) {
+    return hotset_rules::language_breaches({"core/a.hpp", text}).size();
+  };
+  EXPECT_EQ(refused("#include <vector>\n"), 1U);
+  EXPECT_EQ(refused(""), 1U);
+  EXPECT_EQ(refused("#include \"hotset/version.hpp\"\n"), 0U);
+  EXPECT_EQ(refused("#include <vector>\n#include \"hotset/core/ids.hpp\"\n"), 0U);
 }
 
 TEST(policy_rule, refuses_every_missing_or_empty_label) {

@@ -15,6 +15,8 @@
 #include <cstddef>
 #include <span>
 
+#include "hotset/version.hpp"
+
 namespace hotset::inline v0 {
 
 template <class U>

@@ -2,6 +2,8 @@
 #pragma once
 /// The hotset program as a function, for a main that adds policies of its own to it.
 
+#include "hotset/version.hpp"
+
 namespace hotset::inline v0 {
 
 /// What `hotset <arguments>` does, with whatever `policies()` holds by now. Returns its exit code; nothing is thrown.

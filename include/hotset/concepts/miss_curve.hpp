@@ -12,6 +12,8 @@
 #include <concepts>
 #include <cstddef>
 
+#include "hotset/version.hpp"
+
 namespace hotset::inline v0 {
 
 template <class C>

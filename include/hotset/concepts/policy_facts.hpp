@@ -2,6 +2,8 @@
 #pragma once
 /// What is true of a policy, whichever way it was chosen.
 
+#include "hotset/version.hpp"
+
 namespace hotset::inline v0 {
 
 /// The `traits` of its class; of a policy that was chosen at run time, which has `facts()`, those of what it holds.

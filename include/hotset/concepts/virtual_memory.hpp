@@ -22,6 +22,8 @@
 #include <span>
 #include <string_view>
 
+#include "hotset/version.hpp"
+
 namespace hotset::inline v0 {
 
 // clang-format off: version 14 takes an attributed enum for a function

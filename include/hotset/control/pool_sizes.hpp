@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "hotset/version.hpp"
+
 namespace hotset::inline v0 {
 
 struct pool_sizes {

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "hotset/version.hpp"
+
 namespace hotset::inline v0 {
 
 // clang-format off: version 14 takes an attributed enum for a function

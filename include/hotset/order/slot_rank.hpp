@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "hotset/version.hpp"
+
 namespace hotset::inline v0 {
 
 /// A policy's key, then the recency position: positions are distinct, so the order is total.

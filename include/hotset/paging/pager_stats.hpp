@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "hotset/version.hpp"
+
 namespace hotset::inline v0 {
 
 /// Uses of one layer, or of one class of requests.

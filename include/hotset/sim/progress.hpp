@@ -6,6 +6,8 @@
 #include <functional>
 #include <limits>
 
+#include "hotset/version.hpp"
+
 namespace hotset::inline v0::sim {
 
 /// Called now and then with what is done and what there is to do.

@@ -5,6 +5,8 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "hotset/version.hpp"
+
 namespace hotset::suites {
 
 /// Holds a stream up until it is opened.

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "hotset/version.hpp"
+
 namespace hotset::suites {
 
 class random_source {

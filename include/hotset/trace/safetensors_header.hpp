@@ -13,6 +13,8 @@
 #include <string_view>
 #include <utility>
 
+#include "hotset/version.hpp"
+
 namespace hotset::inline v0 {
 
 namespace detail {

@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "hotset/version.hpp"
+
 namespace hotset::inline v0 {
 
 /// Appends 4 bytes, the lowest first.

@@ -8,6 +8,8 @@
 #include <optional>
 #include <string_view>
 
+#include "hotset/version.hpp"
+
 namespace hotset::inline v0 {
 
 inline namespace literals {

@@ -6,6 +6,8 @@
 #include <new>
 #include <vector>
 
+#include "hotset/version.hpp"
+
 namespace hotset::inline v0 {
 
 /// Memory from multiples of 64 bytes on.

@@ -2,6 +2,8 @@
 #pragma once
 /// Precondition checks: on in debug builds and with HOTSET_HARDENED, free elsewhere.
 
+#include "hotset/version.hpp"
+
 #if defined(HOTSET_HARDENED) || !defined(NDEBUG)
 #include <cstdio>
 #include <cstdlib>

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 
+#include "hotset/version.hpp"
+
 namespace hotset::inline v0 {
 
 /// The cache line at `what`, which need not be valid.

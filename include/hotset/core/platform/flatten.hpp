@@ -3,6 +3,8 @@
 /// Marks a function into which all that it calls is inlined, where nothing instruments the code: a sanitizer's checks
 /// multiply by the copies, and a policy took more than twice as long to compile.
 
+#include "hotset/version.hpp"
+
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define HOTSET_FLATTEN
 #elif defined(__has_feature)

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "hotset/version.hpp"
+
 namespace hotset::inline v0 {
 
 /// How bad it is.

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "hotset/version.hpp"
+
 /// 1 where the compiler has the vector forms; a device's compiler has not.
 #if defined(__GNUC__) && defined(__x86_64__) && !defined(__CUDACC__)
 #define HOTSET_X86_VECTORS 1

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "hotset/version.hpp"
+
 namespace hotset::inline v0::cuda {
 
 /// An array in device memory. Its address is looked at, never its contents.

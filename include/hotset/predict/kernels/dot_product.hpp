@@ -5,6 +5,8 @@
 #include <array>
 #include <cstddef>
 
+#include "hotset/version.hpp"
+
 namespace hotset::inline v0::detail {
 
 /// Eight sums side by side, added up in a fixed order. term(i) is the i-th summand.

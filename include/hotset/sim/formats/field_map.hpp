@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "hotset/version.hpp"
+
 namespace hotset::inline v0::sim {
 
 /// Only layer and experts must be there.

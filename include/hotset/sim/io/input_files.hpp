@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "hotset/version.hpp"
+
 namespace hotset::inline v0::sim {
 
 /// One file of an input. name: the last part of its path.

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "hotset/version.hpp"
+
 namespace hotset::inline v0::sim {
 
 /// What a reader of weights asks of a file: all of it, or its header alone, for a download that was cut short behind it.

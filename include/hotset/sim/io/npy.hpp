@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "hotset/version.hpp"
+
 namespace hotset::inline v0::sim {
 
 /// An array as it lies in the file. `bytes` views what was parsed.

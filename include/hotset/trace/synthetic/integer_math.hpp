@@ -13,6 +13,8 @@
 #include <span>
 #include <type_traits>
 
+#include "hotset/version.hpp"
+
 namespace hotset::inline v0 {
 namespace detail {
 

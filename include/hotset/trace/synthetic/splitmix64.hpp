@@ -5,6 +5,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "hotset/version.hpp"
+
 namespace hotset::inline v0 {
 
 /// Steele, Lea and Flood's splitmix64: 64 bits of state, passes through every one once.
