@@ -10,7 +10,8 @@ from conan.tools.build import check_min_cppstd
 from conan.tools.cmake import CMake, CMakeToolchain, cmake_layout
 from conan.tools.files import copy, load
 
-SOURCES = ("CMakeLists.txt", "LICENSE", "cmake/*", "include/*", "src/registry/*")
+SOURCES = ("CMakeLists.txt", "LICENSE", "cmake/*", "include/*", "src/c/*", "src/registry/*")
+LEFT_OUT = ("SIM", "CUDA", "PYTHON", "TESTS", "BENCHMARKS", "EXAMPLES")
 
 
 class Hotset(ConanFile):
@@ -46,7 +47,7 @@ class Hotset(ConanFile):
 
     def generate(self):
         toolchain = CMakeToolchain(self)
-        for part in ("SIM", "CUDA", "TESTS", "BENCHMARKS", "EXAMPLES"):
+        for part in LEFT_OUT:
             toolchain.cache_variables[f"HOTSET_BUILD_{part}"] = "OFF"
         toolchain.cache_variables["HOTSET_INSTALL"] = "ON"
         toolchain.cache_variables["HOTSET_HARDENED"] = bool(self.options.hardened)
@@ -65,7 +66,7 @@ class Hotset(ConanFile):
             cmake.install(component="policies")
 
     def package_info(self):
-        # Who looks for it finds the package's own configuration.
+        # find_package(hotset) reads the configuration that hotset installs, with its components.
         self.cpp_info.set_property("cmake_find_mode", "none")
         self.cpp_info.builddirs = [os.path.join("lib", "cmake", "hotset")]
         self.cpp_info.libs = ["hotset_policies"] if self.options.policies else []

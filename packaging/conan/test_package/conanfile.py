@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds and runs a program against the package."""
+"""Builds and runs a program against the package: of the core, or of policies by name if the package has them."""
 
 import os
 
 from conan import ConanFile
 from conan.tools.build import can_run
-from conan.tools.cmake import CMake, cmake_layout
+from conan.tools.cmake import CMake, CMakeToolchain, cmake_layout
 
 
 class HotsetTest(ConanFile):
     settings = "os", "arch", "compiler", "build_type"
-    generators = "CMakeToolchain", "CMakeDeps"
 
     def requirements(self):
         self.requires(self.tested_reference_str)
 
     def layout(self):
         cmake_layout(self)
+
+    def generate(self):
+        toolchain = CMakeToolchain(self)
+        toolchain.cache_variables["POLICIES"] = bool(self.dependencies["hotset"].options.policies)
+        toolchain.generate()
 
     def build(self):
         cmake = CMake(self)

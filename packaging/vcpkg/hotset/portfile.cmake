@@ -7,9 +7,11 @@ vcpkg_cmake_configure(
   SOURCE_PATH "${SOURCE_PATH}"
   OPTIONS ${features}
           -DHOTSET_BUILD_CUDA=OFF
+          -DHOTSET_BUILD_PYTHON=OFF
           -DHOTSET_BUILD_TESTS=OFF
           -DHOTSET_BUILD_BENCHMARKS=OFF
           -DHOTSET_BUILD_EXAMPLES=OFF
+          -DHOTSET_LIBURING_LIBRARY=OFF
           -DHOTSET_INSTALL=ON)
 vcpkg_cmake_install()
 vcpkg_cmake_config_fixup(CONFIG_PATH lib/cmake/hotset)
