@@ -27,6 +27,15 @@ result<named_chain> find_chain(const policy_registry& from, std::string_view tex
   return named_chain{*std::move(specs), *row};
 }
 
+/// As find_chain. Errors: also a policy whose profile is not known.
+result<named_chain> find_chain(const policy_registry& from, std::string_view text,
+                               const policy_knowledge& known) {
+  auto found = find_chain(from, text);
+  if (!found) return found;
+  if (auto bad = check_profile(*found->row, found->specs.back(), known)) return *std::move(bad);
+  return found;
+}
+
 }  // namespace
 
 result<const eviction_row*> policy_registry::eviction_of(std::string_view chain) const {
@@ -51,7 +60,7 @@ result<std::optional<profile_request>> policy_registry::profile_of(std::string_v
 
 result<any_eviction_policy::config> policy_registry::make_eviction(
     std::string_view chain, const policy_knowledge& known) const {
-  const auto found = find_chain(*this, chain);
+  const auto found = find_chain(*this, chain, known);
   if (!found) return found.error();
   const auto& [specs, row] = *found;
   if (!row->make)
@@ -61,9 +70,7 @@ result<any_eviction_policy::config> policy_registry::make_eviction(
   if (auto bad = read.finish()) return *std::move(bad);
   for (auto at = specs.size() - 1; at-- > 0;) {
     const auto& spec = specs[at];
-    auto name = std::string_view(spec.name);
-    if (name.starts_with("eviction.")) name.remove_prefix(9);
-    const auto decorator = decorators.named(name);
+    const auto decorator = decorators.named(spec.name);
     if (!decorator) return decorator.error();
     parameters of_decorator(spec);
     config = (*decorator)->make(of_decorator, config);
@@ -127,7 +134,7 @@ result<std::unique_ptr<any_pager>> policy_registry::make_alone(
 
 result<std::unique_ptr<any_pager>> policy_registry::make_pager(
     const pager_request& wanted, const policy_knowledge& known) const {
-  const auto found = find_chain(*this, wanted.eviction);
+  const auto found = find_chain(*this, wanted.eviction, known);
   if (!found) return found.error();
   const auto& [chain, row] = *found;
   if (auto bad = check_precisions(wanted.eviction, wanted.layout.precisions()))

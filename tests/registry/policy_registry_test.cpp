@@ -99,6 +99,33 @@ TEST(policy_registry, refuses_in_a_sentence) {
   EXPECT_FALSE(own.make_eviction("own_lru:"));
 }
 
+TEST(policy_registry, decorators_are_eviction_policies_by_their_full_names) {
+  EXPECT_TRUE(policies().make_eviction("eviction.protect_hot+eviction.lru"));
+  EXPECT_THAT(policies().make_eviction("decorator.protect_hot+lru").error().message,
+              HasSubstr("unknown decorator 'decorator.protect_hot'"));
+}
+
+TEST(policy_registry, a_profile_that_is_asked_for_is_not_left_out) {
+  const auto refused = [](const auto& made) { return made ? std::string() : made.error().message; };
+  const std::string words =
+      "' of a trace, and none was counted; accepted: another policy, or counts in its config "
+      "(hotset simulate counts)";
+  EXPECT_EQ(refused(policies().make_eviction("protect_hot+popularity:profile=a.trace")),
+            "popularity goes by the profile 'a.trace" + words);
+  EXPECT_EQ(refused(policies().prefetch.make("popular:profile=a.trace")),
+            "popular goes by the profile 'a.trace" + words);
+  EXPECT_EQ(refused(policies().make_pager({.eviction = "popularity", .layout = layout()}, {})),
+            "popularity goes by the profile 'trace" + words);
+  policy_knowledge known;
+  known.profile.counts.assign(shape.keys(), 1.0);
+  EXPECT_TRUE(policies().make_eviction("popularity", known));
+  EXPECT_TRUE(policies().make_pager({.eviction = "popularity", .layout = layout()}, known));
+  EXPECT_TRUE(policies().prefetch.make("popular:profile=a.trace", known));
+  EXPECT_TRUE(policies().prefetch.make("popular")) << "counts for itself";
+  EXPECT_THAT(refused(policies().prefetch.make("popular:first=3")),
+              HasSubstr("unknown parameter 'first'"));
+}
+
 TEST(policy_registry, has_everything_that_the_library_offers) {
   const auto& all = policies();
   for (const auto& row : all.eviction.rows())

@@ -19,6 +19,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "hotset/concepts/prefetch_policy.hpp"
@@ -45,12 +46,12 @@ class popular {
       if (profile_of(from)) out.profile = known.profile;
       return out;
     }
-    /// None: it counts for itself.
+    /// None: it counts for itself, and `first` is no parameter.
     template <class From>
     static std::optional<profile_request> profile_of(From& from) {
-      profile_request out{from.text("profile", "running"), from.number("first", std::uint64_t{0})};
-      if (out.source == "running") return std::nullopt;
-      return out;
+      auto source = from.text("profile", "running");
+      if (source == "running") return std::nullopt;
+      return profile_request{std::move(source), from.number("first", std::uint64_t{0})};
     }
 
     [[nodiscard]] validation validate() const {

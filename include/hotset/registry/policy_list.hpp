@@ -53,13 +53,28 @@ template <class Any, class P>
   return row;
 }
 
+/// Refuses a policy that goes by a profile if no uses were counted: it would behave as another one.
+template <class Row>
+[[nodiscard]] validation check_profile(const Row& row, const policy_spec& spec,
+                                       const policy_knowledge& known) {
+  if (!row.profile || !known.profile.empty()) return std::nullopt;
+  parameters read(spec);
+  const auto wanted = row.profile(read);
+  if (!wanted) return std::nullopt;
+  return error{row.name + " goes by the profile '" + printable(wanted->source) +
+               "' of a trace, and none was counted; accepted: another policy, or counts in its "
+               "config (hotset simulate counts)"};
+}
+
 template <class Row>
 class policy_list {
  public:
   /// `kind` as in "unknown eviction policy"; the folder of dotted names, `eviction.lru`, is its first word.
-  explicit policy_list(std::string kind) : kind_(std::move(kind)) {
-    folder_ = kind_.substr(0, kind_.find(' ')) + ".";
-  }
+  explicit policy_list(std::string kind)
+      : policy_list(kind, kind.substr(0, kind.find(' ')) + ".") {}
+  /// `folder`: of dotted names, with its dot.
+  policy_list(std::string kind, std::string folder)
+      : kind_(std::move(kind)), folder_(std::move(folder)) {}
 
   /// Errors: a name that is taken, is none, or has ':', '+', '=' or ',' in it.
   [[nodiscard]] validation add(Row row) {
@@ -98,6 +113,7 @@ class policy_list {
     if (!spec) return spec.error();
     const auto row = named(spec->name);
     if (!row) return row.error();
+    if (auto bad = check_profile(**row, *spec, known)) return *std::move(bad);
     parameters read(*spec);
     auto config = (*row)->make(read, known);
     if (auto bad = read.finish()) return *std::move(bad);

@@ -99,7 +99,7 @@ template <class P>
 class policy_registry {
  public:
   policy_list<eviction_row> eviction{"eviction policy"};
-  policy_list<decorator_row> decorators{"decorator"};
+  policy_list<decorator_row> decorators{"decorator", "eviction."};
   policy_list<admission_row> admission{"admission policy"};
   policy_list<prefetch_row> prefetch{"prefetch policy"};
   policy_list<miss_row> miss{"miss policy"};

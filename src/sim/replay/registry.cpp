@@ -71,6 +71,7 @@ void check_policies(std::string_view eviction, std::string_view admission) {
   const geometry smallest{.layers = 1, .experts = 1, .top_k = 1};
   policy_knowledge knowledge;
   knowledge.future = std::make_shared<const future_uses>(future_uses::create(smallest, {}).value());
+  knowledge.profile.counts = {1.0};
   const auto& known = known_policies();
   if (!asked(known.eviction_of(eviction))->make)
     return static_cast<void>(make_pager(

@@ -70,6 +70,13 @@ TEST(policy_spec, malformed_texts_are_shown_with_the_grammar) {
   }
 }
 
+TEST(policy_spec, a_parameter_is_given_once) {
+  EXPECT_EQ(parse_policy("p:n=1:m=2:n=1").error().message,
+            "p: parameter 'n' is given twice, accepted: once");
+  EXPECT_EQ(parse_policy_chain("q+p:n=1:n=2").error().message,
+            "p: parameter 'n' is given twice, accepted: once");
+}
+
 TEST(policy_spec, a_chain_with_an_empty_element_is_refused) {
   for (const std::string text : {"", "+", "+lru", "lru+", "protect_hot++lru"}) {
     SCOPED_TRACE(text);
@@ -126,13 +133,6 @@ TEST(parameters, refuses_what_nobody_asked_for) {
 TEST(parameters, says_none_where_no_parameter_is_known) {
   const auto spec = parsed("lru:k=2");
   EXPECT_THAT(parameters(spec).finish()->message, HasSubstr("accepted: none"));
-}
-
-TEST(parameters, refuses_a_parameter_that_is_given_twice) {
-  const auto spec = parsed("p:n=1:n=2");
-  parameters read(spec);
-  (void)read.number("n", std::uint64_t{0});
-  EXPECT_TRUE(read.finish());
 }
 
 TEST(parameters, a_number_has_to_fit) {

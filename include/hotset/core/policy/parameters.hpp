@@ -48,7 +48,7 @@ inline std::vector<std::string_view> split_at(std::string_view text, char separa
 }
 }  // namespace detail
 
-/// Grammar: name (":" key "=" value)*. Errors: one that shows the text and the grammar.
+/// Grammar: name (":" key "=" value)*, each key once. Errors: one that shows the text and the grammar.
 [[nodiscard]] inline result<policy_spec> parse_policy(std::string_view text) {
   const auto parts = detail::split_at(text, ':');
   const error malformed{"policy '" + std::string(text) +
@@ -59,7 +59,12 @@ inline std::vector<std::string_view> split_at(std::string_view text, char separa
     const auto equals = parts[i].find('=');
     if (equals == 0 || equals == std::string_view::npos || equals + 1 == parts[i].size())
       return malformed;
-    spec.parameters.emplace_back(parts[i].substr(0, equals), parts[i].substr(equals + 1));
+    const auto key = parts[i].substr(0, equals);
+    if (std::ranges::find(spec.parameters, key, &std::pair<std::string, std::string>::first) !=
+        spec.parameters.end())
+      return error{spec.name + ": parameter '" + std::string(key) +
+                   "' is given twice, accepted: once"};
+    spec.parameters.emplace_back(key, parts[i].substr(equals + 1));
   }
   return spec;
 }
