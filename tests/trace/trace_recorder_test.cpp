@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/trace/trace_recorder.hpp"
 
+#include <algorithm>
+#include <filesystem>
 #include <limits>
 
 #include <gtest/gtest.h>
 
+#include "hotset/trace/native_trace_writer.hpp"
 #include "hotset/trace/visit_gather.hpp"
 #include "trace_samples.hpp"
 
@@ -134,6 +137,52 @@ TEST(trace_recorder, refuses_a_configuration_with_the_accepted_range) {
   config.capacity = 1;
   config.hidden_width = -1;
   EXPECT_FALSE(trace_recorder::create(config));
+  config.hidden_width = 1 << 24;
+  config.capacity = std::size_t{1} << 31U;
+  config.shape = {.layers = 1 << 20, .experts = 2, .top_k = 1};
+  EXPECT_EQ(trace_recorder::create(config).error().message,
+            "capacity x layers x hidden_width = 2147483648 x 1048576 x 16777216, accepted: fewer "
+            "than 2^62");
+}
+
+// What the file cannot hold would only be told when it is written.
+TEST(trace_recorder, refuses_more_experts_than_a_file_holds) {
+  trace_recorder_config config;
+  config.shape = {.layers = 1, .experts = 65536, .top_k = 2};
+  config.capacity = 1;
+  EXPECT_EQ(trace_recorder::create(config).error().message,
+            "experts = 65536, accepted: 1..65535 (a trace file keeps ids in 16 bits)");
+  config.shape.experts = 65535;
+  trace_recorder recorder(config);
+  const std::vector<std::int32_t> ids = {65534, 65535};
+  ASSERT_EQ(recorder.begin_step(4294967295U, request_class::decode, 1), status::ok);
+  ASSERT_EQ(recorder.record({.layer = 0_layer, .experts = ids}), status::ok);
+  ASSERT_EQ(recorder.end_step(), status::ok);
+  EXPECT_EQ(recorder.replaced_values(), 1U);
+  const auto path = testing::TempDir() + "hotset_most_experts.trace";
+  const auto bad = write_native_trace(recorder.closed(), path);
+  EXPECT_FALSE(bad) << bad->message;
+  std::filesystem::remove(path);
+}
+
+TEST(trace_recorder, shows_the_closed_steps_and_goes_on) {
+  const auto trace = trace_samples::full_trace();
+  const visit_sequence visits(trace);
+  visit_gather gather(trace, visits);
+  trace_recorder recorder(config_of(trace, 8));
+  ASSERT_EQ(recorder.begin_step(0, request_class::prefill, 2), status::ok);
+  ASSERT_EQ(recorder.record(gather[0]), status::ok);
+  ASSERT_EQ(recorder.end_step(), status::ok);
+  const auto first = recorder.closed();
+  EXPECT_EQ(first.tokens(), 2U);
+  ASSERT_EQ(recorder.begin_step(1, request_class::decode, 1), status::ok);
+  EXPECT_EQ(recorder.closed().tokens(), 2U) << "an open step is not among them";
+  ASSERT_EQ(recorder.end_step(), status::ok);
+  const auto all = recorder.take();
+  EXPECT_EQ(all.tokens(), 3U);
+  EXPECT_TRUE(std::equal(first.ids.begin(), first.ids.end(), all.ids.begin()));
+  EXPECT_EQ(all.probabilities.size(), 3U * 2 * static_cast<std::size_t>(all.experts));
+  EXPECT_EQ(recorder.closed().tokens(), 0U);
 }
 
 }  // namespace

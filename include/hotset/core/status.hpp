@@ -20,7 +20,7 @@ enum class [[nodiscard]] status : std::uint8_t{
     visit_unfinished,  ///< the last visit has groups left: serve them, or abandon it
     no_plan,  ///< commit or abort of a plan that is not the open one, or no group of its visit is left
     busy,     ///< a slot is pinned or filling: drain first
-    exceeds_memory,    ///< a quota that the pool's slots cannot give
+    exceeds_memory,    ///< a quota that the pool's slots cannot give, or tokens beyond a recorder's
     fill_failed,       ///< a copy did not arrive; its slot is free and no row names it
     invalid_argument,  ///< a key, slot or size out of range
     does_not_fit,  ///< the visit needs more slots than there are and may not be split; nothing changed
@@ -38,7 +38,8 @@ enum class [[nodiscard]] status : std::uint8_t{
     case status::visit_unfinished: return "the last visit has groups left: serve or abandon them";
     case status::no_plan: return "this plan is not the open one, or its visit has no group left";
     case status::busy: return "busy: a slot is pinned or filling";
-    case status::exceeds_memory: return "quota exceeds the slots there are";
+    case status::exceeds_memory:
+      return "more than there is room for: slots, or a recorder's tokens";
     case status::fill_failed: return "a fill failed";
     case status::invalid_argument: return "argument out of range";
     case status::does_not_fit: return "the visit does not fit its pool and may not be split";

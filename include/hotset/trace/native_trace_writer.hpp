@@ -105,7 +105,7 @@ class native_layout {
 [[nodiscard]] inline std::optional<error> write_native_trace(const routing_trace& trace,
                                                              file_writer& file) {
   if (auto bad = trace.validate()) return error{file.name() + ": not written: " + bad->message};
-  if (trace.experts > 65535)
+  if (trace.experts > routing_trace::max_experts_in_file)
     return error{file.name() + ": not written: experts = " + std::to_string(trace.experts) +
                  ", accepted: 1..65535 (the format keeps ids in 16 bits)"};
   const detail::native_layout layout(trace);

@@ -43,6 +43,9 @@ namespace detail {
 /// Shape: T tokens, L layers, K top_k, E experts, d hidden_width, D prediction_depth; row-major.
 /// Empty optional arrays mean: not recorded.
 struct routing_trace {
+  /// Of a layer, in a trace file: ids have 16 bits there, with one value for none.
+  static constexpr std::int32_t max_experts_in_file = 65535;
+
   std::string name;    ///< what reports call it
   std::string model;   ///< as the recording named it
   std::string source;  ///< who recorded it, and the file's format

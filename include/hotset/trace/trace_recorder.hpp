@@ -10,6 +10,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -34,17 +35,26 @@ struct trace_recorder_config {
   std::string model{};
   std::string source = "hotset recorder";
 
+  /// What a trace file cannot hold is refused here, before anything is recorded.
   [[nodiscard]] validation validate() const {
     if (auto bad = shape.validate()) return bad;
+    if (shape.experts > routing_trace::max_experts_in_file)
+      return error{"experts = " + std::to_string(shape.experts) +
+                   ", accepted: 1..65535 (a trace file keeps ids in 16 bits)"};
     if (capacity < 1 || capacity > (std::size_t{1} << 31U))
       return error{"capacity = " + std::to_string(capacity) + " tokens, accepted: 1..2147483648"};
     if (hidden_width < 0 || hidden_width > (1 << 24))
       return error{"hidden_width = " + std::to_string(hidden_width) + ", accepted: 0..16777216"};
+    const auto width = static_cast<std::size_t>(hidden_width);
+    if (!detail::product({capacity, shape.layer_count(), width, sizeof(std::uint16_t)}))
+      return error{"capacity x layers x hidden_width = " + std::to_string(capacity) + " x " +
+                   std::to_string(shape.layers) + " x " + std::to_string(hidden_width) +
+                   ", accepted: fewer than 2^62"};
     return std::nullopt;
   }
 };
 
-/// begin_step(), record() once a layer, end_step(); between runs take().
+/// begin_step(), record() once a layer, end_step(); between runs take(), or closed() and clear().
 ///
 /// A full recorder keeps what it has: a step that does not fit is refused whole and counted.
 /// Threads: compatible. Memory: capacity * layers * (4 top_k + 4 top_k if weights + 4 experts if
@@ -124,35 +134,64 @@ class trace_recorder {
   /// Ids out of range and weights, logits or probabilities that are NaN or (weights) infinite.
   [[nodiscard]] std::uint64_t replaced_values() const noexcept { return replaced_; }
 
-  /// Hands the closed steps over and begins anew with fresh memory; an open step is dropped.
-  /// Not for the hot path.
+  /// A copy of the closed steps. Not for the hot path.
+  [[nodiscard]] routing_trace closed() const {
+    const auto copy = [](const auto& values, std::size_t size) {
+      using held = std::remove_cvref_t<decltype(values)>;
+      const auto end = values.begin() + static_cast<std::ptrdiff_t>(std::min(values.size(), size));
+      return held(values.begin(), end);
+    };
+    const auto rows = layer_rows(rows_);
+    const auto ranked = rows * config_.shape.ranks();
+    const auto scored = rows * config_.shape.expert_count();
+    auto out = described();
+    out.step = copy(trace_.step, rows_);
+    out.sequence = copy(trace_.sequence, rows_);
+    out.kind = copy(trace_.kind, rows_);
+    out.token_ids = copy(trace_.token_ids, rows_);
+    out.ids = copy(trace_.ids, ranked);
+    out.weights = copy(trace_.weights, ranked);
+    out.logits = copy(trace_.logits, scored);
+    if (config_.probabilities) out.probabilities = half_array(copy(probabilities_, scored));
+    if (config_.hidden_width > 0)
+      out.hidden = half_array(copy(hidden_, rows * static_cast<std::size_t>(config_.hidden_width)));
+    return out;
+  }
+  /// Forgets the closed steps and drops an open one.
+  void clear() noexcept {
+    rows_ = 0;
+    open_ = false;
+  }
+  /// Returns the closed steps and begins anew; an open step is dropped. Not for the hot path.
   [[nodiscard]] routing_trace take() {
-    trim();
-    if (config_.probabilities) trace_.probabilities = half_array(std::move(probabilities_));
-    if (config_.hidden_width > 0) trace_.hidden = half_array(std::move(hidden_));
-    routing_trace out = std::move(trace_);
-    allocate();
+    auto out = closed();
+    clear();
     return out;
   }
 
  private:
   struct checked {};
-  trace_recorder(const config& c, checked) : config_(c) { allocate(); }
+  trace_recorder(const config& c, checked) : config_(c), trace_(described()) { allocate(); }
   [[nodiscard]] std::size_t layer_rows(std::size_t tokens) const noexcept {
     return tokens * config_.shape.layer_count();
   }
 
+  /// A trace of no tokens.
+  [[nodiscard]] routing_trace described() const {
+    const auto& shape = config_.shape;
+    routing_trace out;
+    out.name = config_.name;
+    out.model = config_.model;
+    out.source = config_.source;
+    out.layers = shape.layers;
+    out.experts = shape.experts;
+    out.top_k = shape.top_k;
+    out.expert_bytes = shape.expert_bytes;
+    out.hidden_width = config_.hidden_width;
+    return out;
+  }
   void allocate() {
     const auto& shape = config_.shape;
-    trace_ = {};
-    trace_.name = config_.name;
-    trace_.model = config_.model;
-    trace_.source = config_.source;
-    trace_.layers = shape.layers;
-    trace_.experts = shape.experts;
-    trace_.top_k = shape.top_k;
-    trace_.expert_bytes = shape.expert_bytes;
-    trace_.hidden_width = config_.hidden_width;
     trace_.step.resize(capacity());
     trace_.sequence.resize(capacity());
     trace_.kind.resize(capacity());
@@ -163,25 +202,6 @@ class trace_recorder {
     trace_.logits.resize(config_.logits ? rows * shape.expert_count() : 0);
     probabilities_.assign(config_.probabilities ? rows * shape.expert_count() : 0, 0);
     hidden_.assign(rows * static_cast<std::size_t>(config_.hidden_width), 0);
-    rows_ = 0;
-    open_ = false;
-  }
-
-  void trim() {
-    const auto rows = layer_rows(rows_);
-    const auto shrink = [](auto& values, std::size_t size) {
-      values.resize(std::min(values.size(), size));
-      values.shrink_to_fit();
-    };
-    shrink(trace_.step, rows_);
-    shrink(trace_.sequence, rows_);
-    shrink(trace_.kind, rows_);
-    shrink(trace_.token_ids, rows_);
-    shrink(trace_.ids, rows * static_cast<std::size_t>(trace_.top_k));
-    shrink(trace_.weights, rows * static_cast<std::size_t>(trace_.top_k));
-    shrink(trace_.logits, rows * static_cast<std::size_t>(trace_.experts));
-    shrink(probabilities_, rows * static_cast<std::size_t>(trace_.experts));
-    shrink(hidden_, rows * static_cast<std::size_t>(trace_.hidden_width));
   }
 
   /// A layer that the engine does not record reads as: nothing routed, all scores 0.
