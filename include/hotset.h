@@ -2,26 +2,36 @@
 #ifndef HOTSET_H
 #define HOTSET_H
 /*
- * The C interface of hotset: which experts of a Mixture-of-Experts model stay on the accelerator, decided visit by visit, for engines in C
- * and for whatever calls C. It decides and moves no bytes: the engine makes the copies that a visit names.
+ * The C interface of hotset: which experts of a Mixture-of-Experts model stay on the accelerator, decided visit by
+ * visit, for engines in C and for whatever calls C. It decides and moves no bytes: the engine makes the copies that a
+ * visit names.
  *
  * Per MoE layer, after the router:
  *
  *     hotset_visit visit = {.struct_size = sizeof visit};
- *     hotset_status s = hotset_plan(pager, &view, &visit);       // which experts, where, and what must be copied
+ *     hotset_status s = hotset_plan(pager, &view, &visit);   // which experts, where, and what must be copied
  *     while (s == HOTSET_OK) {
  *       ... copy visit.fills, then compute visit.tokens with visit.slots ...
- *       s = hotset_commit(pager);                              // or hotset_abort, if a copy failed
+ *       s = hotset_commit(pager);                            // or hotset_abort, if a copy failed
  *       if (s != HOTSET_OK || !visit.more) break;
- *       s = hotset_plan_next(pager, &visit);                   // a visit that did not fit comes in groups of tokens
+ *       s = hotset_plan_next(pager, &visit);                 // a visit that did not fit comes in groups of tokens
  *     }
  *
- * Structs begin with their size, as the caller was compiled: later versions add members at the end. Whatever is passed in need last no longer
- * than the call, but for the arrays of a view, which must last until the visit's last commit. What a hotset_visit points at is good until
- * the next call with the pager that plans. No exception leaves a function. None but those that create, list or write allocates, and a recorder where rows lie apart.
+ * Structs begin with their size, as the caller was compiled: later versions add members at the end. Arrays that are
+ * passed in last as long as the call, those of a view until the visit's last commit. No exception leaves a function.
+ * Functions that create, list, divide, write, or read statistics or a curve allocate, and a recorder if rows lie
+ * apart; the others do not.
  *
- * A handle belongs to one thread at a time: a call beside another one is HOTSET_WRONG_THREAD, and one in a process that was forked after
- * the handle was made HOTSET_FORKED; neither has an effect. hotset_last_error() says in words why the thread's last call failed.
+ * A call that fails changes nothing, neither the handle nor what it was to write, unless the function says more. What
+ * a hotset_visit points at is valid until the pager plans again, also if that plan fails with NO_VICTIM or
+ * DOES_NOT_FIT. A plan that fails with another code leaves it valid.
+ *
+ * A handle belongs to one thread at a time. A call while another one runs is HOTSET_WRONG_THREAD, and so is a call
+ * from a callback with the handle whose call runs it. A call in a process that was forked after the handle was made is
+ * HOTSET_FORKED. No call with a handle may run while it is destroyed. hotset_last_error() says in words why the
+ * thread's last call failed.
+ *
+ * A callback returns: leaving it by longjmp or an exception leaves the handle locked for ever.
  */
 
 #include <stddef.h>
@@ -33,6 +43,13 @@
 #define HOTSET_API __attribute__((visibility("default")))
 #else
 #define HOTSET_API
+#endif
+
+/* The library's own memory is handed out through these types, whatever its types there are called. */
+#if defined(__GNUC__)
+#define HOTSET_MAY_ALIAS __attribute__((may_alias))
+#else
+#define HOTSET_MAY_ALIAS
 #endif
 
 #ifdef __cplusplus
@@ -60,7 +77,7 @@ enum {
   HOTSET_DOES_NOT_FIT = 11,    /* the visit needs more slots than there are, and may not be split */
   HOTSET_INVALID_CONFIG = 100, /* options that cannot work */
   HOTSET_NO_MEMORY = 101,
-  HOTSET_WRONG_THREAD = 102, /* another thread is in a call with the handle */
+  HOTSET_WRONG_THREAD = 102, /* another call with the handle is running */
   HOTSET_FORKED = 103,       /* the handle was made in the process that forked this one */
   HOTSET_CANNOT_WRITE = 104, /* a file; it is not there, or as it was before */
   HOTSET_STOPPED = 105       /* a callback asked for it */
@@ -88,10 +105,14 @@ enum {
   HOTSET_SPLIT_REFUSE = 2,
   HOTSET_SPLIT_LEAVE_REST = 3
 };
-/* What a prefetch may not evict: anything goes, nothing that is asked for, or nothing that is expected as likely. */
+/* Residents that a prefetch may evict: any, or only those not already requested. PREDICTED spares those that a
+ * forecast expects: it is refused, since no function takes forecasts yet. */
 enum { HOTSET_GUARD_NONE = 0, HOTSET_GUARD_NAMED = 1, HOTSET_GUARD_PREDICTED = 2 };
 
-typedef struct hotset_key {
+/* An expert or a slot in an array that a pager owns: an int32_t, and read as one. */
+typedef int32_t hotset_id HOTSET_MAY_ALIAS;
+
+typedef struct HOTSET_MAY_ALIAS hotset_key {
   int32_t layer;
   int32_t expert; /* -1 with layer -1: none */
 } hotset_key;
@@ -118,10 +139,13 @@ typedef struct hotset_pager_options {
   int32_t guard; /* HOTSET_GUARD_... */
   int64_t slots; /* of each layer, or of all in a shared pool; 0: as many as budget_bytes hold */
   uint64_t budget_bytes;
-  const char* eviction;  /* "lfu:history=resident", "protect_hot+lru"; null: "lru" */
+  /* "lfu:history=resident", "protect_hot+lru"; null: "lru". Refused: policies that go by forecasts (importance,
+   * expert_map_priority), by a counted profile (popularity) or by the future (belady). */
+  const char* eviction;
   const char* admission; /* null: "always" */
   const char* miss;      /* null: "fetch" */
-  /* Hears of every copy that is given up, within the call that gives it up; it must not call hotset. Null: nobody. */
+  /* Called for each expert that loses its slot, within the call that takes the slot. It must not call hotset, and it
+   * returns. May be null. */
   void (*departed)(void* user, const hotset_departure* departure);
   void* user;
   /* Several precisions, highest first: expert_bytes are the highest one's, and lower_bytes [lower_precisions][expert_bytes_count]
@@ -144,16 +168,22 @@ typedef struct hotset_view {
   int32_t kind;  /* 0 decode, 1 prefill, 2 verify */
   uint64_t step; /* of the engine, rising */
   size_t tokens;
-  const int32_t* experts;    /* [tokens][top_k] in rank order; -1: none */
-  size_t experts_stride;     /* numbers from one token to the next; 0: top_k */
-  const float* weights;      /* likewise; null: none */
+  /* [tokens][top_k] in rank order; -1: none. Other ids outside 0..experts - 1 are ignored and counted
+   * (hotset_stats.ignored_ids): `routed` holds -1 in their places. A hardened library (HOTSET_HARDENED) refuses them
+   * with INVALID_VISIT. */
+  const int32_t* experts;
+  size_t experts_stride; /* numbers from one token to the next; 0: top_k */
+  /* Likewise; null: none. A policy that goes by them (gate_score, drop_cascade) refuses a visit without. */
+  const float* weights;
   size_t weights_stride;     /* 0: top_k */
   const uint32_t* sequences; /* [tokens] whose token it is; null: all of one */
-  const float* logits;       /* [tokens][experts] of the router; null: none */
+  /* [tokens][experts] of the router; null: none. A policy or predictor that goes by them (substitute, current-gate)
+   * refuses a visit without. */
+  const float* logits;
 } hotset_view;
 
 /* A copy to make, into a slot that nobody reads once `after` has been passed. */
-typedef struct hotset_fill {
+typedef struct HOTSET_MAY_ALIAS hotset_fill {
   hotset_key key;
   int32_t slot;
   uint32_t generation; /* of the slot: names this copy to hotset_arrived and others */
@@ -167,10 +197,10 @@ enum { HOTSET_HIT = 0, HOTSET_FILL = 1, HOTSET_HOST = 2 };
 
 /* What was decided. All arrays belong to the pager. */
 typedef struct hotset_visit {
-  size_t struct_size;      /* in */
-  const int32_t* experts;  /* [count] the distinct ones, in order of first appearance */
-  const int32_t* slots;    /* [count] -1: stays on the host */
-  const uint8_t* services; /* [count] HOTSET_HIT, HOTSET_FILL or HOTSET_HOST */
+  size_t struct_size;       /* in */
+  const hotset_id* experts; /* [count] the distinct ones, in order of first appearance */
+  const hotset_id* slots;   /* [count] -1: stays on the host */
+  const uint8_t* services;  /* [count] HOTSET_HIT, HOTSET_FILL or HOTSET_HOST */
   size_t count;
   const hotset_fill* fills; /* [fill_count] in the order of need */
   size_t fill_count;
@@ -180,12 +210,12 @@ typedef struct hotset_visit {
   uint32_t groups;
   int32_t more;        /* 1: hotset_plan_next has another group */
   int32_t expert_wise; /* 1: a part of every token's sum */
-  const int32_t*
-      routed; /* [routed_count] the ids to compute: the view's own, or what a miss policy made of them */
+  /* [routed_count] the ids to compute: the view's own, or what a miss policy made of them */
+  const hotset_id* routed;
   size_t routed_count;
 } hotset_visit;
 
-/* Errors: INVALID_VISIT, VISIT_TOO_LARGE, NO_VICTIM, DOES_NOT_FIT, PLAN_OPEN, VISIT_UNFINISHED; then nothing has changed. */
+/* Errors: INVALID_VISIT, VISIT_TOO_LARGE, NO_VICTIM, DOES_NOT_FIT, PLAN_OPEN, VISIT_UNFINISHED. */
 HOTSET_API hotset_status hotset_plan(hotset_pager* pager, const hotset_view* view,
                                      hotset_visit* out);
 /* The next group. Errors: PLAN_OPEN, NO_PLAN, NO_VICTIM. */
@@ -198,9 +228,10 @@ HOTSET_API hotset_status hotset_abort(hotset_pager* pager, const uint8_t* begun,
 /* Gives up the groups that are left. Errors: PLAN_OPEN. */
 HOTSET_API hotset_status hotset_abandon(hotset_pager* pager);
 
-/* A whole visit: for each group copy(user, fills) and then, once it is committed, use(user, visit). Either returns 0, or ends the visit: a copy that
- * fails with FILL_FAILED, and all of the group's copies count as begun; a use with STOPPED. `copy` may be null where there is nothing to copy with.
- * Neither may call anything with the pager. */
+/* A whole visit: for each group copy(user, fills) and then, once it is committed, use(user, visit). Either returns 0,
+ * or ends the visit: a copy that fails with FILL_FAILED, and all of the group's copies count as begun; a use with
+ * STOPPED. `copy` may be null where there is nothing to copy with. Neither may call anything with the pager, and each
+ * returns. */
 typedef struct hotset_callbacks {
   size_t struct_size;
   int32_t (*copy)(void* user, const hotset_fill* fills, size_t count);
@@ -212,7 +243,7 @@ HOTSET_API hotset_status hotset_serve(hotset_pager* pager, const hotset_view* vi
 
 /* Slot of every expert of a layer whose bytes may be read, -1 for the others: what a kernel looks up. *row is good until the pager is destroyed;
  * its content changes when the row's version does. */
-HOTSET_API hotset_status hotset_row(hotset_pager* pager, int32_t layer, const int32_t** row,
+HOTSET_API hotset_status hotset_row(hotset_pager* pager, int32_t layer, const hotset_id** row,
                                     size_t* experts);
 HOTSET_API hotset_status hotset_row_version(hotset_pager* pager, int32_t layer, uint64_t* version);
 /* *slot is -1 for what is absent; a copy that is on its way counts. */
@@ -253,7 +284,8 @@ typedef struct hotset_prefetcher_options {
   const char* prefetch;  /* "cumulative_probability"; null: "next_layer_top_k" */
   const char* predictor; /* "mixed+co-activation+last-routed"; null: "similar-steps" */
 } hotset_prefetcher_options;
-/* On any error *out is null. Errors: INVALID_CONFIG (also a predictor that needs what C cannot give: routers, hidden states, a trace), NO_MEMORY. */
+/* On any error *out is null. Errors: INVALID_CONFIG (also a predictor or policy that goes by what C cannot give:
+ * routers, hidden states, a trace), NO_MEMORY. */
 HOTSET_API hotset_status hotset_prefetcher_create(const hotset_prefetcher_options* options,
                                                   hotset_prefetcher** out);
 HOTSET_API void hotset_prefetcher_destroy(hotset_prefetcher* prefetcher);
@@ -276,8 +308,9 @@ HOTSET_API hotset_status hotset_quota(hotset_pager* pager, int32_t layer, int32_
 /* What is resident, first what would go first. Writes at most `room` keys, and to *count how many there are. */
 HOTSET_API hotset_status hotset_residents(hotset_pager* pager, hotset_key* keys, size_t room,
                                           size_t* count);
-/* Plans copies of keys into free slots, the last one wanted most; commit or abort it. *consumed of them were dealt with: call again with the rest while that is
- * not 0. */
+/* Plans copies of keys into free slots, the last one wanted most; commit or abort it. *consumed of them were dealt
+ * with, at most as many as one visit has experts: call again with the rest while that is not 0. Errors: PLAN_OPEN,
+ * VISIT_UNFINISHED, INVALID_ARGUMENT. */
 HOTSET_API hotset_status hotset_plan_warm(hotset_pager* pager, const hotset_key* keys, size_t count,
                                           hotset_visit* out, size_t* consumed);
 
@@ -298,7 +331,7 @@ typedef struct hotset_stats {
   uint64_t split_visits;
   uint64_t groups;
   uint64_t failed_fills;
-  uint64_t ignored_ids;
+  uint64_t ignored_ids; /* routed ids outside 0..experts - 1, -1 among them */
   uint64_t bytes_filled;
   uint64_t speculative_fills;
   uint64_t prefetch_hits;
@@ -342,8 +375,9 @@ typedef struct hotset_consumer {
   uint64_t min_units; /* below it the engine does not run */
   uint64_t max_units; /* 0: as many as help */
 } hotset_consumer;
-/* Divides bytes so that the next one saves as much time wherever it goes: units[i] of consumer i. `seconds`, of a step by the curves, may be null.
- * Errors: INVALID_ARGUMENT, EXCEEDS_MEMORY (what all need at least is more), NO_MEMORY. */
+/* Divides bytes so that the next one saves as much time wherever it goes: units[i] of consumer i. `seconds`, of a
+ * step by the curves, may be null. The curves' handles are held until it returns. Errors: INVALID_ARGUMENT,
+ * EXCEEDS_MEMORY (what all need at least is more), NO_MEMORY, WRONG_THREAD (a curve is in another call). */
 HOTSET_API hotset_status hotset_divide(const hotset_consumer* consumers, size_t count,
                                        uint64_t total_bytes, uint64_t* units, double* seconds);
 
@@ -353,7 +387,7 @@ typedef struct hotset_recorder hotset_recorder;
 typedef struct hotset_recorder_options {
   size_t struct_size;
   int32_t layers;
-  int32_t experts;
+  int32_t experts; /* of a layer, at most 65535: a trace file keeps ids in 16 bits */
   int32_t top_k;
   size_t capacity;   /* tokens; all memory is taken at once */
   int32_t weights;   /* 1: gate weights too */
@@ -363,8 +397,9 @@ typedef struct hotset_recorder_options {
 HOTSET_API hotset_status hotset_recorder_create(const hotset_recorder_options* options,
                                                 hotset_recorder** out);
 HOTSET_API void hotset_recorder_destroy(hotset_recorder* recorder);
-/* A step of so many tokens; `sequences` [tokens] or null. Errors: EXCEEDS_MEMORY (it is full; the step is counted as lost), INVALID_ARGUMENT (a step is open, or does not
- * come after the last one). */
+/* A step of so many tokens; `sequences` [tokens] or null. Errors: EXCEEDS_MEMORY (it is full; the step is counted as
+ * lost), INVALID_ARGUMENT (no tokens, a step is open, or the step does not come after the last one or exceeds
+ * 4294967295). */
 HOTSET_API hotset_status hotset_recorder_begin_step(hotset_recorder* recorder, uint64_t step,
                                                     int32_t kind, size_t tokens,
                                                     const uint32_t* sequences);
@@ -375,10 +410,11 @@ HOTSET_API hotset_status hotset_recorder_record(hotset_recorder* recorder, const
 HOTSET_API hotset_status hotset_recorder_record_rows(hotset_recorder* recorder,
                                                      const hotset_view* view, const uint32_t* of);
 HOTSET_API hotset_status hotset_recorder_end_step(hotset_recorder* recorder);
-/* Closed steps that it holds, and tokens that found no room. */
+/* Tokens of closed steps that it holds, and tokens that found no room. */
 HOTSET_API hotset_status hotset_recorder_tokens(hotset_recorder* recorder, size_t* held,
                                                 uint64_t* lost);
-/* Writes the closed steps and begins anew. Errors: CANNOT_WRITE; the steps are lost then, too. */
+/* Writes the closed steps and begins anew; an open step is dropped. Errors: CANNOT_WRITE: then the recorder is as it
+ * was. */
 HOTSET_API hotset_status hotset_recorder_write(hotset_recorder* recorder, const char* path);
 
 #ifdef __cplusplus

@@ -41,8 +41,18 @@ hotset_status refuse(hotset_status code) noexcept {
   return refuse(code, "%s", hotset_describe(code));
 }
 const char* last_words() noexcept { return words().data(); }
-hotset_status read_view(const hotset_view& view, const geometry& shape,
-                        std::vector<std::int32_t>& ids, std::vector<float>& weights,
+hotset_status check_scores(const hotset_view& view, bool needs_weights, bool needs_logits,
+                           const char* whose) noexcept {
+  if (view.tokens == 0) return HOTSET_OK;
+  if (needs_weights && view.weights == nullptr)
+    return refuse(HOTSET_INVALID_VISIT,
+                  "a visit without weights, accepted: with the gate weights, which %s by", whose);
+  if (needs_logits && view.logits == nullptr)
+    return refuse(HOTSET_INVALID_VISIT,
+                  "a visit without logits, accepted: with the router's logits, which %s by", whose);
+  return HOTSET_OK;
+}
+hotset_status read_view(const hotset_view& view, const geometry& shape, gathered_rows& room,
                         routing_view& out) noexcept {
   if (!is_within(static_cast<layer_id>(view.layer), shape.layers))
     return refuse(HOTSET_INVALID_VISIT, "a visit of layer %d, accepted: 0..%d", view.layer,
@@ -59,9 +69,9 @@ hotset_status read_view(const hotset_view& view, const geometry& shape,
   out.layer = static_cast<layer_id>(view.layer);
   out.step = view.step;
   out.kind = static_cast<request_class>(view.kind);
-  out.experts = dense(view.experts, view.tokens, k, view.experts_stride, ids);
+  out.experts = dense(view.experts, view.tokens, k, view.experts_stride, room.ids);
   if (view.weights != nullptr)
-    out.weights = dense(view.weights, view.tokens, k, view.weights_stride, weights);
+    out.weights = dense(view.weights, view.tokens, k, view.weights_stride, room.weights);
   if (view.sequences != nullptr) out.sequences = {view.sequences, view.tokens};
   if (view.logits != nullptr) out.logits = {view.logits, view.tokens * shape.expert_count()};
   return HOTSET_OK;
@@ -85,7 +95,7 @@ const char* hotset_describe(hotset_status status) {
   switch (status) {
     case HOTSET_INVALID_CONFIG: return "options that cannot work";
     case HOTSET_NO_MEMORY: return "no host memory";
-    case HOTSET_WRONG_THREAD: return "another thread is in a call with the handle";
+    case HOTSET_WRONG_THREAD: return "another call with the handle is running";
     case HOTSET_FORKED: return "the handle was made before the process was forked";
     case HOTSET_CANNOT_WRITE: return "the file cannot be written";
     case HOTSET_STOPPED: return "a callback ended the visit";

@@ -10,6 +10,7 @@
 #include <new>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "hotset.h"
@@ -41,11 +42,12 @@ class handle {
 
  private:
   friend class entry;
-  std::atomic_flag in_use_ = ATOMIC_FLAG_INIT;
+  static_assert(std::atomic<std::thread::id>::is_always_lock_free);
+  std::atomic<std::thread::id> inside_{};  ///< the thread whose call holds the handle
   std::uint32_t forks_;
 };
 
-/// A call with a handle, from its begin to its end. Whoever finds another one inside stays outside.
+/// A call with a handle, from its begin to its end. A call that finds another one inside is refused.
 class entry {
  public:
   explicit entry(handle* of) noexcept {
@@ -55,22 +57,34 @@ class entry {
       code_ =
           refuse(HOTSET_FORKED,
                  "the handle was made before this process was forked, accepted: one made since");
-    } else if (of->in_use_.test_and_set(std::memory_order_acquire)) {
-      code_ = refuse(HOTSET_WRONG_THREAD,
-                     "another call with the handle is running, accepted: one at a time");
     } else {
-      inside_ = of;
+      enter(*of);
     }
   }
   entry(const entry&) = delete;
   entry& operator=(const entry&) = delete;
   ~entry() {
-    if (inside_ != nullptr) inside_->in_use_.clear(std::memory_order_release);
+    if (inside_ != nullptr) inside_->inside_.store(std::thread::id(), std::memory_order_release);
   }
   [[nodiscard]] bool refused() const noexcept { return inside_ == nullptr; }
   [[nodiscard]] hotset_status code() const noexcept { return code_; }
 
  private:
+  void enter(handle& of) noexcept {
+    const auto self = std::this_thread::get_id();
+    std::thread::id holder;
+    if (of.inside_.compare_exchange_strong(holder, self, std::memory_order_acquire,
+                                           std::memory_order_relaxed)) {
+      inside_ = &of;
+      return;
+    }
+    code_ = refuse(HOTSET_WRONG_THREAD, "%s",
+                   holder == self
+                       ? "a callback calls with the handle that its own call holds, accepted: "
+                         "another handle, or a call after that one"
+                       : "another thread is in a call with the handle, accepted: one at a time");
+  }
+
   handle* inside_ = nullptr;
   hotset_status code_ = HOTSET_OK;
 };
@@ -101,6 +115,16 @@ template <class T>
     std::copy_n(rows + r * stride, width, room.data() + r * width);
   return std::span<const T>(room).first(count * width);
 }
+/// Room for the rows of a view that lie apart.
+struct gathered_rows {
+  gathered_rows() = default;
+  /// For the largest visit: gathering allocates nothing.
+  explicit gathered_rows(const geometry& shape)
+      : ids(shape.ids_per_visit()), weights(shape.ids_per_visit()) {}
+
+  std::vector<std::int32_t> ids{};
+  std::vector<float> weights{};
+};
 
 /// Bytes of a struct in the first version that had it: members that were added since are zeros where a program was compiled
 /// before.
@@ -112,18 +136,32 @@ inline constexpr std::size_t first_bytes<hotset_pager_options> = offsetof(hotset
 template <>
 inline constexpr std::size_t first_bytes<hotset_view> = offsetof(hotset_view, logits);
 
-/// What all calls that read a view ask of it. Reads it into `out`, rows that lie apart through `ids` and `weights`.
+/// The model that options describe, with bytes still to be read.
+template <class Options>
+[[nodiscard]] geometry shape_of(const Options& o) {
+  return {.layers = o.layers,
+          .experts = o.experts,
+          .top_k = o.top_k,
+          .max_tokens_per_visit = o.max_tokens == 0 ? 1 : o.max_tokens};
+}
+
+/// Checks a view and reads it into `out`. Pre: `room` was made for `shape`; it is written only if the view is accepted.
 [[nodiscard]] hotset_status read_view(const hotset_view& view, const geometry& shape,
-                                      std::vector<std::int32_t>& ids, std::vector<float>& weights,
-                                      routing_view& out) noexcept;
+                                      gathered_rows& room, routing_view& out) noexcept;
+/// Refuses a view without the gate weights or the router's logits that `whose` go by.
+[[nodiscard]] hotset_status check_scores(const hotset_view& view, bool needs_weights,
+                                         bool needs_logits, const char* whose) noexcept;
+
+/// More than a struct of any version: a larger size is no size, and what lies there is not read.
+inline constexpr std::size_t most_bytes = 4096;
 
 /// Copies a struct that the caller was compiled with. What it has beyond this version's must be zeros, for nobody would heed it.
 template <class T>
 [[nodiscard]] hotset_status take(const T* given, T& out, const char* what) noexcept {
   if (given == nullptr) return refuse(HOTSET_INVALID_ARGUMENT, "%s is null", what);
-  if (given->struct_size < first_bytes<T>)
-    return refuse(HOTSET_INVALID_ARGUMENT, "%s.struct_size = %zu, accepted: %zu or more", what,
-                  given->struct_size, first_bytes<T>);
+  if (given->struct_size < first_bytes<T> || given->struct_size > most_bytes)
+    return refuse(HOTSET_INVALID_ARGUMENT, "%s.struct_size = %zu, accepted: %zu..%zu", what,
+                  given->struct_size, first_bytes<T>, most_bytes);
   out = {};
   std::memcpy(&out, given, std::min(given->struct_size, sizeof(T)));
   const auto* const bytes = reinterpret_cast<const unsigned char*>(given);

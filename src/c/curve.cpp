@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,7 +23,7 @@
 /// The handle that C sees.
 struct hotset_curve : hotset::c::handle {
   hotset_curve(hotset::geometry of, hotset::cache_scope scope)
-      : shape(std::move(of)), recorder(shape, scope), ids(shape.ids_per_visit()) {}
+      : shape(std::move(of)), recorder(shape, scope), gathered(shape) {}
 
   /// Of the visits so far, of a layer or of all. Throws where there is no memory.
   const hotset::sampled_miss_curve& of(std::size_t pool) {
@@ -43,8 +45,7 @@ struct hotset_curve : hotset::c::handle {
 
   hotset::geometry shape;
   hotset::curve_recorder recorder;
-  std::vector<std::int32_t> ids;  ///< of rows that lie apart
-  std::vector<float> weights{};
+  hotset::c::gathered_rows gathered;
   std::vector<hotset::sampled_miss_curve> curves{};  ///< of the pools; empty: to be made anew
 };
 
@@ -78,8 +79,24 @@ hotset_status check_table(const hotset_consumer& c, std::size_t at) noexcept {
   return HOTSET_OK;
 }
 
+/// The curves of a division, kept from other calls until it ends: each handle once.
+class held_curves {
+ public:
+  [[nodiscard]] hotset_status hold(hotset_curve* curve) {
+    if (std::ranges::find(curves_, curve) != curves_.end()) return HOTSET_OK;
+    const auto& inside = entries_.emplace_back(curve);
+    if (!inside.refused()) curves_.push_back(curve);
+    return inside.code();
+  }
+
+ private:
+  std::vector<hotset_curve*> curves_;
+  std::deque<hotset::c::entry> entries_;
+};
+
 hotset_status divide(std::span<const hotset_consumer> given, std::uint64_t total_bytes,
                      std::uint64_t* units, double* seconds) {
+  held_curves held;
   std::vector<table> tables(given.size());
   std::vector<hotset::memory_consumer> consumers(given.size());
   for (std::size_t i = 0; i < given.size(); ++i) {
@@ -95,18 +112,16 @@ hotset_status divide(std::span<const hotset_consumer> given, std::uint64_t total
       out.curve = hotset::miss_curve_ref(tables[i]);
       continue;
     }
-    const auto taken = with(c.curve, [&](hotset_curve& curve) {
-      if (const auto bad = curve.check_layer(c.layer); bad != HOTSET_OK) return bad;
-      out.curve = hotset::miss_curve_ref(curve.of(static_cast<std::size_t>(c.layer)));
-      return hotset_status{HOTSET_OK};
-    });
-    if (taken != HOTSET_OK) return taken;
+    if (const auto bad = held.hold(c.curve); bad != HOTSET_OK) return bad;
+    if (const auto bad = c.curve->check_layer(c.layer); bad != HOTSET_OK) return bad;
+    out.curve = hotset::miss_curve_ref(c.curve->of(static_cast<std::size_t>(c.layer)));
   }
   auto divided = hotset::equimarginal().allocate(consumers, total_bytes);
   if (!divided) {
-    std::uint64_t floors = 0;
-    for (const auto& c : consumers) floors += c.min_units * c.unit_bytes;
-    return refuse(floors > total_bytes ? HOTSET_EXCEEDS_MEMORY : HOTSET_INVALID_ARGUMENT, "%s",
+    // What no budget makes right is no lack of memory.
+    constexpr auto unlimited = std::numeric_limits<std::uint64_t>::max();
+    const bool is_wrong = hotset::validate_consumers(consumers, unlimited).has_value();
+    return refuse(is_wrong ? HOTSET_INVALID_ARGUMENT : HOTSET_EXCEEDS_MEMORY, "%s",
                   divided.error().message.c_str());
   }
   std::copy(divided->units.begin(), divided->units.end(), units);
@@ -124,10 +139,7 @@ hotset_status hotset_curve_create(const hotset_curve_options* options, hotset_cu
   hotset_curve_options given{};
   if (const auto bad = take(options, given, "options"); bad != HOTSET_OK) return bad;
   return guarded([&] {
-    const hotset::geometry shape{.layers = given.layers,
-                                 .experts = given.experts,
-                                 .top_k = given.top_k,
-                                 .max_tokens_per_visit = std::max(1, given.max_tokens)};
+    const auto shape = hotset::c::shape_of(given);
     if (const auto bad = shape.validate())
       return refuse(HOTSET_INVALID_CONFIG, "%s", bad->message.c_str());
     if (given.scope != HOTSET_SCOPE_PER_LAYER && given.scope != HOTSET_SCOPE_SHARED)
@@ -145,8 +157,7 @@ hotset_status hotset_curve_observe(hotset_curve* curve, const hotset_view* view)
     hotset_view given{};
     if (const auto bad = take(view, given, "view"); bad != HOTSET_OK) return bad;
     hotset::routing_view routed;
-    if (const auto bad = hotset::c::read_view(given, c.shape, c.ids, c.weights, routed);
-        bad != HOTSET_OK)
+    if (const auto bad = hotset::c::read_view(given, c.shape, c.gathered, routed); bad != HOTSET_OK)
       return bad;
     c.recorder.observe(routed);
     c.curves.clear();

@@ -42,7 +42,7 @@ static_assert(static_cast<int>(visit_split::by_token) == HOTSET_SPLIT_BY_TOKEN &
 static_assert(static_cast<int>(prefetch_guard::none) == HOTSET_GUARD_NONE &&
               static_cast<int>(prefetch_guard::named) == HOTSET_GUARD_NAMED &&
               static_cast<int>(prefetch_guard::predicted) == HOTSET_GUARD_PREDICTED);
-// A plan's fills are handed out as they are.
+// A plan's fills are handed out as they are; hotset_fill may alias.
 static_assert(sizeof(fill) == sizeof(hotset_fill));
 static_assert(alignof(fill) == alignof(hotset_fill));
 static_assert(offsetof(fill, key) == offsetof(hotset_fill, key) &&
@@ -52,7 +52,8 @@ static_assert(offsetof(fill, key) == offsetof(hotset_fill, key) &&
               offsetof(fill, precision) == offsetof(hotset_fill, precision) &&
               offsetof(fill, speculative) == offsetof(hotset_fill, speculative) &&
               offsetof(fill, after) == offsetof(hotset_fill, after));
-static_assert(sizeof(expert_key) == sizeof(hotset_key));
+// Ids are handed out as they are, too: the types of hotset.h that point at them may alias.
+static_assert(sizeof(expert_id) == sizeof(hotset_id) && sizeof(slot_id) == sizeof(hotset_id));
 
 namespace {
 
@@ -66,8 +67,8 @@ void show(const visit_plan& plan, hotset_visit& out) noexcept {
   const auto fills = plan.fills();
   const auto tokens = plan.tokens();
   const auto routed = plan.routed();
-  out.experts = static_cast<const std::int32_t*>(experts.data());
-  out.slots = reinterpret_cast<const std::int32_t*>(plan.slots().data());
+  out.experts = static_cast<const hotset_id*>(experts.data());
+  out.slots = reinterpret_cast<const hotset_id*>(plan.slots().data());
   out.services = reinterpret_cast<const std::uint8_t*>(plan.services().data());
   out.count = experts.size();
   out.fills = reinterpret_cast<const hotset_fill*>(fills.data());
@@ -78,7 +79,7 @@ void show(const visit_plan& plan, hotset_visit& out) noexcept {
   out.groups = static_cast<std::uint32_t>(plan.groups());
   out.more = plan.more() ? 1 : 0;
   out.expert_wise = plan.expert_wise() ? 1 : 0;
-  out.routed = static_cast<const std::int32_t*>(routed.data());
+  out.routed = static_cast<const hotset_id*>(routed.data());
   out.routed_count = routed.size();
 }
 
@@ -98,7 +99,7 @@ class any_handle : public handle {
   virtual hotset_status abort(const std::uint8_t* begun, std::size_t count) noexcept = 0;
   virtual hotset_status abort_all() noexcept = 0;
   virtual hotset_status abandon() noexcept = 0;
-  virtual hotset_status row(std::int32_t layer, const std::int32_t** row,
+  virtual hotset_status row(std::int32_t layer, const hotset_id** row,
                             std::size_t* experts) noexcept = 0;
   virtual hotset_status row_version(std::int32_t layer, std::uint64_t* version) noexcept = 0;
   virtual hotset_status locate(hotset_key key, std::int32_t* slot) noexcept = 0;
@@ -148,14 +149,23 @@ class handle_of final : public any_handle {
         pages_(std::move(pages)),
         visit_(pages_.make_plan()),
         aside_(pages_.make_plan()),
-        ids_(pages_.shape().ids_per_visit()),
-        weights_(ids_.size()),
+        gathered_(pages_.shape()),
         requests_(pages_.shape().keys()),
-        begun_(visit_.capacity(), 1) {}
+        keys_(visit_.capacity()),
+        begun_(visit_.capacity(), 1),
+        needs_weights_(facts_of(pages_.eviction()).needs_weights ||
+                       facts_of(pages_.misses()).needs_weights),
+        needs_logits_(facts_of(pages_.misses()).needs_logits) {}
 
   hotset_status plan(const hotset_view& view, hotset_visit& out) noexcept override {
+    // The visit under way still reads the rows that were gathered for it: refuse before gathering.
+    if (open_ != nullptr) return refuse(HOTSET_PLAN_OPEN);
+    if (pages_.is_unfinished(visit_)) return refuse(HOTSET_VISIT_UNFINISHED);
+    if (const auto bad = check_scores(view, needs_weights_, needs_logits_, "the policies go");
+        bad != HOTSET_OK)
+      return bad;
     routing_view routed;
-    if (const auto bad = read_view(view, pages_.shape(), ids_, weights_, routed); bad != HOTSET_OK)
+    if (const auto bad = read_view(view, pages_.shape(), gathered_, routed); bad != HOTSET_OK)
       return bad;
     return shown(pages_.plan(routed, visit_), visit_, out);
   }
@@ -184,11 +194,11 @@ class handle_of final : public any_handle {
     return HOTSET_OK;
   }
 
-  hotset_status row(std::int32_t layer, const std::int32_t** row,
+  hotset_status row(std::int32_t layer, const hotset_id** row,
                     std::size_t* experts) noexcept override {
     if (const auto bad = check_layer(layer); bad != HOTSET_OK) return bad;
     const auto found = pages_.row(static_cast<layer_id>(layer));
-    *row = reinterpret_cast<const std::int32_t*>(found.data());
+    *row = reinterpret_cast<const hotset_id*>(found.data());
     *experts = found.size();
     return HOTSET_OK;
   }
@@ -290,36 +300,38 @@ class handle_of final : public any_handle {
   }
   hotset_status plan_warm(std::span<const hotset_key> keys, hotset_visit& out,
                           std::size_t* consumed) noexcept override {
-    for (const auto key : keys)
+    // The keys beyond those of one plan are read by the calls that reach them.
+    const auto first = keys.first(std::min(keys.size(), keys_.size()));
+    for (const auto key : first)
       if (const auto bad = check_key(key); bad != HOTSET_OK) return bad;
-    // The two are the same bytes, and no key outlives the call.
-    const std::span wanted(reinterpret_cast<const expert_key*>(keys.data()), keys.size());
-    const auto [code, dealt_with] = pages_.plan_warm(wanted, aside_);
-    *consumed = dealt_with;
+    if (open_ != nullptr) return refuse(HOTSET_PLAN_OPEN);
+    std::ranges::transform(first, keys_.begin(), [](hotset_key key) { return c::key_of(key); });
+    const auto [code, dealt_with] =
+        pages_.plan_warm(std::span<const expert_key>(keys_).first(first.size()), aside_);
+    if (code == status::ok) *consumed = dealt_with;
     return shown(code, aside_, out);
   }
   void stats(hotset_stats& out) override {
     const auto s = pages_.stats();
-    const auto size = out.struct_size;
-    out = {size,
-           s.visits,
-           s.steps,
-           s.accesses,
-           s.hits,
-           s.misses,
-           s.compulsory_misses,
-           s.collision_misses,
-           s.fills,
-           s.bypasses,
-           s.evictions,
-           s.split_visits,
-           s.groups,
-           s.failed_fills,
-           s.ignored_ids,
-           s.bytes_filled,
-           s.speculative_fills,
-           s.prefetch_hits,
-           s.wasted_prefetches};
+    out = {.struct_size = out.struct_size,
+           .visits = s.visits,
+           .steps = s.steps,
+           .accesses = s.accesses,
+           .hits = s.hits,
+           .misses = s.misses,
+           .compulsory_misses = s.compulsory_misses,
+           .collision_misses = s.collision_misses,
+           .fills = s.fills,
+           .bypasses = s.bypasses,
+           .evictions = s.evictions,
+           .split_visits = s.split_visits,
+           .groups = s.groups,
+           .failed_fills = s.failed_fills,
+           .ignored_ids = s.ignored_ids,
+           .bytes_filled = s.bytes_filled,
+           .speculative_fills = s.speculative_fills,
+           .prefetch_hits = s.prefetch_hits,
+           .wasted_prefetches = s.wasted_prefetches};
   }
   [[nodiscard]] std::uint64_t decision_hash() noexcept override { return pages_.decision_hash(); }
 
@@ -352,20 +364,39 @@ class handle_of final : public any_handle {
   visit_plan visit_;
   visit_plan aside_;  ///< what is not of a visit
   visit_plan* open_ = nullptr;
-  std::vector<std::int32_t> ids_;  ///< of rows that lie apart, with room for the largest visit
-  std::vector<float> weights_;     ///< likewise
+  gathered_rows gathered_;
   std::vector<prefetch_request> requests_;
+  std::vector<expert_key> keys_;     ///< of a warm start: as many as one plan takes
   std::vector<std::uint8_t> begun_;  ///< all 1
+  bool needs_weights_;
+  bool needs_logits_;
 };
 
-geometry shape_of(const hotset_pager_options& o) {
-  geometry shape{.layers = o.layers,
-                 .experts = o.experts,
-                 .top_k = o.top_k,
-                 .max_tokens_per_visit = o.max_tokens == 0 ? 1 : o.max_tokens};
+/// Why the counts of arrays cannot be, or nothing. No array is read.
+validation check_counts(const hotset_pager_options& o) {
+  if (o.expert_bytes == nullptr && o.expert_bytes_count != 0)
+    return error{"expert_bytes_count = " + std::to_string(o.expert_bytes_count) +
+                 " without expert_bytes, accepted: both or neither"};
+  if (o.expert_bytes != nullptr && o.expert_bytes_count != 1 &&
+      o.expert_bytes_count != static_cast<std::size_t>(o.layers))
+    return error{"expert_bytes has " + std::to_string(o.expert_bytes_count) +
+                 " entries, accepted: 1 or one per layer (" + std::to_string(o.layers) + ")"};
+  if ((o.lower_bytes == nullptr) != (o.lower_precisions == 0))
+    return error{std::to_string(o.lower_precisions) + " lower precisions " +
+                 (o.lower_bytes == nullptr ? "without" : "with") +
+                 " lower_bytes, accepted: both or neither"};
+  if (o.lower_precisions >= geometry::max_precisions)
+    return error{std::to_string(o.lower_precisions) + " lower precisions, accepted: at most " +
+                 std::to_string(geometry::max_precisions - 1)};
+  return std::nullopt;
+}
+/// The model with its bytes.
+result<geometry> read_shape(const hotset_pager_options& o) {
+  auto shape = shape_of(o);
+  if (auto bad = shape.validate()) return *std::move(bad);
+  if (auto bad = check_counts(o)) return *std::move(bad);
   if (o.expert_bytes != nullptr)
     shape.expert_bytes.assign(o.expert_bytes, o.expert_bytes + o.expert_bytes_count);
-  if (o.lower_bytes == nullptr) return shape;
   for (std::size_t p = 0; p < o.lower_precisions; ++p) {
     const auto* const first = o.lower_bytes + p * o.expert_bytes_count;
     shape.lower_precisions.emplace_back(first, first + o.expert_bytes_count);
@@ -383,14 +414,12 @@ result<pool_layout> layout_of(const hotset_pager_options& o, const geometry& sha
                    : pool_layout::per_layer_by_precision(shape, slots);
 }
 result<pool_layout> layout_of(const hotset_pager_options& o) {
-  const auto shape = shape_of(o);
+  const auto read = read_shape(o);
+  if (!read) return read.error();
+  const auto& shape = *read;
   if (o.scope != HOTSET_SCOPE_PER_LAYER && o.scope != HOTSET_SCOPE_SHARED)
     return error{"scope = " + std::to_string(o.scope) + ", accepted: 0, 1"};
   const bool is_shared = o.scope == HOTSET_SCOPE_SHARED;
-  if ((o.lower_bytes == nullptr) != (o.lower_precisions == 0))
-    return error{std::to_string(o.lower_precisions) + " lower precisions " +
-                 (o.lower_bytes == nullptr ? "without" : "with") +
-                 " lower_bytes, accepted: both or neither"};
   if (shape.precisions() > 1) return layout_of(o, shape, is_shared);
   if (o.slots_of_precision != nullptr)
     return error{"slots_of_precision of one precision, accepted: slots or budget_bytes"};
@@ -407,8 +436,10 @@ result<pager_request> request_of(const hotset_pager_options& o) {
   if (!layout) return layout.error();
   if (o.split < 0 || o.split > HOTSET_SPLIT_LEAVE_REST)
     return error{"split = " + std::to_string(o.split) + ", accepted: 0..3"};
-  if (o.guard < 0 || o.guard > HOTSET_GUARD_PREDICTED)
-    return error{"guard = " + std::to_string(o.guard) + ", accepted: 0..2"};
+  if (o.guard == HOTSET_GUARD_PREDICTED)
+    return error{"guard = 2 goes by forecasts, which hotset.h has no call for, accepted: 0, 1"};
+  if (o.guard != HOTSET_GUARD_NONE && o.guard != HOTSET_GUARD_NAMED)
+    return error{"guard = " + std::to_string(o.guard) + ", accepted: 0, 1"};
   pager_request out{.layout = *std::move(layout),
                     .split = static_cast<visit_split>(o.split),
                     .guard = static_cast<prefetch_guard>(o.guard)};
@@ -422,12 +453,22 @@ result<pager_request> request_of(const hotset_pager_options& o) {
   return out;
 }
 
+/// Why an eviction policy cannot work with what the calls of C tell it, or nothing.
+validation check_eviction(const std::string& chain, std::size_t precisions) {
+  const auto row = policies().eviction_of(chain);
+  if (!row) return row.error();
+  if ((*row)->traits.hears_forecasts)
+    return error{"eviction policy " + (*row)->name +
+                 " goes by forecasts, which hotset.h has no call for, accepted: another one"};
+  return policies().check_precisions(chain, precisions);
+}
+
 result<std::unique_ptr<any_handle>> make(const hotset_pager_options& o) {
   auto wanted = request_of(o);
   if (!wanted) return wanted.error();
   auto told = std::make_unique<listener>(listener{o.departed, o.user});
   wanted->departures = told->sink();
-  if (auto bad = policies().check_precisions(wanted->eviction, wanted->layout.precisions()))
+  if (auto bad = check_eviction(wanted->eviction, wanted->layout.precisions()))
     return *std::move(bad);
   return with_erased_pager(policies(), *wanted, {}, [&]<class Pager>(Pager pages) {
     return std::unique_ptr<any_handle>(
@@ -534,7 +575,8 @@ hotset_status hotset_serve(hotset_pager* pager, const hotset_view* view,
   });
 }
 
-hotset_status hotset_row(hotset_pager* pager, int32_t layer, const int32_t** row, size_t* experts) {
+hotset_status hotset_row(hotset_pager* pager, int32_t layer, const hotset_id** row,
+                         size_t* experts) {
   return with(pager, [&](auto& p) {
     if (const auto bad = needs(row, "row"); bad != HOTSET_OK) return bad;
     if (const auto bad = needs(experts, "experts"); bad != HOTSET_OK) return bad;

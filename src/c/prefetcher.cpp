@@ -20,19 +20,19 @@
 /// The handle that C sees.
 struct hotset_prefetcher : hotset::c::handle {
   hotset_prefetcher(hotset::geometry of, hotset::any_predictor predictor,
-                    hotset::any_prefetch_policy policy)
+                    hotset::any_prefetch_policy policy, bool scored)
       : shape(std::move(of)),
         expects(std::move(predictor)),
         asks(std::move(policy)),
-        ids(shape.ids_per_visit()),
-        weights(ids.size()),
+        needs_logits(scored),
+        gathered(shape),
         requests(asks.most_requests()) {}
 
   hotset::geometry shape;
   hotset::any_predictor expects;
   hotset::any_prefetch_policy asks;
-  std::vector<std::int32_t> ids;  ///< of rows that lie apart
-  std::vector<float> weights;
+  bool needs_logits;  ///< the predictor goes by them
+  hotset::c::gathered_rows gathered;
   std::vector<hotset::prefetch_request> requests;
 };
 
@@ -57,8 +57,10 @@ const char* lacks(const hotset::predictor_traits& facts) noexcept {
 /// A visit, or a step that begins: of its tokens the sequences are known, and nothing is routed.
 hotset_status read(hotset_prefetcher& p, const hotset_view& given,
                    hotset::routing_view& out) noexcept {
-  if (given.layer != number(hotset::before_layers))
-    return hotset::c::read_view(given, p.shape, p.ids, p.weights, out);
+  if (given.layer != number(hotset::before_layers)) {
+    const auto bad = hotset::c::check_scores(given, false, p.needs_logits, "the predictor goes");
+    return bad != HOTSET_OK ? bad : hotset::c::read_view(given, p.shape, p.gathered, out);
+  }
   if (given.tokens > p.shape.tokens_per_visit())
     return refuse(HOTSET_VISIT_TOO_LARGE, "a step of %zu tokens, accepted: at most %d, max_tokens",
                   given.tokens, p.shape.max_tokens_per_visit);
@@ -69,10 +71,7 @@ hotset_status read(hotset_prefetcher& p, const hotset_view& given,
 }
 
 result<hotset_prefetcher*> make(const hotset_prefetcher_options& o) {
-  const hotset::geometry shape{.layers = o.layers,
-                               .experts = o.experts,
-                               .top_k = o.top_k,
-                               .max_tokens_per_visit = std::max(1, o.max_tokens)};
+  const auto shape = hotset::c::shape_of(o);
   if (auto bad = shape.validate()) return *std::move(bad);
   const auto& known = hotset::policies();
   auto asked = known.prefetch.make(o.prefetch == nullptr ? "next_layer_top_k" : o.prefetch);
@@ -88,7 +87,8 @@ result<hotset_prefetcher*> make(const hotset_prefetcher_options& o) {
   expected->depth = std::max(1, policy.depth());
   auto predictor = hotset::any_predictor::create(shape, *expected);
   if (!predictor) return predictor.error();
-  return new hotset_prefetcher(shape, *std::move(predictor), std::move(policy));
+  return new hotset_prefetcher(shape, *std::move(predictor), std::move(policy),
+                               expected->traits.needs_scores);
 }
 
 }  // namespace

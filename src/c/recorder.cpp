@@ -20,9 +20,8 @@ struct hotset_recorder : hotset::c::handle {
 
   hotset::geometry shape;
   hotset::trace_recorder held;
-  std::size_t tokens = 0;           ///< of the open step
-  std::vector<std::int32_t> ids{};  ///< of rows that lie apart
-  std::vector<float> weights{};
+  std::size_t tokens = 0;  ///< of the open step
+  hotset::c::gathered_rows gathered{};
 };
 
 namespace {
@@ -35,11 +34,30 @@ using hotset::c::refuse;
 using hotset::c::take;
 using hotset::c::with;
 
+hotset_status refuse_without_step() noexcept {
+  return refuse(HOTSET_INVALID_ARGUMENT,
+                "no step is open, accepted: hotset_recorder_begin_step first");
+}
+/// Says why the recorder did not begin a step.
+hotset_status refuse_step(const hotset_recorder& r, std::uint64_t step, std::size_t tokens,
+                          hotset::status why) noexcept {
+  if (why == hotset::status::exceeds_memory)
+    return refuse(HOTSET_EXCEEDS_MEMORY,
+                  "a step of %zu tokens, accepted: at most %zu, what is left of capacity = %zu; "
+                  "write the trace to begin anew",
+                  tokens, r.held.capacity() - r.held.tokens(), r.held.capacity());
+  return refuse(HOTSET_INVALID_ARGUMENT,
+                "step %llu of %zu tokens, accepted: a number above the last step's and at most "
+                "4294967295, 1 token or more, and no step open",
+                static_cast<unsigned long long>(step), tokens);
+}
+
 /// `of`: null where the rows are those of all tokens.
 hotset_status record(hotset_recorder& r, const hotset_view* view,
                      const std::uint32_t* of) noexcept {
   hotset_view given{};
   if (const auto bad = take(view, given, "view"); bad != HOTSET_OK) return bad;
+  if (r.tokens == 0) return refuse_without_step();
   const auto k = r.shape.ranks();
   const bool fits = of == nullptr ? given.tokens == r.tokens : given.tokens <= r.tokens;
   if (given.experts == nullptr || given.layer < 0 || given.layer >= r.shape.layers || !fits)
@@ -50,11 +68,15 @@ hotset_status record(hotset_recorder& r, const hotset_view* view,
   return guarded([&] {
     hotset::routing_view out;
     out.layer = static_cast<hotset::layer_id>(given.layer);
-    out.experts = dense(given.experts, given.tokens, k, given.experts_stride, r.ids);
+    out.experts = dense(given.experts, given.tokens, k, given.experts_stride, r.gathered.ids);
     if (given.weights != nullptr)
-      out.weights = dense(given.weights, given.tokens, k, given.weights_stride, r.weights);
-    return code_of(of == nullptr ? r.held.record(out)
-                                 : r.held.record(out, std::span(of, given.tokens)));
+      out.weights = dense(given.weights, given.tokens, k, given.weights_stride, r.gathered.weights);
+    if (of == nullptr) return code_of(r.held.record(out));
+    const auto recorded = r.held.record(out, std::span(of, given.tokens));
+    if (recorded == hotset::status::invalid_visit)
+      return refuse(HOTSET_INVALID_VISIT, "of, accepted: tokens of the step, 0..%zu, ascending",
+                    r.tokens - 1);
+    return code_of(recorded);
   });
 }
 
@@ -91,8 +113,9 @@ hotset_status hotset_recorder_begin_step(hotset_recorder* recorder, uint64_t ste
     const std::span<const std::uint32_t> of(sequences, sequences == nullptr ? 0 : tokens);
     const auto begun =
         r.held.begin_step(step, static_cast<hotset::request_class>(kind), tokens, of);
-    if (begun == hotset::status::ok) r.tokens = tokens;
-    return code_of(begun);
+    if (begun != hotset::status::ok) return refuse_step(r, step, tokens, begun);
+    r.tokens = tokens;
+    return hotset_status{HOTSET_OK};
   });
 }
 hotset_status hotset_recorder_record(hotset_recorder* recorder, const hotset_view* view) {
@@ -106,7 +129,11 @@ hotset_status hotset_recorder_record_rows(hotset_recorder* recorder, const hotse
   });
 }
 hotset_status hotset_recorder_end_step(hotset_recorder* recorder) {
-  return with(recorder, [](hotset_recorder& r) { return code_of(r.held.end_step()); });
+  return with(recorder, [](hotset_recorder& r) {
+    if (r.held.end_step() != hotset::status::ok) return refuse_without_step();
+    r.tokens = 0;
+    return hotset_status{HOTSET_OK};
+  });
 }
 hotset_status hotset_recorder_tokens(hotset_recorder* recorder, size_t* held, uint64_t* lost) {
   return with(recorder, [&](hotset_recorder& r) {
@@ -121,10 +148,10 @@ hotset_status hotset_recorder_write(hotset_recorder* recorder, const char* path)
   return with(recorder, [&](hotset_recorder& r) {
     if (path == nullptr) return refuse(HOTSET_INVALID_ARGUMENT, "path is null");
     return guarded([&] {
-      const auto trace = r.held.take();
-      r.tokens = 0;
-      if (const auto bad = hotset::write_native_trace(trace, path))
+      if (const auto bad = hotset::write_native_trace(r.held.closed(), path))
         return refuse(HOTSET_CANNOT_WRITE, "%s", bad->message.c_str());
+      r.held.clear();
+      r.tokens = 0;
       return hotset_status{HOTSET_OK};
     });
   });

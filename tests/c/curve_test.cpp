@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Miss curves of the C interface are the library's, and bytes are divided by them as it divides them.
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -95,6 +97,10 @@ TEST(c_curve, mistakes_are_told) {
   bad = options(7);
   EXPECT_EQ(hotset_curve_create(&bad, &none), HOTSET_INVALID_CONFIG);
   EXPECT_STREQ(hotset_last_error(), "scope = 7, accepted: 0, 1");
+  bad = options(0);
+  bad.max_tokens = -1;
+  EXPECT_EQ(hotset_curve_create(&bad, &none), HOTSET_INVALID_CONFIG);
+  EXPECT_STREQ(hotset_last_error(), "max_tokens_per_visit = -1, accepted: 1..16777216");
   const auto curve = open(options(HOTSET_SCOPE_SHARED));
   EXPECT_EQ(misses(curve.get(), 0, 4), 0.0) << "nothing was seen";
   double out = 0;
@@ -151,6 +157,62 @@ TEST(c_divide, takes_curves_of_visits_beside_tables) {
       << hotset_last_error();
   EXPECT_EQ(units[0], 6U) << "six experts in turn";
   EXPECT_EQ(units[1], 2U);
+}
+
+// A division reads curves that another thread shows visits to: the handle belongs to one of them at a time.
+TEST(c_divide, holds_the_curves_that_it_reads) {
+  const auto curve = open(options(HOTSET_SCOPE_PER_LAYER));
+  ASSERT_EQ(observe(curve.get(), 0, 0, {1, 2}), HOTSET_OK);
+  std::vector<hotset_consumer> consumers(2);
+  for (std::int32_t layer = 0; layer < 2; ++layer) {
+    auto& c = consumers[static_cast<std::size_t>(layer)];
+    c.curve = curve.get();
+    c.layer = layer;
+    c.unit_bytes = 1;
+    c.seconds_per_miss = 1;
+    c.min_units = 2;
+  }
+  std::atomic<bool> ended = false;
+  std::size_t wrong = 0;
+  std::thread observer([&] {
+    for (std::uint64_t step = 1; !ended; ++step) {
+      const auto now = observe(curve.get(), static_cast<std::int32_t>(step % 2), step,
+                               {static_cast<std::int32_t>(step % 8), 0});
+      if (now != HOTSET_OK && now != HOTSET_WRONG_THREAD) ++wrong;
+    }
+  });
+  std::size_t divided = 0;
+  while (divided < 300) {
+    std::vector<std::uint64_t> units(2);
+    const auto now = hotset_divide(consumers.data(), 2, 9, units.data(), nullptr);
+    if (now == HOTSET_OK) {
+      ++divided;
+      EXPECT_LE(units[0] + units[1], 9U);
+    } else {
+      ASSERT_EQ(now, HOTSET_WRONG_THREAD) << hotset_last_error();
+    }
+  }
+  ended = true;
+  observer.join();
+  EXPECT_EQ(wrong, 0U);
+}
+
+TEST(c_divide, floors_beyond_64_bits_are_no_small_sum) {
+  const std::vector<double> table{2, 1, 0};
+  std::vector<hotset_consumer> consumers(2);
+  for (auto& c : consumers) {
+    c.misses = table.data();
+    c.misses_count = table.size();
+    c.unit_bytes = std::uint64_t{1} << 63U;
+    c.min_units = 1;
+  }
+  std::vector<std::uint64_t> units(2);
+  EXPECT_EQ(hotset_divide(consumers.data(), 2, 9, units.data(), nullptr), HOTSET_INVALID_ARGUMENT);
+  EXPECT_STREQ(hotset_last_error(),
+               "consumer 1: min_units = 1, accepted: fewer than 2^64 bytes in all");
+  consumers[0].unit_bytes = 100;
+  consumers[1].unit_bytes = 0;  // wrong whatever the budget
+  EXPECT_EQ(hotset_divide(consumers.data(), 2, 9, units.data(), nullptr), HOTSET_INVALID_ARGUMENT);
 }
 
 TEST(c_divide, mistakes_are_told) {

@@ -168,10 +168,139 @@ TEST(c_pager, options_that_cannot_work_are_refused_in_words) {
   EXPECT_EQ(refusal(bad), "split = 4, accepted: 0..3");
   bad = options();
   bad.guard = -1;
-  EXPECT_EQ(refusal(bad), "guard = -1, accepted: 0..2");
+  EXPECT_EQ(refusal(bad), "guard = -1, accepted: 0, 1");
   bad = options();
   bad.struct_size = 8;
   EXPECT_THAT(refusal(bad), HasSubstr("options.struct_size = 8, accepted: "));
+}
+
+// What an array has is compared with the model before any of it is read.
+TEST(c_pager, counts_are_checked_before_their_arrays_are_read) {
+  const std::vector<std::uint64_t> one{1000}, half{500};
+  const std::vector<std::int64_t> slots{4, 3};
+  auto bad = options(0);
+  bad.scope = HOTSET_SCOPE_SHARED;
+  bad.expert_bytes = one.data();
+  bad.expert_bytes_count = std::size_t{1} << 30U;
+  bad.slots = 6;
+  EXPECT_EQ(refusal(bad), "expert_bytes has 1073741824 entries, accepted: 1 or one per layer (3)");
+  bad.layers = 1 << 30;
+  EXPECT_THAT(refusal(bad), HasSubstr("layers x experts = 17179869184"));
+  bad.layers = 3;
+  bad.expert_bytes_count = 0;
+  EXPECT_EQ(refusal(bad), "expert_bytes has 0 entries, accepted: 1 or one per layer (3)");
+  bad.expert_bytes = nullptr;
+  bad.expert_bytes_count = 3;
+  EXPECT_EQ(refusal(bad), "expert_bytes_count = 3 without expert_bytes, accepted: both or neither");
+  bad.expert_bytes = one.data();
+  bad.expert_bytes_count = 1;
+  bad.slots = 0;
+  bad.lower_bytes = half.data();
+  bad.slots_of_precision = slots.data();
+  for (const auto count : {std::size_t{8}, std::size_t{1} << 26U, ~std::size_t{0}}) {
+    bad.lower_precisions = count;
+    EXPECT_EQ(refusal(bad), std::to_string(count) + " lower precisions, accepted: at most 7");
+  }
+  const auto pager = open(options());
+  auto visit = empty_visit();
+  const hotset_key key{0, 1};
+  const hotset_request request{{0, 1}, 0, 1.0F};
+  const std::uint8_t begun = 1;
+  EXPECT_EQ(hotset_prefetch(pager.get(), 0, 0, &request, std::size_t{1} << 30U, 1, &visit),
+            HOTSET_INVALID_ARGUMENT);
+  const std::vector<std::int32_t> ids{1, 2};
+  auto view = view_of(0, 0, ids);
+  view.tokens = std::size_t{1} << 30U;
+  EXPECT_EQ(hotset_plan(pager.get(), &view, &visit), HOTSET_VISIT_TOO_LARGE);
+  view.tokens = 1;
+  ASSERT_EQ(hotset_plan(pager.get(), &view, &visit), HOTSET_OK);
+  EXPECT_EQ(hotset_abort(pager.get(), &begun, std::size_t{1} << 30U), HOTSET_INVALID_ARGUMENT);
+  ASSERT_EQ(hotset_commit(pager.get()), HOTSET_OK);
+  std::size_t room = 0;
+  EXPECT_EQ(hotset_residents(pager.get(), nullptr, 0, &room), HOTSET_OK);
+  EXPECT_EQ(room, 2U);
+  (void)key;
+}
+
+// Keys beyond those of one plan are read by the calls that reach them.
+TEST(c_pager, a_warm_start_reads_as_many_keys_as_one_plan_takes) {
+  auto how = options(6);
+  how.max_tokens = 1;  // a plan has room for top_k = 2 copies
+  const auto pager = open(how);
+  const std::vector<hotset_key> keys{{0, 1}, {0, 2}, {0, 99}};
+  auto visit = empty_visit();
+  std::size_t consumed = 0;
+  ASSERT_EQ(hotset_plan_warm(pager.get(), keys.data(), keys.size(), &visit, &consumed), HOTSET_OK)
+      << hotset_last_error();
+  EXPECT_EQ(consumed, 2U);
+  ASSERT_EQ(visit.fill_count, 2U);
+  EXPECT_EQ(visit.fills[1].key.expert, 2);
+  ASSERT_EQ(hotset_commit(pager.get()), HOTSET_OK);
+  EXPECT_EQ(hotset_plan_warm(pager.get(), keys.data() + 2, 1, &visit, &consumed),
+            HOTSET_INVALID_ARGUMENT);
+  EXPECT_STREQ(hotset_last_error(), "layer 0, expert 99, accepted: layers 0..2, experts 0..15");
+}
+
+// The C interface reads no traces, has no call for forecasts, and a visit has what the engine gives it.
+TEST(c_pager, policies_that_go_by_what_c_cannot_give_are_refused) {
+  auto bad = options();
+  for (const auto* eviction :
+       {"popularity", "popularity:profile=/nonexistent", "protect_hot+popularity:first=3"}) {
+    bad.eviction = eviction;
+    EXPECT_THAT(refusal(bad), HasSubstr("popularity goes by the profile '")) << eviction;
+  }
+  for (const auto* eviction : {"importance:alpha=0.3", "protect_hot+expert_map_priority"}) {
+    bad.eviction = eviction;
+    EXPECT_THAT(refusal(bad), HasSubstr("goes by forecasts, which hotset.h has no call for"))
+        << eviction;
+  }
+  bad = options();
+  bad.guard = HOTSET_GUARD_PREDICTED;
+  EXPECT_THAT(refusal(bad), HasSubstr("guard = 2 goes by forecasts"));
+  bad = options();
+  bad.eviction = "belady";
+  EXPECT_THAT(refusal(bad), HasSubstr("belady future = none"));
+}
+
+TEST(c_pager, a_visit_without_what_its_policies_go_by_is_refused) {
+  const std::vector<std::int32_t> ids{1, 2};
+  const std::vector<float> weights{0.5F, 0.5F};
+  const std::vector<float> logits(16, 1.0F);
+  const std::vector<std::uint64_t> full{1000}, half{500};
+  const std::vector<std::int64_t> slots{4, 3};
+  const auto told = [&](hotset_pager_options how, bool weighed, bool scored) {
+    const auto pager = open(how);
+    auto view = view_of(0, 0, ids);
+    if (weighed) view.weights = weights.data();
+    if (scored) view.logits = logits.data();
+    auto visit = empty_visit();
+    return hotset_plan(pager.get(), &view, &visit) == HOTSET_OK ? std::string()
+                                                                : hotset_last_error();
+  };
+  const std::string no_weights =
+      "a visit without weights, accepted: with the gate weights, which the policies go by";
+  auto how = options();
+  EXPECT_EQ(told(how, false, false), "");
+  for (const auto* eviction : {"gate_score", "protect_hot+gate_score"}) {
+    how.eviction = eviction;
+    EXPECT_EQ(told(how, false, true), no_weights) << eviction;
+    EXPECT_EQ(told(how, true, false), "") << eviction;
+  }
+  how = options();
+  how.miss = "substitute";
+  EXPECT_EQ(told(how, true, false),
+            "a visit without logits, accepted: with the router's logits, which the policies go by");
+  EXPECT_EQ(told(how, false, true), "");
+  how = options(0);
+  how.scope = HOTSET_SCOPE_SHARED;
+  how.expert_bytes = full.data();
+  how.expert_bytes_count = 1;
+  how.lower_bytes = half.data();
+  how.lower_precisions = 1;
+  how.slots_of_precision = slots.data();
+  how.miss = "drop_cascade";
+  EXPECT_EQ(told(how, false, true), no_weights);
+  EXPECT_EQ(told(how, true, false), "");
 }
 
 TEST(c_pager, a_struct_of_a_later_version_is_taken_where_it_asks_for_nothing_new) {
@@ -531,7 +660,10 @@ TEST(c_pager, a_call_beside_another_is_refused) {
     };
     EXPECT_EQ(hotset_serve(pager.get(), &view, &calls), HOTSET_OK);
     EXPECT_EQ(it.answer, HOTSET_WRONG_THREAD);
-    EXPECT_EQ(it.words, "another call with the handle is running, accepted: one at a time");
+    EXPECT_EQ(it.words, from_a_thread
+                            ? "another thread is in a call with the handle, accepted: one at a time"
+                            : "a callback calls with the handle that its own call holds, accepted: "
+                              "another handle, or a call after that one");
   }
 }
 

@@ -96,9 +96,15 @@ TEST(c_prefetcher, mistakes_are_told) {
   EXPECT_THAT(refusal(options(nullptr, "nothing-of-the-kind")), HasSubstr("unknown predictor"));
   EXPECT_THAT(refusal(options(nullptr, "next-router")), HasSubstr("needs the engine's routers"));
   EXPECT_THAT(refusal(options("noisy_oracle")), HasSubstr("sees the future"));
+  EXPECT_THAT(refusal(options("popular:profile=/nonexistent")),
+              HasSubstr("popular goes by the profile '/nonexistent'"));
+  EXPECT_THAT(refusal(options("popular:first=3")), HasSubstr("unknown parameter 'first'"));
   auto bad = options();
   bad.top_k = 17;
   EXPECT_EQ(refusal(bad), "top_k = 17, accepted: 1..16");
+  bad = options();
+  bad.max_tokens = -1;
+  EXPECT_EQ(refusal(bad), "max_tokens_per_visit = -1, accepted: 1..16777216");
   const auto ours = open(options());
   hotset_view view{};
   view.struct_size = sizeof view;
@@ -107,6 +113,28 @@ TEST(c_prefetcher, mistakes_are_told) {
   EXPECT_EQ(hotset_propose(ours.get(), &view, nullptr, 0, &count), HOTSET_INVALID_VISIT);
   EXPECT_EQ(hotset_propose(ours.get(), &view, nullptr, 3, &count), HOTSET_INVALID_ARGUMENT);
   EXPECT_EQ(hotset_propose(nullptr, &view, nullptr, 0, &count), HOTSET_INVALID_ARGUMENT);
+}
+
+// current-gate takes a layer's scores for the next one's; without any it would expect nothing, in silence.
+TEST(c_prefetcher, a_visit_without_the_scores_that_a_predictor_goes_by_is_refused) {
+  const auto ours = open(options(nullptr, "current-gate"));
+  const std::vector<std::int32_t> ids{1, 2};
+  const std::vector<float> logits(16, 1.0F);
+  hotset_view view{};
+  view.struct_size = sizeof view;
+  view.tokens = 1;
+  view.experts = ids.data();
+  std::size_t count = 0;
+  EXPECT_EQ(hotset_propose(ours.get(), &view, nullptr, 0, &count), HOTSET_INVALID_VISIT);
+  EXPECT_STREQ(
+      hotset_last_error(),
+      "a visit without logits, accepted: with the router's logits, which the predictor goes by");
+  view.logits = logits.data();
+  EXPECT_EQ(hotset_propose(ours.get(), &view, nullptr, 0, &count), HOTSET_OK);
+  view.logits = nullptr;
+  view.layer = -1;
+  view.experts = nullptr;
+  EXPECT_EQ(hotset_propose(ours.get(), &view, nullptr, 0, &count), HOTSET_OK) << "a step begins";
 }
 
 }  // namespace

@@ -115,6 +115,52 @@ TEST(c_recorder, writes_what_the_recorder_of_the_library_writes) {
   hotset_recorder_destroy(recorder);
 }
 
+// What a file cannot hold is refused before anything is recorded.
+TEST(c_recorder, limits_of_the_file_are_checked_when_recording_starts) {
+  auto how = options();
+  how.experts = 70000;
+  hotset_recorder* recorder = nullptr;
+  EXPECT_EQ(hotset_recorder_create(&how, &recorder), HOTSET_INVALID_CONFIG);
+  EXPECT_STREQ(hotset_last_error(),
+               "experts = 70000, accepted: 1..65535 (a trace file keeps ids in 16 bits)");
+  how.experts = 65535;
+  ASSERT_EQ(hotset_recorder_create(&how, &recorder), HOTSET_OK) << hotset_last_error();
+  const std::vector<std::int32_t> ids{65534, 1, 65535, -1};
+  hotset_view view{};
+  view.struct_size = sizeof view;
+  view.tokens = 2;
+  view.experts = ids.data();
+  ASSERT_EQ(hotset_recorder_begin_step(recorder, 0xffffffffU, 0, 2, nullptr), HOTSET_OK);
+  ASSERT_EQ(hotset_recorder_record(recorder, &view), HOTSET_OK);
+  ASSERT_EQ(hotset_recorder_end_step(recorder), HOTSET_OK);
+  const auto path = testing::TempDir() + "hotset_c_most_experts.trace";
+  EXPECT_EQ(hotset_recorder_write(recorder, path.c_str()), HOTSET_OK) << hotset_last_error();
+  std::filesystem::remove(path);
+  hotset_recorder_destroy(recorder);
+}
+
+TEST(c_recorder, a_refused_step_is_told_in_words_of_its_own) {
+  const auto how = options();
+  hotset_recorder* recorder = nullptr;
+  ASSERT_EQ(hotset_recorder_create(&how, &recorder), HOTSET_OK);
+  EXPECT_EQ(hotset_recorder_begin_step(recorder, 0, 0, 4, nullptr), HOTSET_EXCEEDS_MEMORY);
+  EXPECT_STREQ(hotset_last_error(),
+               "a step of 4 tokens, accepted: at most 3, what is left of capacity = 3; write the "
+               "trace to begin anew");
+  const std::string order =
+      " of 1 tokens, accepted: a number above the last step's and at most 4294967295, 1 token or "
+      "more, and no step open";
+  ASSERT_EQ(hotset_recorder_begin_step(recorder, 7, 0, 1, nullptr), HOTSET_OK);
+  EXPECT_EQ(hotset_recorder_begin_step(recorder, 8, 0, 1, nullptr), HOTSET_INVALID_ARGUMENT);
+  EXPECT_EQ(hotset_last_error(), "step 8" + order);
+  ASSERT_EQ(hotset_recorder_end_step(recorder), HOTSET_OK);
+  EXPECT_EQ(hotset_recorder_begin_step(recorder, 7, 0, 1, nullptr), HOTSET_INVALID_ARGUMENT);
+  EXPECT_EQ(hotset_last_error(), "step 7" + order);
+  EXPECT_EQ(hotset_recorder_end_step(recorder), HOTSET_INVALID_ARGUMENT);
+  EXPECT_STREQ(hotset_last_error(), "no step is open, accepted: hotset_recorder_begin_step first");
+  hotset_recorder_destroy(recorder);
+}
+
 TEST(c_recorder, mistakes_are_refused_in_words) {
   auto how = options();
   how.capacity = 0;
@@ -128,7 +174,8 @@ TEST(c_recorder, mistakes_are_refused_in_words) {
   view.struct_size = sizeof view;
   view.tokens = 1;
   view.experts = ids.data();
-  EXPECT_EQ(hotset_recorder_record(recorder, &view), HOTSET_INVALID_VISIT) << "no step is open";
+  EXPECT_EQ(hotset_recorder_record(recorder, &view), HOTSET_INVALID_ARGUMENT);
+  EXPECT_STREQ(hotset_last_error(), "no step is open, accepted: hotset_recorder_begin_step first");
   ASSERT_EQ(hotset_recorder_begin_step(recorder, 0, 0, 1, nullptr), HOTSET_OK);
   view.layer = 2;
   EXPECT_EQ(hotset_recorder_record(recorder, &view), HOTSET_INVALID_VISIT);
