@@ -58,7 +58,7 @@ class InvalidConfig(Error, ValueError):
 
 
 class WrongThread(Error):
-    """Another thread is in a call with the object."""
+    """Another call with the object is running: in another thread, or the one whose callback this is."""
 
 
 class Forked(Error):

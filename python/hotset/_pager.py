@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Optional, Union
 
@@ -22,33 +23,47 @@ _UNITS = {
     "GiB": 2**30,
     "TiB": 2**40,
 }
+_MOST = 2**64 - 1
 
 
 def bytes_of(size: Union[int, str]) -> int:
     """Bytes of a number, or of a text such as "1.5GiB" or "4096". Raises InvalidArgument."""
-    if isinstance(size, int) or size.isdecimal():
+    value = _whole_bytes(size)
+    if value is None or not 0 <= value <= _MOST:
+        raise InvalidArgument(f"size: {size!r}, accepted: a number of bytes below 2^64, or one with {', '.join(_UNITS)}")
+    return value
+
+
+def _whole_bytes(size: Any) -> Optional[int]:
+    if isinstance(size, numbers.Integral):
         return int(size)
+    if not isinstance(size, str):
+        return None
     number = size.rstrip("BkMGTKi")
-    unit = size[len(number) :]
+    unit = _UNITS.get(size[len(number) :], 0)
     try:
-        value = float(number)
-    except ValueError:
-        value = -1.0
-    if unit not in _UNITS or not value >= 0 or value == float("inf"):
-        raise InvalidArgument(
-            f"size: '{size}', accepted: a number of bytes, or one with {', '.join(_UNITS)}"
-        )
-    return int(value * _UNITS[unit])
+        if size.isdecimal():
+            return int(size)
+        return int(float(number) * unit) if unit else None
+    except (ValueError, OverflowError):  # no number, NaN or infinite, or a text of too many digits
+        return None
 
 
 def _rows(name: str, given: Any, columns: int) -> list[int]:
     """Numbers for all layers, or one for each, of one precision after another."""
     if given is None:
         return []
-    flat = [bytes_of(given)] if isinstance(given, (int, str)) else [bytes_of(b) for b in given]
+    flat = [bytes_of(given)] if isinstance(given, (numbers.Integral, str)) else [bytes_of(b) for b in _each(name, given)]
     if columns and len(flat) % columns:
         raise InvalidArgument(f"{name}: {len(flat)} numbers, accepted: a multiple of {columns}")
     return flat
+
+
+def _each(name: str, given: Any) -> list[Any]:
+    try:
+        return list(given)
+    except TypeError:
+        raise InvalidArgument(f"{name}: {given!r}, accepted: a number, or several") from None
 
 
 class Pager(_hotset.Pager):
@@ -59,8 +74,8 @@ class Pager(_hotset.Pager):
     `slots` is a list, and lower_bytes the bytes of the lower ones, highest first.
     expert_bytes: one for all layers, or one for each.
     eviction, admission, miss: by name with parameters, as on the command line: "lfu:history=resident", "protect_hot+lru".
-    departed(layer, expert, slot, precision, last_reader): hears of every copy that is given up, in the call that gives it up; it must
-    not call the pager.
+    departed(layer, expert, slot, precision, last_reader): called for each expert that loses its slot, in the call that takes the slot; it
+    must not call the pager. What it raises comes out of that call, whose work is done all the same.
 
     One thread at a time; no call releases the interpreter, since none is longer than a fraction of a copy.
     Raises InvalidConfig, InvalidArgument.
@@ -87,13 +102,13 @@ class Pager(_hotset.Pager):
     ) -> None:
         full = _rows("expert_bytes", expert_bytes, 0)
         lower = _rows("lower_bytes", lower_bytes, len(full))
-        several = [] if slots is None or isinstance(slots, int) else [int(s) for s in slots]
+        several = [] if slots is None or isinstance(slots, numbers.Integral) else _each("slots", slots)
         super().__init__(
             layers,
             experts,
             top_k,
             max_tokens,
-            slots if isinstance(slots, int) else 0,
+            int(slots) if isinstance(slots, numbers.Integral) else 0,
             0 if budget is None else bytes_of(budget),
             _hotset.Numbers(full, lower, several),
             scope,

@@ -173,7 +173,7 @@ class Trace:
 
     def experts_of(self, token: int, layer: int) -> numpy.ndarray:
         """int32 [top_k], -1 where none is: what Pager.plan takes."""
-        row = self.ids[token, layer].astype(numpy.int32)
+        row: numpy.ndarray = self.ids[token, layer].astype(numpy.int32)
         row[row == 65535] = -1
         return row
 

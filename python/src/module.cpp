@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -31,6 +33,118 @@ void check(hotset_status code) {
   if (code != HOTSET_OK) raise(code, hotset_last_error());
 }
 [[noreturn]] void refuse(const std::string& words) { raise(HOTSET_INVALID_ARGUMENT, words); }
+
+/// A name that is part of a type.
+template <std::size_t Size>
+struct text {
+  char letters[Size]{};
+  constexpr text(const char (&given)[Size]) noexcept {  // NOLINT(google-explicit-constructor): as a literal
+    std::copy_n(given, Size, letters);
+  }
+};
+/// A whole number of a named parameter. An int that T does not hold is a wrong value, not a wrong type: it is refused in words.
+template <class T, text Name>
+struct number {
+  T value{};
+  operator T() const noexcept { return value; }  // NOLINT(google-explicit-constructor): it is one
+};
+using layer_number = number<std::int32_t, "layer">;
+using expert_number = number<std::int32_t, "expert">;
+using slot_number = number<std::int32_t, "slot">;
+using generation_number = number<std::uint32_t, "generation">;
+using step_number = number<std::uint64_t, "step">;
+using layers_number = number<std::int32_t, "layers">;
+using experts_number = number<std::int32_t, "experts">;
+using top_k_number = number<std::int32_t, "top_k">;
+using max_tokens_number = number<std::int32_t, "max_tokens">;
+using slots_number = number<std::size_t, "slots">;
+
+/// Reads an int into T. Returns false, with the error cleared, if `from` is no int.
+template <class T>
+bool read_whole(py::handle from, const char* name, T& out) {
+  if (!from || PyIndex_Check(from.ptr()) == 0) return false;
+  const auto whole = py::reinterpret_steal<py::object>(PyNumber_Index(from.ptr()));
+  if (!whole) {
+    PyErr_Clear();
+    return false;
+  }
+  if constexpr (std::is_signed_v<T>) {
+    int beyond = 0;
+    const auto value = PyLong_AsLongLongAndOverflow(whole.ptr(), &beyond);
+    if (beyond == 0 && value >= std::numeric_limits<T>::min() && value <= std::numeric_limits<T>::max()) {
+      out = static_cast<T>(value);
+      return true;
+    }
+  } else {
+    const auto value = PyLong_AsUnsignedLongLong(whole.ptr());
+    const bool beyond = PyErr_Occurred() != nullptr;
+    PyErr_Clear();
+    if (!beyond && value <= std::numeric_limits<T>::max()) {
+      out = static_cast<T>(value);
+      return true;
+    }
+  }
+  refuse(std::string(name) + " = " + std::string(py::str(whole)) + ", accepted: " +
+         std::to_string(std::numeric_limits<T>::min()) + ".." + std::to_string(std::numeric_limits<T>::max()));
+}
+
+/// A text for C, which ends at the first NUL.
+const char* c_text(const char* what, const std::string& given) {
+  if (given.find('\0') != std::string::npos)
+    refuse(std::string(what) + ": a text with a NUL in it, accepted: one without");
+  return given.c_str();
+}
+
+class pager;
+class visit;
+class recorder;
+class prefetcher;
+class curve;
+struct kept_numbers;
+struct consumer;
+
+/// Refuses an object whose __init__ has not run, such as Pager.__new__(Pager): there is nothing behind it.
+template <class T>
+struct made_caster : py::detail::type_caster_base<T> {
+  bool load(py::handle from, bool convert) {
+    if (py::isinstance<T>(from)) {
+      const auto& held = *reinterpret_cast<const py::detail::instance*>(from.ptr());
+      if (held.simple_layout && !held.simple_holder_constructed)
+        refuse("a " + std::string(py::str(py::type::of(from).attr("__name__"))) +
+               " whose __init__ has not run, accepted: one that was made by calling its class");
+    }
+    return py::detail::type_caster_base<T>::load(from, convert);
+  }
+};
+
+}  // namespace
+
+namespace pybind11::detail {
+
+template <class T, text Name>
+struct type_caster<number<T, Name>> {
+  using named = number<T, Name>;
+  PYBIND11_TYPE_CASTER(named, const_name("int"));
+  bool load(handle from, bool) { return read_whole(from, Name.letters, value.value); }
+};
+template <>
+struct type_caster<pager> : made_caster<pager> {};
+template <>
+struct type_caster<visit> : made_caster<visit> {};
+template <>
+struct type_caster<recorder> : made_caster<recorder> {};
+template <>
+struct type_caster<prefetcher> : made_caster<prefetcher> {};
+template <>
+struct type_caster<curve> : made_caster<curve> {};
+template <>
+struct type_caster<kept_numbers> : made_caster<kept_numbers> {};
+template <>
+struct type_caster<consumer> : made_caster<consumer> {};
+
+}  // namespace pybind11::detail
+
+namespace {
 
 std::string shape_text(const py::array& a) {
   std::string out = "[";
@@ -65,6 +179,13 @@ struct rows {
   std::size_t count = 0;
   std::size_t stride = 0;  ///< of T
 };
+/// An array may be a view of bytes that begins anywhere.
+template <class T>
+void check_aligned(const py::array& a, const char* what) {
+  if (a.size() != 0 && reinterpret_cast<std::uintptr_t>(a.data()) % alignof(T) != 0)
+    refuse(std::string(what) + ": not aligned to " + std::to_string(alignof(T)) +
+           " bytes, accepted: an array that is (numpy.ascontiguousarray)");
+}
 /// [width], one row; or [count, width]. Rows may lie apart, what is in them may not.
 template <class T>
 rows<T> rows_of(const py::object& given, std::size_t width, const char* what) {
@@ -78,12 +199,14 @@ rows<T> rows_of(const py::object& given, std::size_t width, const char* what) {
   if (a.ndim() < 1 || a.ndim() > 2 || static_cast<std::size_t>(a.shape(a.ndim() - 1)) != width)
     refused("shape " + shape_text(a), "[tokens, " + std::to_string(width) + "]");
   constexpr auto each = static_cast<py::ssize_t>(sizeof(T));
-  if (width > 1 && a.strides(a.ndim() - 1) != each)
+  check_aligned<T>(a, what);
+  const bool has_rows = a.size() != 0;  // NumPy gives strides of 0 to an array without elements
+  if (has_rows && width > 1 && a.strides(a.ndim() - 1) != each)
     refused("numbers of a row that lie apart", "rows without gaps (numpy.ascontiguousarray)");
   rows<T> out;
   out.data = static_cast<const T*>(a.data());
   out.count = a.ndim() == 1 ? 1 : static_cast<std::size_t>(a.shape(0));
-  if (a.ndim() == 2 && out.count > 1) {
+  if (a.ndim() == 2 && has_rows && out.count > 1) {
     if (a.strides(0) <= 0 || a.strides(0) % each != 0 ||
         static_cast<std::size_t>(a.strides(0) / each) < width)
       refused("rows " + std::to_string(a.strides(0)) + " bytes apart",
@@ -208,20 +331,18 @@ struct visit_input {
   }
 };
 
-class pager;
-
 /// What a plan has decided. Reading it after the next plan of its pager raises.
 class visit {
  public:
   visit(std::shared_ptr<pager> of, const hotset_visit& v, std::uint64_t epoch)
       : of_(std::move(of)), v_(v), epoch_(epoch) {}
 
-  [[nodiscard]] py::array experts() const { return view(v_.experts, v_.count); }
-  [[nodiscard]] py::array slots() const { return view(v_.slots, v_.count); }
+  [[nodiscard]] py::array experts() const { return view<std::int32_t>(v_.experts, v_.count); }
+  [[nodiscard]] py::array slots() const { return view<std::int32_t>(v_.slots, v_.count); }
   [[nodiscard]] py::array services() const { return view(v_.services, v_.count); }
   [[nodiscard]] py::array fills() const;
   [[nodiscard]] py::array tokens() const { return view(v_.tokens, v_.token_count); }
-  [[nodiscard]] py::array routed() const { return view(v_.routed, v_.routed_count); }
+  [[nodiscard]] py::array routed() const { return view<std::int32_t>(v_.routed, v_.routed_count); }
   [[nodiscard]] std::size_t fill_count() const noexcept { return v_.fill_count; }
   [[nodiscard]] std::uint32_t group() const noexcept { return v_.group; }
   [[nodiscard]] std::uint32_t groups() const noexcept { return v_.groups; }
@@ -248,13 +369,13 @@ struct kept_numbers {
 
 class pager : public std::enable_shared_from_this<pager> {
  public:
-  pager(hotset_pager_options& o, std::string eviction, std::string admission, std::string miss,
-        py::object departed)
+  pager(hotset_pager_options& o, const std::string& eviction, const std::string& admission,
+        const std::string& miss, py::object departed)
       : experts_(o.experts), top_k_(static_cast<std::size_t>(std::max(0, o.top_k))), departed_(std::move(departed)) {
     o.struct_size = sizeof o;
-    o.eviction = eviction.c_str();
-    o.admission = admission.c_str();
-    o.miss = miss.c_str();
+    o.eviction = c_text("eviction", eviction);
+    o.admission = c_text("admission", admission);
+    o.miss = c_text("miss", miss);
     if (!departed_.is_none()) {
       o.departed = tell;
       o.user = this;
@@ -265,87 +386,86 @@ class pager : public std::enable_shared_from_this<pager> {
   pager& operator=(const pager&) = delete;
   ~pager() { hotset_pager_destroy(held_); }
 
-  visit plan(std::int32_t layer, const py::object& experts, const py::object& weights,
-             const py::object& step, const std::string& kind, const py::object& sequences,
+  visit plan(layer_number layer, const py::object& experts, const py::object& weights,
+             const std::optional<step_number>& step, const std::string& kind, const py::object& sequences,
              const py::object& logits) {
     visit_input in(layer, step_of(layer, step), kind == "decode" ? 0 : kind_of(kind), top_k_, experts);
     in.take_weights(weights, top_k_);
     in.take_sequences(sequences);
     in.take_logits(logits, static_cast<std::size_t>(experts_));
     auto out = empty();
-    checked(hotset_plan(held_, &in.view, &out));
-    last_layer_ = layer;
-    step_ = in.view.step;
-    input_ = std::move(in);  // a visit in groups reads it until the last one
-    return planned(out);
+    const auto code = hotset_plan(held_, &in.view, &out);
+    if (code == HOTSET_OK) {
+      last_layer_ = layer;
+      step_ = in.view.step;
+      input_ = std::move(in);  // a visit in groups reads it until the last one
+    }
+    return planned(code, out);
   }
   visit plan_next() {
     auto out = empty();
-    checked(hotset_plan_next(held_, &out));
-    return planned(out);
+    const auto code = hotset_plan_next(held_, &out);
+    return planned(code, out);
   }
-  void commit() {
-    checked(hotset_commit(held_));
-    open_ = false;
-  }
+  void commit() { ended(hotset_commit(held_)); }
   void abort(const py::object& begun) {
-    if (begun.is_none()) {
-      checked(hotset_abort(held_, nullptr, 0));
-      open_ = false;
-      return;
-    }
-    const auto marks = py::array_t<std::uint8_t, py::array::c_style | py::array::forcecast>::ensure(begun);
+    if (begun.is_none()) return ended(hotset_abort(held_, nullptr, 0));
+    // As bool: a mark is 1 if it is not 0.
+    const auto marks = py::array_t<bool, py::array::c_style | py::array::forcecast>::ensure(begun);
     if (!marks) refuse("begun: no numbers, accepted: a mark for each fill, or None");
-    checked(hotset_abort(held_, marks.data(), static_cast<std::size_t>(marks.size())));
-    open_ = false;
+    static_assert(sizeof(bool) == sizeof(std::uint8_t));
+    ended(hotset_abort(held_, reinterpret_cast<const std::uint8_t*>(marks.data()),
+                       static_cast<std::size_t>(marks.size())));
   }
   void abandon() { checked(hotset_abandon(held_)); }
 
-  py::array row(std::int32_t layer) {
-    const std::int32_t* data = nullptr;
+  py::array row(layer_number layer) {
+    const hotset_id* data = nullptr;
     std::size_t count = 0;
     checked(hotset_row(held_, layer, &data, &count));
-    return view_of(data, count, self());
+    return view_of<std::int32_t>(data, count, self());
   }
-  std::uint64_t row_version(std::int32_t layer) {
+  std::uint64_t row_version(layer_number layer) {
     std::uint64_t out = 0;
     checked(hotset_row_version(held_, layer, &out));
     return out;
   }
-  std::int32_t locate(std::int32_t layer, std::int32_t expert) {
+  std::int32_t locate(layer_number layer, expert_number expert) {
     std::int32_t out = -1;
     checked(hotset_locate(held_, {layer, expert}, &out));
     return out;
   }
-  std::int32_t precision(std::int32_t slot) {
+  std::int32_t precision(slot_number slot) {
     std::int32_t out = 0;
     checked(hotset_precision(held_, slot, &out));
     return out;
   }
-  std::uint64_t pin(std::int32_t slot) {
+  std::uint64_t pin(slot_number slot) {
     std::uint64_t out = 0;
     checked(hotset_pin(held_, slot, &out));
     return out;
   }
-  void unpin(std::uint64_t pin, std::uint64_t reader) { checked(hotset_unpin(held_, pin, reader)); }
+  void unpin(number<std::uint64_t, "pin"> pin, number<std::uint64_t, "reader"> reader) { checked(hotset_unpin(held_, pin, reader)); }
 
-  visit prefetch(std::int32_t layer, std::uint64_t step, const py::object& requests, std::size_t most) {
+  visit prefetch(layer_number layer, step_number step, const py::object& requests,
+                 number<std::size_t, "most"> most) {
     const auto all = as_array(requests, "requests");
     if (!all.dtype().equal(request_dtype()) || all.ndim() != 1 ||
         (all.size() > 1 && all.strides(0) != static_cast<py::ssize_t>(sizeof(hotset_request))))
       refuse("requests: no row of hotset.request without gaps, accepted: what Prefetcher.propose gives");
+    check_aligned<hotset_request>(all, "requests");
     auto out = empty();
-    checked(hotset_prefetch(held_, layer, step, static_cast<const hotset_request*>(all.data()),
-                            static_cast<std::size_t>(all.size()), most, &out));
-    return planned(out);
+    const auto code = hotset_prefetch(held_, layer, step, static_cast<const hotset_request*>(all.data()),
+                                      static_cast<std::size_t>(all.size()), most, &out);
+    return planned(code, out);
   }
-  void arrived(std::int32_t slot, std::uint32_t generation) { checked(hotset_arrived(held_, slot, generation)); }
-  void cancelled(std::int32_t slot, std::uint32_t generation) { checked(hotset_cancelled(held_, slot, generation)); }
-  void failed(std::int32_t slot, std::uint32_t generation) { checked(hotset_failed(held_, slot, generation)); }
+  void arrived(slot_number slot, generation_number generation) { checked(hotset_arrived(held_, slot, generation)); }
+  void cancelled(slot_number slot, generation_number generation) { checked(hotset_cancelled(held_, slot, generation)); }
+  void failed(slot_number slot, generation_number generation) { checked(hotset_failed(held_, slot, generation)); }
 
-  void invalidate(std::int32_t layer, std::int32_t expert) { checked(hotset_invalidate(held_, {layer, expert})); }
-  void set_quota(std::int32_t layer, std::int32_t slots) { checked(hotset_set_quota(held_, layer, slots)); }
-  std::int32_t quota(std::int32_t layer) {
+  void invalidate(layer_number layer, expert_number expert) { checked(hotset_invalidate(held_, {layer, expert})); }
+  void set_quota(layer_number layer, number<std::int32_t, "slots"> slots) { checked(hotset_set_quota(held_, layer, slots)); }
+  std::int32_t quota(layer_number layer) {
     std::int32_t out = 0;
     checked(hotset_quota(held_, layer, &out));
     return out;
@@ -362,8 +482,9 @@ class pager : public std::enable_shared_from_this<pager> {
     if (all.stride > 2) refuse("keys: rows that lie apart, accepted: rows without gaps");
     std::size_t consumed = 0;
     auto out = empty();
-    checked(hotset_plan_warm(held_, reinterpret_cast<const hotset_key*>(all.data), all.count, &out, &consumed));
-    return {planned(out), consumed};
+    const auto code =
+        hotset_plan_warm(held_, reinterpret_cast<const hotset_key*>(all.data), all.count, &out, &consumed);
+    return {planned(code, out), consumed};
   }
 
   py::dict stats() {
@@ -403,13 +524,21 @@ class pager : public std::enable_shared_from_this<pager> {
     out.struct_size = sizeof out;
     return out;
   }
-  visit planned(const hotset_visit& out) {
-    open_ = true;
-    return visit(shared_from_this(), out, ++epoch_);
+  /// The visit of a plan. A plan that found no slots has overwritten the last one's arrays.
+  visit planned(hotset_status code, const hotset_visit& out) {
+    if (code == HOTSET_OK) open_ = true;
+    if (code == HOTSET_OK || code == HOTSET_NO_VICTIM || code == HOTSET_DOES_NOT_FIT) ++epoch_;
+    checked(code);
+    return visit(shared_from_this(), out, epoch_);
+  }
+  /// A listener that raises does not undo the commit or abort that called it.
+  void ended(hotset_status code) {
+    if (code == HOTSET_OK) open_ = false;
+    checked(code);
   }
   /// Steps are counted where they are not given: one begins where the layer does not rise.
-  [[nodiscard]] std::uint64_t step_of(std::int32_t layer, const py::object& given) const {
-    if (!given.is_none()) return given.cast<std::uint64_t>();
+  [[nodiscard]] std::uint64_t step_of(std::int32_t layer, const std::optional<step_number>& given) const {
+    if (given) return *given;
     return layer <= last_layer_ ? step_ + 1 : step_;
   }
   /// What the listener raised comes first: it is why.
@@ -449,7 +578,7 @@ void visit::check_age() const {
 template <class T>
 py::array visit::view(const T* data, std::size_t count) const {
   check_age();
-  return view_of(data, count, of_->self());
+  return view_of<T>(data, count, of_->self());
 }
 py::array visit::fills() const {
   check_age();
@@ -467,9 +596,9 @@ void visit::abort(const py::object& begun) const {
   of_->abort(begun);
 }
 
-std::shared_ptr<pager> make_pager(std::int32_t layers, std::int32_t experts, std::int32_t top_k,
-                                  std::int32_t max_tokens, std::int64_t slots, std::uint64_t budget,
-                                  const kept_numbers& numbers, const std::string& scope,
+std::shared_ptr<pager> make_pager(layers_number layers, experts_number experts, top_k_number top_k,
+                                  max_tokens_number max_tokens, number<std::int64_t, "slots"> slots,
+                                  number<std::uint64_t, "budget"> budget, const kept_numbers& numbers, const std::string& scope,
                                   const std::string& split, const std::string& guard,
                                   const std::string& eviction, const std::string& admission,
                                   const std::string& miss, const py::object& departed) {
@@ -498,9 +627,9 @@ std::shared_ptr<pager> make_pager(std::int32_t layers, std::int32_t experts, std
 
 class recorder {
  public:
-  recorder(std::int32_t layers, std::int32_t experts, std::int32_t top_k, std::size_t capacity,
-           bool weights, const std::optional<std::string>& name, const std::optional<std::string>& model)
-      : top_k_(static_cast<std::size_t>(std::max(0, top_k))) {
+  recorder(layers_number layers, experts_number experts, top_k_number top_k,
+           number<std::size_t, "capacity"> capacity, bool weights, const std::optional<std::string>& name, const std::optional<std::string>& model)
+      : top_k_(static_cast<std::size_t>(std::max(0, top_k.value))) {
     hotset_recorder_options o{};
     o.struct_size = sizeof o;
     o.layers = layers;
@@ -508,23 +637,24 @@ class recorder {
     o.top_k = top_k;
     o.capacity = capacity;
     o.weights = weights ? 1 : 0;
-    o.name = name ? name->c_str() : nullptr;
-    o.model = model ? model->c_str() : nullptr;
+    o.name = name ? c_text("name", *name) : nullptr;
+    o.model = model ? c_text("model", *model) : nullptr;
     check(hotset_recorder_create(&o, &held_));
   }
   recorder(const recorder&) = delete;
   recorder& operator=(const recorder&) = delete;
   ~recorder() { hotset_recorder_destroy(held_); }
 
-  void begin_step(std::size_t tokens, const std::string& kind, const py::object& step,
-                  const py::object& sequences) {
+  void begin_step(number<std::size_t, "tokens"> tokens, const std::string& kind,
+                  const std::optional<step_number>& step, const py::object& sequences) {
     rows<std::uint32_t> of;
     if (!sequences.is_none()) of = rows_of<std::uint32_t>(sequences, tokens, "sequences");
-    const auto number = step.is_none() ? next_ : step.cast<std::uint64_t>();
-    check(hotset_recorder_begin_step(held_, number, kind_of(kind), tokens, of.data));
-    next_ = number + 1;
+    const std::uint64_t now = step ? step->value : next_;
+    check(hotset_recorder_begin_step(held_, now, kind_of(kind), tokens, of.data));
+    next_ = now + 1;
   }
-  void record(std::int32_t layer, const py::object& experts, const py::object& weights, const py::object& rows_given) {
+  void record(layer_number layer, const py::object& experts, const py::object& weights,
+              const py::object& rows_given) {
     visit_input in(layer, 0, 0, top_k_, experts);
     in.take_weights(weights, top_k_);
     if (rows_given.is_none()) return check(hotset_recorder_record(held_, &in.view));
@@ -538,7 +668,7 @@ class recorder {
     check(hotset_recorder_tokens(held_, &held, &lost));
     return {held, lost};
   }
-  void write(const std::string& path) { check(hotset_recorder_write(held_, path.c_str())); }
+  void write(const std::string& path) { check(hotset_recorder_write(held_, c_text("path", path))); }
 
  private:
   hotset_recorder* held_ = nullptr;
@@ -548,17 +678,18 @@ class recorder {
 
 class prefetcher {
  public:
-  prefetcher(std::int32_t layers, std::int32_t experts, std::int32_t top_k, std::int32_t max_tokens,
+  prefetcher(layers_number layers, experts_number experts, top_k_number top_k, max_tokens_number max_tokens,
              const std::string& prefetch, const std::string& predictor)
-      : experts_(static_cast<std::size_t>(std::max(0, experts))), top_k_(static_cast<std::size_t>(std::max(0, top_k))) {
+      : experts_(static_cast<std::size_t>(std::max(0, experts.value))),
+        top_k_(static_cast<std::size_t>(std::max(0, top_k.value))) {
     hotset_prefetcher_options o{};
     o.struct_size = sizeof o;
     o.layers = layers;
     o.experts = experts;
     o.top_k = top_k;
     o.max_tokens = max_tokens;
-    o.prefetch = prefetch.c_str();
-    o.predictor = predictor.c_str();
+    o.prefetch = c_text("prefetch", prefetch);
+    o.predictor = c_text("predictor", predictor);
     check(hotset_prefetcher_create(&o, &held_));
     std::size_t most = 0;
     check(hotset_prefetcher_most(held_, &most));
@@ -568,7 +699,7 @@ class prefetcher {
   prefetcher& operator=(const prefetcher&) = delete;
   ~prefetcher() { hotset_prefetcher_destroy(held_); }
 
-  py::array propose(std::int32_t layer, const py::object& experts, std::uint64_t step,
+  py::array propose(layer_number layer, const py::object& experts, step_number step,
                     const py::object& weights, const py::object& logits, const py::object& sequences) {
     visit_input in(layer, step, 0, top_k_, experts);
     in.take_weights(weights, top_k_);
@@ -589,9 +720,9 @@ class prefetcher {
 
 class curve {
  public:
-  curve(std::int32_t layers, std::int32_t experts, std::int32_t top_k, std::int32_t max_tokens,
+  curve(layers_number layers, experts_number experts, top_k_number top_k, max_tokens_number max_tokens,
         const std::string& scope)
-      : top_k_(static_cast<std::size_t>(std::max(0, top_k))) {
+      : top_k_(static_cast<std::size_t>(std::max(0, top_k.value))) {
     hotset_curve_options o{};
     o.struct_size = sizeof o;
     o.layers = layers;
@@ -605,27 +736,27 @@ class curve {
   curve& operator=(const curve&) = delete;
   ~curve() { hotset_curve_destroy(held_); }
 
-  void observe(std::int32_t layer, const py::object& experts, const py::object& step) {
-    const auto number = !step.is_none() ? step.cast<std::uint64_t>() : layer <= last_layer_ ? step_ + 1 : step_;
-    const visit_input in(layer, number, 0, top_k_, experts);
+  void observe(layer_number layer, const py::object& experts, const std::optional<step_number>& step) {
+    const std::uint64_t now = step ? step->value : layer <= last_layer_ ? step_ + 1 : step_;
+    const visit_input in(layer, now, 0, top_k_, experts);
     check(hotset_curve_observe(held_, &in.view));
     last_layer_ = layer;
-    step_ = number;
+    step_ = now;
   }
-  double misses(std::size_t slots, std::int32_t layer) {
+  double misses(slots_number slots, layer_number layer) {
     double out = 0;
     check(hotset_curve_misses(held_, layer, slots, &out));
     return out;
   }
-  std::size_t most_slots(std::int32_t layer) {
+  std::size_t most_slots(layer_number layer) {
     std::size_t out = 0;
     check(hotset_curve_most_slots(held_, layer, &out));
     return out;
   }
-  py::array table(std::int32_t layer) {
+  py::array table(layer_number layer) {
     const auto most = most_slots(layer);
     py::array_t<double> out(static_cast<py::ssize_t>(most + 1));
-    for (std::size_t s = 0; s <= most; ++s) out.mutable_at(static_cast<py::ssize_t>(s)) = misses(s, layer);
+    for (std::size_t s = 0; s <= most; ++s) out.mutable_at(static_cast<py::ssize_t>(s)) = misses({s}, layer);
     return out;
   }
 
@@ -643,7 +774,8 @@ struct consumer {
   std::uint64_t min_units = 0;
   std::uint64_t max_units = 0;
 };
-std::pair<std::vector<std::uint64_t>, double> divide(const std::vector<consumer>& given, std::uint64_t bytes) {
+std::pair<std::vector<std::uint64_t>, double> divide(const std::vector<consumer>& given,
+                                                     number<std::uint64_t, "total_bytes"> bytes) {
   std::vector<hotset_consumer> consumers;
   for (const auto& c : given) {
     hotset_consumer one{};
@@ -697,7 +829,15 @@ PYBIND11_MODULE(_hotset, m) {
   m.attr("request") = request_dtype();
   m.def("version", &hotset_version);
 
-  py::class_<visit>(m, "Visit")
+  py::class_<visit>(m, "Visit",
+                    "What a plan has decided: which experts, where they are, and the copies to make.\n\n"
+                    "Made by Pager.plan, plan_next, visits, prefetch and plan_warm. Its arrays are views of the pager's\n"
+                    "memory: reading them after the pager has planned again raises InvalidArgument.\n\n"
+                    "experts, slots, services: one entry for each distinct expert, in order of first appearance. A slot\n"
+                    "of -1 stays on the host; a service is 0 (hit), 1 (fill) or 2 (host).\n"
+                    "fills: the copies, as hotset.fill. tokens: of this group. routed: the ids to compute, -1 for none.\n"
+                    "group, groups, more: a visit that does not fit comes in groups. expert_wise: a group is a part of\n"
+                    "every token's sum.")
       .def_property_readonly("experts", &visit::experts)
       .def_property_readonly("slots", &visit::slots)
       .def_property_readonly("services", &visit::services)
@@ -713,10 +853,11 @@ PYBIND11_MODULE(_hotset, m) {
       .def("abort", &visit::abort, py::arg("begun") = py::none());
 
   const auto none = py::none();
-  py::class_<kept_numbers>(m, "Numbers")
-      .def(py::init([](std::vector<std::uint64_t> bytes, std::vector<std::uint64_t> lower,
-                       std::vector<std::int64_t> slots) {
-             return kept_numbers{std::move(bytes), std::move(lower), std::move(slots)};
+  py::class_<kept_numbers>(m, "Numbers", "Sizes and slots that the options of a Pager point at.")
+      .def(py::init([](const std::vector<number<std::uint64_t, "expert_bytes">>& bytes,
+                       const std::vector<number<std::uint64_t, "lower_bytes">>& lower,
+                       const std::vector<number<std::int64_t, "slots">>& slots) {
+             return kept_numbers{{bytes.begin(), bytes.end()}, {lower.begin(), lower.end()}, {slots.begin(), slots.end()}};
            }));
   py::class_<pager, std::shared_ptr<pager>>(m, "Pager", py::custom_type_setup(collects))
       .def(py::init(&make_pager))
@@ -749,7 +890,7 @@ PYBIND11_MODULE(_hotset, m) {
       .def_property_readonly("is_open", &pager::is_open);
 
   py::class_<recorder>(m, "Recorder")
-      .def(py::init<std::int32_t, std::int32_t, std::int32_t, std::size_t, bool,
+      .def(py::init<layers_number, experts_number, top_k_number, number<std::size_t, "capacity">, bool,
                     const std::optional<std::string>&, const std::optional<std::string>&>(),
            py::arg("layers"), py::arg("experts"), py::arg("top_k"), py::arg("capacity"),
            py::arg("weights") = false, py::arg("name") = none, py::arg("model") = none)
@@ -761,15 +902,22 @@ PYBIND11_MODULE(_hotset, m) {
       .def("tokens", &recorder::tokens)
       .def("write", &recorder::write, py::arg("path"));
 
-  py::class_<prefetcher>(m, "Prefetcher")
-      .def(py::init<std::int32_t, std::int32_t, std::int32_t, std::int32_t, const std::string&, const std::string&>(),
+  py::class_<prefetcher>(m, "Prefetcher",
+                         "Proposes experts to copy ahead, by a predictor and a prefetch policy of the library.\n\n"
+                         "prefetch, predictor: by name with parameters, as on the command line. Call propose once for\n"
+                         "each visit, in order, and give what it returns to Pager.prefetch.\n"
+                         "Raises InvalidConfig.")
+      .def(py::init<layers_number, experts_number, top_k_number, max_tokens_number, const std::string&, const std::string&>(),
            py::arg("layers"), py::arg("experts"), py::arg("top_k"), py::arg("max_tokens") = 1,
            py::arg("prefetch") = "next_layer_top_k", py::arg("predictor") = "similar-steps")
       .def("propose", &prefetcher::propose, py::arg("layer"), py::arg("experts"), py::arg("step"),
            py::arg("weights") = none, py::arg("logits") = none, py::arg("sequences") = none);
 
-  py::class_<curve>(m, "Curve")
-      .def(py::init<std::int32_t, std::int32_t, std::int32_t, std::int32_t, const std::string&>(),
+  py::class_<curve>(m, "Curve",
+                    "Counts what LRU would have missed at every number of slots, exactly, from the visits it is shown.\n\n"
+                    "scope: \"shared\", one curve for all layers (layer 0), or \"per_layer\".\n"
+                    "misses(slots), table(): misses of a step on average, first uses included.")
+      .def(py::init<layers_number, experts_number, top_k_number, max_tokens_number, const std::string&>(),
            py::arg("layers"), py::arg("experts"), py::arg("top_k"), py::arg("max_tokens") = 1,
            py::arg("scope") = "shared")
       .def("observe", &curve::observe, py::arg("layer"), py::arg("experts"), py::arg("step") = none)
@@ -777,10 +925,15 @@ PYBIND11_MODULE(_hotset, m) {
       .def("most_slots", &curve::most_slots, py::arg("layer") = 0)
       .def("table", &curve::table, py::arg("layer") = 0);
 
-  py::class_<consumer>(m, "Consumer")
+  py::class_<consumer>(m, "Consumer",
+                       "A part of the engine that wants memory, for hotset.divide: a layer's experts, KV blocks, adapters.\n\n"
+                       "misses: [n] misses of a step with 0, 1, ... units, never rising, such as Curve.table().\n"
+                       "unit_bytes: of a slot, block or page. min_units: below it the engine does not run.\n"
+                       "max_units: 0 for as many as help.")
       .def(py::init([](py::array_t<double, py::array::c_style | py::array::forcecast> misses,
-                       std::uint64_t unit_bytes, double seconds_per_miss, std::uint64_t min_units,
-                       std::uint64_t max_units) {
+                       number<std::uint64_t, "unit_bytes"> unit_bytes, double seconds_per_miss,
+                       number<std::uint64_t, "min_units"> min_units, number<std::uint64_t, "max_units"> max_units) {
+             if (misses.ndim() != 1) refuse("misses: shape " + shape_text(misses) + ", accepted: [units + 1]");
              return consumer{std::move(misses), unit_bytes, seconds_per_miss, min_units, max_units};
            }),
            py::arg("misses"), py::arg("unit_bytes"), py::arg("seconds_per_miss"),
