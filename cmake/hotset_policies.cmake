@@ -52,8 +52,38 @@ set(hotset_policies
     predict/similar_steps_predictor)
 set(hotset_decorators eviction/protect_hot eviction/protect_decode eviction/reserve_prefetch)
 
+# Compiled in groups: as one file they keep a single core busy for more than a minute.
+set(hotset_policies_in_a_file 8)
+set(generated "")
+set(declarations "")
+set(calls "")
 set(includes "")
 set(rows "")
+macro(hotset_write_policies)
+  list(LENGTH generated number)
+  set(file ${PROJECT_BINARY_DIR}/library_policies_${number}.cpp)
+  list(APPEND generated ${file})
+  string(APPEND declarations "void add_library_policies_${number}(policy_registry& out);\n")
+  string(APPEND calls "  add_library_policies_${number}(out);\n")
+  file(CONFIGURE OUTPUT ${file} CONTENT [[
+// Generated from cmake/hotset_policies.cmake.
+#include "hotset/registry/policy_registry.hpp"
+
+@includes@
+namespace hotset::inline v0 {
+
+void add_library_policies_@number@(policy_registry& out);
+void add_library_policies_@number@(policy_registry& out) {
+@rows@}
+
+}  // namespace hotset::inline v0
+]] @ONLY)
+  set(includes "")
+  set(rows "")
+  set(in_file 0)
+endmacro()
+
+set(in_file 0)
 foreach(call add add_decorator)
   set(listed "${hotset_policies}")
   if(call STREQUAL "add_decorator")
@@ -71,19 +101,26 @@ foreach(call add add_decorator)
     endif()
     string(APPEND includes "#include \"hotset/${header}.hpp\"\n")
     string(APPEND rows "  require_valid(out.${call}<${class}>());\n")
+    math(EXPR in_file "${in_file} + 1")
+    if(in_file EQUAL hotset_policies_in_a_file)
+      hotset_write_policies()
+    endif()
   endforeach()
 endforeach()
+if(in_file GREATER 0)
+  hotset_write_policies()
+endif()
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/library_policies.cpp CONTENT [[
 // Generated from cmake/hotset_policies.cmake.
 #include "hotset/registry/policy_registry.hpp"
 
-@includes@
 namespace hotset::inline v0 {
 
+@declarations@
 namespace {
 policy_registry library_policies() {
   policy_registry out;
-@rows@  return out;
+@calls@  return out;
 }
 }  // namespace
 
@@ -96,7 +133,7 @@ policy_registry& policies() {
 ]] @ONLY)
 
 file(GLOB hotset_policies_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/registry/*.cpp)
-add_library(hotset_policies STATIC ${hotset_policies_sources} ${PROJECT_BINARY_DIR}/library_policies.cpp)
+add_library(hotset_policies STATIC ${hotset_policies_sources} ${generated} ${PROJECT_BINARY_DIR}/library_policies.cpp)
 add_library(hotset::policies ALIAS hotset_policies)
 set_target_properties(hotset_policies PROPERTIES EXPORT_NAME policies POSITION_INDEPENDENT_CODE ON)
 target_link_libraries(hotset_policies PUBLIC hotset::hotset)
