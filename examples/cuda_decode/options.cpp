@@ -17,7 +17,8 @@ namespace {
 }
 
 template <class Number>
-Number number(std::string_view option, std::string_view text, Number low, Number high) {
+Number number(std::string_view option, std::string_view text, Number low, Number high,
+              const std::string& otherwise = "") {
   Number value{};
   const auto* const end = text.data() + text.size();
   const auto [rest, code] = std::from_chars(text.data(), end, value);
@@ -29,7 +30,7 @@ Number number(std::string_view option, std::string_view text, Number low, Number
       if (s.back() == '.') s.pop_back();
       return s;
     };
-    refuse(option, text, shown(low) + ".." + shown(high));
+    refuse(option, text, shown(low) + ".." + shown(high) + otherwise);
   }
   return value;
 }
@@ -79,7 +80,10 @@ std::vector<option> all_options() {
       {"--eviction", subcommand::tiny, into(&program_options::eviction)},
       {"--shape", subcommand::compare, into(&program_options::shape)},
       {"--layers", subcommand::compare,
-       into("--layers", &program_options::layers, 1, std::int32_t{4096})},
+       [](program_options& o, std::string_view text) {
+         o.fit_layers = text == "fit";
+         o.layers = o.fit_layers ? 0 : number("--layers", text, 1, std::int32_t{4096}, " or fit");
+       }},
       {"--caps", subcommand::compare,
        [](program_options& o, std::string_view text) {
          constexpr std::string_view accepted = "numbers or all, separated by commas";
@@ -179,7 +183,8 @@ std::string_view help_text() noexcept {
   cuda_decode [options]        static offload, hotset and full residency with the same bits
     --shape NAME               qwen3-30b-a3b (default), olmoe, mixtral-8x7b, gpt-oss-120b,
                                minimax-m2, small-bf16, small-fp8, small-mxfp4
-    --layers N                 the first N layers only, where memory is short
+    --layers N                 the first N layers only, where memory is short; fit: as many as
+                               --host-budget holds
     --caps LIST                slots a layer, such as 16,32,64,all
     --eviction NAME            of hotset's slots: lru (default), similar_steps or another policy of
                                the library that needs no future, with parameters as in
@@ -195,7 +200,8 @@ std::string_view help_text() noexcept {
                                expert (0.5), seed (1)
     --host-budget SIZE         page-locked host memory for the weights (64GiB)
     --check-steps N            let the host compute the first N steps too, and compare bits
-    --json FILE                the figures as JSON
+    --json FILE                the figures as JSON, written again after every arm: "finished" is
+                               false until the last one
 
   cuda_decode tiny [options]   the tiny model: experts paged and computed on the device, compared
                                byte for byte with full residency on the device. Attention, router

@@ -41,6 +41,7 @@ struct program_options {
   // compare
   std::string shape = "qwen3-30b-a3b";
   std::int32_t layers = 0;         ///< 0: all of the shape
+  bool fit_layers = false;         ///< as many as host_budget holds
   std::vector<std::int32_t> caps;  ///< empty: default_caps; 0 in it: all experts of a layer
   std::vector<decode_mode> modes = {decode_mode::eager, decode_mode::layer_graphs,
                                     decode_mode::step_graph};

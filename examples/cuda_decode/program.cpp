@@ -88,10 +88,16 @@ std::string routing_text(const program_options& asked) {
          std::to_string(asked.statistics.seed);
 }
 
+std::int32_t layers_within(const model_shape& shape, std::uint64_t budget) {
+  const auto a_layer = host_weights::bytes_for(shape) / static_cast<std::uint64_t>(shape.layers);
+  const auto most = static_cast<std::uint64_t>(shape.layers);
+  return static_cast<std::int32_t>(std::min(budget / a_layer, most));
+}
+
 void require_host_budget(const model_shape& shape, std::uint64_t budget) {
   const auto needed = host_weights::bytes_for(shape);
   if (needed <= budget) return;
-  const auto layers = budget / (needed / static_cast<std::uint64_t>(shape.layers));
+  const auto layers = layers_within(shape, budget);
   throw infeasible_error(
       "the weights of " + std::to_string(shape.layers) + " layers take " + std::to_string(needed) +
       " bytes of page-locked memory, the budget is " + std::to_string(budget) +
@@ -99,28 +105,35 @@ void require_host_budget(const model_shape& shape, std::uint64_t budget) {
                    : "; --layers " + std::to_string(layers) + " fits, or raise --host-budget"));
 }
 
-void run_arms(const comparison& with, std::span<const arm> arms, decode_report& report) {
+// Prints an arm's row and writes the file again after each arm: an interruption loses the arm that
+// runs, and no more.
+void run_arms(const comparison& with, std::span<const arm> arms, decode_report& report,
+              const std::string& json, std::ostream& out) {
   for (const auto& what : arms) {
     const auto name = what.name(with.shape) + " (" + std::string(name_of(what.mode)) + ")";
     std::size_t free = 0;
     std::size_t total = 0;
     require(with.parts.api, with.parts.api.memory_info(free, total), "cudaMemGetInfo");
     const auto needed = slot_bytes(what, with.shape, with.fetch) + device_headroom;
-    if (needed > free)
+    if (needed > free) {
       report.left_out.emplace_back(name, "needs " + std::to_string(needed) +
                                              " bytes of device memory, " + std::to_string(free) +
                                              " are free");
-    else
-      report.results.push_back(run_arm(with, what));
+      continue;
+    }
+    report.results.push_back(run_arm(with, what));
+    report.differences = differences(report.results, with.shape);
+    out << text_of(report.results.back(), report) << std::flush;
+    write_file(json, json_of(report));
   }
   if (report.results.empty())
     throw infeasible_error(report.left_out.front().first + " " + report.left_out.front().second);
-  report.differences = differences(report.results, with.shape);
 }
 
 // The host's own decode, as far as it is asked for, against a run of the device over the same steps.
-void check_on_host(const comparison& with, decode_report& report) {
-  const auto wanted = reference_decode(with.shape, with.source, with.routing, report.checked_steps);
+void check_on_host(const comparison& with, std::size_t steps, decode_report& report) {
+  const auto wanted = reference_decode(with.shape, with.source, with.routing, steps);
+  report.checked_steps = steps;
   static_config setup{.fetch = with.fetch, .device = with.parts.device};
   auto stream = hotset::cuda::stream::create(with.parts.api, with.parts.device).value();
   static_experts experts(with.parts.api, with.shape.geometry(), {with.shape.layout()}, with.source,
@@ -137,7 +150,9 @@ void check_on_host(const comparison& with, decode_report& report) {
 
 int compare(const program_options& asked, const program_parts& parts, std::ostream& out,
             std::ostream& err) {
-  const auto shape = shape_asked(asked);
+  auto shape = shape_asked(asked);
+  if (asked.fit_layers)
+    shape.layers = std::max(layers_within(shape, asked.host_budget), std::int32_t{1});
   const auto caps = caps_asked(asked, shape);
   (void)eviction_for(asked.eviction, shape.geometry());
   if (!asked.trace.empty() && !parts.read_trace)
@@ -172,11 +187,13 @@ int compare(const program_options& asked, const program_parts& parts, std::ostre
                                       std::min(rate_bytes, shape.all_bytes()));
   report.turnover_bytes =
       turnover_bytes_per_step(routing, asked.warmup, routing.steps(), shape.expert_bytes());
-  report.checked_steps = std::min(asked.check_steps, routing.steps());
-  run_arms(with, arms_of(shape, caps, asked.modes, asked.fetch), report);
-  if (report.checked_steps != 0) check_on_host(with, report);
+  out << text_before_arms(report) << std::flush;
+  run_arms(with, arms_of(shape, caps, asked.modes, asked.fetch), report, asked.json, out);
+  if (asked.check_steps != 0)
+    check_on_host(with, std::min(asked.check_steps, routing.steps()), report);
+  report.finished = true;
 
-  out << text_of(report);
+  out << text_after_arms(report);
   write_file(asked.json, json_of(report));
   if (report.differences.empty()) return ok;
   err << "cuda_decode: bits differ: " << report.differences.front() << "\n";

@@ -45,42 +45,6 @@ const char* name_of(offload_fetch fetch) {
   return fetch == offload_fetch::routed ? "routed" : "layer";
 }
 
-std::string head_text(const decode_report& r) {
-  const auto& s = r.shape;
-  auto out = s.name + format(": %d layers", s.layers);
-  if (s.layers != r.layers_of_model)
-    out += format(" (a part: the model has %d)", r.layers_of_model);
-  out += format(", %d experts, top-%d, hidden %u, inner %u, %zu tensors and %llu bytes an expert\n",
-                s.experts, s.top_k, s.form.hidden, s.form.inner, s.tensors.size(),
-                static_cast<unsigned long long>(s.expert_bytes()));
-  out += "host: " + binary_size(r.page_locked_bytes) + " page-locked of a budget of " +
-         binary_size(r.host_budget) + "\n";
-  out +=
-      "routing: " + r.routing +
-      format("; known %s; %zu steps after %zu of warm-up\n", name_of(r.known), r.steps, r.warmup);
-  out += "hotset evicts by " + r.eviction + "\n";
-  out += format("plain page-locked copies, expert by expert: %.2f GB/s\n\n", r.plain_rate / 1e9);
-  return out;
-}
-
-std::string arms_text(const decode_report& r) {
-  auto out = format("%-34s %-13s %9s %9s %8s %10s %9s %9s %8s\n", "arm", "mode", "tokens/s",
-                    "GB/s h2d", "hits", "device", "MB/step", "ceiling", "replayed");
-  for (const auto& a : r.results)
-    out +=
-        format("%-34s %-13s %9.2f %9.2f %7.1f%% %10s %9.1f %9s %8llu\n",
-               a.what.name(r.shape).c_str(), std::string(cuda_decode::name_of(a.what.mode)).c_str(),
-               a.tokens_per_second(), a.bytes_per_second() / 1e9, 100 * a.hit_rate(),
-               binary_size(a.device_bytes).c_str(), a.bytes_per_step() / 1e6,
-               figure(tokens_per_second_ceiling(a.bytes_per_step(), r.plain_rate), 1).c_str(),
-               static_cast<unsigned long long>(a.counts.replayed_steps));
-  for (const auto& [arm, reason] : r.left_out) out += arm + ": left out: " + reason + "\n";
-  out +=
-      "ceiling: tokens/s if the arm's own copies ran at the plain rate and nothing else took "
-      "time\n";
-  return out;
-}
-
 std::string iso_text(const decode_report& r) {
   const auto rows = iso_memory_table(r);
   if (rows.empty()) return {};
@@ -161,9 +125,42 @@ std::vector<iso_memory_row> iso_memory_table(const decode_report& report) {
   return rows;
 }
 
-std::string text_of(const decode_report& report) {
-  return head_text(report) + arms_text(report) + iso_text(report) + ceiling_text(report) +
-         bits_text(report);
+std::string text_before_arms(const decode_report& r) {
+  const auto& s = r.shape;
+  auto out = s.name + format(": %d layers", s.layers);
+  if (s.layers != r.layers_of_model)
+    out += format(" (a part: the model has %d)", r.layers_of_model);
+  out += format(", %d experts, top-%d, hidden %u, inner %u, %zu tensors and %llu bytes an expert\n",
+                s.experts, s.top_k, s.form.hidden, s.form.inner, s.tensors.size(),
+                static_cast<unsigned long long>(s.expert_bytes()));
+  out += "host: " + binary_size(r.page_locked_bytes) + " page-locked of a budget of " +
+         binary_size(r.host_budget) + "\n";
+  out +=
+      "routing: " + r.routing +
+      format("; known %s; %zu steps after %zu of warm-up\n", name_of(r.known), r.steps, r.warmup);
+  out += "hotset evicts by " + r.eviction + "\n";
+  out += format("plain page-locked copies, expert by expert: %.2f GB/s\n\n", r.plain_rate / 1e9);
+  out += format("%-34s %-13s %9s %9s %8s %10s %9s %9s %8s\n", "arm", "mode", "tokens/s", "GB/s h2d",
+                "hits", "device", "MB/step", "ceiling", "replayed");
+  return out;
+}
+
+std::string text_of(const arm_result& a, const decode_report& r) {
+  return format("%-34s %-13s %9.2f %9.2f %7.1f%% %10s %9.1f %9s %8llu\n",
+                a.what.name(r.shape).c_str(), std::string(name_of(a.what.mode)).c_str(),
+                a.tokens_per_second(), a.bytes_per_second() / 1e9, 100 * a.hit_rate(),
+                binary_size(a.device_bytes).c_str(), a.bytes_per_step() / 1e6,
+                figure(tokens_per_second_ceiling(a.bytes_per_step(), r.plain_rate), 1).c_str(),
+                static_cast<unsigned long long>(a.counts.replayed_steps));
+}
+
+std::string text_after_arms(const decode_report& r) {
+  std::string out;
+  for (const auto& [arm, reason] : r.left_out) out += arm + ": left out: " + reason + "\n";
+  out +=
+      "ceiling: tokens/s if the arm's own copies ran at the plain rate and nothing else took "
+      "time\n";
+  return out + iso_text(r) + ceiling_text(r) + bits_text(r);
 }
 
 std::string json_of(const decode_report& r) {
@@ -187,6 +184,7 @@ std::string json_of(const decode_report& r) {
       .add("mandatory_bytes_per_step", r.turnover_bytes)
       .add("mandatory_ceiling_tokens_per_second",
            tokens_per_second_ceiling(r.turnover_bytes, r.plain_rate))
+      .add("finished", r.finished)
       .add("bits_equal", r.differences.empty())
       .add("checked_steps", r.checked_steps);
   json.begin_array("arms");

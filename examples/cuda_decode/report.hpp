@@ -26,6 +26,7 @@ struct decode_report {
   std::uint64_t host_budget = 0;
   double plain_rate = 0;      ///< bytes per second of plain page-locked copies
   double turnover_bytes = 0;  ///< a step, see ceiling.hpp
+  bool finished = false;      ///< no arm and no check is still to come
   std::vector<arm_result> results;
   std::vector<std::pair<std::string, std::string>> left_out;  ///< arm, reason
   std::size_t checked_steps = 0;                              ///< that the host computed too
@@ -50,7 +51,10 @@ struct iso_memory_row {
 /// whose other arm did not run are left out.
 [[nodiscard]] std::vector<iso_memory_row> iso_memory_table(const decode_report& report);
 
-[[nodiscard]] std::string text_of(const decode_report& report);
+/// The text in its parts, so that an arm's row can be printed when the arm is done.
+[[nodiscard]] std::string text_before_arms(const decode_report& report);
+[[nodiscard]] std::string text_of(const arm_result& arm, const decode_report& report);
+[[nodiscard]] std::string text_after_arms(const decode_report& report);
 [[nodiscard]] std::string json_of(const decode_report& report);
 /// {"skipped": reason}
 [[nodiscard]] std::string json_of_skip(const std::string& reason);

@@ -156,6 +156,49 @@ TEST(program, says_that_a_part_of_the_layers_is_a_part) {
   EXPECT_THAT(got.out, HasSubstr("2 layers (a part: the model has 3)"));
 }
 
+TEST(program, takes_as_many_layers_as_fit_into_host_memory) {
+  // A layer of small-bf16 is 16 experts of 12 KiB.
+  const std::vector<std::string> words = {"--shape", "small-bf16", "--layers",      "fit",
+                                          "--steps", "2",          "--warmup",      "1",
+                                          "--modes", "eager",      "--host-budget", "400KiB"};
+  fake_machine machine;
+  const auto part = run(machine, words);
+  EXPECT_EQ(part.code, ok) << part.err;
+  EXPECT_THAT(part.out, HasSubstr("2 layers (a part: the model has 3)"));
+
+  auto roomy = words;
+  roomy.back() = "1GiB";
+  EXPECT_THAT(run(machine, roomy).out, StartsWith("small-bf16: 3 layers, "));
+
+  auto tiny = words;
+  tiny.back() = "100KiB";
+  const auto none = run(machine, tiny);
+  EXPECT_EQ(none.code, infeasible);
+  EXPECT_THAT(none.err, HasSubstr("raise --host-budget"));
+}
+
+TEST(program, keeps_the_arms_that_are_done_when_a_later_one_fails) {
+  const std::vector<std::string> words = {"--shape",  "small-bf16", "--steps", "2",
+                                          "--warmup", "1",          "--modes", "eager"};
+  fake_machine whole;
+  const json_file file;
+  auto with_file = words;
+  with_file.insert(with_file.end(), {"--json", file.path()});
+  ASSERT_EQ(run(whole, with_file).code, ok);
+  const auto all = file.read();
+  EXPECT_EQ(all["finished"], true);
+
+  // The last arm is the first that takes this many allocations.
+  fake_machine machine;
+  machine.api.fail("cudaMalloc", whole.api.calls("cudaMalloc"),
+                   hotset::cuda::error_code::memory_allocation);
+  EXPECT_EQ(run(machine, with_file).code, failure);
+  const auto kept = file.read();
+  EXPECT_EQ(kept["finished"], false);
+  ASSERT_EQ(kept["arms"].size(), all["arms"].size() - 1);
+  EXPECT_EQ(kept["arms"][0]["hash"], all["arms"][0]["hash"]);
+}
+
 TEST(program, replays_a_trace) {
   fake_machine machine;
   const auto trace = [](const std::string& file) {
@@ -222,6 +265,7 @@ TEST(program, refuses_bad_arguments_with_one_line) {
       {{"--host-budget", "64"}, "--host-budget: '64', accepted: a number with B"},
       {{"--host-budget", "64G"}, "--host-budget: '64G', accepted: a number with B"},
       {{"--layers", "49"}, "--layers: '49', accepted: 1..48 (qwen3-30b-a3b)"},
+      {{"--layers", "0"}, "--layers: '0', accepted: 1..4096 or fit"},
       {{"--device", "1"}, "--device: '1', accepted: 0..0"},
       {{"--device", "-1"}, "--device: '-1', accepted: 0..1023"},
       {{"--expert-budget", "25%"}, "unknown argument '--expert-budget'"},

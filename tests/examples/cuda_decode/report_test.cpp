@@ -68,10 +68,11 @@ TEST(a_report, has_the_figures_of_each_arm) {
   EXPECT_DOUBLE_EQ(arm.bytes_per_step(), 5e8);
   EXPECT_DOUBLE_EQ(arm.bytes_per_second(), 7.5e9);
   EXPECT_DOUBLE_EQ(arm.hit_rate(), 0.25);
-  const auto text = text_of(report);
   // 25 GB/s over 500 MB a step.
-  EXPECT_THAT(text, testing::ContainsRegex(
-                        "hotset cap 4 +eager +15.00 +7.50 +25.0% +4.00 KiB +500.0 +50.0"));
+  EXPECT_THAT(
+      text_of(arm, report),
+      testing::ContainsRegex("hotset cap 4 +eager +15.00 +7.50 +25.0% +4.00 KiB +500.0 +50.0"));
+  const auto text = text_after_arms(report);
   EXPECT_THAT(text, HasSubstr("1811.9 MB a step (1.69 GiB), at most 13.8 tokens/s"));
   EXPECT_THAT(text, HasSubstr("bits: 6 runs, all equal"));
 }
@@ -80,7 +81,7 @@ TEST(a_report, says_what_differs_and_what_was_left_out) {
   auto report = two_caps();
   report.differences = {"this differs from that"};
   report.left_out = {{"full residency (eager)", "needs more"}};
-  const auto text = text_of(report);
+  const auto text = text_after_arms(report);
   EXPECT_THAT(text, HasSubstr("BITS DIFFER: this differs from that\n"));
   EXPECT_THAT(text, testing::Not(HasSubstr("all equal")));
   EXPECT_THAT(text, HasSubstr("full residency (eager): left out: needs more\n"));
