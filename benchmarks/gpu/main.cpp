@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the benchmarks on a device and writes one JSON file; without a device the file says why, and that is no failure.
-//   hotset_gpu_bench --out FILE [--quick] [--only NAME] [--command TEXT] [--fact KEY=TEXT]...
+//   hotset_gpu_bench --out FILE [--quick] [--only NAME]
 #include <cmath>
 #include <cstdio>
 #include <ctime>
 #include <exception>
-#include <fstream>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "harness.hpp"
+#include "hotset/trace/file_writer.hpp"
 #include "hotset/version.hpp"
 
 namespace {
@@ -20,7 +20,7 @@ namespace {
 using namespace hotset;
 using facts = std::vector<std::pair<std::string, std::string>>;
 
-std::string quoted(std::string_view text) {
+std::string json_string(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') {
@@ -46,7 +46,8 @@ std::string number(double value) {
 std::string object(const facts& members, const std::string& indent) {
   std::string out = "{";
   for (const auto& [key, text] : members)
-    out += (out.size() > 1 ? "," : "") + ("\n" + indent + "  ") + quoted(key) + ": " + quoted(text);
+    out += (out.size() > 1 ? "," : "") + ("\n" + indent + "  ") + json_string(key) + ": " +
+           json_string(text);
   return out + (members.empty() ? "}" : "\n" + indent + "}");
 }
 
@@ -77,8 +78,8 @@ facts describe_device() {
 std::string rows_of(const gpu_bench::results& found) {
   std::string out = "[";
   for (const auto& r : found.rows())
-    out += std::string(out.size() > 1 ? "," : "") + "\n    {\"name\": " + quoted(r.name) +
-           ", \"unit\": " + quoted(r.unit) + ", \"median\": " + number(r.median) +
+    out += std::string(out.size() > 1 ? "," : "") + "\n    {\"name\": " + json_string(r.name) +
+           ", \"unit\": " + json_string(r.unit) + ", \"median\": " + number(r.median) +
            ", \"lowest\": " + number(r.lowest) + ", \"highest\": " + number(r.highest) +
            ", \"rounds\": " + std::to_string(r.rounds) + "}";
   return out + (out.size() > 1 ? "\n  ]" : "]");
@@ -86,8 +87,7 @@ std::string rows_of(const gpu_bench::results& found) {
 
 int usage(const std::string& problem) {
   std::fprintf(stderr,
-               "hotset_gpu_bench: %s\nusage: hotset_gpu_bench --out FILE [--quick] [--only NAME] "
-               "[--command TEXT] [--fact KEY=TEXT]...\n",
+               "hotset_gpu_bench: %s\nusage: hotset_gpu_bench --out FILE [--quick] [--only NAME]\n",
                problem.c_str());
   return 2;
 }
@@ -97,30 +97,26 @@ int usage(const std::string& problem) {
 int main(int argc, char** argv) {
   std::string file;
   std::string only;
-  std::string command;
   bool quick = false;
-  facts told;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     if (argument == "--quick") {
       quick = true;
       continue;
     }
-    if (argument != "--out" && argument != "--only" && argument != "--command" &&
-        argument != "--fact")
+    if (argument != "--out" && argument != "--only")
       return usage("unknown argument '" + argument + "'");
     if (++i == argc) return usage(argument + " needs a value");
     const std::string value = argv[i];
     if (argument == "--out") file = value;
     if (argument == "--only") only = value;
-    if (argument == "--command") command = value;
-    if (argument == "--fact") {
-      const auto equals = value.find('=');
-      if (equals == std::string::npos) return usage("--fact " + value + ": no '='");
-      told.emplace_back(value.substr(0, equals), value.substr(equals + 1));
-    }
   }
   if (file.empty()) return usage("--out is needed");
+  if (std::string names; !only.empty()) {
+    for (const auto& bench : gpu_bench::all_benches()) names += " " + bench.name;
+    if ((names + " ").find(" " + only + " ") == std::string::npos)
+      return usage("--only: no benchmark '" + only + "', accepted:" + names);
+  }
 
   int driver = 0;
   int runtime = 0;
@@ -157,29 +153,26 @@ int main(int argc, char** argv) {
     std::printf("no device: %s\n", no_device.c_str());
   }
 
-  std::string json = "{\n  \"format\": \"hotset.gpu-results/1\",\n";
+  std::string json = "{\n  \"format\": \"hotset.gpu-bench/1\",\n";
   const auto add = [&json](std::string_view key, const std::string& value) {
-    json += "  " + quoted(key) + ": " + value + ",\n";
+    json += "  " + json_string(key) + ": " + value + ",\n";
   };
-  add("hotset",
-      quoted(std::to_string(HOTSET_VERSION_MAJOR) + "." + std::to_string(HOTSET_VERSION_MINOR) +
-             "." + std::to_string(HOTSET_VERSION_PATCH)));
-  add("date", quoted(today()));
-  add("command", quoted(command));
-  add("driver", driver == 0 ? "null" : quoted("CUDA " + dotted(driver)));
-  add("runtime", quoted("CUDA " + dotted(runtime)));
+  add("hotset", json_string(std::to_string(HOTSET_VERSION_MAJOR) + "." +
+                            std::to_string(HOTSET_VERSION_MINOR) + "." +
+                            std::to_string(HOTSET_VERSION_PATCH)));
+  add("date", json_string(today()));
+  add("driver", driver == 0 ? "null" : json_string("CUDA " + dotted(driver)));
+  add("runtime", json_string("CUDA " + dotted(runtime)));
   add("device", no_device.empty() ? object(device, "  ") : "null");
-  add("no_device", no_device.empty() ? "null" : quoted(no_device));
+  add("no_device", no_device.empty() ? "null" : json_string(no_device));
   add("quick", quick ? "true" : "false");
-  add("checks", object(told, "  "));
   add("left_out", object(found.left_out(), "  "));
   add("failed", object(failed, "  "));
   json += "  \"results\": " + rows_of(found) + "\n}\n";
-  std::ofstream out(file);
-  out << json;
-  out.close();
-  if (!out) {
-    std::fprintf(stderr, "hotset_gpu_bench: cannot write %s\n", file.c_str());
+  file_writer out(file);
+  out.write(json);
+  if (const auto bad = out.finish()) {
+    std::fprintf(stderr, "hotset_gpu_bench: %s\n", bad->message.c_str());
     return 1;
   }
   return failed.empty() ? 0 : 1;
