@@ -2,14 +2,18 @@
 #include "hotset/uring/uring_file.hpp"
 
 #include <array>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "fills.hpp"
 #include "host_experts.hpp"
@@ -95,6 +99,31 @@ TEST_F(uring_files, an_error_is_told_as_pread_tells_it) {
   errno = 0;
   EXPECT_EQ(file.read(0, nowhere), -1);
   EXPECT_EQ(errno, EFAULT);
+}
+
+/// Puts something that takes no submissions in the place of every ring of the program.
+void break_rings() {
+  const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  std::vector<int> broken;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;  // the descriptor of the folder itself
+    if (std::filesystem::read_symlink(entry.path(), gone) == "anon_inode:[io_uring]")
+      broken.push_back(std::stoi(entry.path().filename()));
+  }
+  for (const int ring : broken) ASSERT_EQ(::dup2(nothing, ring), ring);
+  ::close(nothing);
+}
+
+// Nor are its pieces submitted with those of the next read, for their buffer is gone by then.
+TEST_F(uring_files, a_ring_that_takes_no_submissions_fails_the_read_and_is_made_anew) {
+  const auto file = uring_file::open(path, false).value();
+  break_rings();
+  std::vector<std::byte> to(3 * piece);
+  errno = 0;
+  EXPECT_EQ(file.read(0, to), -1);
+  EXPECT_NE(errno, 0);
+  EXPECT_EQ(file.read(piece, to), static_cast<std::ptrdiff_t>(to.size()));
+  EXPECT_TRUE(is_from(piece, to));
 }
 
 TEST_F(uring_files, reads_are_safe_beside_each_other) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <span>
 #include <string>
 #include <system_error>
@@ -21,6 +22,22 @@
 #include "hotset/core/error.hpp"
 #include "hotset/transfer/file_expert_source.hpp"
 #include "hotset/transfer/posix_file.hpp"
+
+// ThreadSanitizer sees what pread writes, and nothing of what the kernel writes for a ring.
+#if defined(__SANITIZE_THREAD__)
+#define HOTSET_THREAD_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define HOTSET_THREAD_SANITIZER 1
+#endif
+#endif
+#if !defined(HOTSET_THREAD_SANITIZER)
+#define HOTSET_THREAD_SANITIZER 0
+#endif
+#if HOTSET_THREAD_SANITIZER
+// NOLINTNEXTLINE(bugprone-reserved-identifier): the sanitizer's name
+extern "C" void __tsan_write_range(void* from, unsigned long bytes);
+#endif
 
 namespace hotset::inline v0 {
 
@@ -37,10 +54,13 @@ class uring_file {
     auto file = posix_file::open(path, direct);
     if (!file) return file.error();
     auto shared = std::make_unique<shared_state>();
-    for (std::size_t r = 0; r < rings; ++r)
-      if (const auto code = shared->add_ring(); code != 0)
+    for (std::size_t r = 0; r < rings; ++r) {
+      int code = 0;
+      shared->free_rings.push_back(make_ring(code));
+      if (code != 0)
         return error{"cannot read " + path + " by io_uring: " +
                      std::generic_category().message(code) + ", accepted: plain reads"};
+    }
     return uring_file(*std::move(file), std::move(shared));
   }
 
@@ -50,6 +70,10 @@ class uring_file {
   /// As pread: how many bytes from the first one on were read, 0 at the end, or -1 with errno.
   [[nodiscard]] std::ptrdiff_t read(std::uint64_t at, std::span<std::byte> to) const noexcept {
     const borrowed ring(*shared_);
+    if (ring.code() != 0) {
+      errno = ring.code();
+      return -1;
+    }
     std::size_t done = 0;
     while (done < to.size()) {
       const auto part = to.subspan(done, std::min(to.size() - done, piece_bytes * depth));
@@ -76,16 +100,14 @@ class uring_file {
   struct shared_state {
     std::mutex mutex;
     std::condition_variable returned;
-    std::vector<ring_handle> free_rings;
-
-    /// 0, or an errno.
-    int add_ring() {
-      auto ring = std::make_unique<io_uring>();
-      if (const int code = ::io_uring_queue_init(depth, ring.get(), 0); code < 0) return -code;
-      free_rings.emplace_back(ring.release());
-      return 0;
-    }
+    std::vector<ring_handle> free_rings;  ///< null: to be made anew
   };
+  /// Null, and an errno in `code`, if the system refuses one.
+  static ring_handle make_ring(int& code) noexcept {
+    std::unique_ptr<io_uring> ring(new (std::nothrow) io_uring);
+    code = ring == nullptr ? ENOMEM : -::io_uring_queue_init(depth, ring.get(), 0);
+    return ring_handle(code == 0 ? ring.release() : nullptr);
+  }
   /// A ring for one read; its end gives it back.
   class borrowed {
    public:
@@ -94,21 +116,28 @@ class uring_file {
       from_.returned.wait(lock, [&] { return !from_.free_rings.empty(); });
       ring_ = std::move(from_.free_rings.back());
       from_.free_rings.pop_back();
+      lock.unlock();
+      if (ring_ == nullptr) ring_ = make_ring(code_);
     }
     borrowed(const borrowed&) = delete;
     borrowed& operator=(const borrowed&) = delete;
     ~borrowed() {
+      // What could not be submitted would be read with the next read's pieces, into a buffer that is gone by then.
+      if (ring_ != nullptr && ::io_uring_sq_ready(ring_.get()) != 0) ring_.reset();
       {
         const std::lock_guard lock(from_.mutex);
         from_.free_rings.push_back(std::move(ring_));  // there is room: it came from here
       }
       from_.returned.notify_one();
     }
+    /// 0, or why there is no ring.
+    [[nodiscard]] int code() const noexcept { return code_; }
     [[nodiscard]] io_uring& operator*() const noexcept { return *ring_; }
 
    private:
     shared_state& from_;
     ring_handle ring_;
+    int code_ = 0;
   };
 
   uring_file(posix_file file, std::unique_ptr<shared_state> shared)
@@ -131,7 +160,10 @@ class uring_file {
     for (std::size_t waited = 0, sent = 0; waited < pieces;) {
       if (sent < pieces) {
         const int taken = ::io_uring_submit(&ring);
-        if (taken > 0) sent += static_cast<std::size_t>(taken);
+        if (taken > 0)
+          sent += static_cast<std::size_t>(taken);
+        else if (waited == sent && taken != -EINTR)  // nothing is on its way that could make room
+          return taken == 0 ? -EAGAIN : taken;
       }
       io_uring_cqe* done = nullptr;
       if (waited == sent || ::io_uring_wait_cqe(&ring, &done) < 0) continue;  // interrupted
@@ -139,7 +171,11 @@ class uring_file {
       ::io_uring_cqe_seen(&ring, done);
       ++waited;
     }
-    return whole_prefix(std::span(results).first(pieces), to.size());
+    const auto done = whole_prefix(std::span(results).first(pieces), to.size());
+#if HOTSET_THREAD_SANITIZER
+    if (done > 0) __tsan_write_range(to.data(), static_cast<std::size_t>(done));
+#endif
+    return done;
   }
   static std::ptrdiff_t whole_prefix(std::span<const std::int32_t> results,
                                      std::size_t bytes) noexcept {
