@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <concepts>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -411,6 +412,14 @@ TEST(host_tier_invalidation, holds_whoever_reads_meanwhile) {
   EXPECT_EQ(stale, 0);
 }
 
+template <class Backend, class Source>
+std::unique_ptr<Backend> made(const Source& source, const host_slot_bank& bank) {
+  if constexpr (std::same_as<Backend, emulated_link_backend<Source>>)
+    return Backend::create(source, bank, {.link = {.bytes_per_second = 1'000'000'000}}).value();
+  else
+    return std::make_unique<Backend>(source, bank);
+}
+
 /// A cache over a tier over a tier, by each backend that reads on the host.
 template <class Backend>
 struct invalidated_cache : testing::Test {};
@@ -426,12 +435,7 @@ TYPED_TEST(invalidated_cache, serves_no_bytes_from_before_whatever_lies_below) {
   const auto tier = bytes_tier(*below, 4);
   const auto layout = pool_layout::per_layer(bytes_model, 3).value();
   const auto bank = host_slot_bank::create(layout, bytes_layouts).value();
-  const auto backend = [&] {
-    if constexpr (requires(typename TypeParam::config c) { c.link; })
-      return TypeParam::create(*tier, bank, {.link = {.bytes_per_second = 1'000'000'000}}).value();
-    else
-      return std::make_unique<TypeParam>(*tier, bank);
-  }();
+  const auto backend = made<TypeParam>(*tier, bank);
   slot_cache<pager<lru>, TypeParam> cache(pager<lru>({.layout = layout}), *backend);
   auto visit = cache.make_visit();
   typename TypeParam::stream_type stream;
