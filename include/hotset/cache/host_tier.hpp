@@ -108,13 +108,13 @@ class host_tier {
     unpin(found.pin);
     return true;
   }
-  /// Forgets the expert, or the layer's, at every precision, and so does the disk if it keeps bytes. Waits for the reads of it
-  /// that are under way. A read that begins after the call finds the bytes that the disk has then.
+  /// Forgets the expert at every precision, after the disk has, if that keeps bytes. Waits for the expert's reads that are under
+  /// way. A read that begins after the call finds the bytes that the disk has then.
   void invalidate(expert_key key) const noexcept {
     detail::invalidate_in(disk_, key);
     forget(key);
   }
-  /// As above.
+  /// Forgets all experts of the layer, each as by its key.
   void invalidate(layer_id layer) const noexcept {
     detail::invalidate_in(disk_, layer);
     for (const auto e : each<expert_id>(pager_.shape().experts)) forget({layer, e});

@@ -12,7 +12,7 @@
 
 namespace hotset::inline v0 {
 
-/// Of ids of any kind, 0 to a count; -1 is none. Oldest at the front.
+/// Links ids of one kind, from 0 up to a count; -1 means none. The oldest stands at the front.
 /// Complexity: every operation is O(1). Memory: 8 bytes per id and per head.
 ///
 /// The two directions lie in arrays of their own: a link that was written half a visit ago by its neighbour could
