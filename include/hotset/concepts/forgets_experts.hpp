@@ -6,10 +6,10 @@
 /// |---|---|
 /// | `invalidate(key)`, `invalidate(layer)` | forgets its copies of the expert, or of the layer's experts, at every precision |
 ///
-/// Optional: a source that caches nothing has none. `slot_cache::invalidate` calls that of its backend, a backend that of its
-/// source, a tier that of its disk. When it returns, every read that begins later finds the bytes of that time: reads that were
-/// under way have ended, and none of them is remembered.
-/// `noexcept` and void; `const` in a source, which a backend only reads. What is not of that shape does not compile.
+/// Optional: a source that caches nothing has none. `slot_cache::invalidate` calls that of its backend, a backend that
+/// of its source, a tier that of its disk. When it returns, reads that were under way have ended and none of them is
+/// remembered: a read that begins later finds the bytes of that time.
+/// `noexcept` and void; `const` in a source, which a backend only reads. Any other shape does not compile.
 
 #include <concepts>
 #include <type_traits>
@@ -36,7 +36,7 @@ template <class T, class KeyOrLayer>
 void invalidate_in(T& from, KeyOrLayer what) noexcept {
   if constexpr (has_invalidate<T>) {
     static_assert(forgets_experts<T>,
-                  "invalidate is void and noexcept, takes a key and a layer, and is const in a source");
+                  "invalidate is void and noexcept, takes a key and a layer, is const in a source");
     from.invalidate(what);
   }
 }
