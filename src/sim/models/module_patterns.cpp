@@ -150,7 +150,7 @@ place_number number_behind(std::string_view text, std::string_view before) {
   for (const std::string_view any :
        {"*", ".*", ".+", "d+", "d*", "d{1,2}", "d{1,3}", "[0-9]+", "[0-9]*", "[^.]+", "[^.]*"})
     if (rest.starts_with(any)) return {};
-  // A name may follow at once: "experts.gate_up_proj" is a stack of all of them. A "d" alone was "\\d", one digit.
+  // A name may follow at once: "experts.gate_up_proj" is a stack of all of them. A "d" alone was "\d", one digit.
   const auto is_letter = [&](std::size_t place) {
     return place < rest.size() && rest[place] >= 'a' && rest[place] <= 'z';
   };
