@@ -50,7 +50,7 @@ std::string tar(const std::vector<std::pair<std::string, std::string>>& files) {
   return out.append(1024, '\0');
 }
 
-class input_files : public testing::Test {
+class archives : public testing::Test {
  protected:
   [[nodiscard]] std::filesystem::path archive(
       const std::vector<std::pair<std::string, std::string>>& files) const {
@@ -59,12 +59,12 @@ class input_files : public testing::Test {
   trace_samples::temporary_folder folder_;
 };
 
-TEST_F(input_files, of_an_archive_are_sorted_by_name) {
+TEST_F(archives, of_an_archive_are_sorted_by_name) {
   EXPECT_THAT(read_input(archive({{"d/b.txt", "two"}, {"a.txt", "one"}})),
               ElementsAre(FieldsAre("a.txt", "one"), FieldsAre("b.txt", "two")));
 }
 
-TEST_F(input_files, one_file_twice_in_an_archive_is_refused) {
+TEST_F(archives, one_file_twice_in_an_archive_is_refused) {
   for (const auto* again : {"d/b.txt", "./d/b.txt", "d/./b.txt"})
     expect_refused(
         [&] {
@@ -75,7 +75,7 @@ TEST_F(input_files, one_file_twice_in_an_archive_is_refused) {
       << "two folders";
 }
 
-TEST_F(input_files, more_than_the_limits_is_refused) {
+TEST_F(archives, more_than_the_limits_is_refused) {
   const auto path = archive({{"a", "one"}, {"b", "two"}});
   expect_refused([&] { (void)read_input(path, {.files = 1}); }, {"holds too many files"});
   expect_refused([&] { (void)read_input(path, {.bytes = 5}); }, {"holds more than 5 bytes"});
@@ -83,13 +83,13 @@ TEST_F(input_files, more_than_the_limits_is_refused) {
                  {"bytes unpack to more than 5"});
 }
 
-TEST_F(input_files, the_beginning_of_an_archive_is_that_of_its_first_file) {
+TEST_F(archives, the_beginning_of_an_archive_is_that_of_its_first_file) {
   const auto beginning = sim::read_beginning(archive({{"a", "one"}, {"b", "two"}}), 2);
   EXPECT_EQ(beginning.text, "on");
   EXPECT_TRUE(beginning.collection);
 }
 
-TEST_F(input_files, a_damaged_archive_is_refused) {
+TEST_F(archives, a_damaged_archive_is_refused) {
   const auto whole = tar({{"a", std::string(2000, 'x')}});
   const auto path = folder_.write("a.tar", std::string_view(whole).substr(0, 1024));
   expect_refused([&] { (void)read_input(path); }, {"a.tar", "cannot be unpacked"});
