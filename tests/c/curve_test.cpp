@@ -135,6 +135,19 @@ TEST(c_divide, gives_the_next_byte_to_who_saves_most) {
   EXPECT_THAT(hotset_last_error(), HasSubstr("accepted: 100 bytes or more"));
 }
 
+TEST(c_divide, equal_consumers_get_equal_shares) {
+  const std::vector<double> straight{4, 3, 2, 1, 0};
+  hotset_consumer one{};
+  one.misses = straight.data();
+  one.misses_count = straight.size();
+  one.unit_bytes = 100;
+  one.seconds_per_miss = 1;
+  const std::vector<hotset_consumer> consumers(3, one);
+  std::vector<std::uint64_t> units(3);
+  ASSERT_EQ(hotset_divide(consumers.data(), 3, 500, units.data(), nullptr), HOTSET_OK);
+  EXPECT_THAT(units, ElementsAre(2, 2, 1));
+}
+
 TEST(c_divide, takes_curves_of_visits_beside_tables) {
   const auto curve = open(options(HOTSET_SCOPE_PER_LAYER));
   for (std::uint64_t step = 0; step < 50; ++step)
