@@ -242,7 +242,11 @@ class array_reader {
       held.append(held.empty() ? "" : ", ").append("'" + array.name + "': " + array.description());
       if (array.is_integer() && array.shape.size() == 3) requests.push_back(array);
     }
+    const auto empty =
+        std::erase_if(requests, [](const npy_array& array) { return array.shape[0] == 0; });
     if (requests.empty()) refuse_input(file_, "", held.empty() ? "no arrays" : held, accepted_ids);
+    if (empty > 0)
+      add_note(options_.notes, std::to_string(empty) + " requests without tokens: left out");
     std::ranges::sort(requests, before);
     for (const auto& request : requests) add_request(request);
   }

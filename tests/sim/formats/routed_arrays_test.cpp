@@ -186,6 +186,16 @@ TEST(routed_arrays, what_is_guessed_is_said) {
   EXPECT_THAT(notes_of({logits}, {.top_k = 1}), ElementsAre());
 }
 
+TEST(routed_arrays, requests_without_tokens_are_left_out) {
+  sim::reading_notes notes;
+  const auto trace = trace_of_arrays({array<std::int32_t>("a", "<i4", "(0, 1, 2)", {}),
+                                      array<std::int32_t>("b", "<i4", "(1, 1, 2)", {3, 1})},
+                                     "a.npz", {.experts = 4, .notes = &notes});
+  EXPECT_THAT(ids_of(trace), ElementsAre(3, 1));
+  EXPECT_THAT(trace.sequence, ElementsAre(0));
+  EXPECT_THAT(notes, ElementsAre("1 requests without tokens: left out"));
+}
+
 TEST(routed_arrays, a_logit_of_minus_infinity_is_never_chosen) {
   constexpr float never = -std::numeric_limits<float>::infinity();
   const auto trace =
