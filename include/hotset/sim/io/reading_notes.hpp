@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "hotset/version.hpp"
+
 namespace hotset::inline v0::sim {
 
 /// One line each, without the file's name. Readers append; a null pointer discards.
