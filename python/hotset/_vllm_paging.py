@@ -81,6 +81,12 @@ class Paging:
         if self.pager is None:
             self._build(ids)
         assert self.pager is not None
+        where = next(iter(self.bank.values())).device
+        if ids.device != where:
+            raise Error(
+                f"{self.layers[number].layer_name}: ids on {ids.device}, slots on {where}, "
+                "accepted: one device a process"
+            )
         self.step += number <= self._last
         self._last = number
         routed = ids.to("cpu", torch.int32).contiguous().numpy()
@@ -111,7 +117,12 @@ class Paging:
             split="by_expert",
             eviction=self.eviction,
         )
-        self.bank = {n: torch.empty((self.pager.slots, *p.shape[1:]), dtype=p.dtype, device=ids.device) for n, p in weights.items()}
+        # vLLM's trial pass is in inference mode. A tensor made there cannot be written outside it.
+        with torch.inference_mode(False):
+            self.bank = {
+                n: torch.empty((self.pager.slots, *p.shape[1:]), dtype=p.dtype, device=ids.device)
+                for n, p in weights.items()
+            }
         for layer in self.layers:
             layer.take(self.bank)
 
@@ -137,6 +148,8 @@ class PagedRoutedExperts(RoutedExperts):
         self.paging = paging
         self.host: dict[str, torch.Tensor] = {}
         self._number = paging.join(self)
+        self.register_state_dict_post_hook(PagedRoutedExperts._add_host_weights)
+        self.register_load_state_dict_pre_hook(PagedRoutedExperts._refuse_to_load)
 
     def weights(self) -> dict[str, torch.nn.Parameter]:
         """[experts, ...] each; of the bank once it is there."""
@@ -151,9 +164,25 @@ class PagedRoutedExperts(RoutedExperts):
             self.host[name] = weight.data
             weight.data = bank[name]
 
-    def weight_loader(self, *arguments: Any, **named: Any) -> Any:
+    def _add_host_weights(self, state: dict[str, Any], prefix: str, _: Any) -> None:
+        """A checkpoint has the weights and not the bank."""
+        state.update((prefix + name, weight) for name, weight in self.host.items())
+
+    def _refuse_to_load(self, *_: Any) -> None:
         if self.host:
             raise Error(f"{self.layer_name}: weights cannot be loaded again while they are paged")
+
+    def _apply(self, *arguments: Any, **named: Any) -> Any:
+        # The parameters would be copies of the bank, into which nothing is copied.
+        if self.host:
+            raise Error(
+                f"{self.layer_name}: a paged layer cannot change its device or type, "
+                "accepted: that before its first pass"
+            )
+        return super()._apply(*arguments, **named)
+
+    def weight_loader(self, *arguments: Any, **named: Any) -> Any:
+        self._refuse_to_load()
         return super().weight_loader(*arguments, **named)
 
     weight_loader.supports_moe_loading = True  # type: ignore[attr-defined]

@@ -184,7 +184,8 @@ with set_current_vllm_config(config):
                 weights = torch.rand(tokens, TOP_K)
                 expected = before.forward_modular(x, weights, ids)
                 calls.clear()
-                found = after.forward_modular(x, weights, ids, shared_experts="shared", shared_experts_input=x)
+                with torch.inference_mode(step == 0):  # as vLLM's trial pass, which makes the bank
+                    found = after.forward_modular(x, weights, ids, shared_experts="shared", shared_experts_input=x)
                 assert calls == ["shared"] + [None] * (len(calls) - 1), calls
                 most = max(most, len(calls))
                 if len(calls) == 1:
@@ -196,6 +197,22 @@ with set_current_vllm_config(config):
     assert len(bank) == min(int(sys.argv[2]), LAYERS * EXPERTS), bank.shape
     assert stats["bytes"] == len(bank) * one, stats
     assert all(p[1].w2_weight.data_ptr() == bank.data_ptr() for p in paged)
+    for (_, before), (_, after) in zip(plain, paged):
+        whole, saved = before.state_dict(), after.state_dict()
+        assert whole.keys() == saved.keys() and all(torch.equal(whole[n], saved[n]) for n in whole), saved
+    bank_before = {n: b.clone() for n, b in _vllm_paging.paging.bank.items()}
+    for refused, words in (
+        (lambda: after.load_state_dict(saved), "cannot be loaded again"),
+        (lambda: after.load_state_dict(saved, strict=False, assign=True), "cannot be loaded again"),
+        (lambda: after.to(torch.float64), "cannot change its device or type"),
+        (lambda: after.forward_modular(*(t.to("meta") for t in (x, weights, ids))), "ids on meta, slots on cpu"),
+    ):
+        try:
+            refused()
+            raise SystemExit(words + ": not refused")
+        except Error as bad:
+            assert words in str(bad), bad
+    assert all(torch.equal(b, bank_before[n]) for n, b in _vllm_paging.paging.bank.items())
     try:
         paged[0][0].routed_experts.w2_weight.weight_loader(param=None, loaded_weight=None, weight_name="", shard_id="w2", expert_id=0)
         raise SystemExit("weights were loaded into the bank")
