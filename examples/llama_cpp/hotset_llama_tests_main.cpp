@@ -293,7 +293,7 @@ void plain_context_beside() {
 /// The parameters of a paging made two contexts; one thread calls both.
 void two_contexts_of_the_same_parameters() {
   const auto model = load(model_file);
-  const auto other_model = load("wide.gguf");
+  const auto other_model = load("more-experts.gguf");
   session plain(*model);
   const auto expected = plain.generate(1);
   session other_plain(*other_model);
