@@ -172,8 +172,11 @@ std::size_t allocations_of(typename Eviction::config eviction = {},
   std::size_t total = 0;
   for (const auto& layout :
        {pool_layout::shared(shape, 9).value(), pool_layout::per_layer(shape, 7).value()}) {
-    pager<Eviction, Admission> p(
-        {.layout = layout, .eviction = eviction, .admission = admission, .split = split});
+    pager<Eviction, Admission> p({.layout = layout,
+                                  .eviction = eviction,
+                                  .admission = admission,
+                                  .split = split,
+                                  .refuse_unknown_ids = false});
     auto plan = p.make_plan();
     const auto before = allocations.load();
     work(p, plan, ids, weights, requests, random);
@@ -246,7 +249,7 @@ std::size_t allocations_of_a_cache(const pool_layout& layout, Backend& backend,
   for (auto& id : ids) id = expert_id{random.id_below(26) - 1};
   const std::vector<prefetch_request> requests{
       {{0_layer, 1_expert}, 0}, {{1_layer, 2_expert}, 0}, {{2_layer, 3_expert}, 0}};
-  slot_cache cache(pager<lru>({.layout = layout}), backend);
+  slot_cache cache(pager<lru>({.layout = layout, .refuse_unknown_ids = false}), backend);
   auto visit = cache.make_visit();
   const auto before = allocations.load();
   std::size_t failures = 0;
@@ -327,10 +330,11 @@ std::size_t allocations_of_a_gate(
   clock_backend backend(
       {.link = link_model({.bytes_per_second = 1000, .chunk_bytes = 3}), .shape = model});
   clock_stream stream;
-  slot_cache cache(
-      pager<lru, always, Miss>(
-          {.layout = layout, .miss = std::move(miss), .guard = prefetch_guard::predicted}),
-      backend, {.queue = {.most_waiting = 8}, .most_under_way = 4});
+  slot_cache cache(pager<lru, always, Miss>({.layout = layout,
+                                             .miss = std::move(miss),
+                                             .guard = prefetch_guard::predicted,
+                                             .refuse_unknown_ids = false}),
+                   backend, {.queue = {.most_waiting = 8}, .most_under_way = 4});
   auto visit = cache.make_visit();
   const auto before = allocations.load();
   std::size_t failures = 0;

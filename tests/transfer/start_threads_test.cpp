@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whoever starts threads on the host reports a system that refuses one; the threads before it end.
-#include "hotset/transfer/start_threads.hpp"
+#include "hotset/core/platform/start_threads.hpp"
 
 #include <atomic>
 #include <memory>

@@ -13,7 +13,6 @@
 
 #include "hotset/cache/cache_visit.hpp"
 #include "hotset/cache/copies_underway.hpp"
-#include "hotset/concepts/forgets_experts.hpp"
 #include "hotset/concepts/transfer_backend.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
@@ -21,6 +20,7 @@
 #include "hotset/core/platform/log.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
+#include "hotset/memory/forgets_experts.hpp"
 #include "hotset/paging/pager.hpp"
 #include "hotset/transfer/prefetch_queue.hpp"
 

@@ -7,7 +7,7 @@
 /// | `sizes(key, precision)` | bytes of the expert's 1..8 tensors in layout order; empty if it is not there |
 /// | `read(key, precision, tensor, at, to)` | fills `to` with the tensor's bytes from `at` on; false if not all of them could be read |
 ///
-/// A reader that keeps bytes, such as a host_tier, also has `invalidate` (concepts/forgets_experts.hpp).
+/// A reader that keeps bytes, such as a host_tier, also has `invalidate` (memory/forgets_experts.hpp).
 ///
 /// The bytes stay the same until the key is invalidated in every cache that reads them. `read` may block, and is called by the thread
 /// that copies. Pre of `read`: the tensor is there and has those bytes.

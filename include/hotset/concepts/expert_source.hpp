@@ -6,7 +6,7 @@
 /// |---|---|
 /// | `tensors(key, precision)` | the expert's 1..8 tensors in layout order; empty if it is not there |
 ///
-/// A source that keeps copies of bytes also has `invalidate` (concepts/forgets_experts.hpp).
+/// A source that keeps copies of bytes also has `invalidate` (memory/forgets_experts.hpp).
 ///
 /// The bytes stay valid and unchanged until the key is invalidated in every cache that reads the source.
 

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "hotset/concepts/expert_source.hpp"
-#include "hotset/concepts/forgets_experts.hpp"
 #include "hotset/concepts/transfer_backend.hpp"
 #include "hotset/core/expert_layout.hpp"
 #include "hotset/cuda/copies/chunk_queue.hpp"
@@ -25,6 +24,7 @@
 #include "hotset/cuda/event_ring.hpp"
 #include "hotset/cuda/slot_bank.hpp"
 #include "hotset/cuda/stream.hpp"
+#include "hotset/memory/forgets_experts.hpp"
 
 namespace hotset::inline v0::cuda {
 
@@ -143,7 +143,7 @@ class cuda_backend {
     return events_->wait(t);
   }
 
-  /// Forwards to the source: concepts/forgets_experts.hpp.
+  /// Forwards to the source: memory/forgets_experts.hpp.
   template <class KeyOrLayer>
   void invalidate(KeyOrLayer what) const noexcept {
     hotset::detail::invalidate_in(source_, what);

@@ -212,8 +212,7 @@ class pager {
     status code;
     std::size_t consumed;
   };
-  /// Plans fills of `keys` into free slots only, in this order (the last one is the most recent). Call again with the keys
-  /// that are left until none is consumed.
+  /// Plans fills of `keys` into free slots, the last one as most recent. Call again with the rest until 0 are consumed.
   /// Errors: plan_open, visit_unfinished (the free slots are that visit's), invalid_argument.
   warm_result plan_warm(std::span<const expert_key> keys, visit_plan& plan) noexcept {
     if (next_group_ != 0) return {status::visit_unfinished, 0};

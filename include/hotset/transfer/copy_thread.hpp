@@ -14,11 +14,11 @@
 
 #include "hotset/concepts/expert_reader.hpp"
 #include "hotset/concepts/transfer_backend.hpp"
+#include "hotset/core/platform/start_threads.hpp"
 #include "hotset/memory/host_slot_bank.hpp"
 #include "hotset/transfer/expert_copy.hpp"
 #include "hotset/transfer/host_stream.hpp"
 #include "hotset/transfer/link_model.hpp"
-#include "hotset/transfer/start_threads.hpp"
 #include "hotset/transfer/ticket_board.hpp"
 
 namespace hotset::inline v0 {
@@ -93,7 +93,7 @@ class copy_thread {
   [[nodiscard]] validation check(const pool_layout& layout) const { return bank_.check(layout); }
   [[nodiscard]] transfer_state poll(ticket t) const noexcept { return board_->state(t); }
   transfer_state wait(ticket t) noexcept { return board_->wait(t); }
-  /// Forwards to the source: concepts/forgets_experts.hpp.
+  /// Forwards to the source: memory/forgets_experts.hpp.
   template <class KeyOrLayer>
   void invalidate(KeyOrLayer what) const noexcept {
     copy_.invalidate(what);
@@ -258,9 +258,9 @@ class copy_thread {
   Bank& bank_;
   std::size_t most_fills_;
   Pace pace_;
-  std::shared_ptr<ticket_board> board_ =
-      std::make_shared<ticket_board>();  ///< also of streams that name its tickets
-  std::mutex demand_;                    ///< of who submits demand
+  /// Shared with the streams that name its tickets.
+  std::shared_ptr<ticket_board> board_ = std::make_shared<ticket_board>();
+  std::mutex demand_;  ///< of who submits demand
   mutable std::mutex mutex_;
   std::condition_variable room_;
   std::vector<job> jobs_;  ///< in order of submission; those being copied stay in it

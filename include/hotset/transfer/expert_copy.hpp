@@ -11,8 +11,8 @@
 
 #include "hotset/concepts/expert_reader.hpp"
 #include "hotset/concepts/expert_source.hpp"
-#include "hotset/concepts/forgets_experts.hpp"
 #include "hotset/core/fill.hpp"
+#include "hotset/memory/forgets_experts.hpp"
 #include "hotset/memory/host_slot_bank.hpp"
 #include "hotset/memory/key_addresses.hpp"
 

@@ -13,8 +13,8 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/fill.hpp"
+#include "hotset/core/platform/start_threads.hpp"
 #include "hotset/core/status.hpp"
-#include "hotset/transfer/start_threads.hpp"
 #include "hotset/transfer/ticket_board.hpp"
 
 namespace hotset::inline v0 {

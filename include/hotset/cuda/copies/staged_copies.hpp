@@ -16,11 +16,11 @@
 
 #include "hotset/core/error.hpp"
 #include "hotset/core/fill.hpp"
+#include "hotset/core/platform/start_threads.hpp"
 #include "hotset/cuda/copies/pinned_memory.hpp"
 #include "hotset/cuda/copies/staging_ring.hpp"
 #include "hotset/cuda/copies/transfer_counts.hpp"
 #include "hotset/cuda/event_ring.hpp"
-#include "hotset/transfer/start_threads.hpp"
 
 namespace hotset::inline v0::cuda {
 
