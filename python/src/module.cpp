@@ -410,9 +410,11 @@ class pager : public std::enable_shared_from_this<pager> {
   void commit() { ended(hotset_commit(held_)); }
   void abort(const py::object& begun) {
     if (begun.is_none()) return ended(hotset_abort(held_, nullptr, 0));
+    const auto given = py::array::ensure(begun);
+    if (!given || (given.size() != 0 && std::string("biu").find(given.dtype().kind()) == std::string::npos))
+      refuse("begun: no whole numbers, accepted: a mark for each fill, or None");
     // As bool: a mark is 1 if it is not 0.
-    const auto marks = py::array_t<bool, py::array::c_style | py::array::forcecast>::ensure(begun);
-    if (!marks) refuse("begun: no numbers, accepted: a mark for each fill, or None");
+    const auto marks = py::array_t<bool, py::array::c_style | py::array::forcecast>::ensure(given);
     static_assert(sizeof(bool) == sizeof(std::uint8_t));
     ended(hotset_abort(held_, reinterpret_cast<const std::uint8_t*>(marks.data()),
                        static_cast<std::size_t>(marks.size())));

@@ -163,7 +163,7 @@ HUGE = 2**70
         ("guard = 2 goes by forecasts", lambda: pager(guard="predicted")),
         ("lfu: parameter 'history' is given twice", lambda: pager(eviction="lfu:history=resident:history=resident")),
         ("a visit without weights", lambda: pager(eviction="gate_score").plan(0, ids([1, 2]))),
-        ("begun: no numbers", lambda: P.abort("abc")),
+        ("begun: no whole numbers", lambda: P.abort("abc")),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_in_words(words, call):
