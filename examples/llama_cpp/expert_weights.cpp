@@ -8,6 +8,7 @@ namespace hotset_llama_cpp {
 void weight_finder::see(ggml_tensor& node) {
   ++nodes_;
   auto router = chosen_of(node);
+  if (router) top_k_ = node.ne[0];
   if (router && routed_.contains(*router)) twice_ = router;
   if (!router) router = weights_of(node);
   if (router && !layers_.contains(*router)) routed_[*router] = node.name;

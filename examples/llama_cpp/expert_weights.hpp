@@ -29,6 +29,8 @@ class weight_finder {
   /// The weight with this name in the file ("ffn_up_exps.weight"); null if no operation reads it by the chosen ids.
   [[nodiscard]] const expert_weight* find(std::int32_t layer, const std::string& name) const;
   [[nodiscard]] bool has_experts() const { return !layers_.empty(); }
+  /// Experts that the last router chose for a token.
+  [[nodiscard]] std::int64_t top_k() const { return top_k_; }
   /// A layer with more than one router, if there is one.
   [[nodiscard]] std::optional<std::int32_t> routed_twice() const { return twice_; }
   /// By layer, the last node of the router: the ids are computed there, and no expert is yet.
@@ -39,6 +41,7 @@ class weight_finder {
   std::map<std::int32_t, std::map<std::string, expert_weight>> layers_;
   std::map<std::int32_t, std::string> routed_;
   std::optional<std::int32_t> twice_;
+  std::int64_t top_k_ = 0;
 };
 
 }  // namespace hotset_llama_cpp

@@ -176,6 +176,9 @@ struct hotset_llama {
     files = *std::move(found);
     auto weights = match(files, finder);
     if (!weights) return refuse(weights.error().message);
+    // The model may have been loaded with another top-k than the file's. A router that warms up says nothing of it.
+    if (finder.top_k() < files.shape.experts)
+      files.shape.top_k = static_cast<std::int32_t>(finder.top_k());
     const auto asked = slots_asked_for(files, o);
     if (!asked) return refuse(asked.error().message);
     if (auto bad = check_policies(files, o)) return refuse(bad->message);

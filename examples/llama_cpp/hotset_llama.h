@@ -19,7 +19,7 @@
  * Served: hotset changes neither the model's weights nor the chosen ids, so whatever else reads them is right:
  * - other contexts of the model, plain or paged, in this thread or another;
  * - adapters (LoRA) on any tensor, set or removed before or after attach;
- * - scales of experts; llama_set_warmup; an abort callback;
+ * - scales of experts; llama_set_warmup; another top-k than the file's; an abort callback;
  * - attention and routers on another device, with the experts in host memory (--cpu-moe).
  * Refused by attach, and nothing is changed:
  * - experts that were repacked (load the model with use_extra_bufts = false) or lie in a device's memory;

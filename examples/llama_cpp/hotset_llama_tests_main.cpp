@@ -528,6 +528,22 @@ void of_another_kind(const std::string& name) {
 void scales_of_experts() { of_another_kind("scales.gguf"); }
 void biases_of_experts() { of_another_kind("biases.gguf"); }
 
+/// A model that was loaded with a top-k other than the file's.
+void another_top_k() {
+  llama_model_kv_override overrides[2] = {};
+  overrides[0].tag = LLAMA_KV_OVERRIDE_TYPE_INT;
+  std::strcpy(overrides[0].key, "llama.expert_used_count");
+  overrides[0].val_i64 = 2;
+  auto params = on_processor();
+  params.kv_overrides = overrides;
+  const auto model = load(model_file, params);
+  session plain(*model);
+  const auto expected = plain.generate(1);
+  session s(*model, file_of(model_file), {.slots = 3});  // fewer than the file's top-k
+  require_same(expected, s.generate(1), "outputs");
+  require(s.stats().hits > 0, "nothing was paged");
+}
+
 /// Four sequences that say the same name the experts of one.
 void ids_that_repeat() {
   const auto model = load(model_file);
@@ -716,6 +732,8 @@ const check checks[] = {
     {"scales_of_experts", "scales of experts stay with the model: the same bytes",
      always<scales_of_experts>},
     {"biases_of_experts", "biases of experts are paged: the same bytes", always<biases_of_experts>},
+    {"another_top_k", "a model that was loaded with another top-k is paged: the same bytes",
+     always<another_top_k>},
     {"ids_that_repeat", "ids that repeat count once", always<ids_that_repeat>},
     {"a_callback_of_the_program", "a callback of the program is called as before",
      always<a_callback_of_the_program>},
