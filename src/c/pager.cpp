@@ -17,6 +17,7 @@
 #include "calls.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/registry/policy_registry.hpp"
+#include "hotset/visit/explain_visit.hpp"
 
 namespace hotset::c {
 
@@ -167,7 +168,9 @@ class handle_of final : public any_handle {
     routing_view routed;
     if (const auto bad = read_view(view, pages_.shape(), gathered_, routed); bad != HOTSET_OK)
       return bad;
-    return shown(pages_.plan(routed, visit_), visit_, out);
+    const auto planned = pages_.plan(routed, visit_);
+    if (planned == status::invalid_visit) return explained(routed);
+    return shown(planned, visit_, out);
   }
   hotset_status plan_next(hotset_visit& out) noexcept override {
     return shown(pages_.plan_next(visit_), visit_, out);
@@ -336,6 +339,11 @@ class handle_of final : public any_handle {
   [[nodiscard]] std::uint64_t decision_hash() noexcept override { return pages_.decision_hash(); }
 
  private:
+  [[gnu::cold]] hotset_status explained(const routing_view& view) const noexcept {
+    return guarded([&] {
+      return refuse(HOTSET_INVALID_VISIT, "%s", explain_visit(view, pages_.shape()).c_str());
+    });
+  }
   hotset_status shown(status planned, visit_plan& plan, hotset_visit& out) noexcept {
     if (planned != status::ok) return code_of(planned);
     open_ = &plan;

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "hotset.h"
+#include "hotset/core/platform/assert.hpp"
 #include "hotset/registry/policy_registry.hpp"
 #include "random_source.hpp"
 
@@ -67,6 +68,22 @@ hotset_visit empty_visit() {
 }
 std::vector<std::int32_t> experts_of(const hotset_visit& v) {
   return {v.experts, v.experts + v.count};
+}
+
+// A checked build refuses the visit; any other hides the id from the kernel.
+TEST(c_pager, an_id_that_names_no_expert_is_refused_in_words_or_hidden) {
+  const auto pager = open(options());
+  const std::vector<std::int32_t> ids{1, 16};
+  const auto view = view_of(0, 1, ids);
+  auto visit = empty_visit();
+  const auto code = hotset_plan(pager.get(), &view, &visit);
+  if (HOTSET_CHECKS) {
+    EXPECT_EQ(code, HOTSET_INVALID_VISIT);
+    EXPECT_STREQ(hotset_last_error(), "experts[1] = 16, accepted: 0..15, or -1 for none");
+  } else {
+    EXPECT_EQ(code, HOTSET_OK);
+    EXPECT_EQ(visit.routed[1], -1);
+  }
 }
 
 // A program that was compiled before the last members were added.
