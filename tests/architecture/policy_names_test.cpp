@@ -109,7 +109,8 @@ const std::map<std::string, names>& may_name() {
        {together, "examples/llama_cpp/hotset_llama_main.cpp",
         "examples/llama_cpp/paged_experts.cpp"}},
       {"prefetch/next_layer_top_k",
-       {presets, "examples/tiny_moe/studies/verification.cpp", "src/c/prefetcher.cpp"}},
+       {presets, "examples/llama_cpp/hotset_llama_tests_main.cpp",
+        "examples/tiny_moe/studies/verification.cpp", "src/c/prefetcher.cpp"}},
       {"prefetch/noisy_oracle", {presets}},  // MoE-APEX at its stated accuracy
       {"prefetch/popular",
        {presets, "src/sim/reports/co_activation_report.cpp",
