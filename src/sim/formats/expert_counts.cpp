@@ -19,6 +19,7 @@
 #include "hotset/sim/io/mapped_file.hpp"
 #include "sim/formats/text_scan.hpp"
 #include "sim/formats/trace_records.hpp"
+#include "sim/io/json_object.hpp"
 
 namespace hotset::inline v0::sim {
 namespace {
@@ -182,8 +183,8 @@ expert_counts read_logical_counts(const std::filesystem::path& path) {
   const auto input = read_input(path);
   if (input.size() != 1)
     refuse_input(path.string(), "", std::to_string(input.size()) + " files", "one JSON object");
-  const auto root = json::parse(input.front().text, nullptr, false);
-  if (!root.is_object()) refuse_input(path.string(), "", "is not JSON", "one JSON object");
+  const auto& text = input.front().text;
+  const auto root = parse_json_object(text, path.string(), accepted_counts, text.size());
   return logical_counts_reader(root, path.string()).read();
 }
 

@@ -91,8 +91,9 @@ TEST(expert_counts, refuses_a_json_object_without_counts) {
   const auto refused = [&](const std::string& text, std::string_view said) {
     expect_refused([&] { (void)sim::read_logical_counts(folder.write("c", text)); }, {"c: ", said});
   };
-  refused("[[1]]", "is not JSON");
-  refused("{\"logical_count\": [[1", "is not JSON");
+  refused("[[1]]", "is no JSON object");
+  refused("{\"logical_count\": [[1", "cut short");
+  refused(R"({"logical_count": [[1]], "logical_count": [[2]]})", "is there twice");
   refused("{}", "has none");
   refused(R"({"logical_count": [1]})", "is no such array");
   refused(R"({"logical_count": [[[[1]]]]})", "is no such array");
