@@ -20,16 +20,19 @@ namespace hotset::inline v0 {
 
 template <class T>
 concept forgets_experts = requires(T& from, expert_key key, layer_id layer) {
-  { from.invalidate(key) } noexcept -> std::same_as<void>;
-  { from.invalidate(layer) } noexcept -> std::same_as<void>;
+  { from.invalidate(key) }
+  noexcept->std::same_as<void>;
+  { from.invalidate(layer) }
+  noexcept->std::same_as<void>;
 };
 
 namespace detail {
 
 template <class T>
-concept has_invalidate =
-    requires(std::remove_const_t<T>& from, expert_key key) { from.invalidate(key); } ||
-    requires(std::remove_const_t<T>& from, layer_id layer) { from.invalidate(layer); };
+concept has_invalidate = requires(std::remove_const_t<T>& from, expert_key key) {
+  from.invalidate(key);
+}
+|| requires(std::remove_const_t<T>& from, layer_id layer) { from.invalidate(layer); };
 
 /// Does nothing if `from` keeps no copies.
 template <class T, class KeyOrLayer>
