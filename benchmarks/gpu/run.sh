@@ -316,7 +316,8 @@ if [ -n "$lacking" ]; then
   finish complete
 fi
 
-# Only for the devices that are here. If nobody says what they are: code that every device translates when it runs.
+# Compiles for the devices of this machine. If nvidia-smi names none, it compiles for 7.5, whose PTX every newer device
+# translates at start-up.
 architectures=$(smi compute_cap | tr -d '. ' | grep -E '^[0-9]+$' | paste -sd';' -)
 set -- "-DCMAKE_CUDA_COMPILER=$nvcc" "-DCMAKE_CUDA_ARCHITECTURES=${architectures:-75}" "$@"
 if [ ! -f "$build/CMakeCache.txt" ]; then

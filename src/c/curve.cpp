@@ -118,7 +118,7 @@ hotset_status divide(std::span<const hotset_consumer> given, std::uint64_t total
   }
   auto divided = hotset::equimarginal().allocate(consumers, total_bytes);
   if (!divided) {
-    // What no budget makes right is no lack of memory.
+    // Floors whose sum overflows fit no budget: the argument is wrong, not the memory short.
     constexpr auto unlimited = std::numeric_limits<std::uint64_t>::max();
     const bool is_wrong = hotset::validate_consumers(consumers, unlimited).has_value();
     return refuse(is_wrong ? HOTSET_INVALID_ARGUMENT : HOTSET_EXCEEDS_MEMORY, "%s",

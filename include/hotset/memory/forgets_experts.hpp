@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What a source, a reader or a backend has that keeps copies of host bytes, or stands above something that does.
+/// `invalidate` of a source, reader or backend that keeps copies of host bytes, or forwards to one that does.
 ///
 /// | expression | meaning |
 /// |---|---|

@@ -240,7 +240,7 @@ class miss_decisions {
   std::vector<miss> asked_;
   std::size_t asked_count_ = 0;
   std::vector<miss_decision> decisions_;
-  std::vector<expert_id> left_out_;  ///< misses that nobody uses after all
+  std::vector<expert_id> left_out_;  ///< misses that were dropped or substituted
   std::size_t left_out_count_ = 0;
   per_expert<wanted> wanted_;          ///< [experts]; see was_asked
   std::span<const float> observed_{};  ///< weights of the visit

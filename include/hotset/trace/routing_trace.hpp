@@ -43,7 +43,7 @@ namespace detail {
 /// Shape: T tokens, L layers, K top_k, E experts, d hidden_width, D prediction_depth; row-major.
 /// Empty optional arrays mean: not recorded.
 struct routing_trace {
-  /// Of a layer, in a trace file: ids have 16 bits there, with one value for none.
+  /// Most experts of a layer in a trace file: ids have 16 bits, and one value means none.
   static constexpr std::int32_t max_experts_in_file = 65535;
 
   std::string name;    ///< what reports call it

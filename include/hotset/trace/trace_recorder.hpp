@@ -35,7 +35,7 @@ struct trace_recorder_config {
   std::string model{};
   std::string source = "hotset recorder";
 
-  /// What a trace file cannot hold is refused here, before anything is recorded.
+  /// Refuses sizes that a trace file cannot hold, before anything is recorded.
   [[nodiscard]] validation validate() const {
     if (auto bad = shape.validate()) return bad;
     if (shape.experts > routing_trace::max_experts_in_file)

@@ -122,7 +122,7 @@ class uring_file {
     borrowed(const borrowed&) = delete;
     borrowed& operator=(const borrowed&) = delete;
     ~borrowed() {
-      // What could not be submitted would be read with the next read's pieces, into a buffer that is gone by then.
+      // The ring would submit this piece with the next read, after its buffer is freed.
       if (ring_ != nullptr && ::io_uring_sq_ready(ring_.get()) != 0) ring_.reset();
       {
         const std::lock_guard lock(from_.mutex);

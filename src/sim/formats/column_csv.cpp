@@ -264,7 +264,7 @@ class column_reader {
     here.rank = add_experts(r, items_in(cells, experts_), items_in(cells, weights_));
   }
 
-  /// Of several columns, an empty one is an absent expert.
+  /// An empty column is an absent expert if experts have several columns.
   static std::vector<std::string_view> items_in(const std::vector<std::string_view>& cells,
                                                 const std::vector<std::size_t>& columns) {
     if (columns.size() == 1) return items_of(cells[columns.front()]);

@@ -10,7 +10,7 @@
 
 namespace hotset::inline v0::sim {
 
-/// What a row says itself.
+/// The places that a row itself names.
 struct row_facts {
   bool step = false;
   bool token = false;

@@ -86,7 +86,7 @@ text_table::column column_of(std::string name, std::string title, bool plain, st
   return out;
 }
 
-/// What `of` gives for each policy.
+/// Returns of(policy) for each policy.
 template <class Of>
 std::vector<std::string> for_each_policy(const ranking& ranked, Of of) {
   std::vector<std::string> out;

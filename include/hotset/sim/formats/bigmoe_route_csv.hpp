@@ -21,7 +21,7 @@ namespace hotset::inline v0::sim {
                                                   std::int32_t experts = 0,
                                                   reading_notes* notes = nullptr);
 
-/// The same for text in memory; file is for messages. experts: if the header has none; 0: the highest id + 1.
+/// Parses text in memory; messages name `file`. `experts` counts if the header has none; 0: the highest id + 1.
 [[nodiscard]] routing_trace parse_bigmoe_route_csv(std::string_view text, const std::string& file,
                                                    std::int32_t experts = 0,
                                                    reading_notes* notes = nullptr);

@@ -33,7 +33,7 @@ namespace hotset::inline v0::sim {
                                             const field_map& fields = {}, std::int32_t experts = 0,
                                             reading_notes* notes = nullptr);
 
-/// The same for text in memory; file is for messages. experts 0: the highest id + 1.
+/// Parses text in memory; messages name `file`. `experts` 0: the highest id + 1.
 [[nodiscard]] routing_trace parse_column_csv(std::string_view text, const std::string& file,
                                              const field_map& fields = {}, std::int32_t experts = 0,
                                              reading_notes* notes = nullptr);
