@@ -105,8 +105,8 @@ enum {
   HOTSET_SPLIT_REFUSE = 2,
   HOTSET_SPLIT_LEAVE_REST = 3
 };
-/* Residents that a prefetch may evict: any, or only those not already requested. PREDICTED spares those that a
- * forecast expects: it is refused, since no function takes forecasts yet. */
+/* Residents that a prefetch may evict: any, or only those not already requested. PREDICTED spares those that
+ * hotset_expect says are used sooner. */
 enum { HOTSET_GUARD_NONE = 0, HOTSET_GUARD_NAMED = 1, HOTSET_GUARD_PREDICTED = 2 };
 
 /* An expert or a slot in an array that a pager owns: an int32_t, and read as one. */
@@ -139,8 +139,9 @@ typedef struct hotset_pager_options {
   int32_t guard; /* HOTSET_GUARD_... */
   int64_t slots; /* of each layer, or of all in a shared pool; 0: as many as budget_bytes hold */
   uint64_t budget_bytes;
-  /* "lfu:history=resident", "protect_hot+lru"; null: "lru". Refused: policies that go by forecasts (importance,
-   * expert_map_priority), by a counted profile (popularity) or by the future (belady). */
+  /* "lfu:history=resident", "protect_hot+lru"; null: "lru". importance and expert_map_priority go by hotset_expect, and
+   * without it by past use alone. Refused: policies that go by a counted profile (popularity) or by the future
+   * (belady). */
   const char* eviction;
   const char* admission; /* null: "always" */
   const char* miss;      /* null: "fetch" */
@@ -267,6 +268,11 @@ typedef struct hotset_request {
 HOTSET_API hotset_status hotset_prefetch(hotset_pager* pager, int32_t layer, uint64_t step,
                                          const hotset_request* requests, size_t count, size_t most,
                                          hotset_visit* out);
+/* How likely the router is to choose each expert of the `depth` layers after `layer`, -1 before the first, in `step`: for
+ * eviction policies that look ahead and for HOTSET_GUARD_PREDICTED. Others do not hear it. `probabilities`:
+ * [tokens][depth][experts], each 0..1. Errors: INVALID_ARGUMENT. */
+HOTSET_API hotset_status hotset_expect(hotset_pager* pager, int32_t layer, uint64_t step,
+                                       const float* probabilities, size_t tokens, int32_t depth);
 /* Of a speculative copy. Ignored where the slot was used again since. */
 HOTSET_API hotset_status hotset_arrived(hotset_pager* pager, int32_t slot, uint32_t generation);
 HOTSET_API hotset_status hotset_cancelled(hotset_pager* pager, int32_t slot, uint32_t generation);

@@ -461,6 +461,16 @@ class pager : public std::enable_shared_from_this<pager> {
                                       static_cast<std::size_t>(all.size()), most, &out);
     return planned(code, out);
   }
+  void expect(layer_number layer, step_number step, const py::object& probabilities) {
+    const auto all = as_array(probabilities, "probabilities");
+    if (!py::isinstance<py::array_t<float, py::array::c_style>>(all) || all.ndim() != 3 || all.shape(2) != experts_)
+      refuse("probabilities: " + std::string(py::str(all.dtype())) + " of shape " + shape_text(all) +
+             ", accepted: float32 [tokens, depth, " + std::to_string(experts_) + "] without gaps");
+    check_aligned<float>(all, "probabilities");
+    checked(hotset_expect(held_, layer, step, static_cast<const float*>(all.data()),
+                          static_cast<std::size_t>(all.shape(0)),
+                          static_cast<std::int32_t>(std::min<py::ssize_t>(all.shape(1), std::numeric_limits<std::int32_t>::max()))));
+  }
   void arrived(slot_number slot, generation_number generation) { checked(hotset_arrived(held_, slot, generation)); }
   void cancelled(slot_number slot, generation_number generation) { checked(hotset_cancelled(held_, slot, generation)); }
   void failed(slot_number slot, generation_number generation) { checked(hotset_failed(held_, slot, generation)); }
@@ -878,6 +888,7 @@ PYBIND11_MODULE(_hotset, m) {
       .def("unpin", &pager::unpin, py::arg("pin"), py::arg("reader") = 0)
       .def("prefetch", &pager::prefetch, py::arg("layer"), py::arg("step"), py::arg("requests"),
            py::arg("most"))
+      .def("expect", &pager::expect, py::arg("layer"), py::arg("step"), py::arg("probabilities"))
       .def("arrived", &pager::arrived, py::arg("slot"), py::arg("generation"))
       .def("cancelled", &pager::cancelled, py::arg("slot"), py::arg("generation"))
       .def("failed", &pager::failed, py::arg("slot"), py::arg("generation"))

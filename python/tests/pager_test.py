@@ -327,6 +327,18 @@ def test_prefetches_are_proposed_planned_and_told():
         p.prefetch(0, 99, numpy.zeros(3), 1)
 
 
+@pytest.mark.parametrize("told, victims", [(False, [1, 2]), (True, [3, 4])])
+def test_a_forecast_keeps_the_experts_that_it_names(told, victims):
+    p = pager(slots=4, eviction="importance:alpha=0")
+    for step, first in enumerate((1, 3)):
+        p.plan(0, ids([first, first + 1]), step=step).commit()
+    if told:
+        likely = numpy.zeros((1, 1, 16), numpy.float32)
+        likely[0, 0, [1, 2]] = 0.9
+        p.expect(-1, 2, likely)
+    assert p.plan(0, ids([5, 6]), step=2).fills["victim_expert"].tolist() == victims
+
+
 def test_residents_warm_another_pager():
     first = pager(scope="shared", slots=4)
     first.plan(0, ids([1, 2])).commit()

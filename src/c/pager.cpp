@@ -110,6 +110,8 @@ class any_handle : public handle {
   virtual hotset_status prefetch(std::int32_t layer, std::uint64_t step,
                                  std::span<const hotset_request> requests, std::size_t most,
                                  hotset_visit& out) noexcept = 0;
+  virtual hotset_status expect(std::int32_t layer, std::uint64_t step, const float* probabilities,
+                               std::size_t tokens, std::int32_t depth) noexcept = 0;
   enum class end : std::uint8_t { arrived, cancelled, failed };
   virtual hotset_status ended(end how, std::int32_t slot, std::uint32_t generation) noexcept = 0;
   virtual hotset_status invalidate(hotset_key key) noexcept = 0;
@@ -258,6 +260,29 @@ class handle_of final : public any_handle {
     if (layer >= 0) context.pool = pages_.layout().pool_of_layer(context.layer);
     const auto asked = std::span<const prefetch_request>(requests_).first(requests.size());
     return shown(pages_.plan_prefetch(context, asked, aside_, most), aside_, out);
+  }
+  hotset_status expect(std::int32_t layer, std::uint64_t step, const float* probabilities,
+                       std::size_t tokens, std::int32_t depth) noexcept override {
+    if (layer != number(before_layers))
+      if (const auto bad = check_layer(layer); bad != HOTSET_OK) return bad;
+    const auto& shape = pages_.shape();
+    if (tokens > shape.tokens_per_visit())
+      return refuse(HOTSET_INVALID_ARGUMENT, "%zu tokens, accepted: at most %d, max_tokens", tokens,
+                    shape.max_tokens_per_visit);
+    if (depth < 1 || depth > shape.layers)
+      return refuse(HOTSET_INVALID_ARGUMENT, "depth = %d, accepted: 1..%d, layers", depth,
+                    shape.layers);
+    const std::span given(probabilities,
+                          tokens * static_cast<std::size_t>(depth) * shape.expert_count());
+    for (std::size_t i = 0; i < given.size(); ++i)
+      if (!(given[i] >= 0.0F && given[i] <= 1.0F))
+        return refuse(HOTSET_INVALID_ARGUMENT, "probability %zu is %g, accepted: 0..1", i,
+                      double{given[i]});
+    visit_context context;
+    context.layer = static_cast<layer_id>(layer);
+    context.step = step;
+    pages_.expect(context, {.probabilities = given, .depth = depth});
+    return HOTSET_OK;
   }
   hotset_status ended(end how, std::int32_t slot, std::uint32_t generation) noexcept override {
     if (const auto bad = check_slot(slot); bad != HOTSET_OK) return bad;
@@ -444,10 +469,8 @@ result<pager_request> request_of(const hotset_pager_options& o) {
   if (!layout) return layout.error();
   if (o.split < 0 || o.split > HOTSET_SPLIT_LEAVE_REST)
     return error{"split = " + std::to_string(o.split) + ", accepted: 0..3"};
-  if (o.guard == HOTSET_GUARD_PREDICTED)
-    return error{"guard = 2 goes by forecasts, which hotset.h has no call for, accepted: 0, 1"};
-  if (o.guard != HOTSET_GUARD_NONE && o.guard != HOTSET_GUARD_NAMED)
-    return error{"guard = " + std::to_string(o.guard) + ", accepted: 0, 1"};
+  if (o.guard < 0 || o.guard > HOTSET_GUARD_PREDICTED)
+    return error{"guard = " + std::to_string(o.guard) + ", accepted: 0..2"};
   pager_request out{.layout = *std::move(layout),
                     .split = static_cast<visit_split>(o.split),
                     .guard = static_cast<prefetch_guard>(o.guard)};
@@ -461,22 +484,12 @@ result<pager_request> request_of(const hotset_pager_options& o) {
   return out;
 }
 
-/// Why an eviction policy cannot work with what the calls of C tell it, or nothing.
-validation check_eviction(const std::string& chain, std::size_t precisions) {
-  const auto row = policies().eviction_of(chain);
-  if (!row) return row.error();
-  if ((*row)->traits.hears_forecasts)
-    return error{"eviction policy " + (*row)->name +
-                 " goes by forecasts, which hotset.h has no call for, accepted: another one"};
-  return policies().check_precisions(chain, precisions);
-}
-
 result<std::unique_ptr<any_handle>> make(const hotset_pager_options& o) {
   auto wanted = request_of(o);
   if (!wanted) return wanted.error();
   auto told = std::make_unique<listener>(listener{o.departed, o.user});
   wanted->departures = told->sink();
-  if (auto bad = check_eviction(wanted->eviction, wanted->layout.precisions()))
+  if (auto bad = policies().check_precisions(wanted->eviction, wanted->layout.precisions()))
     return *std::move(bad);
   return with_erased_pager(policies(), *wanted, {}, [&]<class Pager>(Pager pages) {
     return std::unique_ptr<any_handle>(
@@ -627,6 +640,15 @@ hotset_status hotset_prefetch(hotset_pager* pager, int32_t layer, uint64_t step,
       return bad;
     if (const auto bad = accepts(out, "visit"); bad != HOTSET_OK) return bad;
     return p.prefetch(layer, step, {requests, count}, most, *out);
+  });
+}
+hotset_status hotset_expect(hotset_pager* pager, int32_t layer, uint64_t step,
+                            const float* probabilities, size_t tokens, int32_t depth) {
+  return with(pager, [&](auto& p) {
+    if (const auto bad = tokens == 0 ? HOTSET_OK : needs(probabilities, "probabilities");
+        bad != HOTSET_OK)
+      return bad;
+    return p.expect(layer, step, probabilities, tokens, depth);
   });
 }
 hotset_status hotset_arrived(hotset_pager* pager, int32_t slot, uint32_t generation) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -185,7 +186,7 @@ TEST(c_pager, options_that_cannot_work_are_refused_in_words) {
   EXPECT_EQ(refusal(bad), "split = 4, accepted: 0..3");
   bad = options();
   bad.guard = -1;
-  EXPECT_EQ(refusal(bad), "guard = -1, accepted: 0, 1");
+  EXPECT_EQ(refusal(bad), "guard = -1, accepted: 0..2");
   bad = options();
   bad.struct_size = 8;
   EXPECT_THAT(refusal(bad), HasSubstr("options.struct_size = 8, accepted: "));
@@ -258,7 +259,7 @@ TEST(c_pager, a_warm_start_reads_as_many_keys_as_one_plan_takes) {
   EXPECT_STREQ(hotset_last_error(), "layer 0, expert 99, accepted: layers 0..2, experts 0..15");
 }
 
-// The C interface reads no traces, has no call for forecasts, and a visit has what the engine gives it.
+// The C interface reads no traces, and a visit has what the engine gives it.
 TEST(c_pager, policies_that_go_by_what_c_cannot_give_are_refused) {
   auto bad = options();
   for (const auto* eviction :
@@ -266,14 +267,9 @@ TEST(c_pager, policies_that_go_by_what_c_cannot_give_are_refused) {
     bad.eviction = eviction;
     EXPECT_THAT(refusal(bad), HasSubstr("popularity goes by the profile '")) << eviction;
   }
-  for (const auto* eviction : {"importance:alpha=0.3", "protect_hot+expert_map_priority"}) {
-    bad.eviction = eviction;
-    EXPECT_THAT(refusal(bad), HasSubstr("goes by forecasts, which hotset.h has no call for"))
-        << eviction;
-  }
   bad = options();
-  bad.guard = HOTSET_GUARD_PREDICTED;
-  EXPECT_THAT(refusal(bad), HasSubstr("guard = 2 goes by forecasts"));
+  bad.guard = 3;
+  EXPECT_THAT(refusal(bad), HasSubstr("guard = 3, accepted: 0..2"));
   bad = options();
   bad.eviction = "belady";
   EXPECT_THAT(refusal(bad), HasSubstr("belady future = none"));
@@ -604,6 +600,82 @@ TEST(c_pager, prefetches_are_planned_and_told_what_became_of_them) {
   ASSERT_EQ(hotset_get_stats(pager.get(), &stats), HOTSET_OK);
   EXPECT_EQ(stats.speculative_fills, 2U);
   EXPECT_EQ(stats.failed_fills, 1U);
+}
+
+/// Fills the four slots of layer 0 with experts 1 to 4, in this order.
+void fill_layer_0(hotset_pager* pager) {
+  auto visit = empty_visit();
+  for (const std::int32_t first : {1, 3}) {
+    const std::vector<std::int32_t> ids{first, first + 1};
+    const auto view = view_of(0, static_cast<std::uint64_t>(first), ids);
+    ASSERT_EQ(hotset_plan(pager, &view, &visit), HOTSET_OK) << hotset_last_error();
+    ASSERT_EQ(hotset_commit(pager), HOTSET_OK);
+  }
+}
+/// Says before the first layer of `step` that layer 0 will use these experts.
+hotset_status expect_in_layer_0(hotset_pager* pager, std::uint64_t step,
+                                const std::vector<std::int32_t>& experts) {
+  std::vector<float> probabilities(16, 0.0F);
+  for (const auto e : experts) probabilities[static_cast<std::size_t>(e)] = 0.9F;
+  return hotset_expect(pager, -1, step, probabilities.data(), 1, 1);
+}
+std::vector<std::int32_t> victims_of(const hotset_visit& v) {
+  std::vector<std::int32_t> out;
+  for (std::size_t i = 0; i < v.fill_count; ++i) out.push_back(v.fills[i].victim.expert);
+  return out;
+}
+
+TEST(c_pager, a_forecast_keeps_the_experts_that_it_names) {
+  for (const auto* eviction : {"importance:alpha=0", "protect_hot+expert_map_priority"}) {
+    for (const bool told : {false, true}) {
+      auto how = options(4);
+      how.eviction = eviction;
+      const auto pager = open(how);
+      fill_layer_0(pager.get());
+      if (told) {
+        ASSERT_EQ(expect_in_layer_0(pager.get(), 9, {1, 2}), HOTSET_OK);
+      }
+      const std::vector<std::int32_t> ids{5, 6};
+      const auto view = view_of(0, 9, ids);
+      auto visit = empty_visit();
+      ASSERT_EQ(hotset_plan(pager.get(), &view, &visit), HOTSET_OK) << hotset_last_error();
+      const auto expected = told ? std::vector{3, 4} : std::vector{1, 2};
+      EXPECT_EQ(victims_of(visit), expected) << eviction << ", told: " << told;
+    }
+  }
+}
+
+TEST(c_pager, a_prefetch_spares_what_a_forecast_names) {
+  for (const auto guard : {HOTSET_GUARD_NAMED, HOTSET_GUARD_PREDICTED}) {
+    auto how = options(4);
+    how.guard = guard;
+    const auto pager = open(how);
+    fill_layer_0(pager.get());
+    ASSERT_EQ(expect_in_layer_0(pager.get(), 9, {1, 2}), HOTSET_OK);
+    const hotset_request wanted{{0, 5}, 9, 0.5F};
+    auto visit = empty_visit();
+    ASSERT_EQ(hotset_prefetch(pager.get(), 2, 8, &wanted, 1, 1, &visit), HOTSET_OK);
+    EXPECT_THAT(victims_of(visit), ElementsAre(guard == HOTSET_GUARD_NAMED ? 1 : 3));
+  }
+}
+
+TEST(c_pager, a_forecast_that_cannot_be_is_refused_in_words) {
+  const auto pager = open(options());
+  std::vector<float> probabilities(std::size_t{4} * 3 * 16, 0.5F);
+  const auto refused = [&](std::int32_t layer, std::size_t tokens, std::int32_t depth) {
+    EXPECT_EQ(hotset_expect(pager.get(), layer, 1, probabilities.data(), tokens, depth),
+              HOTSET_INVALID_ARGUMENT);
+    return std::string(hotset_last_error());
+  };
+  ASSERT_EQ(hotset_expect(pager.get(), 2, 1, probabilities.data(), 4, 3), HOTSET_OK);
+  EXPECT_EQ(refused(3, 1, 1), "layer 3, accepted: 0..2");
+  EXPECT_EQ(refused(0, 5, 1), "5 tokens, accepted: at most 4, max_tokens");
+  EXPECT_EQ(refused(0, 1, 0), "depth = 0, accepted: 1..3, layers");
+  EXPECT_EQ(refused(0, 1, 4), "depth = 4, accepted: 1..3, layers");
+  for (const float bad : {-0.5F, 1.5F, std::numeric_limits<float>::quiet_NaN()}) {
+    probabilities[17] = bad;
+    EXPECT_THAT(refused(0, 2, 1), testing::StartsWith("probability 17 is "));
+  }
 }
 
 TEST(c_pager, quotas_invalidation_and_a_restart) {

@@ -124,6 +124,7 @@ std::vector<refusal> always_refused(hotset_pager* p, const strided_visit& other)
   };
   static const hotset_request far_request{{layers, 0}, 0, 1.0F};
   static const hotset_key far_key{0, experts};
+  static const float likely = 1.0F;
   static const std::vector<hotset_request> many(layers * experts + 1);
   const hotset_view view = other.view;
   add("plan view", [=](auto& o) { return hotset_plan(p, nullptr, &o.visit); });
@@ -157,6 +158,10 @@ std::vector<refusal> always_refused(hotset_pager* p, const strided_visit& other)
   add("prefetch null", [=](auto& o) { return hotset_prefetch(p, 0, 0, nullptr, 1, 1, &o.visit); });
   add("prefetch visit",
       [=](auto&) { return hotset_prefetch(p, 0, 0, many.data(), 1, 1, nullptr); });
+  add("expect layer", [=](auto&) { return hotset_expect(p, layers, 0, &likely, 0, 1); });
+  add("expect tokens", [=](auto&) { return hotset_expect(p, 0, 0, &likely, max_tokens + 1, 1); });
+  add("expect depth", [=](auto&) { return hotset_expect(p, 0, 0, &likely, 0, 0); });
+  add("expect null", [=](auto&) { return hotset_expect(p, 0, 0, nullptr, 1, 1); });
   add("arrived", [=](auto&) { return hotset_arrived(p, -1, 0); });
   add("cancelled", [=](auto&) { return hotset_cancelled(p, 1 << 20, 0); });
   add("failed", [=](auto&) { return hotset_failed(p, -5, 0); });
