@@ -22,6 +22,7 @@
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/io/mapped_file.hpp"
 #include "hotset/sim/reports/sweep_report.hpp"
+#include "sim/io/json_object.hpp"
 
 namespace hotset::cli {
 namespace {
@@ -97,12 +98,15 @@ class result_reader {
     const sim::mapped_file file(path_);
     const auto* const text = reinterpret_cast<const char*>(file.bytes().data());
     // Copies of nested values recurse: deep nesting is refused before there is any.
-    const auto shallow = [&](int depth, json::parse_event_t, json&) {
+    const std::string name = path_.string();
+    sim::unique_keys keys(name);
+    const auto check = [&](int depth, json::parse_event_t event, json& parsed) {
       if (depth > 16) refuse("", "nested more than 16 deep", "what hotset simulate --json wrote");
+      keys.check(event, parsed);
       return true;
     };
     try {
-      return json::parse(text, text + file.bytes().size(), shallow);
+      return json::parse(text, text + file.bytes().size(), check);
     } catch (const json::parse_error& error) {
       refuse(fmt::format("byte {}", error.byte), "not JSON", "what hotset simulate --json wrote");
     } catch (const json::out_of_range&) {

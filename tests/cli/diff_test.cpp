@@ -102,7 +102,7 @@ TEST_F(diff, bad_files_are_4) {
   refused("diff a.json b.json", 4, {"b.json: results[2]", "\"eviction\""});
 }
 
-TEST_F(diff, deep_nesting_and_huge_numbers_are_refused) {
+TEST_F(diff, deep_nesting_keys_given_twice_and_huge_numbers_are_refused) {
   write_text(path("b.json"), std::string(1000000, '['));
   refused("diff a.json b.json", 4, {"b.json: nested"});
   const auto text = root.dump();
@@ -115,6 +115,8 @@ TEST_F(diff, deep_nesting_and_huge_numbers_are_refused) {
   refused("diff a.json b.json", 4, {"b.json: nested"});
   with("1e400");
   refused("diff a.json b.json", 4, {"b.json: a number is out of range"});
+  with("1,\"x\":2");
+  refused("diff a.json b.json", 4, {"b.json: key 'x': is there twice"});
   with("18446744073709551616");
   refused("diff a.json b.json", 4, {"b.json: trace.x", "whole number"});
 }

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <set>
 #include <system_error>
 #include <vector>
 
@@ -16,28 +15,6 @@ namespace hotset::inline v0::sim {
 namespace {
 
 using json = nlohmann::json;
-
-/// Refuses a key that its object already has: the parser itself would keep the last value without a word.
-class key_check {
- public:
-  explicit key_check(const std::string& file) : file_(file) {}
-
-  bool operator()(int /*depth*/, json::parse_event_t event, json& parsed) {
-    if (event == json::parse_event_t::object_start) open_.emplace_back();
-    if (event == json::parse_event_t::object_end) open_.pop_back();
-    if (event == json::parse_event_t::key) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (!open_.back().insert(key).second)
-        refuse_input(file_, fmt::format("key '{}'", printable(key, 60)), "is there twice",
-                     "each key once");
-    }
-    return true;
-  }
-
- private:
-  const std::string& file_;
-  std::vector<std::set<std::string>> open_;
-};
 
 /// JSON text in which numbers that JSON does not have are strings.
 struct standard_text {
@@ -79,13 +56,25 @@ standard_text with_quoted_numbers(std::string_view text) {
   return out;
 }
 
-json parse_standard(std::string_view text, key_check keys) {
-  return json::parse(text, [&keys](int depth, json::parse_event_t event, json& parsed) {
-    return keys(depth, event, parsed);
+json parse_standard(std::string_view text, const std::string& file) {
+  unique_keys keys(file);
+  return json::parse(text, [&keys](int /*depth*/, json::parse_event_t event, json& parsed) {
+    keys.check(event, parsed);
+    return true;
   });
 }
 
 }  // namespace
+
+void unique_keys::check(json::parse_event_t event, const json& parsed) {
+  if (event == json::parse_event_t::object_start) open_.emplace_back();
+  if (event == json::parse_event_t::object_end) open_.pop_back();
+  if (event != json::parse_event_t::key) return;
+  const auto& key = parsed.get_ref<const std::string&>();
+  if (!open_.back().insert(key).second)
+    refuse_input(file_, fmt::format("key '{}'", printable(key, 60)), "is there twice",
+                 "each key once");
+}
 
 json parse_json_object(std::string_view text, const std::string& file, std::string_view accepted,
                        std::size_t most) {
@@ -95,7 +84,7 @@ json parse_json_object(std::string_view text, const std::string& file, std::stri
   const auto standard = with_quoted_numbers(text);
   json root;
   try {
-    root = parse_standard(standard.text, key_check(file));
+    root = parse_standard(standard.text, file);
   } catch (const json::parse_error& bad) {
     if (bad.byte > standard.text.size())
       refuse_input(file, "", "ends before its JSON does (is it cut short?)", accepted);
