@@ -10,9 +10,10 @@
 
 namespace hotset::inline v0::sim {
 
-/// One line each, without the file's name. Readers append; a null pointer discards.
+/// One line each, without the file's name.
 using reading_notes = std::vector<std::string>;
 
+/// Appends a line. `notes` may be null.
 inline void add_note(reading_notes* notes, std::string line) {
   if (notes != nullptr) notes->push_back(std::move(line));
 }
