@@ -33,9 +33,9 @@ namespace detail {
   const auto key = [&](const memory_consumer& c) {
     return std::tuple(c.unit_bytes, bits(c.seconds_per_miss), c.min_units, c.cap());
   };
-  if (const auto order = key(a) <=> key(b); order != 0) return order;
+  if (const auto order = key(a) <=> key(b); std::is_neq(order)) return order;
   for (auto units = a.min_units; units <= a.cap(); ++units)
-    if (const auto order = bits(a.seconds(units)) <=> bits(b.seconds(units)); order != 0)
+    if (const auto order = bits(a.seconds(units)) <=> bits(b.seconds(units)); std::is_neq(order))
       return order;
   return std::strong_ordering::equal;
 }
@@ -119,12 +119,12 @@ class equal_shares {
   std::vector<std::size_t> order(units.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
-    return detail::ranked(consumers[a], consumers[b]) < 0;
+    return std::is_lt(detail::ranked(consumers[a], consumers[b]));
   });
   for (std::size_t first = 0, next = 0; first < order.size(); first = next) {
     const auto& one = consumers[order[first]];
     for (next = first + 1; next < order.size(); ++next)
-      if (detail::ranked(one, consumers[order[next]]) != 0) break;
+      if (std::is_neq(detail::ranked(one, consumers[order[next]]))) break;
     if (next - first > 1)
       detail::equal_shares(one, std::span(order).subspan(first, next - first), units).even_out();
   }

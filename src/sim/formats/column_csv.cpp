@@ -269,6 +269,7 @@ class column_reader {
                                                 const std::vector<std::size_t>& columns) {
     if (columns.size() == 1) return items_of(cells[columns.front()]);
     std::vector<std::string_view> out;
+    out.reserve(columns.size());
     for (const auto column : columns)
       out.push_back(cells[column].empty() ? std::string_view("-1") : cells[column]);
     return out;
