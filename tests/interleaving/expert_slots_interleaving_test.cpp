@@ -27,7 +27,7 @@
 #include "scenario.hpp"
 #include "unruly_backend.hpp"
 
-namespace hotset::interleaving {
+namespace hotset::interleaving::expert_slots_test {
 namespace {
 
 using support::event_trail;
@@ -439,4 +439,4 @@ TEST(expert_slots_interleaving, lru) { run_elastic<lru>(); }
 TEST(expert_slots_interleaving, least_stale) { run_elastic<least_stale>(); }
 
 }  // namespace
-}  // namespace hotset::interleaving
+}  // namespace hotset::interleaving::expert_slots_test

@@ -18,7 +18,7 @@
 #include "scenario.hpp"
 #include "unruly_backend.hpp"
 
-namespace hotset::interleaving {
+namespace hotset::interleaving::transient_slots_test {
 namespace {
 
 using support::event_trail;
@@ -157,4 +157,4 @@ TEST(transient_slots_interleaving, every_kernel_reads_what_it_was_promised_or_is
 }
 
 }  // namespace
-}  // namespace hotset::interleaving
+}  // namespace hotset::interleaving::transient_slots_test
