@@ -12,7 +12,7 @@
 /// | `on_fill(a)` | `a.key` now lives in `a.slot`; used unless `a.speculative` |
 /// | `on_evict(slot, key)` | the slot no longer holds the key |
 /// | `on_move(from, to)` | what `from` held is in `to` now, a slot of the same pool that held nothing: nothing else has changed |
-/// | `select_victims(context, eligible, out)` | writes up to `out.size()` distinct eligible slots of `context.pool` in the order of eviction; returns how many. What follows them in `out` is as it was, or `no_slot`. Fewer only when no more are eligible. Asking for n gives the first n of asking for more; the order of two slots does not depend on what else is eligible; asking twice gives the same answer. It may repair its own index. |
+/// | `select_victims(context, eligible, out)` | writes up to `out.size()` distinct eligible slots of `context.pool` in the order of eviction; returns how many. What follows them in `out` is as it was. Fewer only when no more are eligible. Asking for n gives the first n of asking for more; the order of two slots does not depend on what else is eligible; asking twice gives the same answer. It may repair its own index. |
 ///
 /// Hooks that a policy has if and only if its traits say so:
 ///

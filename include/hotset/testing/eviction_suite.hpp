@@ -205,12 +205,13 @@ class eviction_walk {
   /// Asks for the first n in every way that must give the same answer.
   std::vector<slot_id> ask(const visit_context& context, std::size_t n) {
     const auto expected = order(context);
-    std::vector<slot_id> all(layout_.slots() + 2, no_slot);
+    constexpr slot_id unwritten{-7};
+    std::vector<slot_id> all(layout_.slots() + 2);
     const auto choose = [&](std::size_t wanted) {
-      std::fill(all.begin(), all.end(), no_slot);
+      std::fill(all.begin(), all.end(), unwritten);
       const auto count = policy_.select_victims(context, eligible_, std::span(all).first(wanted));
       EXPECT_LE(count, wanted);
-      for (std::size_t i = count; i < all.size(); ++i) EXPECT_EQ(all[i], no_slot) << "wrote past";
+      for (std::size_t i = count; i < all.size(); ++i) EXPECT_EQ(all[i], unwritten) << "wrote past";
       return std::vector<slot_id>(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count));
     };
     const auto prefix = [&](std::size_t wanted) {
@@ -464,7 +465,6 @@ inline std::vector<std::pair<std::string, pool_layout>> eviction_layouts() {
   out.emplace_back("size classes", pool_layout::shared_by_size_class(mixed, classes).value());
   const geometry deep{.layers = 70, .experts = 8, .top_k = 3};
   out.emplace_back("shared, 70 layers", pool_layout::shared(deep, 150).value());
-  // Wide enough for the ordered form of indexed_heap, one pool and several.
   const geometry wide{.layers = 4, .experts = 96, .top_k = 24};
   out.emplace_back("shared, 170 slots", pool_layout::shared(wide, 170).value());
   out.emplace_back("per layer, 60 slots", pool_layout::per_layer(wide, 60).value());
