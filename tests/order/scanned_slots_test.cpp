@@ -25,7 +25,7 @@ class scanned_slots_of_two_layers : public testing::Test {
   /// By the expert's number.
   std::vector<slot_id> order(pool_id pool) {
     std::vector<slot_id> out(layout.slots());
-    out.resize(slots.select(pool, eligible, out, [](expert_key key) {
+    out.resize(slots.select(pool, eligible, out, [](slot_id, expert_key key) {
       return static_cast<double>(number(key.expert) / 2);
     }));
     return out;

@@ -18,7 +18,7 @@
 ///       pass over the slots. A key requested for a later step stays later when it is used before that step.
 /// Exact: yes (never changes what is computed).
 /// Cost: one store per hit, O(1) per fill; a victim costs O(1) plus the current and ineligible slots of
-///       its layer that are passed over, and O(L / 64). `last_access`: O(log S) per victim.
+///       its layer that are passed over, and O(L / 64). `last_access`: O(S) per choice, S the pool's slots.
 
 #include <algorithm>
 #include <bit>
@@ -32,9 +32,9 @@
 
 #include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/core/ids/per_id.hpp"
-#include "hotset/order/indexed_heap.hpp"
 #include "hotset/order/layer_lists.hpp"
 #include "hotset/order/recency_list.hpp"
+#include "hotset/order/scanned_slots.hpp"
 
 namespace hotset::inline v0 {
 
@@ -71,7 +71,7 @@ class least_stale {
         words_((layout.shape().layer_count() + 63) / 64),
         epoch_(layout.slots(), 0) {
     if (by_access()) {
-      accesses_ = indexed_heap(layout);
+      accesses_ = scanned_slots(layout);
       return;
     }
     lists_ = layer_lists(layout);
@@ -83,18 +83,18 @@ class least_stale {
 
   void on_hit(const access& a) noexcept {
     touch(a.slot, a.step);
-    if (by_access()) accesses_.raise(a.slot, {stamp(a.slot, a.key.layer), ++clock_});
+    if (by_access()) accesses_.use(a.slot);
   }
   void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept {
     for (const auto slot : slots) {
       touch(slot, context.step);
-      if (by_access()) accesses_.raise(slot, {stamp(slot, context.layer), ++clock_});
+      if (by_access()) accesses_.use(slot);
     }
   }
   void on_fill(const access& a) noexcept {
     epoch_[a.slot] = a.step;
     if (by_access()) {
-      accesses_.assign(a.pool, a.slot, {stamp(a.slot, a.key.layer), ++clock_});
+      accesses_.fill(a.pool, a.slot, a.key);
       return;
     }
     const auto list = lists_.of(a.key.layer, a.slot);
@@ -105,8 +105,7 @@ class least_stale {
     for (const auto& f : fills) epoch_[f.slot] = context.step;
     if (by_access()) {
       for (const auto& f : fills) accesses_.vacate(f.slot);
-      for (const auto& f : fills)
-        accesses_.assign(context.pool, f.slot, {stamp(f.slot, context.layer), ++clock_});
+      for (const auto& f : fills) accesses_.fill(context.pool, f.slot, f.key);
       return;
     }
     const auto list = lists_.of(context.layer, fills.front().slot);
@@ -115,11 +114,7 @@ class least_stale {
     arrived(list, context.layer, context.step);
   }
   /// A prefetcher asked for a resident key, for step `a.step`.
-  void on_request(const access& a) noexcept {
-    touch(a.slot, a.step);
-    if (by_access())
-      accesses_.raise(a.slot, {stamp(a.slot, a.key.layer), accesses_.rank(a.slot).position});
-  }
+  void on_request(const access& a) noexcept { touch(a.slot, a.step); }
   void on_evict(slot_id slot, expert_key key) noexcept {
     if (by_access()) {
       accesses_.vacate(slot);
@@ -135,7 +130,10 @@ class least_stale {
 
   [[nodiscard]] std::size_t select_victims(const visit_context& context, const slot_mask& eligible,
                                            std::span<slot_id> out) noexcept {
-    if (by_access()) return accesses_.select(context.pool, eligible, out);
+    if (by_access())
+      return accesses_.select(context.pool, eligible, out, [this](slot_id slot, expert_key key) {
+        return static_cast<double>(epoch_[slot] * layers_ + index_of(key.layer));
+      });
     turn_stale(context);
     const auto all = static_cast<std::size_t>(layers_);
     const auto split = order_ == stale_order::layer ? all : layers_until(context.layer);
@@ -197,9 +195,6 @@ class least_stale {
   void touch(slot_id slot, step_id step) noexcept {
     auto& epoch = epoch_[slot];
     epoch = std::max(epoch, step);
-  }
-  [[nodiscard]] std::uint64_t stamp(slot_id slot, layer_id layer) const noexcept {
-    return epoch_[slot] * layers_ + static_cast<std::uint64_t>(layer);
   }
   /// In a new step what was current is stale: every layer with slots may hold such keys again.
   void turn_stale(const visit_context& context) noexcept {
@@ -272,7 +267,6 @@ class least_stale {
   stale_order order_;
   std::uint64_t layers_;
   std::size_t words_;
-  std::uint64_t clock_ = 0;
   per_slot<step_id> epoch_;  // [slot] step last used or requested for
   // order: left, layer, stale
   layer_lists lists_;
@@ -281,7 +275,7 @@ class least_stale {
   bits stale_;                     // [pool][layer]: the layer may hold stale keys in step searched_
   std::vector<step_id> searched_;  // [pool]
   // order: last_access
-  indexed_heap accesses_;
+  scanned_slots accesses_;
 };
 
 static_assert(is_eviction_policy<least_stale>());

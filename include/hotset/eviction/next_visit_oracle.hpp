@@ -112,7 +112,7 @@ class next_visit_oracle {
     const auto from = std::max(running, next_ordinal_);
     const bool staged = is_staged(context.step, context.layer);
     const auto after = staged ? rates_.after(context.layer, routed()) : two_rates::rates{};
-    return slots_.select(context.pool, eligible, out, [&](expert_key key) {
+    return slots_.select(context.pool, eligible, out, [&](slot_id, expert_key key) {
       const auto ahead = distance(context.layer, key.layer);
       if (coming_.uses(key, from)) return used_next + static_cast<double>(layers_ - ahead);
       const bool fresh = staged && key.layer == context.layer;

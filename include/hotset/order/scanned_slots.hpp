@@ -21,6 +21,7 @@ namespace hotset::inline v0 {
 /// No allocation after construction.
 class scanned_slots {
  public:
+  scanned_slots() = default;
   explicit scanned_slots(const pool_layout& layout)
       : keys_(layout.slots()),
         position_(layout.slots(), 0),
@@ -41,7 +42,7 @@ class scanned_slots {
     position_[to] = position_[from];
   }
 
-  /// The eligible slots of the pool by ascending score(key), a double, then recency position; returns how many.
+  /// The eligible slots of the pool by ascending score(slot, key), a double, then recency position; returns how many.
   /// Complexity: O(pool's slots * (1 + out)).
   template <class Score>
   std::size_t select(pool_id pool, const slot_mask& eligible, std::span<slot_id> out,
@@ -50,9 +51,9 @@ class scanned_slots {
     const auto slots = members_.of(pool);
     for (const auto slot : slots) {
       const auto key = keys_[slot];
-      ranks_[index_of(slot)] = key == no_key
-                                   ? vacant_rank
-                                   : slot_rank{detail::ordered_bits(score(key)), position_[slot]};
+      ranks_[index_of(slot)] =
+          key == no_key ? vacant_rank
+                        : slot_rank{detail::ordered_bits(score(slot, key)), position_[slot]};
     }
     return scan_ranks(slots, ranks_, eligible, scratch_, out);
   }
