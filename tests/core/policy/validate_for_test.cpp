@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hotset/core/policy/create_policy.hpp"
+#include "hotset/core/policy/validate_for.hpp"
 
 #include <memory>
 
@@ -15,7 +15,7 @@
 #include "hotset/paging/pager.hpp"
 #include "hotset/prefetch/popular.hpp"
 
-namespace hotset::create_policy_test {
+namespace hotset::validate_for_test {
 namespace {
 
 using testing::HasSubstr;
@@ -25,29 +25,26 @@ const popularity::config of_another_model{.profile = {{1, 2, 3}, "elsewhere"}};
 
 pool_layout layout() { return pool_layout::shared(shape, 3).value(); }
 
-TEST(create_policy, builds_what_can_work) {
-  EXPECT_TRUE(create_policy<lfru>(layout()));
-  EXPECT_TRUE(create_policy<popularity>(layout(), {.profile = {{1, 2, 3, 4, 5, 6, 7, 8}, ""}}));
-  EXPECT_TRUE(create_policy<popular>(shape, {.count = 2}));
+TEST(validate_for, asks_the_configuration_about_itself) {
+  EXPECT_FALSE(validate_for(lfru::config{}, shape));
+  const auto bad = validate_for(lfru::config{.decay = 2}, shape);
+  ASSERT_TRUE(bad);
+  EXPECT_THAT(bad->message, HasSubstr("lfru decay"));
+  EXPECT_FALSE(validate_for(popular::config{.count = 2}, shape));
+  EXPECT_TRUE(validate_for(popular::config{.count = -1}, shape));
 }
 
-TEST(create_policy, refuses_what_a_config_refuses) {
-  const auto refused = create_policy<lfru>(layout(), {.decay = 2});
-  ASSERT_FALSE(refused);
-  EXPECT_THAT(refused.error().message, HasSubstr("lfru decay"));
-  EXPECT_FALSE(create_policy<popular>(shape, {.count = -1}));
-}
-
-TEST(create_policy, refuses_what_belongs_to_another_model) {
-  EXPECT_THAT(create_policy<popularity>(layout(), of_another_model).error().message,
-              HasSubstr("layers x experts (8)"));
-  EXPECT_FALSE(create_policy<popular>(shape, {.profile = {{1, 2, 3}, ""}}));
-  EXPECT_FALSE(create_policy<fetch_lowest>(shape));
-  EXPECT_FALSE(create_policy<popular>(geometry{}));
+TEST(validate_for, asks_the_configuration_about_the_model) {
+  EXPECT_FALSE(validate_for(popularity::config{.profile = {{1, 2, 3, 4, 5, 6, 7, 8}, ""}}, shape));
+  const auto bad = validate_for(of_another_model, shape);
+  ASSERT_TRUE(bad);
+  EXPECT_THAT(bad->message, HasSubstr("layers x experts (8)"));
+  EXPECT_TRUE(validate_for(popular::config{.profile = {{1, 2, 3}, ""}}, shape));
+  EXPECT_TRUE(validate_for(fetch_lowest::config{}, shape));
 }
 
 // One way to construct: the pager asks the same, through decorators and what was chosen at run time.
-TEST(create_policy, a_pager_refuses_the_same) {
+TEST(validate_for, a_pager_refuses_the_same) {
   EXPECT_FALSE(pager<popularity>::create({.layout = layout(), .eviction = of_another_model}));
   EXPECT_FALSE(pager<protect_hot<popularity>>::create(
       {.layout = layout(), .eviction = {.inner = of_another_model}}));
@@ -61,4 +58,4 @@ TEST(create_policy, a_pager_refuses_the_same) {
 }
 
 }  // namespace
-}  // namespace hotset::create_policy_test
+}  // namespace hotset::validate_for_test
