@@ -230,8 +230,7 @@ class walk {
   std::uint64_t clock_ = 0;
 };
 
-// Pools of few slots, of which all are looked at, and larger ones.
-constexpr std::int64_t shared_slots[] = {30, scored_residents::few, scored_residents::few + 1};
+constexpr std::int64_t shared_slots[] = {30, 65};
 
 TEST(scored_residents, as_sorting_all_of_them_in_one_pool) {
   for (const auto slots : shared_slots) {
@@ -255,7 +254,7 @@ TEST(scored_residents, as_sorting_all_of_them_by_estimates) {
 TEST(scored_residents, as_sorting_all_of_them_in_pools_that_begin_anywhere) {
   geometry mixed = shape;
   mixed.expert_bytes = {8, 4, 4, 8};
-  const std::int64_t slots[] = {21, 13};  // of few slots, the second one's are not the first of all
+  const std::int64_t slots[] = {21, 13};
   const auto layout = pool_layout::shared_by_size_class(mixed, slots).value();
   ASSERT_EQ(layout.pools(), 2U);
   for (std::uint64_t seed = 41; seed <= 45; ++seed)
@@ -308,7 +307,7 @@ TEST_P(scored_residents_asked, only_for_layers_that_have_changed) {
 }
 
 TEST(scored_residents, what_followed_a_victim_may_leave_before_it) {
-  const auto layout = pool_layout::shared(shape, scored_residents::few + 1).value();
+  const auto layout = pool_layout::shared(shape, 65).value();
   scored_residents residents(layout);
   slot_mask eligible(layout.slots());
   const auto fill = [&](slot_id slot, layer_id layer, expert_id expert) {
@@ -337,42 +336,6 @@ TEST(scored_residents, what_followed_a_victim_may_leave_before_it) {
   vacate(3_slot);
   fill(1_slot, 1_layer, 9_expert);
   EXPECT_EQ(choose(2), support::slot_ids({2, 1}));
-}
-
-TEST(scored_residents, of_few_slots_an_exact_score_is_asked_for_once) {
-  const auto layout = pool_layout::shared(shape, 6).value();
-  scored_residents residents(layout);
-  slot_mask eligible(6);
-  for (const auto s : each<slot_id>(6)) {
-    residents.fill(s, {layer_id{number(s) % 2}, expert_id{number(s)}}, 0_precision);
-    eligible.set(s);
-  }
-  struct alike {
-    std::vector<expert_id>& asked;
-    static void write(layer_id, std::span<const expert_id>, std::span<double> to) {
-      std::ranges::fill(to, 1.0);
-    }
-    static double bound(double least) { return least; }
-    static double factor(layer_id, std::span<const double>) { return 1.0; }
-    double exact(expert_key key) const {
-      asked.push_back(key.expert);
-      return 1.0;
-    }
-  };
-  const auto asked_of = [&] {
-    std::vector<expert_id> asked;
-    std::vector<slot_id> out(2, no_slot);
-    EXPECT_EQ(residents.select(0_pool, eligible, out, alike{asked}), 2U);
-    EXPECT_EQ(out, support::slot_ids({0, 1}));
-    std::ranges::sort(asked);
-    return asked;
-  };
-  EXPECT_EQ(asked_of(), support::expert_ids({0, 1, 2, 3, 4, 5}));
-  EXPECT_TRUE(asked_of().empty());
-  residents.rescore(1_layer);
-  EXPECT_EQ(asked_of(), support::expert_ids({1, 3, 5}));
-  residents.rescale(0_layer);
-  EXPECT_EQ(asked_of(), support::expert_ids({0, 2, 4}));
 }
 
 TEST(scored_residents, takes_what_is_no_number_for_one_beyond_all) {

@@ -67,22 +67,5 @@ TEST_F(slot_scores_of, pools_whose_slots_have_gone_to_others) {
   expect_sorted();
 }
 
-TEST_F(slot_scores_of, estimates_that_are_told_apart_by_slot) {
-  members.settle(0_pool, 180_slot, [](slot_id) { return false; });
-  for (const auto pool : each<pool_id>(layout.pools())) {
-    const auto wanted = sorted(pool);
-    auto near = now;
-    for (const auto slot : members.of(pool))
-      if (near.score(slot) != slot_scores::vacant)
-        near.score(slot) += (static_cast<double>(random.below(401)) - 200.0) * 1e-3;
-    std::vector<slot_id> out(8, no_slot);
-    out.resize(near.select(
-        members, pool, eligible, out, [](double least) { return least + 0.4 + 1e-9; },
-        [&](slot_id slot) { return now.score(slot); }));
-    ASSERT_EQ(out.size(), std::min(std::size_t{8}, wanted.size()));
-    EXPECT_TRUE(std::equal(out.begin(), out.end(), wanted.begin())) << "pool " << number(pool);
-  }
-}
-
 }  // namespace
 }  // namespace hotset::slot_scores_test

@@ -62,24 +62,6 @@ class lowest_kept {
   entry kept_[rank_rows::most];  // without a value until it is kept
 };
 
-/// Whether no estimate tells any two of them apart. Infinite ones are taken out of `among`.
-template <class BoundOf>
-bool are_alike(const double* scores, std::span<std::uint64_t> among, BoundOf bound_of) noexcept {
-  double least = std::numeric_limits<double>::infinity();
-  double most = -least;
-  for (std::size_t w = 0; w < among.size(); ++w)
-    for (auto left = among[w]; left != 0; left &= left - 1) {
-      const auto score = scores[w * 64 + static_cast<std::size_t>(std::countr_zero(left))];
-      if (score < std::numeric_limits<double>::infinity()) {
-        least = std::min(least, score);
-        most = std::max(most, score);
-      } else {
-        among[w] &= ~(left & (0 - left));
-      }
-    }
-  return most <= least || most <= bound_of(least);
-}
-
 #if HOTSET_X86_VECTORS
 /// Of the lanes that four bits name all bits are set.
 struct alignas(32) lane_masks {
@@ -200,47 +182,6 @@ inline std::size_t lowest_ranked(const rank_rows& rows, std::span<std::uint64_t>
       kept.offer(rows.scores[place], rows.positions[place], place);
   });
   return kept.write(out);
-}
-
-/// The same where scores are estimates, as layer_estimator tells of them: none above `bound_of(least)` can stand for
-/// the least score where `least` is the least of them. Where estimates do not tell places apart, `exact_of(place)` is written in their stead.
-template <class BoundOf, class ExactOf>
-std::size_t lowest_estimated(const rank_rows& rows, std::span<std::uint64_t> among,
-                             std::span<std::uint32_t> out, BoundOf bound_of, ExactOf exact_of,
-                             vector_level level) noexcept {
-  if (out.empty()) return 0;
-  auto* const scores = rows.scores;
-#if HOTSET_X86_VECTORS
-  if (level != vector_level::scalar) {
-    const double bound = bound_of(detail::bound_avx2(scores, among, out.size()));
-    detail::compare_avx2<_CMP_LE_OQ>(scores, bound, among, among.data());
-  }
-#endif
-  const auto tell_apart = [&](std::span<std::uint64_t> alike, std::span<std::uint32_t> to) {
-    each_member(alike, [&](std::size_t place) {
-      scores[place] = exact_of(static_cast<std::uint32_t>(place));
-    });
-    return lowest_ranked(rows, alike, to, level);
-  };
-  if (detail::are_alike(scores, among, bound_of)) return tell_apart(among, out);
-  std::uint32_t near[rank_rows::most];
-  detail::lowest_kept kept(rank_rows::most);
-  each_member(among,
-              [&](std::size_t place) { kept.offer(scores[place], rows.positions[place], place); });
-  const auto end = kept.write(near);
-  std::size_t count = 0;
-  for (std::size_t first = 0, last = 0; first < end && count < out.size(); first = last) {
-    std::ranges::fill(among, std::uint64_t{0});
-    for (last = first; last < end; ++last) {
-      if (last != first && scores[near[last]] > bound_of(scores[near[last - 1]])) break;
-      among[near[last] / 64] |= std::uint64_t{1} << near[last] % 64;
-    }
-    if (last - first == 1)
-      out[count++] = near[first];
-    else
-      count += tell_apart(among, out.subspan(count));
-  }
-  return count;
 }
 
 }  // namespace hotset::inline v0

@@ -23,9 +23,7 @@
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
 #include "hotset/order/lowest_values.hpp"
-#include "hotset/order/pool_members.hpp"
 #include "hotset/order/slot_rank.hpp"
-#include "hotset/order/slot_scores.hpp"
 
 namespace hotset::inline v0 {
 
@@ -56,15 +54,11 @@ concept layer_estimator = layer_scorer<Scores> &&
 
 /// Order: score, of equals the least recent first. Of each layer the least is known until something of that layer changes, so that
 /// a choice looks at one resident a layer, and at one layer's residents a victim. Where just its victims leave, what it found
-/// after them is the least. With estimates the exact score is asked for where more than one may be the least. Of a pool of `few` slots
-/// for several layers all are looked at instead.
+/// after them is the least. With estimates the exact score is asked for where more than one may be the least.
 /// Threads: compatible. No allocation after construction. Memory: 16 bytes and a bit a key and precision, layers' experts filled up
 /// to whole 64s, and 48 a slot.
 class scored_residents {
  public:
-  /// A pool of several layers with no more slots is looked at whole.
-  static constexpr std::size_t few = 64;
-
   explicit scored_residents(const pool_layout& layout)
       : layers_(layout.shape().layer_count()),
         words_(words_for(layout.shape().expert_count())),
@@ -78,7 +72,7 @@ class scored_residents {
         keys_(scores_.size()),
         slots_in_(scores_.size()),
         slots_(layout.slots()),
-        now_(layout.slots()) {
+        used_at_(layout.slots(), 0) {
     place_rows(layout);
     hidden_.resize(layout.slots());
     others_.resize(words_for(rows_.size()));
@@ -107,28 +101,25 @@ class scored_residents {
     }
   }
   void use(slot_id slot) noexcept {
-    now_.position(slot) = ++clock_;
-    if (const auto r = slots_[slot].row; !rows_[r].is_few) forget(r);
+    used_at_[slot] = ++clock_;
+    forget(slots_[slot].row);
   }
   /// The same for several, in this order.
   void use(std::span<const slot_id> slots) noexcept {
     auto row = std::numeric_limits<std::uint32_t>::max();
     for (const auto slot : slots) {
-      now_.position(slot) = ++clock_;
+      used_at_[slot] = ++clock_;
       if (slots_[slot].row == row) continue;  // most are of one
       row = slots_[slot].row;
-      if (!rows_[row].is_few) forget(row);
+      forget(row);
     }
   }
   void fill(slot_id slot, expert_key key, precision_id precision) noexcept {
     const auto r = row_of(key.layer, precision);
     auto& row = rows_[r];
-    const auto place = row.is_few ? place_in(r, slot) : r * places_ + row.size++;
+    const auto place = r * places_ + row.size++;
     keys_[place] = key.expert;
-    if (row.is_few)
-      mark(row);
-    else
-      slots_in_[place] = slot;
+    slots_in_[place] = slot;
     row.is_scored = false;
     show(place);
     slots_[slot] = {none_yet, static_cast<std::uint32_t>(r), static_cast<std::uint32_t>(place)};
@@ -137,11 +128,6 @@ class scored_residents {
   void vacate(slot_id slot) noexcept {
     const auto left = slots_[slot];
     auto& row = rows_[left.row];
-    if (row.is_few) {
-      unshow(left.place);
-      now_.score(slot) = slot_scores::vacant;
-      return;
-    }
     close_gap(left.place, left.row * places_ + --row.size);
     if (row.choice != none_yet && left.chosen_by == row.choice) {
       row.is_known = false;
@@ -155,8 +141,6 @@ class scored_residents {
   /// victims, and are of one layer and precision.
   template <class Replaced>
   void replace(std::span<const hotset::fill> fills, Replaced replaced) noexcept {
-    const auto r = row_of(fills.front().key.layer, fills.front().precision);
-    if (rows_[r].is_few) return replace_few(r, fills, replaced);
     for (const auto& f : fills) {
       vacate(f.slot);
       fill(f.slot, f.key, f.precision);
@@ -164,23 +148,15 @@ class scored_residents {
     }
   }
   void move(slot_id from, slot_id to) noexcept {
-    auto& moved = slots_[to] = slots_[from];
-    now_.position(to) = now_.position(from);
-    if (rows_[moved.row].is_few) {
-      const auto place = static_cast<std::uint32_t>(place_in(moved.row, to));
-      keys_[place] = keys_[moved.place];
-      unshow(std::exchange(moved.place, place));
-      show(place);
-      now_.score(to) = std::exchange(now_.score(from), slot_scores::vacant);
-    } else {
-      slots_in_[moved.place] = to;
-      forget(moved.row);
-    }
+    const auto& moved = slots_[to] = slots_[from];
+    used_at_[to] = used_at_[from];
+    slots_in_[moved.place] = to;
+    forget(moved.row);
   }
   /// Uses and fills until now.
   [[nodiscard]] std::uint64_t now() const noexcept { return clock_; }
   /// now() as of the slot's last use. Pre, of this and the next: it holds something.
-  [[nodiscard]] std::uint64_t used_at(slot_id slot) const noexcept { return now_.position(slot); }
+  [[nodiscard]] std::uint64_t used_at(slot_id slot) const noexcept { return used_at_[slot]; }
   [[nodiscard]] expert_key key(slot_id slot) const noexcept {
     return {rows_[slots_[slot].row].layer, keys_[slots_[slot].place]};
   }
@@ -191,7 +167,6 @@ class scored_residents {
   std::size_t select(pool_id pool, const slot_mask& eligible, std::span<slot_id> out,
                      Scores&& scores) noexcept {
     if (out.empty()) return 0;
-    if (pools_[pool].is_few) return select_few(pool, eligible, out, scores);
     ++choice_;
     see_all(pool, scores);
     begin_others(pools_[pool].size);
@@ -227,7 +202,6 @@ class scored_residents {
     std::uint64_t chosen_by = none_yet;  ///< the last choice that named it
     std::uint32_t row = 0;
     std::uint32_t place = 0;  ///< among all rows'
-    bool is_exact = false;    ///< its score in now_ is no estimate
   };
   /// None, unless it is one.
   struct resident {
@@ -250,16 +224,13 @@ class scored_residents {
     bool is_scored = false;  ///< scores_ are the layer's, but for `scale`
     bool is_scaled = false;
     double scale = 1.0;
-    std::size_t bit = 0;   ///< in changed_
-    bool is_few = false;   ///< as its pool
-    slot_id first_slot{};  ///< of its pool, where that is few
+    std::size_t bit = 0;  ///< in changed_
   };
   /// A pool's rows are side by side.
   struct row_range {
     std::size_t first = 0;
     std::size_t size = 0;
     std::size_t word = 0;  ///< in changed_
-    bool is_few = false;   ///< all of its slots are looked at, and no row's least is known
   };
   struct finding {
     std::size_t at = none;
@@ -286,17 +257,9 @@ class scored_residents {
       row_of_[n] = pool.first + pool.size++;
       rows_[row_of_[n]].layer = static_cast<layer_id>(n % layers_);
     }
-    for (const auto p : pools_.ids()) {
-      auto& pool = pools_[p];
-      pool.is_few = pool.size > 1 && layout.most_slots(p) <= few;
-      // A pool of several layers is the only one of its size class: its slots stay its own, side by side.
-      if (pool.is_few && members_.slots() == 0) members_ = pool_members(layout);
+    for (auto& pool : pools_) {
       pool.word = changed_.size();
-      for (std::size_t n = 0; n < pool.size; ++n) {
-        rows_[pool.first + n].bit = pool.word * 64 + n;
-        rows_[pool.first + n].is_few = pool.is_few;
-        rows_[pool.first + n].first_slot = layout.at(p).first_slot;
-      }
+      for (std::size_t n = 0; n < pool.size; ++n) rows_[pool.first + n].bit = pool.word * 64 + n;
       changed_.resize(changed_.size() + (pool.size + 63) / 64, 0);
     }
     for (std::size_t r = 0; r < rows_.size(); ++r) forget(r);
@@ -332,66 +295,6 @@ class scored_residents {
     if (row.untaken.slot == slot) row.untaken.place = slots_[slot].place;
   }
 
-  /// Their scores need not be taken away: all of the row are written anew.
-  template <class Replaced>
-  void replace_few(std::size_t r, std::span<const hotset::fill> fills, Replaced replaced) noexcept {
-    std::uint64_t shown = 0;
-    for (const auto& f : fills) {
-      auto& slot = slots_[f.slot];
-      unshow(slot.place);
-      slot.row = static_cast<std::uint32_t>(r);
-      slot.place = static_cast<std::uint32_t>(place_in(r, f.slot));
-      keys_[slot.place] = f.key.expert;
-      shown |= std::uint64_t{1} << slot.place % 64;
-      now_.position(f.slot) = ++clock_;
-      replaced(f);
-    }
-    left_[r * words_] |= shown;
-    rows_[r].is_scored = false;
-    mark(rows_[r]);
-  }
-  template <class Scores>
-  std::size_t select_few(pool_id pool, const slot_mask& eligible, std::span<slot_id> out,
-                         Scores& scores) noexcept {
-    const auto& rows = pools_[pool];
-    for (std::size_t w = 0; w * 64 < rows.size; ++w)
-      for (auto left = std::exchange(changed_[rows.word + w], 0); left != 0; left &= left - 1)
-        score_few(rows.first + w * 64 + static_cast<std::size_t>(std::countr_zero(left)), scores);
-    if constexpr (layer_estimator<Scores>)
-      return now_.select(
-          members_, pool, eligible, out, [&](double least) { return scores.bound(least); },
-          [&](slot_id slot) { return exact(slot, scores); });
-    else
-      return now_.select(members_, pool, eligible, out);
-  }
-  template <class Scores>
-  void score_few(std::size_t r, Scores& scores) noexcept {
-    auto& row = rows_[r];
-    row.is_scored = true;
-    std::array<expert_id, few> experts;
-    std::array<double, few> written;
-    const auto held = left_[r * words_];
-    std::size_t count = 0;
-    for (auto left = held; left != 0; left &= left - 1)
-      experts[count++] = keys_[r * places_ + static_cast<std::size_t>(std::countr_zero(left))];
-    scores.write(row.layer, std::span<const expert_id>(experts).first(count),
-                 std::span(written).first(count));
-    count = 0;
-    for (auto left = held; left != 0; left &= left - 1) {
-      const auto slot = static_cast<slot_id>(row.first_slot + std::countr_zero(left));
-      now_.score(slot) = written[count++];
-      if constexpr (layer_estimator<Scores>) slots_[slot].is_exact = false;
-    }
-  }
-  /// Asked for once, for it stands until its layer's scores change.
-  template <class Scores>
-  [[nodiscard]] double exact(slot_id slot, Scores& scores) noexcept {
-    auto& state = slots_[slot];
-    if (!state.is_exact) now_.score(slot) = as_number(scores.exact(key(slot)));
-    state.is_exact = true;
-    return now_.score(slot);
-  }
-
   /// Of each of a pool's rows the least is known.
   template <class Scores>
   void see_all(pool_id pool, Scores& scores) noexcept {
@@ -423,12 +326,6 @@ class scored_residents {
   }
   [[nodiscard]] std::size_t row_of(layer_id layer, precision_id precision) const noexcept {
     return row_of_[index_of(precision) * layers_ + index_of(layer)];
-  }
-  /// A slot of a pool of few has a place of its own in every row.
-  [[nodiscard]] std::size_t place_in(std::size_t r, slot_id slot) const noexcept {
-    const auto offset = index_of(slot) - index_of(rows_[r].first_slot);
-    HOTSET_ASSERT(offset < few);
-    return r * places_ + offset;
   }
   void show(std::size_t place) noexcept { left_[place / 64] |= std::uint64_t{1} << place % 64; }
   void unshow(std::size_t place) noexcept {
@@ -477,12 +374,12 @@ class scored_residents {
     const auto from = r * places_;
     const auto [at, is_alone] = least_in(
         &scores_[from], left_in(r), scores,
-        [&](std::size_t i) { return now_.position(slots_in_[from + i]); },
+        [&](std::size_t i) { return used_at_[slots_in_[from + i]]; },
         [&](std::size_t i) { return key(slots_in_[from + i]); });
     if (at == none) return {};
     const auto slot = slots_in_[from + at];
     return {scores_[from + at], slot, static_cast<std::uint32_t>(from + at), is_alone,
-            now_.position(slot)};
+            used_at_[slot]};
   }
   void begin_others(std::size_t rows) noexcept {
     for (std::size_t w = 0; w < words_for(rows); ++w) others_[w] = ~std::uint64_t{0};
@@ -491,7 +388,7 @@ class scored_residents {
   /// Which of the pool's rows in others_ has the first resident of all, or none.
   template <class Scores>
   [[nodiscard]] std::size_t lowest(pool_id pool, Scores& scores) noexcept {
-    const auto [from, size, word, is_few] = pools_[pool];
+    const auto [from, size, word] = pools_[pool];
     if (size == 1) return firsts_[from] == absent ? none : from;
     const auto at = least_in(
                         &firsts_[from], std::span(others_).first(words_for(size)), scores,
@@ -589,10 +486,9 @@ class scored_residents {
   aligned_vector<double> scores_;
   std::vector<std::uint64_t> left_;  ///< [row, words] a bit a resident that no choice hides
   std::vector<expert_id> keys_;      ///< [row, place]
-  std::vector<slot_id> slots_in_;    ///< [row, place], but in pools of few slots
+  std::vector<slot_id> slots_in_;    ///< [row, place]
   per_slot<slot_state> slots_;
-  slot_scores now_;                     ///< positions, and scores in pools of few slots
-  pool_members members_;                ///< empty where no pool is of few slots
+  per_slot<std::uint64_t> used_at_;     ///< [slot] clock_ at its last use
   std::vector<std::uint64_t> changed_;  ///< [pool, row of the pool] a bit: not all is known of it
   std::vector<hidden_place> hidden_;    ///< by the choice, scratch
   std::size_t hidden_count_ = 0;

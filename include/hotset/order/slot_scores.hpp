@@ -38,28 +38,6 @@ class slot_scores {
   /// Complexity: O(pool's slots), vectorised, and O(out) for each that is about as low as the last one chosen.
   std::size_t select(const pool_members& members, pool_id pool, const slot_mask& eligible,
                      std::span<slot_id> out) noexcept {
-    return choose(members, pool, eligible, out, [&](rank_rows rows, auto among, auto places, auto) {
-      return lowest_ranked(rows, among, places, level_);
-    });
-  }
-  /// The same where scores are estimates, as lowest_estimated takes them; `exact_of` is asked for slots.
-  template <class BoundOf, class ExactOf>
-  std::size_t select(const pool_members& members, pool_id pool, const slot_mask& eligible,
-                     std::span<slot_id> out, BoundOf bound_of, ExactOf exact_of) noexcept {
-    return choose(members, pool, eligible, out,
-                  [&](rank_rows rows, auto among, auto places, auto slot_at) {
-                    return lowest_estimated(
-                        rows, among, places, bound_of,
-                        [&](std::uint32_t place) { return exact_of(slot_at(place)); }, level_);
-                  });
-  }
-
- private:
-  static constexpr std::size_t padding = 63;  // rows are looked at in whole words
-
-  template <class Lowest>
-  std::size_t choose(const pool_members& members, pool_id pool, const slot_mask& eligible,
-                     std::span<slot_id> out, Lowest lowest) noexcept {
     const auto size = members.size(pool);
     HOTSET_ASSERT(size <= rank_rows::most);
     std::array<std::uint64_t, rank_rows::most / 64> among;
@@ -67,7 +45,7 @@ class slot_scores {
     std::array<std::uint32_t, rank_rows::most> places;
     const auto room = std::span(places).first(std::min(out.size(), size));
     const auto take = [&](rank_rows rows, auto slot_at) {
-      const auto count = lowest(rows, words, room, slot_at);
+      const auto count = lowest_ranked(rows, words, room, level_);
       for (std::size_t n = 0; n < count; ++n) out[n] = slot_at(places[n]);
       return count;
     };
@@ -80,6 +58,10 @@ class slot_scores {
     return take({scores_.data() + first, positions_.data() + first},
                 [first](std::uint32_t n) { return static_cast<slot_id>(first + n); });
   }
+
+ private:
+  static constexpr std::size_t padding = 63;  // rows are looked at in whole words
+
   /// A pool that slots have left or come to: side by side for once.
   [[gnu::noinline]] rank_rows gather(std::span<const slot_id> slots, const slot_mask& eligible,
                                      std::span<std::uint64_t> among) noexcept {

@@ -20,35 +20,20 @@
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
 #include "hotset/order/lowest_values.hpp"
-#include "hotset/order/pool_members.hpp"
-#include "hotset/order/slot_scores.hpp"
 
 namespace hotset::inline v0 {
 
 /// Order: value * discount^(distance / layers), distance = (layer - running - 1) mod layers + 1, products compared exactly; of
 /// equals the least recent first. Of each layer the least valuable resident is known until something of that layer changes, so
 /// that a choice looks at one resident a layer, and at one layer's experts a victim. Where just its victims leave, what it found
-/// after them is the least. Of a pool of `few` slots for several layers all are looked at instead.
+/// after them is the least.
 /// Threads: compatible. No allocation after construction. Memory: 4 bytes and a bit a key and precision, 4 bytes a key, 24 a
-/// slot, 64 where there is such a pool; layers' experts are filled up to whole 64s.
+/// slot; layers' experts are filled up to whole 64s.
 class valued_residents {
  public:
-  /// A pool of several layers with no more slots is looked at whole.
-  static constexpr std::size_t few = 64;
-
   /// Pre: 0 < discount <= 1.
   valued_residents(const pool_layout& layout, double discount)
-      : valued_residents(layout, discount, layout.slots()) {
-    for (const auto pool : rows_of_.ids()) {
-      if (rows_of_[pool].size() == 1 || layout.most_slots(pool) > few) continue;
-      for (const auto [r, layer] : rows_of_[pool]) is_few_[r] = 1;
-      has_few_ = true;
-    }
-    if (!has_few_) return;
-    members_ = pool_members(layout);
-    now_ = slot_scores(layout.slots());
-    held_.assign(layout.slots(), {});
-  }
+      : valued_residents(layout, discount, layout.slots()) {}
   /// As above, of any other numbers below `slots`.
   valued_residents(const pool_layout& layout, double discount, std::size_t slots)
       : layers_(layout.shape().layer_count()),
@@ -60,7 +45,6 @@ class valued_residents {
         residents_(rows_.size() * words_, 0),
         slot_of_(rows_.size() * experts_, no_slot),
         slots_(slots),
-        is_few_(rows_.size(), 0),
         rows_of_(layout.pools()),
         runs_of_(layout.pools()),
         unseen_of_(layout.pools()),
@@ -95,25 +79,18 @@ class valued_residents {
   void set_values(layer_id layer, std::span<const float> values) noexcept {
     const auto l = index_of(layer);
     std::copy_n(values.data(), experts_, values_.data() + l * words_ * 64);
-    for (auto r = l; r < rows_.size(); r += layers_) {
-      forget(r);
-      show_values(r, values_of(r));
-    }
+    for (auto r = l; r < rows_.size(); r += layers_) forget(r);
   }
   void use(slot_id slot) noexcept {
     auto& used = slots_[slot];
     used.position = ++clock_;
     forget(used.row);
-    if (is_few(used.row)) now_.position(slot) = clock_;
   }
   /// The same for several, in this order. Pre: they hold experts of one layer at one precision.
   void use(std::span<const slot_id> slots) noexcept {
     if (slots.empty()) return;
-    const auto r = slots_[slots.front()].row;
-    forget(r);
+    forget(slots_[slots.front()].row);
     for (const auto slot : slots) slots_[slot].position = ++clock_;
-    if (!is_few(r)) return;
-    for (const auto slot : slots) now_.position(slot) = slots_[slot].position;
   }
   void fill(slot_id slot, expert_key key, precision_id precision) noexcept {
     const auto r = index_of(precision) * layers_ + index_of(key.layer);
@@ -122,15 +99,12 @@ class valued_residents {
     slots_[slot] = {0, place, static_cast<std::uint32_t>(r)};
     slot_of_[place] = slot;
     show(place, r);
-    if (is_few(r))
-      held_[slot] = {values_of(r)[expert], static_cast<std::uint32_t>(index_of(key.layer))};
     use(slot);
   }
   void vacate(slot_id slot) noexcept {
     const auto& left = slots_[slot];
     slot_of_[left.place] = no_slot;
     hide(left.place, left.row);
-    if (is_few(left.row)) held_[slot] = {};
     auto& row = rows_[left.row];
     const resident leaving{values_of(left.row)[left.place - left.row * experts_], left.place,
                            left.position};
@@ -145,9 +119,6 @@ class valued_residents {
   void move(slot_id from, slot_id to) noexcept {
     slots_[to] = slots_[from];
     slot_of_[slots_[to].place] = to;
-    if (!is_few(slots_[to].row)) return;
-    held_[to] = std::exchange(held_[from], {});
-    now_.position(to) = now_.position(from);
   }
 
   /// The eligible residents of a pool in order; returns how many. `of_running`: what the running layer's experts are worth in
@@ -156,8 +127,6 @@ class valued_residents {
   std::size_t select(pool_id pool, layer_id running, std::span<const float> of_running,
                      const slot_mask& eligible, std::span<slot_id> out) noexcept {
     if (out.empty()) return 0;
-    if (is_few(rows_of_[pool].front().row))
-      return select_few(pool, running, of_running, eligible, out);
     ++choice_;
     const std::span<const pool_row> rows(rows_of_[pool]);
     const auto factors = factors_after(running);
@@ -203,11 +172,6 @@ class valued_residents {
     std::uint64_t position = 0;
     std::uint32_t place = 0;  ///< in slot_of_
     std::uint32_t row = 0;    ///< of the place
-  };
-  /// What a slot of a pool of few holds.
-  struct held_value {
-    float value = absent;
-    std::uint32_t layer = 0;
   };
   /// A row of a pool.
   struct pool_row {
@@ -258,32 +222,6 @@ class valued_residents {
   void hide(std::size_t place, std::size_t r) noexcept {
     const auto expert = place - r * experts_;
     residents_[r * words_ + expert / 64] &= ~(std::uint64_t{1} << expert % 64);
-  }
-
-  /// Whether the row is one of a pool whose slots are all looked at: no row's first is known there.
-  [[nodiscard]] bool is_few(std::size_t r) const noexcept { return has_few_ && is_few_[r] != 0; }
-  /// What a row's residents are worth, in a pool of few.
-  void show_values(std::size_t r, const float* values) noexcept {
-    if (!is_few(r)) return;
-    each_member(std::span<const std::uint64_t>(residents_).subspan(r * words_, words_),
-                [&](std::size_t e) { held_[slot_of_[r * experts_ + e]].value = values[e]; });
-  }
-  std::size_t select_few(pool_id pool, layer_id running, std::span<const float> of_running,
-                         const slot_mask& eligible, std::span<slot_id> out) noexcept {
-    const auto show_running = [&](bool as_set) {
-      if (of_running.empty()) return;
-      for (auto r = index_of(running); r < rows_.size(); r += layers_)
-        show_values(r, as_set ? values_of(r) : of_running.data());
-    };
-    show_running(false);
-    const auto* const factors = factors_after(running).data();
-    for (const auto slot : members_.of(pool)) {
-      const auto [value, layer] = held_[slot];
-      now_.score(slot) = value == absent ? slot_scores::vacant : double{value} * factors[layer];
-    }
-    const auto count = now_.select(members_, pool, eligible, out);
-    show_running(true);
-    return count;
   }
 
   [[nodiscard]] static std::uint64_t bit_of(const row_state& row) noexcept {
@@ -413,11 +351,6 @@ class valued_residents {
   std::vector<std::uint64_t> residents_;  ///< [precision, layer, words] a bit an expert
   std::vector<slot_id> slot_of_;          ///< [precision, layer, expert]
   per_slot<slot_state> slots_;
-  bool has_few_ = false;              ///< any row is_few()
-  std::vector<std::uint8_t> is_few_;  ///< [precision, layer]
-  slot_scores now_{0};                ///< of the slots of those: positions, and scores of a choice
-  per_slot<held_value> held_;         ///< in those
-  pool_members members_;
   std::uint64_t clock_ = 0;
   std::uint64_t choice_ = all;
   std::vector<double> factors_;  ///< [distance - 1], twice; floats, for the product of two is exact
