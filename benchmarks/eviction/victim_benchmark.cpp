@@ -32,34 +32,40 @@ void BM_Victim(benchmark::State& state) {
   P policy(layout, {});
   slot_mask eligible(layout.slots());
   std::vector<expert_key> held(layout.slots());
-  hotset::access a;
-  a.weight = 0.25;
-  const auto fill = [&](slot_id slot, std::uint64_t n) {
-    a.key = layout.shape().key(n % layout.shape().keys());
-    a.slot = slot;
-    policy.on_fill(a);
-    held[index_of(slot)] = a.key;
+  // One use of an expert: of a resident, or of a copy that takes the place of `victim`.
+  const auto use = [&](expert_key key, slot_id slot, step_id step, bool filled,
+                       expert_key victim = no_key) {
+    const visit_context context{.layer = key.layer, .step = step};
+    const hotset::fill copy{.key = key, .slot = slot, .victim = victim};
+    const double weight = 0.25;
+    policy.on_visit({.context = context,
+                     .used = std::span(&slot, 1),
+                     .fills = std::span(&copy, filled ? 1 : 0),
+                     .experts = std::span(&key.expert, 1),
+                     .weights = std::span(&weight, 1)});
+    held[index_of(slot)] = key;
     eligible.set(slot);
   };
+  const auto key_of = [&](std::uint64_t n) {
+    return layout.shape().key(n % layout.shape().keys());
+  };
   for (std::int64_t s = 0; s < slots; ++s)
-    fill(static_cast<slot_id>(s), static_cast<std::uint64_t>(s));
+    use(key_of(static_cast<std::uint64_t>(s)), static_cast<slot_id>(s), 0, true);
   splitmix64 random(5);
   visit_context context;
   std::uint64_t next = static_cast<std::uint64_t>(slots);
   for (auto _ : state) {
     // A step of the model: some hits, one victim, one fill.
-    context.step = a.step = next;
+    context.step = next;
     context.layer = static_cast<layer_id>(next % layers);
-    tell_step(policy, context.step, context.layer);
     for (int h = 0; h < 4; ++h) {
-      a.slot = static_cast<slot_id>(random.below(static_cast<std::uint64_t>(slots)));
-      a.key = held[index_of(a.slot)];
-      policy.on_hit(a);
+      const auto slot = static_cast<slot_id>(random.below(static_cast<std::uint64_t>(slots)));
+      use(held[index_of(slot)], slot, next, false);
     }
     std::array<slot_id, 1> victim{no_slot};
     if (policy.select_victims(context, eligible, victim) != 1) state.SkipWithError("no victim");
-    policy.on_evict(victim[0], held[index_of(victim[0])]);
-    fill(victim[0], next++);
+    use(key_of(next), victim[0], next, true, held[index_of(victim[0])]);
+    ++next;
   }
 }
 

@@ -83,8 +83,9 @@ void importance_update(benchmark::State& state) {
     view.step = visit / layers;
     view.experts = made.routed(visit);
     policy.on_routed(view);
-    policy.on_step(view.step, layer);
-    policy.on_forecast({.layer = layer, .step = view.step}, made.expected(visit));
+    const visit_context context{.layer = layer, .step = view.step};
+    policy.on_visit({.context = context});
+    policy.on_forecast(context, made.expected(visit));
     benchmark::ClobberMemory();
     ++visit;
   }

@@ -33,18 +33,21 @@ class expert_slots {
     context.step = step;
     const auto victims = std::span(taken).subspan(ready, misses - ready);
     if (policy_.select_victims(context, eligible_, victims) != victims.size()) return 0;
-    hotset::tell_step(policy_, step, layer);
-    for (const auto victim : victims) policy_.on_evict(victim, key(victim));
+    std::array<hotset::fill, top_k> fills{};
     for (std::size_t i = 0, next = 0; i < routed.size(); ++i) {
-      const bool hit = slot[i] != hotset::no_slot;
-      if (!hit) slot[i] = taken[next++];
-      key(slot[i]) = {layer, routed[i]};  // a miss: here the runtime copies
-      hotset::access use;
-      use.key = key(slot[i]);
-      use.slot = slot[i];
-      use.step = step;
-      hit ? policy_.on_hit(use) : policy_.on_fill(use);
+      if (slot[i] != hotset::no_slot) continue;
+      slot[i] = taken[next];
+      auto& copy = fills[next];  // a miss: here the runtime copies
+      copy.key = {layer, routed[i]};
+      copy.slot = slot[i];
+      copy.victim = next < ready ? hotset::no_key : key(slot[i]);
+      key(slot[i]) = copy.key;
+      ++next;
     }
+    policy_.on_visit({.context = context,
+                      .used = slot,
+                      .fills = std::span(fills).first(misses),
+                      .experts = routed});
     for (const auto s : slot) eligible_.set(s);
     return static_cast<int>(routed.size() - misses);
   }

@@ -17,8 +17,12 @@ class most_recent {
   static constexpr std::string_view name = "most_recent";
   static constexpr hotset::eviction_traits traits{};
   most_recent(const hotset::pool_layout& layout, const config&) : slots_(layout.slots()) {}
-  void on_hit(const hotset::access& a) noexcept { at(a.slot) = {a.pool, ++clock_}; }
-  void on_fill(const hotset::access& a) noexcept { at(a.slot) = {a.pool, ++clock_}; }
+  void on_visit(const hotset::visit_event& visit) noexcept {
+    for (const auto slot : visit.used) at(slot) = {visit.context.pool, ++clock_};
+  }
+  void on_prefetch(const hotset::prefetch_event& copy) noexcept {
+    at(copy.slot) = {copy.pool, ++clock_};
+  }
   void on_evict(hotset::slot_id, hotset::expert_key) noexcept {}
   void on_move(hotset::slot_id from, hotset::slot_id to) noexcept { at(to) = at(from); }
   std::size_t select_victims(const hotset::visit_context& visit, const hotset::slot_mask& eligible,

@@ -122,7 +122,7 @@ TEST(floor_rule, refuses_what_looks_up_or_sideways) {
   const std::vector<include_case> cases = {
       {"eviction/lru.hpp", "order/recency_log.hpp", true},
       {"eviction/lru.hpp", "eviction/lfu.hpp", true},
-      {"concepts/eviction_policy.hpp", "core/access.hpp", true},
+      {"concepts/eviction_policy.hpp", "core/visit_event.hpp", true},
       {"core/ids.hpp", "version.hpp", true},
       {"cache/slot_cache.hpp", "paging/pager.hpp", true},
       {"sim/replay/replay.hpp", "cache/slot_cache.hpp", true},

@@ -13,18 +13,18 @@ struct archetype {
   static constexpr std::string_view name = "archetype";
   static constexpr admission_traits traits{};
   archetype(const pool_layout&, const config&) {}
-  void admit(const visit_context&, std::span<const access>,
+  void admit(const visit_context&, std::span<const expert_use>,
              std::span<std::uint8_t>) const noexcept {}
-  void on_use(const access&, bool, bool) noexcept {}
+  void on_use(const expert_use&, bool, bool) noexcept {}
   void on_evict(expert_key, step_id) noexcept {}
 };
 struct throwing : archetype {
   using archetype::archetype;
-  void on_use(const access&, bool, bool) {}
+  void on_use(const expert_use&, bool, bool) {}
 };
 struct changes_when_asked : archetype {
   using archetype::archetype;
-  void admit(const visit_context&, std::span<const access>, std::span<std::uint8_t>) noexcept {}
+  void admit(const visit_context&, std::span<const expert_use>, std::span<std::uint8_t>) noexcept {}
 };
 struct has_no_traits : archetype {
   using archetype::archetype;

@@ -14,17 +14,21 @@ struct archetype {
   static constexpr std::string_view name = "archetype";
   static constexpr eviction_traits traits{};
   archetype(const pool_layout&, const config&) {}
-  void on_hit(const access&) noexcept {}
-  void on_fill(const access&) noexcept {}
+  void on_visit(const visit_event&) noexcept {}
+  void on_prefetch(const prefetch_event&) noexcept {}
   void on_evict(slot_id, expert_key) noexcept {}
   void on_move(slot_id, slot_id) noexcept {}
   std::size_t select_victims(const visit_context&, const slot_mask&, std::span<slot_id>) noexcept {
     return 0;
   }
 };
-struct throwing_hit : archetype {
+struct throwing_visit : archetype {
   using archetype::archetype;
-  void on_hit(const access&) {}
+  void on_visit(const visit_event&) {}
+};
+struct throwing_prefetch : archetype {
+  using archetype::archetype;
+  void on_prefetch(const prefetch_event&) {}
 };
 struct throwing_choice : archetype {
   using archetype::archetype;
@@ -73,61 +77,31 @@ struct changes_its_traits : archetype {
 };
 
 // What was satisfied once, and silently wrong: each optional hook is what the traits say, or nothing.
-struct misspelt_visit : archetype {
-  using archetype::archetype;
-  static constexpr eviction_traits traits{.hears_visits = true};
-  void on_vist(const visit_context&, std::span<const slot_id>) noexcept {}
-};
-struct visit_without_the_weights_it_needs : archetype {
-  using archetype::archetype;
-  static constexpr eviction_traits traits{.hears_visits = true, .needs_weights = true};
-  void on_visit(const visit_context&, std::span<const slot_id>) noexcept {}
-};
-struct visit_with_weights_that_it_does_not_need : archetype {
-  using archetype::archetype;
-  static constexpr eviction_traits traits{.hears_visits = true};
-  void on_visit(const visit_context&, std::span<const slot_id>, std::span<const double>) noexcept {}
-};
-struct visit_with_weights : archetype {
-  using archetype::archetype;
-  static constexpr eviction_traits traits{.hears_visits = true, .needs_weights = true};
-  void on_visit(const visit_context&, std::span<const slot_id>,
-                std::span<const double> weights) noexcept {
-    heard = weights.back();
+struct misspelt_visit {
+  using config = no_options;
+  static constexpr std::string_view name = "misspelt";
+  static constexpr eviction_traits traits{};
+  misspelt_visit(const pool_layout&, const config&) {}
+  void on_vist(const visit_event&) noexcept {}
+  void on_prefetch(const prefetch_event&) noexcept {}
+  void on_evict(slot_id, expert_key) noexcept {}
+  void on_move(slot_id, slot_id) noexcept {}
+  std::size_t select_victims(const visit_context&, const slot_mask&, std::span<slot_id>) noexcept {
+    return 0;
   }
-  double heard = 0.0;
 };
-struct replacements_without_visits : archetype {
+struct visit_by_context : archetype {
   using archetype::archetype;
-  static constexpr eviction_traits traits{.hears_replacements = true};
-  void on_replace(const visit_context&, std::span<const fill>) noexcept {}
-};
-struct replacement_that_nobody_calls : archetype {
-  using archetype::archetype;
-  void on_replace(const visit_context&, std::span<const fill>) noexcept {}
+  void on_visit(const visit_context&) noexcept {}
 };
 struct request_that_is_changed : archetype {
   using archetype::archetype;
   static constexpr eviction_traits traits{.hears_requests = true};
-  void on_request(access&) noexcept {}
+  void on_request(prefetch_event&) noexcept {}
 };
 struct request_that_nobody_calls : archetype {
   using archetype::archetype;
-  void on_request(access&) noexcept {}
-};
-struct visit_that_nobody_calls : archetype {
-  using archetype::archetype;
-  template <class Slots>
-  void on_visit(const visit_context&, Slots) noexcept {}
-};
-struct step_that_nobody_calls : archetype {
-  using archetype::archetype;
-  void on_step(step_id, layer_id) noexcept {}
-};
-struct bypass_that_nobody_calls : archetype {
-  using archetype::archetype;
-  void on_bypass(const access&) noexcept {}
-  void on_bypass(int) noexcept {}
+  void on_request(prefetch_event&) noexcept {}
 };
 struct route_that_nobody_calls : archetype {
   using archetype::archetype;
@@ -147,28 +121,21 @@ struct forecast_without_its_visit : archetype {
   static constexpr eviction_traits traits{.hears_forecasts = true};
   void on_forecast(const forecast&) noexcept {}
 };
-struct throwing_step : archetype {
+struct throwing_request : archetype {
   using archetype::archetype;
-  static constexpr eviction_traits traits{.hears_steps = true};
-  void on_step(step_id, layer_id) {}
+  static constexpr eviction_traits traits{.hears_requests = true};
+  void on_request(const prefetch_event&) {}
 };
-struct bypass_that_answers : archetype {
+struct request_that_answers : archetype {
   using archetype::archetype;
-  static constexpr eviction_traits traits{.hears_bypasses = true};
-  bool on_bypass(const access&) noexcept { return true; }
+  static constexpr eviction_traits traits{.hears_requests = true};
+  bool on_request(const prefetch_event&) noexcept { return true; }
 };
 struct hears_all : archetype {
   using archetype::archetype;
-  static constexpr eviction_traits traits{.hears_steps = true,
-                                          .hears_bypasses = true,
-                                          .hears_requests = true,
-                                          .hears_visits = true,
-                                          .hears_routes = true,
-                                          .hears_forecasts = true};
-  void on_step(step_id, layer_id) noexcept { ++heard; }
-  void on_bypass(const access&) noexcept { ++heard; }
-  void on_request(const access&) noexcept { ++heard; }
-  void on_visit(const visit_context&, std::span<const slot_id>) noexcept { ++heard; }
+  static constexpr eviction_traits traits{
+      .hears_requests = true, .hears_routes = true, .hears_forecasts = true};
+  void on_request(const prefetch_event&) noexcept { ++heard; }
   void on_routed(const routing_view&) noexcept { ++heard; }
   void on_forecast(const visit_context&, const forecast&) noexcept { ++heard; }
   int heard = 0;
@@ -176,11 +143,11 @@ struct hears_all : archetype {
 struct sealed final {
   using config = no_options;
   static constexpr std::string_view name = "sealed";
-  static constexpr eviction_traits traits{.hears_steps = true};
+  static constexpr eviction_traits traits{.hears_requests = true};
   sealed(const pool_layout&, const config&) {}
-  void on_step(step_id, layer_id) noexcept {}
-  void on_hit(const access&) noexcept {}
-  void on_fill(const access&) noexcept {}
+  void on_request(const prefetch_event&) noexcept {}
+  void on_visit(const visit_event&) noexcept {}
+  void on_prefetch(const prefetch_event&) noexcept {}
   void on_evict(slot_id, expert_key) noexcept {}
   void on_move(slot_id, slot_id) noexcept {}
   std::size_t select_victims(const visit_context&, const slot_mask&, std::span<slot_id>) noexcept {
@@ -191,7 +158,8 @@ struct sealed final {
 static_assert(is_eviction_policy<archetype>());
 static_assert(is_eviction_policy<hears_all>());
 static_assert(is_eviction_policy<sealed>());
-static_assert(!eviction_policy<throwing_hit>);
+static_assert(!eviction_policy<throwing_visit>);
+static_assert(!eviction_policy<throwing_prefetch>);
 static_assert(!eviction_policy<throwing_choice>);
 static_assert(!eviction_policy<counts_in_int>);
 static_assert(!eviction_policy<not_built_for_a_layout>);
@@ -202,46 +170,28 @@ static_assert(!eviction_policy<cannot_be_moved_about>);
 static_assert(!eviction_policy<has_no_traits>);
 static_assert(!eviction_policy<has_a_flag>);
 static_assert(!eviction_policy<changes_its_traits>);
-static_assert(is_eviction_policy<visit_with_weights>());
-static_assert(!eviction_policy<visit_without_the_weights_it_needs>);
-static_assert(!eviction_policy<visit_with_weights_that_it_does_not_need>);
-static_assert(!eviction_policy<replacements_without_visits>);
-static_assert(!eviction_policy<replacement_that_nobody_calls>);
+static_assert(!eviction_policy<visit_by_context>);
 static_assert(!eviction_policy<misspelt_visit>);
 static_assert(!eviction_policy<request_that_is_changed>);
 static_assert(!eviction_policy<request_that_nobody_calls>);
-static_assert(!eviction_policy<visit_that_nobody_calls>);
-static_assert(!eviction_policy<step_that_nobody_calls>);
-static_assert(!eviction_policy<bypass_that_nobody_calls>);
 static_assert(!eviction_policy<route_that_nobody_calls>);
 static_assert(!eviction_policy<route_by_context>);
 static_assert(!eviction_policy<forecast_that_nobody_calls>);
 static_assert(!eviction_policy<forecast_without_its_visit>);
-static_assert(!eviction_policy<throwing_step>);
-static_assert(!eviction_policy<bypass_that_answers>);
+static_assert(!eviction_policy<throwing_request>);
+static_assert(!eviction_policy<request_that_answers>);
 
 TEST(eviction_policy, who_takes_any_policy_tells_it_what_it_hears) {
   const auto layout = pool_layout::shared({.layers = 1, .experts = 2, .top_k = 1}, 1).value();
   hears_all all(layout, {});
-  tell_step(all, 1, 0_layer);
-  tell_bypass(all, {});
   tell_request(all, {});
   tell_routed(all, {});
   tell_forecast(all, {}, {});
-  tell_visit(all, {}, {}, {});
-  EXPECT_EQ(all.heard, 6);
-  visit_with_weights weighed(layout, {});
-  const std::vector<slot_id> slots{0_slot};
-  const std::vector<double> weights{0.25};
-  tell_visit(weighed, {}, slots, weights);
-  EXPECT_EQ(weighed.heard, 0.25);
+  EXPECT_EQ(all.heard, 3);
   archetype none(layout, {});
-  tell_step(none, 1, 0_layer);
-  tell_bypass(none, {});
   tell_request(none, {});
   tell_routed(none, {});
   tell_forecast(none, {}, {});
-  tell_visit(none, {}, slots, weights);
 }
 
 }  // namespace

@@ -33,9 +33,9 @@ TYPED_TEST(admission_conformance, answers_0_or_1_twice_alike_and_writes_no_furth
     };
     for (std::uint64_t visit = 0; visit < 200; ++visit) {
       const auto layer = static_cast<layer_id>(visit % 3);
-      std::vector<access> misses;
+      std::vector<expert_use> misses;
       for (std::uint64_t e = below(3); e < 16; e += 1 + below(6)) {
-        access a;
+        expert_use a;
         a.key = {layer, static_cast<expert_id>(e)};
         a.step = visit / 3;
         a.ordinal = visit;

@@ -12,6 +12,7 @@
 #include "hotset/core/policy/parameters.hpp"
 #include "hotset/paging/pager.hpp"
 #include "random_source.hpp"
+#include "single_uses.hpp"
 
 namespace hotset::activation_ratio_test {
 namespace {
@@ -27,10 +28,10 @@ class ratio_of_a_request : public testing::Test {
   explicit ratio_of_a_request(const activation_ratio::config& options = {})
       : policy(layout, options) {
     for (const auto s : each<slot_id>(4)) {
-      access a;
+      expert_use a;
       a.key = s < 3 ? expert_key{0_layer, expert_id{number(s)}} : expert_key{1_layer, 0_expert};
       a.slot = s;
-      policy.on_fill(a);
+      support::bring(policy, a);
       eligible.set(s);
     }
   }
@@ -52,16 +53,16 @@ class ratio_of_a_request : public testing::Test {
   void visit(step_id step, layer_id layer, const std::vector<std::int32_t>& ids,
              const std::vector<sequence_id>& sequences = {}) {
     plan(step, layer, ids, sequences);
-    policy.on_step(step, layer);
+    support::begin_visit(policy, step, layer);
   }
   void open(step_id step, const std::vector<sequence_id>& sequences) {
     plan(step, before_layers, {}, sequences);
   }
   void use(slot_id slot) {
-    access a;
+    expert_use a;
     a.key = {0_layer, expert_id{number(slot)}};
     a.slot = slot;
-    policy.on_hit(a);
+    support::hit(policy, a);
   }
   slots order() {
     slots out(4);
@@ -102,7 +103,7 @@ TEST_F(ratio_of_a_request, a_new_request_has_activated_nothing) {
   EXPECT_THAT(order(), ElementsAre(0, 1, 2, 3));
   plan(2, 0_layer, {0, 3}, {8});
   EXPECT_THAT(order(), ElementsAre(0, 1, 2, 3)) << "victims are chosen by what was before";
-  policy.on_step(2, 0_layer);
+  support::begin_visit(policy, 2, 0_layer);
   EXPECT_THAT(order(), ElementsAre(1, 2, 3, 0));
   open(3, {7});
   EXPECT_THAT(order(), ElementsAre(3, 0, 2, 1)) << "the first one goes on";
@@ -125,8 +126,8 @@ TEST_F(ratio_of_a_request, a_visit_that_does_not_take_place_leaves_no_trace) {
   plan(0, 0_layer, {2, 3});
   plan(0, 0_layer, {0, 1});  // planned again
   EXPECT_THAT(order(), ElementsAre(0, 1, 2, 3));
-  policy.on_step(0, 0_layer);
-  policy.on_step(0, 0_layer);  // a later group
+  support::begin_visit(policy, 0, 0_layer);
+  support::begin_visit(policy, 0, 0_layer);  // a later group
   EXPECT_THAT(order(), ElementsAre(2, 3, 0, 1));
   use(0_slot);
   use(1_slot);
@@ -136,7 +137,7 @@ TEST_F(ratio_of_a_request, a_visit_that_does_not_take_place_leaves_no_trace) {
 
 TEST_F(ratio_of_a_request, what_the_router_chose_counts_where_a_policy_shortened_it) {
   plan(0, 0_layer, {0, -1}, {}, {1, 2});
-  policy.on_step(0, 0_layer);
+  support::begin_visit(policy, 0, 0_layer);
   EXPECT_THAT(order(), ElementsAre(0, 3, 1, 2));
 }
 
@@ -148,7 +149,7 @@ TEST_F(ratio_of_a_request, what_does_not_belong_together_teaches_nothing) {
         routing_view{.layer = 2_layer, .experts = one},
         routing_view{.layer = 0_layer, .experts = one, .router_choice = std::span(one).first(1)}}) {
     policy.on_routed(wrong);
-    policy.on_step(1, 0_layer);
+    support::begin_visit(policy, 1, 0_layer);
   }
   visit(1, 0_layer, {-1, 9});
   open(2, {});
@@ -209,10 +210,10 @@ TEST(activation_ratio, agrees_with_the_rule_written_out) {
     std::uint64_t clock = 0;
     slot_mask eligible(layout.slots());
     for (const auto s : each<slot_id>(9)) {
-      access a;
+      expert_use a;
       a.key = three.key(index_of(s) + 3);
       a.slot = s;
-      policy.on_fill(a);
+      support::bring(policy, a);
       held[s] = {a.key, ++clock};
       eligible.set(s);
     }
@@ -240,13 +241,13 @@ TEST(activation_ratio, agrees_with_the_rule_written_out) {
         for (std::size_t i = 0; i < 9; ++i)
           ASSERT_EQ(out[i], wanted[i].second) << "seed " << seed << " step " << step;
         if (random.one_in(6)) continue;  // it does not take place
-        policy.on_step(step, layer);
+        support::begin_visit(policy, step, layer);
         for (std::size_t t = 0; t < sequences.size(); ++t)
           model.tokens.push_back({sequences[t], layer, {ids[2 * t], ids[2 * t + 1]}});
-        access a;
+        expert_use a;
         a.slot = slot_id{random.id_below(9)};
         a.key = held[a.slot].first;
-        policy.on_hit(a);
+        support::hit(policy, a);
         held[a.slot].second = ++clock;
       }
   }

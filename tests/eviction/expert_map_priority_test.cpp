@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "hotset/core/policy/parameters.hpp"
+#include "single_uses.hpp"
 
 namespace hotset::expert_map_priority_test {
 namespace {
@@ -20,12 +21,12 @@ class map_priority : public testing::Test {
  protected:
   explicit map_priority(const expert_map_priority::config& options = {}) : policy(layout, options) {
     for (const auto s : each<slot_id>(3)) {
-      policy.on_fill(about(s));
+      support::bring(policy, about(s));
       eligible.set(s);
     }
   }
-  static access about(slot_id slot) {
-    access a;
+  static expert_use about(slot_id slot) {
+    expert_use a;
     a.key = {0_layer, expert_id{number(slot)}};
     a.slot = slot;
     return a;
@@ -60,8 +61,8 @@ class map_priority_since_fill : public map_priority {
 
 TEST_F(map_priority, multiplies_what_is_expected_by_what_was_used) {
   EXPECT_THAT(order(), ElementsAre(0, 1, 2)) << "all are alike: recency";
-  policy.on_hit(about(0_slot));
-  policy.on_hit(about(0_slot));
+  support::hit(policy, about(0_slot));
+  support::hit(policy, about(0_slot));
   EXPECT_THAT(order(), ElementsAre(1, 2, 0));
   expect({0.1F, 0.4F, 0.2F, 0.3F});  // 3 x .1, 1 x .4, 1 x .2
   EXPECT_THAT(order(), ElementsAre(2, 0, 1));
@@ -83,11 +84,11 @@ TEST_F(map_priority, a_request_begins_without_expectations) {
 }
 
 TEST_F(map_priority, uses_are_kept_when_a_key_leaves) {
-  policy.on_hit(about(1_slot));
+  support::hit(policy, about(1_slot));
   policy.on_evict(1_slot, {0_layer, 1_expert});
-  policy.on_hit(about(2_slot));
-  policy.on_hit(about(2_slot));
-  policy.on_fill(about(1_slot));  // the third use
+  support::hit(policy, about(2_slot));
+  support::hit(policy, about(2_slot));
+  support::bring(policy, about(1_slot));  // the third use
   EXPECT_THAT(order(), ElementsAre(0, 2, 1));
 }
 
@@ -96,16 +97,16 @@ TEST_F(map_priority, a_prefetch_is_no_use) {
   auto prefetched = about(3_slot);
   prefetched.speculative = true;
   prefetched.slot = 1_slot;
-  policy.on_fill(prefetched);
+  support::bring(policy, prefetched);
   EXPECT_THAT(order(), ElementsAre(1, 0, 2));
 }
 
 TEST_F(map_priority_since_fill, every_fill_is_one_use) {
-  policy.on_hit(about(1_slot));
+  support::hit(policy, about(1_slot));
   policy.on_evict(1_slot, {0_layer, 1_expert});
   auto prefetched = about(1_slot);
   prefetched.speculative = true;
-  policy.on_fill(prefetched);
+  support::bring(policy, prefetched);
   EXPECT_THAT(order(), ElementsAre(0, 2, 1)) << "all were used once";
 }
 

@@ -8,6 +8,7 @@
 
 #include "hotset/core/policy/parameters.hpp"
 #include "hotset/paging/pager.hpp"
+#include "single_uses.hpp"
 
 namespace hotset::importance_test {
 namespace {
@@ -22,11 +23,11 @@ class importance_of_a_layer : public testing::Test {
   explicit importance_of_a_layer(const importance::config& options = {.alpha = 0.5, .gamma = 0.5})
       : policy(layout, options) {
     for (auto s = 3_slot; s < 6; ++s) {
-      access a;
+      expert_use a;
       a.key = {1_layer, expert_id{number(s) - 3}};
       a.slot = s;
       a.pool = 1_pool;
-      policy.on_fill(a);
+      support::bring(policy, a);
       eligible.set(s);
     }
   }
@@ -60,16 +61,16 @@ class importance_of_a_layer : public testing::Test {
 TEST_F(importance_of_a_layer, without_a_forecast_the_past_decides) {
   EXPECT_THAT(order(0), ElementsAre(3, 4, 5)) << "nothing was used: recency";
   route(0, {0, 1});
-  policy.on_step(0, 1_layer);
+  support::begin_visit(policy, 0, 1_layer);
   route(1, {0, 5});
-  policy.on_step(1, 1_layer);
+  support::begin_visit(policy, 1, 1_layer);
   // u: 1.5, 0.5, 0.
   EXPECT_THAT(order(2), ElementsAre(5, 4, 3));
 }
 
 TEST_F(importance_of_a_layer, the_forecast_of_this_step_weighs_in) {
   route(0, {0, 1});
-  policy.on_step(0, 1_layer);
+  support::begin_visit(policy, 0, 1_layer);
   // h of 0 and 1: a half each. Scores: 0: .25 + .05, 1: .25 + .1, 2: 0 + .4.
   expect(1, 0_layer, {0.1F, 0.2F, 0.8F, 0, 0, 0}, 1);
   EXPECT_THAT(order(1), ElementsAre(3, 4, 5));
@@ -88,20 +89,20 @@ TEST_F(importance_of_a_layer, a_visit_that_does_not_take_place_leaves_no_trace) 
   route(0, {2, 3});
   route(0, {0, 1});  // planned again
   EXPECT_THAT(order(0), ElementsAre(3, 4, 5)) << "victims are chosen by what was before";
-  policy.on_step(0, 1_layer);
-  policy.on_step(0, 1_layer);  // a later group
+  support::begin_visit(policy, 0, 1_layer);
+  support::begin_visit(policy, 0, 1_layer);  // a later group
   EXPECT_THAT(order(1), ElementsAre(5, 3, 4));
 }
 
 TEST_F(importance_of_a_layer, what_the_router_chose_counts_where_a_policy_shortened_it) {
   route(0, {0, -1}, {0, 2});
-  policy.on_step(0, 1_layer);
+  support::begin_visit(policy, 0, 1_layer);
   EXPECT_THAT(order(1), ElementsAre(4, 3, 5));
 }
 
 TEST_F(importance_of_a_layer, only_residents_share_the_heat) {
   route(0, {0, 5});  // 5 is not resident: its heat is nobody's share
-  policy.on_step(0, 1_layer);
+  support::begin_visit(policy, 0, 1_layer);
   expect(1, 0_layer, {0, 0.9F, 1.0F, 0, 0, 0}, 1);
   // h of 0 is 1: .5; 1: .45; 2: .5, more recent than 0.
   EXPECT_THAT(order(1), ElementsAre(4, 3, 5));

@@ -11,6 +11,7 @@
 
 #include "random_source.hpp"
 #include "reference_policies.hpp"
+#include "single_uses.hpp"
 
 namespace hotset::lhu_test {
 namespace {
@@ -22,7 +23,7 @@ using support::slot_ids;
 void hit(hand_walk<lhu>& w, slot_id slot, expert_key key, precision_id precision) {
   auto a = w.about(slot, key);
   a.precision = precision;
-  w.policy.on_hit(a);
+  support::hit(w.policy, a);
 }
 void fill(hand_walk<lhu>& w, slot_id slot, expert_key key, precision_id precision) {
   auto a = w.about(slot, key);
@@ -92,9 +93,6 @@ TEST(lhu, counts_what_is_computed_without_a_slot) {
   hand_walk<lhu> w(shared(1, 2));
   w.begin(0, 0);
   w.bypass({0_layer, 5_expert});
-  auto low = w.about(no_slot, {0_layer, 4_expert});
-  low.precision = 1_precision;
-  w.policy.on_bypass(low);
   w.begin(1, 0);
   w.fill(1, {0_layer, 5_expert});
   w.fill(0, {0_layer, 4_expert});
@@ -127,12 +125,12 @@ TEST(lhu, agrees_with_its_naive_form) {
     std::map<slot_id, std::uint64_t> position;
     std::uint64_t clock = 0;
     for (step_id n = 0; n < 800; ++n) {
-      access a;
+      expert_use a;
       a.key = {static_cast<layer_id>(n % layers),
                expert_id{random.id_below(1 + random.id_below(32))}};
       a.step = n / layers;
       a.precision = static_cast<precision_id>(random.below(3));
-      policy.on_step(a.step, a.key.layer);
+      support::begin_visit(policy, a.step, a.key.layer);
       const auto found = where.find(a.key);
       const visit_context context{a.key.layer, 0_pool, a.step, n, request_class::decode};
       std::vector<std::tuple<std::uint64_t, std::uint64_t, slot_id>> order;
@@ -143,9 +141,9 @@ TEST(lhu, agrees_with_its_naive_form) {
       for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], std::get<2>(order[i]));
       if (found != where.end()) {
         a.slot = found->second;
-        policy.on_hit(a);
+        support::hit(policy, a);
       } else if (random.one_in(6)) {
-        policy.on_bypass(a);
+        support::bypass(policy, a);
       } else {
         a.slot = static_cast<slot_id>(where.size());
         if (where.size() == count) {
@@ -156,12 +154,12 @@ TEST(lhu, agrees_with_its_naive_form) {
           where.erase(old);
         }
         a.speculative = random.one_in(5);
-        policy.on_fill(a);
+        support::bring(policy, a);
         where[a.key] = a.slot;
         eligible.set(a.slot);
       }
       if (a.slot != no_slot) position[a.slot] = ++clock;
-      if (!a.speculative && a.precision == 0) ++uses[a.key];
+      if (!a.speculative && (a.slot == no_slot || a.precision == 0)) ++uses[a.key];
     }
   }
 }

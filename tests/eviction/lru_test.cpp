@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "reference_policies.hpp"
+#include "single_uses.hpp"
 
 namespace hotset::lru_test {
 namespace {
@@ -51,11 +52,11 @@ TEST(lru, keeps_its_order_when_a_quota_change_lends_a_slot_to_another_pool) {
   slot_mask eligible(layout.slots());
   const auto use = [&](support::written_slot slot, support::written_layer layer,
                        support::written_expert expert, bool resident) {
-    access a;
+    expert_use a;
     a.key = {layer, expert};
     a.slot = slot;
     a.pool = pool_id{number(layer.id)};
-    resident ? policy.on_hit(a) : policy.on_fill(a);
+    resident ? support::hit(policy, a) : support::bring(policy, a);
     eligible.set(slot);
   };
   const auto order = [&](pool_id pool) {

@@ -21,7 +21,9 @@ using calm_lru = protect_decode<lru>;
 static_assert(eviction_policy<calm_lru>);
 static_assert(eviction_policy<protect_hot<protect_decode<lru>>>);
 static_assert(protect_hot<calm_lru>::name == "protect_hot<protect_decode<lru>>");
-static_assert(requires(protect_decode<least_stale> & p, const access& a) { p.on_request(a); });
+static_assert(requires(protect_decode<least_stale> & p, const prefetch_event& e) {
+  p.on_request(e);
+});
 static_assert(calm_lru::traits.hears_requests);
 
 TEST(protect_decode, a_prefill_takes_other_slots_first) {

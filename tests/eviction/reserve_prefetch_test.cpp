@@ -27,7 +27,7 @@ static_assert(eviction_policy<split_lru>);
 static_assert(eviction_policy<protect_hot<reserve_prefetch<gate_score>>>);
 static_assert(protect_hot<split_lru>::name == "protect_hot<reserve_prefetch<lru>>");
 static_assert(split_lru::decorator == "reserve_prefetch");
-static_assert(split_lru::traits.moves_by_itself && !split_lru::traits.hears_visits);
+static_assert(split_lru::traits.moves_by_itself);
 static_assert(reserve_prefetch<gate_score>::traits.needs_weights);
 
 /// What a prefetch would take, of the pool 0.

@@ -49,7 +49,7 @@ TEST(recency_log, keeps_one_order_per_pool) {
   EXPECT_EQ(select(log, 0_pool, all, 8), support::slot_ids({1, 2}));
 }
 
-TEST(recency_log, what_was_read_ahead_and_then_used_is_not_chosen) {
+TEST(recency_log, what_was_named_and_then_used_is_not_named) {
   const auto layout = layers_of(1, 8);
   const auto all = all_of(layout);
   recency_log log(layout);
@@ -57,17 +57,6 @@ TEST(recency_log, what_was_read_ahead_and_then_used_is_not_chosen) {
   EXPECT_EQ(select(log, 0_pool, all, 2), support::slot_ids({0, 1}));
   log.touch(0_pool, support::slot_ids({1, 3}));
   EXPECT_EQ(select(log, 0_pool, all, 3), support::slot_ids({0, 2, 4}));
-}
-
-TEST(recency_log, told_of_other_slots_than_were_chosen_it_forgets_none) {
-  const auto layout = layers_of(1, 8);
-  const auto all = all_of(layout);
-  recency_log log(layout);
-  log.touch(0_pool, support::slot_ids({0, 1, 2, 3}));
-  EXPECT_EQ(select(log, 0_pool, all, 2), support::slot_ids({0, 1}));
-  log.give_up(0_pool, 2, 3_slot);
-  log.give_up(0_pool, 1, 0_slot);
-  EXPECT_EQ(select(log, 0_pool, all, 4), support::slot_ids({0, 1, 2, 3}));
 }
 
 // As where a quota change gathers residents: a gathered log looks for its slots beyond its first range from then on.
@@ -81,7 +70,7 @@ TEST(recency_log, keeps_what_took_a_place_in_a_slot_of_another_pool) {
   EXPECT_EQ(select(log, 0_pool, all, 8), support::slot_ids({4, 1, 2}));
 }
 
-/// Pools of each size do the same as lists, whatever is read ahead, gathered, passed over or wrapped.
+/// Pools of each size do the same as lists, whatever is gathered, passed over or wrapped.
 void compare_with_lists(std::int32_t slots_each, std::uint64_t seed) {
   constexpr std::int32_t pools = 2;
   const auto layout = layers_of(pools, slots_each);
@@ -121,10 +110,7 @@ void compare_with_lists(std::int32_t slots_each, std::uint64_t seed) {
         if (expected.size() < most && eligible.test(s)) expected.push_back(s);
       const auto chosen = select(log, pool, eligible, most);
       ASSERT_EQ(chosen, expected) << "operation " << n;
-      if (what < 9 && !chosen.empty()) {
-        log.give_up(pool, chosen.size(), chosen.back());
-        use(chosen);
-      }
+      if (what < 9 && !chosen.empty()) use(chosen);
     } else if (what < 12) {
       const auto s = any();
       log.erase(s);

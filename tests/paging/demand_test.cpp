@@ -8,6 +8,7 @@
 
 #include "hotset/paging/hot_set.hpp"
 #include "pager_walk.hpp"
+#include "single_uses.hpp"
 
 namespace hotset::demand_test {
 namespace {
@@ -23,12 +24,12 @@ struct demand_of {
   explicit demand_of(std::int64_t slots, typename Admission::config admission = {})
       : hot(pool_layout::shared(shape, slots).value(), {}, admission) {}
   void hold(expert_key key) {
-    access a;
+    expert_use a;
     a.key = key;
     const auto f = hot.held.reserve_free(key, 0_pool);
     hot.held.hold(f);
     a.slot = f.slot;
-    hot.eviction.on_fill(a);
+    support::bring(hot.eviction, a);
   }
   void look_up(std::vector<std::int32_t> ids) {
     routed = std::move(ids);
@@ -86,7 +87,7 @@ TEST(admission_round, leaves_what_is_refused_on_the_host) {
   d.look_up({4, 5, 6, 7});
   admission_round<picky> round(d.visit.capacity());
   round.refuse(d.hot, d.visit, d.plan, [&](std::uint32_t at) {
-    access a;
+    expert_use a;
     a.key = {0_layer, d.plan.experts()[at]};
     return a;
   });

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "pager_walk.hpp"
+#include "single_uses.hpp"
 
 namespace hotset::hot_set_test {
 namespace {
@@ -28,9 +29,9 @@ struct hearing {
   static constexpr std::string_view name = "hearing";
   static constexpr admission_traits traits{};
   hearing(const pool_layout&, const config& options) : to(options.to) {}
-  void admit(const visit_context&, std::span<const access>,
+  void admit(const visit_context&, std::span<const expert_use>,
              std::span<std::uint8_t>) const noexcept {}
-  void on_use(const access&, bool, bool) noexcept {}
+  void on_use(const expert_use&, bool, bool) noexcept {}
   void on_evict(expert_key key, step_id) noexcept { to->push_back(key.expert); }
   std::vector<expert_id>* to;
 };
@@ -44,10 +45,10 @@ struct hot_set_test : testing::Test {
     else
       (void)hot.held.hold(f);
     hot.speculated = hot.speculated || speculative;
-    access a;
+    expert_use a;
     a.key = key;
     a.slot = f.slot;
-    hot.eviction.on_fill(a);
+    support::bring(hot.eviction, a);
     return f.slot;
   }
   told_lru::journal journal;

@@ -252,7 +252,7 @@ TEST_F(pager_miss, what_is_left_on_the_host_has_no_slot_and_is_told_as_a_bypass)
   EXPECT_FALSE(told.plan.all_hits());
   EXPECT_FALSE(told.plan.edited()) << "all places stand";
   EXPECT_THAT(told.plan.routed(), ElementsAre(5, 1));
-  EXPECT_THAT(journal.lines, ElementsAre("step 0 layer 0", "bypass 5", "fill 1"));
+  EXPECT_THAT(journal.lines, ElementsAre("step 0 layer 0", "fill 1", "bypass 5"));
   EXPECT_EQ(told.stats().bypasses, 1U);
   told.visit(1, 0, {5, 1});
   EXPECT_EQ(told.stats().compulsory_misses, 2U) << "5 was used on the host";

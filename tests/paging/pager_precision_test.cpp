@@ -37,21 +37,28 @@ class placed_lru {
     [[nodiscard]] validation validate() const { return std::nullopt; }
   };
   static constexpr std::string_view name = "placed_lru";
-  static constexpr eviction_traits traits{.hears_bypasses = true, .hears_requests = true};
+  static constexpr eviction_traits traits{.hears_requests = true};
 
   placed_lru(const pool_layout& layout, const config& options) : inner_(layout), to_(options.to) {}
-  void on_hit(const access& a) noexcept {
-    write("hit", a);
-    inner_.on_hit(a);
+  void on_visit(const visit_event& e) noexcept {
+    for (const auto& f : e.fills)
+      if (f.victim != no_key) write_loss(f.slot, f.victim);
+    e.each_use([&](std::size_t i, bool is_filled) {
+      write(is_filled ? "fill" : "hit", e.experts[i], e.used[i], e.context.pool, e.precision);
+    });
+    for (const auto& b : e.bypassed)
+      write("bypass", b.expert, no_slot, e.context.pool, e.precision);
+    inner_.on_visit(e);
   }
-  void on_fill(const access& a) noexcept {
-    write(a.speculative ? "prefetch" : "fill", a);
-    inner_.on_fill(a);
+  void on_prefetch(const prefetch_event& e) noexcept {
+    write("prefetch", e.key.expert, e.slot, e.pool, e.precision);
+    inner_.on_prefetch(e);
   }
-  void on_request(const access& a) noexcept { write("request", a); }
-  void on_bypass(const access& a) noexcept { write("bypass", a); }
+  void on_request(const prefetch_event& e) noexcept {
+    write("request", e.key.expert, e.slot, e.pool, e.precision);
+  }
   void on_evict(slot_id slot, expert_key key) noexcept {
-    to_->push_back("evict " + to_string(key.expert) + " slot " + to_string(slot));
+    write_loss(slot, key);
     inner_.on_evict(slot, key);
   }
   void on_move(slot_id from, slot_id to) noexcept { inner_.on_move(from, to); }
@@ -61,9 +68,13 @@ class placed_lru {
   }
 
  private:
-  void write(const std::string& what, const access& a) {
-    to_->push_back(what + ' ' + to_string(a.key.expert) + " slot " + to_string(a.slot) + " pool " +
-                   to_string(a.pool) + " precision " + to_string(a.precision));
+  void write(const std::string& what, expert_id expert, slot_id slot, pool_id pool,
+             precision_id precision) {
+    to_->push_back(what + ' ' + to_string(expert) + " slot " + to_string(slot) + " pool " +
+                   to_string(pool) + " precision " + to_string(precision));
+  }
+  void write_loss(slot_id slot, expert_key key) {
+    to_->push_back("evict " + to_string(key.expert) + " slot " + to_string(slot));
   }
   lru inner_;
   std::vector<std::string>* to_;
@@ -131,8 +142,8 @@ TEST_F(pager_precision, a_miss_lives_in_the_pool_of_the_precision_that_was_decid
   EXPECT_EQ(w.stats().bytes_filled, 110U);
   journal.clear();
   w.visit(1, 0, {4, 3});
-  EXPECT_THAT(journal, ElementsAre("hit 4 slot 3 pool 2 precision 2",  //
-                                   "hit 3 slot 0 pool 0 precision 0"));
+  EXPECT_THAT(journal, ElementsAre("hit 3 slot 0 pool 0 precision 0",  //
+                                   "hit 4 slot 3 pool 2 precision 2"));
   ASSERT_THAT(script.asked, SizeIs(2));
   ASSERT_THAT(script.asked[1], SizeIs(1)) << "of what is held at precision 0 nobody is asked";
   EXPECT_EQ(script.asked[1][0].expert, 4);
@@ -371,9 +382,8 @@ TEST_F(pager_precision, victims_are_of_the_pool_that_is_filled) {
   journal.clear();
   script.decisions = {{3_expert, fetch_at(2_precision)}, {4_expert, fetch_at(0_precision)}};
   w.visit(1, 0, {3, 4});
-  EXPECT_THAT(journal, ElementsAre("evict 2 slot 3", "evict 0 slot 0",  //
-                                   "fill 3 slot 3 pool 2 precision 2",  //
-                                   "fill 4 slot 0 pool 0 precision 0"));
+  EXPECT_THAT(journal, ElementsAre("evict 0 slot 0", "fill 4 slot 0 pool 0 precision 0",  //
+                                   "evict 2 slot 3", "fill 3 slot 3 pool 2 precision 2"));
 }
 
 TEST_F(pager_precision, a_visit_larger_than_all_pools_is_split_into_groups_that_fit) {
@@ -521,8 +531,8 @@ TEST_F(pager_precision, what_a_policy_does_not_use_of_a_low_copy_is_a_precision_
   EXPECT_THAT(w.plan.services(), ElementsAre(service::host, service::hit));
   EXPECT_THAT(w.plan.slots(), ElementsAre(no_slot, 0));
   EXPECT_EQ(w.plan.host_count(), 1U);
-  EXPECT_THAT(journal, ElementsAre("bypass 4 slot -1 pool 0 precision 0",
-                                   "hit 3 slot 0 pool 0 precision 0"));
+  EXPECT_THAT(journal, ElementsAre("hit 3 slot 0 pool 0 precision 0",
+                                   "bypass 4 slot -1 pool 0 precision 0"));
   EXPECT_EQ(precision_of(w, 4), 2) << "the low copy stays for other uses";
   const auto s = w.stats();
   EXPECT_EQ(s.hits, 1U);

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "pager_walk.hpp"
+#include "single_uses.hpp"
 
 namespace hotset::pager_room_test {
 namespace {
@@ -346,10 +347,10 @@ TEST(pager_victims, lru_examines_no_more_than_the_protected_and_the_needed_slots
   const auto layout = pool_layout::shared(wide, 1000).value();
   lru policy(layout);
   for (const auto s : each<slot_id>(1000)) {
-    access a;
+    expert_use a;
     a.key = {0_layer, expert_id{number(s)}};
     a.slot = s;
-    policy.on_fill(a);
+    support::bring(policy, a);
   }
   constexpr std::size_t protected_slots = 8;
   constexpr std::size_t needed = 4;

@@ -127,7 +127,7 @@ TEST(pager_stats, what_admission_refuses_is_a_miss_and_a_bypass) {
   w.visit(0, 0, {5, 1});
   EXPECT_EQ(w.plan.host_count(), 1U);
   EXPECT_THAT(w.plan.services(), ElementsAre(service::host, service::fill));
-  EXPECT_THAT(journal.lines, ElementsAre("step 0 layer 0", "bypass 5", "fill 1"));
+  EXPECT_THAT(journal.lines, ElementsAre("step 0 layer 0", "fill 1", "bypass 5"));
   w.visit(1, 0, {5, 1});
   const auto s = w.stats();
   EXPECT_EQ(s.misses, 3U);

@@ -103,8 +103,8 @@ TEST(pager_unsplit, residents_of_the_visit_are_no_victims_of_its_rest) {
   EXPECT_THAT(w.plan.services(),
               ElementsAre(service::host, service::fill, service::hit, service::hit, service::host));
   EXPECT_THAT(told.lines,
-              ElementsAre("step 1 layer 0", "bypass 0", "hit 5", "fill 1", "hit 4", "bypass 2"))
-      << "in the order of last use";
+              ElementsAre("step 1 layer 0", "hit 5", "fill 1", "hit 4", "bypass 0", "bypass 2"))
+      << "slots in the order of last use, then what has none";
 }
 
 TEST(pager_unsplit, with_no_slot_to_be_had_all_misses_stay_on_the_host) {

@@ -10,6 +10,7 @@
 #include "hotset/admission/always.hpp"
 #include "hotset/eviction/lru.hpp"
 #include "hotset/paging/hot_set.hpp"
+#include "single_uses.hpp"
 
 namespace hotset::precision_placement_test {
 namespace {
@@ -35,13 +36,13 @@ struct precision_placement_test : testing::Test {
     placer.emplace(slots(by_precision), visit.capacity());
   }
   void hold(expert_id e, precision_id precision) {
-    access a;
+    expert_use a;
     a.key = {0_layer, e};
     a.pool = pool_id{number(precision)};
     const auto f = hot->held.reserve_free(a.key, pool_id{number(precision)});
     hot->held.hold(f);
     a.slot = f.slot;
-    hot->eviction.on_fill(a);
+    support::bring(hot->eviction, a);
   }
   placement place(std::vector<std::int32_t> ids) {
     routed = std::move(ids);

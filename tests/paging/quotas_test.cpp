@@ -11,6 +11,7 @@
 #include "hotset/admission/always.hpp"
 #include "hotset/eviction/lru.hpp"
 #include "hotset/paging/hot_set.hpp"
+#include "single_uses.hpp"
 
 namespace hotset::quotas_test {
 namespace {
@@ -21,13 +22,13 @@ const geometry shape{.layers = 2, .experts = 8, .top_k = 2, .expert_bytes = {10}
 
 struct quotas_test : testing::Test {
   void hold(expert_key key) {
-    access a;
+    expert_use a;
     a.key = key;
     a.pool = pool_id{number(key.layer)};
     const auto f = hot.held.reserve_free(key, a.pool);
     hot.held.hold(f);
     a.slot = f.slot;
-    hot.eviction.on_fill(a);
+    support::bring(hot.eviction, a);
   }
   std::vector<expert_id> order(pool_id p) {
     std::vector<expert_id> out;

@@ -10,6 +10,7 @@
 #include "hotset/admission/always.hpp"
 #include "hotset/eviction/lru.hpp"
 #include "hotset/paging/hot_set.hpp"
+#include "single_uses.hpp"
 
 namespace hotset::speculation_test {
 namespace {
@@ -24,12 +25,12 @@ struct speculation_test : testing::Test {
   explicit speculation_test(std::int64_t slots = 5)
       : hot(pool_layout::shared(shape, slots).value(), {}, {}) {}
   void hold(expert_key key) {
-    access a;
+    expert_use a;
     a.key = key;
     const auto f = hot.held.reserve_free(key, 0_pool);
     hot.held.hold(f);
     a.slot = f.slot;
-    hot.eviction.on_fill(a);
+    support::bring(hot.eviction, a);
   }
   std::size_t plan_for(const std::vector<prefetch_request>& requests,
                        const speculation::terms& how = {}) {

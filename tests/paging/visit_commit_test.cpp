@@ -34,11 +34,12 @@ struct visit_commit_test : testing::Test {
       ASSERT_TRUE(demand::place(hot, visit, plan).fits);
     }
     journal.lines.clear();
-    commits::run(hot, visit, plan, false);
+    commits::run(hot, visit, events, plan);
   }
   told_lru::journal journal;
   set hot{pool_layout::shared(shape, 4).value(), {&journal}, {}};
   visit_lookup visit{shape, visit_split::by_token, true, false};
+  visit_events events{shape, 4};
   visit_plan plan{shape};
 
  private:

@@ -121,8 +121,9 @@ TEST_F(visit_lookup_test, a_group_keeps_what_was_decided_of_the_whole_visit) {
   EXPECT_THAT(plan.tokens(), ElementsAre(1));
   EXPECT_THAT(lookup.misses(), ElementsAre(0, 1));
   EXPECT_FALSE(plan.more());
-  EXPECT_TRUE(lookup.count_once(6_expert));
-  EXPECT_FALSE(lookup.count_once(6_expert));
+  EXPECT_EQ(lookup.counted(plan)[6], 0);
+  lookup.count(plan);
+  EXPECT_THAT(lookup.counted(plan), ElementsAre(0, 0, 0, 0, 0, 0, 1, 0));
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ inline const geometry shape{.layers = 2, .experts = 8, .top_k = 2};
 inline const pool_layout layout = pool_layout::shared(shape, 4).value();
 
 inline access use_of(support::written_expert e, step_id step, bool repeated = false) {
-  access a;
+  expert_use a;
   a.key = {0_layer, e};
   a.step = step;
   a.ordinal = step;
@@ -26,7 +26,7 @@ inline access use_of(support::written_expert e, step_id step, bool repeated = fa
   return a;
 }
 template <class A>
-verdict ask(const A& policy, const std::vector<access>& misses) {
+verdict ask(const A& policy, const std::vector<expert_use>& misses) {
   verdict out(misses.size() + 1, 7);
   visit_context context;
   if (!misses.empty()) {

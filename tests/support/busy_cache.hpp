@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "hotset/core/access.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/prefetch_request.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
+#include "hotset/core/visit_event.hpp"
 #include "hotset/visit/visit_group.hpp"
 #include "random_source.hpp"
 

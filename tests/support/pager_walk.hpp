@@ -164,23 +164,28 @@ class told_lru {
     [[nodiscard]] validation validate() const { return std::nullopt; }
   };
   static constexpr std::string_view name = "told_lru";
-  static constexpr eviction_traits traits{
-      .hears_steps = true, .hears_bypasses = true, .hears_requests = true, .needs_weights = true};
+  static constexpr eviction_traits traits{.hears_requests = true, .needs_weights = true};
 
   told_lru(const pool_layout& layout, const config& options) : inner_(layout), to_(options.to) {}
-  void on_step(step_id step, layer_id layer) noexcept {
-    write("step " + std::to_string(step) + " layer " + to_string(layer));
+  void on_visit(const visit_event& e) noexcept {
+    if (e.begins)
+      write("step " + std::to_string(e.context.step) + " layer " + to_string(e.context.layer));
+    for (const auto& f : e.fills)
+      if (f.victim != no_key) write("evict " + to_string(f.victim.expert));
+    const auto words = [&](const char* what, expert_id expert) {
+      return what + to_string(expert) + (e.repeats(expert) ? " again" : "");
+    };
+    e.each_use([&](std::size_t i, bool is_filled) {
+      write(words(is_filled ? "fill " : "hit ", e.experts[i]));
+    });
+    for (const auto& b : e.bypassed) write(words("bypass ", b.expert));
+    inner_.on_visit(e);
   }
-  void on_hit(const access& a) noexcept {
-    write("hit " + words(a));
-    inner_.on_hit(a);
+  void on_prefetch(const prefetch_event& e) noexcept {
+    write("prefetch " + to_string(e.key.expert));
+    inner_.on_prefetch(e);
   }
-  void on_fill(const access& a) noexcept {
-    write((a.speculative ? "prefetch " : "fill ") + words(a));
-    inner_.on_fill(a);
-  }
-  void on_request(const access& a) noexcept { write("request " + words(a)); }
-  void on_bypass(const access& a) noexcept { write("bypass " + words(a)); }
+  void on_request(const prefetch_event& e) noexcept { write("request " + to_string(e.key.expert)); }
   void on_evict(slot_id slot, expert_key key) noexcept {
     write("evict " + to_string(key.expert));
     inner_.on_evict(slot, key);
@@ -193,9 +198,6 @@ class told_lru {
   }
 
  private:
-  static std::string words(const access& a) {
-    return to_string(a.key.expert) + (a.repeated ? " again" : "");
-  }
   void write(std::string line) noexcept {
     if (to_ != nullptr) to_->lines.push_back(std::move(line));
   }
@@ -214,12 +216,12 @@ class picky {
   static constexpr std::string_view name = "picky";
   static constexpr admission_traits traits{};
   picky(const pool_layout&, const config& options) : refused_(options.refused) {}
-  void admit(const visit_context&, std::span<const access> misses,
+  void admit(const visit_context&, std::span<const expert_use> misses,
              std::span<std::uint8_t> admitted) const noexcept {
     for (std::size_t n = 0; n < misses.size(); ++n)
       admitted[n] = refused_.count(misses[n].key.expert) == 0 ? 1 : 0;
   }
-  void on_use(const access&, bool, bool) noexcept {}
+  void on_use(const expert_use&, bool, bool) noexcept {}
   void on_evict(expert_key, step_id) noexcept {}
 
  private:

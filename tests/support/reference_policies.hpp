@@ -6,10 +6,11 @@
 #include <vector>
 
 #include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/core/access.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
+#include "hotset/core/visit_event.hpp"
 #include "hotset/testing/naive_eviction.hpp"
+#include "single_uses.hpp"
 #include "written_ids.hpp"
 
 namespace hotset::reference {
@@ -33,10 +34,10 @@ class hand_walk {
     layer_ = layer;
     kind_ = kind;
     ++ordinal_;
-    tell_step(policy, step, layer);
+    support::begin_visit(policy, step, layer);
   }
-  access about(support::written_slot slot, expert_key key) const {
-    access a;
+  expert_use about(support::written_slot slot, expert_key key) const {
+    expert_use a;
     a.key = key;
     a.slot = slot;
     a.pool = layout_.pool_of_layer(key.layer);
@@ -60,32 +61,30 @@ class hand_walk {
     a.speculative = true;
     take(a);
   }
-  void take(const access& a) {
+  void take(const expert_use& a) {
     keys_[a.slot] = a.key;
     eligible.set(a.slot);
-    policy.on_fill(a);
+    support::bring(policy, a);
   }
   void hit(support::written_slot slot, double weight = 0) {
     auto a = about(slot, keys_.at(slot));
     a.weight = weight;
-    policy.on_hit(a);
+    support::hit(policy, a);
   }
   void hit_again(support::written_slot slot, double weight = 0) {
     auto a = about(slot, keys_.at(slot));
     a.weight = weight;
     a.repeated = true;
-    policy.on_hit(a);
+    support::hit(policy, a);
   }
   void bypass(expert_key key, double weight = 0) {
     auto a = about(no_slot, key);
     a.weight = weight;
-    tell_bypass(policy, a);
+    support::bypass(policy, a);
   }
   void request(support::written_slot slot, step_id meant_for) {
-    auto a = about(slot, keys_.at(slot));
-    a.step = meant_for;
-    a.speculative = true;
-    policy.on_request(a);
+    const auto a = about(slot, keys_.at(slot));
+    policy.on_request({.key = a.key, .slot = a.slot, .pool = a.pool, .step = meant_for});
   }
   void evict(support::written_slot slot) {
     policy.on_evict(slot, keys_.at(slot));

@@ -51,7 +51,7 @@ class after_n_uses {
   after_n_uses(const pool_layout& layout, const config& options)
       : options_(options), keys_(layout.shape()) {}
 
-  void admit(const visit_context&, std::span<const access> misses,
+  void admit(const visit_context&, std::span<const expert_use> misses,
              std::span<std::uint8_t> admitted) const noexcept {
     for (std::size_t n = 0; n < misses.size(); ++n) {
       const auto& a = misses[n];
@@ -61,7 +61,7 @@ class after_n_uses {
       admitted[n] = k.misses + (a.repeated ? 0U : 1U) >= needed ? 1 : 0;
     }
   }
-  void on_use(const access& a, bool hit, bool admitted) noexcept {
+  void on_use(const expert_use& a, bool hit, bool admitted) noexcept {
     if (hit) return;
     auto& k = keys_[a.key];
     if (admitted)

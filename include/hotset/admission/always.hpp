@@ -26,11 +26,11 @@ class always {
 
   explicit always(const pool_layout&, const config& = {}) {}
 
-  void admit(const visit_context&, std::span<const access> misses,
+  void admit(const visit_context&, std::span<const expert_use> misses,
              std::span<std::uint8_t> admitted) const noexcept {
     std::fill_n(admitted.begin(), misses.size(), std::uint8_t{1});
   }
-  void on_use(const access&, bool, bool) noexcept {}
+  void on_use(const expert_use&, bool, bool) noexcept {}
   void on_evict(expert_key, step_id) noexcept {}
 };
 

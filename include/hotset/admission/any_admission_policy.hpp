@@ -26,9 +26,9 @@ namespace detail {
 /// The calls of a held policy.
 struct held_admission : held_policy {
   static constexpr std::string_view kind = "admission";
-  virtual void admit(const visit_context& context, std::span<const access> misses,
+  virtual void admit(const visit_context& context, std::span<const expert_use> misses,
                      std::span<std::uint8_t> admitted) const noexcept = 0;
-  virtual void on_use(const access& a, bool hit, bool admitted) noexcept = 0;
+  virtual void on_use(const expert_use& a, bool hit, bool admitted) noexcept = 0;
   virtual void on_evict(expert_key key, step_id step) noexcept = 0;
   virtual void on_routed(const routing_view& view) noexcept = 0;
 };
@@ -51,11 +51,11 @@ class any_admission_policy
   any_admission_policy(const pool_layout& layout, const config& options)
       : any_admission_policy(options.factory(layout)) {}
 
-  void admit(const visit_context& context, std::span<const access> misses,
+  void admit(const visit_context& context, std::span<const expert_use> misses,
              std::span<std::uint8_t> admitted) const noexcept {
     held().admit(context, misses, admitted);
   }
-  void on_use(const access& a, bool hit, bool admitted) noexcept {
+  void on_use(const expert_use& a, bool hit, bool admitted) noexcept {
     held().on_use(a, hit, admitted);
   }
   void on_evict(expert_key key, step_id step) noexcept { held().on_evict(key, step); }
@@ -65,11 +65,11 @@ class any_admission_policy
   template <class P>
   struct model final : detail::held_admission {
     explicit model(P given) : policy(std::move(given)) {}
-    void admit(const visit_context& context, std::span<const access> misses,
+    void admit(const visit_context& context, std::span<const expert_use> misses,
                std::span<std::uint8_t> admitted) const noexcept override {
       policy.admit(context, misses, admitted);
     }
-    void on_use(const access& a, bool hit, bool admitted) noexcept override {
+    void on_use(const expert_use& a, bool hit, bool admitted) noexcept override {
       policy.on_use(a, hit, admitted);
     }
     void on_evict(expert_key key, step_id step) noexcept override { policy.on_evict(key, step); }

@@ -39,7 +39,7 @@ class budgeted {
   budgeted(const pool_layout& layout, const config& options)
       : allowance_(options.fills_per_visit), last_use_(layout.shape()) {}
 
-  void admit(const visit_context& context, std::span<const access> misses,
+  void admit(const visit_context& context, std::span<const expert_use> misses,
              std::span<std::uint8_t> admitted) const noexcept {
     std::fill_n(admitted.begin(), misses.size(), std::uint8_t{0});
     const auto spent = same_visit(context.step, context.ordinal, context.layer) ? spent_ : 0;
@@ -53,7 +53,7 @@ class budgeted {
       admitted[best] = 1;
     }
   }
-  void on_use(const access& a, bool hit, bool admitted) noexcept {
+  void on_use(const expert_use& a, bool hit, bool admitted) noexcept {
     if (!same_visit(a.step, a.ordinal, a.key.layer)) {
       step_ = a.step;
       ordinal_ = a.ordinal;
@@ -66,7 +66,9 @@ class budgeted {
   void on_evict(expert_key, step_id) noexcept {}
 
  private:
-  [[nodiscard]] std::uint64_t last_use(const access& a) const noexcept { return last_use_[a.key]; }
+  [[nodiscard]] std::uint64_t last_use(const expert_use& a) const noexcept {
+    return last_use_[a.key];
+  }
   [[nodiscard]] bool same_visit(step_id step, std::uint64_t ordinal,
                                 layer_id layer) const noexcept {
     return step == step_ && ordinal == ordinal_ && layer == layer_;

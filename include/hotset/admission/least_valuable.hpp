@@ -79,7 +79,7 @@ class least_valuable {
   }
 
   void on_routed(const routing_view& view) noexcept { values_.stage(view); }
-  void admit(const visit_context& context, std::span<const access> misses,
+  void admit(const visit_context& context, std::span<const expert_use> misses,
              std::span<std::uint8_t> admitted) const noexcept {
     std::fill_n(admitted.begin(), misses.size(), std::uint8_t{1});
     if (misses.size() <= context.free || !values_.is_staged(context.layer, context.step)) return;
@@ -91,7 +91,7 @@ class least_valuable {
       leaving = leaving.first(leaving.size() - 1);
     }
   }
-  void on_use(const access& a, bool, bool) noexcept {
+  void on_use(const expert_use& a, bool, bool) noexcept {
     if (values_.is_staged(a.key.layer, a.step)) {
       residents_.set_values(a.key.layer, values_.values());
       values_.keep();
@@ -126,7 +126,7 @@ class least_valuable {
     return std::span<const slot_id>(victims_).first(found);
   }
   /// Of those that are admitted, of equals the last one in routed order. Pre: there is one.
-  [[nodiscard]] std::size_t least_of(std::span<const access> misses,
+  [[nodiscard]] std::size_t least_of(std::span<const expert_use> misses,
                                      std::span<const std::uint8_t> admitted) const noexcept {
     const auto values = values_.values();
     std::size_t least = misses.size();
@@ -136,7 +136,7 @@ class least_valuable {
         least = m;
     return least;
   }
-  static float value(std::span<const float> values, const access& a) noexcept {
+  static float value(std::span<const float> values, const expert_use& a) noexcept {
     return values[index_of(a.key.expert)];
   }
   [[nodiscard]] double worth(expert_key key, const visit_context& context) const noexcept {

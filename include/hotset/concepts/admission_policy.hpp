@@ -19,7 +19,7 @@
 #include <span>
 #include <string_view>
 
-#include "hotset/core/access.hpp"
+#include "hotset/core/visit_event.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/routing_view.hpp"
 
@@ -36,7 +36,7 @@ concept admission_policy =
     std::move_constructible<A> &&
     std::constructible_from<A, const pool_layout&, const typename A::config&> &&
     requires(A policy, const A& const_policy, const visit_context& context,
-             std::span<const access> misses, std::span<std::uint8_t> admitted, const access& a,
+             std::span<const expert_use> misses, std::span<std::uint8_t> admitted, const expert_use& a,
              expert_key key, step_id step, bool flag, const typename A::config& config) {
       { A::name } -> std::convertible_to<std::string_view>;
       requires std::same_as<decltype(A::traits), const admission_traits>;

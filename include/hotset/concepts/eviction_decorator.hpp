@@ -29,17 +29,10 @@ template <class P, std::size_t N>
 [[nodiscard]] consteval decorated_name<N, P> decorate(const char (&outer)[N]) {
   return decorated_name<N, P>(outer);
 }
-/// What is true of a decorator that hears of uses, and passes on the rest.
-[[nodiscard]] constexpr eviction_traits decorated(eviction_traits inner) noexcept {
-  inner.hears_steps = inner.hears_bypasses = inner.hears_requests = true;
-  inner.hears_visits = false;
-  inner.hears_replacements = false;
-  return inner;
-}
-/// The traits of its class: it can pass on everything.
+/// The traits of a decorator's class: it can pass on everything.
 [[nodiscard]] constexpr eviction_traits decorator_of(eviction_traits inner) noexcept {
-  inner.hears_routes = inner.hears_forecasts = true;
-  return decorated(inner);
+  inner.hears_requests = inner.hears_routes = inner.hears_forecasts = true;
+  return inner;
 }
 }  // namespace detail
 

@@ -8,23 +8,19 @@
 /// | `P(layout, config)` | built for the slots and pools of a `pool_layout`; all memory is taken here |
 /// | `P::name` | the field's name of it, as in `--eviction` |
 /// | `P::traits` | an `eviction_traits`: which of the hooks below it has, and what else is true of it |
-/// | `on_hit(a)` | `a.key` was resident and is used |
-/// | `on_fill(a)` | `a.key` now lives in `a.slot`; used unless `a.speculative` |
-/// | `on_evict(slot, key)` | the slot no longer holds the key |
+/// | `on_visit(event)` | a visit takes place: its copies have their slots, which it uses with those that were there. See `visit_event` |
+/// | `on_prefetch(event)` | a copy for a later visit, or of a warm start, has its slot, which held nothing |
+/// | `on_evict(slot, key)` | outside of a visit the slot loses its key: to a prefetch, a quota, a failure |
 /// | `on_move(from, to)` | what `from` held is in `to` now, a slot of the same pool that held nothing: nothing else has changed |
-/// | `select_victims(context, eligible, out)` | writes up to `out.size()` distinct eligible slots of `context.pool` in the order of eviction; returns how many. What follows them in `out` is as it was. Fewer only when no more are eligible. Asking for n gives the first n of asking for more; the order of two slots does not depend on what else is eligible; asking twice gives the same answer. It may repair its own index. |
+/// | `select_victims(context, eligible, out)` | writes up to `out.size()` distinct eligible slots of `context.pool` in the order of eviction; returns how many. What follows them in `out` means nothing. Fewer only when no more are eligible. Asking for n gives the first n of asking for more; the order of two slots does not depend on what else is eligible; asking twice gives the same answer. It may repair its own index. |
 ///
 /// Hooks that a policy has if and only if its traits say so:
 ///
 /// | hook | meaning |
 /// |---|---|
-/// | `on_step(step, layer)` | a visit is being committed; called once per visit, before its accesses |
-/// | `on_bypass(a)` | `a.key` is used without a slot |
-/// | `on_request(a)` | a prefetcher asked for a key that is resident already, for step `a.step` |
-/// | `on_routed(view)` | what a visit routed, before its victims are chosen, or what is about to be, where the view opens a step. A visit that is planned again is told again: only `on_step` says that it takes place |
+/// | `on_request(event)` | a prefetcher asked for a key that is resident already |
+/// | `on_routed(view)` | what a visit routed, before its victims are chosen, or what is about to be, where the view opens a step. A visit that is planned again is told again: only `on_visit` says that it takes place |
 /// | `on_forecast(context, expected)` | what is expected of the layers after the context's |
-/// | `on_visit(context, slots)` | in place of `on_hit` for each hit, after `on_fill` of each fill, with the distinct slots of both in the order of use; for policies whose order after a visit depends on these slots alone. Where it needs weights: `on_visit(context, slots, weights)`, and with each slot its expert's `access::weight` |
-/// | `on_replace(context, fills)` | in place of `on_evict` and `on_fill` of each, where copies for a visit's layer take their victims' slots in its pool, in this order; `on_visit` follows |
 ///
 /// A policy that is chosen at run time has `facts()`: the traits of what it holds; its own are then the most that these may be.
 /// Every call is `noexcept`, allocates nothing, and reads no clock.
@@ -39,9 +35,8 @@
 #include <type_traits>
 
 #include "hotset/concepts/policy_facts.hpp"
-#include "hotset/core/access.hpp"
+#include "hotset/core/visit_event.hpp"
 #include "hotset/core/error.hpp"
-#include "hotset/core/fill.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/pool_layout.hpp"
@@ -52,14 +47,10 @@ namespace hotset::inline v0 {
 
 /// What is true of an eviction policy's class. Has no default on purpose: a policy writes it down.
 struct eviction_traits {
-  bool hears_steps = false;      ///< has `on_step`
-  bool hears_bypasses = false;   ///< has `on_bypass`
   bool hears_requests = false;   ///< has `on_request`
-  bool hears_visits = false;     ///< has `on_visit`
-  bool hears_replacements = false;  ///< has `on_replace`, and hears of visits
   bool hears_routes = false;     ///< has `on_routed`
   bool hears_forecasts = false;  ///< has `on_forecast`
-  bool needs_weights = false;    ///< reads `access::weight` and `access::rank`
+  bool needs_weights = false;    ///< reads the weights of a visit
   bool needs_future = false;     ///< its config takes the uses to come: offline
   bool moves_by_itself = false;  ///< its order may change from visit to visit though it is told nothing
   std::size_t fewest_precisions = 1;
@@ -70,20 +61,8 @@ namespace detail {
 
 // Whether a class has a member of that name, whatever its signature: a hook that is there and is never called must not
 // look like one that is absent. Nothing can look into a final class.
-struct on_step_probe {
-  void on_step();
-};
-struct on_bypass_probe {
-  void on_bypass();
-};
 struct on_request_probe {
   void on_request();
-};
-struct on_visit_probe {
-  void on_visit();
-};
-struct on_replace_probe {
-  void on_replace();
 };
 struct on_routed_probe {
   void on_routed();
@@ -96,20 +75,8 @@ struct probed : P, Probe {};
 template <class P>
 concept may_be_probed = std::is_class_v<P> && !std::is_final_v<P>;
 template <class P>
-concept declares_on_step =
-    may_be_probed<P> && !requires { &probed<P, on_step_probe>::on_step; };
-template <class P>
-concept declares_on_bypass =
-    may_be_probed<P> && !requires { &probed<P, on_bypass_probe>::on_bypass; };
-template <class P>
 concept declares_on_request =
     may_be_probed<P> && !requires { &probed<P, on_request_probe>::on_request; };
-template <class P>
-concept declares_on_visit =
-    may_be_probed<P> && !requires { &probed<P, on_visit_probe>::on_visit; };
-template <class P>
-concept declares_on_replace =
-    may_be_probed<P> && !requires { &probed<P, on_replace_probe>::on_replace; };
 template <class P>
 concept declares_on_routed =
     may_be_probed<P> && !requires { &probed<P, on_routed_probe>::on_routed; };
@@ -118,36 +85,17 @@ concept declares_on_forecast =
     may_be_probed<P> && !requires { &probed<P, on_forecast_probe>::on_forecast; };
 
 template <class P>
-concept hears_steps = requires(P& policy, step_id step, layer_id layer) {
-  { policy.on_step(step, layer) } noexcept -> std::same_as<void>;
+concept hears_requests = requires(P& policy, const prefetch_event& event) {
+  { policy.on_request(event) } noexcept -> std::same_as<void>;
 };
 template <class P>
-concept hears_bypasses = requires(P& policy, const access& a) {
-  { policy.on_bypass(a) } noexcept -> std::same_as<void>;
+concept hears_visits = requires(P& policy, const visit_event& event) {
+  { policy.on_visit(event) } noexcept -> std::same_as<void>;
 };
 template <class P>
-concept hears_requests = requires(P& policy, const access& a) {
-  { policy.on_request(a) } noexcept -> std::same_as<void>;
+concept hears_prefetches = requires(P& policy, const prefetch_event& event) {
+  { policy.on_prefetch(event) } noexcept -> std::same_as<void>;
 };
-template <class P>
-concept hears_visits_alone =
-    requires(P& policy, const visit_context& context, std::span<const slot_id> slots) {
-      { policy.on_visit(context, slots) } noexcept -> std::same_as<void>;
-    };
-template <class P>
-concept hears_visits_with_weights =
-    requires(P& policy, const visit_context& context, std::span<const slot_id> slots,
-             std::span<const double> weights) {
-      { policy.on_visit(context, slots, weights) } noexcept -> std::same_as<void>;
-    };
-template <class P>
-concept hears_visits =
-    (P::traits.needs_weights ? hears_visits_with_weights<P> : hears_visits_alone<P>);
-template <class P>
-concept hears_replacements =
-    requires(P& policy, const visit_context& context, std::span<const fill> fills) {
-      { policy.on_replace(context, fills) } noexcept -> std::same_as<void>;
-    };
 template <class P>
 concept hears_routes = requires(P& policy, const routing_view& view) {
   { policy.on_routed(view) } noexcept -> std::same_as<void>;
@@ -168,11 +116,6 @@ concept has_eviction_traits =
 template <class P>
 concept has_policy_name = requires { { P::name } -> std::convertible_to<std::string_view>; };
 template <class P>
-concept hears_uses = requires(P& policy, const access& a) {
-  { policy.on_hit(a) } noexcept -> std::same_as<void>;
-  { policy.on_fill(a) } noexcept -> std::same_as<void>;
-};
-template <class P>
 concept hears_losses = requires(P& policy, slot_id slot, expert_key key) {
   { policy.on_evict(slot, key) } noexcept -> std::same_as<void>;
 };
@@ -189,12 +132,7 @@ concept selects_victims = requires(P& policy, const visit_context& context,
 template <class P>
 concept says_what_it_hears =
     has_eviction_traits<P> &&
-    (P::traits.hears_steps ? hears_steps<P> : !declares_on_step<P>) &&
-    (P::traits.hears_bypasses ? hears_bypasses<P> : !declares_on_bypass<P>) &&
     (P::traits.hears_requests ? hears_requests<P> : !declares_on_request<P>) &&
-    (P::traits.hears_visits ? hears_visits<P> : !declares_on_visit<P>) &&
-    (P::traits.hears_replacements ? hears_replacements<P> : !declares_on_replace<P>) &&
-    (P::traits.hears_visits || !P::traits.hears_replacements) &&
     (P::traits.hears_routes ? hears_routes<P> : !declares_on_routed<P>) &&
     (P::traits.hears_forecasts ? hears_forecasts<P> : !declares_on_forecast<P>);
 
@@ -204,8 +142,8 @@ template <class P>
 concept eviction_policy =
     std::move_constructible<P> && detail::has_eviction_config<P> &&
     std::constructible_from<P, const pool_layout&, const typename P::config&> &&
-    detail::has_policy_name<P> && detail::hears_uses<P> && detail::hears_losses<P> &&
-    detail::hears_moves<P> && detail::selects_victims<P> && detail::says_what_it_hears<P>;
+    detail::has_policy_name<P> && detail::hears_visits<P> && detail::hears_prefetches<P> &&
+    detail::hears_losses<P> && detail::hears_moves<P> && detail::selects_victims<P> && detail::says_what_it_hears<P>;
 
 /// For a static_assert: true of an eviction policy; of anything else, compilation ends with what it lacks.
 template <class P>
@@ -218,8 +156,8 @@ consteval bool is_eviction_policy() {
     static_assert(std::constructible_from<P, const pool_layout&, const typename P::config&>,
                   "an eviction policy is built from (const pool_layout&, const config&)");
   static_assert(detail::has_policy_name<P>, "an eviction policy has a static constexpr std::string_view `name`");
-  static_assert(detail::hears_uses<P>,
-                "an eviction policy has void on_hit(const access&) noexcept and void on_fill(const access&) noexcept");
+  static_assert(detail::hears_visits<P>, "an eviction policy has void on_visit(const visit_event&) noexcept");
+  static_assert(detail::hears_prefetches<P>, "an eviction policy has void on_prefetch(const prefetch_event&) noexcept");
   static_assert(detail::hears_losses<P>, "an eviction policy has void on_evict(slot_id, expert_key) noexcept");
   static_assert(detail::hears_moves<P>, "an eviction policy has void on_move(slot_id from, slot_id to) noexcept");
   static_assert(detail::selects_victims<P>,
@@ -229,34 +167,10 @@ consteval bool is_eviction_policy() {
                 "an eviction policy has `static constexpr hotset::eviction_traits traits{...}`, which says what it hears and needs");
   if constexpr (detail::has_eviction_traits<P>) {
     constexpr auto traits = P::traits;
-    static_assert(!traits.hears_steps || detail::hears_steps<P>,
-                  "its traits say hears_steps, and it has no void on_step(step_id, layer_id) noexcept");
-    static_assert(traits.hears_steps || !detail::declares_on_step<P>,
-                  "it has an on_step that nobody calls: say .hears_steps = true in its traits");
-    static_assert(!traits.hears_bypasses || detail::hears_bypasses<P>,
-                  "its traits say hears_bypasses, and it has no void on_bypass(const access&) noexcept");
-    static_assert(traits.hears_bypasses || !detail::declares_on_bypass<P>,
-                  "it has an on_bypass that nobody calls: say .hears_bypasses = true in its traits");
     static_assert(!traits.hears_requests || detail::hears_requests<P>,
-                  "its traits say hears_requests, and it has no void on_request(const access&) noexcept");
+                  "its traits say hears_requests, and it has no void on_request(const prefetch_event&) noexcept");
     static_assert(traits.hears_requests || !detail::declares_on_request<P>,
                   "it has an on_request that nobody calls: say .hears_requests = true in its traits");
-    static_assert(!traits.hears_visits || traits.needs_weights || detail::hears_visits_alone<P>,
-                  "its traits say hears_visits, and it has no void on_visit(const visit_context&, "
-                  "std::span<const slot_id>) noexcept");
-    static_assert(!traits.hears_visits || !traits.needs_weights ||
-                      detail::hears_visits_with_weights<P>,
-                  "its traits say hears_visits and needs_weights, and it has no void on_visit(const visit_context&, "
-                  "std::span<const slot_id>, std::span<const double>) noexcept");
-    static_assert(traits.hears_visits || !detail::declares_on_visit<P>,
-                  "it has an on_visit that nobody calls: say .hears_visits = true in its traits");
-    static_assert(!traits.hears_replacements || detail::hears_replacements<P>,
-                  "its traits say hears_replacements, and it has no void on_replace(const visit_context&, "
-                  "std::span<const fill>) noexcept");
-    static_assert(traits.hears_replacements || !detail::declares_on_replace<P>,
-                  "it has an on_replace that nobody calls: say .hears_replacements = true in its traits");
-    static_assert(traits.hears_visits || !traits.hears_replacements,
-                  "its traits say hears_replacements, and not hears_visits");
     static_assert(!traits.hears_routes || detail::hears_routes<P>,
                   "its traits say hears_routes, and it has no void on_routed(const routing_view&) noexcept");
     static_assert(traits.hears_routes || !detail::declares_on_routed<P>,
@@ -272,31 +186,11 @@ consteval bool is_eviction_policy() {
 
 // What a runtime calls that takes any policy: nothing happens where the policy does not hear of it.
 
-/// As on_step.
-template <class P>
-void tell_step([[maybe_unused]] P& policy, [[maybe_unused]] step_id step,
-               [[maybe_unused]] layer_id layer) noexcept {
-  if constexpr (P::traits.hears_steps) policy.on_step(step, layer);
-}
-/// As on_visit. `weights` are looked at where the policy needs them.
-template <class P>
-void tell_visit([[maybe_unused]] P& policy, [[maybe_unused]] const visit_context& context,
-                [[maybe_unused]] std::span<const slot_id> slots,
-                [[maybe_unused]] std::span<const double> weights) noexcept {
-  if constexpr (P::traits.hears_visits && P::traits.needs_weights)
-    policy.on_visit(context, slots, weights);
-  else if constexpr (P::traits.hears_visits)
-    policy.on_visit(context, slots);
-}
-/// As on_bypass.
-template <class P>
-void tell_bypass([[maybe_unused]] P& policy, [[maybe_unused]] const access& a) noexcept {
-  if constexpr (P::traits.hears_bypasses) policy.on_bypass(a);
-}
 /// As on_request.
 template <class P>
-void tell_request([[maybe_unused]] P& policy, [[maybe_unused]] const access& a) noexcept {
-  if constexpr (P::traits.hears_requests) policy.on_request(a);
+void tell_request([[maybe_unused]] P& policy,
+                  [[maybe_unused]] const prefetch_event& event) noexcept {
+  if constexpr (P::traits.hears_requests) policy.on_request(event);
 }
 /// As on_routed.
 template <class P>

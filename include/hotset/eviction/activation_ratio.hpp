@@ -65,8 +65,7 @@ class activation_ratio {
     }
   };
   static constexpr std::string_view name = "activation_ratio";
-  static constexpr eviction_traits traits{
-      .hears_steps = true, .hears_visits = true, .hears_replacements = true, .hears_routes = true};
+  static constexpr eviction_traits traits{.hears_routes = true};
   /// Bytes of the counts of all requests, at most.
   static constexpr std::uint64_t most_bytes = std::uint64_t{1} << 34U;
 
@@ -102,27 +101,13 @@ class activation_ratio {
     for (std::size_t t = 0; t < tokens_.tokens(view); ++t)
       planned_of_.push_back(sequence_of(view, t));
   }
-  void on_step(step_id step, layer_id layer) noexcept {
-    if (planned_of_.empty()) return;
-    forget_asking();
-    for (std::size_t t = 0; t < planned_of_.size(); ++t) {
-      const auto row = live_.enter(
-          planned_of_[t], step, [this](std::size_t old) { forget(old); }, [](std::size_t) {});
-      if (row == live_sequences::none) continue;
-      ask_for(row);
-      count(row, layer, std::span(planned_ids_).subspan(t * top_k_, top_k_));
-    }
-    residents_.rescore(layer);
-    planned_ids_.clear();
-    planned_of_.clear();  // a later group of the visit brings nothing new
+  void on_visit(const visit_event& e) noexcept {
+    if (e.begins) count_planned(e.context.step, e.context.layer);
+    residents_.bring(e.fills);
+    residents_.use(e.used);
   }
-  void on_hit(const access& a) noexcept { residents_.use(a.slot); }
-  void on_fill(const access& a) noexcept { residents_.fill(a.slot, a.key, a.precision); }
-  void on_visit(const visit_context&, std::span<const slot_id> slots) noexcept {
-    residents_.use(slots);
-  }
-  void on_replace(const visit_context&, std::span<const fill> fills) noexcept {
-    residents_.replace(fills, [](const fill&) {});
+  void on_prefetch(const prefetch_event& e) noexcept {
+    residents_.fill(e.slot, e.key, e.precision);
   }
   void on_evict(slot_id slot, expert_key) noexcept { residents_.vacate(slot); }
   void on_move(slot_id from, slot_id to) noexcept { residents_.move(from, to); }
@@ -158,6 +143,20 @@ class activation_ratio {
     if (row == live_sequences::none || asked_in_[row] == visit_) return;
     asked_in_[row] = visit_;
     asking_.push_back(row);
+  }
+  void count_planned(step_id step, layer_id layer) noexcept {
+    if (planned_of_.empty()) return;
+    forget_asking();
+    for (std::size_t t = 0; t < planned_of_.size(); ++t) {
+      const auto row = live_.enter(
+          planned_of_[t], step, [this](std::size_t old) { forget(old); }, [](std::size_t) {});
+      if (row == live_sequences::none) continue;
+      ask_for(row);
+      count(row, layer, std::span(planned_ids_).subspan(t * top_k_, top_k_));
+    }
+    residents_.rescore(layer);
+    planned_ids_.clear();
+    planned_of_.clear();  // a later group of the visit brings nothing new
   }
   void count(std::size_t row, layer_id layer, id_view<expert_id> ids) noexcept {
     const auto at = place(row, layer);

@@ -26,14 +26,9 @@ namespace detail {
 /// The calls of a held policy.
 struct held_eviction : held_policy {
   static constexpr std::string_view kind = "eviction";
-  virtual void on_step(step_id step, layer_id layer) noexcept = 0;
-  virtual void on_hit(const access& a) noexcept = 0;
-  virtual void on_fill(const access& a) noexcept = 0;
-  virtual void on_bypass(const access& a) noexcept = 0;
-  virtual void on_request(const access& a) noexcept = 0;
-  virtual void on_visit(const visit_context& context, std::span<const slot_id> slots,
-                        std::span<const double> weights) noexcept = 0;
-  virtual void on_replace(const visit_context& context, std::span<const fill> fills) noexcept = 0;
+  virtual void on_visit(const visit_event& event) noexcept = 0;
+  virtual void on_prefetch(const prefetch_event& event) noexcept = 0;
+  virtual void on_request(const prefetch_event& event) noexcept = 0;
   virtual void on_routed(const routing_view& view) noexcept = 0;
   virtual void on_forecast(const visit_context& context, const forecast& expected) noexcept = 0;
   virtual void on_evict(slot_id slot, expert_key key) noexcept = 0;
@@ -51,11 +46,7 @@ class any_eviction_policy
  public:
   static constexpr std::string_view name = "any";
   /// The most that a held policy may be.
-  static constexpr eviction_traits traits{.hears_steps = true,
-                                          .hears_bypasses = true,
-                                          .hears_requests = true,
-                                          .hears_visits = true,
-                                          .hears_replacements = true,
+  static constexpr eviction_traits traits{.hears_requests = true,
                                           .hears_routes = true,
                                           .hears_forecasts = true,
                                           .needs_weights = true,
@@ -70,18 +61,9 @@ class any_eviction_policy
   any_eviction_policy(const pool_layout& layout, const config& options)
       : any_eviction_policy(options.factory(layout)) {}
 
-  void on_step(step_id step, layer_id layer) noexcept { held().on_step(step, layer); }
-  void on_hit(const access& a) noexcept { held().on_hit(a); }
-  void on_fill(const access& a) noexcept { held().on_fill(a); }
-  void on_bypass(const access& a) noexcept { held().on_bypass(a); }
-  void on_request(const access& a) noexcept { held().on_request(a); }
-  void on_visit(const visit_context& context, std::span<const slot_id> slots,
-                std::span<const double> weights) noexcept {
-    held().on_visit(context, slots, weights);
-  }
-  void on_replace(const visit_context& context, std::span<const fill> fills) noexcept {
-    held().on_replace(context, fills);
-  }
+  void on_visit(const visit_event& event) noexcept { held().on_visit(event); }
+  void on_prefetch(const prefetch_event& event) noexcept { held().on_prefetch(event); }
+  void on_request(const prefetch_event& event) noexcept { held().on_request(event); }
   void on_routed(const routing_view& view) noexcept { held().on_routed(view); }
   void on_forecast(const visit_context& context, const forecast& expected) noexcept {
     held().on_forecast(context, expected);
@@ -100,19 +82,9 @@ class any_eviction_policy
   template <class P>
   struct model final : detail::held_eviction {
     explicit model(P given) : policy(std::move(given)) {}
-    void on_step(step_id step, layer_id layer) noexcept override { tell_step(policy, step, layer); }
-    void on_hit(const access& a) noexcept override { policy.on_hit(a); }
-    void on_fill(const access& a) noexcept override { policy.on_fill(a); }
-    void on_bypass(const access& a) noexcept override { tell_bypass(policy, a); }
-    void on_request(const access& a) noexcept override { tell_request(policy, a); }
-    void on_visit(const visit_context& context, std::span<const slot_id> slots,
-                  std::span<const double> weights) noexcept override {
-      tell_visit(policy, context, slots, weights);
-    }
-    void on_replace([[maybe_unused]] const visit_context& context,
-                    [[maybe_unused]] std::span<const fill> fills) noexcept override {
-      if constexpr (P::traits.hears_replacements) policy.on_replace(context, fills);
-    }
+    void on_visit(const visit_event& event) noexcept override { policy.on_visit(event); }
+    void on_prefetch(const prefetch_event& event) noexcept override { policy.on_prefetch(event); }
+    void on_request(const prefetch_event& event) noexcept override { tell_request(policy, event); }
     void on_routed(const routing_view& view) noexcept override { tell_routed(policy, view); }
     void on_forecast(const visit_context& context, const forecast& expected) noexcept override {
       tell_forecast(policy, context, expected);

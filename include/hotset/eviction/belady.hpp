@@ -54,8 +54,7 @@ class belady {
     }
   };
   static constexpr std::string_view name = "belady";
-  static constexpr eviction_traits traits{
-      .hears_visits = true, .hears_replacements = true, .needs_future = true, .most_precisions = 1};
+  static constexpr eviction_traits traits{.needs_future = true, .most_precisions = 1};
 
   explicit belady(const pool_layout& layout, const config& options)
       : experts_(layout.shape().expert_count()),
@@ -76,18 +75,18 @@ class belady {
       for (const auto p : pools_.ids()) pools_[p].furthest = pools_[p].end = numbered_->end(p);
   }
 
-  void on_hit(const access& a) noexcept { use(a.pool, a.slot, a.ordinal); }
-  /// Of what was filled for the visit only the position changes.
-  void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept {
-    for (const auto slot : slots) use(context.pool, slot, context.ordinal);
-  }
-  void on_fill(const access& a) noexcept { fill_slot(a.pool, a.slot, a.key, a.ordinal); }
-  void on_replace(const visit_context& context, std::span<const fill> fills) noexcept {
-    for (const auto& f : fills) {
-      on_evict(f.slot, f.victim);
-      fill_slot(context.pool, f.slot, f.key, context.ordinal);
+  void on_visit(const visit_event& e) noexcept {
+    const auto pool = e.context.pool;
+    const auto ordinal = e.context.ordinal;
+    for (const auto& f : e.fills) {
+      if (f.victim != no_key) on_evict(f.slot, f.victim);
+      fill_slot(pool, f.slot, f.key, ordinal);
       residents_[f.slot].is_new = true;  // its next use need not be looked for again
     }
+    for (const auto slot : e.used) use(pool, slot, ordinal);
+  }
+  void on_prefetch(const prefetch_event& e) noexcept {
+    fill_slot(e.pool, e.slot, e.key, e.ordinal);
   }
   void on_evict(slot_id slot, expert_key key) noexcept {
     const auto use = residents_[slot].use;

@@ -49,12 +49,7 @@ class expert_map_priority {
     }
   };
   static constexpr std::string_view name = "expert_map_priority";
-  static constexpr eviction_traits traits{.hears_steps = true,
-                                          .hears_bypasses = true,
-                                          .hears_visits = true,
-                                          .hears_replacements = true,
-                                          .hears_routes = true,
-                                          .hears_forecasts = true};
+  static constexpr eviction_traits traits{.hears_routes = true, .hears_forecasts = true};
 
   explicit expert_map_priority(const pool_layout& layout) : expert_map_priority(layout, config{}) {}
   expert_map_priority(const pool_layout& layout, const config& options)
@@ -86,30 +81,22 @@ class expert_map_priority {
       residents_.rescore(layer);
     }
   }
-  void on_step(step_id, layer_id) noexcept { before_visit_ = residents_.now(); }
-  void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept {
-    if (residents_.now() - before_visit_ != slots.size())
-      for (const auto slot : slots)  // what was filled for the visit has been counted
-        if (residents_.used_at(slot) <= before_visit_) ++uses_[residents_.key(slot)];
-    residents_.use(slots);
-    residents_.rescore(context.layer);
-  }
-  void on_hit(const access& a) noexcept {
-    residents_.use(a.slot);
-    if (!a.repeated) count(a.key);
-  }
-  void on_fill(const access& a) noexcept {
-    residents_.fill(a.slot, a.key, a.precision);
-    if (from_fill_) uses_[a.key] = 0;
-    if (from_fill_ || (!a.speculative && !a.repeated)) count(a.key);
-  }
-  void on_replace(const visit_context&, std::span<const fill> fills) noexcept {
-    residents_.replace(fills, [this](const fill& f) {  // whose layer is scored anew
-      uses_[f.key] = from_fill_ ? 1 : uses_[f.key] + 1;
+  void on_visit(const visit_event& e) noexcept {
+    residents_.bring(e.fills, [this](const fill& f) {
+      if (from_fill_) uses_[f.key] = 0;
     });
+    e.each_use([&](std::size_t i, bool is_filled) {
+      if ((is_filled && from_fill_) || !e.repeats(e.experts[i])) ++uses_[e.key(e.experts[i])];
+    });
+    residents_.use(e.used);
+    for (const auto& b : e.bypassed)
+      if (!e.repeats(b.expert)) ++uses_[e.key(b.expert)];
+    residents_.rescore(e.context.layer);
   }
-  void on_bypass(const access& a) noexcept {
-    if (!a.speculative && !a.repeated) count(a.key);
+  void on_prefetch(const prefetch_event& e) noexcept {
+    residents_.fill(e.slot, e.key, e.precision);
+    if (from_fill_) uses_[e.key] = 1;
+    residents_.rescore(e.key.layer);
   }
   void on_evict(slot_id slot, expert_key) noexcept { residents_.vacate(slot); }
   void on_move(slot_id from, slot_id to) noexcept { residents_.move(from, to); }
@@ -134,10 +121,6 @@ class expert_map_priority {
     }
   };
 
-  void count(expert_key key) noexcept {
-    ++uses_[key];
-    residents_.rescore(key.layer);
-  }
   void forget_forecasts() noexcept {
     std::ranges::fill(expected_.values(), 1.0F / static_cast<float>(experts_));
     residents_.rescore_all();
@@ -150,7 +133,6 @@ class expert_map_priority {
   per_key<float> expected_;      // [key]
   per_key<std::uint64_t> uses_;  // [key]
   scored_residents residents_;
-  std::uint64_t before_visit_ = 0;  // now() when the visit began
 };
 
 static_assert(is_eviction_policy<expert_map_priority>());

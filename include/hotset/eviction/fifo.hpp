@@ -22,17 +22,15 @@ class fifo {
  public:
   using config = no_options;
   static constexpr std::string_view name = "fifo";
-  static constexpr eviction_traits traits{.hears_visits = true, .hears_replacements = true};
+  static constexpr eviction_traits traits{};
 
   explicit fifo(const pool_layout& layout, const config& = {})
       : order_(layout.slots(), layout.pools()) {}
 
-  void on_hit(const access&) noexcept {}
-  void on_fill(const access& a) noexcept { order_.push_back(index_of(a.pool), a.slot); }
-  void on_visit(const visit_context&, std::span<const slot_id>) noexcept {}
-  void on_replace(const visit_context& context, std::span<const fill> fills) noexcept {
-    order_.move_to_back(index_of(context.pool), fills, [](const fill& f) { return f.slot; });
+  void on_visit(const visit_event& e) noexcept {
+    order_.move_to_back(index_of(e.context.pool), e.fills, [](const fill& f) { return f.slot; });
   }
+  void on_prefetch(const prefetch_event& e) noexcept { order_.push_back(index_of(e.pool), e.slot); }
   void on_evict(slot_id slot, expert_key) noexcept { order_.erase(slot); }
   void on_move(slot_id from, slot_id to) noexcept { order_.take_place(from, to); }
 

@@ -27,8 +27,7 @@ class furthest_layer {
  public:
   using config = no_options;
   static constexpr std::string_view name = "furthest_layer";
-  static constexpr eviction_traits traits{
-      .hears_visits = true, .hears_replacements = true, .moves_by_itself = true};
+  static constexpr eviction_traits traits{.moves_by_itself = true};
 
   explicit furthest_layer(const pool_layout& layout, const config& = {})
       : lists_(layout),
@@ -36,22 +35,18 @@ class furthest_layer {
         words_((layout.shape().layer_count() + 63) / 64),
         used_(layout.pools() * words_, 0) {}
 
-  void on_hit(const access& a) noexcept {
-    order_.move_to_back(lists_.of(a.key.layer, a.slot), a.slot);
+  void on_visit(const visit_event& e) noexcept {
+    for (const auto& f : e.fills)
+      if (f.victim != no_key) on_evict(f.slot, f.victim);
+    if (e.used.empty()) return;
+    const auto list = lists_.in_pool(index_of(e.context.layer), e.context.pool);
+    order_.move_to_back(list, e.used);
+    word(list, e.context.layer) |= bit(e.context.layer);
   }
-  void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept {
-    order_.move_to_back(lists_.in_pool(index_of(context.layer), context.pool), slots);
-  }
-  void on_fill(const access& a) noexcept {
-    const auto list = lists_.of(a.key.layer, a.slot);
-    order_.push_back(list, a.slot);
-    word(list, a.key.layer) |= bit(a.key.layer);
-  }
-  /// The visit will put the slots where they belong.
-  void on_replace(const visit_context& context, std::span<const fill> fills) noexcept {
-    for (const auto& f : fills) on_evict(f.slot, f.victim);
-    word(lists_.in_pool(index_of(context.layer), context.pool), context.layer) |=
-        bit(context.layer);
+  void on_prefetch(const prefetch_event& e) noexcept {
+    const auto list = lists_.of(e.key.layer, e.slot);
+    order_.push_back(list, e.slot);
+    word(list, e.key.layer) |= bit(e.key.layer);
   }
   void on_evict(slot_id slot, expert_key key) noexcept {
     order_.erase(slot);

@@ -51,56 +51,35 @@ class gate_score {
     }
   };
   static constexpr std::string_view name = "gate_score";
-  static constexpr eviction_traits traits{.hears_steps = true,
-                                          .hears_bypasses = true,
-                                          .hears_visits = true,
-                                          .hears_replacements = true,
-                                          .needs_weights = true};
+  static constexpr eviction_traits traits{.needs_weights = true};
 
   explicit gate_score(const pool_layout& layout) : gate_score(layout, config{}) {}
   gate_score(const pool_layout& layout, const config& options)
       : keep_(options.accumulate == gate_accumulate::sum ? 1.0 : options.decay),
         gain_(options.accumulate == gate_accumulate::sum ? 1.0 : 1.0 - options.decay),
         past_(layout.shape()),
-        order_(layout, score_buckets(layout)) {
-    replacing_.reserve(layout.shape().expert_count());
-  }
+        order_(layout, score_buckets(layout)) {}
 
-  void on_step(step_id, layer_id) noexcept { before_visit_ = clock_; }
-  void on_hit(const access& a) noexcept { use(a.pool, a.slot, a.weight, a.repeated); }
-  void on_fill(const access& a) noexcept {
-    const auto kept = past_[a.key];
-    const auto now = detail::ordered_bits(a.speculative ? kept : used(kept, a.weight, a.repeated));
-    order_.put(a.pool, a.slot, {now, ++clock_});
-  }
-  /// The visit will tell their weights, and put the slots where they belong.
-  void on_replace(const visit_context& context, std::span<const fill> fills) noexcept {
-    for (const auto& f : fills)
-      past_[f.victim] = detail::from_ordered_bits(order_.rank(f.slot).key);
-    order_.leave(context.pool, fills, [](const fill& f) { return f.slot; });
-    for (const auto& f : fills) replacing_.push_back({f.slot, past_[f.key]});
-  }
-  void on_visit(const visit_context& context, std::span<const slot_id> slots,
-                std::span<const double> weights) noexcept {
-    auto next = replacing_.begin();
-    for (std::size_t i = 0; i < slots.size(); ++i) {
-      const auto slot = slots[i];
-      if (next != replacing_.end() && next->slot == slot) {
-        const auto now = detail::ordered_bits(used(next++->score, weights[i], false));
-        order_.put(context.pool, slot, {now, ++clock_});
-      } else if (const auto rank = order_.rank(slot); rank.position > before_visit_) {
-        order_.raise(slot, {rank.key, ++clock_});  // what was filled for the visit has been counted
-      } else {
-        use(context.pool, slot, weights[i], false);
-      }
+  void on_visit(const visit_event& e) noexcept {
+    const auto pool = e.context.pool;
+    for (const auto& f : e.fills)
+      if (f.victim != no_key) past_[f.victim] = score_of(f.slot);
+    if (!e.fills.empty()) order_.leave(pool, e.fills, [](const fill& f) { return f.slot; });
+    e.each_use([&](std::size_t i, bool is_filled) {
+      const bool again = e.repeats(e.experts[i]);
+      if (is_filled)
+        put(pool, e.used[i], used(past_[e.key(e.experts[i])], e.weight(i), again));
+      else
+        use(pool, e.used[i], used(score_of(e.used[i]), e.weight(i), again));
+    });
+    for (const auto& b : e.bypassed) {
+      auto& past = past_[e.key(b.expert)];
+      past = used(past, b.weight, e.repeats(b.expert));
     }
-    replacing_.clear();
   }
-  void on_bypass(const access& a) noexcept {
-    if (!a.speculative) past_[a.key] = used(past_[a.key], a.weight, a.repeated);
-  }
+  void on_prefetch(const prefetch_event& e) noexcept { put(e.pool, e.slot, past_[e.key]); }
   void on_evict(slot_id slot, expert_key key) noexcept {
-    past_[key] = detail::from_ordered_bits(order_.rank(slot).key);
+    past_[key] = score_of(slot);
     order_.drop(slot);
   }
   void on_move(slot_id from, slot_id to) noexcept { order_.move(from, to); }
@@ -132,31 +111,27 @@ class gate_score {
     unsigned mantissa_ = 3;
   };
 
-  /// A copy, and what its key's score was before the visit.
-  struct scored_fill {
-    slot_id slot = no_slot;
-    double score = 0.0;
-  };
-
   /// A later token group adds its weights to the same visit: the score decays once per visit.
   [[nodiscard]] double used(double score, double weight, bool repeated) const noexcept {
     return (repeated ? score : keep_ * score) + gain_ * weight;
   }
-  void use(pool_id pool, slot_id slot, double weight, bool repeated) noexcept {
-    const auto old = order_.rank(slot).key;
-    const auto now = detail::ordered_bits(used(detail::from_ordered_bits(old), weight, repeated));
-    if (now >= old) return order_.raise(slot, {now, ++clock_});
+  [[nodiscard]] double score_of(slot_id slot) const noexcept {
+    return detail::from_ordered_bits(order_.rank(slot).key);
+  }
+  void put(pool_id pool, slot_id slot, double score) noexcept {
+    order_.put(pool, slot, {detail::ordered_bits(score), ++clock_});
+  }
+  void use(pool_id pool, slot_id slot, double score) noexcept {
+    const auto now = detail::ordered_bits(score);
+    if (now >= order_.rank(slot).key) return order_.raise(slot, {now, ++clock_});
     order_.drop(slot);
-    order_.put(pool, slot, {now, ++clock_});
+    put(pool, slot, score);
   }
 
   double keep_;
   double gain_;
   std::uint64_t clock_ = 0;
-  std::uint64_t before_visit_ = 0;  // the clock when the visit began
-  std::vector<scored_fill>
-      replacing_;         // copies that have their slots and wait for the visit, in its order
-  per_key<double> past_;  // [key] score, out of date while the key is resident
+  per_key<double> past_;               // [key] score, out of date while the key is resident
   bucket_order<score_buckets> order_;  // a resident key's score is its rank, as ordered bits
 };
 

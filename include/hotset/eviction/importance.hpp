@@ -56,12 +56,8 @@ class importance {
     }
   };
   static constexpr std::string_view name = "importance";
-  static constexpr eviction_traits traits{.hears_steps = true,
-                                          .hears_visits = true,
-                                          .hears_replacements = true,
-                                          .hears_routes = true,
-                                          .hears_forecasts = true,
-                                          .moves_by_itself = true};
+  static constexpr eviction_traits traits{
+      .hears_routes = true, .hears_forecasts = true, .moves_by_itself = true};
 
   explicit importance(const pool_layout& layout) : importance(layout, config{}) {}
   importance(const pool_layout& layout, const config& options)
@@ -85,11 +81,6 @@ class importance {
     if (view.layer < 0 || view.chosen().size() > pending_.capacity()) return;
     pending_.assign(view.chosen().begin(), view.chosen().end());
   }
-  void on_step(step_id, layer_id layer) noexcept {
-    heat_.observe(layer, pending_);
-    changed(layer);
-    pending_.clear();  // a later group of the visit brings nothing new
-  }
   void on_forecast(const visit_context& context, const forecast& expected) noexcept {
     const auto tokens = expected.tokens(experts_);
     if (tokens == 0) return;
@@ -109,19 +100,17 @@ class importance {
       beside_share_ = 1.0;
     }
   }
-  void on_hit(const access& a) noexcept { residents_.use(a.slot); }
-  void on_fill(const access& a) noexcept {
-    residents_.fill(a.slot, a.key, a.precision);
-    set_resident(a.key, true);
-  }
-  void on_visit(const visit_context&, std::span<const slot_id> slots) noexcept {
-    residents_.use(slots);
-  }
-  void on_replace(const visit_context&, std::span<const fill> fills) noexcept {
-    residents_.replace(fills, [this](const fill& f) {
-      set_resident(f.victim, false);
+  void on_visit(const visit_event& e) noexcept {
+    if (e.begins) observe(e.context.layer);
+    residents_.bring(e.fills, [this](const fill& f) {
+      if (f.victim != no_key) set_resident(f.victim, false);
       set_resident(f.key, true);
     });
+    residents_.use(e.used);
+  }
+  void on_prefetch(const prefetch_event& e) noexcept {
+    residents_.fill(e.slot, e.key, e.precision);
+    set_resident(e.key, true);
   }
   void on_evict(slot_id slot, expert_key key) noexcept {
     residents_.vacate(slot);
@@ -158,9 +147,12 @@ class importance {
     [[nodiscard]] double exact(expert_key key) const noexcept { return of.score(key); }
   };
 
-  void changed(layer_id layer) noexcept {
+  /// What was routed counts now; a later group of the visit brings nothing new.
+  void observe(layer_id layer) noexcept {
+    heat_.observe(layer, pending_);
     resident_heat_[layer] = unknown;
     residents_.rescore(layer);
+    pending_.clear();
   }
   /// Scores are those of this step: the forecasts of another one say nothing, and come back where it does.
   void enter(step_id step) noexcept {

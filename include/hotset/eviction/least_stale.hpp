@@ -59,10 +59,7 @@ class least_stale {
     }
   };
   static constexpr std::string_view name = "least_stale";
-  static constexpr eviction_traits traits{.hears_requests = true,
-                                          .hears_visits = true,
-                                          .hears_replacements = true,
-                                          .moves_by_itself = true};
+  static constexpr eviction_traits traits{.hears_requests = true, .moves_by_itself = true};
 
   explicit least_stale(const pool_layout& layout) : least_stale(layout, config{}) {}
   least_stale(const pool_layout& layout, const config& options)
@@ -81,40 +78,25 @@ class least_stale {
     searched_.assign(layout.pools(), 0);
   }
 
-  void on_hit(const access& a) noexcept {
-    touch(a.slot, a.step);
-    if (by_access()) accesses_.use(a.slot);
+  void on_visit(const visit_event& e) noexcept {
+    for (const auto& f : e.fills) epoch_[f.slot] = e.context.step;
+    for (const auto slot : e.used) touch(slot, e.context.step);
+    if (by_access()) return see_accesses(e);
+    if (e.fills.empty()) return;
+    const auto list = lists_.of(e.context.layer, e.fills.front().slot);
+    arrivals_.move_to_back(list, e.fills, [](const fill& f) { return f.slot; });
+    for (const auto& f : e.fills)
+      if (f.victim != no_key) departed(f.slot, f.victim.layer);
+    arrived(list, e.context.layer, e.context.step);
   }
-  void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept {
-    for (const auto slot : slots) {
-      touch(slot, context.step);
-      if (by_access()) accesses_.use(slot);
-    }
+  void on_prefetch(const prefetch_event& e) noexcept {
+    epoch_[e.slot] = e.step;
+    if (by_access()) return accesses_.fill(e.pool, e.slot, e.key);
+    const auto list = lists_.of(e.key.layer, e.slot);
+    arrivals_.push_back(list, e.slot);
+    arrived(list, e.key.layer, e.step);
   }
-  void on_fill(const access& a) noexcept {
-    epoch_[a.slot] = a.step;
-    if (by_access()) {
-      accesses_.fill(a.pool, a.slot, a.key);
-      return;
-    }
-    const auto list = lists_.of(a.key.layer, a.slot);
-    arrivals_.push_back(list, a.slot);
-    arrived(list, a.key.layer, a.step);
-  }
-  void on_replace(const visit_context& context, std::span<const fill> fills) noexcept {
-    for (const auto& f : fills) epoch_[f.slot] = context.step;
-    if (by_access()) {
-      for (const auto& f : fills) accesses_.vacate(f.slot);
-      for (const auto& f : fills) accesses_.fill(context.pool, f.slot, f.key);
-      return;
-    }
-    const auto list = lists_.of(context.layer, fills.front().slot);
-    arrivals_.move_to_back(list, fills, [](const fill& f) { return f.slot; });
-    for (const auto& f : fills) departed(f.slot, f.victim.layer);
-    arrived(list, context.layer, context.step);
-  }
-  /// A prefetcher asked for a resident key, for step `a.step`.
-  void on_request(const access& a) noexcept { touch(a.slot, a.step); }
+  void on_request(const prefetch_event& e) noexcept { touch(e.slot, e.step); }
   void on_evict(slot_id slot, expert_key key) noexcept {
     if (by_access()) {
       accesses_.vacate(slot);
@@ -176,6 +158,13 @@ class least_stale {
     return std::uint64_t{1} << (index_of(layer) % 64);
   }
   [[nodiscard]] bool by_access() const noexcept { return order_ == stale_order::last_access; }
+  void see_accesses(const visit_event& e) noexcept {
+    for (const auto& f : e.fills) {
+      if (f.victim != no_key) accesses_.vacate(f.slot);
+      accesses_.fill(e.context.pool, f.slot, f.key);
+    }
+    for (const auto slot : e.used) accesses_.use(slot);
+  }
   /// A list has got slots for a step.
   void arrived(std::size_t list, layer_id layer, step_id step) noexcept {
     const auto pool = index_of(lists_.pool(list));

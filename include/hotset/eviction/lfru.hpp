@@ -50,11 +50,7 @@ class lfru {
     }
   };
   static constexpr std::string_view name = "lfru";
-  static constexpr eviction_traits traits{.hears_steps = true,
-                                          .hears_bypasses = true,
-                                          .hears_visits = true,
-                                          .hears_replacements = true,
-                                          .moves_by_itself = true};
+  static constexpr eviction_traits traits{.moves_by_itself = true};
   static constexpr std::size_t powers = std::size_t{1} << 16;
 
   explicit lfru(const pool_layout& layout) : lfru(layout, config{}) {}
@@ -78,40 +74,30 @@ class lfru {
     for (const auto slot : each<slot_id>(layout.slots())) vacate(slot);
   }
 
-  void on_step(step_id, layer_id) noexcept { before_visit_ = clock_; }
-  void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept {
-    for (const auto slot : slots) {
-      // What was filled for the visit has been counted.
-      if (now_.position(slot) <= before_visit_) use(present_[slot], context.step);
-      now_.position(slot) = ++clock_;
-      changed(context.pool, slot);
-    }
-  }
-  void on_hit(const access& a) noexcept {
-    if (!a.repeated) use(present_[a.slot], a.step);
-    now_.position(a.slot) = ++clock_;
-    changed(a.pool, a.slot);
-  }
-  void on_fill(const access& a) noexcept {
-    settle(a.pool, a.slot);
-    auto& heat = present_[a.slot];
-    heat = past_[a.key];
-    if (!a.speculative && !a.repeated) use(heat, a.step);
-    now_.position(a.slot) = ++clock_;
-    changed(a.pool, a.slot);
-  }
-  /// The visit will put the slots where they belong.
-  void on_replace(const visit_context& context, std::span<const fill> fills) noexcept {
-    for (const auto& f : fills) {
+  void on_visit(const visit_event& e) noexcept {
+    const auto pool = e.context.pool;
+    for (const auto& f : e.fills) {
       auto& heat = present_[f.slot];
-      past_[f.victim] = heat;
+      if (f.victim != no_key)
+        past_[f.victim] = heat;
+      else
+        settle(pool, f.slot);
       heat = past_[f.key];
-      use(heat, context.step);
-      now_.position(f.slot) = ++clock_;
     }
+    for (std::size_t i = 0; i < e.used.size(); ++i) {
+      const auto slot = e.used[i];
+      if (!e.repeats(e.experts[i])) use(present_[slot], e.context.step);
+      now_.position(slot) = ++clock_;
+      changed(pool, slot);
+    }
+    for (const auto& b : e.bypassed)
+      if (!e.repeats(b.expert)) use(past_[e.key(b.expert)], e.context.step);
   }
-  void on_bypass(const access& a) noexcept {
-    if (!a.speculative && !a.repeated) use(past_[a.key], a.step);
+  void on_prefetch(const prefetch_event& e) noexcept {
+    settle(e.pool, e.slot);
+    present_[e.slot] = past_[e.key];
+    now_.position(e.slot) = ++clock_;
+    changed(e.pool, e.slot);
   }
   void on_evict(slot_id slot, expert_key key) noexcept {
     past_[key] = present_[slot];
@@ -346,7 +332,6 @@ class lfru {
   slot_scores now_;  // [slot] positions; in pools of few slots the scores of the step scored_in_
   per_pool<step_id> scored_in_;  // [pool]
   std::uint64_t clock_ = 0;
-  std::uint64_t before_visit_ = 0;  // the clock when the visit began
   pool_members members_;
   std::vector<candidate> chosen_;
   per_pool<cold_list> coldest_;     // [pool]

@@ -50,10 +50,7 @@ class lfu {
     }
   };
   static constexpr std::string_view name = "lfu";
-  static constexpr eviction_traits traits{.hears_steps = true,
-                                          .hears_bypasses = true,
-                                          .hears_visits = true,
-                                          .hears_replacements = true};
+  static constexpr eviction_traits traits{};
 
   explicit lfu(const pool_layout& layout) : lfu(layout, config{}) {}
   lfu(const pool_layout& layout, const config& options)
@@ -63,45 +60,25 @@ class lfu {
         past_(whole_ ? per_key<std::uint64_t>(layout.shape()) : per_key<std::uint64_t>()),
         order_(layout, count_buckets(layout)) {}
 
-  void on_step(step_id, layer_id) noexcept {
-    before_visit_ = clock_;
-    if (ageing_period_ == 0) return;
-    if (visits_ == ageing_period_) {
-      age();
-      visits_ = 0;
-    }
-    ++visits_;
-  }
-  void on_hit(const access& a) noexcept {
-    order_.raise(a.slot, {order_.rank(a.slot).key + (a.repeated ? 0U : 1U), ++clock_});
-  }
-  void on_visit(const visit_context&, std::span<const slot_id> slots) noexcept {
-    auto position = clock_;
-    for (const auto slot : slots) {
-      const auto r = order_.rank(slot);  // what was filled for the visit has been counted
-      order_.raise(slot, {r.key + (r.position > before_visit_ ? 0U : 1U), ++position});
-    }
+  void on_visit(const visit_event& e) noexcept { see(e, true); }
+  /// As on_visit. Unless it `counts`, its uses move the recency position alone.
+  void see(const visit_event& e, bool counts) noexcept {
+    if (e.begins) age();
+    const auto before = clock_;
     clock_ += most_of_a_visit_;
+    if (!e.fills.empty()) place(e, counts);
+    auto position = before;
+    for (std::size_t i = 0; i < e.used.size(); ++i) {
+      const auto r = order_.rank(e.used[i]);  // what was filled for the visit has been counted
+      const bool is_new_use = counts && r.position <= before && !e.repeats(e.experts[i]);
+      order_.raise(e.used[i], {r.key + (is_new_use ? 1U : 0U), ++position});
+    }
+    if (!whole_) return;
+    for (const auto& b : e.bypassed)
+      if (!e.repeats(b.expert)) ++past_[e.key(b.expert)];
   }
-  void on_fill(const access& a) noexcept {
-    std::uint64_t uses = 0;
-    if (whole_)
-      uses = past_[a.key] + (a.speculative || a.repeated ? 0U : 1U);
-    else
-      uses = a.speculative ? 0 : 1;
-    order_.put(a.pool, a.slot, {uses, ++clock_});
-  }
-  void on_replace(const visit_context& context, std::span<const fill> fills) noexcept {
-    const auto slot_of = [](const fill& f) { return f.slot; };
-    const auto position = clock_ + most_of_a_visit_;  // the visit will tell which
-    if (whole_)
-      for (const auto& f : fills) past_[f.victim] = order_.rank(f.slot).key;
-    order_.leave(context.pool, fills, slot_of);
-    const auto uses = [this](const fill& f) { return whole_ ? past_[f.key] + 1 : 1; };
-    order_.put_again(context.pool, fills, slot_of, uses, position);
-  }
-  void on_bypass(const access& a) noexcept {
-    if (whole_ && !a.repeated && !a.speculative) ++past_[a.key];
+  void on_prefetch(const prefetch_event& e) noexcept {
+    order_.put(e.pool, e.slot, {whole_ ? past_[e.key] : 0, ++clock_});
   }
   void on_evict(slot_id slot, expert_key key) noexcept {
     if (whole_) past_[key] = order_.rank(slot).key;
@@ -137,16 +114,34 @@ class lfu {
     unsigned mantissa_ = 3;
   };
 
+  /// Where the visit's copies belong; their positions follow.
+  void place(const visit_event& e, bool counts) noexcept {
+    const auto slot_of = [](const fill& f) { return f.slot; };
+    const auto uses = [&](const fill& f) -> std::uint64_t {
+      if (!whole_) return 1;
+      return past_[f.key] + (counts && !e.repeats(f.key.expert) ? 1U : 0U);
+    };
+    if (whole_)
+      for (const auto& f : e.fills)
+        if (f.victim != no_key) past_[f.victim] = order_.rank(f.slot).key;
+    order_.leave(e.context.pool, e.fills, slot_of);
+    order_.put_again(e.context.pool, e.fills, slot_of, uses, clock_);
+  }
+  /// A visit has come.
   void age() noexcept {
-    for (auto& uses : past_.values()) uses /= 2;
-    order_.transform([](slot_rank r) { return slot_rank{r.key / 2, r.position}; });
+    if (ageing_period_ == 0) return;
+    if (visits_ == ageing_period_) {
+      for (auto& uses : past_.values()) uses /= 2;
+      order_.transform([](slot_rank r) { return slot_rank{r.key / 2, r.position}; });
+      visits_ = 0;
+    }
+    ++visits_;
   }
 
   bool whole_;
   std::uint64_t ageing_period_;
   std::uint64_t visits_ = 0;
   std::uint64_t clock_ = 0;
-  std::uint64_t before_visit_ = 0;     // the clock when the visit began
   std::uint64_t most_of_a_visit_;      // slots
   per_key<std::uint64_t> past_;        // [key] visits, out of date while the key is resident
   bucket_order<count_buckets> order_;  // a resident key's count is its rank

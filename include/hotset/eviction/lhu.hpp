@@ -24,16 +24,13 @@ class lhu {
  public:
   using config = no_options;
   static constexpr std::string_view name = "lhu";
-  static constexpr eviction_traits traits{
-      .hears_steps = true, .hears_bypasses = true, .fewest_precisions = 2};
+  static constexpr eviction_traits traits{.fewest_precisions = 2};
 
   explicit lhu(const pool_layout& layout) : lhu(layout, config{}) {}
   lhu(const pool_layout& layout, const config&) : uses_(layout) {}
 
-  void on_step(step_id step, layer_id layer) noexcept { uses_.on_step(step, layer); }
-  void on_hit(const access& a) noexcept { uses_.on_hit(seen(a)); }
-  void on_fill(const access& a) noexcept { uses_.on_fill(seen(a)); }
-  void on_bypass(const access& a) noexcept { uses_.on_bypass(seen(a)); }
+  void on_visit(const visit_event& e) noexcept { uses_.see(e, e.precision == 0); }
+  void on_prefetch(const prefetch_event& e) noexcept { uses_.on_prefetch(e); }
   void on_evict(slot_id slot, expert_key key) noexcept { uses_.on_evict(slot, key); }
   void on_move(slot_id from, slot_id to) noexcept { uses_.on_move(from, to); }
 
@@ -43,11 +40,6 @@ class lhu {
   }
 
  private:
-  /// A use at a lower precision is to lfu like one that has been counted: it moves and adds nothing.
-  static access seen(access a) noexcept {
-    a.repeated = a.repeated || a.precision != 0;
-    return a;
-  }
   lfu uses_;
 };
 

@@ -23,19 +23,17 @@ class lru {
  public:
   using config = no_options;
   static constexpr std::string_view name = "lru";
-  static constexpr eviction_traits traits{.hears_visits = true, .hears_replacements = true};
+  static constexpr eviction_traits traits{};
 
   explicit lru(const pool_layout& layout, const config& = {}) : log_(layout) {}
 
-  void on_hit(const access& a) noexcept { log_.touch(a.pool, a.slot); }
-  void on_fill(const access& a) noexcept { log_.touch(a.pool, a.slot); }
-  void on_visit(const visit_context& context, std::span<const slot_id> slots) noexcept {
-    log_.touch(context.pool, slots);
+  void on_visit(const visit_event& e) noexcept {
+    const auto pool = e.context.pool;
+    for (const auto& f : e.fills)
+      if (f.victim == no_key) log_.take_in(pool, f.slot);
+    log_.touch(pool, e.used);
   }
-  /// The visit will move the slots to the end, whatever they hold.
-  void on_replace(const visit_context& context, std::span<const fill> fills) noexcept {
-    log_.give_up(context.pool, fills.size(), fills.back().slot);
-  }
+  void on_prefetch(const prefetch_event& e) noexcept { log_.touch(e.pool, e.slot); }
   void on_evict(slot_id slot, expert_key) noexcept { log_.erase(slot); }
   void on_move(slot_id from, slot_id to) noexcept { log_.take_place(from, to); }
 

@@ -30,11 +30,7 @@ namespace hotset::inline v0 {
 template <class Values>
 class valued_order {
  public:
-  static constexpr eviction_traits traits{.hears_steps = true,
-                                          .hears_visits = true,
-                                          .hears_replacements = true,
-                                          .hears_routes = true,
-                                          .moves_by_itself = true};
+  static constexpr eviction_traits traits{.hears_routes = true, .moves_by_itself = true};
 
   /// `discount`: as valued_residents takes it.
   valued_order(const pool_layout& layout, Values values, double discount)
@@ -43,21 +39,16 @@ class valued_order {
         always_values_(always_valued(layout)) {}
 
   void on_routed(const routing_view& view) noexcept { values_.stage(view); }
-  void on_step(step_id step, layer_id layer) noexcept {
-    if (!values_.is_staged(layer, step)) return;
-    if (always_values_ || values_.are_known()) residents_.set_values(layer, values_.values());
-    values_.keep();
-  }
-  void on_hit(const access& a) noexcept { residents_.use(a.slot); }
-  void on_fill(const access& a) noexcept { residents_.fill(a.slot, a.key, a.precision); }
-  void on_visit(const visit_context&, std::span<const slot_id> slots) noexcept {
-    residents_.use(slots);
-  }
-  void on_replace(const visit_context&, std::span<const fill> fills) noexcept {
-    for (const auto& f : fills) {
-      residents_.vacate(f.slot);
+  void on_visit(const visit_event& e) noexcept {
+    if (e.begins) value(e.context.step, e.context.layer);
+    for (const auto& f : e.fills) {
+      if (f.victim != no_key) residents_.vacate(f.slot);
       residents_.fill(f.slot, f.key, f.precision);
     }
+    residents_.use(e.used);
+  }
+  void on_prefetch(const prefetch_event& e) noexcept {
+    residents_.fill(e.slot, e.key, e.precision);
   }
   void on_evict(slot_id slot, expert_key) noexcept { residents_.vacate(slot); }
   void on_move(slot_id from, slot_id to) noexcept { residents_.move(from, to); }
@@ -74,6 +65,13 @@ class valued_order {
   [[nodiscard]] const Values& values() const noexcept { return values_; }
 
  private:
+  /// The visit takes place.
+  void value(step_id step, layer_id layer) noexcept {
+    if (!values_.is_staged(layer, step)) return;
+    if (always_values_ || values_.are_known()) residents_.set_values(layer, values_.values());
+    values_.keep();
+  }
+
   Values values_;
   valued_residents residents_;
   bool always_values_;

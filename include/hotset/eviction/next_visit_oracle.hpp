@@ -60,12 +60,8 @@ class next_visit_oracle {
     }
   };
   static constexpr std::string_view name = "next_visit_oracle";
-  static constexpr eviction_traits traits{.hears_steps = true,
-                                          .hears_bypasses = true,
-                                          .hears_routes = true,
-                                          .needs_future = true,
-                                          .moves_by_itself = true,
-                                          .most_precisions = 1};
+  static constexpr eviction_traits traits{
+      .hears_routes = true, .needs_future = true, .moves_by_itself = true, .most_precisions = 1};
 
   next_visit_oracle(const pool_layout& layout, const config& options)
       : layers_(layout.shape().layers),
@@ -89,19 +85,18 @@ class next_visit_oracle {
     staged_layer_ = view.layer;
     staged_step_ = view.step;
   }
-  void on_step(step_id step, layer_id layer) noexcept {
-    if (is_staged(step, layer)) rates_.visit(layer, routed());
+  void on_visit(const visit_event& e) noexcept {
+    if (is_staged(e.context.step, e.context.layer)) rates_.visit(e.context.layer, routed());
     staged_layer_ = before_layers;
+    if (!e.used.empty() || !e.bypassed.empty())
+      next_ordinal_ = std::max(next_ordinal_, e.context.ordinal + 1);
+    for (const auto& f : e.fills) {
+      if (f.victim != no_key) slots_.vacate(f.slot);
+      slots_.fill(e.context.pool, f.slot, f.key);
+    }
+    for (const auto slot : e.used) slots_.use(slot);
   }
-  void on_hit(const access& a) noexcept {
-    passed(a);
-    slots_.use(a.slot);
-  }
-  void on_fill(const access& a) noexcept {
-    if (!a.speculative) passed(a);
-    slots_.fill(a.pool, a.slot, a.key);
-  }
-  void on_bypass(const access& a) noexcept { passed(a); }
+  void on_prefetch(const prefetch_event& e) noexcept { slots_.fill(e.pool, e.slot, e.key); }
   void on_evict(slot_id slot, expert_key) noexcept { slots_.vacate(slot); }
   void on_move(slot_id from, slot_id to) noexcept { slots_.move(from, to); }
 
@@ -130,9 +125,6 @@ class next_visit_oracle {
   static std::size_t experts_of(const pool_layout& layout) { return layout.shape().expert_count(); }
   [[nodiscard]] bool is_staged(step_id step, layer_id layer) const noexcept {
     return staged_layer_ >= 0 && staged_layer_ == layer && staged_step_ == step;
-  }
-  void passed(const access& a) noexcept {
-    if (a.ordinal >= next_ordinal_) next_ordinal_ = a.ordinal + 1;
   }
   /// Layers between the running one and the key's: 0 of the one that runs next.
   [[nodiscard]] std::int32_t distance(layer_id running, layer_id key) const noexcept {

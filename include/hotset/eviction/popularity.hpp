@@ -50,7 +50,7 @@ class popularity {
       return profile.validate(name, shape);
     }
   };
-  static constexpr eviction_traits traits{.hears_visits = true, .hears_replacements = true};
+  static constexpr eviction_traits traits{};
 
   explicit popularity(const pool_layout& layout) : popularity(layout, config{}) {}
   popularity(const pool_layout& layout, const config& options)
@@ -58,21 +58,19 @@ class popularity {
         most_of_a_visit_(layout.shape().expert_count()),
         order_(layout, class_buckets(layout, std::ranges::max(class_of_.values()) + 1)) {}
 
-  void on_hit(const access& a) noexcept { use(a.slot, ++clock_); }
-  void on_visit(const visit_context&, std::span<const slot_id> slots) noexcept {
-    auto position = clock_;
-    for (const auto slot : slots) use(slot, ++position);
-    clock_ += most_of_a_visit_;
-  }
-  void on_fill(const access& a) noexcept {
-    order_.put(a.pool, a.slot, {class_of_[a.key], ++clock_});
-  }
-  void on_replace(const visit_context& context, std::span<const fill> fills) noexcept {
+  void on_visit(const visit_event& e) noexcept {
     const auto slot_of = [](const fill& f) { return f.slot; };
     const auto class_of = [this](const fill& f) { return class_of_[f.key]; };
-    order_.leave(context.pool, fills, slot_of);
-    // The visit will tell their positions.
-    order_.put_again(context.pool, fills, slot_of, class_of, clock_ + most_of_a_visit_);
+    auto position = clock_;
+    clock_ += most_of_a_visit_;
+    if (!e.fills.empty()) {
+      order_.leave(e.context.pool, e.fills, slot_of);
+      order_.put_again(e.context.pool, e.fills, slot_of, class_of, clock_);
+    }
+    for (const auto slot : e.used) order_.raise(slot, {order_.rank(slot).key, ++position});
+  }
+  void on_prefetch(const prefetch_event& e) noexcept {
+    order_.put(e.pool, e.slot, {class_of_[e.key], ++clock_});
   }
   void on_evict(slot_id slot, expert_key) noexcept { order_.drop(slot); }
   void on_move(slot_id from, slot_id to) noexcept { order_.move(from, to); }
@@ -114,10 +112,6 @@ class popularity {
           std::lower_bound(distinct.begin(), distinct.end(), count) - distinct.begin()));
     return out;
   }
-  void use(slot_id slot, std::uint64_t position) noexcept {
-    order_.raise(slot, {order_.rank(slot).key, position});
-  }
-
   per_key<std::size_t> class_of_;  // [key]
   std::uint64_t clock_ = 0;
   std::uint64_t most_of_a_visit_;  // slots

@@ -63,20 +63,16 @@ class protect_decode {
         offered_(layout.slots()),
         inner_(layout, options.inner) {}
 
-  void on_step(step_id step, layer_id layer) noexcept {
-    expire(step);
-    tell_step(inner_, step, layer);
+  void on_visit(const visit_event& e) noexcept {
+    if (e.begins) expire(e.context.step);
+    for (const auto& f : e.fills)
+      if (f.victim != no_key) forget(f.slot);
+    if (e.context.kind != request_class::prefill)
+      for (const auto slot : e.used) use(slot, e.context.step);
+    inner_.on_visit(e);
   }
-  void on_hit(const access& a) noexcept {
-    use(a);
-    inner_.on_hit(a);
-  }
-  void on_fill(const access& a) noexcept {
-    if (!a.speculative) use(a);
-    inner_.on_fill(a);
-  }
-  void on_bypass(const access& a) noexcept { tell_bypass(inner_, a); }
-  void on_request(const access& a) noexcept { tell_request(inner_, a); }
+  void on_prefetch(const prefetch_event& e) noexcept { inner_.on_prefetch(e); }
+  void on_request(const prefetch_event& e) noexcept { tell_request(inner_, e); }
   void on_routed(const routing_view& view) noexcept { tell_routed(inner_, view); }
   void on_forecast(const visit_context& context, const forecast& expected) noexcept {
     tell_forecast(inner_, context, expected);
@@ -106,20 +102,14 @@ class protect_decode {
   }
 
   [[nodiscard]] const P& inner() const noexcept { return inner_; }
-  [[nodiscard]] eviction_traits facts() const noexcept {
-    return asked_by_kind(detail::decorated(facts_of(inner_)));
-  }
+  [[nodiscard]] eviction_traits facts() const noexcept { return asked_by_kind(facts_of(inner_)); }
 
  private:
-  void use(const access& a) noexcept {
-    if (a.kind == request_class::prefill) return;
-    used_in_[a.slot] = a.step;
-    if (recent_.test(a.slot)) {
-      uses_.move_to_back(0, a.slot);
-    } else {
-      uses_.push_back(0, a.slot);
-      recent_.set(a.slot);
-    }
+  void use(slot_id slot, step_id step) noexcept {
+    used_in_[slot] = step;
+    if (recent_.test(slot)) return uses_.move_to_back(0, slot);
+    uses_.push_back(0, slot);
+    recent_.set(slot);
   }
   void forget(slot_id slot) noexcept {
     uses_.erase(slot);

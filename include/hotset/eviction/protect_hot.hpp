@@ -59,24 +59,22 @@ class protect_hot {
         offered_(layout.slots()),
         inner_(layout, options.inner) {}
 
-  void on_step(step_id step, layer_id layer) noexcept { tell_step(inner_, step, layer); }
-  void on_hit(const access& a) noexcept {
-    if (!a.repeated) count(a.slot);
-    inner_.on_hit(a);
+  void on_visit(const visit_event& e) noexcept {
+    for (const auto& f : e.fills)
+      if (f.victim != no_key) forget(f.slot);
+    e.each_use([&](std::size_t i, bool is_filled) {
+      if (is_filled || !e.repeats(e.experts[i])) count(e.used[i]);
+    });
+    inner_.on_visit(e);
   }
-  void on_fill(const access& a) noexcept {
-    if (!a.speculative) count(a.slot);
-    inner_.on_fill(a);
-  }
-  void on_bypass(const access& a) noexcept { tell_bypass(inner_, a); }
-  void on_request(const access& a) noexcept { tell_request(inner_, a); }
+  void on_prefetch(const prefetch_event& e) noexcept { inner_.on_prefetch(e); }
+  void on_request(const prefetch_event& e) noexcept { tell_request(inner_, e); }
   void on_routed(const routing_view& view) noexcept { tell_routed(inner_, view); }
   void on_forecast(const visit_context& context, const forecast& expected) noexcept {
     tell_forecast(inner_, context, expected);
   }
   void on_evict(slot_id slot, expert_key key) noexcept {
-    uses_[slot] = 0;
-    hot_.reset(slot);
+    forget(slot);
     inner_.on_evict(slot, key);
   }
   void on_move(slot_id from, slot_id to) noexcept {
@@ -97,11 +95,13 @@ class protect_hot {
   }
 
   [[nodiscard]] const P& inner() const noexcept { return inner_; }
-  [[nodiscard]] eviction_traits facts() const noexcept {
-    return detail::decorated(facts_of(inner_));
-  }
+  [[nodiscard]] eviction_traits facts() const noexcept { return facts_of(inner_); }
 
  private:
+  void forget(slot_id slot) noexcept {
+    uses_[slot] = 0;
+    hot_.reset(slot);
+  }
   void count(slot_id slot) noexcept {
     if (++uses_[slot] == enough_) hot_.set(slot);
   }

@@ -74,30 +74,27 @@ class reserve_prefetch {
         surplus_(layout.slots(), no_slot),
         inner_(layout, options.inner) {}
 
-  void on_step(step_id step, layer_id layer) noexcept { tell_step(inner_, step, layer); }
-  void on_hit(const access& a) noexcept {
-    settle(a.slot);
-    inner_.on_hit(a);
-  }
-  void on_fill(const access& a) noexcept {
-    pool_of_[a.slot] = a.pool;
-    auto& pool = pool_of(a.slot);
-    ++pool.held;
-    if (a.speculative) {
-      unused_.set(a.slot);
-      ++pool.unused;
+  void on_visit(const visit_event& e) noexcept {
+    for (const auto& f : e.fills) {
+      if (f.victim != no_key) leave(f.slot);
+      come(e.context.pool, f.slot);
     }
-    inner_.on_fill(a);
+    for (const auto slot : e.used) settle(slot);
+    inner_.on_visit(e);
   }
-  void on_bypass(const access& a) noexcept { tell_bypass(inner_, a); }
-  void on_request(const access& a) noexcept { tell_request(inner_, a); }
+  void on_prefetch(const prefetch_event& e) noexcept {
+    come(e.pool, e.slot);
+    unused_.set(e.slot);
+    ++pools_[e.pool].unused;
+    inner_.on_prefetch(e);
+  }
+  void on_request(const prefetch_event& e) noexcept { tell_request(inner_, e); }
   void on_routed(const routing_view& view) noexcept { tell_routed(inner_, view); }
   void on_forecast(const visit_context& context, const forecast& expected) noexcept {
     tell_forecast(inner_, context, expected);
   }
   void on_evict(slot_id slot, expert_key key) noexcept {
-    settle(slot);
-    --pool_of(slot).held;
+    leave(slot);
     inner_.on_evict(slot, key);
   }
   void on_move(slot_id from, slot_id to) noexcept {
@@ -120,9 +117,7 @@ class reserve_prefetch {
   }
 
   [[nodiscard]] const P& inner() const noexcept { return inner_; }
-  [[nodiscard]] eviction_traits facts() const noexcept {
-    return asked_by_cause(detail::decorated(facts_of(inner_)));
-  }
+  [[nodiscard]] eviction_traits facts() const noexcept { return asked_by_cause(facts_of(inner_)); }
 
  private:
   /// Of one pool.
@@ -131,6 +126,14 @@ class reserve_prefetch {
     std::size_t unused = 0;  ///< of these, prefetched and not used yet
   };
   [[nodiscard]] counts& pool_of(slot_id slot) noexcept { return pools_[pool_of_[slot]]; }
+  void come(pool_id pool, slot_id slot) noexcept {
+    pool_of_[slot] = pool;
+    ++pools_[pool].held;
+  }
+  void leave(slot_id slot) noexcept {
+    settle(slot);
+    --pool_of(slot).held;
+  }
   /// Pre: held >= 1.
   [[nodiscard]] std::size_t reserved_of(std::size_t held) const noexcept {
     const auto share = static_cast<std::size_t>(std::lround(share_ * static_cast<double>(held)));

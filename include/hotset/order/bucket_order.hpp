@@ -66,20 +66,20 @@ class bucket_order {
 
   /// Pre: the slot holds no rank; positions are distinct, never 0, and this one is the highest so far.
   void put(pool_id pool, slot_id slot, slot_rank rank) noexcept {
-    if (members_.home(slot) != pool)
-      members_.settle(pool, slot, [this](slot_id s) { return ranks_[node(s)] == vacant_rank; });
     const auto only = [=](slot_id) { return rank.key; };
     put_again(pool, std::span<const slot_id>(&slot, 1), std::identity{}, only, rank.position);
   }
-  /// As put, of slots that have just left this pool, at the next positions in this order. `raise` may tell these later,
-  /// up to `highest`: a slot stands where it is put until it is raised above that.
+  /// As put, of several at the next positions in this order. `raise` may tell these later, up to `highest`: a slot stands
+  /// where it is put until it is raised above that.
   template <class Item, class SlotOf, class KeyOf>
   void put_again(pool_id pool, std::span<const Item> items, SlotOf slot_of, KeyOf key_of,
                  std::uint64_t highest) noexcept {
     auto& home = pools_[pool];
     auto front = home.front;
     for (const auto& item : items) {
-      const auto n = node(slot_of(item));
+      const auto slot = slot_of(item);
+      if (members_.home(slot) != pool) settle(pool, slot);
+      const auto n = node(slot);
       const slot_rank rank{key_of(item), highest};
       ranks_[n] = rank;
       if (home.flat) continue;
@@ -100,7 +100,7 @@ class bucket_order {
     leave(members_.home(slot), std::span<const slot_id>(&slot, 1), std::identity{});
     ranks_[node(slot)] = vacant_rank;
   }
-  /// Drops slots that will be put again at once. Pre: they are in `pool`.
+  /// Drops slots that will be put again at once. Pre: they are in `pool`, or hold no rank.
   template <class Item, class SlotOf>
   void leave(pool_id pool, std::span<const Item> items, SlotOf slot_of) noexcept {
     auto& home = pools_[pool];
@@ -111,6 +111,7 @@ class bucket_order {
     auto leader = none;
     for (const auto& item : items) {
       const auto n = node(slot_of(item));
+      if (ranks_[n] == vacant_rank) continue;
       if (entries[front.first].slot == n) {
         ++front.first;  // victims leave in the order in which they were chosen
       } else if (!linked(n)) {
@@ -131,8 +132,7 @@ class bucket_order {
     const auto pool = members_.home(from);
     const auto rank = ranks_[node(from)];
     ranks_[node(from)] = vacant_rank;
-    if (members_.home(to) != pool)
-      members_.settle(pool, to, [this](slot_id s) { return ranks_[node(s)] == vacant_rank; });
+    if (members_.home(to) != pool) settle(pool, to);
     ranks_[node(to)] = rank;
     if (pools_[pool].flat) return;
     if (linked(node(from)))
@@ -197,6 +197,9 @@ class bucket_order {
   static constexpr auto none = std::numeric_limits<std::uint32_t>::max();
 
   static std::uint32_t node(slot_id slot) noexcept { return static_cast<std::uint32_t>(slot); }
+  [[gnu::noinline]] void settle(pool_id pool, slot_id slot) noexcept {
+    members_.settle(pool, slot, [this](slot_id s) { return ranks_[node(s)] == vacant_rank; });
+  }
   [[nodiscard]] std::uint32_t sentinel(std::size_t list) const noexcept {
     return static_cast<std::uint32_t>(slots_ + list);
   }

@@ -3,7 +3,6 @@
 /// Slots in order of use, one log per pool: a use is written at its end, and what the log said of the slot before is void.
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -19,10 +18,9 @@
 
 namespace hotset::inline v0 {
 
-/// A use is two stores that wait for nothing, where a list rewires neighbours that the use before it rewired. What is oldest is read
-/// ahead, a piece at a time, so that a choice knows how many it takes before it has read any.
+/// A use is two stores that wait for nothing, where a list rewires neighbours that the use before it rewired.
 /// Complexity: O(1) amortised; a choice also passes over what is not eligible. A use that finds its log full gathers it, O(log).
-/// Memory: 4 bytes a slot; 552 a pool, and 16 to 33 for each slot that it could ever hold.
+/// Memory: 4 bytes a slot; 32 a pool, and 16 to 33 for each slot that it could ever hold.
 class recency_log {
  public:
   recency_log() = default;
@@ -35,7 +33,7 @@ class recency_log {
       auto& ring = rings_[p];
       ring.first = places;
       ring.mask = length - 1;
-      ring.start = ring.read = ring.end = first_position;
+      ring.start = ring.end = first_position;
       ring.first_slot = layout.at(p).first_slot;
       ring.end_slot = ring.first_slot + layout.at(p).slots;
       places += length;
@@ -45,12 +43,15 @@ class recency_log {
     valid_.resize((std::size_t{longest} + 63) / 64);
   }
 
+  /// The pool's order may hold the slot from now on, which is in no order.
+  void take_in(pool_id pool, slot_id slot) noexcept { take_in(rings_[pool], slot); }
   /// Makes the slot the last of the pool. Pre: it is in this pool's order or in none.
   void touch(pool_id pool, slot_id slot) noexcept {
-    take_in(rings_[pool], slot);
+    take_in(pool, slot);
     touch(pool, std::span(&slot, 1));
   }
-  /// The same for several distinct slots, in this order. Pre: they are in this pool's order, or were the pool's from the first.
+  /// The same for several distinct slots, in this order. Pre: they are in this pool's order, were taken in, or were the pool's
+  /// from the first.
   void touch(pool_id pool, std::span<const slot_id> slots) noexcept {
     auto& ring = rings_[pool];
     if (ring.mask - (ring.end - ring.start) < slots.size()) [[unlikely]]
@@ -75,44 +76,28 @@ class recency_log {
     log_[at] = to;
     place_[to] = at;
     place_[from] = nowhere;
-    for (auto& ring : rings_) {
-      if (at - ring.first >= ring.length()) continue;
-      take_in(ring, to);
-      rewind(ring);
-    }
+    for (auto& ring : rings_)
+      if (at - ring.first < ring.length()) take_in(ring, to);
   }
   [[nodiscard]] bool contains(slot_id slot) const noexcept { return place_[slot] != nowhere; }
 
-  /// Writes the eligible slots of a pool, oldest first; returns how many.
+  /// Writes the eligible slots of a pool, oldest first; returns how many. What follows them in `out` means nothing.
   std::size_t select(pool_id pool, const slot_mask& eligible, std::span<slot_id> out) noexcept {
     auto& ring = rings_[pool];
-    ring.chosen = 0;
-    if (out.size() > piece) return select_eligible(ring, eligible, out);
-    for (;;) {
-      while (ring.ahead() < out.size() && ring.read != ring.end) read_ahead(ring);
-      const auto count = std::min(out.size(), ring.ahead());
-      const auto* const oldest = ring.cold.data() + ring.cold_begin;
-      std::size_t n = 0;
-      while (n < count && is_valid(oldest[n]) && eligible.test(oldest[n].slot)) {
-        out[n] = oldest[n].slot;
-        ++n;
-      }
-      if (n == count) {
-        ring.chosen = static_cast<std::uint32_t>(count);
-        return count;
-      }
-      if (is_valid(oldest[n])) return select_eligible(ring, eligible, out);
-      drop_void(ring);
+    while (ring.start != ring.end && !is_valid(said_at(ring, ring.start))) ++ring.start;
+    std::size_t count = 0;
+    std::size_t valid = 0;
+    auto at = ring.start;
+    for (; at != ring.end && count < out.size(); ++at) {
+      const auto one = said_at(ring, at);
+      // No branch: whether a slot was used since is anyone's guess.
+      const auto is_kept = is_valid(one) ? 1U : 0U;
+      out[count] = one.slot;
+      valid += is_kept;
+      count += is_kept & (eligible.test(one.slot) ? 1U : 0U);
     }
-  }
-  /// The slots that were selected last, `count` of them, are about to be touched. Only makes the next choice faster; ignored if the last
-  /// one was of others.
-  void give_up(pool_id pool, std::size_t count, slot_id last) noexcept {
-    auto& ring = rings_[pool];
-    if (count != ring.chosen || ring.cold[ring.cold_begin + count - 1].slot != last) return;
-    ring.cold_begin += ring.chosen;
-    ring.chosen = 0;
-    ring.start = ring.oldest();
+    if (at - ring.start - valid > most_passed) close_up(ring, at);
+    return count;
   }
 
  private:
@@ -120,8 +105,8 @@ class recency_log {
   static constexpr std::size_t spread = 4;
   /// The numbers wrap after few uses, not after billions that no test sees.
   static constexpr std::uint32_t first_position = 0U - 1024U;
-  /// Read ahead at a time.
-  static constexpr std::size_t piece = 16;
+  /// Of what is void between the valid a choice passes over so many again and again, and closes up where it finds more.
+  static constexpr std::size_t most_passed = 16;
   static constexpr std::uint32_t nowhere = std::numeric_limits<std::uint32_t>::max();
 
   /// What a log said; void if the slot's place is another one now.
@@ -134,22 +119,12 @@ class recency_log {
     std::uint32_t first = 0;  ///< in log_
     std::uint32_t mask = 0;
     std::uint32_t start = 0;  ///< all that is before it is void
-    std::uint32_t read = 0;   ///< what is before it is void, or among the cold
     std::uint32_t end = 0;
-    std::uint32_t chosen = 0;      ///< of the cold, by the last choice
-    std::uint32_t cold_begin = 0;  ///< in cold
-    std::uint32_t cold_end = 0;    ///< as above
-    slot_id first_slot{};          ///< with end_slot: no others can be in it
+    slot_id first_slot{};  ///< with end_slot: no others can be in it
     slot_id end_slot{};
-    std::array<entry, 4 * piece> cold{};  ///< oldest first
     [[nodiscard]] std::uint32_t length() const noexcept { return mask + 1; }
-    [[nodiscard]] std::size_t ahead() const noexcept { return cold_end - cold_begin; }
     [[nodiscard]] std::uint32_t place_at(std::uint32_t at) const noexcept {
       return first + (at & mask);
-    }
-    /// Position of the oldest that was read ahead, or of what is read next.
-    [[nodiscard]] std::uint32_t oldest() const noexcept {
-      return ahead() == 0 ? read : read - ((read - (cold[cold_begin].place - first)) & mask);
     }
   };
 
@@ -159,61 +134,6 @@ class recency_log {
   [[nodiscard]] entry said_at(const ring_part& ring, std::uint32_t at) const noexcept {
     const auto place = ring.place_at(at);
     return {log_[place], place};
-  }
-  /// Forgets what was read ahead.
-  static void rewind(ring_part& ring) noexcept {
-    ring.start = ring.read = ring.oldest();
-    ring.cold_begin = ring.cold_end = ring.chosen = 0;
-  }
-  /// Some of what was read ahead was used since.
-  [[gnu::noinline]] void drop_void(ring_part& ring) const noexcept {
-    auto kept = ring.cold_begin;
-    for (auto n = ring.cold_begin; n != ring.cold_end; ++n) {
-      const auto one = ring.cold[n];
-      ring.cold[kept] = one;
-      kept += is_valid(one) ? 1U : 0U;
-    }
-    ring.cold_end = kept;
-  }
-  [[gnu::noinline]] void read_ahead(ring_part& ring) const noexcept {
-    if (ring.cold_end + piece > ring.cold.size()) {
-      std::copy(ring.cold.begin() + ring.cold_begin, ring.cold.begin() + ring.cold_end,
-                ring.cold.begin());
-      ring.cold_end -= ring.cold_begin;
-      ring.cold_begin = 0;
-    }
-    auto at = ring.read;
-    auto cold_end = ring.cold_end;
-    // No branches: whether a slot was used since is anyone's guess.
-    const auto take = [&] {
-      const auto one = said_at(ring, at);
-      ring.cold[cold_end] = one;
-      cold_end += is_valid(one) ? 1U : 0U;
-      ++at;
-    };
-    if (ring.end - ring.read >= piece)
-      for (std::size_t n = 0; n < piece; ++n) take();
-    else
-      while (at != ring.end) take();
-    ring.read = at;
-    ring.cold_end = cold_end;
-    ring.start = ring.oldest();
-  }
-  /// Of any number, and where not all may be chosen: reads the log itself.
-  [[gnu::noinline]] std::size_t select_eligible(ring_part& ring, const slot_mask& eligible,
-                                                std::span<slot_id> out) noexcept {
-    rewind(ring);
-    std::size_t count = 0;
-    std::size_t passed = 0;
-    auto at = ring.start;
-    for (; at != ring.end && count < out.size(); ++at) {
-      const auto one = said_at(ring, at);
-      if (!is_valid(one)) continue;
-      ++passed;
-      if (eligible.test(one.slot)) out[count++] = one.slot;
-    }
-    if (at - ring.start - passed > piece) close_up(ring, at);
-    return count;
   }
   /// Brings what is valid before a position up to it: what is void there is not passed over again.
   [[gnu::noinline]] void close_up(ring_part& ring, std::uint32_t end) noexcept {
@@ -225,7 +145,7 @@ class recency_log {
       log_[place] = one.slot;
       place_[one.slot] = place;
     }
-    ring.start = ring.read = to;
+    ring.start = to;
   }
   /// A pool's slots are a range, until a quota change brings it one of another pool.
   void take_in(ring_part& ring, slot_id slot) const noexcept {
@@ -235,7 +155,6 @@ class recency_log {
   }
   /// Throws out what is void. Where the valid are is asked of the slots, which are fewer than what the log said of them.
   [[gnu::noinline]] void gather(ring_part& ring) noexcept {
-    rewind(ring);
     const auto words = std::span(valid_).first((std::size_t{ring.length()} + 63) / 64);
     std::ranges::fill(words, 0);
     for (auto slot = ring.first_slot; slot != ring.end_slot; ++slot) {

@@ -137,15 +137,17 @@ class scored_residents {
       forget(left.row);
     }
   }
-  /// What fills name leaves and what they bring comes, one after the other; calls replaced(fill) after each. Pre: they have
-  /// victims, and are of one layer and precision.
-  template <class Replaced>
-  void replace(std::span<const hotset::fill> fills, Replaced replaced) noexcept {
+  /// Victims of fills leave and what the fills bring comes, one after the other; calls came(fill) after each.
+  template <class Came>
+  void bring(std::span<const hotset::fill> fills, Came came) noexcept {
     for (const auto& f : fills) {
-      vacate(f.slot);
+      if (f.victim != no_key) vacate(f.slot);
       fill(f.slot, f.key, f.precision);
-      replaced(f);
+      came(f);
     }
+  }
+  void bring(std::span<const hotset::fill> fills) noexcept {
+    bring(fills, [](const hotset::fill&) {});
   }
   void move(slot_id from, slot_id to) noexcept {
     const auto& moved = slots_[to] = slots_[from];

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "hotset/concepts/admission_policy.hpp"
-#include "hotset/core/access.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/status.hpp"
+#include "hotset/core/visit_event.hpp"
 #include "hotset/paging/visit_lookup.hpp"
 #include "hotset/residency/residents.hpp"
 #include "hotset/visit/visit_plan.hpp"
@@ -57,7 +57,7 @@ class admission_round {
   }
 
  private:
-  std::vector<access> accesses_;
+  std::vector<expert_use> accesses_;
   std::vector<std::uint8_t> admitted_;
 };
 

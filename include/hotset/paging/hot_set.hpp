@@ -10,10 +10,10 @@
 
 #include "hotset/concepts/admission_policy.hpp"
 #include "hotset/concepts/eviction_policy.hpp"
-#include "hotset/core/access.hpp"
 #include "hotset/core/fill.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/pool_layout.hpp"
+#include "hotset/core/visit_event.hpp"
 #include "hotset/paging/departures.hpp"
 #include "hotset/paging/visit_ledger.hpp"
 #include "hotset/residency/prefetched_slots.hpp"
@@ -73,9 +73,13 @@ struct hot_set {
 
   /// Everyone hears that the slot is about to lose its key.
   void tell_loss(slot_id slot, expert_key key, loss how = loss::evicted) noexcept {
+    eviction.on_evict(slot, key);
+    account_loss(slot, key, how);
+  }
+  /// Everyone but the eviction policy does, which hears of a visit's victims with the visit.
+  void account_loss(slot_id slot, expert_key key, loss how = loss::evicted) noexcept {
     if (departed.listens()) [[unlikely]]
       departed({key, held.precision_of(slot), slot, held[slot].last_reader});
-    eviction.on_evict(slot, key);
     if constexpr (!Admission::traits.admits_all)
       if (how != loss::outdone) admission.on_evict(key, ledger.step());
     if (how == loss::evicted)

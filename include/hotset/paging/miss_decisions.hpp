@@ -99,7 +99,7 @@ class miss_decisions {
     policy_.observe(observed_);
   }
   /// Where the slot of a use is.
-  static void locate(access& a, const residents& held) noexcept {
+  static void locate(expert_use& a, const residents& held) noexcept {
     if (a.slot == no_slot) return;
     a.pool = held.pool_of(a.slot);
     a.precision = held.precision_of(a.slot);
@@ -276,7 +276,7 @@ class miss_decisions<Miss> {
   }
   template <class Ledger>
   static void settle(Ledger&, const visit_plan&) noexcept {}
-  static void locate(access&, const residents&) noexcept {}
+  static void locate(expert_use&, const residents&) noexcept {}
   static slot_id outdone(const residents&, expert_key) noexcept { return no_slot; }
 
  private:

@@ -41,6 +41,7 @@
 #include "hotset/paging/quotas.hpp"
 #include "hotset/paging/speculation.hpp"
 #include "hotset/paging/visit_commit.hpp"
+#include "hotset/paging/visit_events.hpp"
 #include "hotset/paging/visit_lookup.hpp"
 #include "hotset/residency/residents.hpp"
 #include "hotset/visit/visit_group.hpp"
@@ -144,7 +145,7 @@ class pager {
     return detail::shown(use, visit_group(plan, row(view.layer)));
   }
 
-  /// Publishes a plan, then tells the policies of each distinct expert in routed order.
+  /// Publishes a plan, then tells the policies.
   status commit(visit_plan& plan) noexcept {
     if (!is_open(plan)) return status::no_plan;
     close();
@@ -153,7 +154,7 @@ class pager {
       return status::ok;
     }
     decisions_.settle(hot_.ledger, plan);
-    commits::run(hot_, visit_, plan, takes_visits_);
+    commits::run(hot_, visit_, events_, plan);
     if (plan.groups() != 1) {
       next_group_ = plan.more() ? plan.group() + 1 : 0;
       group_serial_ = plan.draft().serial;
@@ -414,11 +415,11 @@ class pager {
       : hot_(setup.layout, setup.eviction, setup.admission, setup.departures),
         visit_(setup.layout.shape(), setup.split, facts_of(hot_.eviction).needs_weights,
                setup.refuse_unknown_ids),
+        events_(setup.layout.shape(), setup.layout.slots()),
         admission_(visit_.capacity()),
         decisions_(setup.layout, setup.miss, visit_),
         speculation_(setup.layout.shape(), setup.guard, visit_.capacity()),
         quotas_(setup.layout.slots()),
-        takes_visits_(facts_of(hot_.eviction).hears_visits && layout().precisions() == 1),
         hears_routes_(facts_of(hot_.eviction).hears_routes) {}
 
   // Odd while a plan is open: then its number.
@@ -485,11 +486,11 @@ class pager {
 
   hot_set<Eviction, Admission> hot_;
   visit_lookup visit_;
+  visit_events events_;
   admission_round<Admission> admission_;
   decisions decisions_;
   speculation speculation_;
   quotas quotas_;
-  bool takes_visits_;  ///< the policy hears of whole visits
   bool hears_routes_;
 
   std::uint64_t serial_ = 0;  ///< rises when a plan is opened, and when it is committed or aborted

@@ -8,10 +8,10 @@
 #include <span>
 #include <vector>
 
-#include "hotset/core/access.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/status.hpp"
+#include "hotset/core/visit_event.hpp"
 #include "hotset/residency/residents.hpp"
 
 namespace hotset::inline v0 {

@@ -9,11 +9,11 @@
 #include <span>
 #include <vector>
 
-#include "hotset/core/access.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/prefetch_request.hpp"
+#include "hotset/core/visit_event.hpp"
 #include "hotset/residency/expected_uses.hpp"
 #include "hotset/residency/residents.hpp"
 #include "hotset/visit/visit_plan.hpp"
@@ -100,7 +100,7 @@ class speculation {
       const auto& f = draft.fills[i];
       place(hot, f);
       if (f.speculative) hot.requests.remember(f.slot, draft.requested_steps[i]);
-      hot.eviction.on_fill(
+      hot.eviction.on_prefetch(
           describe(hot.held, {f.key, draft.requested_steps[i], 1.0F}, f.slot, draft.context));
     }
     for (std::size_t i = 0; i < draft.count.requested; ++i) {
@@ -141,18 +141,14 @@ class speculation {
   static bool is_planned(const visit_plan& plan, expert_key key) noexcept {
     return std::ranges::any_of(plan.fills(), [key](const fill& f) { return f.key == key; });
   }
-  static access describe(const residents& held, const prefetch_request& request, slot_id slot,
-                         const visit_context& context) noexcept {
-    access a;
-    a.key = request.key;
-    a.slot = slot;
-    a.pool = held.pool_of(slot);
-    a.precision = held.precision_of(slot);
-    a.step = request.for_step;
-    a.ordinal = context.ordinal;
-    a.kind = context.kind;
-    a.speculative = true;
-    return a;
+  static prefetch_event describe(const residents& held, const prefetch_request& request,
+                                 slot_id slot, const visit_context& context) noexcept {
+    return {.key = request.key,
+            .slot = slot,
+            .pool = held.pool_of(slot),
+            .step = request.for_step,
+            .ordinal = context.ordinal,
+            .precision = held.precision_of(slot)};
   }
 
   template <class HotSet>

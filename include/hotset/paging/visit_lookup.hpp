@@ -133,8 +133,16 @@ class visit_lookup {
     look_up_group(group, held, plan);
   }
   [[nodiscard]] const visit_groups& groups() const noexcept { return groups_; }
-  /// True the first time that a group of the visit uses the expert.
-  [[nodiscard]] bool count_once(expert_id expert) noexcept { return groups_.count_once(expert); }
+  /// Plans carry gate weights.
+  [[nodiscard]] bool weighs() const noexcept { return weigh_; }
+  /// [experts of a layer] 1 for those that earlier groups of the plan's visit used; empty where it has one group.
+  [[nodiscard]] std::span<const std::uint8_t> counted(const visit_plan& plan) const noexcept {
+    return plan.groups() == 1 ? std::span<const std::uint8_t>() : groups_.counted();
+  }
+  /// The plan's group has taken place.
+  void count(const visit_plan& plan) noexcept {
+    for (const auto expert : plan.experts()) groups_.count(expert);
+  }
 
   /// True of the experts of the last look-up.
   [[nodiscard]] bool contains(expert_id id) const noexcept { return unique_.contains(id); }

@@ -7,11 +7,11 @@
 #include <span>
 #include <vector>
 
-#include "hotset/core/access.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/prefetch_request.hpp"
+#include "hotset/core/visit_event.hpp"
 
 namespace hotset::inline v0 {
 

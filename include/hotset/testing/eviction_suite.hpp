@@ -30,11 +30,12 @@
 
 #include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/concepts/policy_facts.hpp"
-#include "hotset/core/access.hpp"
+#include "hotset/core/fill.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/slot_mask.hpp"
+#include "hotset/core/visit_event.hpp"
 #include "hotset/testing/naive_eviction.hpp"
 #include "hotset/testing/random_source.hpp"
 
@@ -152,8 +153,8 @@ class eviction_walk {
     return all;
   }
 
-  access about(expert_key key, slot_id slot, const visit& v) {
-    access a;
+  expert_use about(expert_key key, slot_id slot, const visit& v) {
+    expert_use a;
     a.key = key;
     a.slot = slot;
     a.pool = layout_.pool_of_layer(key.layer);
@@ -171,25 +172,53 @@ class eviction_walk {
     where_.erase(key);
     keys_.erase(slot);
   }
-  /// A copy takes its victim's slot; `on_visit` follows.
-  void replace(const access& a) {
-    const auto victim = keys_.at(a.slot);
-    if constexpr (P::traits.hears_replacements) {
-      const hotset::fill copy{
-          .key = a.key, .slot = a.slot, .victim = victim, .precision = a.precision};
-      policy_.on_replace({a.key.layer, a.pool, a.step, a.ordinal, a.kind}, {&copy, 1});
-    }
-    reference_.on_evict(a.slot, victim);
-    reference_.on_fill(a);
-    where_.erase(victim);
-    where_[a.key] = a.slot;
-    keys_[a.slot] = a.key;
+  /// A visit as it is gathered for the policy; the naive form hears of each use at once.
+  struct gathered {
+    std::vector<slot_id> used;
+    std::vector<hotset::fill> fills;
+    std::vector<expert_id> experts;
+    std::vector<double> weights;
+    std::vector<bypassed_use> bypassed;
+  };
+  void use(gathered& visit, const expert_use& a) {
+    visit.used.push_back(a.slot);
+    visit.experts.push_back(a.key.expert);
+    visit.weights.push_back(a.weight);
   }
-  void fill(const access& a) {
+  void hit(gathered& visit, const expert_use& a) {
+    reference_.on_hit(a);
+    use(visit, a);
+  }
+  /// A copy comes into a free slot, or into its victim's.
+  void fill(gathered& visit, const expert_use& a, expert_key victim) {
+    if (victim != no_key) {
+      reference_.on_evict(a.slot, victim);
+      where_.erase(victim);
+    }
+    keep(a);
+    visit.fills.push_back(
+        {.key = a.key, .slot = a.slot, .victim = victim, .precision = a.precision});
+    use(visit, a);
+  }
+  void keep(const expert_use& a) {
     where_[a.key] = a.slot;
     keys_[a.slot] = a.key;
-    policy_.on_fill(a);
     reference_.on_fill(a);
+  }
+  void bypass(gathered& visit, const expert_use& a) {
+    reference_.on_bypass(a);
+    visit.bypassed.push_back({a.key.expert, a.weight});
+  }
+  void tell(const visit& v, const gathered& visit, std::span<const std::uint8_t> counted) {
+    const visit_context context{v.layer, layout_.pool_of_layer(v.layer), v.step, ordinal_, v.kind};
+    const bool weighed = facts_of(policy_).needs_weights;
+    policy_.on_visit({.context = context,
+                      .used = visit.used,
+                      .fills = visit.fills,
+                      .experts = visit.experts,
+                      .weights = std::span(visit.weights).first(weighed ? visit.used.size() : 0),
+                      .bypassed = visit.bypassed,
+                      .counted = counted});
   }
   /// A free slot of the pool, or none.
   slot_id take_free(pool_id pool) {
@@ -211,7 +240,7 @@ class eviction_walk {
       std::fill(all.begin(), all.end(), unwritten);
       const auto count = policy_.select_victims(context, eligible_, std::span(all).first(wanted));
       EXPECT_LE(count, wanted);
-      for (std::size_t i = count; i < all.size(); ++i) EXPECT_EQ(all[i], unwritten) << "wrote past";
+      for (auto i = wanted; i < all.size(); ++i) EXPECT_EQ(all[i], unwritten) << "wrote past";
       return std::vector<slot_id>(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count));
     };
     const auto prefix = [&](std::size_t wanted) {
@@ -285,69 +314,56 @@ class eviction_walk {
     ASSERT_FALSE(failed_);
     victims_ += victims.size();
 
-    tell_step(policy_, v.step, v.layer);
     reference_.on_step(v.step, v.layer);
-    const bool at_once = facts_of(policy_).hears_visits && random_.one_in(2);
-    std::vector<slot_id> used;
-    std::vector<double> weights;  // of these
-    const auto use = [&](const access& a) {
-      used.push_back(a.slot);
-      weights.push_back(a.weight);
-    };
+    gathered now;
     std::size_t next_victim = 0;
     for (const auto e : v.experts) {
       const expert_key key{v.layer, e};
       const auto found = where_.find(key);
       if (found != where_.end()) {
-        const auto a = about(key, found->second, v);
-        if (!at_once) policy_.on_hit(a);
-        reference_.on_hit(a);
-        use(a);
-        if (!at_once && random_.one_in(5)) {
-          auto again = about(key, found->second, v);  // a later token group of the visit
-          again.repeated = true;
-          policy_.on_hit(again);
-          reference_.on_hit(again);
-        }
+        hit(now, about(key, found->second, v));
         continue;
       }
       auto slot = random_.one_in(9) ? no_slot : take_free(pool);
-      if (slot == no_slot && next_victim < victims.size() && at_once &&
-          facts_of(policy_).hears_replacements) {
-        const auto a = about(key, victims[next_victim++], v);
-        use(a);
-        replace(a);
-        continue;
-      }
+      auto victim = no_key;
       if (slot == no_slot && next_victim < victims.size()) {
-        evict(victims[next_victim++]);
-        slot = take_free(pool);
-      }
-      if (slot == no_slot) {
-        const auto a = about(key, no_slot, v);
-        tell_bypass(policy_, a);
-        reference_.on_bypass(a);
-        if (random_.one_in(3)) {
-          auto again = about(key, no_slot, v);
-          again.repeated = true;
-          tell_bypass(policy_, again);
-          reference_.on_bypass(again);
-        }
-        continue;
+        slot = victims[next_victim++];
+        victim = keys_.at(slot);
       }
       const auto a = about(key, slot, v);
-      fill(a);
-      use(a);
-      if (!at_once && random_.one_in(10)) {  // a later group refills what this one brought
-        evict(slot);
-        slot = take_free(pool);
-        auto again = about(key, slot, v);
-        again.repeated = true;
-        fill(again);
-      }
+      slot == no_slot ? bypass(now, a) : fill(now, a, victim);
     }
-    if (at_once) tell_visit(policy_, {v.layer, pool, v.step, ordinal_, v.kind}, used, weights);
+    tell(v, now, {});
+    if (random_.one_in(3)) visit_again(v);
     between(v);
+  }
+  /// A later group of the visit uses some of its experts once more, and brings back what has left meanwhile.
+  void visit_again(const visit& v) {
+    if (random_.one_in(2)) lose_one_of(v);
+    std::vector<std::uint8_t> counted(layout_.shape().expert_count(), 0);
+    for (const auto e : v.experts) counted[index_of(e)] = 1;
+    reference_.on_step(v.step, v.layer);
+    const auto pool = layout_.pool_of_layer(v.layer);
+    gathered now;
+    for (const auto e : v.experts) {
+      if (random_.one_in(2)) continue;
+      const expert_key key{v.layer, e};
+      const auto found = where_.find(key);
+      const auto slot = found != where_.end() ? found->second : take_free(pool);
+      auto a = about(key, slot, v);
+      a.repeated = true;
+      if (found != where_.end())
+        hit(now, a);
+      else if (slot != no_slot)
+        fill(now, a, no_key);
+      else
+        bypass(now, a);
+    }
+    tell(v, now, counted);
+  }
+  void lose_one_of(const visit& v) {
+    const auto found = where_.find({v.layer, v.experts[random_.below(v.experts.size())]});
+    if (found != where_.end()) evict(found->second);
   }
 
   /// As a compaction does.
@@ -381,6 +397,9 @@ class eviction_walk {
     failed_ = failed_ || here != there;
   }
 
+  static prefetch_event prefetch_of(const expert_use& a) {
+    return {.key = a.key, .slot = a.slot, .pool = a.pool, .step = a.step, .ordinal = a.ordinal};
+  }
   /// Forecasts, prefetches, requests, invalidations, moves and quota changes.
   void between(const visit& v) {
     if (random_.one_in(3)) tell_of_forecast(v);
@@ -393,9 +412,8 @@ class eviction_walk {
       const auto found = where_.find(key);
       if (found != where_.end()) {
         auto a = about(key, found->second, v);
-        a.speculative = true;
         a.step = meant_for;
-        tell_request(policy_, a);
+        tell_request(policy_, prefetch_of(a));
         reference_.on_request(a);
       } else {
         const auto pool = layout_.pool_of_layer(layer);
@@ -415,7 +433,8 @@ class eviction_walk {
           auto a = about(key, slot, v);
           a.speculative = true;
           a.step = meant_for;
-          fill(a);
+          policy_.on_prefetch(prefetch_of(a));
+          keep(a);
         }
       }
     }
@@ -491,10 +510,7 @@ TYPED_TEST_P(eviction_conformance, is_deterministic_and_survives_a_move) {
     auto policy = std::make_unique<P>(layout, options);
     slot_mask eligible(layout.slots());
     for (const auto s : each<slot_id>(3)) {
-      access a;
-      a.key = {0_layer, expert_id{number(s) + 1}};
-      a.slot = s;
-      policy->on_fill(a);
+      policy->on_prefetch({.key = {0_layer, expert_id{number(s) + 1}}, .slot = s});
       eligible.set(s);
     }
     if (move) policy = std::make_unique<P>(std::move(*policy));
@@ -513,10 +529,7 @@ TYPED_TEST_P(eviction_conformance, offers_nothing_where_nothing_is_eligible) {
   slot_mask eligible(layout.slots());
   std::vector<slot_id> out(3, no_slot);
   EXPECT_EQ(policy.select_victims({}, eligible, out), 0U);
-  access a;
-  a.key = {0_layer, 1_expert};
-  a.slot = 5_slot;
-  policy.on_fill(a);
+  policy.on_prefetch({.key = {0_layer, 1_expert}, .slot = 5_slot});
   EXPECT_EQ(policy.select_victims({}, eligible, out), 0U);
   eligible.set(5_slot);
   EXPECT_EQ(policy.select_victims({}, eligible, std::span<slot_id>()), 0U);

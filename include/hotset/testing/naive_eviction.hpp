@@ -17,11 +17,11 @@
 #include <utility>
 #include <vector>
 
-#include "hotset/core/access.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/slot_mask.hpp"
+#include "hotset/core/visit_event.hpp"
 
 namespace hotset::reference {
 
@@ -428,7 +428,7 @@ class policy {
     }
     ++state_.visits;
   }
-  void on_hit(const access& a) {
+  void on_hit(const expert_use& a) {
     auto& r = state_.residents.at(a.slot);
     r.position = ++state_.clock;
     if (!a.repeated) ++r.uses;
@@ -438,7 +438,7 @@ class policy {
     if (a.kind != request_class::prefill) r.decoded = a.step;
     use(a);
   }
-  void on_fill(const access& a) {
+  void on_fill(const expert_use& a) {
     resident r;
     r.key = a.key;
     r.pool = a.pool;
@@ -451,8 +451,8 @@ class policy {
     state_.residents[a.slot] = r;
     if (!a.speculative) use(a);
   }
-  void on_bypass(const access& a) { use(a); }
-  void on_request(const access& a) {
+  void on_bypass(const expert_use& a) { use(a); }
+  void on_request(const expert_use& a) {
     auto& r = state_.residents.at(a.slot);
     r.epoch = std::max(r.epoch, a.step);
   }
@@ -481,7 +481,7 @@ class policy {
   static double halved(double count) {
     return static_cast<double>(static_cast<std::uint64_t>(count) / 2);
   }
-  void use(const access& a) {
+  void use(const expert_use& a) {
     auto& gate = state_.gates[a.key];
     if (state_.ema < 0)
       gate += a.weight;

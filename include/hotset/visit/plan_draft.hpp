@@ -8,11 +8,11 @@
 #include <span>
 #include <vector>
 
-#include "hotset/core/access.hpp"
 #include "hotset/core/fill.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/id_view.hpp"
+#include "hotset/core/visit_event.hpp"
 
 namespace hotset::inline v0 {
 
@@ -112,7 +112,7 @@ struct plan_draft {
   std::vector<std::uint16_t> ranks;
   std::vector<fill> fills;
   std::vector<slot_id> late;
-  std::vector<access> requested;          ///< resident keys that a prefetcher asked for
+  std::vector<prefetch_event> requested;  ///< resident keys that a prefetcher asked for
   std::vector<step_id> requested_steps;   ///< by fill: the step that a speculative one is meant for
   std::vector<std::uint32_t> request_of;  ///< by fill: position of its request
   std::vector<std::uint32_t> deferred;    ///< with room for fills that are not made after all

@@ -8,10 +8,10 @@
 #include <type_traits>
 #include <utility>
 
-#include "hotset/core/access.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/status.hpp"
+#include "hotset/core/visit_event.hpp"
 #include "hotset/visit/visit_plan.hpp"
 
 namespace hotset::inline v0 {

@@ -63,6 +63,7 @@ class visit_groups {
                 TakesRoom takes_room) noexcept {
     view_ = view;
     ++serial_;
+    std::ranges::fill(counted_, std::uint8_t{0});
     for (std::size_t i = 0; i < plan.experts().size(); ++i)
       if (plan.services()[i] == service::host) refused_[plan.experts()[i]] = serial_;
     if (how_ == visit_split::by_expert) return divide_experts(plan, room, takes_room);
@@ -101,13 +102,10 @@ class visit_groups {
   [[nodiscard]] bool refused(expert_id expert) const noexcept {
     return refused_[expert] == serial_;
   }
-  /// True the first time that a group of the visit uses the expert.
-  [[nodiscard]] bool count_once(expert_id expert) noexcept {
-    auto& mark = counted_[expert];
-    if (mark == serial_) return false;
-    mark = serial_;
-    return true;
-  }
+  /// A group uses the expert.
+  void count(expert_id expert) noexcept { counted_[expert] = 1; }
+  /// [experts of a layer] 1 for those that a group of the visit has used.
+  [[nodiscard]] std::span<const std::uint8_t> counted() const noexcept { return counted_; }
 
  private:
   /// Residents first, so that they are used before their slots are given up.
@@ -140,7 +138,7 @@ class visit_groups {
   routing_view view_{};
   std::size_t count_ = 0;
   std::uint64_t serial_ = 0;           ///< of the visit
-  per_expert<std::uint64_t> counted_;  ///< by expert: last visit that counted it
+  per_expert<std::uint8_t> counted_;   ///< by expert: a group of the visit has used it
   per_expert<std::uint64_t> refused_;  ///< by expert: last visit that refused it
   std::vector<expert_id> experts_;     ///< by expert: in the order of their groups
   std::vector<std::size_t> begin_;     ///< by expert: of each group

@@ -7,11 +7,11 @@
 #include <span>
 #include <utility>
 
-#include "hotset/core/access.hpp"
 #include "hotset/core/fill.hpp"
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/id_view.hpp"
+#include "hotset/core/visit_event.hpp"
 #include "hotset/visit/plan_draft.hpp"
 
 namespace hotset::inline v0 {

@@ -79,23 +79,29 @@ std::span<const expert_id> belady_bypass::distinct(const routing_view& view) noe
 /// Lets all of them stand in the pool, whatever its size; returns how many did not before.
 std::size_t belady_bypass::use(const routing_view& view,
                                std::span<const expert_id> experts) noexcept {
+  const visit_context context = context_of(view);
   const auto first = roomy_.shape().index({view.layer, {}});
-  access a{.pool = roomy_.pool_of_layer(view.layer), .ordinal = view.ordinal};
-  std::size_t misses = 0;
+  used_.clear();
+  fills_.clear();
   for (const auto expert : experts) {
-    a.key = {view.layer, expert};
-    a.slot = static_cast<slot_id>(first + index_of(expert));
-    if (residents_.test(a.slot)) {
-      order_.on_hit(a);
-      continue;
-    }
-    ++misses;
-    residents_.set(a.slot);
-    order_.on_fill(a);
-    count_miss(a.slot, view.step);
+    const auto slot = static_cast<slot_id>(first + index_of(expert));
+    used_.push_back(slot);
+    if (residents_.test(slot)) continue;
+    residents_.set(slot);
+    fills_.push_back({.key = {view.layer, expert}, .slot = slot});
+    count_miss(slot, view.step);
   }
-  pools_[a.pool].used += misses;
-  return misses;
+  order_.on_visit({.context = context, .used = used_, .fills = fills_, .experts = experts});
+  pools_[context.pool].used += fills_.size();
+  return fills_.size();
+}
+
+visit_context belady_bypass::context_of(const routing_view& view) const noexcept {
+  return {.layer = view.layer,
+          .pool = roomy_.pool_of_layer(view.layer),
+          .step = view.step,
+          .ordinal = view.ordinal,
+          .kind = view.kind};
 }
 
 void belady_bypass::count_miss(slot_id slot, step_id step) noexcept {
@@ -124,11 +130,7 @@ void belady_bypass::count_uses(const routing_view& view, std::size_t accesses,
 
 /// Gives up what the pool cannot keep, which stood beside it during the visit.
 void belady_bypass::shed(const routing_view& view) noexcept {
-  const visit_context context{.layer = view.layer,
-                              .pool = roomy_.pool_of_layer(view.layer),
-                              .step = view.step,
-                              .ordinal = view.ordinal,
-                              .kind = view.kind};
+  const auto context = context_of(view);
   auto& pool = pools_[context.pool];
   if (pool.used <= pool.slots) return;
   const auto gone = std::span(gone_).first(pool.used - pool.slots);

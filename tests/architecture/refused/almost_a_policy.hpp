@@ -9,8 +9,8 @@ struct almost_a_policy {
   using config = hotset::no_options;
   static constexpr std::string_view name = "mine";
   almost_a_policy(const hotset::pool_layout&, const config&) {}
-  void on_hit(const hotset::access&) noexcept {}
-  void on_fill(const hotset::access&) noexcept {}
+  void on_visit(const hotset::visit_event&) noexcept {}
+  void on_prefetch(const hotset::prefetch_event&) noexcept {}
   void on_evict(hotset::slot_id, hotset::expert_key) noexcept {}
   std::size_t select_victims(const hotset::visit_context&, const hotset::slot_mask&,
                              std::span<hotset::slot_id>) noexcept {

@@ -34,7 +34,7 @@ void mix(pager<lru>& pages, layer_id layer, expert_id expert, slot_id slot, slot
          pool_id pool, precision_id precision, const per_layer<int>& of_layers,
          const per_slot<int>& of_slots, const per_key<int>& of_keys,
          const std::vector<slot_id>& slots, const std::vector<std::int32_t>& routed) {
-  access a;
+  expert_use a;
   routing_view view;
   size_class_id size_class{};
   a.pool = pool;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Must not compile: on_request is shown an access, not given one to change.
+// Must not compile: on_request is shown an event, not given one to change.
 #include "almost_a_policy.hpp"
 
 struct mine : almost_a_policy {
   using almost_a_policy::almost_a_policy;
   static constexpr hotset::eviction_traits traits{.hears_requests = true};
   void on_move(hotset::slot_id, hotset::slot_id) noexcept {}
-  void on_request(hotset::access&) noexcept {}
+  void on_request(hotset::prefetch_event&) noexcept {}
 };
 static_assert(hotset::is_eviction_policy<mine>());

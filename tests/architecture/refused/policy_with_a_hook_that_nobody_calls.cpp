@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Must not compile: its traits do not say that it hears of bypasses.
+// Must not compile: its traits do not say that it hears of requests.
 #include "almost_a_policy.hpp"
 
 struct mine : almost_a_policy {
   using almost_a_policy::almost_a_policy;
   static constexpr hotset::eviction_traits traits{};
   void on_move(hotset::slot_id, hotset::slot_id) noexcept {}
-  void on_bypass(const hotset::access&) noexcept {}
+  void on_request(const hotset::prefetch_event&) noexcept {}
 };
 static_assert(hotset::is_eviction_policy<mine>());

@@ -11,8 +11,8 @@ class first_come {
   static constexpr std::string_view name = "first_come";
   static constexpr hotset::eviction_traits traits{};
   first_come(const hotset::pool_layout& layout, const config&) : inner_(layout) {}
-  void on_hit(const hotset::access&) noexcept {}
-  void on_fill(const hotset::access& a) noexcept { inner_.on_fill(a); }
+  void on_visit(const hotset::visit_event& event) noexcept { inner_.on_visit(event); }
+  void on_prefetch(const hotset::prefetch_event& event) noexcept { inner_.on_prefetch(event); }
   void on_evict(hotset::slot_id slot, hotset::expert_key key) noexcept {
     inner_.on_evict(slot, key);
   }

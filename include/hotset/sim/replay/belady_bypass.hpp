@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "hotset/core/fill.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/eviction/belady.hpp"
 #include "hotset/registry/any_pager.hpp"
@@ -46,6 +47,7 @@ class belady_bypass final : public any_pager {
 
   [[nodiscard]] std::span<const expert_id> distinct(const routing_view& view) noexcept;
   std::size_t use(const routing_view& view, std::span<const expert_id> experts) noexcept;
+  [[nodiscard]] visit_context context_of(const routing_view& view) const noexcept;
   void count_miss(slot_id slot, step_id step) noexcept;
   void count_uses(const routing_view& view, std::size_t accesses, std::size_t misses) noexcept;
   void shed(const routing_view& view) noexcept;
@@ -60,6 +62,8 @@ class belady_bypass final : public any_pager {
   std::vector<expert_id> experts_;
   std::vector<std::uint32_t> places_;
   std::vector<expert_id> in_order_;
+  std::vector<slot_id> used_;  ///< of a visit
+  std::vector<fill> fills_;
   std::vector<slot_id> gone_;
   per_slot<std::uint8_t> seen_;
   per_slot<step_id> evicted_in_;

@@ -121,10 +121,7 @@ class listening_lru : public hotset::lru {
     [[nodiscard]] hotset::validation validate() const { return std::nullopt; }
   };
   static constexpr std::string_view name = "listening_lru";
-  static constexpr hotset::eviction_traits traits{.hears_visits = true,
-                                                  .hears_replacements = true,
-                                                  .hears_routes = true,
-                                                  .hears_forecasts = true};
+  static constexpr hotset::eviction_traits traits{.hears_routes = true, .hears_forecasts = true};
   listening_lru(const hotset::pool_layout& layout, const config& options)
       : lru(layout), notes_(options.notes) {}
   void on_routed(const hotset::routing_view& view) noexcept {
