@@ -81,7 +81,10 @@ class least_stale {
   void on_visit(const visit_event& e) noexcept {
     for (const auto& f : e.fills) epoch_[f.slot] = e.context.step;
     for (const auto slot : e.used) touch(slot, e.context.step);
-    if (by_access()) return see_accesses(e);
+    if (by_access()) {
+      accesses_.bring(e.context.pool, e.fills);
+      return accesses_.use(e.used);
+    }
     if (e.fills.empty()) return;
     const auto list = lists_.of(e.context.layer, e.fills.front().slot);
     arrivals_.move_to_back(list, e.fills, [](const fill& f) { return f.slot; });
@@ -126,13 +129,13 @@ class least_stale {
     const auto current = [&](std::size_t layer) { (void)take(found, layer, is_current); };
     const auto later = [&](std::size_t layer) { (void)take(found, layer, is_later); };
     const bool all_stale_first = order_ == stale_order::stale;
-    each_layer<direction::near>(found, stale_, left, stale);
-    if (!all_stale_first) each_layer<direction::near>(found, used_, left, current);
-    each_layer<direction::far>(found, stale_, right, stale);
-    if (all_stale_first) each_layer<direction::near>(found, used_, left, current);
-    each_layer<direction::far>(found, used_, right, current);
-    each_layer<direction::near>(found, used_, left, later);
-    each_layer<direction::far>(found, used_, right, later);
+    each_layer(found, direction::near, stale_, left, stale);
+    if (!all_stale_first) each_layer(found, direction::near, used_, left, current);
+    each_layer(found, direction::far, stale_, right, stale);
+    if (all_stale_first) each_layer(found, direction::near, used_, left, current);
+    each_layer(found, direction::far, used_, right, current);
+    each_layer(found, direction::near, used_, left, later);
+    each_layer(found, direction::far, used_, right, later);
     return found.count;
   }
 
@@ -158,13 +161,6 @@ class least_stale {
     return std::uint64_t{1} << (index_of(layer) % 64);
   }
   [[nodiscard]] bool by_access() const noexcept { return order_ == stale_order::last_access; }
-  void see_accesses(const visit_event& e) noexcept {
-    for (const auto& f : e.fills) {
-      if (f.victim != no_key) accesses_.vacate(f.slot);
-      accesses_.fill(e.context.pool, f.slot, f.key);
-    }
-    for (const auto slot : e.used) accesses_.use(slot);
-  }
   /// A list has got slots for a step.
   void arrived(std::size_t list, layer_id layer, step_id step) noexcept {
     const auto pool = index_of(lists_.pool(list));
@@ -192,43 +188,33 @@ class least_stale {
     searched_[pool] = context.step;
     std::copy_n(used_.data() + pool * words_, words_, stale_.data() + pool * words_);
   }
-  /// Lowest layer of the span whose bit is set.
-  [[nodiscard]] std::size_t nearest(const bits& set, pool_id pool,
-                                    span_of_layers layers) const noexcept {
+  /// The first layer of the span whose bit is set, from the near end or from the far one; or none.
+  [[nodiscard]] std::size_t first_of(const bits& set, pool_id pool, span_of_layers layers,
+                                     direction from) const noexcept {
     const auto* const words = set.data() + index_of(pool) * words_;
-    for (auto w = layers.first / 64; w * 64 < layers.end; ++w) {
+    const auto begin = layers.first / 64;
+    const auto end = (layers.end + 63) / 64;
+    for (auto n = begin; n < end; ++n) {
+      const auto w = from == direction::near ? n : end - 1 - (n - begin);
       auto rest = words[w];
-      if (w == layers.first / 64) rest &= ~std::uint64_t{0} << (layers.first % 64);
+      if (w == begin) rest &= ~std::uint64_t{0} << layers.first % 64;
+      if (w == layers.end / 64) rest &= (std::uint64_t{1} << layers.end % 64) - 1;
       if (rest == 0) continue;
-      const auto layer = w * 64 + static_cast<std::size_t>(std::countr_zero(rest));
-      return layer < layers.end ? layer : none;
-    }
-    return none;
-  }
-  /// Highest layer of the span whose bit is set.
-  [[nodiscard]] std::size_t farthest(const bits& set, pool_id pool,
-                                     span_of_layers layers) const noexcept {
-    const auto* const words = set.data() + index_of(pool) * words_;
-    for (auto w = (layers.end + 63) / 64; w-- > layers.first / 64;) {
-      auto rest = words[w];
-      if (w == layers.end / 64) rest &= (std::uint64_t{1} << (layers.end % 64)) - 1;
-      if (rest == 0) continue;
-      const auto layer = w * 64 + 63 - static_cast<std::size_t>(std::countl_zero(rest));
-      return layer >= layers.first ? layer : none;
+      return w * 64 + static_cast<std::size_t>(from == direction::near
+                                                   ? std::countr_zero(rest)
+                                                   : 63 - std::countl_zero(rest));
     }
     return none;
   }
   /// Calls use(layer) for each layer of the span whose bit is set, until all victims are found.
-  template <direction From, class Use>
-  void each_layer(const search& found, const bits& set, span_of_layers layers,
+  template <class Use>
+  void each_layer(const search& found, direction from, const bits& set, span_of_layers layers,
                   Use use) const noexcept {
     while (!found.done()) {
-      const auto pool = found.context.pool;
-      const auto layer =
-          From == direction::near ? nearest(set, pool, layers) : farthest(set, pool, layers);
+      const auto layer = first_of(set, found.context.pool, layers, from);
       if (layer == none) return;
       use(layer);
-      if constexpr (From == direction::near)
+      if (from == direction::near)
         layers.first = layer + 1;
       else
         layers.end = layer;

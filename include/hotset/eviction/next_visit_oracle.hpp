@@ -90,11 +90,8 @@ class next_visit_oracle {
     staged_layer_ = before_layers;
     if (!e.used.empty() || !e.bypassed.empty())
       next_ordinal_ = std::max(next_ordinal_, e.context.ordinal + 1);
-    for (const auto& f : e.fills) {
-      if (f.victim != no_key) slots_.vacate(f.slot);
-      slots_.fill(e.context.pool, f.slot, f.key);
-    }
-    for (const auto slot : e.used) slots_.use(slot);
+    slots_.bring(e.context.pool, e.fills);
+    slots_.use(e.used);
   }
   void on_prefetch(const prefetch_event& e) noexcept { slots_.fill(e.pool, e.slot, e.key); }
   void on_evict(slot_id slot, expert_key) noexcept { slots_.vacate(slot); }

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "hotset/core/fill.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/pool_layout.hpp"
@@ -30,6 +31,17 @@ class scanned_slots {
         scratch_(layout.slots() + 1) {}
 
   void use(slot_id slot) noexcept { position_[slot] = ++clock_; }
+  /// The same for several, in this order.
+  void use(std::span<const slot_id> slots) noexcept {
+    for (const auto slot : slots) use(slot);
+  }
+  /// Victims of fills leave, and what the fills bring comes.
+  void bring(pool_id pool, std::span<const hotset::fill> fills) noexcept {
+    for (const auto& f : fills) {
+      if (f.victim != no_key) vacate(f.slot);
+      fill(pool, f.slot, f.key);
+    }
+  }
   void fill(pool_id pool, slot_id slot, expert_key key) noexcept {
     hold(pool, slot, key);
     use(slot);
