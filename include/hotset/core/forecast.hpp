@@ -2,6 +2,7 @@
 #pragma once
 /// What is expected of the visits after the running one.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -35,6 +36,26 @@ struct forecast {
                                            std::size_t experts) const noexcept {
     const auto at = token * static_cast<std::size_t>(depth) + static_cast<std::size_t>(ahead);
     return probabilities.subspan(at * experts, experts);
+  }
+  /// Calls use(layer, ahead) for each layer that it is of and that follows `running` in the step, of a model with so many
+  /// layers of so many experts.
+  template <class Use>
+  void each_layer(layer_id running, std::size_t layers, std::size_t experts,
+                  Use use) const noexcept {
+    if (tokens(experts) == 0) return;
+    for (std::int32_t ahead = 0; ahead < depth; ++ahead) {
+      const auto layer = running + 1 + ahead;
+      if (index_of(layer) >= layers) return;
+      use(layer, ahead);
+    }
+  }
+  /// Writes the largest probability that a token gives each expert. Shape: [experts].
+  void write_most(std::int32_t ahead, std::span<float> to) const noexcept {
+    std::ranges::fill(to, 0.0F);
+    for (std::size_t t = 0; t < tokens(to.size()); ++t) {
+      const auto own = row(t, ahead, to.size());
+      for (std::size_t e = 0; e < to.size(); ++e) to[e] = std::max(to[e], own[e]);
+    }
   }
 };
 

@@ -54,7 +54,7 @@ class expert_map_priority {
   explicit expert_map_priority(const pool_layout& layout) : expert_map_priority(layout, config{}) {}
   expert_map_priority(const pool_layout& layout, const config& options)
       : from_fill_(options.freq == use_history::resident),
-        layers_(layout.shape().layers),
+        layers_(layout.shape().layer_count()),
         experts_(layout.shape().expert_count()),
         starts_(layout.shape()),
         expected_(layout.shape()),
@@ -67,19 +67,10 @@ class expert_map_priority {
     if (starts_.begins(view)) forget_forecasts();
   }
   void on_forecast(const visit_context& context, const forecast& expected) noexcept {
-    const auto tokens = expected.tokens(experts_);
-    if (tokens == 0) return;
-    for (std::int32_t ahead = 0; ahead < expected.depth; ++ahead) {
-      const auto layer = context.layer + 1 + ahead;
-      if (layer >= layers_) return;
-      const auto most = expected_.row(layer);
-      std::ranges::copy(expected.row(0, ahead, experts_), most.begin());
-      for (std::size_t t = 1; t < tokens; ++t) {
-        const auto row = expected.row(t, ahead, experts_);
-        for (std::size_t e = 0; e < experts_; ++e) most[e] = std::max(most[e], row[e]);
-      }
+    expected.each_layer(context.layer, layers_, experts_, [&](layer_id layer, std::int32_t ahead) {
+      expected.write_most(ahead, expected_.row(layer));
       residents_.rescore(layer);
-    }
+    });
   }
   void on_visit(const visit_event& e) noexcept {
     residents_.bring(e.fills, [this](const fill& f) {
@@ -127,7 +118,7 @@ class expert_map_priority {
   }
 
   bool from_fill_;
-  std::int32_t layers_;
+  std::size_t layers_;
   std::size_t experts_;
   request_starts starts_;
   per_key<float> expected_;      // [key]

@@ -82,12 +82,9 @@ class importance {
     pending_.assign(view.chosen().begin(), view.chosen().end());
   }
   void on_forecast(const visit_context& context, const forecast& expected) noexcept {
-    const auto tokens = expected.tokens(experts_);
-    if (tokens == 0) return;
-    const auto layers = static_cast<layer_id>(forecast_of_.size());
-    for (std::int32_t ahead = 0; ahead < expected.depth; ++ahead) {
-      const auto layer = context.layer + 1 + ahead;
-      if (layer >= layers) return;
+    const auto layers = forecast_of_.size();
+    expected.each_layer(context.layer, layers, experts_, [&](layer_id layer, std::int32_t ahead) {
+      const auto tokens = expected.tokens(experts_);
       const auto mean = expected_.row(layer);
       std::ranges::fill(mean, 0.0);
       for (std::size_t t = 0; t < tokens; ++t) {
@@ -98,7 +95,7 @@ class importance {
       forecast_of_[layer] = context.step;
       residents_.rescore(layer);
       beside_share_ = 1.0;
-    }
+    });
   }
   void on_visit(const visit_event& e) noexcept {
     if (e.begins) observe(e.context.layer);

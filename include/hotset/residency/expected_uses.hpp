@@ -28,20 +28,11 @@ class expected_uses {
   /// Keeps the largest probability that a token gives each expert of the layers ahead. What a forecast says of
   /// the layers of the next step is left out.
   void take(const visit_context& context, const forecast& expected) noexcept {
-    const auto next = layers_until(context.layer);
-    if (next >= layers_ || expected.depth < 1) return;
-    const auto depth = static_cast<std::size_t>(expected.depth);
-    const auto tokens = expected.probabilities.size() / (depth * experts_);
-    if (tokens == 0) return;
-    for (std::size_t d = 0; d < depth && next + d < layers_; ++d) {
-      auto* const row = likely_.data() + (next + d) * experts_;
-      std::fill_n(row, experts_, 0.0F);
-      for (std::size_t t = 0; t < tokens; ++t) {
-        const auto* const scores = expected.probabilities.data() + (t * depth + d) * experts_;
-        for (std::size_t e = 0; e < experts_; ++e) row[e] = std::max(row[e], scores[e]);
-      }
-      step_[next + d] = mark_of(context.step);
-    }
+    expected.each_layer(context.layer, layers_, experts_, [&](layer_id layer, std::int32_t ahead) {
+      const auto l = index_of(layer);
+      expected.write_most(ahead, std::span(likely_).subspan(l * experts_, experts_));
+      step_[l] = mark_of(context.step);
+    });
   }
   /// True if the key is expected in the request's visit or before it, and at least as likely.
   /// What was expected of the running visit, `now`, or of one before it is over.
