@@ -70,13 +70,13 @@ macro(hotset_write_policies)
 #include "hotset/registry/policy_registry.hpp"
 
 @includes@
-namespace hotset::inline v0 {
+namespace hotset {
 
 void add_library_policies_@number@(policy_registry& out);
 void add_library_policies_@number@(policy_registry& out) {
 @rows@}
 
-}  // namespace hotset::inline v0
+}  // namespace hotset
 ]] @ONLY)
   set(includes "")
   set(rows "")
@@ -114,7 +114,7 @@ file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/library_policies.cpp CONTENT [[
 // Generated from cmake/hotset_policies.cmake.
 #include "hotset/registry/policy_registry.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 @declarations@
 namespace {
@@ -129,7 +129,7 @@ policy_registry& policies() {
   return all;
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset
 ]] @ONLY)
 
 file(GLOB hotset_policies_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/registry/*.cpp)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 /// The version of the library, which CMake reads here, and the language that it needs.
-/// Everything lives in `namespace hotset::inline v0`.
+/// Everything lives in `namespace hotset`.
 
 #define HOTSET_VERSION_MAJOR 0
 #define HOTSET_VERSION_MINOR 1

@@ -38,7 +38,8 @@ void check(hotset_status code) {
 template <std::size_t Size>
 struct text {
   char letters[Size]{};
-  constexpr text(const char (&given)[Size]) noexcept {  // NOLINT(google-explicit-constructor): as a literal
+  constexpr text(
+      const char (&given)[Size]) noexcept {  // NOLINT(google-explicit-constructor): as a literal
     std::copy_n(given, Size, letters);
   }
 };
@@ -71,7 +72,8 @@ bool read_whole(py::handle from, const char* name, T& out) {
   if constexpr (std::is_signed_v<T>) {
     int beyond = 0;
     const auto value = PyLong_AsLongLongAndOverflow(whole.ptr(), &beyond);
-    if (beyond == 0 && value >= std::numeric_limits<T>::min() && value <= std::numeric_limits<T>::max()) {
+    if (beyond == 0 && value >= std::numeric_limits<T>::min() &&
+        value <= std::numeric_limits<T>::max()) {
       out = static_cast<T>(value);
       return true;
     }
@@ -84,8 +86,9 @@ bool read_whole(py::handle from, const char* name, T& out) {
       return true;
     }
   }
-  refuse(std::string(name) + " = " + std::string(py::str(whole)) + ", accepted: " +
-         std::to_string(std::numeric_limits<T>::min()) + ".." + std::to_string(std::numeric_limits<T>::max()));
+  refuse(std::string(name) + " = " + std::string(py::str(whole)) +
+         ", accepted: " + std::to_string(std::numeric_limits<T>::min()) + ".." +
+         std::to_string(std::numeric_limits<T>::max()));
 }
 
 /// A text for C, which ends at the first NUL.
@@ -269,8 +272,10 @@ py::object& request_dtype() {
   return held;
 }
 /// The number of a word, or a sentence that lists them.
-std::int32_t choose(const char* what, const std::string& name, const std::vector<const char*>& names) {
-  const auto found = std::find_if(names.begin(), names.end(), [&](const char* n) { return name == n; });
+std::int32_t choose(const char* what, const std::string& name,
+                    const std::vector<const char*>& names) {
+  const auto found =
+      std::find_if(names.begin(), names.end(), [&](const char* n) { return name == n; });
   if (found != names.end()) return static_cast<std::int32_t>(found - names.begin());
   std::string all;
   for (const auto* n : names) all += std::string(all.empty() ? "" : ", ") + n;
@@ -326,8 +331,8 @@ struct visit_input {
  private:
   void same_tokens(std::size_t count, const char* what) const {
     if (count != view.tokens)
-      refuse(std::string(what) + ": of " + std::to_string(count) + " tokens, accepted: " +
-             std::to_string(view.tokens) + ", as experts");
+      refuse(std::string(what) + ": of " + std::to_string(count) +
+             " tokens, accepted: " + std::to_string(view.tokens) + ", as experts");
   }
 };
 
@@ -371,7 +376,9 @@ class pager : public std::enable_shared_from_this<pager> {
  public:
   pager(hotset_pager_options& o, const std::string& eviction, const std::string& admission,
         const std::string& miss, py::object departed)
-      : experts_(o.experts), top_k_(static_cast<std::size_t>(std::max(0, o.top_k))), departed_(std::move(departed)) {
+      : experts_(o.experts),
+        top_k_(static_cast<std::size_t>(std::max(0, o.top_k))),
+        departed_(std::move(departed)) {
     o.struct_size = sizeof o;
     o.eviction = c_text("eviction", eviction);
     o.admission = c_text("admission", admission);
@@ -387,9 +394,10 @@ class pager : public std::enable_shared_from_this<pager> {
   ~pager() { hotset_pager_destroy(held_); }
 
   visit plan(layer_number layer, const py::object& experts, const py::object& weights,
-             const std::optional<step_number>& step, const std::string& kind, const py::object& sequences,
-             const py::object& logits) {
-    visit_input in(layer, step_of(layer, step), kind == "decode" ? 0 : kind_of(kind), top_k_, experts);
+             const std::optional<step_number>& step, const std::string& kind,
+             const py::object& sequences, const py::object& logits) {
+    visit_input in(layer, step_of(layer, step), kind == "decode" ? 0 : kind_of(kind), top_k_,
+                   experts);
     in.take_weights(weights, top_k_);
     in.take_sequences(sequences);
     in.take_logits(logits, static_cast<std::size_t>(experts_));
@@ -411,7 +419,8 @@ class pager : public std::enable_shared_from_this<pager> {
   void abort(const py::object& begun) {
     if (begun.is_none()) return ended(hotset_abort(held_, nullptr, 0));
     const auto given = py::array::ensure(begun);
-    if (!given || (given.size() != 0 && std::string("biu").find(given.dtype().kind()) == std::string::npos))
+    if (!given ||
+        (given.size() != 0 && std::string("biu").find(given.dtype().kind()) == std::string::npos))
       refuse("begun: no whole numbers, accepted: a mark for each fill, or None");
     // As bool: a mark is 1 if it is not 0.
     const auto marks = py::array_t<bool, py::array::c_style | py::array::forcecast>::ensure(given);
@@ -447,36 +456,54 @@ class pager : public std::enable_shared_from_this<pager> {
     checked(hotset_pin(held_, slot, &out));
     return out;
   }
-  void unpin(number<std::uint64_t, "pin"> pin, number<std::uint64_t, "reader"> reader) { checked(hotset_unpin(held_, pin, reader)); }
+  void unpin(number<std::uint64_t, "pin"> pin, number<std::uint64_t, "reader"> reader) {
+    checked(hotset_unpin(held_, pin, reader));
+  }
 
   visit prefetch(layer_number layer, step_number step, const py::object& requests,
                  number<std::size_t, "most"> most) {
     const auto all = as_array(requests, "requests");
     if (!all.dtype().equal(request_dtype()) || all.ndim() != 1 ||
         (all.size() > 1 && all.strides(0) != static_cast<py::ssize_t>(sizeof(hotset_request))))
-      refuse("requests: no row of hotset.request without gaps, accepted: what Prefetcher.propose gives");
+      refuse(
+          "requests: no row of hotset.request without gaps, accepted: what Prefetcher.propose "
+          "gives");
     check_aligned<hotset_request>(all, "requests");
     auto out = empty();
-    const auto code = hotset_prefetch(held_, layer, step, static_cast<const hotset_request*>(all.data()),
-                                      static_cast<std::size_t>(all.size()), most, &out);
+    const auto code =
+        hotset_prefetch(held_, layer, step, static_cast<const hotset_request*>(all.data()),
+                        static_cast<std::size_t>(all.size()), most, &out);
     return planned(code, out);
   }
   void expect(layer_number layer, step_number step, const py::object& probabilities) {
     const auto all = as_array(probabilities, "probabilities");
-    if (!py::isinstance<py::array_t<float, py::array::c_style>>(all) || all.ndim() != 3 || all.shape(2) != experts_)
-      refuse("probabilities: " + std::string(py::str(all.dtype())) + " of shape " + shape_text(all) +
-             ", accepted: float32 [tokens, depth, " + std::to_string(experts_) + "] without gaps");
+    if (!py::isinstance<py::array_t<float, py::array::c_style>>(all) || all.ndim() != 3 ||
+        all.shape(2) != experts_)
+      refuse("probabilities: " + std::string(py::str(all.dtype())) + " of shape " +
+             shape_text(all) + ", accepted: float32 [tokens, depth, " + std::to_string(experts_) +
+             "] without gaps");
     check_aligned<float>(all, "probabilities");
     checked(hotset_expect(held_, layer, step, static_cast<const float*>(all.data()),
                           static_cast<std::size_t>(all.shape(0)),
-                          static_cast<std::int32_t>(std::min<py::ssize_t>(all.shape(1), std::numeric_limits<std::int32_t>::max()))));
+                          static_cast<std::int32_t>(std::min<py::ssize_t>(
+                              all.shape(1), std::numeric_limits<std::int32_t>::max()))));
   }
-  void arrived(slot_number slot, generation_number generation) { checked(hotset_arrived(held_, slot, generation)); }
-  void cancelled(slot_number slot, generation_number generation) { checked(hotset_cancelled(held_, slot, generation)); }
-  void failed(slot_number slot, generation_number generation) { checked(hotset_failed(held_, slot, generation)); }
+  void arrived(slot_number slot, generation_number generation) {
+    checked(hotset_arrived(held_, slot, generation));
+  }
+  void cancelled(slot_number slot, generation_number generation) {
+    checked(hotset_cancelled(held_, slot, generation));
+  }
+  void failed(slot_number slot, generation_number generation) {
+    checked(hotset_failed(held_, slot, generation));
+  }
 
-  void invalidate(layer_number layer, expert_number expert) { checked(hotset_invalidate(held_, {layer, expert})); }
-  void set_quota(layer_number layer, number<std::int32_t, "slots"> slots) { checked(hotset_set_quota(held_, layer, slots)); }
+  void invalidate(layer_number layer, expert_number expert) {
+    checked(hotset_invalidate(held_, {layer, expert}));
+  }
+  void set_quota(layer_number layer, number<std::int32_t, "slots"> slots) {
+    checked(hotset_set_quota(held_, layer, slots));
+  }
   std::int32_t quota(layer_number layer) {
     std::int32_t out = 0;
     checked(hotset_quota(held_, layer, &out));
@@ -486,7 +513,8 @@ class pager : public std::enable_shared_from_this<pager> {
     std::size_t count = 0;
     checked(hotset_residents(held_, nullptr, 0, &count));
     py::array_t<std::int32_t> out({static_cast<py::ssize_t>(count), py::ssize_t{2}});
-    checked(hotset_residents(held_, reinterpret_cast<hotset_key*>(out.mutable_data()), count, &count));
+    checked(
+        hotset_residents(held_, reinterpret_cast<hotset_key*>(out.mutable_data()), count, &count));
     return out;
   }
   std::pair<visit, std::size_t> plan_warm(const py::object& keys) {
@@ -494,8 +522,8 @@ class pager : public std::enable_shared_from_this<pager> {
     if (all.stride > 2) refuse("keys: rows that lie apart, accepted: rows without gaps");
     std::size_t consumed = 0;
     auto out = empty();
-    const auto code =
-        hotset_plan_warm(held_, reinterpret_cast<const hotset_key*>(all.data), all.count, &out, &consumed);
+    const auto code = hotset_plan_warm(held_, reinterpret_cast<const hotset_key*>(all.data),
+                                       all.count, &out, &consumed);
     return {planned(code, out), consumed};
   }
 
@@ -505,7 +533,8 @@ class pager : public std::enable_shared_from_this<pager> {
     checked(hotset_get_stats(held_, &s));
     py::dict out;
     const auto put = [&](const char* name, std::uint64_t value) { out[name] = value; };
-    put("visits", s.visits), put("steps", s.steps), put("accesses", s.accesses), put("hits", s.hits);
+    put("visits", s.visits), put("steps", s.steps), put("accesses", s.accesses),
+        put("hits", s.hits);
     put("misses", s.misses), put("compulsory_misses", s.compulsory_misses);
     put("collision_misses", s.collision_misses), put("fills", s.fills), put("bypasses", s.bypasses);
     put("evictions", s.evictions), put("split_visits", s.split_visits), put("groups", s.groups);
@@ -549,7 +578,8 @@ class pager : public std::enable_shared_from_this<pager> {
     checked(code);
   }
   /// Steps are counted where they are not given: one begins where the layer does not rise.
-  [[nodiscard]] std::uint64_t step_of(std::int32_t layer, const std::optional<step_number>& given) const {
+  [[nodiscard]] std::uint64_t step_of(std::int32_t layer,
+                                      const std::optional<step_number>& given) const {
     if (given) return *given;
     return layer <= last_layer_ ? step_ + 1 : step_;
   }
@@ -594,8 +624,8 @@ py::array visit::view(const T* data, std::size_t count) const {
 }
 py::array visit::fills() const {
   check_age();
-  py::array out(py::reinterpret_borrow<py::dtype>(fill_dtype()), static_cast<py::ssize_t>(v_.fill_count),
-                v_.fills, of_->self());
+  py::array out(py::reinterpret_borrow<py::dtype>(fill_dtype()),
+                static_cast<py::ssize_t>(v_.fill_count), v_.fills, of_->self());
   out.attr("flags").attr("writeable") = false;
   return out;
 }
@@ -610,7 +640,8 @@ void visit::abort(const py::object& begun) const {
 
 std::shared_ptr<pager> make_pager(layers_number layers, experts_number experts, top_k_number top_k,
                                   max_tokens_number max_tokens, number<std::int64_t, "slots"> slots,
-                                  number<std::uint64_t, "budget"> budget, const kept_numbers& numbers, const std::string& scope,
+                                  number<std::uint64_t, "budget"> budget,
+                                  const kept_numbers& numbers, const std::string& scope,
                                   const std::string& split, const std::string& guard,
                                   const std::string& eviction, const std::string& admission,
                                   const std::string& miss, const py::object& departed) {
@@ -627,8 +658,8 @@ std::shared_ptr<pager> make_pager(layers_number layers, experts_number experts, 
     o.lower_bytes = numbers.lower.data();
     o.lower_precisions = numbers.lower.size() / std::max<std::size_t>(1, numbers.bytes.size());
     if (numbers.slots.size() != 1 + o.lower_precisions)
-      refuse("slots: of " + std::to_string(numbers.slots.size()) + " precisions, accepted: " +
-             std::to_string(1 + o.lower_precisions));
+      refuse("slots: of " + std::to_string(numbers.slots.size()) +
+             " precisions, accepted: " + std::to_string(1 + o.lower_precisions));
   }
   if (!numbers.slots.empty()) o.slots_of_precision = numbers.slots.data();
   o.scope = scope_of(scope);
@@ -640,7 +671,8 @@ std::shared_ptr<pager> make_pager(layers_number layers, experts_number experts, 
 class recorder {
  public:
   recorder(layers_number layers, experts_number experts, top_k_number top_k,
-           number<std::size_t, "capacity"> capacity, bool weights, const std::optional<std::string>& name, const std::optional<std::string>& model)
+           number<std::size_t, "capacity"> capacity, bool weights,
+           const std::optional<std::string>& name, const std::optional<std::string>& model)
       : top_k_(static_cast<std::size_t>(std::max(0, top_k.value))) {
     hotset_recorder_options o{};
     o.struct_size = sizeof o;
@@ -690,8 +722,9 @@ class recorder {
 
 class prefetcher {
  public:
-  prefetcher(layers_number layers, experts_number experts, top_k_number top_k, max_tokens_number max_tokens,
-             const std::string& prefetch, const std::string& predictor)
+  prefetcher(layers_number layers, experts_number experts, top_k_number top_k,
+             max_tokens_number max_tokens, const std::string& prefetch,
+             const std::string& predictor)
       : experts_(static_cast<std::size_t>(std::max(0, experts.value))),
         top_k_(static_cast<std::size_t>(std::max(0, top_k.value))) {
     hotset_prefetcher_options o{};
@@ -712,15 +745,16 @@ class prefetcher {
   ~prefetcher() { hotset_prefetcher_destroy(held_); }
 
   py::array propose(layer_number layer, const py::object& experts, step_number step,
-                    const py::object& weights, const py::object& logits, const py::object& sequences) {
+                    const py::object& weights, const py::object& logits,
+                    const py::object& sequences) {
     visit_input in(layer, step, 0, top_k_, experts);
     in.take_weights(weights, top_k_);
     in.take_logits(logits, experts_);
     in.take_sequences(sequences);
     std::size_t count = 0;
     check(hotset_propose(held_, &in.view, asked_.data(), asked_.size(), &count));
-    return py::array(py::reinterpret_borrow<py::dtype>(request_dtype()), static_cast<py::ssize_t>(count),
-                     asked_.data());
+    return py::array(py::reinterpret_borrow<py::dtype>(request_dtype()),
+                     static_cast<py::ssize_t>(count), asked_.data());
   }
 
  private:
@@ -732,8 +766,8 @@ class prefetcher {
 
 class curve {
  public:
-  curve(layers_number layers, experts_number experts, top_k_number top_k, max_tokens_number max_tokens,
-        const std::string& scope)
+  curve(layers_number layers, experts_number experts, top_k_number top_k,
+        max_tokens_number max_tokens, const std::string& scope)
       : top_k_(static_cast<std::size_t>(std::max(0, top_k.value))) {
     hotset_curve_options o{};
     o.struct_size = sizeof o;
@@ -748,7 +782,8 @@ class curve {
   curve& operator=(const curve&) = delete;
   ~curve() { hotset_curve_destroy(held_); }
 
-  void observe(layer_number layer, const py::object& experts, const std::optional<step_number>& step) {
+  void observe(layer_number layer, const py::object& experts,
+               const std::optional<step_number>& step) {
     const std::uint64_t now = step ? step->value : layer <= last_layer_ ? step_ + 1 : step_;
     const visit_input in(layer, now, 0, top_k_, experts);
     check(hotset_curve_observe(held_, &in.view));
@@ -768,7 +803,8 @@ class curve {
   py::array table(layer_number layer) {
     const auto most = most_slots(layer);
     py::array_t<double> out(static_cast<py::ssize_t>(most + 1));
-    for (std::size_t s = 0; s <= most; ++s) out.mutable_at(static_cast<py::ssize_t>(s)) = misses({s}, layer);
+    for (std::size_t s = 0; s <= most; ++s)
+      out.mutable_at(static_cast<py::ssize_t>(s)) = misses({s}, layer);
     return out;
   }
 
@@ -810,16 +846,18 @@ constexpr bool knows_numpy_2 = PYBIND11_VERSION_HEX >= 0x020C0000;
 void refuse_unknown_numpy() {
   const auto version = py::module_::import("numpy").attr("__version__").cast<std::string>();
   if (knows_numpy_2 || version.compare(0, 2, "1.") == 0) return;
-  throw py::import_error("hotset was built with pybind11 " + std::to_string(PYBIND11_VERSION_MAJOR) + "." +
-                         std::to_string(PYBIND11_VERSION_MINOR) + ", which does not know NumPy " + version +
-                         ", accepted: NumPy 1, or a build with pybind11 2.12 or later (pip install does that)");
+  throw py::import_error(
+      "hotset was built with pybind11 " + std::to_string(PYBIND11_VERSION_MAJOR) + "." +
+      std::to_string(PYBIND11_VERSION_MINOR) + ", which does not know NumPy " + version +
+      ", accepted: NumPy 1, or a build with pybind11 2.12 or later (pip install does that)");
 }
 
 /// So that a listener that knows its pager does not keep it alive for ever.
 void collects(PyHeapTypeObject* type) {
   type->ht_type.tp_flags |= Py_TPFLAGS_HAVE_GC;
   type->ht_type.tp_traverse = [](PyObject* self, visitproc seen, void* arg) -> int {
-    if (const int stop = seen(reinterpret_cast<PyObject*>(Py_TYPE(self)), arg); stop != 0) return stop;
+    if (const int stop = seen(reinterpret_cast<PyObject*>(Py_TYPE(self)), arg); stop != 0)
+      return stop;
     if (!reinterpret_cast<py::detail::instance*>(self)->simple_holder_constructed) return 0;
     return py::cast<pager*>(py::handle(self))->traverse(seen, arg);
   };
@@ -841,15 +879,20 @@ PYBIND11_MODULE(_hotset, m) {
   m.attr("request") = request_dtype();
   m.def("version", &hotset_version);
 
-  py::class_<visit>(m, "Visit",
-                    "What a plan has decided: which experts, where they are, and the copies to make.\n\n"
-                    "Made by Pager.plan, plan_next, visits, prefetch and plan_warm. Its arrays are views of the pager's\n"
-                    "memory: reading them after the pager has planned again raises InvalidArgument.\n\n"
-                    "experts, slots, services: one entry for each distinct expert, in order of first appearance. A slot\n"
-                    "of -1 stays on the host; a service is 0 (hit), 1 (fill) or 2 (host).\n"
-                    "fills: the copies, as hotset.fill. tokens: of this group. routed: the ids to compute, -1 for none.\n"
-                    "group, groups, more: a visit that does not fit comes in groups. expert_wise: a group is a part of\n"
-                    "every token's sum.")
+  py::class_<visit>(
+      m, "Visit",
+      "What a plan has decided: which experts, where they are, and the copies to make.\n\n"
+      "Made by Pager.plan, plan_next, visits, prefetch and plan_warm. Its arrays are views of the "
+      "pager's\n"
+      "memory: reading them after the pager has planned again raises InvalidArgument.\n\n"
+      "experts, slots, services: one entry for each distinct expert, in order of first appearance. "
+      "A slot\n"
+      "of -1 stays on the host; a service is 0 (hit), 1 (fill) or 2 (host).\n"
+      "fills: the copies, as hotset.fill. tokens: of this group. routed: the ids to compute, -1 "
+      "for none.\n"
+      "group, groups, more: a visit that does not fit comes in groups. expert_wise: a group is a "
+      "part of\n"
+      "every token's sum.")
       .def_property_readonly("experts", &visit::experts)
       .def_property_readonly("slots", &visit::slots)
       .def_property_readonly("services", &visit::services)
@@ -869,8 +912,10 @@ PYBIND11_MODULE(_hotset, m) {
       .def(py::init([](const std::vector<number<std::uint64_t, "expert_bytes">>& bytes,
                        const std::vector<number<std::uint64_t, "lower_bytes">>& lower,
                        const std::vector<number<std::int64_t, "slots">>& slots) {
-             return kept_numbers{{bytes.begin(), bytes.end()}, {lower.begin(), lower.end()}, {slots.begin(), slots.end()}};
-           }));
+        return kept_numbers{{bytes.begin(), bytes.end()},
+                            {lower.begin(), lower.end()},
+                            {slots.begin(), slots.end()}};
+      }));
   py::class_<pager, std::shared_ptr<pager>>(m, "Pager", py::custom_type_setup(collects))
       .def(py::init(&make_pager))
       .def("plan", &pager::plan, py::arg("layer"), py::arg("experts"), py::kw_only(),
@@ -903,8 +948,8 @@ PYBIND11_MODULE(_hotset, m) {
       .def_property_readonly("is_open", &pager::is_open);
 
   py::class_<recorder>(m, "Recorder")
-      .def(py::init<layers_number, experts_number, top_k_number, number<std::size_t, "capacity">, bool,
-                    const std::optional<std::string>&, const std::optional<std::string>&>(),
+      .def(py::init<layers_number, experts_number, top_k_number, number<std::size_t, "capacity">,
+                    bool, const std::optional<std::string>&, const std::optional<std::string>&>(),
            py::arg("layers"), py::arg("experts"), py::arg("top_k"), py::arg("capacity"),
            py::arg("weights") = false, py::arg("name") = none, py::arg("model") = none)
       .def("begin_step", &recorder::begin_step, py::arg("tokens"), py::arg("kind") = "decode",
@@ -915,22 +960,27 @@ PYBIND11_MODULE(_hotset, m) {
       .def("tokens", &recorder::tokens)
       .def("write", &recorder::write, py::arg("path"));
 
-  py::class_<prefetcher>(m, "Prefetcher",
-                         "Proposes experts to copy ahead, by a predictor and a prefetch policy of the library.\n\n"
-                         "prefetch, predictor: by name with parameters, as on the command line. Call propose once for\n"
-                         "each visit, in order, and give what it returns to Pager.prefetch.\n"
-                         "Raises InvalidConfig.")
-      .def(py::init<layers_number, experts_number, top_k_number, max_tokens_number, const std::string&, const std::string&>(),
+  py::class_<prefetcher>(
+      m, "Prefetcher",
+      "Proposes experts to copy ahead, by a predictor and a prefetch policy of the library.\n\n"
+      "prefetch, predictor: by name with parameters, as on the command line. Call propose once "
+      "for\n"
+      "each visit, in order, and give what it returns to Pager.prefetch.\n"
+      "Raises InvalidConfig.")
+      .def(py::init<layers_number, experts_number, top_k_number, max_tokens_number,
+                    const std::string&, const std::string&>(),
            py::arg("layers"), py::arg("experts"), py::arg("top_k"), py::arg("max_tokens") = 1,
            py::arg("prefetch") = "next_layer_top_k", py::arg("predictor") = "similar-steps")
       .def("propose", &prefetcher::propose, py::arg("layer"), py::arg("experts"), py::arg("step"),
            py::arg("weights") = none, py::arg("logits") = none, py::arg("sequences") = none);
 
   py::class_<curve>(m, "Curve",
-                    "Counts what LRU would have missed at every number of slots, exactly, from the visits it is shown.\n\n"
+                    "Counts what LRU would have missed at every number of slots, exactly, from the "
+                    "visits it is shown.\n\n"
                     "scope: \"shared\", one curve for all layers (layer 0), or \"per_layer\".\n"
                     "misses(slots), table(): misses of a step on average, first uses included.")
-      .def(py::init<layers_number, experts_number, top_k_number, max_tokens_number, const std::string&>(),
+      .def(py::init<layers_number, experts_number, top_k_number, max_tokens_number,
+                    const std::string&>(),
            py::arg("layers"), py::arg("experts"), py::arg("top_k"), py::arg("max_tokens") = 1,
            py::arg("scope") = "shared")
       .def("observe", &curve::observe, py::arg("layer"), py::arg("experts"), py::arg("step") = none)
@@ -938,15 +988,19 @@ PYBIND11_MODULE(_hotset, m) {
       .def("most_slots", &curve::most_slots, py::arg("layer") = 0)
       .def("table", &curve::table, py::arg("layer") = 0);
 
-  py::class_<consumer>(m, "Consumer",
-                       "A part of the engine that wants memory, for hotset.divide: a layer's experts, KV blocks, adapters.\n\n"
-                       "misses: [n] misses of a step with 0, 1, ... units, never rising, such as Curve.table().\n"
-                       "unit_bytes: of a slot, block or page. min_units: below it the engine does not run.\n"
-                       "max_units: 0 for as many as help.")
+  py::class_<consumer>(
+      m, "Consumer",
+      "A part of the engine that wants memory, for hotset.divide: a layer's experts, KV blocks, "
+      "adapters.\n\n"
+      "misses: [n] misses of a step with 0, 1, ... units, never rising, such as Curve.table().\n"
+      "unit_bytes: of a slot, block or page. min_units: below it the engine does not run.\n"
+      "max_units: 0 for as many as help.")
       .def(py::init([](py::array_t<double, py::array::c_style | py::array::forcecast> misses,
                        number<std::uint64_t, "unit_bytes"> unit_bytes, double seconds_per_miss,
-                       number<std::uint64_t, "min_units"> min_units, number<std::uint64_t, "max_units"> max_units) {
-             if (misses.ndim() != 1) refuse("misses: shape " + shape_text(misses) + ", accepted: [units + 1]");
+                       number<std::uint64_t, "min_units"> min_units,
+                       number<std::uint64_t, "max_units"> max_units) {
+             if (misses.ndim() != 1)
+               refuse("misses: shape " + shape_text(misses) + ", accepted: [units + 1]");
              return consumer{std::move(misses), unit_bytes, seconds_per_miss, min_units, max_units};
            }),
            py::arg("misses"), py::arg("unit_bytes"), py::arg("seconds_per_miss"),

@@ -10,7 +10,7 @@
 
 #include "told.hpp"
 
-namespace hotset::inline v0::cuda {
+namespace hotset::cuda {
 
 /// Beside the runtime's, which an unnamed namespace would hide.
 static error_code told(CUresult code) noexcept { return static_cast<error_code>(code); }
@@ -152,4 +152,4 @@ driver* system_driver(failure& why) noexcept {
   return nullptr;
 }
 
-}  // namespace hotset::inline v0::cuda
+}  // namespace hotset::cuda

@@ -3,7 +3,7 @@
 #include "hotset/cuda/maps/mirror_kernel.hpp"
 #include "told.hpp"
 
-namespace hotset::inline v0::cuda {
+namespace hotset::cuda {
 namespace {
 
 constexpr unsigned int whole_warp = 0xffffffffU;
@@ -70,4 +70,4 @@ error_code launch_mirror(const mirror_arguments& arguments, stream_handle stream
   return told(cudaLaunchKernel(mirror, blocks, threads, parameters, shared_bytes, stream));
 }
 
-}  // namespace hotset::inline v0::cuda
+}  // namespace hotset::cuda

@@ -3,7 +3,7 @@
 #include "hotset/cuda/maps/reroute_kernel.hpp"
 #include "told.hpp"
 
-namespace hotset::inline v0::cuda {
+namespace hotset::cuda {
 namespace {
 
 constexpr std::uint32_t threads_of_block = 256;
@@ -116,4 +116,4 @@ error_code launch_reroute_operators(const reroute_arguments& arguments, void* wo
   return code;
 }
 
-}  // namespace hotset::inline v0::cuda
+}  // namespace hotset::cuda

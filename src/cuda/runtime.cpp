@@ -6,7 +6,7 @@
 
 #include "told.hpp"
 
-namespace hotset::inline v0::cuda {
+namespace hotset::cuda {
 namespace {
 
 constexpr bool same(error_code ours, cudaError_t theirs) noexcept {
@@ -204,4 +204,4 @@ runtime& system_runtime() noexcept {
   return table;
 }
 
-}  // namespace hotset::inline v0::cuda
+}  // namespace hotset::cuda

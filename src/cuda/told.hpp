@@ -6,7 +6,7 @@
 
 #include "hotset/cuda/error.hpp"
 
-namespace hotset::inline v0::cuda {
+namespace hotset::cuda {
 
 /// What is returned is not found again in cudaGetLastError by a host application. Another error that waits there stays.
 inline error_code told(cudaError_t code) noexcept {
@@ -14,4 +14,4 @@ inline error_code told(cudaError_t code) noexcept {
   return static_cast<error_code>(code);
 }
 
-}  // namespace hotset::inline v0::cuda
+}  // namespace hotset::cuda

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/registry/policy_registry.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 namespace {
 
@@ -154,4 +154,4 @@ result<std::unique_ptr<any_pager>> policy_registry::make_pager(
   return *std::move(made);
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

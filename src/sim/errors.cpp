@@ -3,11 +3,11 @@
 
 #include "hotset/core/policy/names.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 void refuse_name(std::string_view what, std::string_view text,
                  const std::vector<std::string>& known, std::string_view more) {
   throw usage_error(unknown_name(what, text, known, more).message);
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 // Loops are deep below whoever shows their progress: only the thread is common to both.
@@ -26,4 +26,4 @@ void progress::tell(std::uint64_t done) {
   (*report_)(done, total_);
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -16,7 +16,7 @@
 #include "hotset/core/numbers/units.hpp"
 #include "hotset/sim/io/input_error.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 constexpr std::array<std::string_view, 6> binary_units{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
@@ -185,4 +185,4 @@ std::string with_sizes(std::string_view message) {
   return out.append(message);
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

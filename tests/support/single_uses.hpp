@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "hotset/core/visit_event.hpp"
 #include "hotset/core/fill.hpp"
+#include "hotset/core/visit_event.hpp"
 
 namespace hotset::support {
 

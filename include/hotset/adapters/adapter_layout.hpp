@@ -23,7 +23,7 @@
 
 #include "hotset/core/error.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Threads: compatible.
 class adapter_layout {
@@ -247,4 +247,4 @@ class adapter_layout {
   config setup_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

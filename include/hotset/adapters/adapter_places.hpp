@@ -19,7 +19,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/id_view.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// A copy can be tried out on: assigning one of the same shape allocates nothing. Threads: compatible.
 class adapter_places {
@@ -80,4 +80,4 @@ class adapter_places {
   std::vector<dense_places> dense_{};  ///< [layers]; strided: empty
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

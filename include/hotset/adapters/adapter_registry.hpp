@@ -31,7 +31,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/policy/refuse_value.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// One expert of one weight that is to be read.
 struct adapter_part {
@@ -493,4 +493,4 @@ class adapter_registry {
   adapter_registry_stats stats_{};
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -7,7 +7,7 @@
 
 #include "hotset/version.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 // clang-format off: version 14 takes an attributed enum for a function
 /// What became of a call.
@@ -40,4 +40,4 @@ enum class [[nodiscard]] adapter_status : std::uint8_t{
   return "unknown adapter status";
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -16,7 +16,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/status.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Threads: compatible. Memory: 1 byte per place. No allocation after construction.
 class dense_places {
@@ -93,4 +93,4 @@ class dense_places {
   std::vector<state> places_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

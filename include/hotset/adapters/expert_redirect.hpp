@@ -21,7 +21,7 @@
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/status.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Where an adapter's experts lie: a stride apart, or wherever there is room.
 enum class adapter_placement : std::uint8_t { strided, dense };
@@ -184,4 +184,4 @@ class expert_redirect {
   per_expert<std::uint8_t> is_tuned_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -24,7 +24,7 @@
 #include "hotset/core/policy/refuse_value.hpp"
 #include "hotset/core/status.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Index of a page in its pool; another page may have it later.
 using page_id = std::uint32_t;
@@ -249,4 +249,4 @@ class page_pool {
   std::vector<page_id> vacant_;       ///< where no page is
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -7,7 +7,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/platform/host_device.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// The expert map as kernels see it. Shape: rows [adapters * experts], as expert_redirect has them.
 struct redirect_rows {
@@ -28,4 +28,4 @@ struct redirect_rows {
   return map.rows[static_cast<std::int64_t>(adapter) * map.experts + number(id)];
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

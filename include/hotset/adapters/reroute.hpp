@@ -17,7 +17,7 @@
 #include "hotset/core/platform/vector_level.hpp"
 #include "hotset/core/status.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// How a batch went.
 struct [[nodiscard]] reroute_result {
@@ -37,4 +37,4 @@ inline reroute_result reroute(redirect_rows map, id_view<expert_id> ids,
   return {status::ok, reroute_kernels::run<false>(level, *batch, {})};
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -21,7 +21,7 @@
 #include <immintrin.h>
 #endif
 
-namespace hotset::inline v0::reroute_kernels {
+namespace hotset::reroute_kernels {
 
 /// Tokens with their experts. `out` may be `ids`.
 struct batch {
@@ -300,4 +300,4 @@ std::uint64_t run(vector_level level, const batch& b, slot_row slots) noexcept {
   return detail::reroute_scalar<ToSlots>(b, slots);
 }
 
-}  // namespace hotset::inline v0::reroute_kernels
+}  // namespace hotset::reroute_kernels

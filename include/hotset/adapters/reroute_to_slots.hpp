@@ -18,7 +18,7 @@
 #include "hotset/core/platform/vector_level.hpp"
 #include "hotset/core/status.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Shape: slots [experts of the virtual weight tensor], a layer's row of a slot_map, at most 2^31 - 1; the rest as reroute
 /// has it. `out` is apart from `ids`. Pre: level <= best_vector_level().
@@ -36,4 +36,4 @@ inline reroute_result reroute_to_slots(redirect_rows map, std::span<const slot_i
   return {status::ok, reroute_kernels::run<true>(level, *batch, row)};
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -17,7 +17,7 @@
 
 #include "hotset/version.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 template <class U>
 concept uploader = requires(U subject, std::span<std::byte> to, std::span<const std::byte> from) {
@@ -40,4 +40,4 @@ struct host_uploader {
 };
 static_assert(uploader<host_uploader>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

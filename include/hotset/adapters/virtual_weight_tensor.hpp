@@ -26,7 +26,7 @@
 #include "hotset/core/policy/refuse_value.hpp"
 #include "hotset/memory/virtual_range.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Sizes of the tensor.
 struct virtual_weight_tensor_config {
@@ -267,4 +267,4 @@ class virtual_weight_tensor {
   std::vector<memory_block> blocks_;  ///< for `supply`
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -19,7 +19,7 @@
 #include "hotset/concepts/admission_policy.hpp"
 #include "hotset/core/ids/per_key.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 class after_n_uses {
  public:
@@ -89,4 +89,4 @@ class after_n_uses {
 
 static_assert(admission_policy<after_n_uses>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

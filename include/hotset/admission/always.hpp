@@ -16,7 +16,7 @@
 #include "hotset/concepts/admission_policy.hpp"
 #include "hotset/core/policy/no_options.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 class always {
  public:
@@ -36,4 +36,4 @@ class always {
 
 static_assert(admission_policy<always>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

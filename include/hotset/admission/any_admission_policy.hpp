@@ -19,7 +19,7 @@
 #include "hotset/concepts/admission_policy.hpp"
 #include "hotset/core/policy/any_policy.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 namespace detail {
 
@@ -83,4 +83,4 @@ class any_admission_policy
 
 static_assert(admission_policy<any_admission_policy>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -19,7 +19,7 @@
 #include "hotset/concepts/admission_policy.hpp"
 #include "hotset/core/ids/per_key.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 class budgeted {
  public:
@@ -85,4 +85,4 @@ class budgeted {
 
 static_assert(admission_policy<budgeted>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -24,7 +24,7 @@
 #include "hotset/order/valued_residents.hpp"
 #include "hotset/predict/history/next_use_values.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 class least_valuable {
  public:
@@ -161,4 +161,4 @@ class least_valuable {
 
 static_assert(admission_policy<least_valuable>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

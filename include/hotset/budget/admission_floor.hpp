@@ -10,7 +10,7 @@
 
 #include "hotset/core/error.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Sessions that are served at one time, each with room for its whole context.
 struct admission_floor {
@@ -36,4 +36,4 @@ struct admission_floor {
   }
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

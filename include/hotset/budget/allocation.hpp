@@ -15,7 +15,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/curve/miss_curve_ref.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// One stream with a pool of its own: a layer's experts, the KV blocks, the pages of adapters, staging buffers.
 struct memory_consumer {
@@ -88,4 +88,4 @@ struct allocation {
   return out;
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

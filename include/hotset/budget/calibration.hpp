@@ -22,7 +22,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/fill.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// How much work is timed, and how often.
 struct calibration_work {
@@ -83,4 +83,4 @@ template <class Clock = std::chrono::steady_clock, transfer_backend Backend>
   return *seconds / static_cast<double>(bytes);
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

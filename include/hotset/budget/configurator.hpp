@@ -17,7 +17,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/curve/miss_curve_ref.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// What stands against a larger cap.
 enum class binding : std::uint8_t {
@@ -83,4 +83,4 @@ struct configurator : split_limits {
   }
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

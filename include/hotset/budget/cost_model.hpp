@@ -7,7 +7,7 @@
 
 #include "hotset/core/error.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Source: WiSP eq. 4. Hits cost nothing, and are no measure: a smaller cache with more misses can be the faster one.
 struct cost_model {
@@ -36,4 +36,4 @@ struct cost_model {
   }
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

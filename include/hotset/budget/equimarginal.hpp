@@ -26,7 +26,7 @@
 #include "hotset/concepts/quota_allocator.hpp"
 #include "hotset/curve/convex_hull.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Threads: const use is safe.
 class equimarginal {
@@ -152,4 +152,4 @@ class equimarginal {
 
 static_assert(quota_allocator<equimarginal>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -22,7 +22,7 @@
 
 #include "hotset/budget/allocation.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 namespace detail {
 
@@ -131,4 +131,4 @@ class equal_shares {
   return units;
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -18,7 +18,7 @@
 
 #include "hotset/budget/allocation.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 namespace detail {
 
@@ -83,4 +83,4 @@ struct unit_run {
   }
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -13,7 +13,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 namespace detail {
 /// a + b, or the largest number where that does not fit: what is too large stays too large for any budget.
@@ -154,4 +154,4 @@ struct memory_model {
   }
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -22,7 +22,7 @@
 #include "hotset/budget/even_shares.hpp"
 #include "hotset/concepts/quota_allocator.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Threads: const use is safe.
 class multiple_choice_knapsack {
@@ -113,4 +113,4 @@ class multiple_choice_knapsack {
 
 static_assert(quota_allocator<multiple_choice_knapsack>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

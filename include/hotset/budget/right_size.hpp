@@ -14,7 +14,7 @@
 
 #include "hotset/concepts/miss_curve.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// The fewest slots whose hits reach `target` of `accesses` (both of a step); nothing if no number does.
 /// Pre: accesses > 0. Complexity: O(log slots).
@@ -59,4 +59,4 @@ template <miss_curve Curve>
   return cap;
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

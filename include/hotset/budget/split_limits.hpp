@@ -9,7 +9,7 @@
 
 #include "hotset/core/error.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Source: WiSP eq. 1 and 6.
 struct split_limits {
@@ -52,4 +52,4 @@ struct split_limits {
   }
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

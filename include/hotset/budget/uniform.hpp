@@ -16,7 +16,7 @@
 #include "hotset/budget/allocation.hpp"
 #include "hotset/concepts/quota_allocator.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Threads: const use is safe.
 class uniform {
@@ -60,4 +60,4 @@ class uniform {
 
 static_assert(quota_allocator<uniform>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -10,7 +10,7 @@
 #include "hotset/residency/slot_table.hpp"
 #include "hotset/visit/visit_plan.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 template <class Pager, transfer_backend Backend>
 class slot_cache;
@@ -67,4 +67,4 @@ class cache_visit {
   ending ends_{};
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

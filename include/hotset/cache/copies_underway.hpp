@@ -11,7 +11,7 @@
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/residency/slot_table.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// One of them.
 struct copy_underway {
@@ -75,4 +75,4 @@ class copies_underway {
   std::size_t speculative_ = 0;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

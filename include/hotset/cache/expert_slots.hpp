@@ -22,7 +22,7 @@
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/status.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Cache: a slot_cache over per-layer pools. Bank: a slot_bank of a host or a device, elastic, that of the cache's backend.
 /// Copies are enqueued on the stream on which slots are read; what other streams read there must have ended before a call. All
@@ -237,4 +237,4 @@ class expert_slots {
   counts untouched_;                  ///< before `hold`
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

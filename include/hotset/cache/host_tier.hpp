@@ -24,7 +24,7 @@
 #include "hotset/memory/host_slot_bank.hpp"
 #include "hotset/paging/pager.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// The shape that the tier of a model has: one expert at a time, and a layer for each layer at each precision, for what
 /// the tier holds is an expert at one precision. Size classes are those of a bank (slot_bank_layout::create), so that the same
@@ -230,4 +230,4 @@ class host_tier {
   mutable std::uint64_t passed_by_ = 0;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -23,7 +23,7 @@
 #include "hotset/paging/pager_stats.hpp"
 #include "hotset/transfer/prefetch_queue.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Name and value. Pre, where it is used: the name is [a-zA-Z_][a-zA-Z0-9_]*, does not begin with two underscores,
 /// and is neither kind nor layer.
@@ -273,4 +273,4 @@ template <class Cache>
   return page.text();
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

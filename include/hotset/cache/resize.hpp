@@ -13,7 +13,7 @@
 #include "hotset/concepts/resizable_pool.hpp"
 #include "hotset/core/status.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 namespace detail {
 /// A pool that can undo knows more of what it was than a number of units.
@@ -50,4 +50,4 @@ status resize_both(First& first, std::uint64_t first_units, Second& second,
   return other;
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -24,7 +24,7 @@
 #include "hotset/paging/pager.hpp"
 #include "hotset/transfer/prefetch_queue.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// How a cache prefetches, and whom it tells of what goes wrong.
 struct slot_cache_config {
@@ -489,4 +489,4 @@ class slot_cache {
   status lost_ = status::ok;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

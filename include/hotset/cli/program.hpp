@@ -4,10 +4,10 @@
 
 #include "hotset/version.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// What `hotset <arguments>` does, with whatever `policies()` holds by now. Returns its exit code; nothing is thrown.
 /// Handles the signals that end a program, and reads standard input.
 int run_program(int argc, char** argv) noexcept;
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

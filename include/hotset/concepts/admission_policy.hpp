@@ -23,7 +23,7 @@
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/routing_view.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// What is true of an admission policy's class.
 struct admission_traits {
@@ -56,4 +56,4 @@ void tell_admission_routed([[maybe_unused]] A& policy,
   if constexpr (A::traits.hears_routes) policy.on_routed(view);
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

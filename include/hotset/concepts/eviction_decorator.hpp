@@ -9,7 +9,7 @@
 
 #include "hotset/concepts/eviction_policy.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 namespace detail {
 /// "outer<inner>" at compile time.
@@ -36,4 +36,4 @@ template <class P, std::size_t N>
 }
 }  // namespace detail
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

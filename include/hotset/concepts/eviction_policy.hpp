@@ -43,7 +43,7 @@
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/slot_mask.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// What is true of an eviction policy's class. Has no default on purpose: a policy writes it down.
 struct eviction_traits {
@@ -204,4 +204,4 @@ void tell_forecast([[maybe_unused]] P& policy, [[maybe_unused]] const visit_cont
   if constexpr (P::traits.hears_forecasts) policy.on_forecast(context, expected);
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

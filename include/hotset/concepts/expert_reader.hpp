@@ -20,7 +20,7 @@
 #include "hotset/concepts/expert_source.hpp"
 #include "hotset/core/ids.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 template <class R>
 concept expert_reader = requires(const R& reader, expert_key key, precision_id precision,
@@ -33,4 +33,4 @@ concept expert_reader = requires(const R& reader, expert_key key, precision_id p
 template <class S>
 concept expert_origin = expert_source<S> || expert_reader<S>;
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -16,7 +16,7 @@
 
 #include "hotset/core/ids.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// The host bytes of one tensor.
 using tensor_bytes = std::span<const std::byte>;
@@ -26,4 +26,4 @@ concept expert_source = requires(const S& source, expert_key key, precision_id p
   { source.tensors(key, precision) } noexcept -> std::same_as<std::span<const tensor_bytes>>;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -14,7 +14,7 @@
 
 #include "hotset/version.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 template <class C>
 concept miss_curve = requires(const C curve, std::size_t slots) {
@@ -22,4 +22,4 @@ concept miss_curve = requires(const C curve, std::size_t slots) {
   { curve.max_slots() } noexcept -> std::same_as<std::size_t>;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

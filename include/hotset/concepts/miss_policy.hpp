@@ -24,7 +24,7 @@
 #include "hotset/core/miss.hpp"
 #include "hotset/core/routing_view.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// What is true of a miss policy's class.
 struct miss_traits {
@@ -50,4 +50,4 @@ concept miss_policy =
       { policy.prefetch_precision() } noexcept -> std::same_as<precision_id>;
     };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

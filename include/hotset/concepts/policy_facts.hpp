@@ -4,7 +4,7 @@
 
 #include "hotset/version.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// The `traits` of its class; of a policy that was chosen at run time, which has `facts()`, those of what it holds.
 template <class P>
@@ -15,4 +15,4 @@ template <class P>
     return P::traits;
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

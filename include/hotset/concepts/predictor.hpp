@@ -25,7 +25,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/routing_view.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// What is true of a predictor's class.
 struct predictor_traits {
@@ -67,4 +67,4 @@ concept predictor =
            }
          : !requires { &P::on_sequence_end; });
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

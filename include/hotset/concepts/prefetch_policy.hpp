@@ -29,7 +29,7 @@
 #include "hotset/core/prefetch_request.hpp"
 #include "hotset/core/routing_view.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// What is true of a prefetch policy's class.
 struct prefetch_traits {
@@ -53,4 +53,4 @@ concept prefetch_policy =
       { policy.propose(view, expected, out) } noexcept -> std::same_as<std::size_t>;
     };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

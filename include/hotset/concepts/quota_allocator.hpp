@@ -16,7 +16,7 @@
 
 #include "hotset/core/error.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 template <class A>
 concept quota_allocator = requires(const A allocator,
@@ -27,4 +27,4 @@ concept quota_allocator = requires(const A allocator,
   } -> std::same_as<result<typename A::allocation_type>>;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

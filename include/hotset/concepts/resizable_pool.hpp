@@ -21,7 +21,7 @@
 
 #include "hotset/core/status.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 template <class P>
 concept resizable_pool = requires(P& pool, const P& fixed, std::uint64_t units) {
@@ -35,4 +35,4 @@ concept resizable_pool = requires(P& pool, const P& fixed, std::uint64_t units) 
   { pool.grow(units) } noexcept -> std::same_as<status>;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -24,7 +24,7 @@
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// What is true of a routing policy's class.
 struct routing_traits {
@@ -46,4 +46,4 @@ concept routing_policy =
       { policy.route(view, residents, selected, weights) } noexcept -> std::same_as<status>;
     };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -22,7 +22,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/status.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 template <class B, class Stream>
 concept slot_bank = requires(B bank, const B& fixed, slot_id slot, std::size_t n, Stream& stream) {
@@ -36,4 +36,4 @@ concept slot_bank = requires(B bank, const B& fixed, slot_id slot, std::size_t n
   { bank.finish(stream) } noexcept -> std::same_as<status>;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

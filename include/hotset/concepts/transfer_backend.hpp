@@ -29,7 +29,7 @@
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/status.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// What became of a submit call.
 struct [[nodiscard]] submission {
@@ -62,4 +62,4 @@ template <transfer_backend B>
 }
 }  // namespace detail
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

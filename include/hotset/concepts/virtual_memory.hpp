@@ -24,7 +24,7 @@
 
 #include "hotset/version.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 // clang-format off: version 14 takes an attributed enum for a function
 /// What became of a call.
@@ -77,4 +77,4 @@ concept maps_ranges =
       { memory.map_range(range, offset, blocks) } noexcept -> std::same_as<memory_status>;
     };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -21,7 +21,7 @@
 #include "hotset/control/pool_sizes.hpp"
 #include "hotset/core/error.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Immutable. Threads: const use is safe.
 class dual_resize {
@@ -98,4 +98,4 @@ class dual_resize {
   config options_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -22,7 +22,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/curve/decayed_histogram.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Threads: compatible. Allocates at construction only.
 class marginal_value {
@@ -140,4 +140,4 @@ class marginal_value {
   bool on_the_way_ = false;  ///< the last move was cut short by max_move
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -6,7 +6,7 @@
 
 #include "hotset/version.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 struct pool_sizes {
   std::uint64_t cap = 0;     ///< resident experts of every layer
@@ -14,4 +14,4 @@ struct pool_sizes {
   friend constexpr bool operator==(const pool_sizes&, const pool_sizes&) = default;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

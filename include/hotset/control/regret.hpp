@@ -36,7 +36,7 @@
 #include "hotset/predict/history/two_rates.hpp"
 #include "hotset/trace/future_uses.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Threads: compatible. observe allocates nothing once a window has been seen; the ends of windows allocate.
 class regret {
@@ -192,4 +192,4 @@ class regret {
   two_rates past_;                  ///< of the windows before
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

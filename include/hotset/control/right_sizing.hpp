@@ -23,7 +23,7 @@
 #include "hotset/control/pool_sizes.hpp"
 #include "hotset/core/error.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Immutable. Threads: const use is safe.
 class right_sizing {
@@ -78,4 +78,4 @@ class right_sizing {
   config options_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -16,7 +16,7 @@
 #define HOTSET_EXCEPTIONS 0
 #endif
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Why a set-up call refused: names the offending value and the accepted range.
 struct error {
@@ -124,4 +124,4 @@ inline void require_valid(const validation& check) {
 }
 #endif
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -9,7 +9,7 @@
 
 #include "hotset/core/error.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// One tensor of an expert, such as `down_proj` or its block scales.
 struct tensor_layout {
@@ -38,4 +38,4 @@ struct expert_layout {
   }
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -6,7 +6,7 @@
 
 #include "hotset/core/ids.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Names a point in a backend's work: a submitted batch of copies, or a recorded reader. 0: nothing to wait for.
 using ticket = std::uint64_t;
@@ -38,4 +38,4 @@ struct fill {
   ticket after = no_ticket;  ///< the slot's last reader: the copy starts no earlier
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -10,7 +10,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/id_view.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// What a prefetcher may go by. Owns nothing; empty parts mean: not known.
 struct forecast {
@@ -62,4 +62,4 @@ struct forecast {
 /// What a prefetcher cannot do without.
 enum class forecast_need : std::uint8_t { nothing, probabilities, truth };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

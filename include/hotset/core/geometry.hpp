@@ -12,7 +12,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/ids.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Units: bytes are those of one whole expert (all of its tensors).
 struct geometry {
@@ -155,4 +155,4 @@ struct geometry {
   }
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -11,7 +11,7 @@
 
 #include "hotset/core/platform/host_device.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 // Each is a type of its own with the bits of its number: a row of slots is uploaded as it is, and a layer is never
 // taken for a pool.
@@ -206,4 +206,4 @@ enum class request_class : std::uint8_t {
   verify = 2,   ///< drafted tokens of speculative decoding
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

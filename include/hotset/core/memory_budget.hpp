@@ -7,7 +7,7 @@
 
 #include "hotset/core/platform/assert.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Threads: compatible. Cost: O(1).
 class memory_budget {
@@ -42,4 +42,4 @@ class memory_budget {
   std::uint64_t peak_ = 0;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

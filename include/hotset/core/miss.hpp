@@ -8,7 +8,7 @@
 
 #include "hotset/core/ids.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// One distinct expert of a visit that is not resident, or resident below the highest precision.
 struct miss {
@@ -43,4 +43,4 @@ struct residency_view {
   std::int32_t free_slots = -1;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -15,7 +15,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/per_id.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Whether all layers compete for one pool of slots or each layer has its own quota.
 enum class cache_scope : std::uint8_t { shared, per_layer };
@@ -229,4 +229,4 @@ class pool_layout {
   per_slot<pool_id> slot_pool_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

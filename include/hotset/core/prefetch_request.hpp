@@ -6,7 +6,7 @@
 
 #include "hotset/core/ids.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// One expert that may be needed soon. Lists of requests are best first.
 struct prefetch_request {
@@ -22,4 +22,4 @@ enum class prefetch_guard : std::uint8_t {
   predicted,  ///< as `named`, and no key that is expected at least as likely, in the same visit or a sooner one
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -8,7 +8,7 @@
 
 #include "hotset/core/ids.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// All of them, in the order of their numbers.
 inline constexpr std::array<std::pair<request_class, const char*>, 3> request_classes{
@@ -21,4 +21,4 @@ inline constexpr std::array<std::pair<request_class, const char*>, 3> request_cl
   return request_classes[static_cast<std::size_t>(kind)].second;
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

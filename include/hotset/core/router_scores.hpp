@@ -29,7 +29,7 @@
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/platform/assert.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// `logits` and `out` may be the same. Zeros where no logit is above minus infinity.
 inline void softmax(std::span<const float> logits, std::span<float> out) noexcept {
@@ -228,4 +228,4 @@ class router_scores {
   std::vector<ranked> group_keys_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

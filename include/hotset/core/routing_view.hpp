@@ -8,7 +8,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/id_view.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Arrays are row-major over tokens. Empty means: the engine does not have it.
 /// A view of the layer before_layers opens a step: of its tokens their ids and sequences are known, and nothing is routed.
@@ -34,4 +34,4 @@ struct routing_view {
   }
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

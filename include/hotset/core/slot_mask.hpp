@@ -12,7 +12,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/platform/assert.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Threads: compatible. Memory: slots / 8 bytes, allocated once.
 class slot_mask {
@@ -87,4 +87,4 @@ class slot_mask {
   std::vector<std::uint64_t> words_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -7,7 +7,7 @@
 
 #include "hotset/version.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 // clang-format off: version 14 takes an attributed enum for a function
 /// What became of a call on the way of a visit: no such call throws.
@@ -47,4 +47,4 @@ enum class [[nodiscard]] status : std::uint8_t{
   return "unknown status";
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

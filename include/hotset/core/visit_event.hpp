@@ -9,7 +9,7 @@
 #include "hotset/core/fill.hpp"
 #include "hotset/core/ids.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// What a policy knows when it is asked to choose.
 struct visit_context {
@@ -95,4 +95,4 @@ struct expert_use {
   bool repeated = false;     ///< counted already in an earlier token group of the same visit
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

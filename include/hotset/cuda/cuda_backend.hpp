@@ -26,7 +26,7 @@
 #include "hotset/cuda/stream.hpp"
 #include "hotset/memory/forgets_experts.hpp"
 
-namespace hotset::inline v0::cuda {
+namespace hotset::cuda {
 
 /// Where copies run.
 enum class copy_mode : std::uint8_t {
@@ -296,4 +296,4 @@ class cuda_backend {
   std::uint64_t refused_in_capture_ = 0;
 };
 
-}  // namespace hotset::inline v0::cuda
+}  // namespace hotset::cuda

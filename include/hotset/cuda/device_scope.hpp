@@ -4,7 +4,7 @@
 
 #include "hotset/cuda/runtime.hpp"
 
-namespace hotset::inline v0::cuda {
+namespace hotset::cuda {
 
 /// A new thread's current device is 0, whatever its maker's was. Costs one call where nothing changes.
 class device_scope {
@@ -32,4 +32,4 @@ class device_scope {
   int restore_ = -1;
 };
 
-}  // namespace hotset::inline v0::cuda
+}  // namespace hotset::cuda

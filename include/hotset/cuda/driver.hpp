@@ -7,7 +7,7 @@
 
 #include "hotset/cuda/error.hpp"
 
-namespace hotset::inline v0::cuda {
+namespace hotset::cuda {
 
 /// `system_driver()` is the real one; tests have one that runs without a device. Each call is the driver function that
 /// is named beside it and returns its code, whose number is that of the runtime's. Outputs are written on success only.
@@ -38,4 +38,4 @@ class driver : public error_texts {
 /// then says what was missing. Part of hotset::cuda. Threads: safe.
 driver* system_driver(failure& why) noexcept;
 
-}  // namespace hotset::inline v0::cuda
+}  // namespace hotset::cuda

@@ -8,7 +8,7 @@
 
 #include "hotset/core/error.hpp"
 
-namespace hotset::inline v0::cuda {
+namespace hotset::cuda {
 
 /// Values are those of `cudaError_t`; codes that have no name here keep their number.
 enum class error_code : int {
@@ -77,4 +77,4 @@ class sticky_failure {
   failure first_{};
 };
 
-}  // namespace hotset::inline v0::cuda
+}  // namespace hotset::cuda

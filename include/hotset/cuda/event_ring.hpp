@@ -16,7 +16,7 @@
 #include "hotset/cuda/runtime.hpp"
 #include "hotset/transfer/lost_tickets.hpp"
 
-namespace hotset::inline v0::cuda {
+namespace hotset::cuda {
 
 /// A ticket is opened, then recorded on a stream (or settled without), and arrives when the stream has passed its event.
 /// One older than the ring has arrived, unless `lost_tickets` knows better: a failure is never forgotten.
@@ -189,4 +189,4 @@ class event_ring {
   std::unique_ptr<past> past_;
 };
 
-}  // namespace hotset::inline v0::cuda
+}  // namespace hotset::cuda

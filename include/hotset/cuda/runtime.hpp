@@ -12,7 +12,7 @@
 struct CUstream_st;
 struct CUevent_st;
 
-namespace hotset::inline v0::cuda {
+namespace hotset::cuda {
 
 /// The runtime's stream.
 using stream_handle = CUstream_st*;
@@ -86,4 +86,4 @@ class runtime : public error_texts {
 /// The CUDA runtime that the library was linked with. Part of hotset::cuda.
 runtime& system_runtime() noexcept;
 
-}  // namespace hotset::inline v0::cuda
+}  // namespace hotset::cuda

@@ -22,7 +22,7 @@
 #include "hotset/memory/elastic_arrays.hpp"
 #include "hotset/memory/slot_bank_layout.hpp"
 
-namespace hotset::inline v0::cuda {
+namespace hotset::cuda {
 
 /// Addresses are stable for the bank's life, so captured graphs may hold them. Slots are never read before a fill, so
 /// the memory is not cleared.
@@ -155,4 +155,4 @@ class slot_bank {
   std::uint64_t bytes_ = 0;
 };
 
-}  // namespace hotset::inline v0::cuda
+}  // namespace hotset::cuda

@@ -8,7 +8,7 @@
 #include "hotset/cuda/device_scope.hpp"
 #include "hotset/cuda/runtime.hpp"
 
-namespace hotset::inline v0::cuda {
+namespace hotset::cuda {
 
 /// Destroying one that is owned does not wait for its work.
 class stream {
@@ -49,4 +49,4 @@ class stream {
   bool owned_;
 };
 
-}  // namespace hotset::inline v0::cuda
+}  // namespace hotset::cuda

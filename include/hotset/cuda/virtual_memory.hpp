@@ -12,7 +12,7 @@
 #include "hotset/cuda/driver.hpp"
 #include "hotset/memory/mapping_ledger.hpp"
 
-namespace hotset::inline v0::cuda {
+namespace hotset::cuda {
 
 /// What is mapped can be read and written by the device alone. Outlives its ranges. Calls name the device and leave the
 /// thread's current one as it is.
@@ -140,4 +140,4 @@ class virtual_memory {
 
 static_assert(maps_ranges<virtual_memory>);
 
-}  // namespace hotset::inline v0::cuda
+}  // namespace hotset::cuda

@@ -12,7 +12,7 @@
 
 #include "hotset/concepts/miss_curve.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Immutable. Threads: const use is safe. Misses below the first corner are those of the first corner.
 class convex_hull {
@@ -70,4 +70,4 @@ class convex_hull {
 
 static_assert(miss_curve<convex_hull>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

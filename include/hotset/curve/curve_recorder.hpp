@@ -17,7 +17,7 @@
 #include "hotset/curve/reuse_distance.hpp"
 #include "hotset/curve/reuse_histogram.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Per layer: one curve a layer. Shared: one curve over all keys.
 /// Threads: compatible. Memory: taken once; observe allocates nothing.
@@ -83,4 +83,4 @@ class curve_recorder {
   step_id last_step_ = 0;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -18,7 +18,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/platform/assert.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Threads: compatible. Memory: 16 bytes a bin, taken once.
 class decayed_histogram {
@@ -102,4 +102,4 @@ class decayed_histogram {
 
 static_assert(miss_curve<decayed_histogram>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -8,7 +8,7 @@
 
 #include "hotset/concepts/miss_curve.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Owns nothing: the curve must outlive it. Threads: as the curve. Cost: one indirect call.
 class miss_curve_ref {
@@ -41,4 +41,4 @@ class miss_curve_ref {
 
 static_assert(miss_curve<miss_curve_ref>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -20,7 +20,7 @@
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/platform/fetch_soon.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Threads: compatible. Memory: 4 bytes a key and about 6 bits for each that may be live; more is taken only by `grow`.
 class recency_bitmap {
@@ -212,4 +212,4 @@ class recency_bitmap {
   std::uint32_t open_ = 0;  ///< ones in the span of the last touch
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

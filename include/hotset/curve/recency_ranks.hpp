@@ -11,7 +11,7 @@
 
 #include "hotset/core/platform/assert.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Threads: compatible. Memory: taken once.
 class recency_ranks {
@@ -61,4 +61,4 @@ class recency_ranks {
   std::uint32_t seen_ = 0;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -19,7 +19,7 @@
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Stack: recency_ranks or recency_bitmap. Threads: compatible. Memory: taken once.
 template <class Stack>
@@ -62,4 +62,4 @@ class reuse_distance {
   std::vector<std::uint32_t> order_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -9,7 +9,7 @@
 
 #include "hotset/core/platform/assert.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Threads: compatible. Memory: 8 bytes a key, taken once.
 class reuse_histogram {
@@ -57,4 +57,4 @@ class reuse_histogram {
   std::uint32_t widest_ = 0;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

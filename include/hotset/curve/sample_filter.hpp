@@ -21,7 +21,7 @@
 #define HOTSET_FILTERS_IN_VECTORS 0
 #endif
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Immutable. Threads: const use is safe.
 class sample_filter {
@@ -87,4 +87,4 @@ class sample_filter {
   std::uint64_t seed_ = 0;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

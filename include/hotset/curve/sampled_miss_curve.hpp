@@ -12,7 +12,7 @@
 #include "hotset/concepts/miss_curve.hpp"
 #include "hotset/core/platform/assert.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Immutable. Threads: const use is safe. Memory: 8 bytes a capacity.
 class sampled_miss_curve {
@@ -49,4 +49,4 @@ class sampled_miss_curve {
 
 static_assert(miss_curve<sampled_miss_curve>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -27,7 +27,7 @@
 #include "hotset/curve/sample_filter.hpp"
 #include "hotset/curve/sampled_miss_curve.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Threads: compatible. Memory: 4 bytes a key, 8 a bin, and that of the sampled keys; more is taken only when a fixed
 /// rate samples more keys than it should by far.
@@ -205,4 +205,4 @@ class sampled_reuse_distance {
   std::vector<hashed_key> largest_;     ///< heap of the sampled keys, with most_keys
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

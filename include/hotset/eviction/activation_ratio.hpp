@@ -28,7 +28,7 @@
 #include "hotset/predict/history/live_sequences.hpp"
 #include "hotset/predict/history/view_tokens.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// A visit of no sequence is one of request 0.
 class activation_ratio {
@@ -203,4 +203,4 @@ class activation_ratio {
 
 static_assert(is_eviction_policy<activation_ratio>());
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

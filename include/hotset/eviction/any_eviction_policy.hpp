@@ -19,7 +19,7 @@
 #include "hotset/concepts/eviction_policy.hpp"
 #include "hotset/core/policy/any_policy.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 namespace detail {
 
@@ -103,4 +103,4 @@ class any_eviction_policy
 
 static_assert(is_eviction_policy<any_eviction_policy>());
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

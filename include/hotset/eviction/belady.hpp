@@ -28,7 +28,7 @@
 #include "hotset/trace/policy_knowledge.hpp"
 #include "hotset/trace/use_order.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 class belady {
  public:
@@ -219,4 +219,4 @@ class belady {
 
 static_assert(is_eviction_policy<belady>());
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -27,7 +27,7 @@
 #include "hotset/order/scored_residents.hpp"
 #include "hotset/predict/history/request_starts.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// What expert_map_priority counts.
 enum class use_history : std::uint8_t { whole, resident };
@@ -128,4 +128,4 @@ class expert_map_priority {
 
 static_assert(is_eviction_policy<expert_map_priority>());
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

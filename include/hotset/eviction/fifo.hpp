@@ -16,7 +16,7 @@
 #include "hotset/core/policy/no_options.hpp"
 #include "hotset/order/recency_list.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 class fifo {
  public:
@@ -45,4 +45,4 @@ class fifo {
 
 static_assert(is_eviction_policy<fifo>());
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -21,7 +21,7 @@
 #include "hotset/order/layer_lists.hpp"
 #include "hotset/order/recency_list.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 class furthest_layer {
  public:
@@ -94,4 +94,4 @@ class furthest_layer {
 
 static_assert(is_eviction_policy<furthest_layer>());
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

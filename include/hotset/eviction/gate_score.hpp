@@ -25,7 +25,7 @@
 #include "hotset/core/ids/per_key.hpp"
 #include "hotset/order/bucket_order.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// How gate_score gathers weights.
 enum class gate_accumulate : std::uint8_t { sum, ema };
@@ -137,4 +137,4 @@ class gate_score {
 
 static_assert(is_eviction_policy<gate_score>());
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -31,7 +31,7 @@
 #include "hotset/order/scored_residents.hpp"
 #include "hotset/predict/hotness.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 class importance {
  public:
@@ -248,4 +248,4 @@ class importance {
 
 static_assert(is_eviction_policy<importance>());
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

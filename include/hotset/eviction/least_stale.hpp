@@ -36,7 +36,7 @@
 #include "hotset/order/recency_list.hpp"
 #include "hotset/order/scanned_slots.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// How least_stale puts the layers in order.
 enum class stale_order : std::uint8_t { left, layer, last_access, stale };
@@ -255,4 +255,4 @@ class least_stale {
 
 static_assert(is_eviction_policy<least_stale>());
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -32,7 +32,7 @@
 #include "hotset/order/slot_rank.hpp"
 #include "hotset/order/slot_scores.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 class lfru {
  public:
@@ -340,4 +340,4 @@ class lfru {
 
 static_assert(is_eviction_policy<lfru>());
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -26,7 +26,7 @@
 #include "hotset/core/ids/per_key.hpp"
 #include "hotset/order/bucket_order.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// How far back lfu counts.
 enum class lfu_history : std::uint8_t { whole, resident };
@@ -149,4 +149,4 @@ class lfu {
 
 static_assert(is_eviction_policy<lfu>());
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -18,7 +18,7 @@
 #include "hotset/core/policy/no_options.hpp"
 #include "hotset/eviction/lfu.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 class lhu {
  public:
@@ -45,4 +45,4 @@ class lhu {
 
 static_assert(is_eviction_policy<lhu>());
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -17,7 +17,7 @@
 #include "hotset/core/policy/no_options.hpp"
 #include "hotset/order/recency_log.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 class lru {
  public:
@@ -48,4 +48,4 @@ class lru {
 
 static_assert(is_eviction_policy<lru>());
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -16,7 +16,7 @@
 #include "hotset/order/valued_residents.hpp"
 #include "hotset/predict/history/next_use_values.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Whether every visit is valued, for what is told of one layer is compared with the others of its pool.
 [[nodiscard]] inline bool always_valued(const pool_layout& layout) noexcept {
@@ -89,4 +89,4 @@ class next_use_order : public valued_order<next_use_values> {
   }
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -30,7 +30,7 @@
 #include "hotset/trace/next_visits.hpp"
 #include "hotset/trace/policy_knowledge.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 class next_visit_oracle {
  public:
@@ -151,4 +151,4 @@ class next_visit_oracle {
 
 static_assert(is_eviction_policy<next_visit_oracle>());
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

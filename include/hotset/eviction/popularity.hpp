@@ -24,7 +24,7 @@
 #include "hotset/trace/policy_knowledge.hpp"
 #include "hotset/trace/usage_profile.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 class popularity {
  public:
@@ -120,4 +120,4 @@ class popularity {
 
 static_assert(is_eviction_policy<popularity>());
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -24,7 +24,7 @@
 #include "hotset/core/policy/validate_for.hpp"
 #include "hotset/order/recency_list.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 template <eviction_policy P>
 class protect_decode {
@@ -131,4 +131,4 @@ class protect_decode {
   P inner_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -22,7 +22,7 @@
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/policy/validate_for.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 template <eviction_policy P>
 class protect_hot {
@@ -113,4 +113,4 @@ class protect_hot {
   P inner_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -28,7 +28,7 @@
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/policy/validate_for.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 template <eviction_policy P>
 class reserve_prefetch {
@@ -180,4 +180,4 @@ class reserve_prefetch {
   P inner_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

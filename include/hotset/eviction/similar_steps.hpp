@@ -17,7 +17,7 @@
 
 #include "hotset/eviction/next_use_order.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 class similar_steps : public next_use_order {
  public:
@@ -69,4 +69,4 @@ class similar_steps : public next_use_order {
 
 static_assert(is_eviction_policy<similar_steps>());
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -13,7 +13,7 @@
 
 #include "hotset/eviction/next_use_order.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 class two_rate : public next_use_order {
  public:
@@ -53,4 +53,4 @@ class two_rate : public next_use_order {
 
 static_assert(is_eviction_policy<two_rate>());
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

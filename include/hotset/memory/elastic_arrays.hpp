@@ -15,7 +15,7 @@
 #include "hotset/memory/slot_bank_layout.hpp"
 #include "hotset/memory/virtual_range.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Memory comes in blocks of one place, rounded up to the granularity: an array has at most one block more than its held
 /// slots fill. The budget counts what the slots take, `bytes` what the blocks do.
@@ -125,4 +125,4 @@ class elastic_arrays {
   std::vector<std::size_t> held_;  ///< slots by size class
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -16,7 +16,7 @@
 
 #include "hotset/core/ids.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 template <class T>
 concept forgets_experts = requires(T& from, expert_key key, layer_id layer) {
@@ -46,4 +46,4 @@ void invalidate_in(T& from, KeyOrLayer what) noexcept {
 
 }  // namespace detail
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

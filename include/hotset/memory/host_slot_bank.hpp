@@ -23,7 +23,7 @@
 #include "hotset/memory/host_virtual_memory.hpp"
 #include "hotset/memory/slot_bank_layout.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Memory of an engine that holds one tensor of all slots of a size class.
 struct slot_array {
@@ -167,4 +167,4 @@ class host_slot_bank {
   std::vector<std::byte*> first_;  ///< [arrays] where the first slot lies
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -21,7 +21,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/memory/mapping_ledger.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 #if defined(__linux__)
 
@@ -217,4 +217,4 @@ class host_virtual_memory {
 
 static_assert(virtual_memory<host_virtual_memory>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -27,7 +27,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/pool_layout.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 namespace detail {
 
@@ -278,4 +278,4 @@ class key_addresses {
   std::unique_ptr<std::mutex> mutex_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

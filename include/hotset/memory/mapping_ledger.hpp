@@ -14,7 +14,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/platform/assert.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// `check_*` decides and changes nothing; `on_*` takes down what has been done. Touches no memory itself.
 /// Complexity: O(log n) in the ranges, the blocks and what one range has mapped.
@@ -173,4 +173,4 @@ class mapping_ledger {
   std::uint64_t physical_bytes_ = 0;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -16,7 +16,7 @@
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/pool_layout.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Sizes and offsets only: the banks of hosts and devices take the memory.
 class slot_bank_layout {
@@ -188,4 +188,4 @@ class slot_bank_layout {
   std::vector<array> arrays_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -12,7 +12,7 @@
 #include "hotset/concepts/virtual_memory.hpp"
 #include "hotset/core/error.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Destroys the blocks from the last to the first; each that is gone becomes none, and none is passed over.
 /// Returns the first refusal; the others are destroyed all the same.
@@ -194,4 +194,4 @@ class virtual_range {
   std::vector<place> mapped_{};  ///< by offset
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

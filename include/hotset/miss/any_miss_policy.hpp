@@ -18,7 +18,7 @@
 #include "hotset/concepts/miss_policy.hpp"
 #include "hotset/core/policy/any_policy.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 namespace detail {
 
@@ -83,4 +83,4 @@ class any_miss_policy : public detail::any_policy<any_miss_policy, detail::held_
 
 static_assert(miss_policy<any_miss_policy>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -24,7 +24,7 @@
 #include "hotset/concepts/miss_policy.hpp"
 #include "hotset/core/platform/assert.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Whether the link takes a part of what the host would compute.
 enum class host_split : std::uint8_t { none, bandwidth_matched };
@@ -107,4 +107,4 @@ class compute_on_host {
 
 static_assert(miss_policy<compute_on_host>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -19,7 +19,7 @@
 
 #include "hotset/concepts/miss_policy.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 namespace detail {
 [[nodiscard]] constexpr bool is_dropped(const miss& m, std::uint32_t keep) noexcept {
@@ -99,4 +99,4 @@ class drop {
 
 static_assert(miss_policy<drop>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -18,7 +18,7 @@
 #include "hotset/miss/drop.hpp"
 #include "hotset/miss/fetch_priority.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 class drop_cascade {
  public:
@@ -70,4 +70,4 @@ class drop_cascade {
 
 static_assert(miss_policy<drop_cascade>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -15,7 +15,7 @@
 #include "hotset/concepts/miss_policy.hpp"
 #include "hotset/core/policy/no_options.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 class fetch {
  public:
@@ -36,4 +36,4 @@ class fetch {
 
 static_assert(miss_policy<fetch>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -16,7 +16,7 @@
 
 #include "hotset/concepts/miss_policy.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 namespace detail {
 /// Why a policy that steps down in precision is of no use to a model, or nothing.
@@ -57,4 +57,4 @@ class fetch_lowest {
 
 static_assert(miss_policy<fetch_lowest>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -26,7 +26,7 @@
 #include "hotset/miss/fetch_lowest.hpp"
 #include "hotset/predict/maps/sliding_percentile.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 class fetch_priority {
  public:
@@ -109,4 +109,4 @@ class fetch_priority {
 
 static_assert(miss_policy<fetch_priority>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

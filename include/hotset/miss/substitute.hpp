@@ -29,7 +29,7 @@
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/platform/assert.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 class substitute {
  public:
@@ -161,4 +161,4 @@ class substitute {
 
 static_assert(miss_policy<substitute>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

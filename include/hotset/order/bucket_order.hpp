@@ -20,7 +20,7 @@
 #include "hotset/order/slot_rank.hpp"
 #include "hotset/order/sparse_bits.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// `BucketOf` maps a rank's key to one of `buckets()` buckets that ascend with the key. A rank that grows is
 /// only stored: the slot stays where it stood until a choice meets it there. A bucket is sorted when a
@@ -402,4 +402,4 @@ class bucket_order {
   std::vector<ranked_slot> sorted_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

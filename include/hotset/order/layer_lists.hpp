@@ -9,7 +9,7 @@
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/pool_layout.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// A slot keeps its precision whatever pool a quota change lends it to. Complexity: O(1).
 class layer_lists {
@@ -48,4 +48,4 @@ class layer_lists {
   per_slot<precision_id> slot_precision_;  ///< empty with one precision
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

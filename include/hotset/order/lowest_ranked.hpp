@@ -16,7 +16,7 @@
 #include <immintrin.h>
 #endif
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// What slots of a small pool are ordered by: their scores, of equals the position. Shapes: [64 * words]; what no set names may be
 /// anything but NaN.
@@ -184,4 +184,4 @@ inline std::size_t lowest_ranked(const rank_rows& rows, std::span<std::uint64_t>
   return kept.write(out);
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

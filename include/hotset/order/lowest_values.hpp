@@ -13,7 +13,7 @@
 #include <immintrin.h>
 #endif
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Calls take(i) for each bit of a set, in ascending order.
 template <class Take>
@@ -321,4 +321,4 @@ std::uint64_t lowest_of_word(const double* row, std::uint64_t among, BoundOf bou
   return found;
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -12,7 +12,7 @@
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/pool_layout.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Which slots each pool may hold, densely: every slot is at home in at most one pool.
 /// A vacated slot stays at home until another pool fills it, so that refilling it moves nothing.
@@ -110,4 +110,4 @@ class pool_members {
   per_slot<pool_id> home_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

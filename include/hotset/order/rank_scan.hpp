@@ -12,7 +12,7 @@
 #include "hotset/core/slot_mask.hpp"
 #include "hotset/order/slot_rank.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// A slot and its rank, as they are compared.
 struct ranked_slot {
@@ -90,4 +90,4 @@ inline std::size_t scan_ranks(std::span<const slot_id> slots, std::span<const sl
   return take_lowest(scratch.first(size), out);
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -10,7 +10,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/platform/assert.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Links ids of one kind, from 0 up to a count; -1 means none. The oldest stands at the front.
 /// Complexity: every operation is O(1). Memory: 8 bytes per id and per head.
@@ -124,4 +124,4 @@ class basic_recency_list {
 /// Slots in order of arrival or use.
 using recency_list = basic_recency_list<slot_id>;
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -16,7 +16,7 @@
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/slot_mask.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// A use is two stores that wait for nothing, where a list rewires neighbours that the use before it rewired.
 /// Complexity: O(1) amortised; a choice also passes over what is not eligible. A use that finds its log full gathers it, O(log).
@@ -187,4 +187,4 @@ class recency_log {
   per_pool<ring_part> rings_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

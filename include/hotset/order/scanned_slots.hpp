@@ -17,7 +17,7 @@
 #include "hotset/order/rank_scan.hpp"
 #include "hotset/order/slot_rank.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// No allocation after construction.
 class scanned_slots {
@@ -85,4 +85,4 @@ class scanned_slots {
   std::vector<ranked_slot> scratch_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -25,7 +25,7 @@
 #include "hotset/order/lowest_values.hpp"
 #include "hotset/order/slot_rank.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// A score as a number that can be compared: infinities and what is no number stand behind, or before, all finite ones, as in
 /// detail::ordered_bits.
@@ -500,4 +500,4 @@ class scored_residents {
   std::uint64_t choice_ = none_yet;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -8,7 +8,7 @@
 
 #include "hotset/version.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// A policy's key, then the recency position: positions are distinct, so the order is total.
 struct slot_rank {
@@ -39,4 +39,4 @@ constexpr double from_ordered_bits(std::uint64_t bits) noexcept {
 }
 }  // namespace detail
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -18,7 +18,7 @@
 #include "hotset/order/lowest_ranked.hpp"
 #include "hotset/order/pool_members.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Order: score, of equals the least position first. No allocation after construction. Threads: compatible. Memory: 16 bytes a slot.
 class slot_scores {
@@ -81,4 +81,4 @@ class slot_scores {
   std::array<std::uint64_t, rank_rows::most> gathered_positions_{};
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -9,7 +9,7 @@
 
 #include "hotset/core/platform/assert.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Threads: compatible. Complexity: set and reset O(1); next O(1 + members' distance / 4096), amortised.
 /// Memory: size / 8 bytes, taken once.
@@ -59,4 +59,4 @@ class sparse_bits {
   std::vector<std::uint64_t> occupied_;  // bit w: words_[w] may have members
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

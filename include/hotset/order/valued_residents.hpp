@@ -21,7 +21,7 @@
 #include "hotset/core/slot_mask.hpp"
 #include "hotset/order/lowest_values.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Order: value * discount^(distance / layers), distance = (layer - running - 1) mod layers + 1, products compared exactly; of
 /// equals the least recent first. Of each layer the least valuable resident is known until something of that layer changes, so
@@ -366,4 +366,4 @@ class valued_residents {
   std::size_t passed_count_ = 0;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

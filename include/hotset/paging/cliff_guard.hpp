@@ -7,7 +7,7 @@
 
 #include "hotset/core/pool_layout.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// At batch 1 a shared LRU hits exactly 0 % while S <= (L - 1) * K, if every layer is visited with K experts
 /// in each step: the cycle of one token evicts each expert just before it is needed again. Slots of all precisions
@@ -31,4 +31,4 @@ namespace hotset::inline v0 {
   return std::nullopt;
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

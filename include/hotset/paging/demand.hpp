@@ -17,7 +17,7 @@
 #include "hotset/residency/residents.hpp"
 #include "hotset/visit/visit_plan.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// What became of an attempt to give every miss a slot.
 struct placement {
@@ -160,4 +160,4 @@ class demand {
   }
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -5,7 +5,7 @@
 #include "hotset/core/fill.hpp"
 #include "hotset/core/ids.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// A copy of an expert that is given up: it was evicted, outdone by a better one, invalidated, trimmed or cut off by a quota, or its
 /// transfer failed, was taken back, or was begun for a plan that was aborted.
@@ -26,4 +26,4 @@ struct departure_sink {
   void operator()(const departure& of) const noexcept { tell(who, of); }
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

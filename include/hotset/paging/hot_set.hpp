@@ -20,7 +20,7 @@
 #include "hotset/residency/residents.hpp"
 #include "hotset/visit/plan_draft.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Why a slot loses its key.
 enum class loss : std::uint8_t {
@@ -142,4 +142,4 @@ struct hot_set {
   }
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

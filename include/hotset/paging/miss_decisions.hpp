@@ -25,7 +25,7 @@
 #include "hotset/residency/residents.hpp"
 #include "hotset/visit/visit_plan.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Asks the policy before a visit is served, about absent experts and copies below the highest precision.
 /// No allocation after construction.
@@ -283,4 +283,4 @@ class miss_decisions<Miss> {
   Miss policy_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -48,7 +48,7 @@
 #include "hotset/visit/visit_groups.hpp"
 #include "hotset/visit/visit_plan.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Threads: compatible; one thread at a time. No allocation and no exception after construction.
 template <eviction_policy Eviction, admission_policy Admission = always, miss_policy Miss = fetch>
@@ -498,4 +498,4 @@ class pager {
   std::uint64_t group_serial_ = 0;  ///< of the plan that holds it
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

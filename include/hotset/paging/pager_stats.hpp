@@ -9,7 +9,7 @@
 
 #include "hotset/version.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Uses of one layer, or of one class of requests.
 struct access_counts {
@@ -78,4 +78,4 @@ struct pager_stats {
   friend bool operator==(const pager_stats&, const pager_stats&) = default;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

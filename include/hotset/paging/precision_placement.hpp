@@ -16,7 +16,7 @@
 #include "hotset/residency/residents.hpp"
 #include "hotset/visit/visit_plan.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Rule: the heaviest choose first. Each miss goes to the precision it is wanted in, else to the next lower one with
 /// room, else to a higher one; never to one that is no better than a copy it has. A visit that does not fit uses
@@ -170,4 +170,4 @@ class precision_placement {
   std::vector<std::uint32_t> by_weight_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -14,7 +14,7 @@
 #include "hotset/core/visit_event.hpp"
 #include "hotset/residency/residents.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Not for the hot path. No allocation after construction.
 class quotas {
@@ -111,4 +111,4 @@ class quotas {
   std::vector<slot_id> order_;  ///< scratch, [slots]
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -18,7 +18,7 @@
 #include "hotset/residency/residents.hpp"
 #include "hotset/visit/visit_plan.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// No allocation after construction.
 class speculation {
@@ -267,4 +267,4 @@ class speculation {
   std::vector<prefetch_request> start_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -17,7 +17,7 @@
 #include "hotset/residency/residents.hpp"
 #include "hotset/visit/visit_plan.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// It has no state. `Decisions` is the pager's miss_decisions.
 template <class HotSet, class Decisions>
@@ -108,4 +108,4 @@ struct visit_commit {
   }
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

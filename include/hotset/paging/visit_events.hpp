@@ -14,7 +14,7 @@
 #include "hotset/residency/residents.hpp"
 #include "hotset/visit/plan_draft.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// A plan lists experts in the order of their first use; an event, in the order of their last. No allocation after construction.
 class visit_events {
@@ -111,4 +111,4 @@ class visit_events {
   per_slot<std::uint32_t> fill_in_;  ///< [slot] place in the plan of its fill
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -15,7 +15,7 @@
 #include "hotset/paging/pager_stats.hpp"
 #include "hotset/visit/visit_plan.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Statistics are those of whole visits: misses are judged once, before any group of the visit changes anything,
 /// and counted when its first group is committed. Memory: 8 bytes per key. No allocation but in `stats`.
@@ -198,4 +198,4 @@ class visit_ledger {
   bool step_has_miss_ = false;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -20,7 +20,7 @@
 #include "hotset/visit/visit_groups.hpp"
 #include "hotset/visit/visit_plan.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Complexity: O(routed ids). No allocation after construction.
 class visit_lookup {
@@ -258,4 +258,4 @@ class visit_lookup {
   std::vector<std::uint32_t> ranked_;  ///< misses, scratch
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -28,7 +28,7 @@
 #include "hotset/core/miss.hpp"
 #include "hotset/predict/layer_scores.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// When the slots are released.
 enum class release_point : std::uint8_t {
@@ -146,4 +146,4 @@ class active_evict {
   std::vector<slot_id> spared_;  // those of the k best that are resident
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

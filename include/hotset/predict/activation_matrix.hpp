@@ -39,7 +39,7 @@
 #include "hotset/predict/history/view_tokens.hpp"
 #include "hotset/predict/maps/activation_collection.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Which rows of a running request are compared with the stored ones.
 enum class matrix_rows : std::uint8_t {
@@ -443,4 +443,4 @@ class activation_matrix {
 
 static_assert(predictor<activation_matrix>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

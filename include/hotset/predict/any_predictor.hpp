@@ -18,7 +18,7 @@
 
 #include "hotset/concepts/predictor.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Move-only. A forecast is good until the next call. Threads: compatible.
 class any_predictor {
@@ -130,4 +130,4 @@ class any_predictor {
   return options;
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

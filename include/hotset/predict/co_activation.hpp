@@ -31,7 +31,7 @@
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// One user's table, or that of many. Threads: compatible. observe and predict allocate nothing.
 class co_activation {
@@ -328,4 +328,4 @@ class co_activation {
   std::vector<float> scores_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -34,7 +34,7 @@
 #include "hotset/predict/maps/expert_map_store.hpp"
 #include "hotset/predict/maps/probability_row.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// What stands for all stored maps of a token id.
 enum class semantic_rows : std::uint8_t { first, mean };
@@ -406,4 +406,4 @@ class expert_map {
 
 static_assert(predictor<expert_map>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

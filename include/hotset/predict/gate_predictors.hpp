@@ -18,7 +18,7 @@
 #include "hotset/core/router_scores.hpp"
 #include "hotset/predict/next_layer_gate.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// What the running visit shows, read in one of three ways.
 template <gate_source Source>
@@ -82,4 +82,4 @@ using next_router = gate_predictor<gate_source::next_router>;
 
 static_assert(predictor<recorded_scores> && predictor<current_gate> && predictor<next_router>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -27,7 +27,7 @@
 #include "hotset/core/ids/per_key.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// No allocation after construction. Threads: compatible.
 class hotness {
@@ -172,4 +172,4 @@ class hotness {
   double estimate_error_ = std::numeric_limits<double>::infinity();
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

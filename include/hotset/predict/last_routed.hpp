@@ -26,7 +26,7 @@
 #include "hotset/predict/history/live_sequences.hpp"
 #include "hotset/predict/history/view_tokens.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Threads: compatible. expect and on_sequence_end allocate nothing.
 class last_routed {
@@ -172,4 +172,4 @@ class last_routed {
 
 static_assert(predictor<last_routed>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

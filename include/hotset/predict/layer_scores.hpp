@@ -14,7 +14,7 @@
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/ids.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 namespace detail {
 
@@ -89,4 +89,4 @@ class layer_scores {
 
 }  // namespace detail
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

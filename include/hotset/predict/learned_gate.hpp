@@ -39,7 +39,7 @@
 #include "hotset/core/routing_view.hpp"
 #include "hotset/predict/kernels/dot_product.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Rows of layers past the last are zeros. A forecast is good until the next call. Sums of products and exponentials are
 /// those of the build: their last bits may differ between machines. Threads: compatible.
@@ -369,4 +369,4 @@ inline validation learned_gate::dimensions::validate() const {
 
 static_assert(predictor<learned_gate>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

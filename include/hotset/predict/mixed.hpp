@@ -34,7 +34,7 @@
 #include "hotset/predict/history/view_tokens.hpp"
 #include "hotset/predict/kernels/dot_product.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Move-only. Threads: compatible. expect and on_sequence_end allocate nothing where the parts do not.
 /// Before it has learned, it is the sum of its parts' x.
@@ -325,4 +325,4 @@ class mixed {
 
 static_assert(predictor<mixed>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

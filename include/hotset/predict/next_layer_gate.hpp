@@ -28,7 +28,7 @@
 #include "hotset/core/routing_view.hpp"
 #include "hotset/predict/kernels/dot_product.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// What next_layer_gate goes by.
 enum class gate_source : std::uint8_t { next_router, current_gate, recorded };
@@ -206,4 +206,4 @@ class next_layer_gate {
   std::vector<float> rows_;  // [tokens, depth, experts]
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

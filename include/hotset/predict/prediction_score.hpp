@@ -14,7 +14,7 @@
 #include "hotset/core/prefetch_request.hpp"
 #include "hotset/core/routing_view.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// The requests for a visit (step, layer) are judged when that visit is routed, each key once. Requests whose visit
 /// does not come are not judged; nor are those made for a visit that has gone by.
@@ -89,4 +89,4 @@ class prediction_score {
   counts counts_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -37,7 +37,7 @@
 #include "hotset/predict/kernels/history_kernels.hpp"
 #include "hotset/predict/kernels/vote_kernels.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Threads: compatible. expect and on_sequence_end allocate nothing.
 class similar_steps_predictor {
@@ -243,4 +243,4 @@ class similar_steps_predictor {
 
 static_assert(predictor<similar_steps_predictor>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

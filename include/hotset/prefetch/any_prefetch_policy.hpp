@@ -20,7 +20,7 @@
 #include "hotset/concepts/prefetch_policy.hpp"
 #include "hotset/core/policy/any_policy.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 namespace detail {
 
@@ -87,4 +87,4 @@ class any_prefetch_policy
 
 static_assert(prefetch_policy<any_prefetch_policy>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

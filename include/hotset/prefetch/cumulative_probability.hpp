@@ -22,7 +22,7 @@
 #include "hotset/concepts/prefetch_policy.hpp"
 #include "hotset/predict/layer_scores.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Without confidence in the forecast each token's is 1.
 class cumulative_probability {
@@ -139,4 +139,4 @@ class cumulative_probability {
 
 static_assert(prefetch_policy<cumulative_probability>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -24,7 +24,7 @@
 #include "hotset/concepts/prefetch_policy.hpp"
 #include "hotset/predict/layer_scores.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 class next_layer_top_k {
  public:
@@ -99,4 +99,4 @@ class next_layer_top_k {
 
 static_assert(prefetch_policy<next_layer_top_k>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

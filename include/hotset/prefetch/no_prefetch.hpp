@@ -17,7 +17,7 @@
 #include "hotset/concepts/prefetch_policy.hpp"
 #include "hotset/core/policy/no_options.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 class no_prefetch {
  public:
@@ -40,4 +40,4 @@ class no_prefetch {
 
 static_assert(prefetch_policy<no_prefetch>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -26,7 +26,7 @@
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/trace/synthetic/synthetic.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// `propose` is to be called at most once per visit: it draws. What it draws depends on the truths alone.
 class noisy_oracle {
@@ -130,4 +130,4 @@ class noisy_oracle {
 
 static_assert(prefetch_policy<noisy_oracle>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

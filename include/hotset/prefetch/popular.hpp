@@ -28,7 +28,7 @@
 #include "hotset/trace/policy_knowledge.hpp"
 #include "hotset/trace/usage_profile.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 class popular {
  public:
@@ -181,4 +181,4 @@ class popular {
 
 static_assert(prefetch_policy<popular>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -23,7 +23,7 @@
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/policy/no_options.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 class previous_step {
  public:
@@ -75,4 +75,4 @@ class previous_step {
 
 static_assert(prefetch_policy<previous_step>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -24,7 +24,7 @@
 #include "hotset/predict/layer_scores.hpp"
 #include "hotset/predict/maps/sliding_percentile.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Whose percentile score_threshold compares with.
 enum class score_population : std::uint8_t { recent, layer };
@@ -103,4 +103,4 @@ class score_threshold {
 
 static_assert(prefetch_policy<score_threshold>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -15,7 +15,7 @@
 #include "hotset/paging/pager.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Is told what a pager decided; for decision logs and comparisons.
 class decision_sink {
@@ -114,4 +114,4 @@ class pager_model final : public any_pager {
   visit_plan plan_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

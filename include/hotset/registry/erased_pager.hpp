@@ -9,7 +9,7 @@
 #include "hotset/miss/fetch.hpp"
 #include "hotset/paging/pager.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Any eviction policy; every miss is admitted and fetched.
 using erased_pager = pager<any_eviction_policy>;
@@ -19,4 +19,4 @@ extern template class pager<any_eviction_policy, any_admission_policy>;
 extern template class pager<any_eviction_policy, always, any_miss_policy>;
 extern template class pager<any_eviction_policy, any_admission_policy, any_miss_policy>;
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

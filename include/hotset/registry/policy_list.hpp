@@ -15,7 +15,7 @@
 #include "hotset/core/policy/parameters.hpp"
 #include "hotset/trace/policy_knowledge.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Any: what holds a policy of this kind, chosen at run time.
 template <class Any, class Traits>
@@ -127,4 +127,4 @@ class policy_list {
   std::vector<Row> rows_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

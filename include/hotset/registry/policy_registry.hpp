@@ -30,7 +30,7 @@
 #include "hotset/routing/any_routing_policy.hpp"
 #include "hotset/trace/policy_knowledge.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// What a pager is made of, by name.
 struct pager_request {
@@ -225,4 +225,4 @@ auto with_erased_pager(const policy_registry& from, const pager_request& wanted,
   return build(std::type_identity<pager<held, any_admission_policy>>{});
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

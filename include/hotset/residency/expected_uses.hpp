@@ -13,7 +13,7 @@
 #include "hotset/core/prefetch_request.hpp"
 #include "hotset/core/visit_event.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Memory: 4 bytes per key. No allocation after construction.
 class expected_uses {
@@ -55,4 +55,4 @@ class expected_uses {
   std::vector<step_id> step_;  ///< [layers]: mark of the forecast's step; 0: none
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

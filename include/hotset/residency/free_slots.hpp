@@ -12,7 +12,7 @@
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/pool_layout.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Stacks, one per pool. Complexity: O(1). No allocation after construction.
 class free_slots {
@@ -59,4 +59,4 @@ class free_slots {
   per_pool<std::vector<slot_id>> stacks_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -9,7 +9,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/per_id.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Complexity: remember O(1); forget and settle O(outstanding). No allocation after construction.
 class prefetched_slots {
@@ -54,4 +54,4 @@ class prefetched_slots {
   std::vector<slot_id> slots_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

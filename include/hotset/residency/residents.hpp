@@ -20,7 +20,7 @@
 #include "hotset/residency/slot_map.hpp"
 #include "hotset/residency/slot_table.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// A slot knows its pool and a pool its precision: nothing here depends on how many of them there are.
 /// Complexity: O(1) where nothing else is said. No allocation after construction.
@@ -463,4 +463,4 @@ class residents {
   std::uint64_t hash_ = 0;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -14,7 +14,7 @@
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/ids/per_key.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// A key is *placed* when a slot is its own, *published* when its bytes may be read.
 /// Memory: 8 bytes per key. Complexity: every operation is O(1).
@@ -65,4 +65,4 @@ class slot_map {
   per_layer<std::uint64_t> versions_;  ///< [layers]
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -11,7 +11,7 @@
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/platform/assert.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// What a slot holds.
 enum class slot_state : std::uint8_t {
@@ -64,4 +64,4 @@ class slot_table {
   per_slot<slot_entry> entries_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

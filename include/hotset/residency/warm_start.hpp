@@ -15,7 +15,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/pool_layout.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Of `keys`, least wanted first, those that fit: the last ones of each pool, in the same order.
 /// What `pager::plan_warm` and `slot_cache::warm` want. Keys outside the shape are left out.
@@ -127,4 +127,4 @@ struct residency_snapshot {
   }
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -18,7 +18,7 @@
 #include "hotset/concepts/routing_policy.hpp"
 #include "hotset/core/policy/any_policy.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 namespace detail {
 
@@ -73,4 +73,4 @@ class any_routing_policy
 
 static_assert(routing_policy<any_routing_policy>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

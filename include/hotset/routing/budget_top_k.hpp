@@ -22,7 +22,7 @@
 #include "hotset/concepts/routing_policy.hpp"
 #include "hotset/core/ids/id_view.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 class budget_top_k {
  public:
@@ -119,4 +119,4 @@ class budget_top_k {
 
 static_assert(routing_policy<budget_top_k>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

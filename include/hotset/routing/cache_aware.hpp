@@ -30,7 +30,7 @@
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/ids/per_id.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// What cache_aware takes the running average of.
 enum class logit_average : std::uint8_t { range, value };
@@ -196,4 +196,4 @@ class cache_aware {
 
 static_assert(routing_policy<cache_aware>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -15,7 +15,7 @@
 #include "hotset/concepts/routing_policy.hpp"
 #include "hotset/core/policy/no_options.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 class router_order {
  public:
@@ -42,4 +42,4 @@ class router_order {
 
 static_assert(routing_policy<router_order>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

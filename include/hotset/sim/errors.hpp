@@ -9,7 +9,7 @@
 
 #include "hotset/core/error.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// A request that no trace could satisfy: an unknown policy, a size that is no size. Exit code 2.
 struct usage_error : std::invalid_argument {
@@ -24,4 +24,4 @@ struct infeasible_error : std::runtime_error {
                               const std::vector<std::string>& known, std::string_view more = "");
 // trace_error (core/error.hpp): a file that is not what it should be. Exit code 4.
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

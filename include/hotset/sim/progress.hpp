@@ -8,7 +8,7 @@
 
 #include "hotset/version.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Called now and then with what is done and what there is to do.
 using progress_report = std::function<void(std::uint64_t done, std::uint64_t total)>;
@@ -45,4 +45,4 @@ class progress {
   std::uint64_t next_ = std::numeric_limits<std::uint64_t>::max();
 };
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

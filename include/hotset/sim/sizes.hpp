@@ -9,7 +9,7 @@
 
 #include "hotset/sim/errors.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Runs make and puts the option's name before what it has to say against its value. Errors: usage_error.
 template <class Make>
@@ -47,4 +47,4 @@ auto for_option(std::string_view option, Make&& make) {
 /// Behind each "6442450944 bytes" of a message: " (6 GiB)". The core's messages have no other sizes.
 [[nodiscard]] std::string with_sizes(std::string_view message);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -30,7 +30,7 @@
 
 #include "hotset/core/error.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Told which unfinished file is there, so that a program can remove it when a signal ends it.
 class unfinished_files {
@@ -316,4 +316,4 @@ class file_writer {
   std::optional<int> code_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

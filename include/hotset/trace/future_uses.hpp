@@ -14,7 +14,7 @@
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Memory: 8 bytes per use and 12 per key. With token groups, a group is an event.
 class future_uses {
@@ -84,4 +84,4 @@ class future_uses {
   std::vector<std::uint32_t> keys_in_order_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

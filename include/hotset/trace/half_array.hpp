@@ -13,7 +13,7 @@
 
 #include "hotset/core/platform/assert.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Exact for every half, infinities and NaN included.
 [[nodiscard]] constexpr float half_to_float(std::uint16_t half) noexcept {
@@ -86,4 +86,4 @@ class half_array {
   std::span<const std::byte> bytes_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

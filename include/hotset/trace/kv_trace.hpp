@@ -14,7 +14,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Shape: R requests; the blocks of all requests lie in one array, in order.
 struct kv_trace {
@@ -118,4 +118,4 @@ struct kv_trace {
   return out;
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -18,7 +18,7 @@
 #include "hotset/trace/routing_trace.hpp"
 #include "hotset/trace/safetensors_header.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 namespace detail {
 
@@ -121,4 +121,4 @@ class native_layout {
   return write_native_trace(trace, file);
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -11,7 +11,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/trace/future_uses.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// A visit without experts is none. With token groups, a group is a visit.
 /// Threads: compatible; each layer stands at the visit that was last asked for. Memory: 12 bytes a visit, 4 a use, 1 a
@@ -79,4 +79,4 @@ class next_visits {
   std::vector<std::uint8_t> in_next_;  // [key]
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -11,7 +11,7 @@
 #include "hotset/trace/usage_profile.hpp"
 #include "hotset/trace/use_order.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// A missing part refuses the policy that needs it.
 struct policy_knowledge {
@@ -28,4 +28,4 @@ struct profile_request {
   friend auto operator<=>(const profile_request&, const profile_request&) = default;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -20,7 +20,7 @@
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/trace/half_array.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 namespace detail {
 
@@ -184,4 +184,4 @@ struct routing_trace {
   }
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

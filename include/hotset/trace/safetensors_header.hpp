@@ -15,7 +15,7 @@
 
 #include "hotset/version.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 namespace detail {
 
@@ -105,4 +105,4 @@ class safetensors_header {
   std::uint64_t end_ = 0;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

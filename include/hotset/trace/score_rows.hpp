@@ -19,7 +19,7 @@
 #include "hotset/trace/synthetic/noisy_predictions.hpp"
 #include "hotset/trace/synthetic/synthetic_config.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 namespace detail {
 
 /// Rows of logits, probabilities and predictions, layer by layer, token by token.
@@ -104,4 +104,4 @@ class score_rows {
 };
 
 }  // namespace detail
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -20,7 +20,7 @@
 #include "hotset/core/status.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// What to record and for how many tokens; all memory is taken at once.
 struct trace_recorder_config {
@@ -295,4 +295,4 @@ class trace_recorder {
   std::uint64_t replaced_ = 0;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -11,7 +11,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 struct usage_profile {
   std::vector<double> counts{};  ///< [layers * experts] counts or frequencies; empty: none
@@ -36,4 +36,4 @@ struct usage_profile {
   }
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

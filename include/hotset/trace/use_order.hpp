@@ -15,7 +15,7 @@
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/trace/future_uses.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// It does not change, so that any number of policies over the same layers' pools may share one, whatever their sizes.
 /// Memory: 12 bytes per use and 4 per key.
@@ -95,4 +95,4 @@ class use_order {
 /// Where policies of several pagers get the order of one future from, each for its layout.
 using shared_use_orders = std::function<std::shared_ptr<const use_order>(const pool_layout&)>;
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

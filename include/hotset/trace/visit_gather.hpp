@@ -12,7 +12,7 @@
 #include "hotset/trace/routing_trace.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Keeps references to both; a view it returns is valid until the next call. Memory: the widest visit.
 class visit_gather {
@@ -78,4 +78,4 @@ class visit_gather {
   std::vector<float> logits_, probabilities_, hidden_, predictions_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

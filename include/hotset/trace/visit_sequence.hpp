@@ -18,7 +18,7 @@
 #include "hotset/core/routing_view.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// One layer of one step: `count` routed ids from `offset` on, token-major in rank order.
 struct visit {
@@ -226,4 +226,4 @@ class visit_sequence {
   std::uint64_t stamp_ = 0;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -45,7 +45,7 @@
 #include "hotset/transfer/lost_tickets.hpp"
 #include "hotset/transfer/ticket_board.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Is told what a link did, in order of its ends.
 class link_observer {
@@ -635,4 +635,4 @@ class clock_backend {
 
 static_assert(transfer_backend<clock_backend>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -6,7 +6,7 @@
 
 #include "hotset/transfer/link_model.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// The host runs ahead of the device until it synchronises; what it enqueues starts no earlier than it is issued.
 class clock_stream {
@@ -42,4 +42,4 @@ class clock_stream {
   ticks blocked_ = 0;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

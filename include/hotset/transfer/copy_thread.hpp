@@ -21,7 +21,7 @@
 #include "hotset/transfer/link_model.hpp"
 #include "hotset/transfer/ticket_board.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// As fast as the memory is. What a pace is asked for:
 class unpaced {
@@ -273,4 +273,4 @@ class copy_thread {
   std::vector<std::thread> threads_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

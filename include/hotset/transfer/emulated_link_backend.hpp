@@ -16,7 +16,7 @@
 #include "hotset/transfer/copy_thread.hpp"
 #include "hotset/transfer/link_model.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// The machine's clock, and waiting for it: a sleep for the long part, for a sleep ends late, and yields for the rest.
 struct patient_clock {
@@ -117,4 +117,4 @@ class emulated_link_backend : public copy_thread<Source, link_pace<Clock>> {
   std::atomic<ticks> blocked_ = 0;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -16,7 +16,7 @@
 #include "hotset/memory/host_slot_bank.hpp"
 #include "hotset/memory/key_addresses.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 namespace detail {
 
@@ -121,4 +121,4 @@ class expert_copy {
   Bank& bank_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -24,7 +24,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/transfer/posix_file.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Where the bytes of one tensor of one expert lie.
 struct file_extent {
@@ -254,4 +254,4 @@ class basic_file_expert_source {
 using file_expert_source = basic_file_expert_source<>;
 static_assert(expert_reader<file_expert_source>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

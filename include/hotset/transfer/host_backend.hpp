@@ -11,7 +11,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/transfer/copy_thread.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// As fast as the memory is. Large experts give way to demand at every MiB.
 /// A full queue makes demand wait and refuses speculation (`accepted` tells), as copy_thread says.
@@ -59,4 +59,4 @@ class host_backend : public copy_thread<Source, unpaced, Bank> {
       : copy_thread<Source, unpaced, Bank>(source, bank, setup.most_fills, unpaced{}) {}
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -17,7 +17,7 @@
 #include "hotset/core/status.hpp"
 #include "hotset/transfer/ticket_board.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Threads: safe. No allocation after construction; enqueueing waits while the ring is full.
 /// A stream and the backends whose tickets it names may end in any order: both own the board of those tickets.
@@ -140,4 +140,4 @@ class host_stream {
   std::vector<std::thread> worker_;  ///< one, or none on the caller's stream
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -15,7 +15,7 @@
 #include "hotset/transfer/expert_copy.hpp"
 #include "hotset/transfer/lost_tickets.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// A stream of work that is the calling thread: whatever was enqueued has run.
 struct inline_stream {};
@@ -73,4 +73,4 @@ class inline_backend {
   std::uint64_t bytes_moved_ = 0;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -9,7 +9,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/numbers/units.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Time on a clock that starts at 0, or a length of time. Units: nanoseconds.
 using ticks = std::uint64_t;
@@ -92,4 +92,4 @@ class link_model {
   config setup_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

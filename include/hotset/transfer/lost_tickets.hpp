@@ -8,7 +8,7 @@
 
 #include "hotset/core/fill.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// A ticket that a ring no longer knows has arrived, unless it stands here. When there are too many, the oldest are
 /// dropped and with them the knowledge of what arrived before: all of those tickets then count as failed, for a copy
@@ -63,4 +63,4 @@ class lost_tickets {
   ticket unknown_ = no_ticket;  ///< up to here nobody knows what arrived
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -15,7 +15,7 @@
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/ids/per_id.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Sizes are checked when an expert is registered, so that a copy cannot run over its slot.
 class memory_expert_source {
@@ -88,4 +88,4 @@ class memory_expert_source {
 
 static_assert(expert_source<memory_expert_source>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

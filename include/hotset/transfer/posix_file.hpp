@@ -16,7 +16,7 @@
 
 #include "hotset/core/error.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Closed at its end. Threads: reads are safe.
 class posix_file {
@@ -70,4 +70,4 @@ class posix_file {
   std::uint64_t size_ = 0;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -13,7 +13,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/prefetch_request.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// What a queue has seen. Each request that was added is issued, expired, displaced or still waiting.
 struct prefetch_queue_stats {
@@ -153,4 +153,4 @@ class prefetch_queue {
   prefetch_queue_stats stats_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -11,7 +11,7 @@
 #include "hotset/core/fill.hpp"
 #include "hotset/transfer/lost_tickets.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// A place is used again when its ticket was settled. A ticket older than the ring has arrived, unless `lost_tickets` knows
 /// better: a failure is never forgotten, whoever asks and however late.
@@ -98,4 +98,4 @@ class ticket_board {
   std::uint64_t changes_ = 0;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

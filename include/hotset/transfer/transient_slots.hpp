@@ -14,7 +14,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/status.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// An expert that an admission or a miss policy leaves without a slot is either computed on the host, or copied here for one
 /// visit: exact, at the price of its copy, and no resident leaves. No pager knows these slots.
@@ -116,4 +116,4 @@ class transient_slots {
   std::uint64_t streamed_ = 0;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -39,7 +39,7 @@
 extern "C" void __tsan_write_range(void* from, unsigned long bytes);
 #endif
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// A `File` of basic_file_expert_source. Threads: reads are safe; `rings` of them run beside each other, more wait.
 class uring_file {
@@ -197,4 +197,4 @@ class uring_file {
 using uring_expert_source = basic_file_expert_source<uring_file>;
 static_assert(expert_reader<uring_expert_source>);
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

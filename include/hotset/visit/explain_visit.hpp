@@ -10,7 +10,7 @@
 #include "hotset/core/request_classes.hpp"
 #include "hotset/core/routing_view.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Call it after invalid_visit or visit_too_large. Returns the first fault, or nothing where the view fits the shape.
 /// Allocates; not for the hot path. Complexity: O(ids).
@@ -38,4 +38,4 @@ namespace hotset::inline v0 {
   return {};
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

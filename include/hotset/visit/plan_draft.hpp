@@ -14,7 +14,7 @@
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/visit_event.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// How a distinct expert of a visit is served.
 enum class service : std::uint8_t {
@@ -119,4 +119,4 @@ struct plan_draft {
   std::vector<expert_id> edited_ids;  ///< what `routed` views where it differs from the engine's
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

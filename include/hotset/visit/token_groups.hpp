@@ -18,7 +18,7 @@
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/ids/per_id.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Complexity: O(tokens * top_k + placed * (top_k + tokens / 64)). Memory: taken once for max_tokens_per_visit.
 class token_groups {
@@ -193,4 +193,4 @@ class token_groups {
   std::vector<std::uint32_t> begin_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -14,7 +14,7 @@
 #include "hotset/core/visit_event.hpp"
 #include "hotset/visit/visit_plan.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// A view: good while the call that it was made for runs. No span of it is empty for "all" or for "as before".
 class visit_group {
@@ -61,4 +61,4 @@ status shown(Use& use, const visit_group& group) {
 }
 }  // namespace detail
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -17,7 +17,7 @@
 #include "hotset/visit/token_groups.hpp"
 #include "hotset/visit/visit_plan.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// What becomes of a visit that does not fit.
 enum class visit_split : std::uint8_t {
@@ -147,4 +147,4 @@ class visit_groups {
   std::vector<std::uint32_t> all_tokens_;  ///< 0, 1, 2, ...
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -14,7 +14,7 @@
 #include "hotset/core/visit_event.hpp"
 #include "hotset/visit/plan_draft.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// A buffer that a caller makes once and passes to every plan call.
 class visit_plan {
@@ -96,4 +96,4 @@ class visit_plan {
   plan_draft draft_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -25,7 +25,7 @@
 #include "sim/io/float_conversion.hpp"
 #include "sim/io/json_object.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 namespace fs = std::filesystem;
@@ -479,4 +479,4 @@ void write_adapter_checkpoint(const std::filesystem::path& folder, const adapter
   made.keep();
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -10,7 +10,7 @@
 #include "sim/formats/text_scan.hpp"
 #include "sim/formats/trace_records.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 constexpr std::string_view header = "TIMESTAMP,ContextTokens,GeneratedTokens";
@@ -118,4 +118,4 @@ kv_trace read_azure_requests(const std::filesystem::path& path) {
   return parse_azure_requests(input.front().text, path.string());
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

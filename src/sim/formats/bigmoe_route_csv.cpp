@@ -8,7 +8,7 @@
 #include "sim/formats/text_scan.hpp"
 #include "sim/formats/trace_records.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 /// The value after "key=" in a comment, up to the next blank.
@@ -162,4 +162,4 @@ routing_trace read_bigmoe_route_csv(const std::filesystem::path& path, std::int3
   return parse_bigmoe_route_csv(input.front().text, path.string(), experts, notes);
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -14,7 +14,7 @@
 #include "sim/formats/text_scan.hpp"
 #include "sim/formats/trace_records.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 char divider_of(std::string_view header) noexcept {
@@ -367,4 +367,4 @@ routing_trace read_column_csv(const std::filesystem::path& path, const field_map
   return parse_column_csv(input.front().text, path.string(), fields, experts, notes);
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

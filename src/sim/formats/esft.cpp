@@ -15,7 +15,7 @@
 #include "sim/formats/trace_records.hpp"
 #include "sim/io/json_object.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 constexpr std::string_view name_begin = "expert_weights_";
@@ -350,4 +350,4 @@ esft_scores score_esft(const routing_trace& trace) {
   return scores;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -15,7 +15,7 @@
 #include "sim/formats/trace_records.hpp"
 #include "sim/io/json_object.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 using json = nlohmann::json;
@@ -153,4 +153,4 @@ std::string format_esft_config(const esft_config& config) {
       layers);
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

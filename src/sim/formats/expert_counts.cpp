@@ -21,7 +21,7 @@
 #include "sim/formats/trace_records.hpp"
 #include "sim/io/json_object.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 /// The layer whose experts' rows such a tensor counts, or nothing.
@@ -218,4 +218,4 @@ expert_counts read_imatrix(const std::filesystem::path& path) {
   return out;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -7,7 +7,7 @@
 #include "hotset/core/error.hpp"
 #include "sim/formats/text_scan.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 field_map parse_field_map(std::string_view text) {
   field_map map;
@@ -39,4 +39,4 @@ field_map parse_field_map(std::string_view text) {
   return map;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -12,7 +12,7 @@
 #include "sim/formats/text_scan.hpp"
 #include "sim/formats/trace_records.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 namespace dom = simdjson::dom;
@@ -226,4 +226,4 @@ routing_trace read_json_lines(const std::filesystem::path& path, const field_map
   return parse_json_lines(input.front().text, path.string(), fields, experts, notes);
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

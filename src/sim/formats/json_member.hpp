@@ -10,7 +10,7 @@
 
 #include "sim/formats/text_scan.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Returns nothing if there is no such member. simdjson itself takes the first of several.
 /// Errors: trace_error if there are two.
@@ -25,4 +25,4 @@ namespace hotset::inline v0::sim {
   return found;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -8,7 +8,7 @@
 #include "sim/formats/text_scan.hpp"
 #include "sim/formats/trace_records.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 /// Rows of one layer in one pass.
@@ -164,4 +164,4 @@ routing_trace read_layer_expert_csv(const std::filesystem::path& path,
   return parse_layer_expert_csv(input.front().text, path.string(), options);
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

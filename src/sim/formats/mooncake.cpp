@@ -12,7 +12,7 @@
 #include "sim/formats/text_scan.hpp"
 #include "sim/formats/trace_records.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 namespace dom = simdjson::dom;
@@ -102,4 +102,4 @@ std::string format_mooncake(const kv_trace& trace) {
   return out;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

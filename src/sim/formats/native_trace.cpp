@@ -7,7 +7,7 @@
 
 #include "hotset/sim/io/input_error.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 using tensor = safetensors_file::tensor;
@@ -149,4 +149,4 @@ routing_trace read_native_trace(const std::filesystem::path& path) {
   return native_reader(path).read();
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

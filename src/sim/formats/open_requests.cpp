@@ -8,7 +8,7 @@
 #include "hotset/sim/io/mapped_file.hpp"
 #include "sim/formats/text_scan.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 kv_trace open_requests(const std::filesystem::path& path) {
   const kept_streams keep;
@@ -26,4 +26,4 @@ kv_trace open_block_requests(const std::filesystem::path& path) {
   return kv;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -30,7 +30,7 @@
 #include "sim/formats/text_scan.hpp"
 #include "sim/formats/unrouted_rows.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 struct format_name {
@@ -375,4 +375,4 @@ routing_trace open_trace(const std::filesystem::path& path, const open_trace_opt
   return trace;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

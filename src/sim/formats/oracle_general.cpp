@@ -14,7 +14,7 @@
 #include "hotset/trace/visit_sequence.hpp"
 #include "sim/formats/trace_records.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 struct oracle_record {
@@ -150,4 +150,4 @@ void write_oracle_general(const routing_trace& trace, const std::filesystem::pat
   write_oracle_general(trace, out);
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -17,7 +17,7 @@
 #include "hotset/sim/io/input_files.hpp"
 #include "sim/formats/trace_records.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 constexpr std::array<std::string_view, 4> id_names = {"routed_experts", "experts", "topk_ids",
@@ -360,4 +360,4 @@ routing_trace read_routed_arrays(const std::filesystem::path& path,
   return trace_of_arrays(arrays, path.string(), options);
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -7,7 +7,7 @@
 #include <string>
 #include <tuple>
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 /// Records of one token in one layer. Pre: no record says its step or token.
@@ -106,4 +106,4 @@ void row_places::join_layer_by_layer(std::vector<trace_record>& records,
                         " of a prompt; fields token and step say otherwise");
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

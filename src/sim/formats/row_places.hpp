@@ -8,7 +8,7 @@
 
 #include "sim/formats/trace_records.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// The places that a row itself names.
 struct row_facts {
@@ -48,4 +48,4 @@ class row_places {
   bool phased_ = false;
 };
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

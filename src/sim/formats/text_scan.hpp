@@ -12,7 +12,7 @@
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/progress.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Goes through text line by line; a carriage return before the line's end is left out.
 class line_scanner {
@@ -89,4 +89,4 @@ template <class T>
   return value && std::isfinite(*value) ? value : std::nullopt;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -10,7 +10,7 @@
 #include "hotset/sim/io/input_error.hpp"
 #include "sim/formats/text_scan.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 auto order_of(const trace_record& r) {
@@ -214,4 +214,4 @@ void sequence_names::settle(std::vector<trace_record>& records) const {
   for (auto& r : records) r.sequence = values[r.sequence];
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -13,7 +13,7 @@
 #include "hotset/sim/io/reading_notes.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 inline constexpr std::int32_t most_ranks = 4096;       ///< accepted top_k of a text format
 inline constexpr std::int32_t most_layers = 65536;     ///< accepted layer numbers of a text format
@@ -76,4 +76,4 @@ class sequence_names {
 /// "gemma" for "a/gemma.route.csv".
 [[nodiscard]] std::string trace_name(const std::string& file);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -13,7 +13,7 @@
 #include "hotset/sim/io/input_error.hpp"
 #include "sim/formats/trace_records.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 /// Finds repeated ids of a row in one pass.
@@ -136,4 +136,4 @@ void leave_out_dense_layers(routing_trace& trace, reading_notes* notes) {
   add_note(notes, list_of(dense) + " without a routed row: left out as dense");
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -7,11 +7,11 @@
 #include "hotset/sim/io/reading_notes.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// A row is one token in one layer. A router names an expert once in a row: if an expert stands twice, the row was
 /// filled up (zeros of a dense layer or of a lost prompt, padding), and all its ids become absent.
 /// Errors: trace_error if no row is routed.
 void empty_filled_rows(routing_trace& trace, const std::string& file, reading_notes* notes);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

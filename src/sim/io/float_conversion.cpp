@@ -9,7 +9,7 @@
 #include "hotset/sim/io/safetensors.hpp"
 #include "hotset/trace/half_array.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 constexpr std::uint32_t float_infinity = 0x7f800000U;
@@ -99,4 +99,4 @@ float_converter converter(float_type from, float_type to) noexcept {
   }
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -8,7 +8,7 @@
 #include <span>
 #include <string_view>
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 enum class float_type : std::uint8_t { f16, bf16, f32 };
 
@@ -21,4 +21,4 @@ enum class float_type : std::uint8_t { f16, bf16, f32 };
 using float_converter = bool (*)(std::span<const std::byte> from, std::span<std::byte> to) noexcept;
 [[nodiscard]] float_converter converter(float_type from, float_type to) noexcept;
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -10,7 +10,7 @@
 
 #include "hotset/sim/io/input_error.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 struct type_fact {
@@ -345,4 +345,4 @@ const gguf_file::value* gguf_file::find(std::string_view key) const {
   return at == metadata_.end() ? nullptr : &at->second;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -11,7 +11,7 @@
 #include "hotset/sim/io/input_error.hpp"
 #include "sim/formats/text_scan.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 namespace fs = std::filesystem;
@@ -84,4 +84,4 @@ std::string gguf_name(const fs::path& path) {
   return part ? part->model : path.stem().string();
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

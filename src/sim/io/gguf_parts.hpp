@@ -9,7 +9,7 @@
 
 #include "hotset/sim/io/gguf.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// All parts of the model that one of them belongs to, in order; a whole file is its only part.
 /// Errors: trace_error: a part that is missing, damaged, or not the one that its name says.
@@ -19,4 +19,4 @@ namespace hotset::inline v0::sim {
 /// "model" of "model-00002-of-00003.gguf" and of "model.gguf".
 [[nodiscard]] std::string gguf_name(const std::filesystem::path& path);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

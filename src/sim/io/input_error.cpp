@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hotset/sim/io/input_error.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 std::string input_message(std::string_view file, std::string_view place, std::string_view found,
                           std::string_view accepted) {
@@ -17,4 +17,4 @@ void refuse_input(std::string_view file, std::string_view place, std::string_vie
   throw trace_error(input_message(file, place, found, accepted));
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

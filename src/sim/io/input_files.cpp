@@ -14,7 +14,7 @@
 #include "hotset/sim/io/mapped_file.hpp"
 #include "hotset/sim/progress.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 namespace fs = std::filesystem;
@@ -213,4 +213,4 @@ input_beginning read_beginning(const fs::path& path, std::size_t bytes) {
   return out;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

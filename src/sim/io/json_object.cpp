@@ -11,7 +11,7 @@
 
 #include "hotset/sim/io/input_error.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 using json = nlohmann::json;
@@ -113,4 +113,4 @@ std::optional<std::int32_t> numeric_key(std::string_view key, std::int32_t most)
   return number;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

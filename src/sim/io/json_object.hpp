@@ -12,7 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 inline constexpr std::size_t most_json_bytes = std::size_t{16} << 20U;
 
@@ -42,4 +42,4 @@ class unique_keys {
 /// A key that is a number in [0, most] and nothing else, without leading zeros.
 [[nodiscard]] std::optional<std::int32_t> numeric_key(std::string_view key, std::int32_t most);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -16,7 +16,7 @@
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/trace/file_writer.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 namespace fs = std::filesystem;
@@ -155,4 +155,4 @@ mapped_file::~mapped_file() {
   if (data_ != nullptr) ::munmap(data_, size_);
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -12,7 +12,7 @@
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/trace/half_array.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 constexpr std::string_view magic = "\x93NUMPY";
@@ -240,4 +240,4 @@ std::vector<float> floats_of(const npy_array& array) {
   return out;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

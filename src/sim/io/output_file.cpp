@@ -11,7 +11,7 @@
 #include "hotset/sim/io/input_error.hpp"
 #include "hotset/sim/io/program.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 file_writer open_writer(const std::filesystem::path& path) {
@@ -71,4 +71,4 @@ void write_file(const std::filesystem::path& path, std::string_view text) {
   output_file(path).finish(text);
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -17,7 +17,7 @@
 
 #include "hotset/sim/io/output_file.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 /// Entries are reused and never freed: a handler may look at any time.
@@ -136,4 +136,4 @@ std::filesystem::path input_path(const std::filesystem::path& given) {
   return given == "-" ? std::filesystem::path("/dev/stdin") : given;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -12,7 +12,7 @@
 
 #include "hotset/sim/io/input_error.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 using json = nlohmann::json;
@@ -310,4 +310,4 @@ const safetensors_file::tensor& safetensors_file::at(std::string_view name) cons
   return *found;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

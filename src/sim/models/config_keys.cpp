@@ -8,7 +8,7 @@
 #include "hotset/sim/io/input_error.hpp"
 #include "sim/io/json_object.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 using json = nlohmann::json;
@@ -149,4 +149,4 @@ void config_keys::refuse(std::string_view key, const std::string& found,
   refuse_input(file_, fmt::format("key '{}'", key), found, accepted);
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -11,7 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Keys of an object, and of the one around it where the inner one lacks them. A key that is null is missing.
 /// Errors: trace_error that names the key, what was found and what is accepted.
@@ -63,4 +63,4 @@ class config_keys {
   std::string file_;
 };
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

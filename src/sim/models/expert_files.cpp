@@ -18,7 +18,7 @@
 #include "sim/models/expert_names.hpp"
 #include "sim/models/stored_weights.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 namespace fs = std::filesystem;
@@ -205,4 +205,4 @@ file_expert_source open_experts(const expert_files& files, file_reads how, std::
   return *std::move(source);
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -6,7 +6,7 @@
 
 #include "sim/formats/text_scan.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 /// Takes the number and the point behind it off the front of text.
@@ -70,4 +70,4 @@ tensor_place place_in_gguf(std::string_view name) {
   return out;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 struct tensor_place {
   std::optional<std::uint64_t> layer;   ///< of the decoder
@@ -29,4 +29,4 @@ inline constexpr std::string_view known_expert_names =
 /// Names of llama.cpp: "blk.<l>.<rest>"; "ffn_up_exps.weight" and its like are stacked along the last extent.
 [[nodiscard]] tensor_place place_in_gguf(std::string_view name);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

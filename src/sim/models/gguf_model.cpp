@@ -23,7 +23,7 @@
 #include "sim/models/hf_config.hpp"
 #include "sim/models/model_weights.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 constexpr std::uint64_t most_blocks = 65536;
@@ -328,4 +328,4 @@ model_description describe_gguf(const std::filesystem::path& path, const model_o
   return gguf_describer(path, options).describe();
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -6,10 +6,10 @@
 
 #include "hotset/sim/models/model_description.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Errors: trace_error.
 [[nodiscard]] model_description describe_gguf(const std::filesystem::path& path,
                                               const model_options& options);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

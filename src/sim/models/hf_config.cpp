@@ -17,7 +17,7 @@
 #include "sim/models/config_keys.hpp"
 #include "sim/models/quantisation.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 using json = nlohmann::json;
@@ -847,4 +847,4 @@ model_shape parse_hf_config(std::string_view text, std::string_view quantisation
   return read_with(keys, family_of(root, keys));
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

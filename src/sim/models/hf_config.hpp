@@ -9,7 +9,7 @@
 
 #include "sim/models/model_shape.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// How a model that no reader knows can be planned for.
 inline constexpr std::string_view hand_options =
@@ -35,4 +35,4 @@ struct unknown_family {
 [[nodiscard]] model_shape parse_hf_config(std::string_view text, std::string_view quantisation,
                                           const std::string& file);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -24,7 +24,7 @@
 #include "sim/models/quantisation.hpp"
 #include "sim/models/stored_weights.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 namespace fs = std::filesystem;
@@ -451,4 +451,4 @@ void correct_by_hand(const model_by_hand& hand, model_description& description) 
   check_hand(m);
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -3,7 +3,7 @@
 
 #include <array>
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 constexpr std::array<model_preset, 13> presets{{
@@ -125,4 +125,4 @@ constexpr std::array<model_preset, 13> presets{{
 
 std::span<const model_preset> model_presets() noexcept { return presets; }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

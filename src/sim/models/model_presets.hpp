@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 struct model_preset {
   std::string_view name;
@@ -13,4 +13,4 @@ struct model_preset {
 };
 [[nodiscard]] std::span<const model_preset> model_presets() noexcept;
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 enum class qk_norm : std::uint8_t { none, per_head, whole };
 
@@ -177,4 +177,4 @@ struct model_shape {
   std::vector<std::string> notes{};
 };
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -5,7 +5,7 @@
 #include <limits>
 #include <tuple>
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 /// Extents are below 2^25: no product of a model's extents passes this.
@@ -217,4 +217,4 @@ std::vector<kv_layers> kv_tally::layers() const {
   return sorted;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

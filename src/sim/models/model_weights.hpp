@@ -8,7 +8,7 @@
 #include "hotset/budget/memory_model.hpp"
 #include "sim/models/model_shape.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 struct model_weights {
   std::vector<std::uint64_t> experts{};  ///< one routed expert, by MoE layer
@@ -45,4 +45,4 @@ class kv_tally {
   std::vector<kv_layers> groups_;
 };
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -9,7 +9,7 @@
 
 #include "sim/formats/text_scan.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 using enum model_module;
@@ -227,4 +227,4 @@ std::optional<std::vector<named_modules>> modules_named(std::string_view pattern
   return out;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -9,7 +9,7 @@
 
 #include "sim/models/model_shape.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Modules of one layer or of all, of one routed expert or of all.
 struct named_modules {
@@ -24,4 +24,4 @@ struct named_modules {
 /// Returns nothing if a part of the pattern is not understood.
 [[nodiscard]] std::optional<std::vector<named_modules>> modules_named(std::string_view pattern);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

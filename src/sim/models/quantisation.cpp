@@ -17,7 +17,7 @@
 #include "sim/models/config_keys.hpp"
 #include "sim/models/module_patterns.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 using json = nlohmann::json;
@@ -626,4 +626,4 @@ void read_quantisation(const json& format, const std::string& file, model_shape&
   quantisation_reader(config_keys(format, format, file), format, shape).read();
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

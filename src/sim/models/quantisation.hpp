@@ -9,7 +9,7 @@
 
 #include "sim/models/model_shape.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// What is read, for messages.
 inline constexpr std::string_view known_quantisations =
@@ -22,4 +22,4 @@ inline constexpr std::string_view known_quantisations =
 /// Errors: trace_error for values that no format has.
 void read_quantisation(const nlohmann::json& format, const std::string& file, model_shape& shape);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -16,7 +16,7 @@
 #include "sim/io/json_object.hpp"
 #include "sim/models/expert_names.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 namespace fs = std::filesystem;
@@ -195,4 +195,4 @@ stored_weights read_safetensors_weights(const std::vector<fs::path>& files) {
   return out;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

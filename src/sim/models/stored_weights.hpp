@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// What the headers of a model's files say of one decoder layer. Units: bytes, and elements.
 struct stored_layer {
@@ -49,4 +49,4 @@ struct stored_weights {
 [[nodiscard]] stored_weights read_safetensors_weights(
     const std::vector<std::filesystem::path>& files);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

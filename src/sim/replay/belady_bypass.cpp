@@ -10,7 +10,7 @@
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/sizes.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 namespace {
 
@@ -159,4 +159,4 @@ std::vector<std::string> belady_bypass::notes() const {
                       size_text(transient_bytes_))};
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

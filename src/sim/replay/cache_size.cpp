@@ -12,7 +12,7 @@
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/sizes.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 namespace {
 
@@ -218,4 +218,4 @@ cache_size make_cache_size(const geometry& shape, cache_scope scope, const size_
   return {shared_slots(shape, size, size_classes), {}};
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -26,7 +26,7 @@
 #include "sim/replay/counting/size_ladder.hpp"
 #include "sim/replay/counting/size_tally.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 namespace {
 
@@ -123,4 +123,4 @@ std::vector<size_count> count_together(std::string_view eviction, const visit_se
   return replay(*by, visits, layouts);
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

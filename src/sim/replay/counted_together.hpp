@@ -11,7 +11,7 @@
 #include "hotset/paging/pager_stats.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// True of an eviction policy, as the command line takes it, whose sizes can be counted together.
 [[nodiscard]] bool counts_together(std::string_view eviction);
@@ -37,4 +37,4 @@ struct size_count {
                                                      const visit_sequence& visits,
                                                      std::span<const pool_layout* const> layouts);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

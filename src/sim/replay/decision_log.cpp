@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 namespace {
 nlohmann::ordered_json header(std::size_t run, const visit_context& context) {
@@ -38,4 +38,4 @@ void decision_log::on_trim(const visit_context& context, std::span<const expert_
   out_ << line.dump() << '\n';
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -8,7 +8,7 @@
 
 #include "hotset/registry/any_pager.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// One line a committed plan: who hit, which copies were made into which slots, and whose place they took.
 class decision_log final : public decision_sink {
@@ -22,4 +22,4 @@ class decision_log final : public decision_sink {
   std::size_t run_;
 };
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 std::uint64_t divided_up(std::uint64_t whole, std::uint64_t parts) noexcept {
@@ -93,4 +93,4 @@ kv_trace requests_on(const kv_trace& requests, std::uint32_t device, std::uint32
   return out;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

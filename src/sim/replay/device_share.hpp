@@ -7,7 +7,7 @@
 
 #include "hotset/sim/studies/plan.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// How a step draws experts, whichever device has them.
 struct expert_draw {
@@ -36,4 +36,4 @@ struct expert_range {
 [[nodiscard]] kv_trace requests_on(const kv_trace& requests, std::uint32_t device,
                                    std::uint32_t devices);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 namespace {
 
@@ -109,4 +109,4 @@ bool bends_routing(std::string_view routing) {
   return !row_of(known_policies().routing, routing)->traits.is_exact;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -14,7 +14,7 @@
 #include "hotset/core/numbers/units.hpp"
 #include "sim/replay/device_share.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 std::uint64_t expert_bytes_from(const memory_model& model, std::uint64_t first) {
   std::uint64_t bytes = 0;
@@ -316,4 +316,4 @@ void add_settings(memory_plan& plan) {
   add_llama(plan);
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

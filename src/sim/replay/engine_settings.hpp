@@ -7,7 +7,7 @@
 
 #include "hotset/sim/studies/plan.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Experts of all MoE layers from `first` on.
 [[nodiscard]] std::uint64_t expert_bytes_from(const memory_model& model, std::uint64_t first);
@@ -20,4 +20,4 @@ namespace hotset::inline v0::sim {
 /// Fills plan.settings, and notes why an engine is left out. Pre: all else of the plan is there.
 void add_settings(memory_plan& plan);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

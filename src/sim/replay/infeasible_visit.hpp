@@ -10,7 +10,7 @@
 #include "hotset/sim/errors.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Errors: throws infeasible_error naming visit i and why.
 [[noreturn]] inline void refuse_visit(const visit_sequence& visits, std::size_t i, status why) {
@@ -19,4 +19,4 @@ namespace hotset::inline v0::sim {
       fmt::format("visit {} (step {}, layer {}): {}", i, v.step, v.layer, describe(why)));
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

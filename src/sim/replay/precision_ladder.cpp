@@ -10,7 +10,7 @@
 
 #include "hotset/sim/errors.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 namespace {
 
@@ -107,4 +107,4 @@ pool_layout divide_by_precision(const pool_layout& whole, const geometry& shape,
   return *std::move(made);
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -7,7 +7,7 @@
 
 #include "hotset/sim/errors.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 namespace {
 
@@ -159,4 +159,4 @@ std::vector<policy_set> all_systems(const std::string& gate_weights) {
   return sets;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

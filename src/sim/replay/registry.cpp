@@ -6,7 +6,7 @@
 #include "hotset/sim/replay/belady_bypass.hpp"
 #include "hotset/sim/replay/expert_engine.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 namespace {
 
@@ -113,4 +113,4 @@ std::unique_ptr<simulated_engine> make_expert_engine(const pager_request& reques
       });
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

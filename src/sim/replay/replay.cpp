@@ -11,7 +11,7 @@
 #include "hotset/visit/token_groups.hpp"
 #include "sim/replay/infeasible_visit.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 namespace {
 
@@ -138,4 +138,4 @@ void replay(const visit_sequence& visits, const event_order& events, any_pager& 
   }
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

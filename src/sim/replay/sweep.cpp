@@ -27,7 +27,7 @@
 #include "sim/replay/decision_log.hpp"
 #include "sim/replay/timeline.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 namespace {
 
@@ -706,4 +706,4 @@ sweep_result run_sweep(const routing_trace& trace, const sweep_request& request)
   return out;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

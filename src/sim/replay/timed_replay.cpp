@@ -13,7 +13,7 @@
 #include "hotset/trace/visit_gather.hpp"
 #include "sim/replay/infeasible_visit.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 namespace {
 
@@ -462,4 +462,4 @@ replay_outcome replay_timed(const routing_trace& trace, const visit_sequence& vi
   return out;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

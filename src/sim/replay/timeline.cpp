@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 namespace {
 
@@ -68,4 +68,4 @@ void timeline::on_compute(ticks begin, ticks end, const visit_context& visit, st
 
 void timeline::finish() { out_ << "\n]}\n"; }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

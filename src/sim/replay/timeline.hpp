@@ -6,7 +6,7 @@
 
 #include "hotset/sim/replay/simulated_engine.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Tracks: the arithmetic (visits, and waits for copies), demand copies, prefetches, victims
 /// that are copied back. Times in microseconds.
@@ -26,4 +26,4 @@ class timeline final : public link_observer, public compute_observer {
   std::ostream& out_;
 };
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -9,7 +9,7 @@
 #include "hotset/sim/io/input_error.hpp"
 #include "sim/reports/json_text.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 using json = nlohmann::ordered_json;
@@ -149,4 +149,4 @@ std::string to_table(const study_result& result, const table_view& view) {
   return folded(head, view.width) + table.render(view);
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -6,7 +6,7 @@
 
 #include "hotset/sim/io/input_error.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Quoted where the text would not survive otherwise.
 inline std::string csv_field(const std::string& text) {
@@ -17,4 +17,4 @@ inline std::string csv_field(const std::string& text) {
   return quoted + '"';
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -8,7 +8,7 @@
 
 #include "sim/reports/json_text.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 using json = nlohmann::ordered_json;
@@ -87,4 +87,4 @@ std::string to_table(const gate_training_result& result, const table_view& view)
   return folded(head, view.width) + table.render(view);
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -6,11 +6,11 @@
 
 #include <nlohmann/json.hpp>
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Without a line's end. Bytes that are not UTF-8 become U+FFFD.
 [[nodiscard]] inline std::string one_line(const nlohmann::ordered_json& value) {
   return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -13,7 +13,7 @@
 #include "sim/reports/csv_field.hpp"
 #include "sim/reports/json_text.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 using json = nlohmann::ordered_json;
@@ -118,4 +118,4 @@ std::string to_table(const curve_set& curves, const table_view& view) {
   return out;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

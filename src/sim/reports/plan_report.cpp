@@ -12,7 +12,7 @@
 #include "hotset/core/numbers/units.hpp"
 #include "hotset/sim/io/input_error.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 using json = nlohmann::ordered_json;
@@ -197,4 +197,4 @@ std::string to_text(const memory_plan& plan) {
   return out;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

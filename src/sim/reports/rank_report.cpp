@@ -15,7 +15,7 @@
 #include "sim/reports/json_text.hpp"
 #include "sim/reports/report_parts.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 using json = nlohmann::ordered_json;
@@ -169,4 +169,4 @@ std::string to_table(const ranking& ranked, const table_view& view) {
          folded(explanation_of(ranked) + notes_of(ranked.sweep), view.width);
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

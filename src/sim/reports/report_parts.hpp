@@ -8,7 +8,7 @@
 
 #include "hotset/sim/replay/sweep.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 [[nodiscard]] nlohmann::ordered_json trace_to_json(const sweep_result& sweep);
 /// The trace in a line.
@@ -16,4 +16,4 @@ namespace hotset::inline v0::sim {
 /// A line for each note, once, and for what was not replayed.
 [[nodiscard]] std::string notes_of(const sweep_result& sweep);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

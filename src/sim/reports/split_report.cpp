@@ -11,7 +11,7 @@
 #include "hotset/sim/io/input_error.hpp"
 #include "sim/reports/json_text.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 using json = nlohmann::ordered_json;
@@ -83,4 +83,4 @@ std::string to_table(std::span<const split_result> results, const table_view& vi
   return out;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

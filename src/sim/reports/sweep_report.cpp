@@ -17,7 +17,7 @@
 #include "sim/reports/json_text.hpp"
 #include "sim/reports/report_parts.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 using json = nlohmann::ordered_json;
@@ -465,4 +465,4 @@ std::vector<std::string> compared_columns(const sweep_request& request) {
 }
 std::vector<std::string> report_columns() { return make_table({}).names(); }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

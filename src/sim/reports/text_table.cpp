@@ -17,7 +17,7 @@
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/input_error.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 constexpr std::size_t gap = 2;
@@ -187,4 +187,4 @@ std::string folded(const std::string& text, std::size_t width) {
   return out;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

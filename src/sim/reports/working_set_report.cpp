@@ -10,7 +10,7 @@
 #include "hotset/core/request_classes.hpp"
 #include "sim/reports/json_text.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 using json = nlohmann::ordered_json;
@@ -165,4 +165,4 @@ std::string to_text(const working_set& set) {
   return out + agreement_table(set);
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

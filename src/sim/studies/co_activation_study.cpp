@@ -13,7 +13,7 @@
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/io/input_error.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 routing_view view_of(const user_tokens& user, std::size_t token, layer_id layer) {
@@ -217,4 +217,4 @@ study_result compare_personal_and_population(const study_request& request) {
   return out;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -18,7 +18,7 @@
 #include "sim/formats/trace_records.hpp"
 #include "sim/io/json_object.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 using json = nlohmann::json;
@@ -158,4 +158,4 @@ esft_config select_experts(const esft_summary& summary, double p) {
   return out;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -6,7 +6,7 @@
 #include "hotset/sim/errors.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 saved_history learn_history(const routing_trace& trace, std::int32_t rows, std::uint64_t model) {
   next_use_values::config setup;
@@ -22,4 +22,4 @@ saved_history learn_history(const routing_trace& trace, std::int32_t rows, std::
   return learned.save(visits->shape(), model);
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

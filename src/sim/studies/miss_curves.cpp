@@ -18,7 +18,7 @@
 #include "hotset/sim/replay/cache_size.hpp"
 #include "hotset/sim/replay/replay.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 [[noreturn]] void refuse_method(std::string_view text) {
@@ -119,4 +119,4 @@ curve_set measure_curves(const visit_sequence& visits, cache_scope scope,
   return out;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

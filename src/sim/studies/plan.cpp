@@ -29,7 +29,7 @@
 #include "sim/replay/device_share.hpp"
 #include "sim/replay/engine_settings.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 std::uint64_t experts_of(const memory_model& model) {
@@ -663,4 +663,4 @@ memory_plan make_plan(const plan_request& request) {
   return plan;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

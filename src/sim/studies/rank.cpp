@@ -15,7 +15,7 @@
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/replay/registry.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 constexpr std::string_view base = "lru";
@@ -165,4 +165,4 @@ ranking rank_sweep(sweep_result sweep) {
   return out;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -20,7 +20,7 @@
 #include "hotset/sim/errors.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 /// One burst: visits of a sequence, and blocks of the session.
@@ -350,4 +350,4 @@ std::vector<split_result> simulate_split(const split_request& request) {
   return out;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -22,7 +22,7 @@
 #include "hotset/sim/progress.hpp"
 #include "hotset/trace/synthetic/synthetic.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 using matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
@@ -479,4 +479,4 @@ gate_training_result train_gate(const routing_trace& trace, const gate_training&
   return out;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

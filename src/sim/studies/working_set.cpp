@@ -14,7 +14,7 @@
 #include "hotset/sim/progress.hpp"
 #include "hotset/trace/synthetic/synthetic.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 namespace {
 
 using row_span = std::span<const std::uint32_t>;
@@ -292,4 +292,4 @@ working_set measure_working_set(const routing_trace& trace, const working_set_op
   return out;
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -12,7 +12,7 @@
 
 #include "hotset/core/ids.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 namespace detail {
 template <class Range, class Element>
@@ -126,7 +126,7 @@ class id_view {
   std::size_t size_ = 0;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset
 
 /// An iterator of a view stays good when the view is gone.
 template <hotset::identifier Id>

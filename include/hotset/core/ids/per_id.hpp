@@ -8,7 +8,7 @@
 
 #include "hotset/core/ids.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// A vector whose subscript is an id.
 template <identifier Id, class T>
@@ -69,4 +69,4 @@ using per_size_class = per_id<size_class_id, T>;
 template <class T>
 using per_precision = per_id<precision_id, T>;
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

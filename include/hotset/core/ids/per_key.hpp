@@ -11,7 +11,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/platform/assert.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Row-major, [layers * experts]. The place of a key is that of `geometry::index`.
 template <class T>
@@ -52,4 +52,4 @@ class per_key {
   std::vector<T> values_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

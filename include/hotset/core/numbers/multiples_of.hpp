@@ -7,7 +7,7 @@
 
 #include "hotset/core/platform/assert.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Source: Granlund and Montgomery, Division by Invariant Integers, 9: n is a multiple of d = odd * 2^s if and only if
 ///         n / odd modulo 2^64, rotated right by s, is at most (2^64 - 1) / d.
@@ -43,4 +43,4 @@ class multiples_of {
   std::uint64_t most_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -13,7 +13,7 @@
 #include <immintrin.h>
 #endif
 
-namespace hotset::inline v0::rank_kernels {
+namespace hotset::rank_kernels {
 
 /// places[i] becomes the number of keys that are greater than keys[i]: where it stands in descending order.
 /// Equals stand in one place.
@@ -81,4 +81,4 @@ inline void rank(std::span<const std::uint32_t> keys, std::span<std::uint32_t> p
   rank_scalar(keys, places);
 }
 
-}  // namespace hotset::inline v0::rank_kernels
+}  // namespace hotset::rank_kernels

@@ -9,7 +9,7 @@
 
 #include "hotset/version.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Appends 4 bytes, the lowest first.
 inline void save_number(std::uint32_t n, std::vector<std::byte>& out) {
@@ -24,4 +24,4 @@ inline void save_number(std::uint32_t n, std::vector<std::byte>& out) {
   return n;
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

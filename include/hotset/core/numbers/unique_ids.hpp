@@ -12,7 +12,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/ids/id_view.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Threads: compatible. Memory: 4 bytes per expert and per routed id, taken once.
 class unique_ids {
@@ -112,4 +112,4 @@ class unique_ids {
   bool unknown_ = false;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -10,7 +10,7 @@
 
 #include "hotset/version.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 inline namespace literals {
 /// Bytes of so many KiB.
@@ -97,4 +97,4 @@ inline constexpr std::string_view duration_syntax = "a number with ns, us, ms or
   return static_cast<std::uint64_t>(nanoseconds);
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

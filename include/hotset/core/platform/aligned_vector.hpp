@@ -8,7 +8,7 @@
 
 #include "hotset/version.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Memory from multiples of 64 bytes on.
 template <class T>
@@ -33,4 +33,4 @@ struct aligned_allocator {
 template <class T>
 using aligned_vector = std::vector<T, aligned_allocator<T>>;
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

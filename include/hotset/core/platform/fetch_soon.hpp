@@ -6,7 +6,7 @@
 
 #include "hotset/version.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// The cache line at `what`, which need not be valid.
 inline void fetch_soon([[maybe_unused]] const void* what) noexcept {
@@ -21,4 +21,4 @@ inline void fetch_soon([[maybe_unused]] const float* at,
   for (std::size_t i = 0; i < count; i += a_line) fetch_soon(at + i);
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -12,7 +12,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/policy/names.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// `accepted`: what the file should be. Errors, behind the file's name: one that cannot be read, one of more than `most` bytes,
 /// no memory.
@@ -42,4 +42,4 @@ namespace hotset::inline v0 {
   return unless_out_of_memory(read, result<bytes>(refused(no_host_memory().message)));
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

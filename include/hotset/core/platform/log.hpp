@@ -7,7 +7,7 @@
 
 #include "hotset/version.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// How bad it is.
 enum class log_level : std::uint8_t { warning, error };
@@ -23,4 +23,4 @@ struct log_sink {
   }
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

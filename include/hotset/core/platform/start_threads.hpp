@@ -13,7 +13,7 @@
 #include <system_error>
 #endif
 
-namespace hotset::inline v0::detail {
+namespace hotset::detail {
 
 /// Appends `count` threads that run `loop` to `out`. Errors: the system refuses a thread; `out` has those that were started,
 /// and its owner ends them as always. Without exceptions a refusal ends the program: std::thread reports it in no other way.
@@ -36,4 +36,4 @@ template <class Loop>
   return std::nullopt;
 }
 
-}  // namespace hotset::inline v0::detail
+}  // namespace hotset::detail

@@ -13,7 +13,7 @@
 #define HOTSET_X86_VECTORS 0
 #endif
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// What the kernels use of the processor.
 enum class vector_level : std::uint8_t { scalar, avx2, avx512 };
@@ -30,4 +30,4 @@ enum class vector_level : std::uint8_t { scalar, avx2, avx512 };
   return vector_level::scalar;
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

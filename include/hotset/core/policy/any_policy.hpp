@@ -13,7 +13,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 
-namespace hotset::inline v0::detail {
+namespace hotset::detail {
 
 /// A policy behind virtual calls; each kind of policy adds its own.
 struct held_policy {
@@ -72,4 +72,4 @@ class any_policy {
   std::unique_ptr<Held> held_;
 };
 
-}  // namespace hotset::inline v0::detail
+}  // namespace hotset::detail

@@ -11,7 +11,7 @@
 
 #include "hotset/core/error.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// For messages: control characters become '?', and what is longer is cut.
 [[nodiscard]] inline std::string printable(std::string_view text, std::size_t longest = 120) {
@@ -107,4 +107,4 @@ inline std::size_t name_distance(const std::string& text, const std::string& nam
                "; accepted: " + listed(known) + std::string(more)};
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

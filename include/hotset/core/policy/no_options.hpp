@@ -6,10 +6,10 @@
 
 #include "hotset/core/error.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 struct no_options {
   [[nodiscard]] validation validate() const { return std::nullopt; }
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -21,7 +21,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/policy/names.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// One policy name with its parameters.
 struct policy_spec {
@@ -172,4 +172,4 @@ class parameters {
   validation wrong_{};
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -7,7 +7,7 @@
 
 #include "hotset/core/error.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// "name = value, accepted: range".
 template <class Number>
@@ -17,4 +17,4 @@ template <class Number>
   return error{line.append(", accepted: ").append(accepted)};
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

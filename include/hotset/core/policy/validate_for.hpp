@@ -7,7 +7,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Asks `validate()`, and `validate(shape)` where the configuration has one.
 template <class Config>
@@ -17,4 +17,4 @@ template <class Config>
   return std::nullopt;
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -18,7 +18,7 @@
 #include "hotset/cuda/runtime.hpp"
 #include "hotset/cuda/stream.hpp"
 
-namespace hotset::inline v0::cuda {
+namespace hotset::cuda {
 
 /// The ring that adapters go through, and who reads them.
 struct adapter_uploader_config {
@@ -114,4 +114,4 @@ class adapter_uploader {
 };
 static_assert(uploader<adapter_uploader>);
 
-}  // namespace hotset::inline v0::cuda
+}  // namespace hotset::cuda

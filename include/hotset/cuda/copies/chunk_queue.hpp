@@ -17,7 +17,7 @@
 #include "hotset/cuda/event_ring.hpp"
 #include "hotset/cuda/runtime.hpp"
 
-namespace hotset::inline v0::cuda {
+namespace hotset::cuda {
 
 /// Has no thread: `pump` enqueues as the device gets on, and is called by whoever passes by.
 /// All batches go to streams that run in order of submission (one stream). No allocation after construction.
@@ -165,4 +165,4 @@ class chunk_queue {
   std::uint64_t bytes_ = 0;
 };
 
-}  // namespace hotset::inline v0::cuda
+}  // namespace hotset::cuda

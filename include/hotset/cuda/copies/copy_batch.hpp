@@ -11,7 +11,7 @@
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/cuda/runtime.hpp"
 
-namespace hotset::inline v0::cuda {
+namespace hotset::cuda {
 
 /// A batch of mixed sizes makes `cudaMemcpyBatchAsync` synchronous, so each batch holds one size.
 /// No allocation after construction.
@@ -88,4 +88,4 @@ class copy_batch {
   std::uint64_t bytes_copied_ = 0;
 };
 
-}  // namespace hotset::inline v0::cuda
+}  // namespace hotset::cuda

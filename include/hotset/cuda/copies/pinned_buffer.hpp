@@ -10,7 +10,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/cuda/runtime.hpp"
 
-namespace hotset::inline v0::cuda {
+namespace hotset::cuda {
 
 /// Page-locks exactly what was asked for: no rounding to a power of two.
 class pinned_buffer {
@@ -63,4 +63,4 @@ class pinned_buffer {
   bool owned_;
 };
 
-}  // namespace hotset::inline v0::cuda
+}  // namespace hotset::cuda

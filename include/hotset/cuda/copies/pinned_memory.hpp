@@ -13,7 +13,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/cuda/copies/pinned_buffer.hpp"
 
-namespace hotset::inline v0::cuda {
+namespace hotset::cuda {
 
 /// Outlives the backends that copy from it: they end their copies first, so no copy reads memory that was given back.
 /// Threads: compatible; `holds` may be called by many while nobody adds.
@@ -73,4 +73,4 @@ class pinned_memory {
   std::vector<pinned_buffer> ranges_;  ///< by address
 };
 
-}  // namespace hotset::inline v0::cuda
+}  // namespace hotset::cuda

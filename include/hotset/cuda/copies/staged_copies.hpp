@@ -22,7 +22,7 @@
 #include "hotset/cuda/copies/transfer_counts.hpp"
 #include "hotset/cuda/event_ring.hpp"
 
-namespace hotset::inline v0::cuda {
+namespace hotset::cuda {
 
 /// Demand goes before speculation at the border of every piece. What of a batch is page-locked takes no staging.
 /// A copy takes no piece before its slot's last reader is done, for one that waits in the ring would hold up the others.
@@ -244,4 +244,4 @@ class staged_copies {
   std::vector<std::thread> workers_;
 };
 
-}  // namespace hotset::inline v0::cuda
+}  // namespace hotset::cuda

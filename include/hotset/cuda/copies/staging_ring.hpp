@@ -16,7 +16,7 @@
 #include "hotset/cuda/device_scope.hpp"
 #include "hotset/cuda/runtime.hpp"
 
-namespace hotset::inline v0::cuda {
+namespace hotset::cuda {
 
 /// A piece is written again only when the device has read it. Threads: safe.
 class staging_ring {
@@ -104,4 +104,4 @@ class staging_ring {
   std::size_t turn_ = 0;
 };
 
-}  // namespace hotset::inline v0::cuda
+}  // namespace hotset::cuda

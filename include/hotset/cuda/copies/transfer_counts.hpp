@@ -6,7 +6,7 @@
 
 #include "hotset/version.hpp"
 
-namespace hotset::inline v0::cuda {
+namespace hotset::cuda {
 
 /// Since construction. Units: bytes and calls.
 struct transfer_counts {
@@ -16,4 +16,4 @@ struct transfer_counts {
   std::uint64_t refused_in_capture = 0;
 };
 
-}  // namespace hotset::inline v0::cuda
+}  // namespace hotset::cuda

@@ -18,7 +18,7 @@
 #include "hotset/cuda/device_scope.hpp"
 #include "hotset/cuda/runtime.hpp"
 
-namespace hotset::inline v0::cuda {
+namespace hotset::cuda {
 
 /// Sizes of the maps.
 struct expert_maps_config {
@@ -141,4 +141,4 @@ class expert_maps {
   bool is_copying_ = false;                 ///< the device may still read `staging_`
 };
 
-}  // namespace hotset::inline v0::cuda
+}  // namespace hotset::cuda

@@ -7,7 +7,7 @@
 
 #include "hotset/version.hpp"
 
-namespace hotset::inline v0::cuda {
+namespace hotset::cuda {
 
 /// An array in device memory. Its address is looked at, never its contents.
 class device_range {
@@ -37,4 +37,4 @@ class device_range {
   bool is_aligned_ = true;
 };
 
-}  // namespace hotset::inline v0::cuda
+}  // namespace hotset::cuda

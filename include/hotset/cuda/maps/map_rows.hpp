@@ -19,7 +19,7 @@
 #include "hotset/cuda/event_ring.hpp"
 #include "hotset/cuda/stream.hpp"
 
-namespace hotset::inline v0::cuda {
+namespace hotset::cuda {
 
 /// Shape: int32 [layers][experts]; -1 = absent, also before the first update. The address stays, so graphs may hold it.
 /// No allocation after construction. Outlives the work that reads it.
@@ -180,4 +180,4 @@ class map_rows {
   slot_id* memory_ = nullptr;
 };
 
-}  // namespace hotset::inline v0::cuda
+}  // namespace hotset::cuda

@@ -16,7 +16,7 @@
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/core/platform/host_device.hpp"
 
-namespace hotset::inline v0::cuda {
+namespace hotset::cuda {
 
 /// Of one visit. A kernel writes it whole.
 struct mirror_counts {
@@ -103,4 +103,4 @@ struct sums {
 }
 
 }  // namespace mirror_step
-}  // namespace hotset::inline v0::cuda
+}  // namespace hotset::cuda

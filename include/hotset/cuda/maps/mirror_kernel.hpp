@@ -13,7 +13,7 @@
 #include "hotset/cuda/maps/mirror.hpp"
 #include "hotset/cuda/runtime.hpp"
 
-namespace hotset::inline v0::cuda {
+namespace hotset::cuda {
 
 /// Of one layer. Bounds the block's shared memory at 32 KiB, which every device has.
 inline constexpr std::int32_t mirror_most_experts = 8192;
@@ -65,4 +65,4 @@ struct mirror_arguments {
 /// Errors: those of check(), with nothing launched; what the runtime said of the launch.
 error_code launch_mirror(const mirror_arguments& arguments, stream_handle stream) noexcept;
 
-}  // namespace hotset::inline v0::cuda
+}  // namespace hotset::cuda

@@ -14,7 +14,7 @@
 #include "hotset/cuda/maps/kernel_arguments.hpp"
 #include "hotset/cuda/runtime.hpp"
 
-namespace hotset::inline v0::cuda {
+namespace hotset::cuda {
 
 /// The rule is that of adapters/reroute.hpp. All pointers are the device's.
 struct reroute_arguments {
@@ -82,4 +82,4 @@ error_code launch_reroute(const reroute_arguments& arguments, stream_handle stre
 error_code launch_reroute_operators(const reroute_arguments& arguments, void* workspace,
                                     std::size_t workspace_bytes, stream_handle stream) noexcept;
 
-}  // namespace hotset::inline v0::cuda
+}  // namespace hotset::cuda

@@ -21,7 +21,7 @@
 #include <immintrin.h>
 #endif
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 namespace detail {
 
@@ -211,4 +211,4 @@ class first_uses {
   std::vector<std::uint8_t> known_;        ///< [rows, layers]
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -12,7 +12,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/core/platform/assert.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// A predictor's memory of each request is a row of its arrays; this says which. Where more requests run than there are
 /// rows, the one that was used least recently leaves, but none that was used in the running step.
@@ -103,4 +103,4 @@ class live_sequences {
   std::uint64_t clock_ = 0;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

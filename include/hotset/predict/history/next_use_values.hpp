@@ -38,7 +38,7 @@
 #include "hotset/predict/kernels/value_kernels.hpp"
 #include "hotset/predict/kernels/vote_kernels.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Threads: compatible. Nothing allocates after construction.
 class next_use_values {
@@ -247,4 +247,4 @@ class next_use_values {
   bool valued_ = false;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

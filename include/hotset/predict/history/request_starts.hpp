@@ -11,7 +11,7 @@
 #include "hotset/core/geometry.hpp"
 #include "hotset/core/routing_view.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// No allocation after construction.
 class request_starts {
@@ -40,4 +40,4 @@ class request_starts {
   std::vector<sequence_id> running_;  // of the last step, one a token
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -17,7 +17,7 @@
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/platform/aligned_vector.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Threads: compatible. Nothing allocates after construction.
 class routed_rows {
@@ -156,4 +156,4 @@ class routed_rows {
   std::vector<std::uint64_t> noted_sets_;  ///< [layers, most_noted, words] what planes_ has of them
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -49,7 +49,7 @@
 #include "hotset/predict/history/visit_log.hpp"
 #include "hotset/predict/kernels/history_kernels.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// A visit is staged before its victims are chosen, and kept when it takes place. Staging leaves no trace: another stage, or the same one
 /// again, takes its place. Threads: compatible.
@@ -743,4 +743,4 @@ class routing_history {
   std::vector<expert_id> pending_ids_;  ///< [pending, top_k]
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

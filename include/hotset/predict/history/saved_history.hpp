@@ -25,7 +25,7 @@
 #include "hotset/core/platform/file_bytes.hpp"
 #include "hotset/core/policy/names.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Plain data. Rows are tokens, the oldest first. Threads: const use is safe.
 struct saved_history {
@@ -294,4 +294,4 @@ struct history_source {
   }
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -14,7 +14,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/predict/kernels/history_kernels.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Memory: 16 KiB. Threads: const use is safe.
 class similarity_weights {
@@ -51,4 +51,4 @@ class similarity_weights {
   std::vector<float> weights_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

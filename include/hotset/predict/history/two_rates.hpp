@@ -24,7 +24,7 @@
 #include "hotset/predict/history/saved_history.hpp"
 #include "hotset/predict/kernels/rate_kernels.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Threads: compatible. Nothing allocates after construction. Memory: 8 bytes a key, 8 an expert of one layer more.
 class two_rates {
@@ -150,4 +150,4 @@ class two_rates {
   aligned_vector<float> ahead_slow_;  // [expert]
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -11,7 +11,7 @@
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/status.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// For predictors that follow requests through steps, openings of steps included.
 class view_tokens {
@@ -56,4 +56,4 @@ class view_tokens {
   return view.sequences.empty() ? 0 : view.sequences[token];
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -12,7 +12,7 @@
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/platform/assert.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// A list for each of `sequences`, of at most `layers` visits. Threads: compatible. Nothing allocates after construction.
 /// Memory: 4 * layers * (top_k + 1) bytes a sequence.
@@ -64,4 +64,4 @@ class visit_log {
   std::vector<expert_id> ids_;    // [sequence, visit, top_k]
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -7,7 +7,7 @@
 
 #include "hotset/version.hpp"
 
-namespace hotset::inline v0::detail {
+namespace hotset::detail {
 
 /// Eight sums side by side, added up in a fixed order. term(i) is the i-th summand.
 template <class Term>
@@ -28,4 +28,4 @@ inline float dot(const float* a, const float* b, std::size_t n) noexcept {
   return sum_of(n, [a, b](std::size_t i) { return a[i] * b[i]; });
 }
 
-}  // namespace hotset::inline v0::detail
+}  // namespace hotset::detail

@@ -20,7 +20,7 @@
 #include <immintrin.h>
 #endif
 
-namespace hotset::inline v0::history_kernels {
+namespace hotset::history_kernels {
 
 inline constexpr std::size_t block = 256;         ///< rows
 inline constexpr std::size_t words_of_block = 4;  ///< of 64 bits
@@ -372,4 +372,4 @@ inline std::size_t candidates(std::span<const std::uint16_t> similar,
   return candidates_scalar(similar, usable, wanted, places);
 }
 
-}  // namespace hotset::inline v0::history_kernels
+}  // namespace hotset::history_kernels

@@ -19,7 +19,7 @@
 #include <immintrin.h>
 #endif
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// How a store keeps probabilities.
 enum class map_storage : std::uint8_t { fp32, fp16, int8 };
@@ -511,7 +511,7 @@ inline void take_best(vector_level level, const float* sums, const float* weight
 
 }  // namespace map_kernels
 
-}  // namespace hotset::inline v0
+}  // namespace hotset
 
 #undef HOTSET_AVX2
 #undef HOTSET_AVX512

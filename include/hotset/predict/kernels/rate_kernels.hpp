@@ -11,7 +11,7 @@
 #include <immintrin.h>
 #endif
 
-namespace hotset::inline v0::rate_kernels {
+namespace hotset::rate_kernels {
 
 /// to[i] = rates[i] - step * rates[i], rounded once. Shape: both [n]. The reference of `decay`.
 inline void decay_scalar(std::span<const float> rates, float step, std::span<float> to) noexcept {
@@ -40,4 +40,4 @@ inline void decay(std::span<const float> rates, float step, std::span<float> to)
   decay_scalar(rates, step, to);
 }
 
-}  // namespace hotset::inline v0::rate_kernels
+}  // namespace hotset::rate_kernels

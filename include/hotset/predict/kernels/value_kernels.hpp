@@ -11,7 +11,7 @@
 #include <immintrin.h>
 #endif
 
-namespace hotset::inline v0::value_kernels {
+namespace hotset::value_kernels {
 
 /// A rate is fast * a + slow * b.
 struct blend {
@@ -88,4 +88,4 @@ inline void add(std::span<const float> what, float times, std::span<float> to,
   add_scalar(what, times, to);
 }
 
-}  // namespace hotset::inline v0::value_kernels
+}  // namespace hotset::value_kernels

@@ -15,7 +15,7 @@
 #include <immintrin.h>
 #endif
 
-namespace hotset::inline v0::vote_kernels {
+namespace hotset::vote_kernels {
 
 /// What a vote counts by its number; [0]: of an expert that was not used.
 using counts = std::array<float, first_uses::most_horizon + 1>;
@@ -147,4 +147,4 @@ inline void add(std::span<const std::uint64_t> set, float weight, std::span<floa
   add_scalar(set, weight, votes);
 }
 
-}  // namespace hotset::inline v0::vote_kernels
+}  // namespace hotset::vote_kernels

@@ -21,7 +21,7 @@
 #include "hotset/core/platform/assert.hpp"
 #include "hotset/predict/kernels/dot_product.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// How a collection that is full makes room.
 enum class collection_merge : std::uint8_t {
@@ -448,4 +448,4 @@ class activation_collection {
   std::vector<std::uint32_t> means_requests_;  ///< of k_means: [means]
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

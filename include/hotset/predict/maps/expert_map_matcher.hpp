@@ -32,7 +32,7 @@
 #include "hotset/predict/maps/map_rows.hpp"
 #include "hotset/predict/maps/probability_row.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Works with the store that it was created for, which may change at any time between calls. Nothing allocates after
 /// construction. Threads: compatible.
@@ -315,4 +315,4 @@ class expert_map_matcher {
   std::vector<float> past_;  ///< of int8: [tokens, layers, experts]
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -37,7 +37,7 @@
 #include "hotset/predict/maps/token_embeddings.hpp"
 #include "hotset/predict/maps/token_places.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Which map leaves a full store.
 enum class map_replacement : std::uint8_t { fifo, redundancy };
@@ -555,4 +555,4 @@ class expert_map_store {
   aligned_vector<float> scores_;  ///< of redundancy: [together, padded]
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -10,7 +10,7 @@
 #include "hotset/core/platform/aligned_vector.hpp"
 #include "hotset/predict/kernels/map_kernels.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// A coded row is never below the row itself. Nothing allocates after construction.
 class map_rows {
@@ -75,4 +75,4 @@ class map_rows {
   aligned_vector<float> steps_;        ///< [tokens]
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -10,7 +10,7 @@
 
 #include "hotset/core/router_scores.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 namespace probability_row {
 
@@ -47,4 +47,4 @@ inline bool softmax(std::span<const float> scores, std::span<float> out) noexcep
 
 }  // namespace probability_row
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -16,7 +16,7 @@
 
 #include "hotset/core/platform/assert.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Bit patterns of floats >= 0 order as their values do. Bins of equal top bits hold their values as queues
 /// through the ring: the oldest value of all is also the oldest of its bin.
@@ -119,4 +119,4 @@ class sliding_percentile {
   std::size_t size_ = 0;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

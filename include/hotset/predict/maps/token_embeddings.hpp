@@ -12,7 +12,7 @@
 
 #include "hotset/core/error.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Views a table that the caller keeps alive. Threads: const use is safe.
 /// The last bits of a sum of products are those of the build.
@@ -85,4 +85,4 @@ class token_embeddings {
   std::vector<float> inverse_norms_;  ///< [vocabulary]
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

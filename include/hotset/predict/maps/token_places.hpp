@@ -14,7 +14,7 @@
 
 #include "hotset/core/platform/assert.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Threads: compatible. Nothing allocates after construction.
 class token_places {
@@ -127,4 +127,4 @@ class token_places {
   std::size_t free_count_ = 0;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

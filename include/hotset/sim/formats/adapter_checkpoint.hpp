@@ -19,7 +19,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/sim/formats/esft_config.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// A matrix of an expert, as the checkpoint has it.
 struct expert_matrix {
@@ -74,4 +74,4 @@ using matrix_source =
 void write_adapter_checkpoint(const std::filesystem::path& folder, const adapter_format& format,
                               const esft_config& config, const matrix_source& source);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

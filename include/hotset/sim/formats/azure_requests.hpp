@@ -8,7 +8,7 @@
 
 #include "hotset/trace/kv_trace.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// The requests name no blocks: what they share is not recorded. Errors: trace_error naming the line.
 [[nodiscard]] kv_trace read_azure_requests(const std::filesystem::path& path);
@@ -16,4 +16,4 @@ namespace hotset::inline v0::sim {
 /// The same for text in memory; file is for messages.
 [[nodiscard]] kv_trace parse_azure_requests(std::string_view text, const std::string& file);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

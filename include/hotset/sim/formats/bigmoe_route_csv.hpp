@@ -9,7 +9,7 @@
 #include "hotset/sim/io/reading_notes.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// A turn is a sequence. Its prompt tokens (phase 0) are one step, each decoded token is one.
 ///
@@ -26,4 +26,4 @@ namespace hotset::inline v0::sim {
                                                    std::int32_t experts = 0,
                                                    reading_notes* notes = nullptr);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

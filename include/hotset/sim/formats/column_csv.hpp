@@ -11,7 +11,7 @@
 #include "hotset/sim/io/reading_notes.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Whether a header has columns of the layer and of the experts ("expert" stands for "experts").
 [[nodiscard]] bool looks_like_column_csv(std::string_view header, const field_map& fields = {});
@@ -38,4 +38,4 @@ namespace hotset::inline v0::sim {
                                              const field_map& fields = {}, std::int32_t experts = 0,
                                              reading_notes* notes = nullptr);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -16,7 +16,7 @@
 #include "hotset/sim/io/reading_notes.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// What the records do not say of themselves.
 struct esft_options {
@@ -58,4 +58,4 @@ void write_esft(const esft_trace& esft, const std::filesystem::path& folder);
 /// What summary.json holds, computed anew from the tokens. Pre: trace has weights.
 [[nodiscard]] esft_scores score_esft(const routing_trace& trace);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -14,7 +14,7 @@
 
 #include "hotset/core/ids.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// The base model, by which a configuration is judged. Pre: layers and experts are 1 or more.
 struct esft_base {
@@ -46,4 +46,4 @@ struct esft_config {
 /// One line of JSON, layers ascending.
 [[nodiscard]] std::string format_esft_config(const esft_config& config);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -11,7 +11,7 @@
 
 #include "hotset/trace/routing_trace.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 struct expert_counts {
   std::string name;
@@ -48,4 +48,4 @@ struct expert_counts {
 /// of a layer was given. The parts of a layer are given the same rows: the first counts. Errors: trace_error.
 [[nodiscard]] expert_counts read_imatrix(const std::filesystem::path& path);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -7,7 +7,7 @@
 
 #include "hotset/version.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Only layer and experts must be there.
 struct field_map {
@@ -27,4 +27,4 @@ struct field_map {
 /// Reads "layer=l,experts=ids": what is not named keeps its name. Errors: invalid_config.
 [[nodiscard]] field_map parse_field_map(std::string_view text);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

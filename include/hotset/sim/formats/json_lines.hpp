@@ -10,7 +10,7 @@
 #include "hotset/sim/io/reading_notes.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Errors: trace_error naming the line.
 [[nodiscard]] routing_trace read_json_lines(const std::filesystem::path& path,
@@ -22,4 +22,4 @@ namespace hotset::inline v0::sim {
                                              const field_map& fields = {}, std::int32_t experts = 0,
                                              reading_notes* notes = nullptr);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -9,7 +9,7 @@
 #include "hotset/sim/io/reading_notes.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// What the rows do not say.
 struct layer_expert_options {
@@ -30,4 +30,4 @@ struct layer_expert_options {
 [[nodiscard]] routing_trace parse_layer_expert_csv(std::string_view text, const std::string& file,
                                                    const layer_expert_options& options = {});
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -8,7 +8,7 @@
 
 #include "hotset/trace/kv_trace.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Errors: trace_error naming the line.
 [[nodiscard]] kv_trace read_mooncake(const std::filesystem::path& path);
@@ -19,4 +19,4 @@ namespace hotset::inline v0::sim {
 /// What parse_mooncake reads: a line for each request.
 [[nodiscard]] std::string format_mooncake(const kv_trace& trace);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -7,10 +7,10 @@
 #include "hotset/sim/io/safetensors.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Half-precision arrays stay in the mapped file, which the trace keeps open.
 /// Errors: trace_error: file, tensor, what is accepted.
 [[nodiscard]] routing_trace read_native_trace(const std::filesystem::path& path);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -6,7 +6,7 @@
 
 #include "hotset/trace/kv_trace.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Compressed input is unpacked. Errors: trace_error.
 [[nodiscard]] kv_trace open_requests(const std::filesystem::path& path);
@@ -14,4 +14,4 @@ namespace hotset::inline v0::sim {
 /// The same for what looks at blocks: where the requests name none, as Azure's, each has blocks of its own.
 [[nodiscard]] kv_trace open_block_requests(const std::filesystem::path& path);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -12,7 +12,7 @@
 #include "hotset/trace/kv_trace.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// The formats that are known.
 enum class trace_format : std::uint8_t {
@@ -80,4 +80,4 @@ struct open_trace_options {
 [[nodiscard]] routing_trace open_trace(const std::filesystem::path& path,
                                        const open_trace_options& options = {});
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

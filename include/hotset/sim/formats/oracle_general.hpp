@@ -8,7 +8,7 @@
 
 #include "hotset/trace/routing_trace.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 class output_file;
 
@@ -39,4 +39,4 @@ void write_oracle_general(const routing_trace& trace, output_file& out);
 /// The same to a file.
 void write_oracle_general(const routing_trace& trace, const std::filesystem::path& path);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -11,7 +11,7 @@
 #include "hotset/sim/io/reading_notes.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// What the arrays do not say themselves.
 struct routed_array_options {
@@ -42,4 +42,4 @@ struct routed_array_options {
 [[nodiscard]] routing_trace read_routed_arrays(const std::filesystem::path& path,
                                                const routed_array_options& options = {});
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -16,7 +16,7 @@
 
 #include "hotset/sim/io/mapped_file.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 static_assert(std::endian::native == std::endian::little, "GGUF files are little-endian here");
 
@@ -89,4 +89,4 @@ class gguf_file {
   std::vector<tensor> tensors_;
 };
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -9,7 +9,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/policy/names.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// "file: place: found; accepted: ..." ; an empty place or accepted part is left out.
 [[nodiscard]] std::string input_message(std::string_view file, std::string_view place,
@@ -19,4 +19,4 @@ namespace hotset::inline v0::sim {
 [[noreturn]] void refuse_input(std::string_view file, std::string_view place,
                                std::string_view found, std::string_view accepted);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -10,7 +10,7 @@
 
 #include "hotset/version.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// One file of an input. name: the last part of its path.
 struct input_entry {
@@ -41,4 +41,4 @@ struct input_beginning {
 /// Decompresses only as far as needed. Errors: trace_error.
 [[nodiscard]] input_beginning read_beginning(const std::filesystem::path& path, std::size_t bytes);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

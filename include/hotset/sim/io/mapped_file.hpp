@@ -12,7 +12,7 @@
 
 #include "hotset/version.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// What a reader of weights asks of a file: all of it, or its header alone, for a download that was cut short behind it.
 enum class file_extent : std::uint8_t { whole, header };
@@ -64,4 +64,4 @@ class mapped_file {
   std::shared_ptr<const std::vector<std::byte>> stream_;
 };
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

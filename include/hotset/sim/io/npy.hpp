@@ -10,7 +10,7 @@
 
 #include "hotset/version.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// An array as it lies in the file. `bytes` views what was parsed.
 struct npy_array {
@@ -41,4 +41,4 @@ struct npy_array {
 /// The numbers in row-major order, rounded.
 [[nodiscard]] std::vector<float> floats_of(const npy_array& array);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

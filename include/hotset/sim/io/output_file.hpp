@@ -10,7 +10,7 @@
 
 #include "hotset/trace/file_writer.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Thrown when the reader of an output is gone; nothing is wrong then.
 struct closed_pipe {};
@@ -67,4 +67,4 @@ class output_buffer : public std::streambuf {
 /// Writes a whole file in one go. Errors: as output_file.
 void write_file(const std::filesystem::path& path, std::string_view text);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

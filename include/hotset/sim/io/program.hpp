@@ -7,7 +7,7 @@
 
 #include "hotset/trace/file_writer.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Called first in main. Standard descriptors that are closed get one that refuses to be used, so that no file takes
 /// their number; closed pipes and limits of file size become errors of a write; a signal that ends the program removes
@@ -29,4 +29,4 @@ void flush_standard_output();
 /// What to open for an input as it was given: "-" is standard input.
 [[nodiscard]] std::filesystem::path input_path(const std::filesystem::path& given);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

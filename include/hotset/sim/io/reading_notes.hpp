@@ -8,7 +8,7 @@
 
 #include "hotset/version.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// One line each, without the file's name.
 using reading_notes = std::vector<std::string>;
@@ -24,4 +24,4 @@ inline void note_inferred_experts(reading_notes* notes, int experts) {
                       ", the highest id + 1; --experts says otherwise");
 }
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

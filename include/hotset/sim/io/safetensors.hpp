@@ -17,7 +17,7 @@
 
 #include "hotset/sim/io/mapped_file.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
 
@@ -94,4 +94,4 @@ template <class T>
 /// Bits of one element of a safetensors dtype, or 0 if the dtype is unknown.
 [[nodiscard]] unsigned dtype_bits(std::string_view dtype) noexcept;
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -14,7 +14,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/transfer/file_expert_source.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Layers are those with routed experts, counted from 0 in the order of the model.
 struct expert_files {
@@ -48,4 +48,4 @@ struct expert_files {
                                               file_reads how = file_reads::cached,
                                               std::size_t beside = 1);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

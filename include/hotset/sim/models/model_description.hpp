@@ -10,7 +10,7 @@
 
 #include "hotset/budget/memory_model.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// What a description does not say of a deployment.
 struct model_options {
@@ -68,4 +68,4 @@ struct model_by_hand {
 /// Errors: usage_error for layers and experts, which a description that was read has, or a value out of range.
 void correct_by_hand(const model_by_hand& hand, model_description& description);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

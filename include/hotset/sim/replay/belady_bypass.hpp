@@ -23,7 +23,7 @@
 #include "hotset/registry/any_pager.hpp"
 #include "hotset/trace/future_uses.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// A simulator's bound, not an engine's policy: it counts, and owns no slots that could be filled.
 class belady_bypass final : public any_pager {
@@ -74,4 +74,4 @@ class belady_bypass final : public any_pager {
   pager_stats stats_;
 };
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

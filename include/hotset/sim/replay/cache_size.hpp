@@ -11,7 +11,7 @@
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/replay/replay.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// How large the cache is.
 struct size_request {
@@ -48,4 +48,4 @@ struct cache_size {
                                          const size_request& size, replay_mode mode,
                                          bool size_classes);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -15,7 +15,7 @@
 #include "hotset/sim/replay/registry.hpp"
 #include "hotset/transfer/prefetch_queue.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// What `--prefetch` accepts.
 [[nodiscard]] std::vector<std::string> prefetch_names();
@@ -70,4 +70,4 @@ namespace hotset::inline v0::sim {
 /// True of a miss policy that leaves what is computed alone.
 [[nodiscard]] bool is_exact_miss(std::string_view miss);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

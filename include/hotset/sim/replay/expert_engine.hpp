@@ -17,7 +17,7 @@
 #include "hotset/core/numbers/unique_ids.hpp"
 #include "hotset/sim/replay/simulated_engine.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// The geometry of a pager that sees one expert at a time.
 [[nodiscard]] inline geometry one_by_one(geometry shape) {
@@ -114,4 +114,4 @@ class expert_engine final : public engine_over<Pager> {
   visit_context context_{};    ///< of the last expert that was looked up
 };
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

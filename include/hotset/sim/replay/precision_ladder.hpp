@@ -10,7 +10,7 @@
 
 #include "hotset/core/pool_layout.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Highest first. The first one is what the trace or the model calls an expert's bytes.
 struct precision_ladder {
@@ -32,4 +32,4 @@ struct precision_ladder {
 [[nodiscard]] pool_layout divide_by_precision(const pool_layout& whole, const geometry& shape,
                                               std::span<const double> shares);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

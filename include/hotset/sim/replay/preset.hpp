@@ -9,7 +9,7 @@
 
 #include "hotset/sim/replay/sweep.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Names, aliases included. Each may be followed by "+least_stale": the same with Least-Stale eviction.
 [[nodiscard]] std::vector<std::string> preset_names();
@@ -39,4 +39,4 @@ struct policy_lists {
 /// The systems that decide on-line, in the order of the field, and Belady's bound without prefetch: `--compare systems`.
 [[nodiscard]] std::vector<policy_set> all_systems(const std::string& gate_weights = {});
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -13,7 +13,7 @@
 #include "hotset/sim/errors.hpp"
 #include "hotset/sim/replay/simulated_engine.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// The value, or its reason as a usage_error.
 template <class T>
@@ -58,4 +58,4 @@ void check_policies(std::string_view eviction, std::string_view admission);
     const pager_request& request, const policy_knowledge& knowledge, const geometry& shape,
     const clock_backend::config& clock, const visit_costs& costs);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

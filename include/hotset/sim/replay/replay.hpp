@@ -14,7 +14,7 @@
 #include "hotset/trace/future_uses.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// When evictions happen.
 enum class replay_mode : std::uint8_t {
@@ -54,4 +54,4 @@ struct event_order {
 void replay(const visit_sequence& visits, const event_order& events, any_pager& pager,
             const pool_layout& layout, std::span<const std::uint64_t> pool_bytes = {});
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

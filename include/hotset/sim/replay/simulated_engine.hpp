@@ -26,7 +26,7 @@
 #include "hotset/transfer/link_model.hpp"
 #include "hotset/transfer/transient_slots.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// What a visit costs besides its copies. Units: nanoseconds.
 struct visit_costs {
@@ -289,4 +289,4 @@ class engine_model final : public engine_over<Pager> {
   }
 };
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

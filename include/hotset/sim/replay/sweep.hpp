@@ -18,7 +18,7 @@
 #include "hotset/sim/replay/timed_replay.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// One policy of each kind; texts as the command line takes them.
 struct policy_set {
@@ -104,4 +104,4 @@ struct sweep_result {
 /// Tokens that were routed to each key, [layers * experts], over the first tokens of a trace (0: all).
 [[nodiscard]] std::vector<double> count_uses(const routing_trace& trace, std::uint64_t tokens);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

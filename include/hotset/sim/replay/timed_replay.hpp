@@ -17,7 +17,7 @@
 #include "hotset/trace/routing_trace.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// What stands between the trace and the cache.
 struct replay_front {
@@ -74,4 +74,4 @@ struct replay_outcome {
 /// Why a trace cannot be replayed with this front, or nothing.
 [[nodiscard]] validation check_front(const routing_trace& trace, const replay_front& front);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

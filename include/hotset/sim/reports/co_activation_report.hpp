@@ -8,7 +8,7 @@
 #include "hotset/sim/reports/text_table.hpp"
 #include "hotset/sim/studies/co_activation_study.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// {"schema", "study": "personal-vs-population", "layers", "experts", "top_k", "reach", "decay", "coverage", "left_out",
 /// "users": [{"name", "tested_tokens", "sizes": [{"tokens", "personal", "population", "others"}]}], "all": [{"tokens",
@@ -20,4 +20,4 @@ namespace hotset::inline v0::sim {
 /// What table_view::columns may hold, besides "all".
 [[nodiscard]] std::vector<std::string> study_columns();
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

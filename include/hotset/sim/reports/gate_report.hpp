@@ -7,7 +7,7 @@
 #include "hotset/sim/reports/text_table.hpp"
 #include "hotset/sim/studies/train_gate.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// {"schema", "trace", "layers", "experts", "top_k", "d_model", "depth", "width", "epochs", "seed", "target", "learnt": {"sequences",
 /// "tokens"}, "judged": {"sequences", "tokens"}, "distances": [{"distance", "places", "precision", "most_used", "current_gate",
@@ -16,4 +16,4 @@ namespace hotset::inline v0::sim {
 /// A row for each distance.
 [[nodiscard]] std::string to_table(const gate_training_result& result, const table_view& view = {});
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -9,7 +9,7 @@
 #include "hotset/sim/reports/text_table.hpp"
 #include "hotset/sim/studies/miss_curves.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// {"schema", "name", "scope", "method", "replay", "accesses", "compulsory_misses", "widest",
 /// "curves": [{"layer", "widest", "misses"}]}. Misses below a pool's widest union are null.
@@ -22,4 +22,4 @@ namespace hotset::inline v0::sim {
 /// What table_view::columns may hold, besides "all".
 [[nodiscard]] std::vector<std::string> curve_columns();
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -6,11 +6,11 @@
 
 #include "hotset/sim/studies/plan.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Schema hotset.plan/1.
 [[nodiscard]] std::string to_json_text(const memory_plan& plan);
 /// Lines for people.
 [[nodiscard]] std::string to_text(const memory_plan& plan);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -8,7 +8,7 @@
 #include "hotset/sim/reports/text_table.hpp"
 #include "hotset/sim/studies/rank.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// {"schema", "trace": {...}, "cells": [...], "policies": [...]}: shares as fractions. Null: room of
 /// less than 1 % of the accesses, or not replayed.
@@ -20,4 +20,4 @@ namespace hotset::inline v0::sim {
 /// cells' room follows.
 [[nodiscard]] std::string to_table(const ranking& ranked, const table_view& view = {});
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -9,7 +9,7 @@
 #include "hotset/sim/reports/text_table.hpp"
 #include "hotset/sim/studies/split_replay.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// {"schema", "results": [{"name", "bursts", "outcomes": [{"policy", "cap", "seconds_per_burst", "over_oracle", "moves",
 /// "caps"}]}]}. over_oracle is null where the oracle pays nothing and the policy does.
@@ -20,4 +20,4 @@ namespace hotset::inline v0::sim {
 /// What table_view::columns may hold, besides "all".
 [[nodiscard]] std::vector<std::string> split_columns();
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -10,7 +10,7 @@
 #include "hotset/sim/replay/sweep.hpp"
 #include "hotset/sim/reports/text_table.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Of JSON text.
 inline constexpr std::string_view simulate_schema = "hotset.simulate/1";
@@ -34,4 +34,4 @@ inline constexpr std::string_view simulate_schema = "hotset.simulate/1";
 /// What table_view::columns may hold, besides "all".
 [[nodiscard]] std::vector<std::string> report_columns();
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

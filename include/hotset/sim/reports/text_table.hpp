@@ -10,7 +10,7 @@
 
 #include "hotset/sim/errors.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Columns of the terminal that standard output is, of COLUMNS if that is set, or 100 where there is none.
 [[nodiscard]] std::size_t output_width();
@@ -60,4 +60,4 @@ class text_table {
 /// or "name: ". Lines that begin with a space are left alone, for they are tables or to be pasted. Width 0: nothing is.
 [[nodiscard]] std::string folded(const std::string& text, std::size_t width);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

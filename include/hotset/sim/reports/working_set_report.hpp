@@ -6,7 +6,7 @@
 
 #include "hotset/sim/studies/working_set.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// {"pool", "burst_steps", "seed", "bursts": {"decode": {"count", "shorter", "mean", "least", "most"}},
 /// "burst_overlap", "decode_burst_overlap": {"pairs", "jaccard", "held"}, "step_overlap": {"pairs", "share"},
@@ -17,4 +17,4 @@ namespace hotset::inline v0::sim {
 /// Lines for people, in per cent; "-" where there is nothing.
 [[nodiscard]] std::string to_text(const working_set& set);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

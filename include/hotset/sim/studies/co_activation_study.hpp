@@ -14,7 +14,7 @@
 #include "hotset/predict/co_activation.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Of JSON text.
 inline constexpr std::string_view coactivation_schema = "hotset.coactivation/1";
@@ -107,4 +107,4 @@ struct study_result {
 /// Errors: usage_error if the traces are of different shapes, or fewer than two users are long enough.
 [[nodiscard]] study_result compare_personal_and_population(const study_request& request);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -19,7 +19,7 @@
 #include "hotset/core/ids.hpp"
 #include "hotset/sim/formats/esft_config.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// What experts are chosen by: the share of the tokens that they got, or of the gate.
 enum class esft_score : std::uint8_t { token, gate };
@@ -55,4 +55,4 @@ struct esft_summary {
 /// The same of every layer.
 [[nodiscard]] esft_config select_experts(const esft_summary& summary, double p);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -7,7 +7,7 @@
 #include "hotset/predict/history/saved_history.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// What eviction `similar_steps` with `rows` rows knows after the trace: the newest rows, the rates of all. The tokens of the
 /// trace's last step are left out, for a step is whole when the next one begins.
@@ -15,4 +15,4 @@ namespace hotset::inline v0::sim {
 [[nodiscard]] saved_history learn_history(const routing_trace& trace, std::int32_t rows,
                                           std::uint64_t model = 0);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

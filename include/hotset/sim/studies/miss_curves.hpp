@@ -14,7 +14,7 @@
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/trace/visit_sequence.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Of JSON text.
 inline constexpr std::string_view curve_schema = "hotset.curve/1";
@@ -50,4 +50,4 @@ struct curve_set {
 [[nodiscard]] curve_set measure_curves(const visit_sequence& visits, cache_scope scope,
                                        const curve_method& method, std::uint64_t seed = 0);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

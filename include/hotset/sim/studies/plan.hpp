@@ -26,7 +26,7 @@
 #include "hotset/trace/kv_trace.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Of JSON text.
 inline constexpr std::string_view plan_schema = "hotset.plan/1";
@@ -143,4 +143,4 @@ struct memory_plan {
 /// that are not of the model.
 [[nodiscard]] memory_plan make_plan(const plan_request& request);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

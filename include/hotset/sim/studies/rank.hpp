@@ -11,7 +11,7 @@
 
 #include "hotset/sim/replay/sweep.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Of JSON text.
 inline constexpr std::string_view rank_schema = "hotset.rank/1";
@@ -66,4 +66,4 @@ struct ranking {
 /// Errors: usage_error if a scope and size has no run of lru or of belady.
 [[nodiscard]] ranking rank_sweep(sweep_result sweep);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

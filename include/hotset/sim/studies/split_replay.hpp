@@ -19,7 +19,7 @@
 #include "hotset/trace/kv_trace.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Of JSON text.
 inline constexpr std::string_view split_schema = "hotset.split/1";
@@ -63,4 +63,4 @@ struct split_result {
 /// Errors: usage_error, infeasible_error (with the smallest budget that works).
 [[nodiscard]] std::vector<split_result> simulate_split(const split_request& request);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

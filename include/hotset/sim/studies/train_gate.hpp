@@ -14,7 +14,7 @@
 #include "hotset/predict/learned_gate.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Of JSON text.
 inline constexpr std::string_view train_gate_schema = "hotset.train-gate/1";
@@ -74,4 +74,4 @@ struct gate_training_result {
 [[nodiscard]] gate_training_result train_gate(const routing_trace& trace,
                                               const gate_training& training);
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -22,7 +22,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/trace/routing_trace.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// How a working set is measured.
 struct working_set_options {
@@ -91,4 +91,4 @@ struct working_set {
 [[nodiscard]] working_set measure_working_set(const routing_trace& trace,
                                               const working_set_options& options = {});
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -15,7 +15,7 @@
 #include "hotset/trace/synthetic/splitmix64.hpp"
 #include "hotset/trace/synthetic/synthetic_config.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 namespace detail {
 
 /// A stationary process AR(1) for every layer and expert: z' = rho z + sqrt(1 - rho^2) e, each e a normal draw.
@@ -77,4 +77,4 @@ class autoregressive_logits {
 };
 
 }  // namespace detail
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -15,7 +15,7 @@
 
 #include "hotset/version.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 namespace detail {
 
 inline constexpr std::uint64_t ln2_q24 = 11629080;
@@ -108,4 +108,4 @@ inline std::uint64_t softmax_masses(std::span<const std::int64_t> logits,
 }
 
 }  // namespace detail
-}  // namespace hotset::inline v0
+}  // namespace hotset

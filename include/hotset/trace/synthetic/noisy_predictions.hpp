@@ -18,7 +18,7 @@
 #include "hotset/trace/synthetic/splitmix64.hpp"
 #include "hotset/trace/synthetic/synthetic_config.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 namespace detail {
 
 /// As few digits as give the number back; to_string would ask the locale.
@@ -92,4 +92,4 @@ class noisy_predictions {
 };
 
 }  // namespace detail
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -7,7 +7,7 @@
 #include "hotset/trace/synthetic/integer_math.hpp"
 #include "hotset/trace/synthetic/splitmix64.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Mean 0, variance 1 within 2^-20, in steps of 2^-24.
 ///
@@ -65,4 +65,4 @@ namespace detail {
 }
 
 }  // namespace detail
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -7,7 +7,7 @@
 
 #include "hotset/version.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Steele, Lea and Flood's splitmix64: 64 bits of state, passes through every one once.
 class splitmix64 {
@@ -33,4 +33,4 @@ class splitmix64 {
   std::uint64_t state_;
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

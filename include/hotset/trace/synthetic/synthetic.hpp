@@ -29,7 +29,7 @@
 #include "hotset/trace/synthetic/synthetic_config.hpp"
 #include "hotset/trace/synthetic/synthetic_scores.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 namespace detail {
 
@@ -298,4 +298,4 @@ template <class Progress>
   return synthetic_trace(config, [](std::uint64_t, std::uint64_t) {});
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

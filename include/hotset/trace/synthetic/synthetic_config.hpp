@@ -9,7 +9,7 @@
 #include "hotset/core/error.hpp"
 #include "hotset/core/geometry.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// How predictions are made worse than what they predict.
 enum class noise_kind : std::uint8_t {
@@ -101,4 +101,4 @@ struct synthetic_config {
   }
 };
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

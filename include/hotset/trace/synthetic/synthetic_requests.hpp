@@ -14,7 +14,7 @@
 #include "hotset/trace/kv_trace.hpp"
 #include "hotset/trace/synthetic/synthetic.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 
 /// Conversations that are made, and how they come.
 struct synthetic_requests_config {
@@ -77,4 +77,4 @@ struct synthetic_requests_config {
   return out;
 }
 
-}  // namespace hotset::inline v0
+}  // namespace hotset

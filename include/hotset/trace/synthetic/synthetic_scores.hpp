@@ -17,7 +17,7 @@
 #include "hotset/trace/synthetic/splitmix64.hpp"
 #include "hotset/trace/synthetic/synthetic_config.hpp"
 
-namespace hotset::inline v0 {
+namespace hotset {
 namespace detail {
 
 /// The router scores behind a routing, drawn from a stream of their own.
@@ -117,4 +117,4 @@ class synthetic_scores {
 };
 
 }  // namespace detail
-}  // namespace hotset::inline v0
+}  // namespace hotset

@@ -18,7 +18,7 @@
 #include "sim/replay/counting/distinct_experts.hpp"
 #include "sim/replay/counting/size_ladder.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// The uses of each pool are numbered from its last one on, so that the furthest has the lowest number. A depth is the set of uses
 /// that its keys wait for; those that are past stay in it, behind all others. Which goes first of keys that wait for
@@ -148,4 +148,4 @@ class belady_depths {
   std::vector<waiting_uses> waiting_;     // [pools][sizes]
 };
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -26,7 +26,7 @@
 #include "sim/replay/counting/size_ladder.hpp"
 #include "sim/replay/counting/size_tally.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// In which order the keys of a depth go one deeper. Keys are numbered as in geometry::index.
 template <class Order>
@@ -146,4 +146,4 @@ class depth_walk {
   std::vector<std::uint32_t> missing_, passing_, passed_;
 };
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

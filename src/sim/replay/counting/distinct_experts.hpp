@@ -12,7 +12,7 @@
 #include "hotset/core/ids/id_view.hpp"
 #include "hotset/core/numbers/unique_ids.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// In order of last appearance, which for most visits is the order in which they are routed.
 class distinct_experts {
@@ -43,4 +43,4 @@ class distinct_experts {
   std::vector<expert_id> in_order_;
 };
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -25,7 +25,7 @@
 #include "sim/replay/counting/size_ladder.hpp"
 #include "sim/replay/counting/size_tally.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 class fifo_sizes {
  public:
@@ -140,4 +140,4 @@ class fifo_sizes {
   std::vector<arrivals> rings_;  // [pools][sizes]
 };
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

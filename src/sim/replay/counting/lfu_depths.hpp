@@ -17,7 +17,7 @@
 #include "hotset/trace/visit_sequence.hpp"
 #include "sim/replay/counting/size_ladder.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// A list per depth and count. At depth 0 a key that is used again stays where it is until it is met there: what is used often is
 /// seldom met. Keys of one count leave a depth in the order of their last use, so those below are filled in that order.
@@ -223,4 +223,4 @@ class lfu_depths {
   std::uint32_t visit_began_ = 0;  // the last use before it
 };
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

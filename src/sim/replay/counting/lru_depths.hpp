@@ -12,7 +12,7 @@
 #include "hotset/trace/visit_sequence.hpp"
 #include "sim/replay/counting/size_ladder.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// All keys of a pool in one list, the last used in front; each size holds those up to a key that it knows, its last.
 /// Cost: O(1) for each use and each key that goes deeper. Memory: 8 bytes per key.
@@ -80,4 +80,4 @@ class lru_depths {
   std::vector<std::uint32_t> lasts_;  // [pools][sizes]
 };
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -26,7 +26,7 @@
 #include "hotset/trace/visit_sequence.hpp"
 #include "sim/replay/infeasible_visit.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// What the experts of some visits that follow one another are worth, each after its visit.
 class visit_values {
@@ -150,4 +150,4 @@ class next_use_sizes {
   std::vector<std::unique_ptr<any_pager>> sizes_;
 };
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

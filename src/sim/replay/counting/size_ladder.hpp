@@ -14,7 +14,7 @@
 #include "hotset/core/ids/per_id.hpp"
 #include "hotset/core/pool_layout.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 class size_ladder {
  public:
@@ -63,4 +63,4 @@ class size_ladder {
   std::vector<std::uint32_t> slots_;  // [pools][sizes]
 };
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim

@@ -18,7 +18,7 @@
 #include "hotset/paging/pager_stats.hpp"
 #include "sim/replay/counting/size_ladder.hpp"
 
-namespace hotset::inline v0::sim {
+namespace hotset::sim {
 
 /// Counts by layer and request class; the rest follows from them: no slot is ever given up but to a miss.
 class size_tally {
@@ -124,4 +124,4 @@ class size_tally {
   step_id step_ = never;
 };
 
-}  // namespace hotset::inline v0::sim
+}  // namespace hotset::sim
