@@ -18,6 +18,7 @@
 /// forgotten, however many tickets follow.
 /// Full is not failed: `submit` of demand (`urgency::now`) waits for room, for a visit whose demand is not taken whole fails;
 /// speculation is refused at once.
+/// `static_assert(is_transfer_backend<B>())` says in a sentence what a class lacks.
 /// Calls are `noexcept`. What may block: `wait`, `record`, `submit` of demand, `fence` on a stream that is the calling thread.
 
 #include <concepts>
@@ -37,17 +38,60 @@ struct [[nodiscard]] submission {
   std::size_t accepted = 0;  ///< of the fills, in order
 };
 
+namespace detail {
+template <class B>
+concept has_stream = requires { typename B::stream_type; };
+template <class B>
+concept submits_fills = requires(B backend, std::span<const fill> fills, typename B::stream_type& stream, urgency when) {
+  { backend.submit(fills, stream, when) } noexcept -> std::same_as<submission>;
+};
+template <class B>
+concept promotes = requires(B backend, ticket t) {
+  { backend.promote(t) } noexcept;
+};
+template <class B>
+concept cancels = requires(B backend, ticket t) {
+  { backend.cancel(t) } noexcept -> std::same_as<bool>;
+};
+template <class B>
+concept fences = requires(B backend, typename B::stream_type& stream, ticket t) {
+  { backend.fence(stream, t) } noexcept -> std::same_as<status>;
+};
+template <class B>
+concept records = requires(B backend, typename B::stream_type& stream) {
+  { backend.record(stream) } noexcept -> std::same_as<ticket>;
+};
+template <class B>
+concept polls = requires(B backend, ticket t) {
+  { backend.poll(t) } noexcept -> std::same_as<transfer_state>;
+};
+template <class B>
+concept waits = requires(B backend, ticket t) {
+  { backend.wait(t) } noexcept -> std::same_as<transfer_state>;
+};
+}  // namespace detail
+
 template <class B>
 concept transfer_backend =
-    requires(B backend, std::span<const fill> fills, typename B::stream_type& stream, urgency when, ticket t) {
-      { backend.submit(fills, stream, when) } noexcept -> std::same_as<submission>;
-      { backend.promote(t) } noexcept;
-      { backend.cancel(t) } noexcept -> std::same_as<bool>;
-      { backend.fence(stream, t) } noexcept -> std::same_as<status>;
-      { backend.record(stream) } noexcept -> std::same_as<ticket>;
-      { backend.poll(t) } noexcept -> std::same_as<transfer_state>;
-      { backend.wait(t) } noexcept -> std::same_as<transfer_state>;
-    };
+    detail::has_stream<B> && detail::submits_fills<B> && detail::promotes<B> && detail::cancels<B> &&
+    detail::fences<B> && detail::records<B> && detail::polls<B> && detail::waits<B>;
+
+/// For a static_assert: true of a backend; of anything else, compilation ends with what it lacks.
+template <class B>
+consteval bool is_transfer_backend() {
+  static_assert(detail::has_stream<B>, "a backend has a type `stream_type`: a queue of work that runs in order");
+  if constexpr (detail::has_stream<B>) {
+    static_assert(detail::submits_fills<B>,
+                  "a backend has submission submit(std::span<const fill>, stream_type&, urgency) noexcept");
+    static_assert(detail::fences<B>, "a backend has status fence(stream_type&, ticket) noexcept");
+    static_assert(detail::records<B>, "a backend has ticket record(stream_type&) noexcept");
+  }
+  static_assert(detail::promotes<B>, "a backend has void promote(ticket) noexcept");
+  static_assert(detail::cancels<B>, "a backend has bool cancel(ticket) noexcept");
+  static_assert(detail::polls<B>, "a backend has transfer_state poll(ticket) noexcept");
+  static_assert(detail::waits<B>, "a backend has transfer_state wait(ticket) noexcept");
+  return transfer_backend<B>;
+}
 
 namespace detail {
 /// Without objection where the backend cannot say.

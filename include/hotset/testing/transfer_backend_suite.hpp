@@ -53,7 +53,7 @@ constexpr bool moves_bytes() {
 template <class Entry>
 class transfer_conformance : public testing::Test {
  protected:
-  static_assert(transfer_backend<typename Entry::backend_type>);
+  static_assert(is_transfer_backend<typename Entry::backend_type>());
   void SetUp() override {
     if (const std::string reason = Entry::why_not(); !reason.empty()) GTEST_SKIP() << reason;
     made_.emplace();

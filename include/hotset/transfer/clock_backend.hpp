@@ -633,6 +633,6 @@ class clock_backend {
   carried moved_back_{};
 };
 
-static_assert(transfer_backend<clock_backend>);
+static_assert(is_transfer_backend<clock_backend>());
 
 }  // namespace hotset

@@ -3,6 +3,7 @@
 /// Ids in memory that may be the engine's: plain 32-bit numbers, or ids already.
 
 #include <compare>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -20,6 +21,11 @@ concept array_of = std::ranges::contiguous_range<Range> && std::ranges::sized_ra
     std::same_as<std::ranges::range_value_t<Range>, Element>;
 template <class Range, class Id>
 concept array_of_ids = array_of<Range, std::int32_t> || array_of<Range, Id>;
+/// Numbers of another width.
+template <class Range>
+concept array_of_numbers_other_than_int32 =
+    std::ranges::contiguous_range<Range> && std::integral<std::ranges::range_value_t<Range>> &&
+    !std::same_as<std::ranges::range_value_t<Range>, std::int32_t>;
 }  // namespace detail
 
 /// Where plain numbers become ids, once and for all: what is an array of another kind of id does not compile.
@@ -83,6 +89,11 @@ class id_view {
     at_ = std::ranges::data(ids);
     size_ = std::ranges::size(ids);
   }
+
+  /// Numbers of another width are no ids: nothing converts them in silence.
+  template <detail::array_of_numbers_other_than_int32 Range>
+  // NOLINTNEXTLINE(google-explicit-constructor,bugprone-forwarding-reference-overload): as above
+  id_view(Range&& ids_are_int32) = delete;
 
   [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
   [[nodiscard]] constexpr bool empty() const noexcept { return size_ == 0; }

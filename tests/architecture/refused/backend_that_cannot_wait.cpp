@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Must not compile: nobody could wait for its copies.
+#include "hotset/concepts/transfer_backend.hpp"
+
+struct mine {
+  using stream_type = int;
+  hotset::submission submit(std::span<const hotset::fill>, int&, hotset::urgency) noexcept;
+  void promote(hotset::ticket) noexcept;
+  bool cancel(hotset::ticket) noexcept;
+  hotset::status fence(int&, hotset::ticket) noexcept;
+  hotset::ticket record(int&) noexcept;
+  hotset::transfer_state poll(hotset::ticket) noexcept;
+};
+static_assert(hotset::is_transfer_backend<mine>());
