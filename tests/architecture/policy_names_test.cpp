@@ -95,8 +95,7 @@ const std::map<std::string, names>& may_name() {
        {presets, "src/cli/completion.cpp",
         "examples/tiny_moe/studies/verification.cpp"}},  // presets "+least_stale"; cases beyond the plain ones
       {"eviction/lfru",
-       {"examples/embed_cache/main.cpp", "examples/embed_policy/main.cpp",
-        "examples/find_package/main.cpp",
+       {"examples/embed_policy/main.cpp", "examples/find_package/main.cpp",
         "examples/tiny_moe/commands/commands.cpp"}},                    // what examples show
       {"eviction/lfu", {together, "include/hotset/eviction/lhu.hpp"}},  // is lhu's order
       {"eviction/lhu", {presets}},
@@ -106,7 +105,7 @@ const std::map<std::string, names>& may_name() {
       {"prefetch/cumulative_probability", {presets, "examples/tiny_moe/studies/verification.cpp"}},
       {"eviction/two_rate", {together}},
       {"eviction/similar_steps",
-       {together, "examples/llama_cpp/hotset_llama_main.cpp",
+       {together, "examples/embed_cache/main.cpp", "examples/llama_cpp/hotset_llama_main.cpp",
         "examples/llama_cpp/paged_experts.cpp"}},
       {"prefetch/next_layer_top_k",
        {presets, "examples/llama_cpp/hotset_llama_tests_main.cpp",
