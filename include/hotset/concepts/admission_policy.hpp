@@ -19,9 +19,9 @@
 #include <span>
 #include <string_view>
 
-#include "hotset/core/visit_event.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/routing_view.hpp"
+#include "hotset/core/visit_event.hpp"
 
 namespace hotset {
 

@@ -35,13 +35,13 @@
 #include <type_traits>
 
 #include "hotset/concepts/policy_facts.hpp"
-#include "hotset/core/visit_event.hpp"
 #include "hotset/core/error.hpp"
 #include "hotset/core/forecast.hpp"
 #include "hotset/core/ids.hpp"
 #include "hotset/core/pool_layout.hpp"
 #include "hotset/core/routing_view.hpp"
 #include "hotset/core/slot_mask.hpp"
+#include "hotset/core/visit_event.hpp"
 
 namespace hotset {
 
