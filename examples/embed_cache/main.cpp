@@ -25,7 +25,7 @@ int main() {
             for (const auto token : group.tokens())
               for (const auto e : group.routed().subspan(token * 2, 2)) {  // compute with them
                 const auto bytes = cache->bytes(group.row()[index_of(e)]);
-                wrong += bytes[0] == std::byte(shape.index({layer, e})) ? 0 : 1;
+                wrong += bytes[0] == std::byte(shape.index({layer, e})) ? 0U : 1U;
                 ++computed;
               }
           });
