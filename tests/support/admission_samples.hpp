@@ -17,7 +17,7 @@ using verdict = std::vector<std::uint8_t>;
 inline const geometry shape{.layers = 2, .experts = 8, .top_k = 2};
 inline const pool_layout layout = pool_layout::shared(shape, 4).value();
 
-inline access use_of(support::written_expert e, step_id step, bool repeated = false) {
+inline expert_use use_of(support::written_expert e, step_id step, bool repeated = false) {
   expert_use a;
   a.key = {0_layer, e};
   a.step = step;
