@@ -174,7 +174,7 @@ class walk {
     }
     if (fills.empty()) return;
     std::size_t told = 0;
-    residents_.replace(fills, [&](const hotset::fill& f) {
+    residents_.bring(fills, [&](const hotset::fill& f) {
       EXPECT_EQ(f.slot, fills[told++].slot);
       held_[f.slot] = {f.key, ++clock_};
     });

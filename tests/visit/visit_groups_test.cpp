@@ -76,8 +76,9 @@ TEST(visit_groups, an_expert_is_counted_once_in_each_visit) {
   visit_groups groups(shape, visit_split::by_token);
   for (int visit = 0; visit < 2; ++visit) {
     ASSERT_EQ(groups.divide(visit_of(ids), looked_up(), 2, everyone), status::ok);
-    EXPECT_TRUE(groups.count_once(3_expert));
-    EXPECT_FALSE(groups.count_once(3_expert));
+    EXPECT_EQ(groups.counted()[3], 0);
+    groups.count(3_expert);
+    EXPECT_EQ(groups.counted()[3], 1);
     EXPECT_FALSE(groups.refused(3_expert));
   }
 }
