@@ -7,7 +7,6 @@
 ///
 /// Life of a visit: `plan` decides and reserves; `commit` publishes and tells the policies; `abort` undoes.
 /// A visit whose experts do not fit is split: commit each group, then `plan_next` until `!plan.more()`. `serve` does all that.
-///
 /// Parts: `visit_lookup` finds what misses, `miss_decisions` asks a miss policy, `demand` and `precision_placement` give
 /// slots, `speculation` prefetches, `quotas` resize. They share one `hot_set`: the residents and who hears of them.
 
