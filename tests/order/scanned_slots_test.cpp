@@ -72,5 +72,16 @@ TEST_F(scanned_slots_of_two_layers, a_slot_may_come_from_another_pool) {
   EXPECT_THAT(order(1_pool), ElementsAre(3));
 }
 
+TEST_F(scanned_slots_of_two_layers, whole_scores_are_compared_as_they_are) {
+  // No double tells these apart.
+  const auto score = [](slot_id slot, expert_key) {
+    return (std::uint64_t{1} << 60U) + (slot == 0 ? 1U : 0U);
+  };
+  for (const auto s : {0_slot, 1_slot}) fill(0_layer, s, expert_id{number(s)});
+  std::vector<slot_id> out(2, no_slot);
+  ASSERT_EQ(slots.select(0_pool, eligible, out, score), 2U);
+  EXPECT_THAT(out, ElementsAre(1, 0));
+}
+
 }  // namespace
 }  // namespace hotset::scanned_slots_test

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What policies know of a visit before they choose, and what they hear of it when it takes place.
+/// The context of a visit, and the events that tell policies of it.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace hotset {
 
-/// What a policy knows when it is asked to choose.
+/// Names the visit for which a policy chooses.
 struct visit_context {
   layer_id layer{};  ///< the running one; before_layers while a step has not reached its first
   pool_id pool{};
@@ -35,8 +35,8 @@ struct visit_event {
   const visit_context& context;
   /// Distinct slots, in the order of their last use.
   std::span<const slot_id> used{};
-  /// Those of `used` that were filled for the visit, in the same order. A slot that held something held `victim`, whose
-  /// loss no other call tells.
+  /// The visit's copies, in the order of `used`, which holds their slots. A copy evicts `victim`; no other call tells of
+  /// that.
   std::span<const fill> fills{};
   /// The expert in each of `used`; all are of `context.layer`.
   std::span<const expert_id> experts{};

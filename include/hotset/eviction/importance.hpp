@@ -144,7 +144,7 @@ class importance {
     [[nodiscard]] double exact(expert_key key) const noexcept { return of.score(key); }
   };
 
-  /// What was routed counts now; a later group of the visit brings nothing new.
+  /// Counts the tokens that `on_routed` kept. The first group of a visit counts all of them.
   void observe(layer_id layer) noexcept {
     heat_.observe(layer, pending_);
     resident_heat_[layer] = unknown;

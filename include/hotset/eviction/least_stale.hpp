@@ -117,7 +117,7 @@ class least_stale {
                                            std::span<slot_id> out) noexcept {
     if (by_access())
       return accesses_.select(context.pool, eligible, out, [this](slot_id slot, expert_key key) {
-        return static_cast<double>(epoch_[slot] * layers_ + index_of(key.layer));
+        return epoch_[slot] * layers_ + std::uint64_t{index_of(key.layer)};
       });
     turn_stale(context);
     const auto all = static_cast<std::size_t>(layers_);

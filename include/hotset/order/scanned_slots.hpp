@@ -54,7 +54,7 @@ class scanned_slots {
     position_[to] = position_[from];
   }
 
-  /// The eligible slots of the pool by ascending score(slot, key), a double, then recency position; returns how many.
+  /// The eligible slots of the pool by ascending score(slot, key), a double or a std::uint64_t, then recency position; returns how many.
   /// Complexity: O(pool's slots * (1 + out)).
   template <class Score>
   std::size_t select(pool_id pool, const slot_mask& eligible, std::span<slot_id> out,
@@ -64,13 +64,14 @@ class scanned_slots {
     for (const auto slot : slots) {
       const auto key = keys_[slot];
       ranks_[index_of(slot)] =
-          key == no_key ? vacant_rank
-                        : slot_rank{detail::ordered_bits(score(slot, key)), position_[slot]};
+          key == no_key ? vacant_rank : slot_rank{bits_of(score(slot, key)), position_[slot]};
     }
     return scan_ranks(slots, ranks_, eligible, scratch_, out);
   }
 
  private:
+  static std::uint64_t bits_of(double score) noexcept { return detail::ordered_bits(score); }
+  static std::uint64_t bits_of(std::uint64_t score) noexcept { return score; }
   void hold(pool_id pool, slot_id slot, expert_key key) noexcept {
     if (members_.home(slot) != pool)
       members_.settle(pool, slot, [this](slot_id s) { return keys_[s] == no_key; });
